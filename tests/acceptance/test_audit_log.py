@@ -61,7 +61,7 @@ def entries(bridge: BridgeProcess, event: str, **facts: str) -> list[dict[str, A
         ("WS", 0, b"no HTTP\r\n\r\n", "it did not send an HTTP request, with which a WebSocket begins"),
     ],
 )
-def test_who_is_refused_before_its_connect(
+def test_rejections_before_connect(
     bridge: BridgeProcess, channel: str, there: int, sent: bytes, why: str
 ) -> None:
     """Its address, the channel and why are on record, as they are in the log."""
@@ -79,7 +79,7 @@ def test_who_is_refused_before_its_connect(
         assert entry["client"] == ""
 
 
-def test_who_connects_too_often(bridge: BridgeProcess) -> None:
+def test_frequent_connections(bridge: BridgeProcess) -> None:
     def told() -> set[str]:
         with RawClient(bridge.ports["RATE"], "fast"):
             return {one["why"] for one in entries(bridge, "refused", channel="RATE")}

@@ -187,7 +187,7 @@ def test_tokens(bridge: BridgeProcess, key: ec.EllipticCurvePrivateKey, claims: 
         assert client.connect().return_code == {0: 0, 4: 0x86, 5: 0x87}[code]
 
 
-def test_tokens_that_nobody_issued(bridge: BridgeProcess, key: ec.EllipticCurvePrivateKey) -> None:
+def test_tokens_of_unknown_issuers(bridge: BridgeProcess, key: ec.EllipticCurvePrivateKey) -> None:
     """Neither another key, nor none, nor the public key as a secret makes a token."""
     public = (bridge.data_directory.parent / "issuer.pem").read_bytes()
     claims = {"sub": "pump", "aud": "mqtt", "iss": "us", "exp": int(time.time()) + 3600}
@@ -247,7 +247,7 @@ def test_a_client_identifier_that_is_a_wildcard(bridge: BridgeProcess, client_id
         assert client.subscribe(("own/c1/#", 1), (f"own/{client_id}", 1), ("own/c2/x", 1)) == (0x87, 0x87, 0x87)
 
 
-def test_the_will_of_a_client_is_no_way_round(bridge: BridgeProcess) -> None:
+def test_a_will_does_not_bypass_authorization(bridge: BridgeProcess) -> None:
     will = Will("own/c1/will", b"x", 1)
     client = RawClient(bridge.ports["PASSWORD"], "c3", user_name="dev", password=SECRET.encode(), will=will)
     assert client.connect().return_code == 0

@@ -95,7 +95,7 @@ def client(bridge: BridgeProcess, client_id: str, user: str | None, **options: A
     return RawClient.connected(bridge.port, client_id, user_name=user, **options)
 
 
-def test_who_may_do_everything(bridge: BridgeProcess, unique: str) -> None:
+def test_users_with_all_authorities(bridge: BridgeProcess, unique: str) -> None:
     with mosquitto.Subscriber(bridge.port, "plant/#", qos=1, options=("-u", "alice")) as subscriber:
         mosquitto.publish(bridge.port, f"plant/{unique}", "21.5", "-u", "writer", qos=1)
         assert subscriber.message() == {"topic": f"plant/{unique}", "payload": "21.5", "qos": 1, "retain": 0}
@@ -113,7 +113,7 @@ def test_a_client_without_authority_is_not_let_in(
     assert "MQRC_NOT_AUTHORIZED (2035)" in logged(unique, "CONNACK 5", "'carol'", XMITQ)
 
 
-def test_mosquitto_says_why(bridge: BridgeProcess) -> None:
+def test_mosquitto_reports_the_reason(bridge: BridgeProcess) -> None:
     command = ["mosquitto_pub", "-p", str(bridge.port), "-V", "mqttv311", "-u", "carol", "-t", "t", "-m", "m"]
     with LineProcess(command) as publisher:
         publisher.line_where(lambda line: "not authori" in line)
@@ -257,7 +257,7 @@ def test_retained_publications_are_cleared(bridge: BridgeProcess, unique: str) -
         assert one.take().payload == b"live"
 
 
-def test_what_check_says_of_clients(queue_manager: str, bridge: BridgeProcess) -> None:
+def test_check_describes_the_clients(queue_manager: str, bridge: BridgeProcess) -> None:
     """`check --connect`: nothing that the bridge needs is missing; what the users of channels lack is a note."""
     assert bridge.config is not None
     if queue_manager == "embedded":
@@ -276,7 +276,7 @@ def test_what_check_says_of_clients(queue_manager: str, bridge: BridgeProcess) -
 
 # The embedded queue manager does not check the bridge's own authority.
 @pytest.mark.queue_managers("ibmmq")
-def test_what_check_says_of_the_bridge(tmp_path: Path, queue_manager: str) -> None:
+def test_check_describes_the_bridge(tmp_path: Path, queue_manager: str) -> None:
     """Each authority that the bridge lacks is a line with the MQSC that gives it."""
     bridge = enforcing(queue_manager, tmp_path)
     try:

@@ -46,7 +46,7 @@ class Load(threading.Thread):
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_what_was_acknowledged_before_a_backup_began_is_there_after_a_restore(tmp_path: Path, qos: int) -> None:
+def test_a_restore_has_all_messages_acknowledged_before_the_backup(tmp_path: Path, qos: int) -> None:
     """The bridge is killed, its data directory lost: sessions come back, with each message once and in order."""
     bridge = BridgeProcess(tmp_path / "data").start()
     restored = BridgeProcess(tmp_path / "restored")

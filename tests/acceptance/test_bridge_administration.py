@@ -138,7 +138,7 @@ def busy(bridge: BridgeProcess) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("busy")
-def test_top_tells_rates(bridge: BridgeProcess, administrator: Administrator) -> None:
+def test_top_prints_rates(bridge: BridgeProcess, administrator: Administrator) -> None:
     """Each reading is an object; publications, clients, what waits and mappings are in it."""
     found = administrator.json("top", "--limit", "3", "--interval", "1.2")
     assert len(found) == 3

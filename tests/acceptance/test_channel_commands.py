@@ -205,7 +205,7 @@ def test_a_reload_leaves_channels_of_commands_alone(bridge: BridgeProcess) -> No
         pass
 
 
-def test_a_channel_that_cannot_listen_is_told_and_deleted(bridge: BridgeProcess) -> None:
+def test_a_channel_that_cannot_listen_is_reported_and_deleted(bridge: BridgeProcess) -> None:
     port = bridge.ports["FILE"]
     bridge.mqsc(f"DEFINE CHANNEL(PLANT) CHLTYPE(MQTT) PORT({port})\nSTART CHANNEL(PLANT) CHLTYPE(MQTT)\n")
     eventually(lambda: states(bridge)["PLANT"], "STOPPED")

@@ -92,7 +92,7 @@ def test_the_will_of_a_purged_client_is_not_published(
     assert watcher.take().topic == "will/disconnected"
 
 
-def test_a_will_that_waits_goes_with_the_session(bridge: BridgeProcess, administrator: Administrator) -> None:
+def test_a_delayed_will_ends_with_the_session(bridge: BridgeProcess, administrator: Administrator) -> None:
     """A will that waits for its delay is withdrawn by the purge, though the end of a session publishes it otherwise."""
     watcher = RawClient.connected(bridge.port, "watcher")
     watcher.subscribe(("will/#", 1))
@@ -197,7 +197,7 @@ def test_clients_are_listed_and_looked_at(bridge: BridgeProcess, administrator: 
     assert "or 30d, found '3x'" in administrator.refused("client", "list", "--away", "3x", status=2)
 
 
-def test_a_disconnected_client_of_mqtt_5_is_told_why(bridge: BridgeProcess, administrator: Administrator) -> None:
+def test_a_disconnected_mqtt_5_client_gets_the_reason(bridge: BridgeProcess, administrator: Administrator) -> None:
     """DISCONNECT has the reason code 0x98, administrative action; the session stays."""
     client = RawClient.connected(bridge.port, "five", level=5, clean=False)
     administrator.does("client", "disconnect", "five")

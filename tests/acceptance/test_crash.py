@@ -133,7 +133,7 @@ def test_kill_while_publishing_and_again_while_delivering(
 
 
 @pytest.mark.parametrize("qos", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_what_comes_again_after_a_kill_has_dup(own_bridge: BridgeProcess, chance: random.Random, qos: int) -> None:
+def test_messages_sent_again_after_a_kill_have_dup(own_bridge: BridgeProcess, chance: random.Random, qos: int) -> None:
     """MQTT-3.3.1-1: DUP must be 1 when the bridge attempts to deliver a PUBLISH again."""
     bridge, count = own_bridge, 1_000
     subscriber = enlist(bridge, qos)

@@ -251,7 +251,7 @@ def test_pings_of_a_websocket_are_no_connect(bridge: BridgeProcess) -> None:
         ("TLS", "max_connect_size: 268435455 bytes"),
     ],
 )
-def test_nobody_sends_much_before_it_is_known(bridge: BridgeProcess, channel: str, why: str) -> None:
+def test_unauthenticated_clients_can_send_little(bridge: BridgeProcess, channel: str, why: str) -> None:
     """A frame as long as packets may be is not gathered of who has sent no CONNECT: the connection ends, memory stays."""
     before = len(bridge.log)
     peak = Peak(bridge)
@@ -327,7 +327,7 @@ def test_a_common_name_with_commas_is_one_name(bridge: BridgeProcess) -> None:
     assert entries[-1]["user"] == "e,OU=admin"
 
 
-def test_who_connects_too_often_is_refused_for_a_while(bridge: BridgeProcess) -> None:
+def test_frequent_connections_are_rejected_temporarily(bridge: BridgeProcess) -> None:
     codes = []
     for number in range(20):
         with RawClient(bridge.ports["RATE"], f"c{number}") as client:
@@ -349,7 +349,7 @@ def test_who_connects_too_often_is_refused_for_a_while(bridge: BridgeProcess) ->
     eventually(comes_in, 0)
 
 
-def test_who_fails_again_and_again_is_judged_late(bridge: BridgeProcess) -> None:
+def test_repeated_failures_delay_authentication(bridge: BridgeProcess) -> None:
     """After two failures the next attempts wait, right or wrong: nobody can tell by waiting. Another user does not wait."""
 
     def client_of(user: str, secret: str) -> RawClient:

@@ -419,9 +419,9 @@ def campaign(new_bridge: Callable[..., BridgeProcess], library: Path, runs: int)
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_what_was_said_stays_true_in_many_runs(new_bridge: Callable[..., BridgeProcess], library: Path) -> None:
+def test_acknowledged_messages_survive_many_crashes(new_bridge: Callable[..., BridgeProcess], library: Path) -> None:
     campaign(new_bridge, library, MANY_RUNS)
 
 
-def test_what_was_said_stays_true(new_bridge: Callable[..., BridgeProcess], library: Path) -> None:
+def test_acknowledged_messages_survive_a_crash(new_bridge: Callable[..., BridgeProcess], library: Path) -> None:
     campaign(new_bridge, library, RUNS)

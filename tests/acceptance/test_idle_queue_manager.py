@@ -121,7 +121,7 @@ def test_connections_that_a_firewall_has_forgotten(relayed: tuple[RemoteBridgePr
                 assert clean.take().payload == b"%d.%d" % (round_, number)
 
 
-def test_clients_that_leave_and_subscribe_while_their_subscriptions_cannot_be_made_anew(
+def test_clients_leave_and_subscribe_while_subscriptions_are_being_restored(
     relayed: tuple[RemoteBridgeProcess, Relay],
 ) -> None:
     bridge, relay = relayed

@@ -52,7 +52,7 @@ def run_on_terminal(
     return process, master, printed.decode()
 
 
-def test_what_a_newcomer_sees(tmp_path: Path) -> None:
+def test_output_for_a_new_user(tmp_path: Path) -> None:
     """Two lines to try next, which work as they are. The log has the queue manager and the channels."""
     data, log = tmp_path / "data", tmp_path / "log"
     process, terminal, printed = run_on_terminal("--data-dir", data, wanted="hello from MQ", errors=log)
@@ -212,7 +212,7 @@ def test_configuration_with_mistakes(tmp_path: Path, command: str) -> None:
         assert line.endswith(f"found {found}")
 
 
-def test_check_says_what_a_right_file_does(tmp_path: Path) -> None:
+def test_check_describes_a_valid_file(tmp_path: Path) -> None:
     file = tmp_path / "bridge.yaml"
     file.write_text("channels:\n  - name: MY.CHANNEL\n    port: 18830\n")
     done = run("check", file)
@@ -368,7 +368,7 @@ def test_sigterm_with_a_client_that_never_reads(new_bridge: Callable[..., Bridge
 # systemd --------------------------------------------------------------------------------------------------------------
 
 
-def test_what_systemd_is_told(tmp_path: Path, new_bridge: Callable[..., BridgeProcess]) -> None:
+def test_notifications_to_systemd(tmp_path: Path, new_bridge: Callable[..., BridgeProcess]) -> None:
     """READY=1 when clients can connect, WATCHDOG=1 again and again, STOPPING=1 (sd_notify(3), Type=notify)."""
     address = str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifications:
@@ -387,7 +387,7 @@ def test_what_systemd_is_told(tmp_path: Path, new_bridge: Callable[..., BridgePr
         assert last.decode().splitlines()[0] == "STOPPING=1"
 
 
-def test_without_systemd_nothing_is_told(own_bridge: BridgeProcess) -> None:
+def test_without_systemd_no_notification_is_sent(own_bridge: BridgeProcess) -> None:
     assert own_bridge.stop() == 0
     assert "MQB0006W" not in own_bridge.log
 

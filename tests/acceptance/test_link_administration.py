@@ -69,7 +69,7 @@ def bridge(broker: BridgeProcess, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 @pytest.mark.parametrize("link", TRIALS)
-def test_a_trial_says_each_step_and_leaves_nothing_behind(bridge: BridgeProcess, broker: BridgeProcess, link: str) -> None:
+def test_a_trial_reports_each_step_and_cleans_up(bridge: BridgeProcess, broker: BridgeProcess, link: str) -> None:
     """Address, TCP, TLS with the facts of the certificate, CONNACK: up to the step that fails; no session stays."""
     steps, succeeds = TRIALS[link]
     if succeeds:
@@ -108,7 +108,7 @@ def test_links_are_shown_with_the_connections_of_mappings(bridge: BridgeProcess)
     assert administrator.refused("link", "test", "none") == "there is no link none\n"
 
 
-def test_a_broker_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where TCP connects and no CONNACK comes, the trial ends in time and says so, and its thread has ended."""
     monkeypatch.setattr(trial, "PATIENCE", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -121,7 +121,7 @@ def test_a_broker_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         assert threading.active_count() == before
 
 
-def test_a_host_that_nobody_knows() -> None:
+def test_an_unknown_host() -> None:
     """A name that does not resolve is the first step that can fail."""
     steps = try_link("lost", LinkConfig(host="broker.invalid"), lambda: None)
     with pytest.raises(TrialFailed, match=r"broker\.invalid is no address, and no name"):

@@ -258,7 +258,7 @@ STATE_QUEUE = "SYSTEM.MQTT.PERSISTENT.STATE"
     ],
     ids=["no transmission queue", "USAGE(NORMAL)", "state queue"],
 )
-def test_what_the_queue_manager_lacks(
+def test_missing_objects_of_the_queue_manager(
     remote: Callable[..., RemoteBridgeProcess], tmp_path: Path, mqsc: str, named: str, remedy: str
 ) -> None:
     """Exit status 1, a sentence that names it, and the MQSC that mends it."""

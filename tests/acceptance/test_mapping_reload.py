@@ -98,7 +98,7 @@ def test_reload(new_bridge: Callable[..., BridgeProcess], queue_manager: str, tm
     client.disconnect()
 
 
-def test_what_waits_for_a_mapping_that_is_removed(
+def test_waiting_messages_of_a_removed_mapping(
     new_bridge: Callable[..., BridgeProcess], queue_manager: str, tmp_path: Any
 ) -> None:
     """It is gone with it, which the reload says."""

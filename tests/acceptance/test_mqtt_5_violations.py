@@ -117,7 +117,7 @@ def test_a_connect_that_is_refused(bridge: BridgeProcess, unique: str, wire: str
 # The channel rejects the bytes before they reach a queue manager.
 @pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize("wire", ["30 04 000161 00", "c0 00", "e0 00", "f0 00", "82 07 000a 00 000161 00", "00 00"])
-def test_what_is_no_connect_is_not_answered(bridge: BridgeProcess, wire: str) -> None:
+def test_a_first_packet_other_than_connect_is_not_answered(bridge: BridgeProcess, wire: str) -> None:
     """MQTT-3.1.0-1, MQTT-3.14.0-1."""
     with RawClient(bridge.port, "", level=5) as client:
         client.send_bytes(bytes.fromhex(wire))

@@ -46,7 +46,7 @@ def test_publish_and_subscribe(bridge: BridgeProcess, unique: str, version: int,
 # Other clients use the same channels on both queue managers.
 @pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize("version", [4, 5])
-def test_a_session_that_goes_on(bridge: BridgeProcess, unique: str, version: int) -> None:
+def test_a_session_that_continues(bridge: BridgeProcess, unique: str, version: int) -> None:
     kept: dict[str, Any] = {"clean": False}
     if version == 5:
         kept["properties"] = {"sessionExpiryInterval": 60}

@@ -144,7 +144,7 @@ def test_payload_byte_for_byte(bridge: BridgeProcess, unique: str, payload: byte
         )
 
 
-def test_retained_is_told_only_to_who_comes_later(bridge: BridgeProcess, unique: str) -> None:
+def test_only_later_subscribers_see_the_retain_flag(bridge: BridgeProcess, unique: str) -> None:
     """mqps/Ret is set if the publication was sent with RETAIN *and* is received as a retained publication."""
     with bridge.mq_subscriber(unique, "--limit", "1", "--json") as live:
         with RawClient.connected(bridge.port, unique) as client:

@@ -26,7 +26,7 @@ def test_subscribe_to_several_topics_with_one_refused(bridge: BridgeProcess, uni
         assert client.take().payload == b"end"
 
 
-def test_subscribe_takes_effect_before_the_publish_behind_it(bridge: BridgeProcess, unique: str) -> None:
+def test_subscribe_takes_effect_before_a_following_publish(bridge: BridgeProcess, unique: str) -> None:
     """A client's packets take effect in the order sent, also when it does not wait for SUBACK."""
     with RawClient.connected(bridge.port, unique) as client:
         client.send(Subscribe(1, ((unique, 1),)), Publish(unique, b"at once", 1, False, False, 2))

@@ -167,7 +167,7 @@ def serial_of(port: int, authority: Path) -> int:
     return int(str(certificate["serialNumber"]), 16)
 
 
-def test_who_a_client_has_to_be(make: Make, tmp_path: Path) -> None:
+def test_required_client_identity(make: Make, tmp_path: Path) -> None:
     """Methods of authentication, and the files that they name, are those of the new file for clients that connect."""
     for name, word in (("old", b"pa55"), ("new", b"w0rd")):
         done = subprocess.run([MQBRIDGE, "passwd", tmp_path / name, "carol", "--stdin"], input=word, timeout=PATIENCE)
@@ -248,7 +248,7 @@ def test_traffic_of_another_channel_does_not_notice(make: Make) -> None:
     assert not subscriber.inbox
 
 
-def test_a_port_in_use_is_told_and_mended_by_the_next_reload(make: Make) -> None:
+def test_a_port_in_use_is_reported_and_retried_at_the_next_reload(make: Make) -> None:
     """The rest is taken over; `mqbridge status` and /readyz say what is wrong as long as it is."""
     admin = "admin: {port: 0}\n"
     bridge = make(channels(A, more=admin))
@@ -343,7 +343,7 @@ def test_reloads_at_the_same_time(make: Make) -> None:
     client.ping()
 
 
-def test_what_the_command_line_says_stays(make: Make) -> None:
+def test_command_line_options_survive_a_reload(make: Make) -> None:
     """--port and --log-level hold where the file has not changed in that, though it has in the same section."""
     bridge = make(channels("name: A, port: 1883"), "--log-level", "warning")
     client = RawClient.connected(bridge.port, "c")
@@ -380,7 +380,7 @@ def test_limits_hold_for_sessions_that_begin(make: Make) -> None:
         assert sender.expect(Puback).reason_code == ReasonCode.QUOTA_EXCEEDED
 
 
-def test_what_takes_a_restart_is_named_and_left(make: Make) -> None:
+def test_changes_that_need_a_restart_are_reported_and_not_applied(make: Make) -> None:
     bridge = make(channels(A))
     lines = reload(bridge, channels(A, more=f"queue_manager: {{listener: {{port: {free_port()}}}}}\nadmin: {{port: 0}}\n"))
     assert lines == [

@@ -98,7 +98,7 @@ def test_requests_outlive_the_bridge(new_bridge: NewBridge) -> None:
 
 
 @pytest.mark.queue_managers("embedded", slow="ibmmq")
-def test_a_session_that_ends_leaves_no_request_behind(new_bridge: NewBridge) -> None:
+def test_the_end_of_a_session_removes_its_requests(new_bridge: NewBridge) -> None:
     bridge = new_bridge().start()
     state = "SYSTEM.MQTT.PERSISTENT.STATE"
     queue_of(bridge, "ask")

@@ -104,7 +104,7 @@ def test_each_message_goes_to_one_member(
         member.client.disconnect()
 
 
-def test_a_member_that_does_not_acknowledge_holds_up_nobody(bridge: BridgeProcess, unique: str) -> None:
+def test_a_member_that_does_not_acknowledge_does_not_block_others(bridge: BridgeProcess, unique: str) -> None:
     share = f"$share/g/{unique}"
     still, busy = (Member(bridge.port, f"{name}-{unique}"[:23], share) for name in ("s", "b"))
     publish_numbers(bridge.port, unique, range(200))
@@ -123,7 +123,7 @@ def test_a_member_that_does_not_acknowledge_holds_up_nobody(bridge: BridgeProces
     assert not any(one.dup for one in busy.publishes)
 
 
-def test_a_member_that_does_not_read_holds_up_nobody(bridge: BridgeProcess, unique: str) -> None:
+def test_a_member_that_does_not_read_does_not_block_others(bridge: BridgeProcess, unique: str) -> None:
     """With QoS 0, too: what it cannot be sent goes to the other, and is not dropped for it."""
     share, count = f"$share/g/{unique}", 300
     busy = Member(bridge.port, f"b-{unique}"[:23], share)
@@ -165,7 +165,7 @@ def test_durable_members_that_are_away(own_bridge: BridgeProcess, level: int) ->
     eventually(lambda: subscriptions(bridge, "$share"), [])
 
 
-def test_what_was_not_acknowledged_comes_again_to_who_is_back(bridge: BridgeProcess, unique: str) -> None:
+def test_unacknowledged_messages_are_sent_again_after_a_reconnect(bridge: BridgeProcess, unique: str) -> None:
     """Alone, a durable member gets its own again: with DUP, under the same message ids."""
     share = f"$share/g/{unique}"
     member = Member(bridge.port, f"m-{unique}"[:23], share, clean=False)
@@ -220,7 +220,7 @@ def test_a_member_with_a_subscription_of_its_own_gets_both(bridge: BridgeProcess
         assert sorted(client.take().qos for _ in range(2)) == [1, 2]
 
 
-def test_no_retained_publication_comes_for_a_share(bridge: BridgeProcess, unique: str) -> None:
+def test_a_share_gets_no_retained_publications(bridge: BridgeProcess, unique: str) -> None:
     """Section 3.8.3.1. RETAIN of what comes live is as each member asked for."""
     with RawClient.connected(bridge.port, unique, level=5) as client:
         client.publish(unique, b"kept", 1, retain=True)

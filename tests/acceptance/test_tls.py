@@ -142,7 +142,7 @@ def test_a_publication_over_tls(bridge: BridgeProcess, certificates: Path, chann
     ],
     ids=["authority", "name", "version"],
 )
-def test_what_a_client_does_not_accept(
+def test_messages_that_a_client_does_not_accept(
     bridge: BridgeProcess, certificates: Path, channel: str, options: tuple[str, ...], host: str
 ) -> None:
     done = publish(bridge, channel, certificates, *(one.format(certificates) for one in options), host=host)

@@ -98,14 +98,14 @@ def test_there_are_commands_to_look_at() -> None:
 
 
 @pytest.mark.parametrize("page", [*PAGES, *(ROOT / name for name in GUIDES)], ids=lambda page: page.name)
-def test_identifiers_and_reasons_that_are_told_are_explained(page: Path) -> None:
+def test_reported_identifiers_and_reasons_are_explained(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     told = {*re.findall(r"\bMQB\d{4}[IWES]\b", text), *re.findall(r"\bexplain (\w+)", text)} - {"IDENTIFIER"}
     for one in sorted(told):
         assert CliRunner().invoke(program, ["explain", one]).exit_code == 0, one
 
 
-def test_commands_that_are_told_exist(subtests: pytest.Subtests) -> None:
+def test_documented_commands_exist(subtests: pytest.Subtests) -> None:
     """With the options that are told; what stands in brackets may be left out, and is looked at, too."""
     for page, line in commands():
         with subtests.test(page=page, line=line):
@@ -116,7 +116,7 @@ def test_commands_that_are_told_exist(subtests: pytest.Subtests) -> None:
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.stem)
-def test_configurations_that_are_told_are_right(page: Path, tmp_path: Path) -> None:
+def test_documented_configurations_are_valid(page: Path, tmp_path: Path) -> None:
     for block in blocks(page, "yaml"):
         file = tmp_path / "bridge.yaml"
         file.write_text(block, encoding="utf-8")
@@ -248,7 +248,7 @@ def test_the_pages_are_built() -> None:
 
 
 @pytest.mark.slow
-def test_pages_that_are_built_ask_nobody_elsewhere() -> None:
+def test_built_pages_load_nothing_from_other_sites() -> None:
     pages = list((ROOT / "build" / "docs").rglob("*.html"))
     assert pages
     asked = re.compile(r"""<(?:script|img|link rel="(?:stylesheet|preconnect|icon)")[^>]*(?:src|href)="(?:https?:)?//""")

@@ -65,7 +65,7 @@ def test_each_alert_is_tested_both_ways() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["alert"]))
-def test_an_alert_says_what_to_do(rule: dict[str, Any]) -> None:
+def test_an_alert_has_an_action(rule: dict[str, Any]) -> None:
     """Each alert names metrics that there are, how bad it is, what is wrong, and a command by which to begin."""
     assert not unknown(rule["expr"])
     assert rule["labels"]["severity"] in ("critical", "warning")

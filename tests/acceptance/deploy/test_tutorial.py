@@ -60,7 +60,7 @@ def reader(tmp_path: Path) -> Reader:
     return Reader(tmp_path)
 
 
-def test_a_device_gets_what_an_application_sends(reader: Reader) -> None:
+def test_a_device_gets_messages_of_an_application(reader: Reader) -> None:
     """The first section; the bridge takes any free port, so that the device is told which."""
     bridge = BridgeProcess(reader.directory / "data").start()
     commands = [command for command, _ in reader.typed("A bridge")]

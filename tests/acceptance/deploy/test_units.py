@@ -54,7 +54,7 @@ def systemd_analyze() -> None:
 
 
 
-def test_the_file_of_the_service_says_where_the_units_have_their_data() -> None:
+def test_the_service_file_has_the_data_directory_of_the_units() -> None:
     """So that commands find it that do not run in the unit's environment."""
     directory = load(DEPLOY / "service.yaml").queue_manager.data_directory
     for unit in (UNIT, PIPELINE_UNIT):
@@ -90,7 +90,7 @@ def unit() -> configparser.ConfigParser:
         ("CapabilityBoundingSet", ""),
     ],
 )
-def test_the_unit_says(key: str, value: str, unit: configparser.ConfigParser) -> None:
+def test_contents_of_the_unit(key: str, value: str, unit: configparser.ConfigParser) -> None:
     assert unit["Service"][key] == value
 
 

@@ -100,7 +100,7 @@ async def test_retained_publications_come_to_new_subscriptions(bridge: Bridge, d
         bridge.transmissions.clear()
 
 
-async def test_a_retained_publication_comes_as_any_other_to_who_has_subscribed(bridge: Bridge) -> None:
+async def test_existing_subscribers_get_a_retained_publication_without_the_flag(bridge: Bridge) -> None:
     await bridge.subscribed("c1", bridge.topic("a"))
     await bridge.retain(publication(bridge.topic("a"), b"state"))
     assert [(payload(one), one.retained) for one in await bridge.settled()] == [(b"state", False)]
@@ -129,7 +129,7 @@ async def test_retained_publications_outlive_the_bridge(bridge: Bridge) -> None:
 
 
 @pytest.mark.parametrize("durable", [False, True], ids=["clean", "durable"])
-async def test_what_was_for_a_session_that_has_ended_is_not_handed_over(bridge: Bridge, durable: bool) -> None:
+async def test_messages_of_an_ended_session_are_not_delivered(bridge: Bridge, durable: bool) -> None:
     """Not even to the next session of that client, which gets what is its own (MQTT-3.1.2-6)."""
     old, new = bridge.topic("old"), bridge.topic("new")
     await bridge.retain(publication(new, b"retained"))

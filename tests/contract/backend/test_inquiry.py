@@ -72,7 +72,7 @@ def test_looks_share_a_connection(mq):
         (MQError(cmqc.MQRC_NO_MSG_AVAILABLE, "none came in 30000 ms"), [None, None]),
     ],
 )
-def test_an_age_that_is_not_told(mq, app, monkeypatch, caplog, failure, told):
+def test_a_message_age_that_is_not_available(mq, app, monkeypatch, caplog, failure, told):
     """A refusal is that queue's alone; a command server that does not answer is not asked again. The log says it once."""
     closed, open_ = mq.queue(), mq.queue()
     asked = []

@@ -178,7 +178,7 @@ def test_connecting(manager: Manager, package: str) -> None:
     assert found == expected
 
 
-def test_who_may_connect_by_tcp(package: str, tmp_path: Path) -> None:
+def test_connections_over_tcp(package: str, tmp_path: Path) -> None:
     """An unknown channel is MQRC 2540, a wrong password 2035, a CipherSpec without a key repository 2381."""
     passwords = tmp_path / "passwords"
     passwords.write_text("# MQ applications\n\napp:secret:1\nnobody:\n")

@@ -156,7 +156,7 @@ def wait_for_the_start():
 
 
 @pytest.mark.smoke
-def test_a_queue_manager_that_was_started_anew(restarted: Restarted, package: str) -> None:
+def test_a_restarted_queue_manager(restarted: Restarted, package: str) -> None:
     """What was open is open: for exclusive input, made of a model, managed or not; what was closed is not."""
     for queue in ("CLOSED", "EXCLUSIVE"):
         restarted.manager.command(f"DEFINE QLOCAL({queue})")
@@ -205,7 +205,7 @@ found['end'] = reason(qmgr.disconnect)
     ("meanwhile", "waited"),
     [("DELETE QLOCAL(Q)", 2548), ("ALTER QLOCAL(Q) GET(DISABLED)", 0)],
 )
-def test_what_cannot_be_opened_again(restarted: Restarted, package: str, meanwhile: str, waited: int) -> None:
+def test_objects_that_cannot_be_opened_again(restarted: Restarted, package: str, meanwhile: str, waited: int) -> None:
     """The connection is given up when something that was open is gone."""
     restarted.manager.command("DEFINE QLOCAL(Q)")
     found = restarted.run(
@@ -267,7 +267,7 @@ def test_a_queue_manager_that_does_not_come_back(restarted: Restarted, package: 
         ("MQCNO_RECONNECT_Q_MGR", "NO", 0),
     ],
 )
-def test_who_reconnects(manager: Manager, package: str, option: str, defrecon: str, commit: int) -> None:
+def test_which_connections_reconnect(manager: Manager, package: str, option: str, defrecon: str, commit: int) -> None:
     number = ("NO", "YES", "QMGR", "DISABLED").index(defrecon)
     text = program("found['commit'] = reason(qmgr.commit)", option).replace(
         "cd=cd", f"cd=(setattr(cd, 'Version', 10), setattr(cd, 'DefReconnect', {number}), cd)[-1]"

@@ -245,7 +245,7 @@ ASKED = [
 
 
 @pytest.mark.parametrize(("command", "answer", "asked"), ASKED, ids=[case[0] for case in ASKED])
-def test_what_the_telemetry_service_is_asked_for(
+def test_commands_for_the_telemetry_service(
     manager: Manager, running: Running, command: str, answer: str, asked: list[object]
 ) -> None:
     response = manager.run(command)

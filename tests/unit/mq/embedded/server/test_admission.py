@@ -154,7 +154,7 @@ def test_a_file_that_cannot_be_read(file: Path, caplog: pytest.LogCaptureFixture
     assert f"{file}:1" in caplog.text and f"{file} cannot be read" in caplog.text
 
 
-def test_who_fails_again_and_again_is_judged_late(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_failures_delay_authentication(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
