@@ -21,7 +21,7 @@ _SECRET_SETTING = re.compile(r"password|passwd|secret|token|credential", re.IGNO
 MASTER = r"local(?:\[[0-9*]+(?:,[0-9]+)?\])?|spark://[^ /]+|yarn|k8s://[^ ]+"
 #: Maven coordinates, as in `spark-submit --packages`.
 PACKAGE = r"[^\s:,]+:[^\s:,]+:[^\s:,]+"
-MOST_ADDRESS = 264
+MAX_ADDRESS_LENGTH = 264
 
 
 SettingName = Annotated[str, values.text(r"spark\.[^\s=]{1,200}", "the name of a setting of Spark, which begins with spark.")]

@@ -17,9 +17,9 @@ from bridge.config import AuditLogConfig
 from bridge.security.failed_connects import network_of
 
 #: Maximum number of entries per event and client (or network) in an interval in seconds, and of such pairs remembered.
-MOST_ENTRIES, INTERVAL, MOST_KINDS = 50, 10.0, 10_000
+MAX_ENTRIES, INTERVAL, MAX_KINDS = 50, 10.0, 10_000
 #: Maximum length of a value in characters: clients choose names and topics.
-LONGEST = 1_000
+MAX_VALUE_LENGTH = 1_000
 
 log = logging.getLogger(__name__)
 _entries = logging.getLogger("bridge.audit")
@@ -80,11 +80,11 @@ class _Gathering:
         begun, count = self._kinds.get((event, who), (now, 0))
         left_out = 0
         if now - begun >= INTERVAL:
-            begun, count, left_out = now, 0, max(0, count - MOST_ENTRIES)
-        elif count == 0 and len(self._kinds) >= MOST_KINDS:
+            begun, count, left_out = now, 0, max(0, count - MAX_ENTRIES)
+        elif count == 0 and len(self._kinds) >= MAX_KINDS:
             del self._kinds[next(iter(self._kinds))]
         self._kinds[event, who] = begun, count + 1
-        return left_out if count < MOST_ENTRIES else None
+        return left_out if count < MAX_ENTRIES else None
 
 
 _gathering = _Gathering()
@@ -108,5 +108,5 @@ def note(event: str, client: Client | None = None, *, stranger: str | None = Non
         entry |= {"client": client.client_id, "address": client.address}
     if left_out:
         entry["left_out_before"] = left_out
-    entry |= {name: value[:LONGEST] if isinstance(value, str) else value for name, value in facts.items()}
+    entry |= {name: value[:MAX_VALUE_LENGTH] if isinstance(value, str) else value for name, value in facts.items()}
     _entries.info("%s", msgspec.json.encode(entry).decode())

@@ -65,7 +65,7 @@ class CertificateAuthenticator:
 
 
 #: Maximum length of a user name in characters.
-LONGEST_NAME: Final = 1_024
+MAX_NAME_LENGTH: Final = 1_024
 #: Unicode categories not allowed in user names: control, format, surrogate, line separator and paragraph separator.
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
@@ -213,8 +213,8 @@ def refusal_of_name(user: str) -> str:
     IBM MQ pads names with blanks and ends them at a NUL, so such a suffix would turn a name into another user's. In logs,
     invisible and direction-changing characters would make a name look like another one.
     """
-    if len(user) > LONGEST_NAME:
-        return f"its user name is longer than {LONGEST_NAME} characters"
+    if len(user) > MAX_NAME_LENGTH:
+        return f"its user name is longer than {MAX_NAME_LENGTH} characters"
     if user != user.strip():
         return f"its user name, {user[:40]!r}, begins or ends with a blank"
     if any(category(character) in _UNSEEN for character in user):

@@ -11,7 +11,7 @@ from bridge.config.authentication import JwtAuthenticationConfig
 from bridge.security.authenticator import Authenticated, AuthenticationFailed, AuthenticatorUnavailable, Presented
 
 #: Maximum length of a token in bytes.
-LONGEST = 8192
+MAX_LENGTH = 8192
 #: Algorithms by key type. The token must not choose: with HS256, anybody could sign with the public key.
 _ALGORITHMS = {
     "RSA": ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"],
@@ -104,8 +104,8 @@ class JwtAuthenticator:
         import jwt
 
         token, config = presented.password, self._config
-        if not token or len(token) > LONGEST:
-            raise AuthenticationFailed("it contains no token" if not token else f"its token is longer than {LONGEST} bytes")
+        if not token or len(token) > MAX_LENGTH:
+            raise AuthenticationFailed("it contains no token" if not token else f"its token is longer than {MAX_LENGTH} bytes")
         try:
             key, algorithms = self._keys.key(str(jwt.get_unverified_header(token).get("kid") or ""))
             claims = jwt.decode(

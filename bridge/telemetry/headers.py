@@ -52,18 +52,18 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 #: The maximum length of a first argument whose result is cached.
-LONGEST = 1024
+MAX_CACHED_LENGTH = 1024
 
 
 def remembered(entries: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Cache the last `entries` results of a function, except for first arguments longer than LONGEST."""
+    """Cache the last `entries` results of a function, except for first arguments longer than MAX_CACHED_LENGTH."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         cached = lru_cache(maxsize=entries)(function)
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            return (cached if len(args[0]) <= LONGEST else function)(*args, **kwargs)  # type: ignore[arg-type]
+            return (cached if len(args[0]) <= MAX_CACHED_LENGTH else function)(*args, **kwargs)  # type: ignore[arg-type]
 
         return call
 

@@ -110,7 +110,7 @@ def test_links_are_shown_with_the_connections_of_mappings(bridge: BridgeProcess)
 
 def test_a_silent_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where TCP connects and no CONNACK comes, the trial ends in time and says so, and its thread has ended."""
-    monkeypatch.setattr(trial, "PATIENCE", 0.2)
+    monkeypatch.setattr(trial, "TIMEOUT", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         config = LinkConfig(host="127.0.0.1", port=silent.getsockname()[1])
         before = threading.active_count()

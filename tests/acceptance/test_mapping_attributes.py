@@ -354,7 +354,7 @@ def test_from_mq_to_own_clients(at_own_clients: dict[str, list[Any]], row: ToMqt
 # Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
 @pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize(("name", "mapping", "body", "reason"), REFUSED_OUT, ids=[row[0] for row in REFUSED_OUT])
-def test_messages_that_cannot_be_published(site: MappingSite, name: str, mapping: dict[str, Any], body: bytes, reason: int) -> None:
+def test_unpublishable_messages(site: MappingSite, name: str, mapping: dict[str, Any], body: bytes, reason: int) -> None:
     source = queue(f"{name}-refused")
     site.put(source, body, "--property", "a=b", "--correl-id", "c")
     letter = site.get(DLQ)

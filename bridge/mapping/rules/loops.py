@@ -23,7 +23,7 @@ AnyMapping = ToMqMapping | ToMqttMapping
 #: The place of queues in `LoopGuard.closes`. The other places are `local` (the queue manager's topics) and links.
 QUEUES = "queue"
 #: Maximum number of mappings that a message may pass before the current one.
-MOST_HOPS = 16
+MAX_HOPS = 16
 _NO_FILTER = FilterConfig()
 #: Words whose value never contains a slash.
 _ONE_LEVEL_WORDS = frozenset(("qos", "messageId", "retained"))
@@ -192,7 +192,7 @@ class LoopGuard:
         """Return the mapping that makes a message loop, or None if the message may be sent.
 
         A message loops if a mapping that it passed would take it again, if it passed the current mapping before, or if it
-        passed more than MOST_HOPS mappings. `hops` are the marks of the outgoing message, with that of the current mapping
+        passed more than MAX_HOPS mappings. `hops` are the marks of the outgoing message, with that of the current mapping
         last. `place` is QUEUES, LOCAL or the name of a link, and `name` the queue or topic there. Queues of other queue
         managers need no check.
         """
@@ -201,7 +201,7 @@ class LoopGuard:
         *came, own = hops
         if own in came:
             return own.rpartition("/")[2]
-        if len(came) > MOST_HOPS:
+        if len(came) > MAX_HOPS:
             return came[-1].rpartition("/")[2]
         where = _place(place, self._links)
         for mark in came:
