@@ -105,7 +105,8 @@ class JwtAuthenticator:
 
         token, config = presented.password, self._config
         if not token or len(token) > MAX_LENGTH:
-            raise AuthenticationFailed("it contains no token" if not token else f"its token is longer than {MAX_LENGTH} bytes")
+            why = "it contains no token" if not token else f"its token is longer than {MAX_LENGTH} bytes"
+            raise AuthenticationFailed(why)
         try:
             key, algorithms = self._keys.key(str(jwt.get_unverified_header(token).get("kid") or ""))
             claims = jwt.decode(
