@@ -1,4 +1,4 @@
-"""The audit log of a real bridge: who is refused before it is anybody, and whose session is taken over."""
+"""The audit log of a real bridge: early rejections and session takeovers."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_frequent_connections(bridge: BridgeProcess) -> None:
 
 
 def test_a_session_that_is_taken_over(bridge: BridgeProcess) -> None:
-    """Where it was, and who has it now."""
+    """The entry contains the previous channel and the new owner."""
     with RawClient.connected(bridge.ports["FREE"], "mine"):
         with RawClient.connected(bridge.ports["FREE"], "mine") as other:
             host, port = other.socket.getsockname()

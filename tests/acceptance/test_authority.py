@@ -22,7 +22,7 @@ from tests.helpers.remote_bridge import ROOT, QueueManagerProcess, RemoteBridgeP
 XMITQ = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 NOT_AUTHORIZED = 5
 REFUSED = 0x80
-#: alice may do everything below `plant`, reader and writer one half of it, bob may connect and no more; nobody else is
+#: alice may do everything below `plant`, reader and writer one half of it, bob may only connect. No other user is
 #: known, but that a device may be `dev-7` by its client identifier.
 SCRIPT = f"""
 DEFINE TOPIC(PLANT) TOPICSTR('plant') NOREPLACE
@@ -136,7 +136,7 @@ def test_a_client_that_is_refused_does_no_harm_to_another(bridge: BridgeProcess,
 @pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
 def test_subscriptions(bridge: BridgeProcess, logged: Callable[..., str], unique: str) -> None:
     with client(bridge, unique, "alice") as subscriber:
-        # Any topic object at or above the topic may give the authority; wildcards are asked for from where they stand.
+        # Any topic object at or above the topic can grant the authority. Wildcards are checked from their level on.
         wanted = [("plant/line1", 1), ("offices", 1), ("plant/#", 2), ("#", 0), ("plant", 0), ("+/line1", 0)]
         assert subscriber.subscribe(*wanted) == (1, REFUSED, 2, REFUSED, 0, REFUSED)
     assert "MQRC_NOT_AUTHORIZED (2035)" in logged(unique, "'offices'", "user 'alice'")
@@ -185,7 +185,7 @@ def test_a_will_that_is_refused(bridge: BridgeProcess, logged: Callable[..., str
 
 
 def test_mcauser(bridge: BridgeProcess, unique: str) -> None:
-    """Whoever a client says that it is, it acts as the MCAUSER of its channel."""
+    """A client acts as the MCAUSER of its channel, whatever user it claims."""
     port = bridge.ports["BY.MCAUSER"]
     for user in (None, "alice", "carol"):
         with RawClient.connected(port, f"{unique}{user}", user_name=user) as subscriber:
@@ -227,7 +227,7 @@ def test_authority_that_is_given_and_taken(bridge: BridgeProcess, unique: str) -
 
 @pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
 def test_durable_session_over_a_restart(queue_manager: str, tmp_path: Path, unique: str) -> None:
-    """What a session subscribed to with authority is there again, and what arrived for it meanwhile as well."""
+    """Authorized subscriptions of a session and the messages for them survive."""
     process = enforcing(queue_manager, tmp_path).start()
     try:
         with client(process, unique, "reader", clean=False) as subscriber:
@@ -258,7 +258,7 @@ def test_retained_publications_are_cleared(bridge: BridgeProcess, unique: str) -
 
 
 def test_check_describes_the_clients(queue_manager: str, bridge: BridgeProcess) -> None:
-    """`check --connect`: nothing that the bridge needs is missing; what the users of channels lack is a note."""
+    """`check --connect` reports nothing as missing for the bridge. Missing authorities of channel users are notes."""
     assert bridge.config is not None
     if queue_manager == "embedded":
         settings = bridge.config.read_text().replace("{", f"{{data_directory: {bridge.data_directory}, ", 1)

@@ -1,4 +1,4 @@
-"""A backup under load, the bridge killed, and a bridge on what is restored elsewhere: real processes and clients."""
+"""A backup under load, a kill, and a bridge on the restored data: real processes and clients."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_restore_has_all_messages_acknowledged_before_the_backup(tmp_path: Pat
         assert done.returncode == 0, done.stderr
         restored.start()
         (queue,) = restored.mq_json("display", f"QLOCAL('{TRANSMISSION_QUEUE}')", "CURDEPTH")
-        subscriber.connect(restored.port)  # asserts that its session is there
+        subscriber.connect(restored.port)  # asserts that its session is present
         while len(subscriber.numbers) < queue["CURDEPTH"]:
             subscriber.step()
         subscriber.close()

@@ -1,4 +1,4 @@
-"""`mqbridge dlq` at a bridge with mappings and clients: what was refused comes to where it was bound, mapped anew."""
+"""`mqbridge dlq` with mappings and clients: retried messages are mapped again and reach their destination."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_publications_while_the_queue_manager_is_restarted_come_to_clean_session
 
 
 def test_a_queue_manager_that_does_not_answer(remote: Callable[..., RemoteBridgeProcess]) -> None:
-    """Stopped, it breaks no connection: clients stay, what they publish waits, and SIGTERM ends the bridge all the same."""
+    """A stopped queue manager closes no connections: clients stay, publications wait, and SIGTERM still ends the bridge."""
     bridge = remote(settings=PROBED, config="limits: {shutdown_timeout: 1 s}\n").start()
     with RawClient.connected(bridge.port, "sender") as sender, RawClient.connected(bridge.port, "clean") as clean:
         clean.subscribe(("t", 1))
@@ -76,7 +76,7 @@ def test_a_queue_manager_that_does_not_answer(remote: Callable[..., RemoteBridge
 def test_clients_are_disconnected_while_the_queue_manager_is_unreachable(
     remote: Callable[..., RemoteBridgeProcess],
 ) -> None:
-    """A standby, or nobody, serves them meanwhile. Their sessions go on afterwards."""
+    """A standby, or no bridge, serves the clients meanwhile. Their sessions continue afterwards."""
     bridge = remote(settings=PROBED + "  outage_timeout: 1 s\n").start()
     with RawClient.connected(bridge.port, "device", clean=False) as device:
         device.subscribe(("t", 1))

@@ -1,4 +1,4 @@
-"""Start and stop as a user and systemd see them; SIGTERM under load; what the bridge refuses to start with."""
+"""Start and stop as seen by a user and systemd, SIGTERM under load, and failures to start."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(*words: str | Path, env: dict[str, str] | None = None, cwd: Path | None 
 def run_on_terminal(
     *words: str | Path, wanted: str, errors: Path, env: Mapping[str, str] | None = None
 ) -> tuple[subprocess.Popen[bytes], int, str]:
-    """The bridge on a terminal, that terminal, and what the bridge printed there until a text came."""
+    """The bridge on a terminal, the terminal, and the output up to a text."""
     master, terminal = pty.openpty()
     # The tests may have been started with SIGHUP ignored.
     command = ["env", "--default-signal=HUP", "setsid", "--ctty", MQBRIDGE, "run", "--port", "0", *words]
@@ -65,7 +65,7 @@ def test_output_for_a_new_user(tmp_path: Path) -> None:
         assert f"queue manager MQB1 (embedded), data in {data}" in text
         assert f"channel PLAIN.MQTT listens for MQTT clients on 127.0.0.1:{port}" in text
         with Subscriber(port, "demo/#") as subscriber:
-            # As the bridge was called, or by its name where the shell finds it.
+            # With the path of the bridge, or by its name if it is in PATH.
             assert publish.startswith((f"{MQBRIDGE} mq pub ", "mqbridge mq pub "))
             subprocess.run(["sh", "-c", publish], check=True, timeout=PATIENCE, stdout=subprocess.DEVNULL)
             assert subscriber.message() == {"topic": "demo/hello", "payload": "hello from MQ", "qos": 0, "retain": 0}
@@ -178,7 +178,7 @@ def test_data_directory_that_cannot_be(tmp_path: Path) -> None:
 
 def test_a_data_directory_of_another_user_comes_with_a_hint(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir(mode=0o555)
-    # As an ordinary user, who may not write everywhere.
+    # As an ordinary user, with limited permissions.
     command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
     command += [str(MQBRIDGE), "run", "--data-dir", str(tmp_path / "data"), "--port", "0"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
@@ -473,7 +473,7 @@ def test_durable_subscription_of_an_application_outlives_it(own_bridge: BridgePr
 # On IBM MQ the start fails, because MQXR has a queue of the same name.
 @pytest.mark.queue_managers("embedded")
 def test_a_message_among_the_records_of_sessions_ends_no_start(new_bridge: Callable[..., BridgeProcess]) -> None:
-    """It goes to the dead-letter queue, once, also where the bridge is killed on the way."""
+    """The message goes to the dead-letter queue once, even if the bridge is killed in between."""
     bridge, queue = new_bridge().start(), "SYSTEM.MQTT.PERSISTENT.STATE"
     with RawClient(bridge.port, "keeper", clean=False) as keeper:
         keeper.connect()

@@ -1,4 +1,4 @@
-"""`mqbridge link`: who is connected to which broker, and a connection that is tried step by step."""
+"""`mqbridge link`: connections to brokers, and a step-by-step test of a connection."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ mappings:
   near: {{from: {{mqtt: "near/#", link: plain}}, to: {{topic: "x/near"}}}}
   far: {{from: {{mqtt: "far/#", link: nowhere}}, to: {{topic: "x/far"}}}}
 """
-#: link -> the beginnings of the steps of its trial, without what stands before them, and whether it succeeds
+#: link -> the beginnings of the steps of its test, without prefixes, and whether it succeeds
 TRIALS = {
     "plain": (["resolved: 127.0.0.1", "TCP: connected", "CONNACK: accepted as mqbridge-test-"], True),
     "secured": (["resolved: localhost is", "TCP: connected", "TLS: TLSv1.3", "CONNACK: accepted"], True),
@@ -86,7 +86,7 @@ def test_a_trial_reports_each_step_and_cleans_up(bridge: BridgeProcess, broker: 
 
 
 def test_links_are_shown_with_the_connections_of_mappings(bridge: BridgeProcess) -> None:
-    """Each mapping that uses a link is told with its client identifier, since when, and what went wrong last."""
+    """Each mapping of a link is listed with client identifier, time of connection and last error."""
     administrator = Administrator(bridge)
 
     def links() -> dict[str, list[dict[str, object]]]:
@@ -109,7 +109,7 @@ def test_links_are_shown_with_the_connections_of_mappings(bridge: BridgeProcess)
 
 
 def test_a_silent_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where TCP connects and no CONNACK comes, the trial ends in time and says so, and its thread has ended."""
+    """If TCP connects but no CONNACK arrives, the test ends in time with an error, and its thread ends."""
     monkeypatch.setattr(trial, "TIMEOUT", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         config = LinkConfig(host="127.0.0.1", port=silent.getsockname()[1])

@@ -254,7 +254,7 @@ def test_a_retained_publication_keeps_all_properties(bridge: BridgeProcess, uniq
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_message_that_a_member_of_a_share_refuses(bridge: BridgeProcess, unique: str, qos: int) -> None:
-    """MQTT-4.8.2-6: it goes to nobody else."""
+    """MQTT-4.8.2-6: the message goes to no other member."""
     members = [client_of(bridge, f"{unique}-{number}") for number in range(2)]
     for member in members:
         assert subscribe(member, f"$share/g/{unique}", qos) == (1,)

@@ -1,4 +1,4 @@
-"""What no client of MQTT 5 may send, byte by byte: the reason code that it is told, the end, and its will."""
+"""Violations of MQTT 5, byte by byte: the reason code, the end of the connection, and the will."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ VIOLATIONS = [
 @pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize(("data", "code"), [case[1:] for case in VIOLATIONS], ids=[case[0] for case in VIOLATIONS])
 def test_a_violation(bridge: BridgeProcess, unique: str, data: bytes, code: ReasonCode) -> None:
-    """MQTT-3.1.2-8, MQTT-4.13.1-1, MQTT-3.14.2-2: what came before it counts, what comes behind it does not."""
+    """MQTT-3.1.2-8, MQTT-4.13.1-1, MQTT-3.14.2-2: earlier packets are processed, later ones are not."""
     with client_of(bridge, f"{unique}-w") as witness:
         subscribe(witness, f"{unique}/#", 0)
         with client_of(bridge, unique, will=Will(f"{unique}/will", b"will")) as client:

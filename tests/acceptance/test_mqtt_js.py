@@ -81,7 +81,7 @@ def test_a_will(bridge: BridgeProcess, unique: str, version: int) -> None:
 # Other clients use the same channels on both queue managers.
 @pytest.mark.queue_managers("embedded")
 def test_topic_aliases_both_ways(bridge: BridgeProcess, unique: str) -> None:
-    """MQTT.js gives topics aliases as they come; what it is sent has some, too."""
+    """MQTT.js assigns topic aliases, and so does the bridge."""
     steps: Steps = [
         {"subscribe": [f"{unique}/#", {"qos": 1}]},
         *({"publish": [f"{unique}/{number % 3}", str(number), {"qos": 1}]} for number in range(12)),

@@ -1,4 +1,4 @@
-"""Acceptance 2, first half: what an MQ application in another process gets of a publication (integration tables 1 to 3)."""
+"""Publications as received by an MQ application in another process (integration tables 1 to 3)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.helpers import mosquitto
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.raw_client import RawClient
 
-#: MQENC_NATIVE on a little-endian machine, and UTF-8: what the bridge writes in all headers.
+#: MQENC_NATIVE on a little-endian machine, and UTF-8, which the bridge writes in all headers.
 ENCODING, CCSID = 546, 1208
 
 

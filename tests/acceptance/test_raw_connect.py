@@ -1,4 +1,4 @@
-"""CONNECT, what is none, and bad behaviour, byte by byte, on a raw socket."""
+"""Valid and invalid CONNECT packets, and protocol violations, byte by byte, on a raw socket."""
 
 from __future__ import annotations
 

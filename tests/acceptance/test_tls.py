@@ -181,7 +181,7 @@ def test_certificates_that_are_refused(
 
 @pytest.mark.parametrize("ciphers", ["ANY_TLS12_OR_HIGHER", "ECDHE_RSA_AES_256_GCM_SHA384"])
 def test_a_weak_certificate_of_the_channel_itself(certificates: Path, ciphers: str) -> None:
-    """The bridge does not serve with a key that is too short, whatever ciphers it is told to have."""
+    """The bridge does not accept a key that is too short, regardless of the configured ciphers."""
     certificate, key = certificates / "weak-server.pem", certificates / "weak-server.key"
     config = ListenerTlsConfig(certificate_file=certificate, key_file=key, ciphers=ciphers)
     with pytest.raises(TlsError, match="too small"):
@@ -242,7 +242,7 @@ def test_paho(
 def test_a_certificate_names_the_user(
     bridge: BridgeProcess, certificates: Path, channel: str, name: str | None, users: list[str]
 ) -> None:
-    """Its Common Name is the user; who shows none is nobody, whatever user name it gives."""
+    """The Common Name is the user. A client without a certificate has no user, whatever name it claims."""
     options = () if name is None else own(certificates, name)
     done = publish(bridge, channel, certificates, *options, "-u", "mqm")
     assert done.returncode == 0, done.stderr

@@ -165,7 +165,7 @@ def test_a_sender_decides_whether_its_messages_are_traced(
             ],
         )
         given = {message.topic: user_properties(message) for message in (subscriber.message() for _ in range(5))}
-        # The messages are traced in their order: what comes last is there last.
+        # The messages are traced in order, so the last one arrives last.
         publish, put, deliver = collector.named("publish", "put", "deliver")
     assert publish.attributes["messaging.destination.name"] == "plant/sampled"
     assert publish.trace_id == TRACE
@@ -180,7 +180,7 @@ def test_a_sender_decides_whether_its_messages_are_traced(
 
 
 def test_a_malformed_context_is_replaced(new_bridge: Callable[..., BridgeProcess], collector: Collector) -> None:
-    """The trace begins anew, without the tracestate that came with it; the publication is as good as any."""
+    """A new trace starts, without the received tracestate. The publication is processed as usual."""
     bridge = new_bridge(config=configured(collector)).start()
     malformed = said(("traceparent", SAMPLED.upper()), ("tracestate", "vendor=1"), ("unit", "C"))
     with PahoSubscriber(bridge.port, "plant/#", 1) as subscriber:
@@ -269,7 +269,7 @@ def test_a_rejected_publication_has_a_reason(new_bridge: Callable[..., BridgePro
 
 
 def test_a_rejecting_collector_is_reported_once(new_bridge: Callable[..., BridgeProcess], collector: Collector) -> None:
-    """The log says it once, and once that it takes spans again."""
+    """The failure and the recovery are each logged once."""
     collector.status = 400
     bridge = new_bridge(config=configured(collector)).start()
     publish_all(bridge.port, [(f"plant/{number}", b"", 1, False, said()) for number in range(5)])

@@ -64,7 +64,7 @@ def trusting(bridge: BridgeProcess) -> ssl.SSLContext:
 
 
 class WebSocketClient:
-    """Packets over a WebSocket, which frames share and are cut into as a test says."""
+    """Packets over a WebSocket, grouped into frames or split as specified by a test."""
 
     def __init__(self, connection: ClientConnection) -> None:
         self.connection = connection

@@ -1,4 +1,4 @@
-"""Containerfile and compose.yaml: what they name is there, and the health check. Nothing is built: that would want Docker."""
+"""Containerfile and compose.yaml: files exist, and the health check works. Nothing is built, because that needs Docker."""
 
 from __future__ import annotations
 

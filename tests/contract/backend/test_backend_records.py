@@ -55,7 +55,7 @@ async def test_the_sequence_of_a_record_grows(bridge: Bridge) -> None:
 
 
 async def test_records_of_two_sessions_in_one_unit(bridge: Bridge) -> None:
-    """Each replaces its own session's one, whichever unit wrote that; also beside publications of one of them."""
+    """Each replaces the previous record of its session, also together with publications."""
     for number in range(3):
         await bridge.taken(unit(records=[ReceivedRecord(OTHER, [number])]))
     await bridge.taken(unit(records=[ReceivedRecord(ONE, [7]), ReceivedRecord(OTHER, [7]), SentRecord(ONE, sent=[7])]))

@@ -176,7 +176,7 @@ async def test_an_ims_header_is_not_part_of_the_payload(bridge: Bridge) -> None:
 
 
 async def test_a_dead_letter(bridge: Bridge) -> None:
-    """Once more is no error."""
+    """Repeating it is not an error."""
     await bridge.place.put("alarms/7", b"direct", manager="nobody", Persistence=1, Format=b"MQSTR")
     (found,) = await bridge.arrived(1)
     bridge.backend.dead_letter(found, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)

@@ -135,7 +135,7 @@ async def test_refused_to_dead_letters_dead_letters_rejected_publications(bridge
     header = decode_mqdlh(got.data)
     assert (header.Reason, header.DestQName) == (cmqc.MQRC_PUT_INHIBITED, bridge.topic("shut").encode())
     assert got.data.endswith(b"letter")
-    # What was diverted was received: the client is told so.
+    # A dead-lettered publication counts as received and is acknowledged.
     (record,) = (await bridge.restart(start=False)).records
     assert isinstance(record, ReceivedRecord) and record.received == [1, 3]
 

@@ -1,4 +1,4 @@
-"""Browsing, and getting what the cursor is under (IBM MQ documentation, "MQGET")."""
+"""Browsing, and getting the message under the cursor (IBM MQ documentation, "MQGET")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each way in which the bridge dead-letters a message, and the way back: it comes to where it was bound, byte for byte."""
+"""Each reason for dead-lettering, and the retry: the message reaches its destination unchanged."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def retried(bridge: Bridge) -> Sequence[Retried]:
 
 
 def told(found: Transmission) -> tuple[Any, ...]:
-    """What a client is told by a message, and whom it is for, whichever way the queue manager holds it."""
+    """The content and recipient of a message, independent of the queue manager's representation."""
     message = found.message
     if isinstance(message, PublicationMessage):
         message = Message(message.md, message.data_as(retained=found.retained, user_data=found.user_data))
@@ -48,7 +48,7 @@ def told(found: Transmission) -> tuple[Any, ...]:
 
 
 REASONS = [
-    cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR,  # no session is there for it
+    cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR,  # it has no session
     cmqc.MQRC_Q_SPACE_NOT_AVAILABLE,  # waiting_bytes
     cmqc.MQRC_MSG_TOO_BIG_FOR_CHANNEL,  # Maximum Packet Size
     cmqc.MQRC_RFH_FORMAT_ERROR,

@@ -59,7 +59,7 @@ def test_a_record_survives_a_backout_of_another_connection(mq, app, other, recor
 
 
 def test_sessions_are_found_among_other_messages(app, other, record):
-    """Records of other kinds, and what an application may put there."""
+    """Records of other kinds, and messages of applications."""
     session = LinkSession("m", "owner", "link", "host", 1883, "client", ["a/#"])
     LinkSessions(app.connection).save(session)
     record.save(b"1")

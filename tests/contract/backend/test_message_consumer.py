@@ -1,4 +1,4 @@
-"""Where mappings take messages from: order, limits, who may open it, units of work, and changes of a topic filter."""
+"""Sources of mappings: order, limits, exclusive use, units of work, and changes of a topic filter."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_the_depth_is_reported(app, consumer, queue):
 
 @pytest.fixture
 def topics(mq):
-    """A topic that nobody else publishes to."""
+    """A topic without other publishers."""
     return mq.name("topic")
 
 

@@ -1,4 +1,4 @@
-"""Publications, retained ones, and where they go (IBM MQ documentation, "Publish/subscribe messaging")."""
+"""Publications, retained publications and destinations (IBM MQ documentation, "Publish/subscribe messaging")."""
 
 from __future__ import annotations
 

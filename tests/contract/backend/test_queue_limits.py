@@ -1,4 +1,4 @@
-"""Limits of queues and of the queue manager, and what is refused (IBM MQ documentation, "API reason codes")."""
+"""Limits of queues and of the queue manager, and their reason codes (IBM MQ documentation, "API reason codes")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What verbs return beside the message: results in descriptors, attributes, status, retained publications on request."""
+"""Results of verbs other than the message: descriptors, attributes, status, retained publications on request."""
 
 from __future__ import annotations
 

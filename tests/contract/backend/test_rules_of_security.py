@@ -35,14 +35,14 @@ def test_a_password_that_is_given_must_be_right(secured, refused, wrong):
 
 @pytest.mark.smoke
 def test_a_user_without_a_password_is_not_authenticated(secured, refused):
-    """CHCKCLNT(REQDADM) asks privileged users only. Here, a name that nobody vouches for has no authorities."""
+    """CHCKCLNT(REQDADM) checks privileged users only. Here, an unverified name has no authorities."""
     secured.manager.grant("CONNECT")
     with refused(NO):
         secured.connect(user="", password="")
 
 
 def test_privileged_users_are_blocked_on_every_channel(secured, refused):
-    """Until a rule of the channel says otherwise: BLOCKUSER('*MQADMIN')."""
+    """Unless a rule of the channel blocks them: BLOCKUSER('*MQADMIN')."""
     with refused(NO):
         secured.connect(user=ADMINISTRATOR)
     secured.manager.command(f"SET CHLAUTH('{CHANNEL}') TYPE(BLOCKUSER) USERLIST('nobody')")

@@ -112,7 +112,7 @@ found['room'] = tried(opts=CMQC.MQCNO_NO_CONV_SHARING)
 def test_a_connection_breaks_after_twice_the_heartbeat_interval_without_data(
     manager: Manager, package: str, queue: str
 ) -> None:
-    """The queue manager hangs: the client does not wait for ever ("Heartbeat interval (HBINT)")."""
+    """The queue manager hangs: the client gives up ("Heartbeat interval (HBINT)")."""
     manager.command("DEFINE CHANNEL(BEATS) CHLTYPE(SVRCONN) HBINT(1) REPLACE")
     with contextlib.ExitStack() as hanging:
 

@@ -58,7 +58,7 @@ def test_channels(admin: Administrator, running: Running) -> None:
 
 
 def test_other_channel_types_are_not_found(admin: Administrator, running: Running) -> None:
-    """Telemetry channels are told of by their type only, as in IBM MQ."""
+    """Telemetry channels are listed only if their type is specified, as in IBM MQ."""
     name = {MQCACH_CHANNEL_NAME: "*"}
     assert admin.refused(MQCMD_INQUIRE_CHANNEL, name)[0] == cmqcfc.MQRCCF_CHANNEL_NOT_FOUND
     assert admin.refused(MQCMD_INQUIRE_CHANNEL_STATUS, name)[0] == cmqcfc.MQRCCF_CHL_STATUS_NOT_FOUND

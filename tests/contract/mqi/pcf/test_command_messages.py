@@ -1,4 +1,4 @@
-"""The command server: what a reply looks like, and requests that are no commands."""
+"""The command server: replies, and messages that are not commands."""
 
 from __future__ import annotations
 
