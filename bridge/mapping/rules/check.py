@@ -94,7 +94,7 @@ def _patterns(mapping: AnyMapping) -> Iterator[tuple[tuple[str, ...], str]]:
 
 
 def _clash(name: str, error: RuleError) -> Clash:
-    expected = _EXPECTED.get(type(error), "a value that is valid in this mapping")
+    expected = _EXPECTED.get(type(error), "a value")
     place = f" at its character {error.column}" if error.column is not None else ""
     return Clash(("mappings", name, *error.location), f"{expected} without this mistake{place}: {error.sentence}")
 

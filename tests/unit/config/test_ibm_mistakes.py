@@ -117,7 +117,7 @@ MISTAKES = [
         CLIENT + "tls: {key_repository: k, cipher_spec: ANY, key_repository_password: hunter2}",
         "6:46: queue_manager.tls.key_repository_password: expected no password in this file, because this file is not "
         "secret (write"
-        " it into a file that only the bridge may read, and name that file as key_repository_password_file), found"
+        " it to a file that only the bridge may read, and name that file as key_repository_password_file), found"
         " 'key_repository_password'",
     ),
     (

@@ -94,9 +94,8 @@ SHAPES = [
     ),
     (
         "mappings: {a: {from: {mqtt: t}, to: {queue: Q, requests_queue: R}, attributes: {reply_to_queue: B, correl_id: c}}}",
-        "1:111: mappings.a.attributes.correl_id: expected no correl_id together with requests_queue (the answer is "
-        "known by the"
-        " MsgId that the queue manager makes), found 'c'",
+        "1:111: mappings.a.attributes.correl_id: expected no correl_id with requests_queue (the answer is"
+        " identified by the MsgId of the queue manager), found 'c'",
     ),
     (
         "mappings: {a: {from: {mqtt: t}, to: {queue: Q, link: l}}}",
@@ -105,9 +104,8 @@ SHAPES = [
     ),
     (
         "mappings: {a: {from: {mqtt: t, queue: Q}, to: {queue: Q}}}",
-        "1:32: mappings.a.from.queue: expected no queue together with mqtt: (each of from and to is either mqtt:, or "
-        "queue:, or"
-        " topic:), found 'queue'",
+        "1:32: mappings.a.from.queue: expected no queue together with mqtt: (each of from and to is either mqtt:, or"
+        " queue:, or topic:), found 'queue'",
     ),
     (
         "mappings: {a: {from: {queue: A*}, to: {mqtt: t}}}",

@@ -68,7 +68,7 @@ MISTAKES = [
     ("from: {mq: {queue: Q}}, select: S, to: {archive: a, qos: 1}", "no qos, which belongs to mqtt:"),
     ("from: {mq: {queue: Q}}, select: ' ', to: {mq: {}}", "a SELECT of Spark SQL"),
     ("from: {mq: {queue: Q}}, select: S", "pipelines.a.to: expected the destination: to: (or mapping:, which specifies it)"),
-    ("from: {mq: {queue: Q}}, mapping: m, to: {archive: a}", "no to: together with mapping:, which specifies the "
+    ("from: {mq: {queue: Q}}, mapping: m, to: {archive: a}", "no to: with mapping:, which specifies the "
                                                              "destination"),
     ("from: {mq: {queue: Q}}, mapping: m", "the name of a mapping (there is none)"),
     ("from: {mq: {queue: Q}}, select: S, to: {mq: {persistence: yes}}", "not-persistent, persistent or as-queue"),
@@ -101,7 +101,7 @@ MISTAKES = [
     (f"{REST}, late: {{window: 0, mq: {{queue: Q}}}}", "late.mq.queue: expected another queue than the one that it reads"),
     (f"{REST}, late: {{queue: L}}", "late.queue: expected mq: {queue: ...}"),
     (f"{REST}, late: {{window: 0, mq: {{queue: L}}, archive: a}}", "late: expected exactly one of mq:, mqtt:, archive: and"),
-    (f"{REST}, late: {{window: 0, mq: {{}}}}", "late.mq: expected a queue or a topic, because the columns name where"),
+    (f"{REST}, late: {{window: 0, mq: {{}}}}", "late.mq: expected a queue or a topic, because the columns contain"),
     (f"{REST}, late: {{window: 0, archive: a, compact: 1 h}}", "late.compact: expected a known key"),
     (f"{REST}, late: {{archive: a}}", "late.window: expected this key, which has no default"),
     (f"{REST}, late: {{window: 0, mqtt: l/x, link: none}}", "late.link: expected the name of a link"),
