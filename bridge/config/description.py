@@ -392,7 +392,7 @@ def _link_password(link: LinkConfig) -> str:
     return "no password"
 
 
-_PERSISTENCE = {"not-persistent": "not persistent", "as-queue": "persistence of the queue"}
+_PERSISTENCE = {"not-persistent": "not persistent", "as-queue": "as persistent as the queue specifies"}
 
 
 def describe_pipeline(name: str, pipeline: PipelineConfig) -> list[str]:

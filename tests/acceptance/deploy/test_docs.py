@@ -148,7 +148,7 @@ def test_the_reference_has_every_name_and_filter_of_templates(reference: dict[st
     """Filters, as the error for an unknown one lists them."""
     with pytest.raises(TemplateError) as error:
         Template("{topic|none}")
-    known = str(error.value).partition("there are ")[2].partition(" (")[0].split(", ")
+    known = str(error.value).partition("available filters: ")[2].partition(" (")[0].split(", ")
     assert {"upper", "mqname", "default:'…'"} <= {*known}
     assert [name for name in (*known, *WORDS) if f"\n| `{name}` | " not in reference["templates"]] == []
     assert [field for field in MQMD.__struct_fields__ if f"`md.{field}`" not in reference["templates"]] == []

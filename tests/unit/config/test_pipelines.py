@@ -299,12 +299,12 @@ DESCRIBED = [
     (REST, ": from queue Q to queue R, every 1 s"),
     (
         "from: {mq: {queue: Q}}, select: S, to: {mq: {queue: R, persistence: as-queue}}",
-        ": from queue Q to queue R, every 1 s\n  messages are persistence of the queue",
+        ": from queue Q to queue R, every 1 s\n  messages are as persistent as the queue specifies",
     ),
     (
         "from: {mqtt: a/+}, select: S, to: {mqtt: 'b/{x}', archive: /out}, trigger: availableNow, enabled: no",
         " (not enabled): from MQTT a/+ to MQTT b/{x} (at least once) and archive /out, until"
-        " all that is there is done",
+        " all available messages are processed",
     ),
     (
         f"{REST}, late: {{mqtt: late/x, link: local, window: 1 min}}, dead_letters: {{format: parquet, path: /bad}}",

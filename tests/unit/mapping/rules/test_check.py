@@ -51,7 +51,7 @@ MISTAKES = [
         TO_MQTT + "payload: {type: json, object: {a.b: '{'}}",
         "5:41: mappings.a.payload.object.'a.b': expected a template without",
     ),
-    (TO_MQTT + "payload: {type: text, ccsid: 65000}", "5:34: mappings.a.payload.ccsid: expected a value without this mistake"),
+    (TO_MQTT + "payload: {type: text, ccsid: 65000}", "5:34: mappings.a.payload.ccsid: expected a value without this"),
     (TO_MQ + "filter: {json: '$.a >'}", "5:20: mappings.a.filter.json: expected a filter without this mistake"),
     (
         TO_MQ.replace("Q}", "'{$.plant}'}"),

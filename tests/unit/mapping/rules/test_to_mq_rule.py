@@ -285,7 +285,7 @@ def test_destination(to: dict[str, str], fields: dict[str, Any], expected: Desti
         pytest.param({"to": {"topic": "{usr.x}"}}, {}, 2471, "the message has no usr.x", id="no such property"),
         pytest.param({"to": {"topic": "{text}"}}, {"payload": b"\xff"}, 2119, "not text in CCSID 1208", id="no text"),
         pytest.param({"attributes": {"msg_id": "{text}"}}, {"payload": b"y" * 25}, 2206, "not a valid MsgId", id="MsgId"),
-        pytest.param({"attributes": {"correl_id": "{text}"}}, {"payload": b"y" * 25}, 2207, "not a valid CorrelId", id="CorrelId"),
+        pytest.param({"attributes": {"correl_id": "{text}"}}, {"payload": b"y" * 25}, 2207, "valid CorrelId", id="CorrelId"),
         pytest.param({"attributes": {"user_identifier": "{text}"}}, {"payload": b"y" * 13}, 2026, "UserIdentifier",
                      id="user"),
         pytest.param({"attributes": {"reply_to_queue": "{text}"}}, {"payload": b"a b"}, 2027, "reply queue", id="ReplyToQ"),
