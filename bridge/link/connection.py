@@ -744,8 +744,10 @@ def end_session(mapping: str, name: str, config: LinkConfig, client_id: str) -> 
     ended = connection.wait_connected(END_TIMEOUT)
     if not ended:
         log.warning(
-            "MQB5208W ending the session of mapping %s at the broker of link %s failed: "
-            "%s", mapping, name, connection.state.error
+            "MQB5208W ending the session of mapping %s at the broker of link %s failed: %s",
+            mapping,
+            name,
+            connection.state.error,
         )
     connection.stop(END_TIMEOUT)
     return ended
