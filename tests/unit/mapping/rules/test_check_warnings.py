@@ -57,7 +57,7 @@ WARNINGS = [
     ),
     (
         "from: {queue: Q}, to: {mqtt: a, link: low}, guarantee: exactly-once",
-        "exactly-once needs QoS 2, and its link takes 1 at most",
+        "exactly-once needs QoS 2, but its link supports at most 1",
     ),
     ("from: {queue: Q}, to: {mqtt: a, link: five}", ""),
     (
