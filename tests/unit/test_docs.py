@@ -67,7 +67,7 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def commands() -> list[tuple[str, str]]:
-    """Return page and words of each `mqbridge ...` that a page has somebody type, also behind a pipe or a root's prompt."""
+    """Return page and words of each documented `mqbridge ...` command, also after a pipe or a root prompt."""
     return [
         (page.name, part.strip())
         for page in (*PAGES, ROOT / "README.md")
@@ -153,7 +153,7 @@ def test_the_reference_has_every_name_and_filter_of_templates(reference: dict[st
     """Filters, as the error for an unknown one lists them."""
     with pytest.raises(TemplateError) as error:
         Template("{topic|none}")
-    known = str(error.value).partition("there are ")[2].partition(" (")[0].split(", ")
+    known = str(error.value).partition("available filters: ")[2].partition(" (")[0].split(", ")
     assert {"upper", "mqname", "default:'…'"} <= {*known}
     assert [name for name in (*known, *WORDS) if f"\n| `{name}` | " not in reference["templates"]] == []
     assert [field for field in MQMD.__struct_fields__ if f"`md.{field}`" not in reference["templates"]] == []
@@ -273,7 +273,7 @@ def test_the_pages_are_built() -> None:
 
 
 @pytest.mark.slow
-def test_pages_that_are_built_ask_nobody_elsewhere() -> None:
+def test_built_pages_load_nothing_from_other_sites() -> None:
     pages = list((ROOT / "build" / "docs").rglob("*.html"))
     assert pages
     asked = re.compile(r"""<(?:script|img|link rel="(?:stylesheet|preconnect|icon)")[^>]*(?:src|href)="(?:https?:)?//""")

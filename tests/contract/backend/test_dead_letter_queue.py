@@ -71,9 +71,7 @@ PUBLICATION = {"Format": cmqc.MQFMT_RF_HEADER_2}
 
 
 @pytest.mark.smoke
-def test_a_letter_says_in_words_why_it_is_there_and_where_it_was_to_go(
-    dlq: DeadLetterQueue, send: Callable[..., MQMD]
-) -> None:
+def test_a_dead_letter_describes_its_reason_and_destination(dlq: DeadLetterQueue, send: Callable[..., MQMD]) -> None:
     send("ORDERS", "FAR", published("shop/7", Ret=True), reason=cmqc.MQRC_Q_FULL, msg_id=b"m" * 24, Priority=3, **PUBLICATION)
     (letter,) = dlq.browse(ALL)
     assert (letter.id, letter.reason, letter.reason_name) == ((b"m" * 24).hex().upper(), 2053, "MQRC_Q_FULL")
@@ -85,7 +83,7 @@ def test_a_letter_says_in_words_why_it_is_there_and_where_it_was_to_go(
 
 
 @pytest.mark.parametrize("cut", [0, 1, HEADER_LENGTH - 1])
-def test_what_has_no_header_that_can_be_read_is_shown_as_such_and_stays(
+def test_a_message_without_a_readable_header_is_listed_and_stays(
     dlq: DeadLetterQueue, other: Application, letters: str, mq: Workplace, cut: Any
 ) -> None:
     queue = mq.queue()
@@ -116,7 +114,7 @@ SELECTIONS = [
 
 
 @pytest.mark.parametrize(("selection", "chosen"), SELECTIONS)
-def test_a_selection_takes_what_all_of_its_conditions_choose(
+def test_a_selection_must_meet_all_conditions(
     dlq: DeadLetterQueue, send: Callable[..., MQMD], other: Application, letters: str, selection: Any, chosen: Any
 ) -> None:
     send("ORDERS", msg_id=b"a" * 24)
@@ -131,7 +129,7 @@ def test_a_selection_takes_what_all_of_its_conditions_choose(
 
 
 @pytest.mark.smoke
-def test_a_letter_goes_back_to_its_queue_byte_for_byte_with_its_identity(
+def test_a_dead_letter_returns_to_its_queue_unchanged(
     mq: Workplace, dlq: DeadLetterQueue, send: Callable[..., MQMD], other: Application, letters: str
 ) -> None:
     queue = mq.queue()
@@ -146,7 +144,7 @@ def test_a_letter_goes_back_to_its_queue_byte_for_byte_with_its_identity(
     assert other.all(letters) == []
 
 
-def test_what_is_refused_again_stays_in_its_place_and_the_next_is_tried(
+def test_a_message_rejected_again_stays_and_the_next_is_tried(
     mq: Workplace, dlq: DeadLetterQueue, send: Callable[..., MQMD], other: Application, letters: str
 ) -> None:
     full, room = mq.queue("MAXDEPTH(1)"), mq.queue()
@@ -187,7 +185,7 @@ def test_a_publication_that_was_refused_is_published_to_its_whole_topic(
     mq.at_end(f"CLEAR TOPICSTR('{topic}') CLRTYPE(RETAINED)")
 
 
-def test_what_a_subscription_was_to_get_goes_to_its_queue_alone(
+def test_a_dead_letter_of_a_subscription_goes_to_its_queue_only(
     mq: Workplace, dlq: DeadLetterQueue, send: Callable[..., MQMD], other: Application, root: str
 ) -> None:
     topic = mq.queue()  # a topic and a queue of the same name
@@ -201,7 +199,7 @@ def test_what_a_subscription_was_to_get_goes_to_its_queue_alone(
     assert got.data.endswith(BODY)
 
 
-def test_a_message_that_a_mapping_refused_goes_back_to_its_source(
+def test_a_message_that_a_mapping_rejected_goes_back_to_its_source(
     mq: Workplace, dlq: DeadLetterQueue, app: Application, other: Application, letters: str, root: str
 ) -> None:
     source, target = mq.queue(), mq.queue("MAXDEPTH(1)")
@@ -218,7 +216,7 @@ def test_a_message_that_a_mapping_refused_goes_back_to_its_source(
     assert (again.data, again.md.MsgId, again.md.Format.rstrip()) == (BODY, b"m" * 24, b"MYFMT")
 
 
-def test_a_publication_that_a_mapping_refused_goes_to_the_subscription_of_the_mapping_only(
+def test_a_publication_that_a_mapping_rejected_is_retried_to_the_mapping_only(
     mq: Workplace, app: Application, other: Application, letters: str, root: str
 ) -> None:
     name = mq.name("M")
@@ -238,7 +236,7 @@ def test_a_publication_that_a_mapping_refused_goes_to_the_subscription_of_the_ma
     taken.remove()
 
 
-def test_two_that_try_again_at_once_put_each_letter_once(
+def test_concurrent_retries_put_each_dead_letter_once(
     mq: Workplace, send: Callable[..., MQMD], other: Application, letters: str
 ) -> None:
     queue = mq.queue()
@@ -253,7 +251,7 @@ def test_two_that_try_again_at_once_put_each_letter_once(
     assert other.all(letters) == []
 
 
-def test_what_is_not_committed_is_there_as_before(
+def test_an_uncommitted_retry_changes_nothing(
     mq: Workplace, send: Callable[..., MQMD], dlq: DeadLetterQueue, other: Application, letters: str
 ) -> None:
     """A connection that ends in the midst of a retry leaves the letter, and puts nothing."""
@@ -266,7 +264,7 @@ def test_what_is_not_committed_is_there_as_before(
     assert len(list(dlq.browse(ALL))) == 1
 
 
-def test_a_message_of_a_transmission_queue_goes_on_to_where_its_header_says(
+def test_a_dead_letter_of_a_transmission_queue_goes_to_the_destination_in_its_header(
     mq: Workplace, dlq: DeadLetterQueue, send: Callable[..., MQMD], other: Application
 ) -> None:
     queue = mq.queue()
@@ -279,7 +277,7 @@ def test_a_message_of_a_transmission_queue_goes_on_to_where_its_header_says(
     assert (got.data, got.md.MsgId, got.md.Format.rstrip()) == (BODY, b"e" * 24, b"MYFMT")
 
 
-def test_a_copy_that_the_queue_of_a_subscription_did_not_take_goes_to_that_queue_alone(
+def test_a_rejected_copy_for_a_subscription_is_retried_to_its_queue_only(
     mq: Workplace, app: Application, other: Application, letters: str, root: str
 ) -> None:
     """USEDLQ(YES), and a full queue; the other subscription has had its copy."""
@@ -300,7 +298,7 @@ def test_a_copy_that_the_queue_of_a_subscription_did_not_take_goes_to_that_queue
     assert (chain.body, chain.Format.rstrip()) == (BODY, b"MYFMT")
 
 
-def test_a_report_that_its_queue_did_not_take_goes_to_that_queue(
+def test_a_rejected_report_is_retried_to_its_queue(
     mq: Workplace, app: Application, other: Application, letters: str
 ) -> None:
     queue, answers = mq.queue(), mq.queue("PUT(DISABLED)")

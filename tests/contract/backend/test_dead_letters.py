@@ -55,7 +55,7 @@ def got(app: Application, other: Application, source: str) -> Any:
         (Destination("t" * 47 + "ä", True), "t" * 47, ""),
     ],
 )
-def test_the_message_stands_whole_behind_its_header(
+def test_the_complete_message_follows_the_mqdlh(
     mq: Workplace,
     app: Application,
     other: Application,
@@ -101,7 +101,7 @@ def test_without_a_name_it_is_the_queue_that_the_queue_manager_names(
         (None, cmqc.MQRC_UNKNOWN_OBJECT_NAME),
     ],
 )
-def test_where_the_dead_letter_queue_refuses_the_message_is_not_lost(
+def test_a_message_is_not_lost_if_the_dead_letter_queue_rejects_it(
     mq: Workplace, app: Application, other: Application, source: str, got: Any, attributes: str | None, reason: int
 ) -> None:
     queue = mq.name("NONE") if attributes is None else mq.queue(attributes)

@@ -46,7 +46,7 @@ def test_each_mapping_has_its_own(mq: Workplace, app: Application, other: Applic
         connection.commit()
 
 
-def test_a_record_outlives_what_another_connection_backs_out(
+def test_a_record_survives_a_backout_of_another_connection(
     mq: Workplace, app: Application, other: Application, record: MappingState
 ) -> None:
     queue = mq.queue()
@@ -61,8 +61,8 @@ def test_a_record_outlives_what_another_connection_backs_out(
     app.commit()
 
 
-def test_sessions_are_found_among_what_others_put(app: Application, other: Application, record: MappingState) -> None:
-    """Records of other kinds, and what an application may put there."""
+def test_sessions_are_found_among_other_messages(app: Application, other: Application, record: MappingState) -> None:
+    """Records of other kinds, and messages of applications."""
     session = LinkSession("m", "owner", "link", "host", 1883, "client", ["a/#"])
     LinkSessions(app.connection).save(session)
     record.save(b"1")

@@ -1,4 +1,4 @@
-"""Where mappings take messages from: order, limits, who may open it, units of work, and changes of a topic filter."""
+"""Sources of mappings: order, limits, exclusive use, units of work, and changes of a topic filter."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_queue_is_open_for_one_mapping_only(
 
 
 @pytest.mark.smoke
-def test_what_is_backed_out_comes_again_and_tells_how_often(
+def test_backed_out_messages_come_again_with_a_backout_count(
     app: Application, consumer: MessageConsumer, queue: str
 ) -> None:
     app.put(queue, b"1")
@@ -108,7 +108,7 @@ def test_what_is_backed_out_comes_again_and_tells_how_often(
     assert counts == [0, 1, 2]
 
 
-def test_what_is_taken_for_good_does_not_come_again(app: Application, consumer: MessageConsumer, queue: str) -> None:
+def test_committed_messages_do_not_come_again(app: Application, consumer: MessageConsumer, queue: str) -> None:
     app.put(queue, b"1", Persistence=1)
     assert take(consumer, for_good=True) == [b"1"]
     app.backout()
@@ -149,9 +149,7 @@ def test_messages_are_found_by_their_identifiers(app: Application, consumer: Mes
     assert take(consumer) == [b"2"]
 
 
-def test_an_answer_takes_what_is_kept_of_its_request(
-    mq: Workplace, app: Application, other: Application, queue: str
-) -> None:
+def test_an_answer_uses_its_stored_request(mq: Workplace, app: Application, other: Application, queue: str) -> None:
     requests = mq.queue()
     consumer = MessageConsumer(app.connection, ConsumerSource(mapping="m", queue=queue, requests_queue=requests))
     first, second = (other.put(requests, body).MsgId for body in (b"first", b"second"))
@@ -180,7 +178,7 @@ def test_a_source_without_its_requests_is_not_left_open(
         assert error.value.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME
 
 
-def test_the_depth_is_told(app: Application, consumer: MessageConsumer, queue: str) -> None:
+def test_the_depth_is_reported(app: Application, consumer: MessageConsumer, queue: str) -> None:
     for _ in range(3):
         app.put(queue)
     assert consumer.depth == 3
@@ -191,7 +189,7 @@ def test_the_depth_is_told(app: Application, consumer: MessageConsumer, queue: s
 
 @pytest.fixture
 def topics(mq: Workplace) -> Any:
-    """A topic that nobody else publishes to."""
+    """A topic without other publishers."""
     return mq.name("topic")
 
 
@@ -227,7 +225,7 @@ def test_a_subscription_is_open_for_one_mapping_only(
     assert take(by_topic(other, mapping, topics)) == [b"1"]
 
 
-def test_a_retained_publication_comes_first_and_marked(app: Application, mapping: str, topics: Any) -> None:
+def test_a_retained_publication_comes_first_with_the_flag(app: Application, mapping: str, topics: Any) -> None:
     app.publish(topics, b"state", options=cmqc.MQPMO_RETAIN)
     (got,) = by_topic(app, mapping, topics).take(MANY, LARGE, LONG, 0.0)
     folders = {one.name: one.content for one in decode_rfh2(got.data).folders}
@@ -235,7 +233,7 @@ def test_a_retained_publication_comes_first_and_marked(app: Application, mapping
     assert folders["mqps"]["Ret"]
 
 
-def test_when_the_filter_changes_what_waits_comes_first_and_nothing_is_lost(
+def test_after_a_filter_change_waiting_messages_come_first(
     mq: Workplace, app: Application, other: Application, mapping: str, topics: Any
 ) -> None:
     consumer = by_topic(app, mapping, f"{topics}/old/#")

@@ -81,9 +81,7 @@ def test_the_message_identifier_is_new_unless_it_is_given(
     assert (found == given) is kept
 
 
-def test_the_user_identifier_is_set_where_it_is_given(
-    mq: Workplace, app: Application, producer: MessageProducer
-) -> None:
+def test_a_given_user_identifier_is_set(mq: Workplace, app: Application, producer: MessageProducer) -> None:
     queue = mq.queue()
     producer.put(mapped(queue, UserIdentifier=b"sensor"))
     producer.put(mapped(queue))
@@ -93,7 +91,7 @@ def test_the_user_identifier_is_set_where_it_is_given(
     assert users[1] != b"sensor"
 
 
-def test_properties_stand_beside_the_message(mq: Workplace, app: Application, producer: MessageProducer) -> None:
+def test_properties_are_separate_from_the_message(mq: Workplace, app: Application, producer: MessageProducer) -> None:
     queue = mq.queue()
     properties = {"mqtt.clientId": "c", "mqtt.qos": 1, "site": "Köln", "usr.big": 1 << 40, "usr.late": True}
     producer.put(mapped(queue, b"body", properties=properties, Format=cmqc.MQFMT_STRING))
@@ -106,7 +104,7 @@ def test_properties_stand_beside_the_message(mq: Workplace, app: Application, pr
     assert folders["usr"] == {"site": "Köln", "big": 1 << 40, "late": True}
 
 
-def test_publications_to_topics_are_retained_where_they_are_to_be(
+def test_publications_to_topics_are_retained_as_specified(
     mq: Workplace, app: Application, other: Application, producer: MessageProducer
 ) -> None:
     topic = mq.name("topic")
@@ -127,7 +125,7 @@ def test_publications_to_topics_are_retained_where_they_are_to_be(
         ("MAXMSGL(2)", b"123", cmqc.MQRC_MSG_TOO_BIG_FOR_Q),
     ],
 )
-def test_what_a_destination_refuses_is_told_with_its_name(
+def test_errors_name_the_destination_that_rejected_a_message(
     mq: Workplace, app: Application, producer: MessageProducer, attributes: str, body: bytes, reason: int
 ) -> None:
     queue = mq.queue(attributes)
@@ -136,7 +134,7 @@ def test_what_a_destination_refuses_is_told_with_its_name(
     assert error.value.reason == reason
 
 
-def test_a_queue_that_is_not_defined_is_told_and_found_once_it_is(
+def test_an_undefined_queue_is_reported_and_found_once_defined(
     mq: Workplace, app: Application, other: Application, producer: MessageProducer
 ) -> None:
     name = mq.name("LATER")
@@ -149,7 +147,7 @@ def test_a_queue_that_is_not_defined_is_told_and_found_once_it_is(
     assert other.all(name) == [b"1"]
 
 
-def test_what_is_kept_of_a_request_has_its_msgid(
+def test_a_stored_request_has_the_msgid_of_the_request(
     mq: Workplace, app: Application, other: Application, producer: MessageProducer
 ) -> None:
     queue, kept = mq.queue(), mq.queue()

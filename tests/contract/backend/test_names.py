@@ -46,7 +46,7 @@ def test_names_are_case_sensitive(
         app.open_queue(name.upper())
 
 
-def test_the_queue_managers_own_name_is_no_other(mq: Workplace, app: Application) -> None:
+def test_the_queue_managers_own_name_is_local(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     app.put(queue, b"here", manager=mq.manager)
     assert app.take(queue).data == b"here"
@@ -115,7 +115,7 @@ def test_remote_queue(mq: Workplace, app: Application, transmission: str) -> Non
     assert (got.md.Priority, got.md.Persistence) == (6, cmqc.MQPER_PERSISTENT)
 
 
-def test_what_lies_on_a_transmission_queue(mq: Workplace, app: Application, transmission: str) -> None:
+def test_messages_on_a_transmission_queue(mq: Workplace, app: Application, transmission: str) -> None:
     """ "MQXQH": an outer MQMD of its own, then MQXQH with the message's MQMD, then its data."""
     put = app.put("THERE", b"payload", manager=transmission, CorrelId=b"c" * 24, Format=b"MQSTR", CodedCharSetId=1208)
     got = app.take(transmission)

@@ -1,4 +1,4 @@
-"""Publications, retained ones, and where they go (IBM MQ documentation, "Publish/subscribe messaging")."""
+"""Publications, retained publications and destinations (IBM MQ documentation, "Publish/subscribe messaging")."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_every_subscription_gets_its_copy_and_a_subscription_only_one(
 
 
 @pytest.mark.smoke
-def test_publishing_without_subscribers_is_no_error(app: Application, root: str) -> None:
+def test_publishing_without_subscribers_is_not_an_error(app: Application, root: str) -> None:
     assert app.publish(root, b"nobody hears").MsgId != cmqc.MQMI_NONE
 
 
@@ -148,7 +148,7 @@ def test_a_retained_publication_greets_new_subscribers(
     assert sorted(app.drain(late)) == [b"more", b"state"]
 
 
-def test_only_what_comes_as_retained_says_so(mq: Workplace, app: Application, root: str) -> None:
+def test_only_retained_publications_have_the_flag(mq: Workplace, app: Application, root: str) -> None:
     _, present = app.subscribe(root)
     app.publish(root, b"state", options=RETAIN)
     _, late = app.subscribe(root)
@@ -307,7 +307,7 @@ def test_an_undeliverable_publication_goes_to_the_dead_letter_queue(
     ("attributes", "reason"),
     [("MAXMSGL(3)", cmqc.MQRC_MSG_TOO_BIG_FOR_Q), ("PUT(DISABLED)", cmqc.MQRC_PUT_INHIBITED)],
 )
-def test_the_dead_letter_header_says_why(
+def test_the_dead_letter_header_contains_the_reason(
     mq: Workplace, app: Application, root: str, attributes: str, reason: int
 ) -> None:
     dead, queue = mq.queue(), mq.queue(attributes)

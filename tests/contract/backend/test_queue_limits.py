@@ -1,4 +1,4 @@
-"""Limits of queues and of the queue manager, and what is refused (IBM MQ documentation, "API reason codes")."""
+"""Limits of queues and of the queue manager, and their reason codes (IBM MQ documentation, "API reason codes")."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_exclusive_input(
     other.close(shared)
 
 
-def test_defsopt_and_share_decide_what_input_as_q_def_is(
+def test_defsopt_and_share_determine_input_as_q_def(
     mq: Workplace, app: Application, other: Application, refused: Callable[[int], AbstractContextManager[None]]
 ) -> None:
     exclusive = mq.queue("DEFSOPT(EXCL)")
@@ -157,7 +157,7 @@ def test_exclusive_input_ends_with_the_connection(mq: Workplace, app: Applicatio
     other.open_queue(queue, cmqc.MQOO_INPUT_EXCLUSIVE)
 
 
-def test_a_handle_is_good_for_what_it_was_opened_for(
+def test_a_handle_allows_only_the_operations_it_was_opened_for(
     mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
 ) -> None:
     queue = mq.queue()

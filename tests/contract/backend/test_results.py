@@ -1,4 +1,4 @@
-"""What verbs return beside the message: results in descriptors, attributes, status, retained publications on request."""
+"""Results of verbs other than the message: descriptors, attributes, status, retained publications on request."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_open_resolves_a_queue(mq: Workplace, app: Application) -> None:
 
 
 @pytest.mark.smoke
-def test_open_tells_the_whole_topic_string(mq: Workplace, app: Application) -> None:
+def test_open_returns_the_complete_topic_string(mq: Workplace, app: Application) -> None:
     topic = mq.name("topic")
     od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectName=mq.topic_object(topic), ObjectString="a/é")
     app.open(od, cmqc.MQOO_OUTPUT)
@@ -181,7 +181,7 @@ def test_groups(mq: Workplace, app: Application) -> None:
     assert app.take(queue).GroupStatus == cmqc.MQGS_MSG_IN_GROUP
 
 
-def test_the_status_of_puts_that_nobody_waited_for(mq: Workplace, app: Application) -> None:
+def test_the_status_of_asynchronous_puts(mq: Workplace, app: Application) -> None:
     queue = mq.queue("MAXDEPTH(2)")
     handle = app.open_queue(queue, cmqc.MQOO_OUTPUT)
     for _ in range(3):
@@ -197,7 +197,7 @@ def test_the_status_of_puts_that_nobody_waited_for(mq: Workplace, app: Applicati
 # Subscriptions -------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_subscription_is_called_and_for(mq: Workplace, app: Application) -> None:
+def test_the_name_and_destination_of_a_subscription(mq: Workplace, app: Application) -> None:
     topic = mq.name("topic")
     sd = MQSD(
         Options=cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED, ObjectName=mq.topic_object(topic), ObjectString="#", PubPriority=3
@@ -210,7 +210,7 @@ def test_what_a_subscription_is_called_and_for(mq: Workplace, app: Application) 
     assert (got.md.Priority, got.md.CorrelId) == (3, sd.SubCorrelId)
 
 
-def test_a_resumed_subscription_tells_what_it_is(mq: Workplace, app: Application, other: Application) -> None:
+def test_resuming_a_subscription_returns_its_attributes(mq: Workplace, app: Application, other: Application) -> None:
     topic, name = mq.name("topic"), mq.name("sub")
     app.subscribe(topic, options=DURABLE, SubName=name, SubUserData="qos=1", SubLevel=4)
     app.connection.disconnect()
@@ -258,7 +258,7 @@ def test_a_subscription_made_without_publications_on_request_makes_no_requests(
     app.close(subscription, cmqc.MQCO_REMOVE_SUB)
 
 
-def test_requests_for_what_there_is_not(
+def test_requests_for_missing_resources(
     mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
 ) -> None:
     subscription, publications = app.subscribe(mq.name("topic"), options=cmqc.MQSO_PUBLICATIONS_ON_REQUEST)

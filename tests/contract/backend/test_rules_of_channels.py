@@ -71,7 +71,7 @@ def test_conversations_of_a_process_share_an_instance(
         connect_by(channel)
 
 
-def test_a_channel_without_instances_lets_nobody_connect(
+def test_a_channel_without_instances_rejects_all_connections(
     mq: Workplace, connect_by: Callable[[str], Application], refused: Callable[[int], AbstractContextManager[None]]
 ) -> None:
     with refused(cmqc.MQRC_CHANNEL_NOT_AVAILABLE):

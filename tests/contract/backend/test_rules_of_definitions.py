@@ -117,7 +117,7 @@ def test_usage_of_an_open_queue_changes_with_force_only(
         put(app, handle)
 
 
-def test_what_was_put_by_a_handle_that_became_invalid_can_be_committed(
+def test_puts_of_an_invalidated_handle_can_be_committed(
     mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
 ) -> None:
     first = mq.queue()

@@ -42,10 +42,10 @@ def test_a_password_that_is_given_must_be_right(
 
 
 @pytest.mark.smoke
-def test_a_user_without_a_password_is_nobody_in_particular(
+def test_a_user_without_a_password_is_not_authenticated(
     secured: SecuredConnections, refused: Callable[[int], AbstractContextManager[None]]
 ) -> None:
-    """CHCKCLNT(REQDADM) asks privileged users only. Here, a name that nobody vouches for has no authorities."""
+    """CHCKCLNT(REQDADM) checks privileged users only. Here, an unverified name has no authorities."""
     secured.manager.grant("CONNECT")
     with refused(NO):
         secured.connect(user="", password="")
@@ -54,7 +54,7 @@ def test_a_user_without_a_password_is_nobody_in_particular(
 def test_privileged_users_are_blocked_on_every_channel(
     secured: SecuredConnections, refused: Callable[[int], AbstractContextManager[None]]
 ) -> None:
-    """Until a rule of the channel says otherwise: BLOCKUSER('*MQADMIN')."""
+    """Unless a rule of the channel blocks them: BLOCKUSER('*MQADMIN')."""
     with refused(NO):
         secured.connect(user=ADMINISTRATOR)
     secured.manager.command(f"SET CHLAUTH('{CHANNEL}') TYPE(BLOCKUSER) USERLIST('nobody')")
@@ -64,7 +64,7 @@ def test_privileged_users_are_blocked_on_every_channel(
     assert shown.ok
 
 
-def test_nobody_connects_by_a_system_channel(
+def test_system_channels_reject_all_clients(
     secured: SecuredConnections, refused: Callable[[int], AbstractContextManager[None]]
 ) -> None:
     secured.manager.grant("CONNECT")
@@ -87,7 +87,7 @@ def test_a_channel_that_is_not_defined(
         secured.connect(channel="NOT.DEFINED")
 
 
-def test_what_a_user_does_takes_authorities(
+def test_operations_of_a_user_need_authorities(
     secured: SecuredConnections, refused: Callable[[int], AbstractContextManager[None]]
 ) -> None:
     secured.manager.grant("CONNECT")

@@ -86,7 +86,7 @@ def test_a_non_durable_subscription_ends_with_its_handle_or_connection(
     assert app.all(queue) == [b"1"]
 
 
-def test_a_durable_subscription_goes_on_without_its_application(
+def test_a_durable_subscription_continues_without_its_application(
     mq: Workplace, app: Application, other: Application, root: str
 ) -> None:
     name = mq.name("sub")

@@ -15,7 +15,7 @@ PUT_SYNC, GET_SYNC = cmqc.MQPMO_SYNCPOINT, cmqc.MQGMO_SYNCPOINT
 
 
 @pytest.mark.smoke
-def test_a_put_in_syncpoint_is_seen_by_nobody_until_the_commit(
+def test_a_put_in_syncpoint_is_invisible_until_the_commit(
     mq: Workplace, app: Application, other: Application, refused: Callable[[int], AbstractContextManager[None]]
 ) -> None:
     queue = mq.queue()
