@@ -14,8 +14,7 @@ from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.helpers.patience import PATIENCE
-from tests.helpers.subscription_requests import requests
-from tests.helpers.units import Unit, Units
+from tests.helpers.units import Unit, Units, requests
 
 TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 

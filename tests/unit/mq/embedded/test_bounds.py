@@ -34,7 +34,7 @@ from bridge.telemetry.message import Message
 from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.helpers.subscription_requests import requests
+from tests.helpers.units import requests
 
 XMITQ = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 DEEPEST = "/".join("a" * TOPIC_LEVELS)
