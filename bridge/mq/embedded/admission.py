@@ -100,7 +100,7 @@ def mapped(queue_manager: QueueManager, client: Connecting, shown: str | None) -
     Raises MQError if the application is blocked.
     """
     own = user_of(queue_manager, client.user, shown).identifier
-    verdict = queue_manager.channel_authentication.at_work.verdict(client, as_mq_has_it(own))
+    verdict = queue_manager.objects.channel_authentication.at_work.verdict(client, as_mq_has_it(own))
     channel = client.channel or "?"
     for warning in verdict.warnings:
         log.warning("MQB3314W channel %s: an application at %s: %s", channel, client.address, warning)

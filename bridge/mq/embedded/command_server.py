@@ -326,7 +326,7 @@ class CommandServer:
                 self._started = False
 
     def _queue(self) -> Queue:
-        return self._queue_manager.queues[COMMAND_QUEUE]
+        return self._queue_manager.objects.queues[COMMAND_QUEUE]
 
     def _arrived(self, _messages: Sequence[StoredMessage]) -> None:
         self._next()
@@ -352,7 +352,7 @@ class CommandServer:
         queue.depth -= 1  # commands must not count themselves
         header = MQCFH()
         try:
-            header, parameters = _command(md, data, int(self._queue_manager.attributes["CCSID"]))
+            header, parameters = _command(md, data, int(self._queue_manager.objects.attributes["CCSID"]))
             _check(header)
             reply = self._execute(header, parameters, md)
             answers = _answers(header, reply)
@@ -436,12 +436,12 @@ class CommandServer:
         queue_manager = self._queue_manager
         name = request.ReplyToQ.rstrip(b" \0").decode(errors="replace")
         manager = request.ReplyToQMgr.rstrip(b" \0").decode(errors="replace")
-        md = _reply_descriptor(request, int(queue_manager.attributes["CCSID"]))
+        md = _reply_descriptor(request, int(queue_manager.objects.attributes["CCSID"]))
         unit = Unit()
         for data in answers:
             message = Message(md, data)
             try:
-                self._put(unit, queue_manager.resolve(name, manager), message)
+                self._put(unit, queue_manager.objects.resolve(name, manager), message)
             except MQError as error:
                 log.warning("MQB3403W the reply to a PCF command for queue %s is not delivered: %s", name, error)
                 if not request.Report & cmqc.MQRO_DISCARD_MSG:

@@ -422,7 +422,7 @@ def invalidate(handles: Iterable[Handle]) -> None:
 
 def open_for(queue_manager: QueueManager, kind: str, name: str) -> list[Handle]:
     """Return the handles that are open for a queue, or whose names resolve via its definition."""
-    queue = queue_manager.queues.get(name) if kind == "QLOCAL" else None
+    queue = queue_manager.objects.queues.get(name) if kind == "QLOCAL" else None
     return [one for one in open_handles(queue_manager) if one.is_for(kind, name, queue)]
 
 
@@ -440,7 +440,7 @@ def affected(
     if all(old[keyword] == new[keyword] for keyword in resolving):
         return []
     inquiring = [one for one in open_handles(queue_manager) if one.inquires(kind, name)]
-    return inquiring + rerouted(queue_manager, queue_manager.held(kind), name, new)
+    return inquiring + rerouted(queue_manager, queue_manager.objects.held(kind), name, new)
 
 
 def rerouted(queue_manager: QueueManager, held: dict[str, Any], key: str, value: object) -> list[Handle]:
@@ -448,6 +448,6 @@ def rerouted(queue_manager: QueueManager, held: dict[str, Any], key: str, value:
     before = held[key]
     held[key] = value
     try:
-        return [one for one in open_handles(queue_manager) if one.leads_elsewhere(queue_manager.resolve)]
+        return [one for one in open_handles(queue_manager) if one.leads_elsewhere(queue_manager.objects.resolve)]
     finally:
         held[key] = before

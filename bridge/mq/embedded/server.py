@@ -540,7 +540,7 @@ class ApplicationServer:
         return ApplicationProtocol(self, place)
 
     def _blocked(self, address: str) -> str:
-        return self.queue_manager.channel_authentication.at_work.blocked_address(address)
+        return self.queue_manager.objects.channel_authentication.at_work.blocked_address(address)
 
     def discard(self, connection: Conversation) -> None:
         """Remove a connection that has ended."""

@@ -67,7 +67,7 @@ class ChannelDisplay:
 
     def __init__(self, queue_manager: QueueManager) -> None:
         self._queue_manager = queue_manager
-        self._register = queue_manager.telemetry_channels
+        self._register = queue_manager.objects.telemetry_channels
 
     def show(self, command: Command) -> tuple[str, list[Shown]]:
         """Run DISPLAY CHANNEL. Return the AMQ message and the channels. Raises CommandRefused or MQSCSyntaxError."""
@@ -131,7 +131,7 @@ class ChannelDisplay:
         shown: list[Shown] = []
         if running is None:
             return shown, False
-        most = int(self._queue_manager.models[_REPLY_QUEUE]["MAXDEPTH"])
+        most = int(self._queue_manager.objects.models[_REPLY_QUEUE]["MAXDEPTH"])
         for number, one in enumerate(running.clients(lambda own: is_named(own, client_id))):
             if number == LOOKED_AT or len(shown) == most:
                 return shown, True
@@ -237,42 +237,11 @@ def of_server_channel(command: Command) -> Command | None:
     return dataclasses.replace(command, noun="SVRCONN", parameters=rest)
 
 
-class ServerChannelCommands:
-    """START and STOP CHANNEL of server-connection channels."""
-
-    def __init__(self, queue_manager: QueueManager) -> None:
-        self._instances = queue_manager.channel_instances
-        self._channels = queue_manager.server_channels
-
-    def start(self, command: Command) -> Answer:
-        """Run START CHANNEL. Raises MQSCSyntaxError or CommandRefused."""
-        name = self._existing(command)
-        _known(command, ())
-        if not self._instances.start(name):
-            raise CommandRefused("AMQ9514E", name=name, detail="it is running already")
-        return message("AMQ8018I", name=name, hint=""), None
-
-    def stop(self, command: Command) -> Answer:
-        """Run STOP CHANNEL, with MODE QUIESCE (default), FORCE or TERMINATE. Raises MQSCSyntaxError or CommandRefused."""
-        name = self._existing(command)
-        _known(command, ("MODE",))
-        mode = command.parameter("MODE")
-        if mode is not None and mode.value not in ("QUIESCE", "FORCE", "TERMINATE"):
-            raise MQSCSyntaxError("MODE is one of QUIESCE, FORCE, TERMINATE", mode.where, "MODE")
-        self._instances.stop(name, force=mode is not None and mode.value != "QUIESCE")
-        return message("AMQ8019I", verb="Stop", name=name), None
-
-    def _existing(self, command: Command) -> str:
-        if command.name not in self._channels:
-            raise CommandRefused("AMQ8147E", kind="Channel", name=command.name, reason=cmqcfc.MQRCCF_CHANNEL_NOT_FOUND)
-        return command.name
-
-
 class ChannelCommands:
     """The commands that change telemetry channels of one queue manager. Call them with its lock held."""
 
     def __init__(self, queue_manager: QueueManager) -> None:
-        self._register = queue_manager.telemetry_channels
+        self._register = queue_manager.objects.telemetry_channels
 
     def define(self, command: Command) -> Answer:
         """Run DEFINE CHANNEL. Raises MQSCSyntaxError or CommandRefused."""
@@ -466,7 +435,7 @@ class ChannelAuthenticationCommands:
     """The CHLAUTH commands of one queue manager. Call them with its lock held."""
 
     def __init__(self, queue_manager: QueueManager) -> None:
-        self._register = queue_manager.channel_authentication
+        self._register = queue_manager.objects.channel_authentication
 
     def set(self, command: Command) -> Answer:
         """Run SET CHLAUTH. Raises MQSCSyntaxError or CommandRefused."""
@@ -655,7 +624,7 @@ class ConnectionAuthenticationCommands:
     """The AUTHINFO commands of one queue manager. Call them with its lock held."""
 
     def __init__(self, queue_manager: QueueManager) -> None:
-        self._object = queue_manager.connection_authentication
+        self._object = queue_manager.objects.connection_authentication
 
     def alter(self, command: Command) -> Answer:
         """Run ALTER AUTHINFO for CHCKCLNT and DESCR. Raises MQSCSyntaxError or CommandRefused."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import ClassVar
 
 from bridge.mq import mqsc
 from bridge.mq.embedded.attributes import Value
@@ -26,7 +28,6 @@ from bridge.mq.embedded.mqsc.channels import (
     ChannelCommands,
     ChannelDisplay,
     ConnectionAuthenticationCommands,
-    ServerChannelCommands,
     of_server_channel,
 )
 from bridge.mq.embedded.mqsc.definitions import QUEUE_KINDS, Answer, Definitions, Subscriptions
@@ -52,7 +53,7 @@ class AuthorityRecordCommands:
 
     def __init__(self, queue_manager: QueueManager) -> None:
         self._queue_manager = queue_manager
-        self._records: AuthorityRecords = queue_manager.authority_records
+        self._records: AuthorityRecords = queue_manager.objects.authority_records
 
     def identities(self, command: Command) -> list[Identity]:
         """Return the identities of the records of a SET or DELETE. Raises MQSCSyntaxError."""
@@ -213,6 +214,9 @@ def _authorities(parameter: Parameter | None) -> frozenset[int] | None:
 class Commands:
     """Reads and runs MQSC commands for one queue manager."""
 
+    #: More commands, by verb and noun. The tests' stand-in for IBM MQ adds those that control server-connection channels.
+    ADDED: ClassVar[dict[tuple[str, str], Callable[[QueueManager, Command], Answer]]] = {}
+
     def __init__(self, queue_manager: QueueManager) -> None:
         self._queue_manager = queue_manager
         self._display = Display(queue_manager)
@@ -221,7 +225,6 @@ class Commands:
         self._authority_records = AuthorityRecordCommands(queue_manager)
         self._channel_authentication = ChannelAuthenticationCommands(queue_manager)
         channels, channel_display = ChannelCommands(queue_manager), ChannelDisplay(queue_manager)
-        server_channels = ServerChannelCommands(queue_manager)
         connection_authentication = ConnectionAuthenticationCommands(queue_manager)
         self._shows: dict[str, Callable[[Command], tuple[str, list[dict[str, Value]]]]] = {
             "AUTHINFO": connection_authentication.show,
@@ -251,8 +254,7 @@ class Commands:
             ("STOP", "CHANNEL"): channels.stop,
             ("PURGE", "CHANNEL"): channels.purge,
             ("STOP", "CONN"): self._stop_connection,
-            ("START", "SVRCONN"): server_channels.start,
-            ("STOP", "SVRCONN"): server_channels.stop,
+            **{key: partial(run, queue_manager) for key, run in self.ADDED.items()},
         }
         for noun in (*QUEUE_KINDS, "NAMELIST", "SVRCONN", "TOPIC"):
             self._runs["DEFINE", noun] = definitions.define
@@ -317,8 +319,8 @@ class Commands:
         Without CHLTYPE, DISPLAY, START and STOP apply to a server-connection channel if no telemetry channel has the name.
         """
         if command.verb in ("DISPLAY", "START", "STOP") and command.parameter("CHLTYPE") is None:
-            server = command.name in self._queue_manager.server_channels
-            telemetry = any(one.name == command.name for one in self._queue_manager.telemetry_channels.channels)
+            server = command.name in self._queue_manager.objects.server_channels
+            telemetry = any(one.name == command.name for one in self._queue_manager.objects.telemetry_channels.channels)
             return dataclasses.replace(command, noun="SVRCONN") if server and not telemetry else command
         return of_server_channel(command) or command
 
@@ -432,7 +434,7 @@ def _where_blank(queue_manager: QueueManager, command: Command) -> Command:
     """Return ALTER QMGR without attributes that already have a value. Return any other command unchanged."""
     if (command.verb, command.noun) != ("ALTER", "QMGR"):
         return command
-    blank = tuple(one for one in command.parameters if queue_manager.attributes.get(one.keyword) in (None, ""))
+    blank = tuple(one for one in command.parameters if queue_manager.objects.attributes.get(one.keyword) in (None, ""))
     return dataclasses.replace(command, parameters=blank)
 
 
@@ -441,4 +443,4 @@ def _is_on_record(queue_manager: QueueManager, command: Command) -> bool:
     if (command.verb, command.noun) != ("SET", "AUTHREC"):
         return False
     identities = AuthorityRecordCommands(queue_manager).identities(command)
-    return all(one in queue_manager.authority_records.granted for one in identities)
+    return all(one in queue_manager.objects.authority_records.granted for one in identities)

@@ -108,7 +108,7 @@ def browsed(hconn: Hconn, handle: QueueHandle, stored: StoredMessage, flags: int
             handle.marked.clear()
         handle.marked.add(stored.msg_number)
     if flags & cmqc.MQGMO_MARK_BROWSE_CO_OP:
-        interval = hconn.queue_manager.attributes.get("MARKINT", 5_000)
+        interval = hconn.queue_manager.objects.attributes.get("MARKINT", 5_000)
         until = time.monotonic() + interval / 1000 if isinstance(interval, int) else float("inf")
         if len(queue.marks) >= _MARK_LIMIT:
             queue.marks.clear()
@@ -543,7 +543,7 @@ def get_result(
     room = options.MaxLength
     if flags & cmqc.MQGMO_CONVERT and (room is None or len(data) <= room):
         wanted = options.CodedCharSetId
-        own = int(queue_manager.attributes["CCSID"])
+        own = int(queue_manager.objects.attributes["CCSID"])
         converted = convert(md, data, wanted if wanted > 0 else own, options.Encoding)
         if room is not None and len(converted[1]) > room and not flags & cmqc.MQGMO_ACCEPT_TRUNCATED_MSG:
             reason = cmqc.MQRC_CONVERTED_MSG_TOO_BIG  # return it unconverted, because that fits

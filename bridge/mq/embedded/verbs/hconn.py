@@ -208,7 +208,7 @@ class Hconn:
 
     def check_room(self) -> None:
         """Check that another handle may be opened (MAXHANDS). Raises MQError."""
-        if len(self.handles) >= int(self.queue_manager.attributes["MAXHANDS"]):
+        if len(self.handles) >= int(self.queue_manager.objects.attributes["MAXHANDS"]):
             raise MQError(cmqc.MQRC_HANDLE_NOT_AVAILABLE, "MAXHANDS handles are open")
 
     def keep(self, handle: Handle) -> int:
@@ -246,7 +246,7 @@ class Hconn:
         unit = self.unit
         if unit is None:
             unit = self.unit = Unit()
-        if unit.verbs >= int(self.queue_manager.attributes["MAXUMSGS"]):
+        if unit.verbs >= int(self.queue_manager.objects.attributes["MAXUMSGS"]):
             raise MQError(cmqc.MQRC_SYNCPOINT_LIMIT_REACHED, "MAXUMSGS messages are uncommitted")
         unit.verbs += 1
         return unit
@@ -286,7 +286,7 @@ class Hconn:
             assert destination.queue is not None
             name = destination.queue.name
         if queue_manager.authorization is not None:
-            queue = queue_manager.queues.get(name)
+            queue = queue_manager.objects.queues.get(name)
             if queue is None or queue.owner is None or queue.owner != self.acting(od, options):
                 self.ask_object(od, options, cmqc.MQOT_Q, name, *more)
             else:

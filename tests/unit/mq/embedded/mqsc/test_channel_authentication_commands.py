@@ -41,7 +41,8 @@ def test_set_and_display(manager: Manager) -> None:
     assert shown(manager, "DISPLAY CHLAUTH(*)") == [record, DEFAULT]
     assert shown(manager, "DISPLAY CHLAUTH(*) TYPE(ADDRESSMAP)") == [record]
     assert shown(manager, "DISPLAY CHLAUTH('PLAIN.MQTT') MATCH(GENERIC)") == [record, DEFAULT]
-    verdict = manager.itself.channel_authentication.at_work.verdict(Connecting("PLAIN.MQTT", "10.1.2.3", "carol"), "carol")
+    client = Connecting("PLAIN.MQTT", "10.1.2.3", "carol")
+    verdict = manager.itself.objects.channel_authentication.at_work.verdict(client, "carol")
     assert verdict.mcauser == "plant"
 
 
@@ -86,7 +87,7 @@ def test_runcheck(manager: Manager) -> None:
 
 def test_runcheck_of_who_is_privileged(manager: Manager) -> None:
     """As MQ compares users; also where no record refuses it, and by the channel's own rules."""
-    manager.itself.channel_authentication.use_file(
+    manager.itself.objects.channel_authentication.use_file(
         [], [ChannelConfig(name="BY.MCAUSER", mcauser="mqm"), ChannelConfig(name="BY.CLIENT", use_client_id=True)]
     )
 
@@ -109,7 +110,7 @@ def test_the_default_record_can_be_removed(manager: Manager, rest: str) -> None:
     assert "Privileged users are refused all the same" in answer.message
     for _ in range(2):
         manager.refused("DISPLAY CHLAUTH(*)", "AMQ8884E")
-        verdict = manager.itself.channel_authentication.at_work.verdict(Connecting("A", "10.1.2.3", "mqm"), "mqm")
+        verdict = manager.itself.objects.channel_authentication.at_work.verdict(Connecting("A", "10.1.2.3", "mqm"), "mqm")
         assert verdict.refusal
         manager.restart()
     manager.refused(f"SET CHLAUTH(*) TYPE(BLOCKUSER) {rest}", "AMQ8884E")
@@ -120,7 +121,7 @@ def test_the_default_record_can_be_removed(manager: Manager, rest: str) -> None:
 
 def test_the_records_of_the_file_are_the_files(manager: Manager) -> None:
     record = {"type": "USERMAP", "client_user": "carol", "mcauser": "file"}
-    manager.itself.channel_authentication.use_file([ChannelAuthenticationConfig.model_validate(record)])
+    manager.itself.objects.channel_authentication.use_file([ChannelAuthenticationConfig.model_validate(record)])
     assert [one["MCAUSER"] for one in shown(manager, "DISPLAY CHLAUTH(*) TYPE(USERMAP)")] == ["file"]
     for rest in (
         "CLNTUSER('carol') MCAUSER('other') ACTION(REPLACE)",
