@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from bridge.mq.administration import Administration
-from bridge.mq.batch import GLANCE
 from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, Got, MQError
+from bridge.mq.remote import GLANCE
 from bridge.mq.worker import LOST
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc

@@ -102,7 +102,7 @@ def instances_of(queue_manager: QueueManager) -> ChannelInstances:
     """Return the running channels of a queue manager."""
     if queue_manager not in _instances:
         _instances[queue_manager] = ChannelInstances()
-        queue_manager.on_close.append(lambda: _instances.pop(queue_manager, None))
+        queue_manager.on_close.append(lambda: _instances.__delitem__(queue_manager))
     return _instances[queue_manager]
 
 

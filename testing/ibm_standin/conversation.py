@@ -33,6 +33,7 @@ from bridge.mq.mqi import MQPMO, GetOptions, Got, MQError, Property
 from bridge.security.tls import certificate_of
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
+from testing.ibm_standin import attributes as attributes  # adds what programs in C inquire
 from testing.ibm_standin import cmqc, structures
 from testing.ibm_standin.agreement import ChannelAgreement, agreed
 from testing.ibm_standin.channels import ChannelInstance, instances_of

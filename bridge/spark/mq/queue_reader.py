@@ -26,8 +26,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE
-from bridge.mq.batch import get_many
 from bridge.mq.mqi import MQOD, Connection, GetOptions, MQError
+from bridge.mq.remote import get_many
 from bridge.mq.state import StateQueue
 from bridge.mq.worker import FIRST_PAUSE, LONGEST_PAUSE, LOST
 from bridge.spark.mq.browsing import GET, depth

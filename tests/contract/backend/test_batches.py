@@ -1,4 +1,4 @@
-"""Batches of verbs (`bridge.mq.batch`): on every connection the same as the single verbs in a row."""
+"""Batches of verbs (`bridge.mq.remote`): on every connection the same as the single verbs in a row."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 import pytest
 
 from bridge.mq import batch
-from bridge.mq.embedded.verbs import pipeline
+from bridge.mq.embedded import server
 from bridge.mq.ibm.connection import IbmConnection
 from bridge.mq.mqi import GetOptions, Got, MQError, TruncatedMessage
 from bridge.telemetry.message import Message
@@ -27,7 +27,7 @@ BODIES = [b"%d" % number * 10 for number in range(7)]
 @pytest.fixture(autouse=True)
 def _at_leisure(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine the embedded queue manager would end batches early, as it may."""
-    monkeypatch.setattr(pipeline, "MAX_SECONDS", 60)
+    monkeypatch.setattr(server, "MAX_PIPELINE_SECONDS", 60)
 
 
 def filled(mq: Workplace, app: Application, bodies: Sequence[bytes] = BODIES, attributes: str = "") -> str:
