@@ -23,6 +23,7 @@ from bridge.mq.dead_letter import (
     as_name,
     characters,
     content_of,
+    dead_letter_queue_of,
     header_of,
     original_of,
     put_application,
@@ -195,7 +196,7 @@ _GONE = frozenset((cmqc.MQRC_NO_MSG_AVAILABLE, cmqc.MQRC_NO_MSG_UNDER_CURSOR))
 FOLLOW_TIMEOUT = 5.0
 #: The maximum number of messages whose outcome is awaited together.
 _FOLLOWED = 1_000
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+_MIN_PAUSE, _MAX_PAUSE = 0.05, 1.0
 
 
 class Outcome(StrEnum):
@@ -236,13 +237,8 @@ class DeadLetterQueue:
     def __init__(self, connection: Connection, queue: str = "") -> None:
         """Use `queue`, or the queue manager's dead-letter queue (DEADQ) by default. Raises MQError if there is none."""
         self._connection = connection
-        handle = connection.open(MQOD(ObjectType=cmqc.MQOT_Q_MGR), cmqc.MQOO_INQUIRE)
-        try:
-            _, found = connection.inquire(handle, (cmqc.MQCA_DEAD_LETTER_Q_NAME, cmqc.MQCA_Q_MGR_NAME))
-        finally:
-            connection.close(handle)
-        named, self.queue_manager = (name.rstrip(" \0") for name in found)
-        self.name = queue or named
+        deadq, self.queue_manager = dead_letter_queue_of(connection)
+        self.name = queue or deadq
         if not self.name:
             raise MQError(
                 cmqc.MQRC_UNKNOWN_OBJECT_NAME,
@@ -342,7 +338,7 @@ class DeadLetterQueue:
 
     def _follow(self, followed: list[_OnItsWay], transmission_queue: str, timeout: float) -> Iterator[Retried]:
         """Yield the outcome of each message within `timeout` seconds."""
-        deadline, pause = time.monotonic() + timeout, _SHORTEST_PAUSE
+        deadline, pause = time.monotonic() + timeout, _MIN_PAUSE
         while followed:
             left: list[_OnItsWay] = []
             waiting: list[str] = []
@@ -364,7 +360,7 @@ class DeadLetterQueue:
                 return
             if followed:
                 time.sleep(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE)
+                pause = min(pause * 2, _MAX_PAUSE)
 
     def _waits_on(self, queue: str, item: _OnItsWay) -> str:
         """Return why a message may still be on a queue; blank if it was got and the get is committed."""

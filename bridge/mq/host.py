@@ -31,11 +31,11 @@ from bridge.wire.mq.pcf import MQCFST
 #: The maximum number of payload bytes to show.
 PAYLOAD_SHOWN = 200
 #: The maximum number of messages to read from a PCF reply, which has one for each topic or subscription.
-MOST_RESPONSES = 10_000
+MAX_RESPONSES = 10_000
 
 
 class TooMany(Exception):
-    """The reply has more than MOST_RESPONSES messages. The text is for people."""
+    """The reply has more than MAX_RESPONSES messages. The text is for people."""
 
 
 class TopicInquiry(Protocol):
@@ -114,7 +114,7 @@ class PcfTopicInquiry:
         """Run a command. The reason codes in `nothing` mean an empty result. Raises MQError or TooMany."""
         connection = self._connect("topics")
         try:
-            responses = Administration(connection).run(command, named, most=MOST_RESPONSES + 1)
+            responses = Administration(connection).run(command, named, most=MAX_RESPONSES + 1)
         except CommandFailed as error:
             if error.reason in nothing:
                 return []
@@ -122,8 +122,8 @@ class PcfTopicInquiry:
         finally:
             with contextlib.suppress(MQError):
                 connection.disconnect()
-        if len(responses) > MOST_RESPONSES:
-            raise TooMany(f"there are more than {MOST_RESPONSES} of them, and the queue manager tells all at once")
+        if len(responses) > MAX_RESPONSES:
+            raise TooMany(f"there are more than {MAX_RESPONSES} of them, and the queue manager tells all at once")
         return responses
 
 

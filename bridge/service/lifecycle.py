@@ -30,8 +30,8 @@ from bridge.administration.requests import Answer, AnyRequest, ListProblems, Sho
 from bridge.config import Configuration
 from bridge.config.values import endpoint
 from bridge.extras import install
+from bridge.mq import host_of
 from bridge.mq.host import THREADS, Events, Host, HostError, QueueManagerAuthenticator
-from bridge.mq.hosts import host_of
 from bridge.mq.mqi import MQError
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log

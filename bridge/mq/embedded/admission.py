@@ -119,7 +119,7 @@ def mapped(queue_manager: QueueManager, client: Connecting, shown: str | None) -
 
 
 #: The maximum duration of an authentication, and the maximum delay after failed attempts, in seconds.
-LONGEST: Final = 30.0
+AUTHENTICATION_TIMEOUT: Final = 30.0
 
 
 class Place:
@@ -207,7 +207,7 @@ class Admission:
         if check is not None and not password and check.may_show_nothing(user):
             presented = msgspec.structs.replace(presented, user_name=None)
             authentication = msgspec.structs.replace(authentication, anonymous=True)
-        attempt = self._failed.begin(address, user, self.config.failed_connects, LONGEST)
+        attempt = self._failed.begin(address, user, self.config.failed_connects, AUTHENTICATION_TIMEOUT)
         if attempt is None:
             log.warning(
                 "MQB3312W an application at %s is refused: too many of its address wait to be judged", address or "?"
@@ -220,7 +220,7 @@ class Admission:
         try:
             await asyncio.sleep(attempt.delay)
             succeeded = False
-            async with asyncio.timeout(LONGEST):
+            async with asyncio.timeout(AUTHENTICATION_TIMEOUT):
                 found = await authentication.authenticate(presented)
             succeeded = True
         except AuthenticationFailed as error:
@@ -234,7 +234,7 @@ class Admission:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise asyncio.CancelledError from None  # the application disconnected while its check was queued
-            why = str(error) or f"to find out who it is takes longer than {LONGEST:g} s"
+            why = str(error) or f"to find out who it is takes longer than {AUTHENTICATION_TIMEOUT:g} s"
             log.error("MQB3306E queue_manager.listener: an application at %s is refused: %s", address or "?", why)
             audit_log.note("application refused", stranger=address, user=user, address=address, why=why)
             raise MQError(cmqc.MQRC_SECURITY_ERROR, "who it is cannot be found out now") from None

@@ -46,7 +46,7 @@ from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire.mq import decode_chain
 
 #: The maximum number of queues in a status.
-MOST_QUEUES: Final = 500
+MAX_QUEUES: Final = 500
 
 
 class EmbeddedInquiry:
@@ -62,7 +62,7 @@ class EmbeddedInquiry:
         # Omit dynamic queues, whose generated names would create a new time series each.
         defined = {name: one for name, one in list(queue_manager.objects.queues.items()) if "DEFTYPE" not in one.attributes}
         names = dict.fromkeys([*(name for name in queues if name in defined), *sorted(defined)])
-        shown = list(names)[:MOST_QUEUES]
+        shown = list(names)[:MAX_QUEUES]
         now = time.time()
         database = queue_manager.data_directory / "queuemanager.db"
         sizes = {}

@@ -30,7 +30,7 @@ from bridge.mq.ibm.publisher import BatchLimits
 from bridge.mq.ibm.requirements import Missing, requirements_of
 from bridge.mq.ibm.requirements_check import missing, refused_connection
 from bridge.mq.memory import MemoryWatermark
-from bridge.mq.mqi import MQOD, Connection, MQError
+from bridge.mq.mqi import MQOD, Connection, MQError, inquire
 from bridge.mq.telemetry_channels import TelemetryChannelRegister
 from bridge.mq.worker import LOST
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
@@ -92,16 +92,13 @@ class IbmInquiry:
     def _queue(self, connection: Connection, name: str, ages: bool) -> QueueStatus | None:
         """Return the status of a queue, None if it is not local, does not exist, or may not be inquired."""
         try:
-            handle = connection.open(MQOD(ObjectName=name), _INQUIRE)
-            try:
-                (kind, usage, depth, max_depth, inputs, outputs, inhibited), _ = connection.inquire(handle, _ATTRIBUTES)
-            finally:
-                connection.close(handle)
+            values, _ = inquire(connection, MQOD(ObjectName=name), _ATTRIBUTES, _INQUIRE)
         except MQError as error:
             if error.reason in LOST:
                 raise
             log.debug("queue %s is in no metric: %s", name, error)
             return None
+        kind, usage, depth, max_depth, inputs, outputs, inhibited = values
         if kind != cmqc.MQQT_LOCAL:
             return None
         return QueueStatus(
@@ -137,16 +134,14 @@ class IbmInquiry:
 
 def _dead_letter_queue(connection: Connection) -> str:
     try:
-        handle = connection.open(MQOD(ObjectType=cmqc.MQOT_Q_MGR), _INQUIRE)
+        _, (name,) = inquire(
+            connection, MQOD(ObjectType=cmqc.MQOT_Q_MGR), (cmqc.MQCA_DEAD_LETTER_Q_NAME,), _INQUIRE
+        )
     except MQError as error:
         if error.reason in LOST:
             raise
         log.debug("the name of the dead-letter queue cannot be inquired: %s", error)
         return ""
-    try:
-        _, (name,) = connection.inquire(handle, (cmqc.MQCA_DEAD_LETTER_Q_NAME,))
-    finally:
-        connection.close(handle)
     return name.strip()
 
 

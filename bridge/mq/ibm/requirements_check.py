@@ -36,7 +36,7 @@ from bridge.mq.ibm.requirements import (
     set_authrec,
     setmqaut,
 )
-from bridge.mq.mqi import MQOD, MQSD, Connection, MQError
+from bridge.mq.mqi import MQOD, MQSD, Connection, MQError, inquire
 from bridge.mq.worker import LOST
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc, cmqcfc
@@ -128,11 +128,7 @@ class _Examination:
     def _inquire(self, od: MQOD, selectors: Sequence[int]) -> tuple[list[int], list[str]] | int:
         """Inquire attributes of an object (MQINQ), or return the reason why that fails. Raises MQError of LOST."""
         try:
-            handle = self._connection.open(msgspec.structs.replace(od), _INQUIRE)
-            try:
-                return self._connection.inquire(handle, selectors)
-            finally:
-                self._connection.close(handle)
+            return inquire(self._connection, msgspec.structs.replace(od), selectors, _INQUIRE)
         except MQError as error:
             if error.reason in LOST:
                 raise

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bridge.config import Configuration, EmbeddedQueueManagerConfig, ListenerConfig
+from bridge.mq import host_of
 from bridge.mq.host import Host
-from bridge.mq.hosts import host_of
 from bridge.mq.mqi import MQOD, GetOptions
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc

@@ -342,7 +342,7 @@ def candidates(hconn: Hconn, handle: QueueHandle, options: GetOptions) -> Iterat
 
 
 #: The maximum number of headers to convert.
-_MOST_HEADERS = 64
+_MAX_HEADERS = 64
 _COMMANDS = (cmqc.MQFMT_ADMIN, cmqc.MQFMT_PCF, cmqc.MQFMT_EVENT)
 #: The CCSID (ASCII) to which the fixed parts of headers are converted for parsing.
 _ASCII = 819
@@ -403,7 +403,7 @@ def _headers(format: bytes, own: _Form, data: bytes, wanted: _Form) -> tuple[lis
     """Return the headers to convert, and the Format, form and offset of the data after them."""
     steps: list[_Step] = []
     offset = 0
-    while own != wanted and len(steps) < _MOST_HEADERS and (kind := KIND_OF_FORMAT.get(format)) is not None:
+    while own != wanted and len(steps) < _MAX_HEADERS and (kind := KIND_OF_FORMAT.get(format)) is not None:
         raw = bytearray(data[offset:])
         _recode(kind, raw, _Text(own, _Form(_ASCII, own.encoding)))
         header: Header = kind.decode(raw, 0, byte_order=byte_order_of(own.encoding, kind.structure))

@@ -29,7 +29,7 @@ from bridge.wire import cmqc
 TEMPORARY = "TEMPDYN"
 PERMANENT = "PERMDYN"
 #: "the last nonblank character in positions 1 through 33"
-_LONGEST_PREFIX = 33
+_MAX_PREFIX_LENGTH = 33
 
 
 def dynamic_queue(
@@ -60,8 +60,8 @@ def _name(queue_manager: QueueManager, wanted: str) -> str:
     wanted = wanted.rstrip(" ")
     generic = wanted.endswith("*")
     prefix = wanted[:-1] if generic else wanted
-    if not wanted or len(wanted) > (_LONGEST_PREFIX if generic else MQ_OBJECT_NAME_LENGTH):
-        raise MQError(cmqc.MQRC_DYNAMIC_Q_NAME_ERROR, f"{wanted!r}: a `*` ends at most {_LONGEST_PREFIX} characters")
+    if not wanted or len(wanted) > (_MAX_PREFIX_LENGTH if generic else MQ_OBJECT_NAME_LENGTH):
+        raise MQError(cmqc.MQRC_DYNAMIC_Q_NAME_ERROR, f"{wanted!r}: a `*` ends at most {_MAX_PREFIX_LENGTH} characters")
     if wrong := invalid_name_character(prefix):
         raise MQError(cmqc.MQRC_DYNAMIC_Q_NAME_ERROR, f"{wanted!r} holds {wrong!r}")
     return f"{prefix}{queue_manager.next_number() & 0xFFFFFFFFFFFFFF:014X}" if generic else prefix

@@ -28,7 +28,7 @@ def test_more_queues_than_are_told_of(queue_manager, monkeypatch) -> None:
     for number in range(20):
         name = f"Q{number:02}"
         queue_manager.objects.queues[name] = Queue(name, defaults("QLOCAL"))
-    monkeypatch.setattr(inquiry, "MOST_QUEUES", 5)
+    monkeypatch.setattr(inquiry, "MAX_QUEUES", 5)
     status = EmbeddedInquiry(queue_manager).look(["Q19", "Q07", "NO.SUCH.QUEUE"])
     assert [one.name for one in status.queues[:3]] == ["Q19", "Q07", "Q00"]
     assert len(status.queues) == 5
