@@ -67,7 +67,7 @@ MUTANTS = (
         "telemetry/outbox.py",
         "if self._room <= 0:",
         "if self._room <= -9:",
-        SESSION,
+        SESSION + " " + UNIT + "service/test_turns.py",
     ),
     Mutant(
         "telemetry/outbox.py",
@@ -79,9 +79,14 @@ MUTANTS = (
         "telemetry/topic_access.py",
         'if topic_filter.startswith("$") and',
         "if False and",
-        UNIT + "mapping/test_topic.py",
+        UNIT + "security/test_authenticators.py",
     ),
-    Mutant("telemetry/subscription.py", "    return topic_filter.startswith(SHARE)", "    return False", SESSION),
+    Mutant(
+        "telemetry/subscription.py",
+        "    return topic_filter.startswith(SHARE)",
+        "    return False",
+        UNIT + "mapping/telemetry",
+    ),
     Mutant(
         "mq/embedded/queue.py",
         "if self.depth >= self.max_depth:",

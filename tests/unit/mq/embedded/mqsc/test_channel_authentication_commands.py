@@ -169,7 +169,7 @@ def test_records_outlive_a_restart(tmp_path: Path, manager: Manager) -> None:
     manager.ok("SET CHLAUTH('B') TYPE(USERMAP) CLNTUSER('a') ACTION(REMOVE)")
     manager.itself.close()
     again = QueueManager(manager.itself.name, manager.itself.data_directory)
-    assert [(one.channel, one.user_list, one.warn) for one in again.channel_authentication.of_commands] == [
+    assert [(one.channel, one.user_list, one.warn) for one in again.objects.channel_authentication.of_commands] == [
         ("A", ["x", "y"], True)
     ]
     again.close()
