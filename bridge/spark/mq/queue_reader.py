@@ -29,7 +29,7 @@ from bridge.config.queue_manager import MAPPING_STATE_QUEUE
 from bridge.mq.mqi import MQOD, Connection, GetOptions, MQError
 from bridge.mq.remote import get_many
 from bridge.mq.state import StateQueue
-from bridge.mq.worker import FIRST_PAUSE, MAX_PAUSE, LOST
+from bridge.mq.worker import FIRST_PAUSE, LOST, MAX_PAUSE
 from bridge.spark.mq.browsing import GET, depth
 from bridge.spark.mq.envelope import MqMessage, put_time, record_batch
 from bridge.spark.mq.queue_manager import QueueManagerOptions
