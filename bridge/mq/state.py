@@ -47,11 +47,9 @@ class StateQueue:
         options |= cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING
         self._connection.put(self._handle, Message(md, body), options)
 
-    def take(
-        self, correl_id: bytes = cmqc.MQCI_NONE, *, msg_id: bytes = cmqc.MQMI_NONE, wait: int = 0
-    ) -> bytes | None:
+    def take(self, correl_id: bytes = cmqc.MQCI_NONE, *, wait: int = 0) -> bytes | None:
         """Get the oldest matching message. Return its body, or None if none arrives within `wait` milliseconds."""
-        got = self._get(cmqc.MQGMO_SYNCPOINT, correl_id, msg_id, wait)
+        got = self._get(cmqc.MQGMO_SYNCPOINT, correl_id, cmqc.MQMI_NONE, wait)
         return None if got is None else got.data
 
     def remove(

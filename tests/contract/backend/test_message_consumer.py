@@ -92,13 +92,6 @@ def test_what_is_backed_out_comes_again_and_tells_how_often(app, consumer, queue
     assert counts == [0, 1, 2]
 
 
-def test_what_is_taken_for_good_does_not_come_again(app, consumer, queue):
-    app.put(queue, b"1", Persistence=1)
-    assert take(consumer, for_good=True) == [b"1"]
-    app.backout()
-    assert take(consumer) == []
-
-
 def test_messages_come_whole_and_unconverted(app, consumer, queue):
     text = "Straße".encode("cp500")
     app.put(queue, text, Format=cmqc.MQFMT_STRING, CodedCharSetId=500)
