@@ -225,7 +225,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     def is_everything(self) -> bool:
         """Whether every message matches."""
         others = (self.queue, self.client, self.topic_filter, self.older_than, self.newer_than)
-        return not self.ids and not self.reasons and all(one is None for one in others)
+        return not self.ids and not self.reasons and all(criterion is None for criterion in others)
 
     def chooses(self, letter: Letter, now: float) -> bool:
         """Return whether a message matches. `now` is in seconds since the epoch."""

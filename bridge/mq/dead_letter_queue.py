@@ -125,7 +125,9 @@ class Destinations:
             if "Sud" in mqps:
                 return None
             # The queue manager writes the mqps folder for each subscription.
-            bare = msgspec.structs.replace(header, folders=tuple(one for one in header.folders if one.name != "mqps"))
+            bare = msgspec.structs.replace(
+                header, folders=tuple(folder for folder in header.folders if folder.name != "mqps")
+            )
             format_, encoding, ccsid, data = encode_chain(msgspec.structs.replace(chain, headers=(bare, *chain.headers[1:])))
         except MalformedHeader as error:
             raise NoDestination(f"its headers cannot be read ({error}): name a queue by --to") from error
@@ -392,7 +394,7 @@ class DeadLetterQueue:
             if error.reason in LOST:
                 raise
             return True
-        return any(shown.get("UNCOM") != "NO" for one in responses for shown in one.objects)
+        return any(shown.get("UNCOM") != "NO" for response in responses for shown in response.objects)
 
     def _returned(self, item: _OnItsWay) -> Retried | None:
         """Return the outcome if a message was dead-lettered again, after restoring its dead-letter time; None otherwise."""

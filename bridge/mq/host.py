@@ -108,7 +108,7 @@ class PcfTopicInquiry:
         topic = MQCFST(cmqc.MQCA_TOPIC_STRING, topic_filter.encode())
         nothing = (cmqcfc.MQRCCF_TOPIC_STRING_NOT_FOUND, cmqcfc.MQRCCF_NONE_FOUND, cmqc.MQRC_UNKNOWN_OBJECT_NAME)
         responses = self._ask(cmqcfc.MQCMD_INQUIRE_TOPIC_STATUS, topic, nothing)
-        return [(_text(one, cmqc.MQCA_TOPIC_STRING), one) for one in responses]
+        return [(_text(response, cmqc.MQCA_TOPIC_STRING), response) for response in responses]
 
     def _ask(self, command: int, named: MQCFST, nothing: Iterable[int]) -> list[PcfResponse]:
         """Run a command. The reason codes in `nothing` mean an empty result. Raises MQError or TooMany."""

@@ -270,7 +270,7 @@ class MessageConsumer:
         return [*self._former] if self._subscription is None else [*self._former, self._subscription]
 
     def _arrange(self) -> None:
-        self._queues = [one.queue for one in self._held]
+        self._queues = [subscription.queue for subscription in self._held]
 
     # Messages --------------------------------------------------------------------------------------------------------
 
@@ -451,9 +451,9 @@ class MessageConsumer:
             self._connection.close(self._queues[0])
             if self._requests is not None:
                 self._connection.close(self._requests)
-        for one in self._held:
-            self._connection.close(one.handle, cmqc.MQCO_KEEP_SUB)
-            self._connection.close(one.queue)
+        for subscription in self._held:
+            self._connection.close(subscription.handle, cmqc.MQCO_KEEP_SUB)
+            self._connection.close(subscription.queue)
         self._queues, self._former, self._subscription = [], [], None
 
     def remove(self) -> int:

@@ -176,7 +176,7 @@ class Command:
 
     def parameter(self, keyword: str) -> Parameter | None:
         """Return the parameter with a keyword, or None."""
-        return next((one for one in self.parameters if one.keyword == keyword), None)
+        return next((parameter for parameter in self.parameters if parameter.keyword == keyword), None)
 
 
 class _Joined:

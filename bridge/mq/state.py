@@ -230,4 +230,4 @@ class LinkSessions:
                     found[session.mapping] = session
         finally:
             queue.close()
-        return [one for one in found.values() if one.owner == owner]
+        return [session for session in found.values() if session.owner == owner]

@@ -84,7 +84,7 @@ class TelemetryChannelRegister:
     @property
     def of_commands(self) -> list[ChannelConfig]:
         """The channels that are defined only by commands."""
-        names = {one.name for one in self.of_file}
+        names = {config.name for config in self.of_file}
         return [one.config for name, one in sorted(self.defined.items()) if name not in names]
 
     @property
@@ -94,7 +94,7 @@ class TelemetryChannelRegister:
 
     def is_of_file(self, name: str) -> bool:
         """Return whether the configuration file defines a channel with this name."""
-        return any(one.name == name for one in self.of_file)
+        return any(config.name == name for config in self.of_file)
 
     def use_file(self, channels: Sequence[ChannelConfig]) -> None:
         """Set the channels of the configuration file. Warn about definitions by commands that they override."""

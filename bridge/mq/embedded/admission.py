@@ -248,7 +248,7 @@ class Admission:
         Raises MQError: MQRC_NOT_AUTHORIZED, or MQRC_SECURITY_ERROR if the password cannot be checked.
         """
         presented = Presented("", user, password)
-        if not any(one.judges(presented) for one in self._authentication.authenticators):
+        if not any(authenticator.judges(presented) for authenticator in self._authentication.authenticators):
             raise MQError(cmqc.MQRC_SECURITY_ERROR, "it knows no passwords (queue_manager.listener.password_file)")
         try:
             found = await self._authentication.authenticate(presented)

@@ -503,9 +503,9 @@ class EmbeddedBackend:
         if self._fences:
             wanted: list[StoredMessage] = []
             late: list[StoredMessage] = []
-            for one in batch:
-                behind = one.user_data is None or one.msg_number > self._fences.get(one.client_id, 0)
-                (wanted if behind else late).append(one)
+            for message in batch:
+                behind = message.user_data is None or message.msg_number > self._fences.get(message.client_id, 0)
+                (wanted if behind else late).append(message)
             if late:
                 self._remove(late)
             batch = wanted

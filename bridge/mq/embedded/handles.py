@@ -124,7 +124,7 @@ def segments(queue: Queue, first: StoredMessage) -> list[StoredMessage]:
     md = first.message.md
     if not md.MsgFlags & SEGMENT:
         return [first]
-    parts = [one for one in queue.messages() if _key(one) == _key(first) and one.message.md.MsgFlags & SEGMENT]
+    parts = [stored for stored in queue.messages() if _key(stored) == _key(first) and stored.message.md.MsgFlags & SEGMENT]
     return _joining(parts)
 
 
@@ -162,10 +162,10 @@ def available(queue: Queue, *, groups: bool) -> Callable[[StoredMessage], bool]:
     lasts = {
         key[0]: key[1]
         for key, parts in logical.items()
-        if any(one.message.md.MsgFlags & cmqc.MQMF_LAST_MSG_IN_GROUP for one in parts)
+        if any(part.message.md.MsgFlags & cmqc.MQMF_LAST_MSG_IN_GROUP for part in parts)
     }
 
-    begins = {key for key, parts in logical.items() if any(not one.message.md.Offset for one in parts)}
+    begins = {key for key, parts in logical.items() if any(not part.message.md.Offset for part in parts)}
 
     def is_available(stored: StoredMessage) -> bool:
         md = stored.message.md
@@ -423,7 +423,7 @@ def invalidate(handles: Iterable[Handle]) -> None:
 def open_for(queue_manager: QueueManager, kind: str, name: str) -> list[Handle]:
     """Return the handles that are open for a queue, or whose names resolve via its definition."""
     queue = queue_manager.objects.queues.get(name) if kind == "QLOCAL" else None
-    return [one for one in open_handles(queue_manager) if one.is_for(kind, name, queue)]
+    return [handle for handle in open_handles(queue_manager) if handle.is_for(kind, name, queue)]
 
 
 def affected(
@@ -432,14 +432,14 @@ def affected(
     """Return the handles that new attributes of a queue invalidate. If there are any, the command requires FORCE."""
     if kind == "QLOCAL":
         handles = open_for(queue_manager, kind, name)
-        unshared = (old["SHARE"], new["SHARE"]) == ("YES", "NO") and sum(one.gets for one in handles) > 1
+        unshared = (old["SHARE"], new["SHARE"]) == ("YES", "NO") and sum(handle.gets for handle in handles) > 1
         return handles if unshared or old["USAGE"] != new["USAGE"] else []
     if kind not in ("QALIAS", "QREMOTE"):
         return []
     resolving = ("TARGET", "TARGTYPE") if kind == "QALIAS" else ("RNAME", "RQMNAME", "XMITQ")
     if all(old[keyword] == new[keyword] for keyword in resolving):
         return []
-    inquiring = [one for one in open_handles(queue_manager) if one.inquires(kind, name)]
+    inquiring = [handle for handle in open_handles(queue_manager) if handle.inquires(kind, name)]
     return inquiring + rerouted(queue_manager, queue_manager.objects.held(kind), name, new)
 
 
@@ -448,6 +448,6 @@ def rerouted(queue_manager: QueueManager, held: dict[str, Any], key: str, value:
     before = held[key]
     held[key] = value
     try:
-        return [one for one in open_handles(queue_manager) if one.leads_elsewhere(queue_manager.objects.resolve)]
+        return [handle for handle in open_handles(queue_manager) if handle.leads_elsewhere(queue_manager.objects.resolve)]
     finally:
         held[key] = before

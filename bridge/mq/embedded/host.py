@@ -149,7 +149,7 @@ class EmbeddedTopicInquiry:
         subscriptions: list[TopicSubscription] = []
         async for topics in _in_slices(manager.retained.matching(topic_filter)):
             stored = [manager.retained.get(topic) for topic in topics if topic is not None]
-            kept += [_retained(one, payloads) for one in stored if one is not None]
+            kept += [_retained(publication, payloads) for publication in stored if publication is not None]
             if len(kept) > rows:
                 break
         with manager.lock:
@@ -199,7 +199,7 @@ def _overlaps(subscription: Subscription, topic_filter: str) -> bool:
     # An approximation for different wildcard schemes: compare only the text before the first wildcards.
     fixed = literal_prefix(subscription.topic_filter)
     mine = subscription.topic_filter if fixed is None else fixed
-    theirs = topic_filter[: min(topic_filter.find(one) for one in "+#" if one in topic_filter)]
+    theirs = topic_filter[: min(topic_filter.find(wildcard) for wildcard in "+#" if wildcard in topic_filter)]
     return mine.startswith(theirs) or theirs.startswith(mine)
 
 

@@ -157,8 +157,11 @@ class Acceptance:
 
     def _objects(self) -> str:
         lacking = missing(self._mq, self._requirements)
-        if needed := [one for one in lacking if one.needed]:
-            raise Failed("; ".join(one.what for one in needed), "; ".join(one.remedy for one in needed))
+        if needed := [requirement for requirement in lacking if requirement.needed]:
+            raise Failed(
+                "; ".join(requirement.what for requirement in needed),
+                "; ".join(requirement.remedy for requirement in needed),
+            )
         notes = "; ".join(map(str, lacking))
         return f"complete, with notes: {notes}" if notes else "complete"
 

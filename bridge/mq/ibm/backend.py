@@ -213,10 +213,10 @@ class IbmBackend:
             worker.start()
         self._watch.start()
         recovered = Recovered(found, [])
-        for one in await subscriptions:
-            one.client_id = self.client_names.client_of(one.client_id)
-            if one.client_id:
-                recovered.subscriptions.append(one)
+        for subscription in await subscriptions:
+            subscription.client_id = self.client_names.client_of(subscription.client_id)
+            if subscription.client_id:
+                recovered.subscriptions.append(subscription)
         return recovered
 
     def _publisher_of(self, client_id: str) -> Publisher:
@@ -228,8 +228,8 @@ class IbmBackend:
     def _remove(self, messages: Iterable[QueuedMessage], what: str) -> None:
         """Remove messages that no client gets. `what` describes them in the log if that fails."""
         removals: dict[Remover, list[bytes]] = {}
-        for one in messages:
-            removals.setdefault(self._remover_of(one.client_id), []).append(one.msg_id)
+        for message in messages:
+            removals.setdefault(self._remover_of(message.client_id), []).append(message.msg_id)
         for remover, msg_ids in removals.items():
             remover.submit(Removal(msg_ids, {}, log_failure(what)))
 
@@ -242,17 +242,24 @@ class IbmBackend:
 
     def _hand_over(self, batch: Sequence[QueuedMessage]) -> None:
         """Pass browsed messages to the consumer. Called on the browser's thread."""
-        if any(one.replay for one in batch):
+        if any(message.replay for message in batch):
             # The subscription that requested retained publications again also got the new ones, as duplicates.
-            self._remove([one for one in batch if one.replay and not one.retained], "removing duplicates of a replay")
-            batch = [one for one in batch if one.retained or not one.replay]
-        for one in batch if self.client_names.escaped else ():
-            one.client_id = self.client_names.client_of(one.client_id)
+            self._remove(
+                [message for message in batch if message.replay and not message.retained],
+                "removing duplicates of a replay",
+            )
+            batch = [message for message in batch if message.retained or not message.replay]
+        for message in batch if self.client_names.escaped else ():
+            message.client_id = self.client_names.client_of(message.client_id)
         fences = self._fences
         if fences:
-            late = {one.msg_id: one for one in batch if one.user_data is not None and one.client_id in fences}
+            late = {
+                message.msg_id: message
+                for message in batch
+                if message.user_data is not None and message.client_id in fences
+            }
             self._remove(late.values(), "removing messages of a session that has ended")
-            batch = [one for one in batch if one.msg_id not in late]
+            batch = [message for message in batch if message.msg_id not in late]
         if self._consumer is not None and batch:
             self._call(self._consumer, batch)
 
@@ -449,7 +456,10 @@ class IbmBackend:
     def dead_letter(self, transmission: Transmission, reason: int) -> bool:
         # Move segments separately, because the joined message may be too long for the dead-letter queue.
         queued = cast("list[QueuedMessage]", separate([transmission]))
-        letters = [(one.got, *one.undelivered, one.remote_queue, one.queue_manager, reason) for one in queued]
+        letters = [
+            (message.got, *message.undelivered, message.remote_queue, message.queue_manager, reason)
+            for message in queued
+        ]
         remover = self._remover_of(transmission.client_id)
         remover.submit(Removal([], {}, log_failure("dead-lettering a message"), letters))
         return True

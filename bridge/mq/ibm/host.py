@@ -196,7 +196,7 @@ class IbmHost:
                 return []
             return [refused_connection(error, self.name, self._requirements.user)]
         try:
-            return [one for one in missing(connection, self._requirements) if one.needed]
+            return [requirement for requirement in missing(connection, self._requirements) if requirement.needed]
         except MQError as error:
             if error.reason in LOST:
                 return []

@@ -240,7 +240,7 @@ class Subscriber(Worker[Request]):
         request = self._request = self.next_job()
         match request:
             case Subscribe():
-                reasons = [self._subscribe(request, one) for one in request.requests]
+                reasons = [self._subscribe(request, subscription) for subscription in request.requests]
                 self._request = None
                 request.done(reasons)
             case Admit():
@@ -248,7 +248,10 @@ class Subscriber(Worker[Request]):
                 self._request = None
                 request.done(reason)
             case Unsubscribe():
-                reasons = [self._unsubscribe_one(connection, request.client_id, one) for one in request.filters]
+                reasons = [
+                    self._unsubscribe_one(connection, request.client_id, topic_filter)
+                    for topic_filter in request.filters
+                ]
                 if request.ended:
                     self._leftover |= {
                         subscription_name(request.client_id, one): (request.client_id, one)

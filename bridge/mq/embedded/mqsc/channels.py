@@ -75,9 +75,9 @@ class ChannelDisplay:
         wanted, where = _request(command, _CHANNEL | {"CHANNEL"})
         whole = "ALL" in wanted or not (wanted or where or name.endswith("*"))
         shown = [
-            _only(one, ("CHANNEL", "CHLTYPE"), wanted, where, whole)
-            for one in self.channels(name)
-            if where is None or where.passes(one)
+            _only(channel, ("CHANNEL", "CHLTYPE"), wanted, where, whole)
+            for channel in self.channels(name)
+            if where is None or where.passes(channel)
         ]
         if not shown:
             raise CommandRefused("AMQ8147E", kind="Channel", name=name)
@@ -86,7 +86,7 @@ class ChannelDisplay:
     def channels(self, name: str) -> Iterator[Shown]:
         """Yield the channels that match a name, which may be generic, with all attributes."""
         register = self._register
-        of_file = {one.name: attributes_of(one) for one in register.of_file}
+        of_file = {config.name: attributes_of(config) for config in register.of_file}
         channels = {own: one.attributes for own, one in register.defined.items()} | of_file
         for own in sorted(channels):
             if is_named(own, name):
@@ -108,7 +108,7 @@ class ChannelDisplay:
         heads: tuple[str, ...] = ("CHANNEL", "CHLTYPE", "CONNECTIONS", "STATUS")
         more = False
         if client_id is None:
-            shown = [one for one in self.summaries(name) if where is None or where.passes(one)]
+            shown = [summary for summary in self.summaries(name) if where is None or where.passes(summary)]
         else:
             heads = ("CHANNEL", "CHLTYPE", "CLIENTID", "STATUS")
             shown, more = self.clients(name, client_id.value or "", where)
@@ -233,7 +233,7 @@ def of_server_channel(command: Command) -> Command | None:
         return None
     if command.verb != "DISPLAY":
         _channel_name(command)
-    rest = tuple(one for one in command.parameters if one is not kind)
+    rest = tuple(parameter for parameter in command.parameters if parameter is not kind)
     return dataclasses.replace(command, noun="SVRCONN", parameters=rest)
 
 
@@ -335,7 +335,7 @@ class ChannelCommands:
 
     def _state(self, name: str) -> str:
         running = self._register.running
-        states = {} if running is None else {one.name: one.state for one in running.statuses()}
+        states = {} if running is None else {status.name: status.state for status in running.statuses()}
         return states.get(name, "stopped")
 
     def _existing(self, name: str) -> None:
@@ -400,7 +400,10 @@ def _given(command: Command) -> dict[str, Value]:
             "`authentication` says of a channel in the bridge's configuration file"
         )
         raise CommandRefused("AMQ8101E", detail=detail)
-    return settings(KIND, [one for one in attribute_parameters(command) if one.keyword not in ("CHLTYPE", "JAASCFG")])
+    return settings(
+        KIND,
+        [parameter for parameter in attribute_parameters(command) if parameter.keyword not in ("CHLTYPE", "JAASCFG")],
+    )
 
 
 def _definition(command: Command, name: str, attributes: dict[str, Value]) -> Definition:
@@ -469,9 +472,9 @@ class ChannelAuthenticationCommands:
         try:
             record = ChannelAuthenticationConfig.model_validate(values)
         except ValidationError as error:
-            detail = "; ".join(one["msg"].removeprefix("expected ") for one in error.errors())
+            detail = "; ".join(detail["msg"].removeprefix("expected ") for detail in error.errors())
             raise MQSCSyntaxError(f"expected {detail}", command.where, "CHLAUTH") from None
-        if record.key in {one.key for one in self._register.of_file}:
+        if record.key in {config.key for config in self._register.of_file}:
             raise CommandRefused("AMQ8101E", detail=_OF_FILE)
         if action == "REMOVE":
             return self._remove(record)
@@ -499,10 +502,14 @@ class ChannelAuthenticationCommands:
         return self._dropped([known])
 
     def _remove_all(self, command: Command, values: dict[str, Any]) -> Answer:
-        records = [one for one in self._register.records if (one.channel, one.type) == (command.name, values.get("type"))]
+        records = [
+            record
+            for record in self._register.records
+            if (record.channel, record.type) == (command.name, values.get("type"))
+        ]
         if not records:
             raise CommandRefused("AMQ8884E", name=command.name)
-        if {one.key for one in records} & {one.key for one in self._register.of_file}:
+        if {record.key for record in records} & {config.key for config in self._register.of_file}:
             raise CommandRefused("AMQ8101E", detail=_OF_FILE)
         return self._dropped(records)
 
@@ -543,11 +550,11 @@ class ChannelAuthenticationCommands:
             wanted = None if kind is None or kind.value in (None, "ALL") else kind.value
             every = match != "EXACT" or profile.endswith("*")
             found = [
-                one
-                for one in self._register.records
-                if wanted in (None, one.type)
-                and (one.channel == profile or (every and matches_channel(profile, one.channel))
-                     or (match == "GENERIC" and matches_channel(one.channel, profile)))
+                record
+                for record in self._register.records
+                if wanted in (None, record.type)
+                and (record.channel == profile or (every and matches_channel(profile, record.channel))
+                     or (match == "GENERIC" and matches_channel(record.channel, profile)))
             ]  # fmt: skip
         if not found:
             raise CommandRefused("AMQ8884E", name=profile)
@@ -598,9 +605,9 @@ def _shown(record: ChannelAuthenticationConfig) -> dict[str, Value]:
 
 def _value(parameter: Parameter) -> Any:
     """Convert the value of a parameter to that in the YAML file. Raises MQSCSyntaxError."""
-    values = [one for one in parameter.values or () if isinstance(one, str)]
+    values = [value for value in parameter.values or () if isinstance(value, str)]
     if parameter.keyword in _LISTS:
-        return [one for one in values if one]
+        return [value for value in values if value]
     if parameter.keyword == "WARN":
         return _choice(parameter, ("YES", "NO")) == "YES"
     if len(values) != 1 or len(parameter.values or ()) != 1:

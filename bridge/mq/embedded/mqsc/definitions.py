@@ -116,7 +116,7 @@ def like(command: Command) -> str | None:
 
 def attribute_parameters(command: Command) -> list[Parameter]:
     """Return the parameters of DEFINE or ALTER that set attributes."""
-    return [one for one in command.parameters if one.keyword not in _MANNERS or command.verb != "DEFINE"]
+    return [parameter for parameter in command.parameters if parameter.keyword not in _MANNERS or command.verb != "DEFINE"]
 
 
 def object_name(command: Command) -> str:
@@ -169,7 +169,7 @@ class Definitions:
         kind, name = command.noun, object_name(command)
         forced = forces(command) if kind in QUEUE_KINDS else False
         manner = ("FORCE", "NOFORCE") if kind in QUEUE_KINDS else ()
-        given = settings(kind, [one for one in command.parameters if one.keyword not in manner])
+        given = settings(kind, [parameter for parameter in command.parameters if parameter.keyword not in manner])
         old = self._existing(kind, name)
         return self._change(kind, name, old, old | given, forced=forced)
 
@@ -346,8 +346,8 @@ class Definitions:
         With TYPE(MOVE), the default, the target must be empty. Source: IBM MQ for z/OS documentation, "MOVE QLOCAL".
         """
         name = object_name(command)
-        parameters = {one.keyword: one for one in command.parameters}
-        if unknown := [one for one in command.parameters if one.keyword not in ("TOQLOCAL", "TYPE")]:
+        parameters = {parameter.keyword: parameter for parameter in command.parameters}
+        if unknown := [parameter for parameter in command.parameters if parameter.keyword not in ("TOQLOCAL", "TYPE")]:
             raise MQSCSyntaxError(f"MOVE QLOCAL knows no {unknown[0].keyword}", unknown[0].where, unknown[0].keyword)
         to, kind = parameters.get("TOQLOCAL"), parameters.get("TYPE")
         if to is None or not to.value:
@@ -377,7 +377,9 @@ class Definitions:
         """Run ALTER QMGR. Attributes that were never altered are not stored: defaults and the configuration apply."""
         queue_manager = self._queue_manager
         forced = forces(command)
-        given = settings("QMGR", [one for one in command.parameters if one.keyword not in ("FORCE", "NOFORCE")])
+        given = settings(
+            "QMGR", [parameter for parameter in command.parameters if parameter.keyword not in ("FORCE", "NOFORCE")]
+        )
         handles: list[Handle] = []
         if "DEFXMITQ" in given:
             handles = rerouted(queue_manager, queue_manager.objects.attributes, "DEFXMITQ", given["DEFXMITQ"])
@@ -609,7 +611,7 @@ def _destination_class(parameters: list[Parameter]) -> tuple[bool, list[Paramete
             if parameter.value not in ("PROVIDED", "MANAGED"):
                 raise MQSCSyntaxError("DESTCLAS is PROVIDED or MANAGED", parameter.where, "DESTCLAS")
             managed = parameter.value == "MANAGED"
-    return managed, [one for one in parameters if one.keyword != "DESTCLAS"]
+    return managed, [parameter for parameter in parameters if parameter.keyword != "DESTCLAS"]
 
 
 def _check(attributes: dict[str, Value], command: Command) -> None:

@@ -218,7 +218,7 @@ class Display:
         Raises CommandRefused or MQSCSyntaxError.
         """
         noun = command.noun
-        if any((one.keyword, one.value) == ("TYPE", "HANDLE") for one in command.parameters):
+        if any((parameter.keyword, parameter.value) == ("TYPE", "HANDLE") for parameter in command.parameters):
             noun = _HANDLE_NOUNS.get(noun, noun)
         head, number, kind = _HEADS[noun]
         name = "*" if noun == "QMGR" else command.name
@@ -231,9 +231,9 @@ class Display:
         if where is not None and where.keyword not in (*wanted, head, "TYPE"):
             wanted.append(where.keyword)
         shown = []
-        for one in self._sources[noun](name):
-            if _is_selected(one, noun, selection) and (where is None or where.passes(one)):
-                shown.append(_ordered(one, noun) if whole else _only(one, head, wanted))
+        for row in self._sources[noun](name):
+            if _is_selected(row, noun, selection) and (where is None or where.passes(row)):
+                shown.append(_ordered(row, noun) if whole else _only(row, head, wanted))
         if not shown:
             raise CommandRefused("AMQ8147E", kind=kind, name=name)
         return message(number), shown

@@ -434,7 +434,7 @@ class RecoveryLog:
         chosen = {row for row in rows if row.live and row.live * 4 <= row.logged}
         if not chosen:
             return []
-        return [one for queue in self.queues.values() for one in queue.messages() if one.row in chosen]
+        return [stored for queue in self.queues.values() for stored in queue.messages() if stored.row in chosen]
 
     def _written(
         self,
@@ -449,7 +449,7 @@ class RecoveryLog:
             if reason == cmqc.MQRC_NONE:
                 self._delete(deleted)
                 if row is not None:
-                    self._account(row, logged, moved, [one for unit in units for one in unit.gets])
+                    self._account(row, logged, moved, [stored for unit in units for stored in unit.gets])
             elif reason == cmqc.MQRC_UNEXPECTED_ERROR:
                 # One of the units cannot be encoded: write the others without it.
                 good = [unit for unit in units if is_writable(unit)]

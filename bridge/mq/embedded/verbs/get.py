@@ -308,7 +308,7 @@ def candidates(hconn: Hconn, handle: QueueHandle, options: GetOptions) -> Iterat
     queue_manager = hconn.queue_manager
     flags = options.Options
     queue = handle.queue
-    wanted = [one for one in (matching(queue_manager.appearance, options), handle.selection) if one]
+    wanted = [predicate for predicate in (matching(queue_manager.appearance, options), handle.selection) if predicate]
     if flags & cmqc.MQGMO_LOGICAL_ORDER:
         place = Place() if flags & cmqc.MQGMO_BROWSE_FIRST else handle.got_place
         wanted.append(lambda stored: place.is_next(stored.message.md))
@@ -334,8 +334,8 @@ def candidates(hconn: Hconn, handle: QueueHandle, options: GetOptions) -> Iterat
         if stored.expires_at and stored.expired:
             queue_manager.discard(stored)
             continue
-        for one in wanted:
-            if not one(stored):
+        for predicate in wanted:
+            if not predicate(stored):
                 break
         else:
             yield stored
@@ -422,10 +422,10 @@ def _header(step: _Step, form: _Form, wanted: _Form) -> bytes:
     if isinstance(header, RFH2):
         # Folders keep their own CCSID. The byte order of UTF-16 is that of the header.
         folders = tuple(
-            Folder(_swapped(one.NameValueData), one.NameValueCCSID, byte_order)
-            if header.NameValueCCSID in UTF_16 and one.byte_order != byte_order
-            else one
-            for one in header.folders
+            Folder(_swapped(folder.NameValueData), folder.NameValueCCSID, byte_order)
+            if header.NameValueCCSID in UTF_16 and folder.byte_order != byte_order
+            else folder
+            for folder in header.folders
         )
         header = msgspec.structs.replace(header, folders=folders)
     header = described(header, descriptor_of(header).Format, form.encoding, form.ccsid)
@@ -499,7 +499,7 @@ def _body(format: bytes, own: _Form, data: bytes, wanted: _Form) -> bytes:
         return _Text(own, wanted).converted(data)
     if format in _COMMANDS:
         header, parameters = decode_pcf(data, byte_order=byte_order_of(own.encoding, "MQCFH"))
-        converted = [_parameter(one, own, wanted) for one in parameters]
+        converted = [_parameter(parameter, own, wanted) for parameter in parameters]
         return encode_pcf(header, converted, byte_order=byte_order_of(wanted.encoding, "MQCFH"))
     raise _Unconverted(cmqc.MQRC_FORMAT_ERROR)
 

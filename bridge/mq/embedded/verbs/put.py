@@ -306,7 +306,7 @@ def _put_segments(
     """Put all segments of a message, or none."""
     before = len(unit.puts)
     try:
-        first, *_ = [_put_to_queue(hconn, unit, destination, one, pmo, application) for one in parts]
+        first, *_ = [_put_to_queue(hconn, unit, destination, part, pmo, application) for part in parts]
     except MQError:
         for stored in unit.puts[before:]:
             stored.queue.depth -= 1
