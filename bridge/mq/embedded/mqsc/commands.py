@@ -309,7 +309,8 @@ class Commands:
             command = self._channel_kind(command)
         run = self._runs.get((command.verb, command.noun))
         if run is None:
-            detail = f"the embedded queue manager has no command {command.verb} {command.noun}"
+            noun = "CHANNEL for server-connection channels" if command.noun == "SVRCONN" else command.noun
+            detail = f"the embedded queue manager has no command {command.verb} {noun}"
             raise MQSCSyntaxError(detail, command.where, command.noun)
         return run(command)
 
@@ -319,11 +320,10 @@ class Commands:
         Without CHLTYPE, DISPLAY, START and STOP apply to a server-connection channel if no telemetry channel has the name.
         """
         if command.verb in ("DISPLAY", "START", "STOP") and command.parameter("CHLTYPE") is None:
-            server = command.name in self._queue_manager.objects.server_channels
-            telemetry = any(
-                channel.name == command.name for channel in self._queue_manager.objects.telemetry_channels.channels
-            )
-            return dataclasses.replace(command, noun="SVRCONN") if server and not telemetry else command
+            objects = self._queue_manager.objects
+            telemetry = {channel.name for channel in objects.telemetry_channels.channels}
+            server = command.name in objects.server_channels and command.name not in telemetry
+            return dataclasses.replace(command, noun="SVRCONN") if server else command
         return of_server_channel(command) or command
 
     def _ping(self, command: Command) -> Answer:
