@@ -407,8 +407,6 @@ EXPIRY_INTERVAL = 10.0
 #: Subscriptions of a resumed session to authorize in one iteration of the event loop. Each takes about 35 microseconds.
 CHECKS_PER_TURN = 100
 
-_STATE_DESCRIPTOR = MQMD(Persistence=cmqc.MQPER_PERSISTENT)
-
 
 class EmbeddedBackend:
     """`bridge.mq.backend.Backend` on an embedded queue manager. Call it on the thread of `loop`."""

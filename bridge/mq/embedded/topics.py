@@ -354,10 +354,6 @@ class TopicTree:
             if attributes["WILDCARD"] == "BLOCK" and attributes["TOPICSTR"]:
                 yield str(attributes["TOPICSTR"])
 
-    def nearest(self, topic: str) -> str:
-        """Return the name of the nearest administrative topic object of a topic string."""
-        return next(self.above(topic), ("SYSTEM.BASE.TOPIC", {}))[0]
-
     def above(self, topic: str) -> Iterator[tuple[str, dict[str, Value]]]:
         """Yield the topic objects at or above a topic string, nearest first."""
         level: _ObjectLevel | None = self._objects_by_level()

@@ -42,23 +42,7 @@ _PROTOCOLS = {3: "MQTTV3", 4: "MQTTV311", 5: "MQTTV5"}
 _CHANNEL = frozenset(ATTRIBUTES[KIND])
 _SUMMARY = frozenset(("CONNECTIONS", "STATUS"))
 _DETAILS = frozenset(
-    (
-        "CHLSDATE",
-        "CHLSTIME",
-        "CLNTUSER",
-        "CONNAME",
-        "INDOUBTIN",
-        "INDOUBTOUT",
-        "KAINT",
-        "LMSGDATE",
-        "LMSGTIME",
-        "MCAUSER",
-        "MSGRCVD",
-        "MSGSNT",
-        "PENDING",
-        "PROTOCOL",
-        "STATUS",
-    )
+    ["CHLSDATE", "CHLSTIME", "CLNTUSER", "CONNAME", "INDOUBTIN", "INDOUBTOUT", "KAINT", "LMSGDATE", "LMSGTIME", "MCAUSER", "MSGRCVD", "MSGSNT", "PENDING", "PROTOCOL", "STATUS"]
 )
 
 

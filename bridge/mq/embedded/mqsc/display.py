@@ -93,22 +93,7 @@ Shown = dict[str, Value]
 
 _QUEUE_STATUS = ("CURDEPTH", "DEFTYPE", "IPPROCS", "OPPROCS")
 _ALTERED = ("ALTDATE", "ALTTIME")
-_SUBSCRIPTION = (
-    "DEST",
-    "DESTCLAS",
-    "DESTCORL",
-    "DESTQMGR",
-    "DURABLE",
-    "EXPIRY",
-    "SUBID",
-    "SUBLEVEL",
-    "SUBTYPE",
-    "SUBUSER",
-    "TOPICOBJ",
-    "TOPICSTR",
-    "USERDATA",
-    "WSCHEMA",
-)
+_SUBSCRIPTION = ["DEST", "DESTCLAS", "DESTCORL", "DESTQMGR", "DURABLE", "EXPIRY", "SUBID", "SUBLEVEL", "SUBTYPE", "SUBUSER", "TOPICOBJ", "TOPICSTR", "USERDATA", "WSCHEMA"]
 #: constant attributes of the queue manager
 _SECURITY = {"CHLAUTH": "ENABLED", "CONNAUTH": CONNECTION_AUTHENTICATION}
 #: represents DISPLAY QSTATUS with TYPE(HANDLE), which has different attributes

@@ -202,7 +202,6 @@ _MATCHES = (
     | cmqc.MQMO_MATCH_OFFSET
     | cmqc.MQMO_MATCH_MSG_TOKEN
 )
-_GROUP_MATCHES = cmqc.MQMO_MATCH_GROUP_ID | cmqc.MQMO_MATCH_MSG_SEQ_NUMBER | cmqc.MQMO_MATCH_OFFSET
 
 
 def check_get(handle: QueueHandle, options: GetOptions) -> None:
