@@ -778,7 +778,7 @@ class EmbeddedBackend:
                 if not stored.linked or not dead_letter(
                     queue_manager, work, stored, reason, stored.remote_queue, stored.client_id, replacing=True
                 ):
-                    queue_manager.back_out(work)
+                    undo(work)
                     return False
                 stored.queue.take(stored)
                 work.gets.append(stored)

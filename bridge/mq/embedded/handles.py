@@ -440,7 +440,7 @@ def affected(
     if all(old[keyword] == new[keyword] for keyword in resolving):
         return []
     inquiring = [handle for handle in open_handles(queue_manager) if handle.inquires(kind, name)]
-    return inquiring + rerouted(queue_manager, queue_manager.objects.held(kind), name, new)
+    return inquiring + rerouted(queue_manager, queue_manager.objects.of_kind(kind), name, new)
 
 
 def rerouted(queue_manager: QueueManager, held: dict[str, Any], key: str, value: object) -> list[Handle]:

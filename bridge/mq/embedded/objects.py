@@ -125,7 +125,7 @@ class Objects:
         elif kind == "QLOCAL":
             self.queues[name] = Queue(name, defaults(kind) | attributes)
         else:
-            self.held(kind)[name] = defaults(kind) | attributes
+            self.of_kind(kind)[name] = defaults(kind) | attributes
 
     def _make_system_objects(self) -> None:
         self.topics.objects.setdefault("SYSTEM.BASE.TOPIC", defaults("TOPIC") | BASE_TOPIC | {"TOPICSTR": ""})
@@ -139,7 +139,7 @@ class Objects:
         for name, own in NAMELISTS.items():
             self.namelists.setdefault(name, defaults("NAMELIST") | own)
 
-    def held(self, kind: str) -> dict[str, dict[str, Value]]:
+    def of_kind(self, kind: str) -> dict[str, dict[str, Value]]:
         """Return the attributes of all objects of a kind, by name. For local queues, the dictionary is a copy."""
         if kind == "QLOCAL":
             return {name: queue.attributes for name, queue in self.queues.items()}

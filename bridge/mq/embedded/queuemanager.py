@@ -34,7 +34,7 @@ from bridge.mq.embedded.storage.recovery_log import RecoveryLog, allocate_most, 
 from bridge.mq.embedded.storage.store import Store
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.topics import Route
-from bridge.mq.embedded.unit import Unit, undo
+from bridge.mq.embedded.unit import Unit
 from bridge.mq.memory import MESSAGE_OVERHEAD, MemoryWatermark
 from bridge.mq.mqi import MQError
 from bridge.telemetry.headers import Headers
@@ -658,10 +658,6 @@ class QueueManager:
         if self.retained.get(stored.topic or "") is stored:
             del self.retained[stored.topic or ""]
         self.recovery_log.submit(unit)
-
-    def back_out(self, unit: Unit) -> None:
-        """Undo a unit of work that was not submitted."""
-        undo(unit)
 
     # Subscriptions -------------------------------------------------------------------------------------------------
 

@@ -139,7 +139,7 @@ class Definitions:
 
     def _existing(self, kind: str, name: str) -> dict[str, Value]:
         """Return the attributes of an object. Raises CommandRefused if it does not exist."""
-        attributes: dict[str, Value] | None = self._queue_manager.objects.held(kind).get(name)
+        attributes: dict[str, Value] | None = self._queue_manager.objects.of_kind(kind).get(name)
         if attributes is None:
             raise CommandRefused("AMQ8147E", kind=_word(kind), name=name)
         return attributes
@@ -155,9 +155,9 @@ class Definitions:
         attributes = base | given
         if kind in QUEUE_KINDS:
             for other in QUEUE_KINDS:
-                if other != kind and name in self._queue_manager.objects.held(other):
+                if other != kind and name in self._queue_manager.objects.of_kind(other):
                     raise CommandRefused("AMQ8150E", kind=f"Queue of type {other}", name=name)
-        old: dict[str, Value] | None = self._queue_manager.objects.held(kind).get(name)
+        old: dict[str, Value] | None = self._queue_manager.objects.of_kind(kind).get(name)
         if old is not None and not replace:
             raise CommandRefused("AMQ8150E", kind=_word(kind), name=name)
         if old is not None and kind == "TOPIC" and "TOPICSTR" not in given:
@@ -216,7 +216,7 @@ class Definitions:
             queue_manager.objects.topics.objects[name] = attributes
             queue_manager.objects.topics.forget_routes()
         else:
-            self._queue_manager.objects.held(kind)[name] = attributes
+            self._queue_manager.objects.of_kind(kind)[name] = attributes
             self.resolve_again()
 
     def _check_topic(self, name: str, old: dict[str, Value] | None, attributes: dict[str, Value]) -> None:
@@ -228,7 +228,7 @@ class Definitions:
             raise CommandRefused(
                 "AMQ8101E", detail=f"topic {name} needs a TOPICSTR", reason=cmqc.MQRC_TOPIC_STRING_ERROR
             )
-        for other, others in self._queue_manager.objects.held("TOPIC").items():
+        for other, others in self._queue_manager.objects.of_kind("TOPIC").items():
             if other != name and others["TOPICSTR"] == topic:
                 detail = f"topic string {topic!r} belongs to topic {other}"
                 raise CommandRefused("AMQ8101E", detail=detail, reason=cmqcfc.MQRCCF_TOPICSTR_ALREADY_EXISTS)
@@ -279,7 +279,7 @@ class Definitions:
         if kind == "QLOCAL":
             queue_manager.objects.queues.pop(name).end()
         else:
-            self._queue_manager.objects.held(kind).pop(name, None)
+            self._queue_manager.objects.of_kind(kind).pop(name, None)
             queue_manager.objects.topics.forget_routes()
         self.resolve_again()
 

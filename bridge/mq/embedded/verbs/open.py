@@ -21,7 +21,7 @@ from bridge.mq.embedded.objects import Destination
 from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.selector import selection_of
-from bridge.mq.embedded.unit import Unit
+from bridge.mq.embedded.unit import Unit, undo
 from bridge.mq.embedded.verbs.hconn import Hconn
 from bridge.mq.mqi import MQOD, MQError, check_od
 from bridge.wire import cmqc
@@ -330,7 +330,7 @@ def mqback(hconn: Hconn) -> None:
     """Back out the unit of work."""
     unit, hconn.unit = hconn.unit, None
     if unit is not None:
-        hconn.queue_manager.back_out(unit)
+        undo(unit)
 
 
 def mqconn(queue_manager: QueueManager, name: str, user: str, asked: str | None) -> Hconn:

@@ -26,7 +26,7 @@ from bridge.mq.embedded.objects import RETAINED_QUEUE
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.storage import recovery_log as recovery_log_module
 from bridge.mq.embedded.storage.store import Batch
-from bridge.mq.embedded.unit import Unit
+from bridge.mq.embedded.unit import Unit, undo
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
@@ -167,7 +167,7 @@ class JournalMachine(RuleBasedStateMachine):
     @rule(actions=units)
     def back_out(self, actions: list[tuple]) -> None:
         with self.manager.lock:
-            self.manager.back_out(self.begin(actions).unit)
+            undo(self.begin(actions).unit)
 
     @rule()
     def kill_and_restart(self) -> None:
