@@ -30,6 +30,7 @@ from bridge.mq.backend import (
     resolve,
     separate,
 )
+from bridge.mq.host import Events
 from bridge.mq.ibm.browser import Browser
 from bridge.mq.ibm.coordination import AnswerWatch, BackendEvents, BrowsePasses, SubscriptionBarrier
 from bridge.mq.ibm.persistent_state import Identifiers
@@ -145,14 +146,8 @@ class IbmBackend:
         self.on_dropped: Callable[[str, str, int], None] = lambda _client_id, _filter, _reason: None
         #: called on the event loop with finished units of work
         self.on_completed: Callable[[Sequence[Completion]], None] = lambda _completions: None
-        #: called on the event loop, with a description, when an internal error ends a thread
-        self.on_crash: Callable[[str], None] = log.critical
-        #: called on the event loop, with a description, when another bridge has taken over
-        self.on_fenced: Callable[[str], None] = log.critical
-        #: called on the event loop, with a description, when another bridge is active and this one is a standby
-        self.on_standing_by: Callable[[str], None] = lambda _why: None
-        #: called on the loop when the queue manager has been unreachable for `outage_timeout` seconds
-        self.on_outage: Callable[[], None] = lambda: None
+        #: called on the event loop
+        self.events = Events(log.critical, log.critical, standing_by=lambda _why: None, outage=lambda: None)
         self._consumer: Consumer | None = None
         #: clients whose session has ended while messages for it may be on the queue, and their delayed subscriptions
         self._fences: dict[str, int] = {}
@@ -529,13 +524,13 @@ class _Events(BackendEvents):
                 other.hint()
 
     def crashed(self, why: str) -> None:
-        self._backend._call(self._backend.on_crash, why)
+        self._backend._call(self._backend.events.failed, why)
 
     def fenced(self, why: str) -> None:
-        self._backend._call(self._backend.on_fenced, why)
+        self._backend._call(self._backend.events.fenced, why)
 
     def standing_by(self, why: str) -> None:
-        self._backend._call(self._backend.on_standing_by, why)
+        self._backend._call(self._backend.events.standing_by, why)
 
     def took_over(self, records: dict[StateKey, tuple[bytes, StateRecord]]) -> None:
         self._backend._call(self._backend._ready.set_result, records)
@@ -560,7 +555,7 @@ class _Events(BackendEvents):
         self._backend._call(self._backend.on_dropped, client_id, topic_filter, reason)
 
     def unreachable(self) -> None:
-        self._backend.on_outage()
+        self._backend.events.outage()
 
 
 def log_failure(what: str) -> Callable[[int], None]:

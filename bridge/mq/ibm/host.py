@@ -217,10 +217,7 @@ class IbmHost:
         connect_ibm(self._library, as_user).disconnect()
 
     async def start(self, events: Events) -> list[str]:
-        self.backend.on_crash = events.failed
-        self.backend.on_fenced = events.fenced
-        self.backend.on_standing_by = events.standing_by
-        self.backend.on_outage = events.outage
+        self.backend.events = events
         self.memory.start()
         loop = asyncio.get_running_loop()
         lacking = await loop.run_in_executor(None, self._examine)
