@@ -8,7 +8,7 @@ attributes that affect handles), "Some cases where the put calls fail", "ALTER q
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar, TypeAlias
+from typing import Any
 
 import msgspec
 
@@ -206,7 +206,40 @@ def segmented(message: Message, limit: int, generated: Callable[[], bytes]) -> l
 INPUT = cmqc.MQOO_INPUT_AS_Q_DEF | cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_INPUT_EXCLUSIVE
 
 
-class QueueHandle(msgspec.Struct, eq=False):
+class Handle(msgspec.Struct, eq=False, kw_only=True):
+    """What MQOPEN or MQSUB has opened."""
+
+    #: a definition has changed: only MQCLOSE is allowed
+    changed: bool = False
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """OBJTYPE and OBJNAME of DISPLAY CONN."""
+        raise NotImplementedError
+
+    @property
+    def gets(self) -> bool:
+        """Whether it is open for input."""
+        return False
+
+    def is_for(self, kind: str, name: str, queue: Queue | None) -> bool:
+        """Return whether it is open for an object, or its name resolves via it. `queue` is the queue of a QLOCAL."""
+        return False
+
+    def inquires(self, kind: str, name: str) -> bool:
+        """Return whether it is open only for the definition of an object."""
+        return False
+
+    def leads_elsewhere(self, resolve: Resolve) -> bool:
+        """Return whether its name now resolves to a different destination."""
+        return False
+
+    def invalidate(self) -> None:
+        """Allow only MQCLOSE from now on. A waiting get ends."""
+        self.changed = True
+
+
+class QueueHandle(Handle, eq=False):
     """An open queue."""
 
     destination: Destination
@@ -218,8 +251,6 @@ class QueueHandle(msgspec.Struct, eq=False):
     profile: str = ""
     #: ObjectName and ObjectQMgrName of MQOPEN
     opened: tuple[str, ...] = ()
-    #: a definition has changed: only MQCLOSE is allowed
-    changed: bool = False
     #: the browse cursor
     cursor: StoredMessage | None = None
     #: the message before the cursor, if the handle has got the one under it: browsing continues there
@@ -241,7 +272,6 @@ class QueueHandle(msgspec.Struct, eq=False):
 
     @property
     def names(self) -> tuple[str, str]:
-        """OBJTYPE and OBJNAME of DISPLAY CONN."""
         return "QUEUE", self.opened[0] if self.opened and self.opened[0] else self.queue.name
 
     @property
@@ -255,92 +285,59 @@ class QueueHandle(msgspec.Struct, eq=False):
         return bool(self.options & INPUT)
 
     def is_for(self, kind: str, name: str, queue: Queue | None) -> bool:
-        """Return whether it is open for an object, or its name resolves via it. `queue` is the queue of a QLOCAL."""
         return self.queue is queue if kind == "QLOCAL" else name in self.opened
 
-    def inquires(self, kind: str, name: str) -> bool:
-        """Return whether it is open only for the definition of an object."""
-        return False
-
     def leads_elsewhere(self, resolve: Resolve) -> bool:
-        """Return whether its name now resolves to a different destination."""
         own, found = self.destination, _resolved(resolve, self.opened)
         if found is None:
             return bool(self.opened)
         return (found.queue, found.remote_queue, found.client_id) != (own.queue, own.remote_queue, own.client_id)
 
     def invalidate(self) -> None:
-        """Allow only MQCLOSE from now on. A waiting get ends."""
-        self.changed = True
+        super().invalidate()
         self.queue.announce()
 
 
-class TopicHandle(msgspec.Struct, eq=False):
+class TopicHandle(Handle, eq=False):
     """An open topic."""
 
     topic: str
     options: int
     #: ObjectName and ObjectQMgrName of an alias of the topic
     opened: tuple[str, ...] = ()
-    changed: bool = False
-    gets: ClassVar = False
 
     @property
     def names(self) -> tuple[str, str]:
-        """OBJTYPE and OBJNAME of DISPLAY CONN."""
         return "TOPIC", self.topic
 
     def is_for(self, kind: str, name: str, queue: Queue | None) -> bool:
         return kind != "QLOCAL" and name in self.opened
 
-    def inquires(self, kind: str, name: str) -> bool:
-        return False
-
     def leads_elsewhere(self, resolve: Resolve) -> bool:
         found = _resolved(resolve, self.opened)
         return bool(self.opened) if found is None else found.topic != self.topic
 
-    def invalidate(self) -> None:
-        self.changed = True
 
-
-class SubscriptionHandle(msgspec.Struct, eq=False):
+class SubscriptionHandle(Handle, eq=False):
     """An open subscription."""
 
     subscription: Subscription
-    gets: ClassVar = False
 
     @property
     def names(self) -> tuple[str, str]:
-        """OBJTYPE and OBJNAME of DISPLAY CONN."""
         return "SUB", self.subscription.name
 
-    def is_for(self, kind: str, name: str, queue: Queue | None) -> bool:
-        return False
 
-    def inquires(self, kind: str, name: str) -> bool:
-        return False
-
-    def leads_elsewhere(self, resolve: Resolve) -> bool:
-        return False
-
-    def invalidate(self) -> None:
-        """Do nothing: changed definitions do not affect subscriptions."""
-
-
-class DefinitionHandle(msgspec.Struct, eq=False):
+class DefinitionHandle(Handle, eq=False):
     """An object open only for inquire or set: the queue manager, a namelist, or a queue definition."""
 
     kind: str
     name: str
     options: int
     attributes: dict[str, Value]
-    changed: bool = False
-    gets: ClassVar = False
 
     @property
     def names(self) -> tuple[str, str]:
-        """OBJTYPE and OBJNAME of DISPLAY CONN."""
         return "QUEUE" if self.kind.startswith("Q") and self.kind != "QMGR" else self.kind, self.name
 
     def is_for(self, kind: str, name: str, queue: Queue | None) -> bool:
@@ -348,15 +345,6 @@ class DefinitionHandle(msgspec.Struct, eq=False):
 
     def inquires(self, kind: str, name: str) -> bool:
         return (self.kind, self.name) == (kind, name)
-
-    def leads_elsewhere(self, resolve: Resolve) -> bool:
-        return False
-
-    def invalidate(self) -> None:
-        self.changed = True
-
-
-Handle: TypeAlias = QueueHandle | TopicHandle | SubscriptionHandle | DefinitionHandle
 
 
 def _resolved(resolve: Resolve, opened: tuple[str, ...]) -> Destination | None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 
 from bridge.mq.embedded.command_server import PCFRefused, Reply, Request
-from bridge.mq.embedded.handles import INPUT, Handle, QueueHandle, SubscriptionHandle, TopicHandle
+from bridge.mq.embedded.handles import INPUT, DefinitionHandle, Handle, QueueHandle, SubscriptionHandle, TopicHandle
 from bridge.mq.embedded.mqsc.display import Display, is_named
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.verbs.hconn import Hconn
@@ -222,6 +222,7 @@ def _opened(handle: Handle) -> tuple[str, int, int]:
         return handle.topic, cmqc.MQOT_TOPIC, handle.options
     if isinstance(handle, SubscriptionHandle):
         return handle.subscription.name, cmqc.MQOT_TOPIC, 0
+    assert isinstance(handle, DefinitionHandle)
     types = {"QMGR": cmqc.MQOT_Q_MGR, "NAMELIST": cmqc.MQOT_NAMELIST}
     return handle.name, types.get(handle.kind, cmqc.MQOT_Q), handle.options
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from bridge.mq.embedded.handles import Handle, QueueHandle, SubscriptionHandle
+from bridge.mq.embedded.handles import Handle, QueueHandle
 from bridge.mq.embedded.objects import Destination
 from bridge.mq.embedded.queuemanager import REQUESTED, QueueManager, check_report
 from bridge.mq.embedded.unit import Unit
@@ -223,7 +223,7 @@ class Hconn:
         handle = self.handles.get(hobj)
         if handle is None:
             raise MQError(cmqc.MQRC_HOBJ_ERROR, f"handle {hobj}")
-        if not isinstance(handle, SubscriptionHandle) and handle.changed:
+        if handle.changed:
             raise MQError(cmqc.MQRC_OBJECT_CHANGED, f"definitions of handle {hobj} have changed: close it and open it again")
         return handle
 
