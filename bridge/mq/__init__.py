@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import asyncio
 
-    from bridge.config import Configuration
+    from bridge.config.models import Configuration
     from bridge.mq.host import Host
 
 
