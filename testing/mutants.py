@@ -76,7 +76,7 @@ MUTANTS = (
         SESSION,
     ),
     Mutant(
-        "telemetry/identity.py",
+        "mqtt/topics.py",
         'if topic_filter.startswith("$") and',
         "if False and",
         UNIT + "security/test_authenticators.py",
@@ -133,16 +133,16 @@ MUTANTS = (
         CONTRACT + "test_backend_units.py " + UNIT + "mq/ibm",
     ),
     Mutant(
-        "service/quotas.py",
+        "service/telemetry.py",
         ">= limits.sessions_per_user:",
         "> limits.sessions_per_user:",
         UNIT + "service/test_quotas.py",
     ),
     Mutant(
-        "service/quotas.py", "if len(self._counted) >= limits.sessions:", "if False:", UNIT + "service/test_quotas.py"
+        "service/telemetry.py", "if len(self._counted) >= limits.sessions:", "if False:", UNIT + "service/test_quotas.py"
     ),
     Mutant(
-        "service/shares.py",
+        "service/delivery.py",
         "transmission.user_data = member.user_data",
         "pass",
         UNIT + "service/test_sharing.py " + UNIT + "service/test_shares_model.py",
