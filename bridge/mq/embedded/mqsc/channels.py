@@ -6,6 +6,7 @@ import dataclasses
 import time
 from collections.abc import Iterator
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -106,20 +107,15 @@ class ChannelDisplay:
 
     def summaries(self, name: str) -> Iterator[Shown]:
         """Yield a row for each channel that matches a name, which may be generic."""
-        running = self._register.running
-        statuses = [] if running is None else running.statuses()
-        for one in sorted(statuses, key=lambda status: status.name):
-            if is_named(one.name, name):
-                yield _summary(one)
+        for status in sorted(self._register.running.statuses(), key=attrgetter("name")):
+            if is_named(status.name, name):
+                yield _summary(status)
 
     def clients(self, name: str, client_id: str, where: Filter | None = None) -> tuple[list[Shown], bool]:
         """Return a row for each client that matches the names, which may be generic, and whether there are more."""
-        running = self._register.running
         shown: list[Shown] = []
-        if running is None:
-            return shown, False
         most = int(self._queue_manager.objects.models[_REPLY_QUEUE]["MAXDEPTH"])
-        for number, one in enumerate(running.clients(lambda own: is_named(own, client_id))):
+        for number, one in enumerate(self._register.running.clients(lambda own: is_named(own, client_id))):
             if number == LOOKED_AT or len(shown) == most:
                 return shown, True
             row = _details(one)
@@ -275,7 +271,7 @@ class ChannelCommands:
         _known(command, ())
         self._existing(name)
         running = self._register.running
-        if running is None:
+        if not running.active:
             # The command is in a script that runs before the telemetry service starts, which starts all channels.
             return message("AMQ8018I", name=name, hint=" It starts with the telemetry service."), None
         if self._state(name) in ("running", "starting"):
@@ -316,13 +312,12 @@ class ChannelCommands:
         if client_id is not None and not client_id.value:
             raise MQSCSyntaxError("CLIENTID takes a client identifier", client_id.where, "CLIENTID")
         self._existing(name)
-        if self._register.running is None:
+        if not self._register.running.active:
             raise CommandRefused("AMQ9533W", name=name, detail="no telemetry service runs")
         return self._register.running, name, None if client_id is None else client_id.value
 
     def _state(self, name: str) -> str:
-        running = self._register.running
-        states = {} if running is None else {status.name: status.state for status in running.statuses()}
+        states = {status.name: status.state for status in self._register.running.statuses()}
         return states.get(name, "stopped")
 
     def _existing(self, name: str) -> None:
