@@ -103,7 +103,7 @@ class Objects:
                 subscription.selection = selection_of(appearance, subscription.selector)
                 self.topics.add(subscription)
             except MQError as error:
-                log.error("MQB3104E subscription %s is not restored: %s", name, error)
+                log.error("MQB3104E restoring subscription %s failed: %s", name, error)
         return altered
 
     def _restore(self, kind: str, name: str, attributes: dict[str, Any]) -> None:
@@ -119,7 +119,7 @@ class Objects:
                 register.forget(record.key) if removed else register.set(record)
             except ValidationError as error:
                 why = "; ".join(detail["msg"] for detail in error.errors())
-                log.error("MQB3107E channel authentication record %s is not restored, set it again: %s", name, why)
+                log.error("MQB3107E restoring channel authentication record %s failed, set it again: %s", name, why)
         elif kind == TELEMETRY_CHANNEL:
             restore_channel(self.telemetry_channels, name, attributes)
         elif kind == "QLOCAL":
