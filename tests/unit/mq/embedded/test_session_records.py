@@ -63,7 +63,7 @@ async def test_it_is_moved_once_whatever_the_disk_does(started, caplog):
             await service.flush()
             assert (len(lying(service, STATE_QUEUE)), letters(service)) == (1, [b"stray"])
             assert [record.received for record in service.recovered.records] == [[1]]
-    assert caplog.text.count(f"was moved to dead-letter queue {DEAD_LETTER_QUEUE}; the bridge goes on") == 1
+    assert caplog.text.count(f"was moved to dead-letter queue {DEAD_LETTER_QUEUE}; continuing") == 1
 
 
 @pytest.mark.parametrize(
