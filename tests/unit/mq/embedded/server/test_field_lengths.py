@@ -106,8 +106,8 @@ def test_a_value_longer_than_its_field_is_rejected_and_changes_nothing(
         with pytest.raises(MQError) as error:
             call(connection)
         assert error.value.reason == reason and detail in error.value.detail, (detail, error.value)
-        assert not [queue.name for queue in served.itself.queues.values() if queue.depth], detail
-        assert not served.itself.topics.subscriptions, detail
+        assert not [queue.name for queue in served.itself.objects.queues.values() if queue.depth], detail
+        assert not served.itself.objects.topics.subscriptions, detail
         # The connection can still be used.
         handle = connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INQUIRE)
         assert connection.inquire(handle, [cmqc.MQIA_CURRENT_Q_DEPTH])[0] == [0], detail

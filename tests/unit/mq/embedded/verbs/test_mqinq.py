@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bridge.mq.mqi import MQOD, MQError
+from testing.ibm_standin import attributes as attributes  # adds the constant attributes
 from testing.ibm_standin import cmqc
 from tests.helpers.embedded_manager import Manager
 
