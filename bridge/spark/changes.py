@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from bridge.config import ChangesConfig
-from bridge.spark.destination_columns import TIMES, ColumnMissing
+from bridge.spark.destinations import TIMES, ColumnMissing
 
 _STATE: Final = "last string"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.spark.administration import read_status, runs
-from bridge.spark.mistake import Mistake
+from bridge.spark.failures import Mistake
 from tests.spark.flow.conftest import Bench
 
 MISTAKES = [
