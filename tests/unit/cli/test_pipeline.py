@@ -80,7 +80,7 @@ def test_a_cluster_that_does_not_reach_the_queue_manager(command: str, said_by: 
     [
         (["--conf", "executor.memory=2g"], "--conf: expected KEY=VALUE with a key that begins with spark., found"),
         (["--conf", "spark.speculation"], "--conf: expected KEY=VALUE"),
-        (["--conf", "spark.hadoop.fs.s3a.secret.key=x"], "--conf spark.hadoop.fs.s3a.secret.key: secrets on the command line"),
+        (["--conf", "spark.hadoop.fs.s3a.secret.key=x"], "--conf spark.hadoop.fs.s3a.secret.key: secrets on the"),
         (["--packages", "a:b:1,delta"], "--packages: expected group:artifact:version, found 'delta'"),
     ],
 )
