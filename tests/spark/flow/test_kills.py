@@ -192,7 +192,7 @@ class Site:
         (self.directory / "state").mkdir()
         client = ["-p", str(self.mosquitto.port), "-i", SESSION, "-V", "5", "-c", "-q", "2", "-t", "kills/in"]
         # The session of the pipeline, which keeps what is published before it starts.
-        subprocess.run(["mosquitto_sub", *client, "-E", "-D", "connect", "session-expiry-interval", "4294967295"], check=True)
+        subprocess.run(["mosquitto_sub", *client, "-E"], check=True)
         lines = b"".join(event(number) + b"\n" for number in range(ROWS))
         sender = ["mosquitto_pub", "-p", str(self.mosquitto.port), "-V", "5", "-q", "2", "-t", "kills/in", "-l"]
         subprocess.run(sender, input=lines, check=True)
