@@ -114,7 +114,7 @@ def _write(
         del deltalake
     from bridge.lake.targets import TARGETS
     from bridge.lake.writer import LakeWriter
-    from bridge.spark.errors import OptionError
+    from bridge.spark.options import OptionError
     from bridge.spark.spool import SpoolBusy, SpoolDamaged
 
     stop = threading.Event()
@@ -133,20 +133,18 @@ def _write(
 
 
 def _of_queue(queue: str, given: Mapping[str, str]) -> tuple[Mapping[str, SpoolFiller], Any]:
-    from bridge.spark.foreign_options import MQ_READS
     from bridge.spark.mq.queue_reader import queue_readers
     from bridge.spark.mq.source_options import READ_OPTIONS, source_options_of
-    from bridge.spark.options import Options
+    from bridge.spark.options import MQ_READS, Options
 
     found = source_options_of(Options("mqbridge lake", {**given, "queue": queue}, READ_OPTIONS, MQ_READS))
     return queue_readers(found, "mqbridge lake"), found.schema
 
 
 def _of_topic(topic: str, link: str, given: Mapping[str, str]) -> tuple[Mapping[str, SpoolFiller], Any]:
-    from bridge.spark.foreign_options import MQTT_READS
     from bridge.spark.mqtt.source_options import READ_OPTIONS, source_options_of
     from bridge.spark.mqtt.subscriber import subscribers
-    from bridge.spark.options import Options
+    from bridge.spark.options import MQTT_READS, Options
 
     named = {"link": link} if "config" in given else {}
     found = source_options_of(Options("mqbridge lake", {**given, **named, "topic": topic}, READ_OPTIONS, MQTT_READS))

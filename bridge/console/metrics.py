@@ -28,7 +28,7 @@ from bridge.service.certificates import Certificates
 from bridge.service.lifecycle import Bridge
 from bridge.service.metrics.catalogue import Distribution, Metric, Samples, Value
 from bridge.spark.administration import read_status, runs
-from bridge.spark.pipeline_environment import environment_of
+from bridge.spark.environment import environment_of
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from bridge.spark.errors import OptionError
+from bridge.spark.options import OptionError
 from bridge.telemetry.headers import TEXT_PROPERTIES
 from bridge.wire.mq import MQDLH
 from bridge.wire.mq.mqmd import GROUP_FIELDS, MQMD_FIELDS, MQMD_LAYOUTS

@@ -7,8 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from bridge.spark.columns import subset
-from bridge.spark.errors import OptionError
-from bridge.spark.options import Options
+from bridge.spark.options import OptionError, Options
 
 #: Options of every streaming read.
 STREAM_OPTIONS: Final = (

@@ -24,7 +24,7 @@ from bridge.spark.mapping.publications import Publications
 from bridge.spark.mapping.standard import StandardToMq, StandardToMqtt
 from bridge.spark.mq.envelope import record_batch
 from bridge.spark.mq.rows import rows_of
-from bridge.spark.refusal import Refusal
+from bridge.spark.schema import Refusal
 from bridge.telemetry.conversion import publication_of, received_message, to_mq
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Destination, MappedMessage, Message, Publication, Unmappable

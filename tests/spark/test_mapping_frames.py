@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 from bridge import spark as package
 from bridge.config import ConfigurationError, ToMqMapping
 from bridge.spark import to_messages, to_publications
-from bridge.spark.errors import OptionError
+from bridge.spark.options import OptionError
 from bridge.wire import cmqc
 from bridge.wire.mq import decode_chain, decode_rfh2
 

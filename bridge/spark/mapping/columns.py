@@ -8,7 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from bridge.spark.columns import MD_TYPE, MQTT_COLUMNS, TEXT_MAP, Column
-from bridge.spark.refusal import REFUSAL
+from bridge.spark.schema import REFUSAL
 from bridge.telemetry.message import Unmappable
 
 #: Fields of the MQMD that a mapping sets.

@@ -14,12 +14,12 @@ from pyspark.sql.types import StructType
 from bridge.config import ToMqMapping, ToMqttMapping, load
 from bridge.mapping.rules.rendered import queue_name, topic_name, topic_string
 from bridge.mapping.rules.rule import ToMqRule, ToMqttRule, rule_of
-from bridge.spark.errors import OptionError
 from bridge.spark.mapping import publications
 from bridge.spark.mapping.messages import Messages
 from bridge.spark.mapping.publication_rows import DESTINATION, TAKEN
 from bridge.spark.mapping.publications import Publications
 from bridge.spark.mapping.standard import StandardToMq, StandardToMqtt
+from bridge.spark.options import OptionError
 from bridge.telemetry.message import Destination, Unmappable
 
 #: The profile that is no mapping of a configuration, but the integration tables.

@@ -26,22 +26,23 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from bridge.spark.column_type import (
+from bridge.spark.mq.characters import field_of
+from bridge.spark.options import OptionError
+from bridge.spark.schema import (
     BINARY,
     BINARY_OR_STRING,
     BOOLEAN,
     INT,
+    MQ_SCHEMA,
+    REFUSAL_EXPECTED,
     STRING,
     TEXT_MAP,
     WHOLE,
     ColumnType,
+    Refusal,
+    is_refusal,
     is_text_map,
 )
-from bridge.spark.errors import OptionError
-from bridge.spark.mq.characters import field_of
-from bridge.spark.refusal import EXPECTED as REFUSAL_EXPECTED
-from bridge.spark.refusal import Refusal, is_refusal
-from bridge.spark.schema import MQ_SCHEMA
 from bridge.telemetry.headers import HEADER_FORMATS
 from bridge.telemetry.message import CCSID_UTF8, KeptRequest, Message
 from bridge.wire import cmqc

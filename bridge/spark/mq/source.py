@@ -15,12 +15,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from bridge.spark.columns import MQ_ARROW_SCHEMA, MQ_COLUMNS, check_part
-from bridge.spark.errors import OptionError
-from bridge.spark.foreign_options import MQ_READS
 from bridge.spark.mq.reader import MqReader
 from bridge.spark.mq.source_options import READ_OPTIONS, SourceOptions, source_options_of
 from bridge.spark.mq.stream import MqStreamReader
-from bridge.spark.options import Options
+from bridge.spark.options import MQ_READS, OptionError, Options
 from bridge.spark.schema import arrow_schema, spark_schema
 
 SOURCE: Final = "the data source mq"

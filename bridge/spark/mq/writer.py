@@ -26,7 +26,7 @@ from bridge.spark.mq.queue_manager import APPLICATION_NAME
 from bridge.spark.mq.rows import rows_of
 from bridge.spark.mq.sink_options import SinkOptions, opened
 from bridge.spark.mq.writer_state import WriterState, digest
-from bridge.spark.refusal import Refusal
+from bridge.spark.schema import Refusal
 from bridge.spark.task import Identity
 from bridge.telemetry.message import Destination, MappedMessage, Message
 from bridge.wire import cmqc

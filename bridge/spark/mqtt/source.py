@@ -15,13 +15,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from bridge.spark.columns import MQTT_ARROW_SCHEMA, MQTT_COLUMNS, check_part
-from bridge.spark.errors import OptionError
-from bridge.spark.foreign_options import MQTT_READS
 from bridge.spark.mqtt.sink_options import WRITE_OPTIONS, sink_options_of
 from bridge.spark.mqtt.source_options import READ_OPTIONS, SourceOptions, source_options_of
 from bridge.spark.mqtt.stream import MqttStreamReader
 from bridge.spark.mqtt.writer import MqttStreamWriter, MqttWriter
-from bridge.spark.options import Options
+from bridge.spark.options import MQTT_READS, OptionError, Options
 from bridge.spark.schema import arrow_schema, spark_schema
 
 SOURCE: Final = "the data source mqtt"

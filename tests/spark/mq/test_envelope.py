@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from bridge.spark.columns import MQ_ARROW_SCHEMA
-from bridge.spark.errors import OptionError
 from bridge.spark.mq.envelope import put_time, record_batch
 from bridge.spark.mq.rows import check_columns, rows_of
+from bridge.spark.options import OptionError
 from bridge.spark.schema import MQ_SCHEMA
 from bridge.telemetry.message import Message
 from bridge.telemetry.transmission import PublicationMessage

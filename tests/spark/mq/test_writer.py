@@ -23,7 +23,7 @@ from bridge.spark.mq import writer_state as markers
 from bridge.spark.mq.queue_manager import APPLICATION_NAME, QueueManagerOptions
 from bridge.spark.mq.sink_options import SinkOptions
 from bridge.spark.mq.writer_state import WriterState
-from bridge.spark.refusal import REFUSAL_TYPE
+from bridge.spark.schema import REFUSAL_TYPE
 from bridge.spark.task import Identity
 from bridge.wire import cmqc
 from bridge.wire.mq import decode_mqdlh

@@ -14,12 +14,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from bridge.config.link import LinkConfig
 from bridge.link.state import LinkPhase, LinkState
-from bridge.spark.errors import OptionError
 from bridge.spark.mqtt import subscriber as subscribers
 from bridge.spark.mqtt.broker import Broker
 from bridge.spark.mqtt.source_options import SourceOptions
 from bridge.spark.mqtt.stream import MqttStreamReader
 from bridge.spark.mqtt.subscriber import NotConnected, Subscriber
+from bridge.spark.options import OptionError
 from bridge.spark.spool import SpoolDamaged
 from bridge.spark.spool_options import StreamOptions
 from bridge.telemetry.message import Publication, Received
