@@ -57,7 +57,7 @@ def main(rows: int = 200_000, size: int = 200) -> None:
 
             def append() -> None:
                 for batch in batches:  # noqa: B023
-                    spool.publish(spool.append(batch, 0, 1))  # noqa: B023
+                    spool.publish(spool.append([batch], 0, 1))  # noqa: B023
 
             measure(f"segments on disk, {name}", append)
             names = [one.name for one in spool.between(0, spool.last)]

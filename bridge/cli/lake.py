@@ -133,8 +133,7 @@ def _write(
 
 
 def _of_queue(queue: str, given: Mapping[str, str]) -> tuple[Mapping[str, SpoolFiller], Any]:
-    from bridge.spark.mq.queue_reader import queue_readers
-    from bridge.spark.mq.source_options import READ_OPTIONS, source_options_of
+    from bridge.spark.mq.queue_reader import READ_OPTIONS, queue_readers, source_options_of
     from bridge.spark.options import MQ_READS, Options
 
     found = source_options_of(Options("mqbridge lake", {**given, "queue": queue}, READ_OPTIONS, MQ_READS))
@@ -142,8 +141,7 @@ def _of_queue(queue: str, given: Mapping[str, str]) -> tuple[Mapping[str, SpoolF
 
 
 def _of_topic(topic: str, link: str, given: Mapping[str, str]) -> tuple[Mapping[str, SpoolFiller], Any]:
-    from bridge.spark.mqtt.source_options import READ_OPTIONS, source_options_of
-    from bridge.spark.mqtt.subscriber import subscribers
+    from bridge.spark.mqtt.subscriber import READ_OPTIONS, source_options_of, subscribers
     from bridge.spark.options import MQTT_READS, Options
 
     named = {"link": link} if "config" in given else {}

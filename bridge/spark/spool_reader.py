@@ -15,8 +15,15 @@ from typing import Any, Final
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from bridge.spark.spool import Segment, SpoolDamaged, SpoolFiller, content_of, read_embedded, read_segments
-from bridge.spark.spool_options import StreamOptions
+from bridge.spark.spool import (
+    Segment,
+    SpoolDamaged,
+    SpoolFiller,
+    StreamOptions,
+    content_of,
+    read_embedded,
+    read_segments,
+)
 
 #: The version of the offsets. Versions 1 and 2 had MsgIds or row numbers.
 _VERSION: Final = 3

@@ -29,7 +29,7 @@ def batch(*bodies: bytes) -> Any:
 
 
 def append(spool: Spool, *bodies: bytes, state: bytes | None = None) -> Segment:
-    segment = spool.append(batch(*bodies), sum(map(len, bodies)), 1, state)
+    segment = spool.append([batch(*bodies)], sum(map(len, bodies)), 1, state)
     spool.publish(segment)
     return segment
 
@@ -43,7 +43,7 @@ def test_a_restart_finds_what_was_published(tmp_path: Path) -> None:
     spool = Spool(str(tmp_path), "Q")
     append(spool, b"1", b"2")
     append(spool, b"3")
-    spool.append(batch(b"4"), 1, 1)  # whose unit of work was backed out
+    spool.append([batch(b"4")], 1, 1)  # whose unit of work was backed out
     spool.close()
     # A process that was given up has written a segment with a number that its successor had, too.
     zombie = Segment(2, 9, 9, 1, "0123456789ab")

@@ -31,7 +31,7 @@ from bridge.spark.mapping.columns import (
 )
 from bridge.spark.mapping.publication_rows import Rows, widths_of
 from bridge.spark.mapping.standard import StandardToMq, ToMq
-from bridge.spark.mq.characters import characters
+from bridge.spark.mq.envelope import characters
 from bridge.telemetry.conversion import received_message
 from bridge.telemetry.message import CCSID_UTF8, Destination, MappedMessage, Message, Publication, Unmappable
 from bridge.wire import cmqc

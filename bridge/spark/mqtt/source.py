@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Final
 
 from pyspark.sql.datasource import (
@@ -15,12 +15,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from bridge.spark.columns import MQTT_ARROW_SCHEMA, MQTT_COLUMNS, check_part
-from bridge.spark.mqtt.sink_options import WRITE_OPTIONS, sink_options_of
-from bridge.spark.mqtt.source_options import READ_OPTIONS, SourceOptions, source_options_of
-from bridge.spark.mqtt.stream import MqttStreamReader
-from bridge.spark.mqtt.writer import MqttStreamWriter, MqttWriter
+from bridge.spark.mqtt.subscriber import READ_OPTIONS, SourceOptions, source_options_of, subscribers
+from bridge.spark.mqtt.writer import WRITE_OPTIONS, MqttStreamWriter, MqttWriter, sink_options_of
 from bridge.spark.options import MQTT_READS, OptionError, Options
 from bridge.spark.schema import arrow_schema, spark_schema
+from bridge.spark.spool import SpoolFiller
+from bridge.spark.spool_reader import SpoolReader
 
 SOURCE: Final = "the data source mqtt"
 
@@ -88,3 +88,16 @@ class MqttDataSource(DataSource):
     def _read_options(self, schema: StructType | None = None) -> SourceOptions:
         part = None if schema is None else check_part(SOURCE, arrow_schema(schema), MQTT_ARROW_SCHEMA)
         return source_options_of(Options(SOURCE, dict(self.options), READ_OPTIONS, MQTT_READS), part)
+
+
+class MqttStreamReader(SpoolReader):
+    """Reads topic filters batch by batch."""
+
+    KEEPS_STATE = True
+
+    def __init__(self, options: SourceOptions) -> None:
+        super().__init__(options.stream, options.schema)
+        self._options = options
+
+    def _new_fillers(self) -> Mapping[str, SpoolFiller]:
+        return subscribers(self._options)

@@ -12,15 +12,38 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from typing import Final
+from itertools import combinations
+from operator import attrgetter
+from pathlib import Path
+from typing import Annotated, Any, Final
 
 import msgspec
+import pyarrow as pa
+from pydantic import TypeAdapter, ValidationError
 
+from bridge.config import values
+from bridge.config.link import LOCAL
+from bridge.files import Locked, lock
+from bridge.link.publication import CLIENT_ID, HOPS
 from bridge.link.state import LinkPhase
-from bridge.spark.mqtt.envelope import record_batch
-from bridge.spark.mqtt.source_options import SourceOptions
-from bridge.spark.spool import SessionAtBroker, Spool
-from bridge.telemetry.message import Received
+from bridge.mapping.rules.template import PatternError
+from bridge.mapping.rules.topic_pattern import overlaps, shared_prefix
+from bridge.mqtt.topics import topic_filter_error
+from bridge.spark.columns import MQTT_ARROW_SCHEMA, PROPERTY_COLUMNS
+from bridge.spark.mqtt.broker import BROKER_OPTIONS, Broker, broker_of
+from bridge.spark.options import Options
+from bridge.spark.spool import (
+    LOCK,
+    STREAM_OPTIONS,
+    SessionAtBroker,
+    Spool,
+    StreamOptions,
+    columns_of,
+    forget_session,
+    require_spool,
+    stream_options_of,
+)
+from bridge.telemetry.message import Publication, Received
 
 log = logging.getLogger(__name__)
 
@@ -33,10 +56,90 @@ WAIT: Final = 0.5
 CONNECT_WAIT: Final = 20.0
 #: Seconds that a link has to say goodbye.
 FAREWELL: Final = 5.0
+#: Seconds that connecting and disconnecting may take to end a session.
+END_WAIT: Final = 10.0
 #: Seconds after which a run with what is available ends, although publications still come.
 LONGEST_RUN: Final = 60.0
 
 _ENCODER: Final = msgspec.msgpack.Encoder(order="sorted")
+
+
+# Options -------------------------------------------------------------------------------------------------------------
+
+READ_OPTIONS: Final = (*BROKER_OPTIONS, "topic", "qos", "quietPeriod", *STREAM_OPTIONS)
+#: Seconds without a message after which an availableNow run takes it that all is there.
+QUIET_PERIOD: Final = 1.0
+
+_period: Final = TypeAdapter(Annotated[float, values.duration(0.01, 3600)])
+
+
+class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options, checked."""
+
+    broker: Broker
+    #: each with a session of its own
+    topic_filters: tuple[str, ...]
+    qos: int = 2
+    #: seconds
+    quiet_period: float = QUIET_PERIOD
+    stream: StreamOptions = StreamOptions()
+    #: Arrow schema of the columns
+    schema: Any = MQTT_ARROW_SCHEMA
+
+
+def source_options_of(options: Options, schema: Any = None) -> SourceOptions:
+    """Return the options of a reader, checked. `schema` replaces the option `columns`. Raises OptionError."""
+    broker = broker_of(options)
+    filters = tuple(options.names("topic"))
+    if not filters:
+        raise options.wrong("topic", "a topic filter, or several with commas")
+    own = {one: _own_filter(options, one) for one in filters}
+    for one, other in combinations(filters, 2):
+        if overlaps(own[one].split("/"), own[other].split("/")):
+            raise options.wrong("topic", f"filters that do not overlap, as {one} and {other} do, which would double messages")
+    if len(filters) > 1 and not broker.has_own_identifiers:
+        raise options.wrong(
+            "clientId", "a client identifier with {mapping} in it, because each topic filter has a session of its own"
+        )
+    # The lock of a directory is what keeps two processes from one session.
+    options.path("spool")
+    stream = stream_options_of(options)
+    require_spool(options.source, stream)
+    return SourceOptions(
+        broker=broker,
+        topic_filters=filters,
+        qos=options.number("qos", 2, 0, 2),
+        quiet_period=_quiet_period(options),
+        stream=stream,
+        schema=columns_of(options, MQTT_ARROW_SCHEMA) if schema is None else schema,
+    )
+
+
+def _own_filter(options: Options, topic_filter: str) -> str:
+    """Return a topic filter without what a broker shares it by, checked. Raises OptionError."""
+    try:
+        own = topic_filter.removeprefix(shared_prefix(topic_filter))
+    except PatternError as wrong:
+        raise options.wrong("topic", f"a topic filter, and in {topic_filter!r} {wrong}") from wrong
+    if own != topic_filter and options.text("link") == LOCAL:
+        raise options.wrong("topic", "no shared subscription at the bridge itself, which has them with QoS 1 at most")
+    if (error := topic_filter_error(own)) is not None:
+        raise options.wrong("topic", f"a topic filter, and in {topic_filter!r} {error}")
+    return own
+
+
+def _quiet_period(options: Options) -> float:
+    written = options.text("quietPeriod")
+    if written is None:
+        return QUIET_PERIOD
+    try:
+        return _period.validate_python(written)
+    except ValidationError as error:
+        expected = error.errors(include_url=False, include_input=False)[0].get("ctx", {}).get("expected", "a duration")
+        raise options.wrong("quietPeriod", str(expected)) from error
+
+
+# The subscriber ------------------------------------------------------------------------------------------------------
 
 
 class NotConnected(Exception):
@@ -201,9 +304,83 @@ class Subscriber:
         now = time.time_ns() // 1000
         rows = record_batch(items, self._client_id, self._link.name, now, self._schema)
         size = sum(len(one.publication.payload) for one in items)
-        self.spool.publish(self.spool.append(rows, size, now // 1000, _ENCODER.encode(sorted(received))))
+        self.spool.publish(self.spool.append([rows], size, now // 1000, _ENCODER.encode(sorted(received))))
 
 
 def subscribers(options: SourceOptions) -> dict[str, Subscriber]:
     """Return a subscriber for each topic filter, not started. Raises OSError, OptionError, SpoolBusy, SpoolDamaged."""
     return {topic_filter: Subscriber(options, topic_filter) for topic_filter in options.topic_filters}
+
+
+def record_batch(received: Sequence[Received], client_id: str, link: str, now: int, schema: Any = MQTT_ARROW_SCHEMA) -> Any:
+    """Return the envelopes of publications, in their order, as a record batch.
+
+    `client_id` is that of the session that received them, `link` the name of its connection, which is the publisher of those
+    that do not name one. `now` is in microseconds since the epoch. `schema` is MQTT_ARROW_SCHEMA or a subset of it. Only its
+    columns are computed.
+    """
+    publications = [one.publication for one in received]
+    count = len(publications)
+    arrays = []
+    for field in schema:
+        values: list[Any]
+        match field.name:
+            case "dup":
+                values = [one.dup for one in received]
+            case "message_id":
+                values = [one.message_id or None for one in publications]
+            case "client_id":
+                values = [client_id] * count
+            case "received":
+                values = [now] * count
+            case "properties":
+                values = [_properties(one, link) for one in publications]
+            case "payload_format":
+                values = [one.properties.payload_format_indicator for one in publications]
+            case "expiry":
+                values = [None if one.expiry is None else int(one.expiry) for one in publications]
+            case name if name in PROPERTY_COLUMNS:
+                values = [getattr(one.properties, name) or None for one in publications]
+            case name:
+                values = list(map(attrgetter(name), publications))
+        arrays.append(pa.array(values, field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _properties(publication: Publication, link: str) -> list[tuple[str, str]]:
+    """Return all user properties, those that another bridge has written of itself too."""
+    properties = list(publication.user_properties.items())
+    if publication.client_id != link:
+        properties.append((CLIENT_ID, publication.client_id))
+    if publication.hops:
+        properties.append((HOPS, ",".join(publication.hops)))
+    return properties
+
+
+# The end of a session with which no query continues ------------------------------------------------------------------
+
+
+class SessionNotEnded(Exception):
+    """A session is still at its broker; the text is for people."""
+
+
+def end_session(broker: Broker, session: SessionAtBroker, spool: Path) -> None:
+    """Have the broker forget a session that has filled the spool in a directory, and then the spool forget it.
+
+    What waits at the broker is gone; what is in the spool stays. Raises SessionNotEnded: the broker is not reached, or a
+    query has the spool; and OSError, OptionError.
+    """
+    try:
+        held = lock(spool / LOCK)
+    except Locked as locked:
+        raise SessionNotEnded(f"process {locked.process} reads {spool}: end its query first") from locked
+    with held:
+        named = Broker(link=broker.link.model_copy(update={"client_id": session.client_id}))
+        connection = named.connection("", clean=True)
+        connection.start()
+        connected = connection.wait_connected(END_WAIT)
+        error = connection.state.error
+        connection.stop(END_WAIT)
+        if not connected:
+            raise SessionNotEnded(f"no connection to {session.broker} within {END_WAIT:g} s: {error}")
+        forget_session(spool, session)

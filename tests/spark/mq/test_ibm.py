@@ -10,11 +10,10 @@ import pyarrow as pa
 import pytest
 
 from bridge.mq.mqi import Connection, MQError
-from bridge.spark.mq import browsing
+from bridge.spark.mq import source as browsing
 from bridge.spark.mq.queue_manager import QueueManagerOptions
 from bridge.spark.mq.queue_reader import QueueReader
-from bridge.spark.mq.sink_options import SinkOptions
-from bridge.spark.mq.writer import put_all
+from bridge.spark.mq.writer import SinkOptions, put_all
 from bridge.spark.spool import Spool, read_segments
 from bridge.spark.task import Identity
 from testing.ibm_standin import frames

@@ -17,8 +17,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 from bridge.spark import to_publications
 from bridge.spark.mqtt.broker import BROKER_OPTIONS, Broker, broker_of
 from bridge.spark.mqtt.rows import MSG_ID_PROPERTY, ROW_PROPERTY
-from bridge.spark.mqtt.sink_options import WRITE_OPTIONS, sink_options_of
 from bridge.spark.mqtt.source import MqttDataSource
+from bridge.spark.mqtt.writer import WRITE_OPTIONS, sink_options_of
 from bridge.spark.options import OptionError, Options
 from bridge.spark.schema import MQTT_SCHEMA
 from bridge.telemetry.message import Publication

@@ -16,12 +16,10 @@ from bridge.config.link import LinkConfig
 from bridge.link.state import LinkPhase, LinkState
 from bridge.spark.mqtt import subscriber as subscribers
 from bridge.spark.mqtt.broker import Broker
-from bridge.spark.mqtt.source_options import SourceOptions
-from bridge.spark.mqtt.stream import MqttStreamReader
-from bridge.spark.mqtt.subscriber import NotConnected, Subscriber
+from bridge.spark.mqtt.source import MqttStreamReader
+from bridge.spark.mqtt.subscriber import NotConnected, SourceOptions, Subscriber
 from bridge.spark.options import OptionError
-from bridge.spark.spool import SpoolDamaged
-from bridge.spark.spool_options import StreamOptions
+from bridge.spark.spool import SpoolDamaged, StreamOptions
 from bridge.telemetry.message import Publication, Received
 from tests.helpers.mosquitto import Mosquitto, free_port
 from tests.helpers.patience import PATIENCE
