@@ -37,6 +37,12 @@ BATCH: Final = 50_000
 SIZE: Final = 200
 
 
+class Broker(Mosquitto):
+    """mosquitto with a long window: its default of 20 messages in flight allows 20 for each write to disk."""
+
+    in_flight = 20_000
+
+
 class Meter:
     """CPU seconds of the descendants of this process, also of those that have ended."""
 
@@ -168,7 +174,7 @@ def report(name: str, rows: int, seconds: float, spent: Counter[str]) -> None:
 def main(rows: int, chosen: list[str]) -> None:
     """Measure and print."""
     spark = session("bench", master="local[2]", settings={"spark.log.level": "ERROR"})
-    broker = Mosquitto()
+    broker = Broker()
     broker.start()
     try:
         with place_of() as place, tempfile.TemporaryDirectory(prefix="mqbridge-bench-") as folder:

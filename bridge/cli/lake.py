@@ -112,8 +112,7 @@ def _write(
     del pyarrow
     if format is Format.DELTA:
         del deltalake
-    from bridge.lake.targets import TARGETS
-    from bridge.lake.writer import LakeWriter
+    from bridge.lake import TARGETS, LakeWriter
     from bridge.spark.options import OptionError
     from bridge.spark.spool import SpoolBusy, SpoolDamaged
 

@@ -198,6 +198,9 @@ def array_of(values: Sequence[Any], type_: Any) -> Any:
         written = values if type_ == pa.binary() else [value.encode() for value in values]
         offsets = array("i", accumulate(map(len, written), initial=0))
         return pa.Array.from_buffers(type_, count, [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(written))])
+    if type_ == pa.bool_() and None not in values and (count < 2 or values.count(values[0]) == count):
+        bits = (b"\xff" if values[0] else b"\0") * (count // 8 + 1)
+        return pa.Array.from_buffers(type_, count, [None, pa.py_buffer(bits)])
     return pa.array(values, type_)
 
 

@@ -5,7 +5,7 @@ byte, and `md` describes the first of them, as a read gave it. Where it is null 
 the folders in `rfh2`, or no header if there are none; `format`, `ccsid` and `encoding` (else those of `md`) describe the
 body, and a body that is a string is put in that CCSID.
 
-What else a mapping says of a message stands beside it (`bridge.spark.mapping.columns`): `queue_manager`, `properties`,
+What else a mapping says of a message stands beside it (`bridge.spark.mapping.messages`): `queue_manager`, `properties`,
 `retain`, `clear`, `kept_request`, and `refusal` for a row that is no message to put.
 """
 
@@ -201,7 +201,7 @@ def _bodies(columns: Mapping[str, Any], count: int, persistence: int) -> Iterato
     for body, queue, topic, *described in zip(*values, strict=False):
         format_, ccsid, encoding = described
         if (md := mds.get(key := (format_, ccsid, encoding))) is None:
-            fields = {} if format_ is None else {"Format": _chars("Format", format_)}
+            fields: dict[str, Any] = {} if format_ is None else {"Format": _chars("Format", format_)}
             given = {"CodedCharSetId": ccsid, "Encoding": encoding}
             fields |= {name: value for name, value in given.items() if value is not None}
             md = mds[key] = MQMD(Persistence=persistence, **fields)

@@ -29,7 +29,7 @@ from bridge.link.state import LinkPhase
 from bridge.mapping.rules.template import PatternError
 from bridge.mapping.rules.topic_pattern import overlaps, shared_prefix
 from bridge.mqtt.topics import topic_filter_error
-from bridge.spark.columns import MQTT_ARROW_SCHEMA, PROPERTY_COLUMNS
+from bridge.spark.columns import MQTT_ARROW_SCHEMA, PROPERTY_COLUMNS, array_of, constant
 from bridge.spark.mqtt.broker import BROKER_OPTIONS, Broker, broker_of
 from bridge.spark.options import Options
 from bridge.spark.spool import (
@@ -50,6 +50,8 @@ log = logging.getLogger(__name__)
 #: Publications and bytes of payload that are taken, and brought to disk, at once.
 TAKE_ROWS: Final = 8_000
 TAKE_BYTES: Final = 8 * 1024 * 1024
+#: Publications that the broker may send ahead of acknowledgements, unless the link limits them. No segment has more.
+IN_FLIGHT: Final = 20_000
 #: Seconds that a round waits for a publication, or for the spool to get smaller.
 WAIT: Final = 0.5
 #: Seconds that the first connection may take.
@@ -184,6 +186,8 @@ class Subscriber:
         self._session = self._recorded_session = 0
         #: what the spool knew of the session before that
         self._earlier: frozenset[int] = frozenset()
+        if "in_flight" not in broker.link.model_fields_set:
+            broker = msgspec.structs.replace(broker, link=broker.link.model_copy(update={"in_flight": IN_FLIGHT}))
         self._link = broker.connection(session, topic_filter=topic_filter, qos=options.qos, on_session=self._note_session)
         self._stopping = False
         #: publications are on their way to the spool
@@ -325,16 +329,21 @@ def record_batch(received: Sequence[Received], client_id: str, link: str, now: i
     for field in schema:
         values: list[Any]
         match field.name:
+            case "client_id":
+                arrays.append(constant(client_id, count, field.type))
+                continue
+            case "received":
+                arrays.append(constant(now, count, field.type))
+                continue
             case "dup":
                 values = [one.dup for one in received]
             case "message_id":
                 values = [one.message_id or None for one in publications]
-            case "client_id":
-                values = [client_id] * count
-            case "received":
-                values = [now] * count
             case "properties":
                 values = [_properties(one, link) for one in publications]
+                if not any(values):
+                    arrays.append(pa.MapArray.from_arrays(constant(0, count + 1, pa.int32()), _NOTHING, _NOTHING))
+                    continue
             case "payload_format":
                 values = [one.properties.payload_format_indicator for one in publications]
             case "expiry":
@@ -343,8 +352,11 @@ def record_batch(received: Sequence[Received], client_id: str, link: str, now: i
                 values = [getattr(one.properties, name) or None for one in publications]
             case name:
                 values = list(map(attrgetter(name), publications))
-        arrays.append(pa.array(values, field.type))
+        arrays.append(array_of(values, field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+_NOTHING: Final = pa.nulls(0, pa.string())
 
 
 def _properties(publication: Publication, link: str) -> list[tuple[str, str]]:

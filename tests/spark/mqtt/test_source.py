@@ -140,7 +140,7 @@ def test_a_broker_that_stops_and_comes_back(spark: SparkSession, tmp_path: Path)
     "options, said",
     [
         ({"topic": "a", "spol": "x"}, r"knows no option spol \(did you mean spool\?\)"),
-        ({"topic": "a", "password": "secret"}, r"has no option password: options are seen in plans .* passwordFile"),
+        ({"topic": "a", "password": "secret"}, r"has no option password: options are visible in plans .* passwordFile"),
         ({"topic": "a"}, r"option spool: required for streaming reads; hint: a directory"),
         ({"topic": "a", "spool": "s3a://b/x"}, r"option spool: expected a path of this machine, which may be a mounted one"),
         ({"spool": "x"}, r"option topic: expected a topic filter.*, found none"),
