@@ -16,6 +16,7 @@ import os
 import threading
 import time
 import uuid
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol
@@ -77,22 +78,24 @@ class Segment(msgspec.Struct, frozen=True, order=True):
     size: int
     #: when its first message was put or received, in milliseconds since the epoch
     time: int
+    #: CRC-32 of the file
+    checksum: int
     #: the word for the reader that wrote it
     run: str
 
     @property
     def name(self) -> str:
         """The name of its file."""
-        return f"{self.number:012d}-{self.rows}-{self.size}-{self.time}-{self.run}{SUFFIX}"
+        return f"{self.number:012d}-{self.rows}-{self.size}-{self.time}-{self.checksum}-{self.run}{SUFFIX}"
 
     @classmethod
     def of(cls, name: str) -> Segment | None:
         """Return the segment with a file name. None: the file is not a segment."""
         parts = name.removesuffix(SUFFIX).removesuffix(_READ).split("-")
-        if len(parts) != 5 or not name.endswith((SUFFIX, _READ)) or not all(part.isdigit() for part in parts[:4]):
+        if len(parts) != 6 or not name.endswith((SUFFIX, _READ)) or not all(part.isdigit() for part in parts[:5]):
             return None
-        number, rows, size, milliseconds = map(int, parts[:4])
-        return cls(number, rows, size, milliseconds, parts[4])
+        number, rows, size, milliseconds, checksum = map(int, parts[:5])
+        return cls(number, rows, size, milliseconds, checksum, parts[5])
 
 
 class Place:
@@ -270,22 +273,23 @@ class Spool:
             name = _read_name(self._read)
         else:
             return None
-        with _opened(self.place, name) as reader:
-            found: bytes | None = (reader.schema.metadata or {}).get(_STATE)
+        found: bytes | None = (pa.ipc.open_file(content_of(self.place, name)).schema.metadata or {}).get(_STATE)
         return found
 
     # Writing ---------------------------------------------------------------------------------------------------------
 
     def append(self, batches: Sequence[Any], size: int, milliseconds: int, state: bytes | None = None) -> Segment:
         """Write record batches as the next segment, durably. It is invisible until `publish`. Raises OSError."""
-        segment = Segment(self.last + 1, sum(batch.num_rows for batch in batches), size, milliseconds, self.run)
         schema = batches[0].schema if state is None else batches[0].schema.with_metadata({_STATE: state})
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, schema) as writer:
             for batch in batches:
                 if batch.num_rows:
                     writer.write_batch(batch.replace_schema_metadata(schema.metadata))
-        self.place.write(segment.name, sink.getvalue())
+        content = sink.getvalue()
+        rows = sum(batch.num_rows for batch in batches)
+        segment = Segment(self.last + 1, rows, size, milliseconds, zlib.crc32(content), self.run)
+        self.place.write(segment.name, content)
         return segment
 
     def publish(self, segment: Segment) -> None:
@@ -382,43 +386,37 @@ def _identity_in(place: Place) -> Identity:
         raise SpoolDamaged(f"{place.path}/{IDENTITY} is damaged: {error}") from error
 
 
-@contextlib.contextmanager
-def _opened(place: Place, name: str) -> Iterator[Any]:
-    """Open a segment. Raises SpoolDamaged."""
+def content_of(place: Place, name: str) -> Any:
+    """Return the content of a segment's file, memory-mapped if possible, as an Arrow buffer. Raises SpoolDamaged."""
     try:
         with place.open(name) as file:
-            yield pa.ipc.open_file(file)
-    except (OSError, pa.ArrowInvalid) as error:
+            content = file.read_buffer()
+    except OSError as error:
         raise SpoolDamaged(
             f"segment {place.path}/{name} of the spool cannot be read: {error}; hint: every worker must reach the directory"
             " or URL of the option spool under this name; otherwise set the option embed to true"
         ) from error
+    segment = Segment.of(name)
+    if segment is None or zlib.crc32(content) != segment.checksum:
+        raise SpoolDamaged(
+            f"segment {place.path}/{name} of the spool is damaged: its checksum is wrong; hint: its messages exist nowhere else, so"
+            " restore the file from a copy if there is one. Without it, start with a new spool and checkpoint"
+        )
+    return content
 
 
 def read_segments(path: str, names: Iterable[str], schema: Any) -> Iterator[Any]:
     """Yield the rows of segments as record batches of a schema. Raises SpoolDamaged."""
     place = Place(path)
     for name in names:
-        with _opened(place, name) as reader:
-            for number in range(reader.num_record_batches):
-                yield _projected(reader.get_batch(number), schema, name)
+        yield from read_content(content_of(place, name), schema, name)
 
 
-def read_embedded(contents: Iterable[bytes], schema: Any) -> Iterator[Any]:
-    """Yield the rows of segments, given as the contents of their files, as record batches. Raises SpoolDamaged."""
-    for content in contents:
-        reader = pa.ipc.open_file(pa.py_buffer(content))
-        for number in range(reader.num_record_batches):
-            yield _projected(reader.get_batch(number), schema, "of the spool")
-
-
-def content_of(path: str, name: str) -> bytes:
-    """Return the content of a segment's file. Raises SpoolDamaged."""
-    try:
-        with Place(path).open(name) as file:
-            return bytes(file.read())
-    except OSError as error:
-        raise SpoolDamaged(f"segment {path}/{name} of the spool cannot be read: {error}") from error
+def read_content(content: Any, schema: Any, name: str = "of the spool") -> Iterator[Any]:
+    """Yield the rows of a segment, given as the content of its file, as record batches of a schema. Raises SpoolDamaged."""
+    reader = pa.ipc.open_file(pa.py_buffer(content))
+    for number in range(reader.num_record_batches):
+        yield _projected(reader.get_batch(number), schema, name)
 
 
 def _projected(batch: Any, schema: Any, name: str) -> Any:

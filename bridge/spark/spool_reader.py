@@ -21,7 +21,7 @@ from bridge.spark.spool import (
     SpoolFiller,
     StreamOptions,
     content_of,
-    read_embedded,
+    read_content,
     read_segments,
 )
 
@@ -194,7 +194,7 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             segments = spool.between(self._position(start, source), self._position(end, source))
             for part in _parts([one for one in segments if one.rows], self._stream.partitions):
                 names = [one.name for one in part]
-                embedded = [content_of(spool.place.path, name) for name in names] if self._stream.embed else None
+                embedded = [content_of(spool.place, name).to_pybytes() for name in names] if self._stream.embed else None
                 found.append(Segments(spool.place.path, names, embedded))
         return found
 
@@ -202,7 +202,7 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the envelopes of a partition, as record batches."""
         assert isinstance(partition, Segments)
         if partition.embedded is not None:
-            return read_embedded(partition.embedded, self._schema)
+            return (batch for content in partition.embedded for batch in read_content(content, self._schema))
         return read_segments(partition.path, partition.names, self._schema)
 
     def stop(self) -> None:
