@@ -116,6 +116,10 @@ def _application(spool: Spool) -> str:
 TARGETS: Final[dict[str, type[Target]]] = {"parquet": ParquetTarget, "delta": DeltaTable}
 
 
+class TargetFailed(Exception):
+    """A target cannot be written. Nothing is lost."""
+
+
 class LakeWriter:
     """Writes the segments of spools to a target while their readers fill the spools."""
 
@@ -173,7 +177,13 @@ class LakeWriter:
         self._waiting[source] = segments, since
         if not rows or not (at_once or rows >= self._rows or size >= BYTES or now - since >= self._interval):
             return False
-        self._target.write(spool, segments)
+        try:
+            self._target.write(spool, segments)
+        except OSError as error:
+            raise TargetFailed(
+                f"{self._target.place} cannot be written: {error}; hint: the rows are in spool {spool.place.path}, and the"
+                " next run writes them"
+            ) from error
         self.written += rows
         self._waiting[source] = [], now
         return True

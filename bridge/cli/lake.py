@@ -112,7 +112,7 @@ def _write(
     del pyarrow
     if format is Format.DELTA:
         del deltalake
-    from bridge.lake import TARGETS, LakeWriter
+    from bridge.lake import TARGETS, LakeWriter, TargetFailed
     from bridge.spark.options import OptionError
     from bridge.spark.spool import SpoolBusy, SpoolDamaged
 
@@ -126,7 +126,7 @@ def _write(
         writer.run(stop, once=once)
     except OptionError as error:
         raise Failure(str(error), WRONG_USAGE) from error
-    except (SpoolBusy, SpoolDamaged, RuntimeError) as error:
+    except (SpoolBusy, SpoolDamaged, TargetFailed, RuntimeError) as error:
         raise Failure(str(error), FAILED) from error
     say(f"{writer.written} rows written to {target}")
 

@@ -289,7 +289,10 @@ class Spool:
         content = sink.getvalue()
         rows = sum(batch.num_rows for batch in batches)
         segment = Segment(self.last + 1, rows, size, milliseconds, zlib.crc32(content), self.run)
-        self.place.write(segment.name, content)
+        try:
+            self.place.write(segment.name, content)
+        except OSError as error:
+            raise OSError(error.errno, f"spool {self.place.path} cannot be written: {error.strerror or error}") from error
         return segment
 
     def publish(self, segment: Segment) -> None:
@@ -399,8 +402,8 @@ def content_of(place: Place, name: str) -> Any:
     segment = Segment.of(name)
     if segment is None or zlib.crc32(content) != segment.checksum:
         raise SpoolDamaged(
-            f"segment {place.path}/{name} of the spool is damaged: its checksum is wrong; hint: its messages exist nowhere else, so"
-            " restore the file from a copy if there is one. Without it, start with a new spool and checkpoint"
+            f"segment {place.path}/{name} of the spool is damaged: its checksum is wrong; hint: its messages exist nowhere"
+            " else, so restore the file from a copy if there is one. Without it, start with a new spool and checkpoint"
         )
     return content
 
@@ -413,7 +416,7 @@ def read_segments(path: str, names: Iterable[str], schema: Any) -> Iterator[Any]
 
 
 def read_content(content: Any, schema: Any, name: str = "of the spool") -> Iterator[Any]:
-    """Yield the rows of a segment, given as the content of its file, as record batches of a schema. Raises SpoolDamaged."""
+    """Yield the rows of a segment, given as the content of its file, as record batches. Raises SpoolDamaged."""
     reader = pa.ipc.open_file(pa.py_buffer(content))
     for number in range(reader.num_record_batches):
         yield _projected(reader.get_batch(number), schema, name)
