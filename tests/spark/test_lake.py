@@ -96,7 +96,8 @@ def test_a_full_disk_loses_nothing(queues: Queues, tmp_path: Path, monkeypatch: 
     schema = source_options_of(options_of(queues, queue, tmp_path / "spool")).schema
 
     def run() -> int:
-        writer = LakeWriter(readers(), ParquetTarget(str(tmp_path), schema, keeps_state=False), rows=10, interval=1)
+        target = ParquetTarget(str(tmp_path / "target"), schema, keeps_state=False)
+        writer = LakeWriter(readers(), target, rows=10, interval=1)
         writer.run(threading.Event(), once=True)
         return writer.written
 
@@ -108,7 +109,7 @@ def test_a_full_disk_loses_nothing(queues: Queues, tmp_path: Path, monkeypatch: 
         with pytest.raises(TargetFailed, match=r"cannot be written: .*No space left.*hint: the rows are in spool"):
             run()
     assert queues.depth(queue) == 0
-    assert (run(), sorted(rows_of(tmp_path, "parquet"))) == (2, [b"1", b"2"])
+    assert (run(), sorted(rows_of(tmp_path / "target", "parquet"))) == (2, [b"1", b"2"])
 
 
 def options_of(queues: Queues, queue: str, spool: Path) -> Options:
