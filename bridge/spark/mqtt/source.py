@@ -20,7 +20,7 @@ from bridge.spark.mqtt.source_options import READ_OPTIONS, SourceOptions, source
 from bridge.spark.mqtt.stream import MqttStreamReader
 from bridge.spark.mqtt.writer import MqttStreamWriter, MqttWriter
 from bridge.spark.options import MQTT_READS, OptionError, Options
-from bridge.spark.schema import arrow_schema, spark_schema
+from bridge.spark.schema import arrow_schema, spark_schema, table_options, with_table_options
 
 SOURCE: Final = "the data source mqtt"
 
@@ -59,7 +59,7 @@ class MqttDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the envelope of an MQTT publication. Raises OptionError. `load` calls this for reads only."""
-        return spark_schema(self._read_options().schema, MQTT_COLUMNS)
+        return with_table_options(spark_schema(self._read_options().schema, MQTT_COLUMNS), self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Raise OptionError, because there are streaming reads only."""
@@ -86,5 +86,6 @@ class MqttDataSource(DataSource):
         return MqttStreamWriter(sink_options_of(options, schema))
 
     def _read_options(self, schema: StructType | None = None) -> SourceOptions:
+        given = {**table_options(schema), **self.options}
         part = None if schema is None else check_part(SOURCE, arrow_schema(schema), MQTT_ARROW_SCHEMA)
-        return source_options_of(Options(SOURCE, dict(self.options), READ_OPTIONS, MQTT_READS), part)
+        return source_options_of(Options(SOURCE, given, READ_OPTIONS, MQTT_READS), part)
