@@ -87,7 +87,7 @@ def _reason_against(key: str, table: Mapping[str, str]) -> str | None:
 _SIZE: Final = re.compile(r"([0-9]{1,15}) *([A-Za-z]*)")
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 #: Spark adds each option of a table with this prefix, and these properties of the table.
-_TABLE_OPTION: Final = "option."
+TABLE_OPTION: Final = "option."
 _TABLE_PROPERTIES: Final = frozenset(("provider", "owner", "location", "is_managed_location", "external", "comment"))
 _CONNECTION: Final = re.compile(r"\s*([^()\s]+)\(([0-9]{1,5})\)\s*")
 
@@ -106,8 +106,8 @@ class Options:
         self.source = source
         names = {_plain(name): name for name in known}
         self._values: dict[str, str] = {}
-        of_table = {key[len(_TABLE_OPTION) :]: value for key, value in given.items() if key.startswith(_TABLE_OPTION)}
-        plain = {key: value for key, value in given.items() if not key.startswith(_TABLE_OPTION)}
+        of_table = {key[len(TABLE_OPTION) :]: value for key, value in given.items() if key.startswith(TABLE_OPTION)}
+        plain = {key: value for key, value in given.items() if not key.startswith(TABLE_OPTION)}
         for key, value in {**of_table, **plain}.items():
             if key in _TABLE_PROPERTIES and _plain(key) not in names:
                 continue

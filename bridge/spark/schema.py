@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 )
 
 from bridge.spark.columns import MQ_ARROW_SCHEMA, MQ_COLUMNS, MQTT_ARROW_SCHEMA, MQTT_COLUMNS, Column
+from bridge.spark.options import TABLE_OPTION
 from bridge.wire import cmqc
 
 
@@ -40,6 +41,26 @@ def spark_schema(schema: Any, columns: Sequence[Column]) -> StructType:
 def arrow_schema(schema: StructType) -> Any:
     """Return the Arrow schema of record batches for a Spark schema."""
     return to_arrow_schema(schema, timezone="UTC")
+
+
+#: Key of the options of a table in the metadata of its first column.
+_TABLE_OPTIONS: Final = "mqbridge.options"
+
+
+def with_table_options(schema: StructType, given: Mapping[str, str]) -> StructType:
+    """Return a schema that contains the options of a table.
+
+    CREATE TABLE … USING passes them to `schema` only. Spark passes no options to the reader of a table, but its schema.
+    """
+    if any(name.startswith(TABLE_OPTION) for name in given):
+        schema.fields[0].metadata[_TABLE_OPTIONS] = dict(given)
+    return schema
+
+
+def table_options(schema: StructType | None) -> dict[str, str]:
+    """Return the options in the schema of a table."""
+    found: dict[str, str] = {}
+    return found if schema is None or not schema.fields else schema.fields[0].metadata.get(_TABLE_OPTIONS, found)
 
 
 MQ_SCHEMA: Final = spark_schema(MQ_ARROW_SCHEMA, MQ_COLUMNS)

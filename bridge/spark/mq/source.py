@@ -29,7 +29,7 @@ from bridge.spark.mq.queue_reader import (
     source_options_of,
 )
 from bridge.spark.options import MQ_READS, OptionError, Options
-from bridge.spark.schema import arrow_schema, spark_schema
+from bridge.spark.schema import arrow_schema, spark_schema, table_options, with_table_options
 from bridge.spark.spool import SpoolFiller, require_spool
 from bridge.spark.spool_reader import SpoolReader
 from bridge.wire import cmqc
@@ -101,7 +101,7 @@ class MqDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the envelope of an MQ message. Raises OptionError. `load` calls this for reads only."""
-        return spark_schema(self._read_options().schema, MQ_COLUMNS)
+        return with_table_options(spark_schema(self._read_options().schema, MQ_COLUMNS), self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch read. Raises OptionError."""
@@ -135,13 +135,9 @@ class MqDataSource(DataSource):
         return MqStreamWriter(sink_options_of(options, schema))
 
     def _read_options(self, schema: StructType | None = None) -> SourceOptions:
-        if not self.options:
-            raise OptionError(
-                f"{SOURCE}: no options; hint: Spark does not pass the options of a table to a Python data source. Use CREATE"
-                " TEMPORARY VIEW … USING mq OPTIONS (…), or SELECT … FROM the_table WITH (…)"
-            )
+        given = {**table_options(schema), **self.options}
         part = None if schema is None else check_part(SOURCE, arrow_schema(schema), MQ_ARROW_SCHEMA)
-        return source_options_of(Options(SOURCE, dict(self.options), READ_OPTIONS, MQ_READS), part)
+        return source_options_of(Options(SOURCE, given, READ_OPTIONS, MQ_READS), part)
 
 
 # Streaming reads -----------------------------------------------------------------------------------------------------

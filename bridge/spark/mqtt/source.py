@@ -18,7 +18,7 @@ from bridge.spark.columns import MQTT_ARROW_SCHEMA, MQTT_COLUMNS, check_part
 from bridge.spark.mqtt.subscriber import READ_OPTIONS, SourceOptions, source_options_of, subscribers
 from bridge.spark.mqtt.writer import WRITE_OPTIONS, MqttStreamWriter, MqttWriter, sink_options_of
 from bridge.spark.options import MQTT_READS, OptionError, Options
-from bridge.spark.schema import arrow_schema, spark_schema
+from bridge.spark.schema import arrow_schema, spark_schema, table_options, with_table_options
 from bridge.spark.spool import SpoolFiller
 from bridge.spark.spool_reader import SpoolReader
 
@@ -41,8 +41,8 @@ class MqttDataSource(DataSource):
     publication of QoS 1 or 2 is a row, whatever is killed. With QoS 2 it is one row. With QoS 1 it may be several, if the
     connection was lost before the broker had the acknowledgement.
 
-    `inFlight` (20,000 for reads) is the number of publications that the broker may send ahead of acknowledgements. These follow
-    a write to disk. A broker has a limit of its own: mosquitto's `max_inflight_messages` is 20, which makes a stream slow.
+    `inFlight` (20,000 for reads) is the number of publications that the broker may send ahead of acknowledgements, which follow a
+    write to disk. A broker has a limit of its own: mosquitto's `max_inflight_messages` is 20, which makes a stream slow.
 
     A shared subscription, `$share/NAME/filter` as `topic`, is spread by the broker over the queries that have it, each with a
     spool and a checkpoint of its own; what it gives to one that is away waits for that one. What was retained does not come.
@@ -62,7 +62,7 @@ class MqttDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the envelope of an MQTT publication. Raises OptionError. `load` calls this for reads only."""
-        return spark_schema(self._read_options().schema, MQTT_COLUMNS)
+        return with_table_options(spark_schema(self._read_options().schema, MQTT_COLUMNS), self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Raise OptionError, because there are streaming reads only."""
@@ -89,8 +89,9 @@ class MqttDataSource(DataSource):
         return MqttStreamWriter(sink_options_of(options, schema))
 
     def _read_options(self, schema: StructType | None = None) -> SourceOptions:
+        given = {**table_options(schema), **self.options}
         part = None if schema is None else check_part(SOURCE, arrow_schema(schema), MQTT_ARROW_SCHEMA)
-        return source_options_of(Options(SOURCE, dict(self.options), READ_OPTIONS, MQTT_READS), part)
+        return source_options_of(Options(SOURCE, given, READ_OPTIONS, MQTT_READS), part)
 
 
 class MqttStreamReader(SpoolReader):

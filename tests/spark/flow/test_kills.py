@@ -38,8 +38,8 @@ from tests.spark.cluster import start_master, start_worker
 KILLS = int(os.environ.get("MQBRIDGE_TEST_KILLS", "4"))
 ROWS = int(os.environ.get("MQBRIDGE_TEST_ROWS", "2000"))
 CLUSTER = bool(os.environ.get("MQBRIDGE_TEST_CLUSTER"))
-#: Each so many messages has a payload that is not JSON, or a time that is a minute late.
-BAD, LATE = 50, 100
+#: Each so many messages has a payload that is not JSON, or a time that is LATENESS seconds late.
+BAD, LATE, LATENESS = 50, 70, max(ROWS // 5, 500)
 QUEUES = ("FILES", "QUEUE", "QUEUE.OUT", "QUEUE.DEAD", "TOPIC", "TOPIC.OUT", "WINDOWS", "SUMS")
 SESSION = "kills"
 CONFIGURATION = """
@@ -97,8 +97,8 @@ pipelines:
 
 
 def event(number: int, seconds: int = 0) -> bytes:
-    """Events in order, one a second, but each hundredth is a minute late."""
-    at = 1_767_225_600 + number + seconds - 60 * (number % LATE == LATE - 1)
+    """Events in order, one a second, but some are late."""
+    at = 1_767_225_600 + number + seconds - LATENESS * (number % LATE == LATE - 1)
     return json.dumps({"n": number, "ts": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at))}).encode()
 
 
