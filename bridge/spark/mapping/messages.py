@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.link.publication import CLIENT_ID, HOPS
-from bridge.mapping.payload import document_of, in_ccsid
-from bridge.mapping.rules.attributes import UsedFields, used_fields_of
-from bridge.mapping.rules.rendered import queue_name, topic_string, user_identifier
-from bridge.mapping.rules.rule import ToMqRule
+from bridge.link.outbox import CLIENT_ID, HOPS
+from bridge.mapping.attributes import UsedFields, used_fields_of
+from bridge.mapping.message_view import document_of, in_ccsid
+from bridge.mapping.rendered import queue_name, topic_string, user_identifier
+from bridge.mapping.rule import ToMqRule
 from bridge.mqtt.packets import PublishProperties
 from bridge.spark.columns import MD_TYPE, PROPERTY_COLUMNS, TEXT_MAP, Column, schema_of
 from bridge.spark.mapping.row_groups import RowGroups, refusal

@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.link.publication import CLIENT_ID, HOPS
-from bridge.mapping.rules.attributes import UsedFields, used_fields_of
-from bridge.mapping.rules.rendered import topic_name
-from bridge.mapping.rules.rule import ToMqttRule
+from bridge.link.outbox import CLIENT_ID, HOPS
+from bridge.mapping.attributes import UsedFields, used_fields_of
+from bridge.mapping.rendered import topic_name
+from bridge.mapping.rule import ToMqttRule
 from bridge.spark.columns import MD_TYPE, MQTT_COLUMNS, PROPERTY_COLUMNS, schema_of
 from bridge.spark.mapping.row_groups import RowGroups, refusal
 from bridge.spark.mq.rows import Row, rows_of

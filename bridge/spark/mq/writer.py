@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from bridge.mapping.rules.rule import PERSISTENCE
+from bridge.mapping.rule import PERSISTENCE
 from bridge.mq.batch import PipelinedConnection, Put, put_many
 from bridge.mq.dead_letter import DeadLetters
 from bridge.mq.message_producer import MessageProducer, name_of

@@ -41,8 +41,8 @@ class MqttDataSource(DataSource):
     publication of QoS 1 or 2 is a row, whatever is killed. With QoS 2 it is one row. With QoS 1 it may be several, if the
     connection was lost before the broker had the acknowledgement.
 
-    `inFlight` (20,000 for reads) is the number of publications that the broker may send ahead of acknowledgements, which follow a
-    write to disk. A broker has a limit of its own: mosquitto's `max_inflight_messages` is 20, which makes a stream slow.
+    `inFlight` (20,000 for reads) is the number of publications that the broker may send ahead of acknowledgements, thus for
+    each write to disk. mosquitto's own limit, `max_inflight_messages`, is 20, which makes a stream slow.
 
     A shared subscription, `$share/NAME/filter` as `topic`, is spread by the broker over the queries that have it, each with a
     spool and a checkpoint of its own; what it gives to one that is away waits for that one. What was retained does not come.

@@ -24,10 +24,10 @@ from pydantic import TypeAdapter, ValidationError
 from bridge.config import values
 from bridge.config.link import LOCAL
 from bridge.files import Locked, lock
-from bridge.link.publication import CLIENT_ID, HOPS
+from bridge.link.outbox import CLIENT_ID, HOPS
 from bridge.link.state import LinkPhase
-from bridge.mapping.rules.template import PatternError
-from bridge.mapping.rules.topic_pattern import overlaps, shared_prefix
+from bridge.mapping.template import PatternError
+from bridge.mapping.topic_pattern import overlaps, shared_prefix
 from bridge.mqtt.topics import topic_filter_error
 from bridge.spark.columns import MQTT_ARROW_SCHEMA, PROPERTY_COLUMNS, array_of, constant
 from bridge.spark.mqtt.broker import BROKER_OPTIONS, Broker, broker_of

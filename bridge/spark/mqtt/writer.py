@@ -27,7 +27,7 @@ from pyspark.sql.types import StructType
 from bridge.files import durable_file
 from bridge.link.connection import LinkConnection
 from bridge.link.state import LinkLost, Refusal
-from bridge.mapping.rules.template import Template, TemplateError
+from bridge.mapping.template import Template, TemplateError
 from bridge.spark import task
 from bridge.spark.mqtt.broker import BROKER_OPTIONS, Broker, broker_of
 from bridge.spark.mqtt.rows import Defaults, Row, check_columns, rows_of
