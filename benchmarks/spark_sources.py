@@ -9,6 +9,7 @@ Python's processes and of the queue manager or broker.
 from __future__ import annotations
 
 import contextlib
+import json
 import subprocess
 import sys
 import tempfile
@@ -164,10 +165,14 @@ class Roads:
         meter.stop()
 
 
+FIGURES: Final[dict[str, dict[str, float]]] = {}
+
+
 def report(name: str, rows: int, seconds: float, spent: Counter[str]) -> None:
-    """Print the figures of a road."""
+    """Print and keep the figures of a road."""
     cpu = {kind: spent[kind] / rows * 1e6 for kind in ("JVM", "Python", "server")}
     parts = ", ".join(f"{kind} {value:.0f}" for kind, value in cpu.items())
+    FIGURES[name] = {"rows_per_second": rows / seconds, **cpu}
     print(f"{name:40} {rows / seconds:9,.0f} rows/s  CPU {sum(cpu.values()):5.1f} us a row ({parts})", flush=True)
 
 
@@ -198,3 +203,4 @@ def main(rows: int, chosen: list[str]) -> None:
 
 if __name__ == "__main__":
     main(int(sys.argv[1]) if len(sys.argv) > 1 else 300_000, sys.argv[2:])
+    print(json.dumps(FIGURES))

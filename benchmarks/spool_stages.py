@@ -7,18 +7,17 @@ The queue manager runs in a process of its own, and Spark is not involved. The s
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.pipeline_mq import Place, place_of
-from bridge.config.queue_manager import MAPPING_STATE_QUEUE
 from bridge.mq.batch import get_many, put_many
 from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.spark.columns import MQ_ARROW_SCHEMA, subset
@@ -35,14 +34,16 @@ GET: Final = 1_000
 TWO: Final = subset(MQ_ARROW_SCHEMA, ["body", "put_time"])
 
 
-def main(rows: int = 200_000, size: int = 200) -> None:
+def main(rows: int = 200_000, size: int = 200) -> dict[str, dict[str, float]]:
     """Measure and print."""
+    figures = {}
     with place_of() as place, tempfile.TemporaryDirectory(prefix="mqbridge-stages-") as folder:
 
         def measure(stage: str, work: Callable[[], Any]) -> Any:
             found: list[Any] = []
             cost = place.cost(lambda: found.append(work()))
             client, server = cost.others / rows * 1e6, cost.queue_manager / rows * 1e6
+            figures[stage] = {"rows_per_second": rows / cost.seconds, "client": client, "queue_manager": server}
             print(f"{stage:45} {rows / cost.seconds:9,.0f} rows/s  CPU {client:5.1f} + {server:4.1f} us", flush=True)
             return found[0]
 
@@ -67,6 +68,7 @@ def main(rows: int = 200_000, size: int = 200) -> None:
         for name, schema in (("two columns", TWO), ("all columns", MQ_ARROW_SCHEMA)):
             put(place, queue, [Message(md, b"x" * size)] * rows, 5_000)
             measure(f"queue -> spool, {name}", lambda: fill(place, queue, f"{folder}/fill {name}", schema, rows))  # noqa: B023
+    return figures
 
 
 def put(place: Place, queue: str, messages: list[Message], unit: int) -> None:
@@ -115,5 +117,4 @@ def fill(place: Place, queue: str, directory: str, schema: Any, rows: int) -> No
 
 
 if __name__ == "__main__":
-    assert MAPPING_STATE_QUEUE and Path
-    main(*map(int, sys.argv[1:]))
+    print(json.dumps(main(*map(int, sys.argv[1:]))))

@@ -498,16 +498,12 @@ STREAM_OPTIONS: Final = (
     "partitions",
     "maxMessagesPerTrigger",
     "maxBytesPerTrigger",
-    "minMessages",
-    "maxDelay",
 )
 #: Messages, and bytes of message data, of a micro-batch: the fixed cost of a batch is then small.
 MAX_MESSAGES: Final = 100_000
 MAX_BYTES: Final = 256 * 1024 * 1024
 #: Bytes of message data in a spool from which on its reader takes nothing more.
 SPOOL_LIMIT: Final = 1024**3
-#: Seconds that a batch waits for `minMessages`, like `maxTriggerDelay` of Kafka's source.
-MAX_DELAY: Final = 900.0
 
 
 class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -522,23 +518,17 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int = 1
     max_messages: int = MAX_MESSAGES
     max_bytes: int = MAX_BYTES
-    #: a batch of fewer messages waits for more, up to `max_delay` seconds
-    min_messages: int = 1
-    max_delay: float = MAX_DELAY
 
 
 def stream_options_of(options: Options) -> StreamOptions:
     """Return the options of a streaming read. `spool` is empty if it is not given. Raises OptionError."""
-    max_messages = options.number("maxMessagesPerTrigger", MAX_MESSAGES)
     return StreamOptions(
         spool=options.place("spool") or "",
         spool_limit=options.size("spoolLimit", SPOOL_LIMIT),
         embed=options.truth("embed", False),
         partitions=options.number("partitions", 1, 1, 1000),
-        max_messages=max_messages,
+        max_messages=options.number("maxMessagesPerTrigger", MAX_MESSAGES),
         max_bytes=options.size("maxBytesPerTrigger", MAX_BYTES),
-        min_messages=options.number("minMessages", 1, 1, max_messages),
-        max_delay=options.duration("maxDelay", MAX_DELAY),
     )
 
 

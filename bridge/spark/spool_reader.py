@@ -56,8 +56,6 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._available_now = False
         #: number of the segment of each spool where an availableNow run ends
         self._target: dict[str, int] | None = None
-        #: since when fewer than `minMessages` wait
-        self._few_since: float | None = None
         #: segments of the batch that was planned last, by spool
         self._batch: dict[str, list[Segment]] = {}
 
@@ -162,24 +160,13 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 rows -= segment.rows
                 size -= segment.size
         self._batch = batch
-        if not count or (not self._available_now and self._waits_for_more(count)):
-            self._batch = {source: [] for source in batch}
+        if not count:
             return start
         spools = {}
         for source, chosen in batch.items():
             end = chosen[-1].number if chosen else self._position(start, source)
             spools[source] = [self._fillers[source].spool.id, end]
         return {"version": _VERSION, "spools": {**start["spools"], **spools}}
-
-    def _waits_for_more(self, count: int) -> bool:
-        """Return whether a batch of so many messages is postponed, for `minMessages` or until `maxDelay` is over."""
-        now = time.monotonic()
-        if count < self._stream.min_messages:
-            self._few_since = self._few_since or now
-            if now - self._few_since < self._stream.max_delay:
-                return True
-        self._few_since = None
-        return False
 
     # Batches ---------------------------------------------------------------------------------------------------------
 

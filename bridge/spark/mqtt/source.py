@@ -36,7 +36,7 @@ class MqttDataSource(DataSource):
     Reads: `topic` (a filter, or several with commas that do not overlap, each with a session of its own), `qos` (2: as it
     was published), `columns` (only these are computed; default: all), `spool` (a directory of the driver that is kept as the
     checkpoint is, and that all workers reach, or `embed` is true), `spoolLimit` (1 GiB: more waits at the broker),
-    `maxMessagesPerTrigger`, `maxBytesPerTrigger`, `partitions` (of each filter), `minMessages`, `maxDelay`, `quietPeriod`
+    `maxMessagesPerTrigger`, `maxBytesPerTrigger`, `partitions` (of each filter), `quietPeriod`
     (1 s: an availableNow run ends when nothing came for so long, or after a minute). While the broker has the session, every
     publication of QoS 1 or 2 is a row, whatever is killed. With QoS 2 it is one row. With QoS 1 it may be several, if the
     connection was lost before the broker had the acknowledgement.

@@ -15,13 +15,11 @@ from collections.abc import Sequence
 from itertools import combinations
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
-from pydantic import TypeAdapter, ValidationError
 
-from bridge.config import values
 from bridge.config.link import LOCAL
 from bridge.files import Locked, lock
 from bridge.link.outbox import CLIENT_ID, HOPS
@@ -72,8 +70,6 @@ READ_OPTIONS: Final = (*BROKER_OPTIONS, "topic", "qos", "quietPeriod", *STREAM_O
 #: Seconds without a message after which an availableNow run takes it that all is there.
 QUIET_PERIOD: Final = 1.0
 
-_period: Final = TypeAdapter(Annotated[float, values.duration(0.01, 3600)])
-
 
 class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options, checked."""
@@ -111,7 +107,7 @@ def source_options_of(options: Options, schema: Any = None) -> SourceOptions:
         broker=broker,
         topic_filters=filters,
         qos=options.number("qos", 2, 0, 2),
-        quiet_period=_quiet_period(options),
+        quiet_period=options.duration("quietPeriod", QUIET_PERIOD),
         stream=stream,
         schema=columns_of(options, MQTT_ARROW_SCHEMA) if schema is None else schema,
     )
@@ -128,17 +124,6 @@ def _own_filter(options: Options, topic_filter: str) -> str:
     if (error := topic_filter_error(own)) is not None:
         raise options.wrong("topic", f"a topic filter, and in {topic_filter!r} {error}")
     return own
-
-
-def _quiet_period(options: Options) -> float:
-    written = options.text("quietPeriod")
-    if written is None:
-        return QUIET_PERIOD
-    try:
-        return _period.validate_python(written)
-    except ValidationError as error:
-        expected = error.errors(include_url=False, include_input=False)[0].get("ctx", {}).get("expected", "a duration")
-        raise options.wrong("quietPeriod", str(expected)) from error
 
 
 # The subscriber ------------------------------------------------------------------------------------------------------

@@ -264,22 +264,6 @@ def test_message_properties_are_read_written_and_selected_by_their_names(
         assert column(read(queue=target, selector=selector), "body") == [body]
 
 
-def test_few_messages_wait_for_more(read: Read, queues: Queues, tmp_path: Path) -> None:
-    source, target = queues.queue(), queues.queue()
-    frame = read(queue=source, stream=True, minMessages=3, maxDelay="1h").drop("queue", "topic")
-    queues.put(source, b"1", b"2")
-    writer = frame.writeStream.format("mq").options(**queues.options).option("queue", target)
-    query = writer.option("checkpointLocation", str(tmp_path)).trigger(processingTime="100 milliseconds").start()
-    try:
-        until(lambda: query.lastProgress is not None and queues.depth(source) == 2)
-        query.processAllAvailable()
-        assert queues.depth(target) == 0
-        queues.put(source, b"3")
-        until(lambda: queues.depth(target) == 3)
-    finally:
-        query.stop()
-
-
 @pytest.mark.slow
 def test_a_second_stream_is_told_who_reads_the_queue(
     read: Read, queues: Queues, tmp_path: Path
