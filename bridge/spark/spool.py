@@ -51,22 +51,12 @@ class SpoolBusy(Exception):
     """Another process uses the spool."""
 
 
-class SessionAtBroker(msgspec.Struct, frozen=True):
-    """A session that fills a spool, as the broker knows it."""
-
-    #: host:port
-    broker: str
-    client_id: str
-
-
 class Identity(msgspec.Struct, frozen=True):
     """The content of `spool.json`."""
 
     id: str
     #: queue, subscription or topic filter
     source: str
-    #: sessions at brokers that have filled the spool, the newest last
-    sessions: list[SessionAtBroker] = []
 
 
 class Segment(msgspec.Struct, frozen=True, order=True):
@@ -191,7 +181,7 @@ class Spool:
         #: whether this process has made the spool
         self.new = IDENTITY not in names
         if self.new:
-            self._write_identity(Identity(uuid.uuid4().hex[:12], source))
+            self.place.write(IDENTITY, msgspec.json.encode(Identity(uuid.uuid4().hex[:12], source)))
         self._identity = _identity_in(self.place)
         self._changed = threading.Condition()
         #: published, by number
@@ -211,21 +201,6 @@ class Spool:
     def is_unused(self) -> bool:
         """Whether it has no segment, published or not. Raises OSError."""
         return not any(map(Segment.of, self.place.names()))
-
-    @property
-    def sessions(self) -> list[SessionAtBroker]:
-        """Sessions at brokers that have filled the spool, the newest last."""
-        return self._identity.sessions
-
-    def note_session(self, session: SessionAtBroker) -> None:
-        """Record the session that fills the spool from now on."""
-        if self.sessions[-1:] != [session]:
-            known = [*(one for one in self.sessions if one != session), session]
-            self._identity = msgspec.structs.replace(self._identity, sessions=known)
-            self._write_identity(self._identity)
-
-    def _write_identity(self, identity: Identity) -> None:
-        self.place.write(IDENTITY, msgspec.json.encode(identity))
 
     # Recovery --------------------------------------------------------------------------------------------------------
 
@@ -313,11 +288,6 @@ class Spool:
         """Wait until the segments have less than `size` bytes of data, up to `wait` seconds. Return whether they have."""
         with self._changed:
             return self._changed.wait_for(lambda: self._size < size, wait)
-
-    def wait_beyond(self, number: int, wait: float) -> bool:
-        """Wait until there is a segment after a number, up to `wait` seconds. Return whether there is."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self.last > number, wait)
 
     # Reading ---------------------------------------------------------------------------------------------------------
 
@@ -456,35 +426,6 @@ class SpoolFiller(Protocol):
     @property
     def depth(self) -> int:
         """Messages that wait at the queue, as far as known."""
-
-
-class SpoolContents(msgspec.Struct, frozen=True):
-    """A spool on disk."""
-
-    directory: Path
-    id: str
-    #: queue, subscription or topic filter
-    source: str
-    #: messages in no committed batch; if the process of its reader was killed, it may count some that are on the queue too
-    waiting: int
-    sessions: list[SessionAtBroker]
-
-
-def spools_below(directory: Path) -> Iterator[SpoolContents]:
-    """Yield the spools in the directory that the option `spool` names. Raises OSError, SpoolDamaged."""
-    for path in sorted(directory.glob(f"*/{IDENTITY}")):
-        identity = _identity_in(Place(str(path.parent)))
-        segments = [Segment.of(one.name) for one in path.parent.glob(f"*{SUFFIX}")]
-        waiting = sum(one.rows for one in segments if one is not None)
-        yield SpoolContents(path.parent, identity.id, identity.source, waiting, identity.sessions)
-
-
-def forget_session(directory: Path, session: SessionAtBroker) -> None:
-    """Remove a session that has ended from those that have filled the spool in a directory. Raises OSError, SpoolDamaged."""
-    place = Place(str(directory))
-    identity = _identity_in(place)
-    left = [one for one in identity.sessions if one != session]
-    place.write(IDENTITY, msgspec.json.encode(msgspec.structs.replace(identity, sessions=left)))
 
 
 # Options of reads through a spool ------------------------------------------------------------------------------------

@@ -458,15 +458,6 @@ def _states(queue: StateQueue) -> list[SpoolState]:
     return found
 
 
-def forget_spool(connection: Connection, spool: str) -> bool:
-    """Remove the state message of a spool and commit. Return whether it existed. Raises MQError."""
-    queue = StateQueue(connection, MAPPING_STATE_QUEUE)
-    removed = queue.remove(state_mark(spool)) is not None
-    connection.commit()
-    queue.close()
-    return removed
-
-
 def queue_readers(options: SourceOptions, on_behalf: str = "") -> dict[str, QueueReader]:
     """Return a reader for each queue, not started. Raises MQError, OSError, SpoolBusy, SpoolDamaged."""
     with options.queue_manager.connected() as connection:

@@ -84,10 +84,9 @@ class MqDataSource(DataSource):
     What `to_messages` makes is put as the service puts it; `refused` names a queue for the rows that it refuses, behind an
     MQDLH, and without it such a row ends the write.
 
-    Of a streaming query two small messages for each partition stay on SYSTEM.MQTT.MAPPING.STATE (of a batch write with a
-    `writeId` for 30 days), by which a batch that is run again is known: when its checkpoint is given up, an administrator
-    may get those with the query's identifier in them, and all of CorrelId `SPKA…` where no query is left (`CLEAR QLOCAL`
-    only where no mapping keeps its state there either). Those of a pipeline `mqbridge pipeline reset` removes.
+    Two small messages for each partition of a streaming query stay on SYSTEM.MQTT.MAPPING.STATE, by which a batch that is run
+    again is recognized. Those of a batch write with a `writeId` expire after 30 days. If a checkpoint is deleted, an
+    administrator may get the messages that contain the query's identifier.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:

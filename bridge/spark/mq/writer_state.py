@@ -161,32 +161,3 @@ class WriterState:
     def _put(self, mark: bytes, data: bytes, msg_id: bytes = cmqc.MQMI_NONE) -> None:
         expiry = EXPIRY if self._identity.passing else cmqc.MQEI_UNLIMITED
         self._queue.put(mark, data, msg_id=msg_id, expiry=expiry)
-
-
-def forget(connection: Connection, query: str) -> int:
-    """Remove what the partitions of a query keep, and of what it writes under names of its own (`QUERY-role`).
-
-    Return how many messages that were, each partition's in a unit of work. Raises MQError, but where there is no state queue.
-    """
-    try:
-        queue = StateQueue(connection, MAPPING_STATE_QUEUE)
-    except MQError as error:
-        if error.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
-            return 0
-        raise
-    marks = [got.md.CorrelId for got in queue.browse() if got.md.CorrelId[:4] == _STATE and _is_of(query, got.data)]
-    removed = 0
-    for state in marks:
-        anchor, tally = _ANCHOR + state[4:], _TALLY + state[4:]
-        removed += queue.remove(msg_id=anchor) is not None
-        for mark in (state, tally):
-            while queue.remove(mark) is not None:
-                removed += 1
-        connection.commit()
-    queue.close()
-    return removed
-
-
-def _is_of(query: str, state: bytes) -> bool:
-    found = msgspec.msgpack.decode(state, type=PartitionState).query
-    return found == query or found.startswith(f"{query}-")

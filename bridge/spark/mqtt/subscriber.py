@@ -14,14 +14,12 @@ import time
 from collections.abc import Sequence
 from itertools import combinations
 from operator import attrgetter
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 
 from bridge.config.link import LOCAL
-from bridge.files import Locked, lock
 from bridge.link.outbox import CLIENT_ID, HOPS
 from bridge.link.state import LinkPhase
 from bridge.mapping.template import PatternError
@@ -31,13 +29,10 @@ from bridge.spark.columns import MQTT_ARROW_SCHEMA, PROPERTY_COLUMNS, array_of, 
 from bridge.spark.mqtt.broker import BROKER_OPTIONS, Broker, broker_of
 from bridge.spark.options import Options
 from bridge.spark.spool import (
-    LOCK,
     STREAM_OPTIONS,
-    SessionAtBroker,
     Spool,
     StreamOptions,
     columns_of,
-    forget_session,
     require_spool,
     stream_options_of,
 )
@@ -56,8 +51,6 @@ WAIT: Final = 0.5
 CONNECT_WAIT: Final = 20.0
 #: Seconds that a link has to say goodbye.
 FAREWELL: Final = 5.0
-#: Seconds that connecting and disconnecting may take to end a session.
-END_WAIT: Final = 10.0
 #: Seconds after which a run with what is available ends, although publications still come.
 LONGEST_RUN: Final = 60.0
 
@@ -161,7 +154,6 @@ class Subscriber:
         self._schema = options.schema
         self._quiet_period = options.quiet_period
         self._client_id = broker.client_id(session)
-        spool.note_session(SessionAtBroker(broker.place, self._client_id))
         #: the broker may have the session from before the spool
         self._fresh = spool.new
         state = spool.state()
@@ -352,32 +344,3 @@ def _properties(publication: Publication, link: str) -> list[tuple[str, str]]:
     if publication.hops:
         properties.append((HOPS, ",".join(publication.hops)))
     return properties
-
-
-# The end of a session with which no query continues ------------------------------------------------------------------
-
-
-class SessionNotEnded(Exception):
-    """A session is still at its broker; the text is for people."""
-
-
-def end_session(broker: Broker, session: SessionAtBroker, spool: Path) -> None:
-    """Have the broker forget a session that has filled the spool in a directory, and then the spool forget it.
-
-    What waits at the broker is gone; what is in the spool stays. Raises SessionNotEnded: the broker is not reached, or a
-    query has the spool; and OSError, OptionError.
-    """
-    try:
-        held = lock(spool / LOCK)
-    except Locked as locked:
-        raise SessionNotEnded(f"process {locked.process} reads {spool}: end its query first") from locked
-    with held:
-        named = Broker(link=broker.link.model_copy(update={"client_id": session.client_id}))
-        connection = named.connection("", clean=True)
-        connection.start()
-        connected = connection.wait_connected(END_WAIT)
-        error = connection.state.error
-        connection.stop(END_WAIT)
-        if not connected:
-            raise SessionNotEnded(f"no connection to {session.broker} within {END_WAIT:g} s: {error}")
-        forget_session(spool, session)

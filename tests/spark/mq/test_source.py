@@ -19,7 +19,6 @@ from bridge.mq.mqi import MQOD, GetOptions, Property
 from bridge.spark.mq.queue_manager import APPLICATION_NAME
 from bridge.spark.mq.queue_reader import state_mark
 from bridge.spark.schema import MQ_SCHEMA
-from bridge.spark.spool import spools_below
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, encode_chain
@@ -322,8 +321,9 @@ def test_a_spool_without_its_state_message(read: Read, queues: Queues, tmp_path:
     with fault(APPLICATION_NAME, broken), pytest.raises(StreamingQueryException):
         run(frame, queues, tmp_path, queue=target)
     state = queues.open(MAPPING_STATE_QUEUE, cmqc.MQOO_INPUT_SHARED)
-    (spool,) = spools_below(tmp_path / "spool")
-    queues.connection.get(state, GetOptions(MatchOptions=cmqc.MQMO_MATCH_CORREL_ID, CorrelId=state_mark(spool.id)))
+    (identity,) = (tmp_path / "spool").glob("*/spool.json")
+    spool = json.loads(identity.read_text())["id"]
+    queues.connection.get(state, GetOptions(MatchOptions=cmqc.MQMO_MATCH_CORREL_ID, CorrelId=state_mark(spool)))
     queues.connection.close(state)
     with pytest.raises(StreamingQueryException, match=r"the state message of spool .* is missing"):
         run(frame, queues, tmp_path, queue=target)
