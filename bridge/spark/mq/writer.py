@@ -352,7 +352,8 @@ class Unit:
             self._producer.put(more)
         else:
             context = self._options.context_of(message.md)
-            handle = self._handles.get((destination, context)) or self._opened(destination, context)
+            if (handle := self._handles.get((destination, context))) is None:
+                handle = self._opened(destination, context)
             self._waiting.append((row, (handle, message, self._options.put_options(context, retain))))
             self._waiting_size += message.length
             if len(self._waiting) >= _REQUEST_ROWS or self._waiting_size >= _REQUEST_BYTES:
