@@ -325,7 +325,7 @@ def test_a_session_from_before_the_spool_is_told(
     """The spool has been lost, or another query had the session: what that one had is not here."""
     link.connect(True)
     (said,) = caplog.messages
-    told = f"the broker h:1883 has a session of client {subscriber._client_id} from before spool {tmp_path}"
+    told = f"broker h:1883 has a session of client {subscriber._client_id} that is older than spool {tmp_path}"
     assert said.startswith(f"MQB8001W {told}")
     link.connect(True)
     link.connect(False)
