@@ -26,8 +26,8 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks.mapping import publish
 from benchmarks.pipeline_mq import TWO_COLUMNS, UNIT, Place, place_of
 from benchmarks.servers import Mosquitto
-from bridge.mq.batch import put_many
 from bridge.mq.mqi import MQOD
+from bridge.mq.remote import put_many
 from bridge.spark.session import session
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.pipeline_mq import Place, place_of
-from bridge.mq.batch import get_many, put_many
 from bridge.mq.mqi import MQOD, GetOptions, MQError
+from bridge.mq.remote import get_many, put_many
 from bridge.spark.columns import MQ_ARROW_SCHEMA, subset
 from bridge.spark.mq.envelope import record_batch
 from bridge.spark.mq.queue_manager import QueueManagerOptions

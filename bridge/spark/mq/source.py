@@ -16,8 +16,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from bridge.mq.batch import get_many
 from bridge.mq.mqi import MQOD, Connection, GetOptions, MQError
+from bridge.mq.remote import get_many
 from bridge.spark.columns import MQ_ARROW_SCHEMA, MQ_COLUMNS, check_part
 from bridge.spark.mq.envelope import MqMessage, record_batch
 from bridge.spark.mq.queue_reader import (

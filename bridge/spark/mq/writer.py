@@ -21,10 +21,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from bridge.mapping.rule import PERSISTENCE
-from bridge.mq.batch import PipelinedConnection, Put, put_many
 from bridge.mq.dead_letter import DeadLetters
 from bridge.mq.message_producer import MessageProducer, name_of
 from bridge.mq.mqi import MQOD, Connection, MQError
+from bridge.mq.remote import Put, RemoteConnection, put_many
 from bridge.spark import task
 from bridge.spark.mq.queue_manager import (
     APPLICATION_NAME,
@@ -323,7 +323,7 @@ class Unit:
         self._waiting: list[tuple[Row, Put]] = []
         self._waiting_size = 0
         # A connection to IBM MQ belongs to one thread.
-        self._sender = ThreadPoolExecutor(1) if isinstance(connection, PipelinedConnection) else None
+        self._sender = ThreadPoolExecutor(1) if isinstance(connection, RemoteConnection) else None
         #: the request under way
         self._request: Future[None] | None = None
 
