@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -60,14 +60,14 @@ class Meter:
     def stop(self) -> None:
         self._stop.set()
 
-    def read(self) -> Counter[str]:
+    def read(self) -> dict[str, float]:
         """CPU seconds by kind of process."""
-        for one in psutil.Process().children(recursive=True):
+        for process in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
-                kind = "server" if one.pid in self._servers else "JVM" if "java" in one.name() else "Python"
-                times = one.cpu_times()
-                self._known[one.pid, one.create_time()] = kind, times.user + times.system
-        total: Counter[str] = Counter()
+                kind = "server" if process.pid in self._servers else "JVM" if "java" in process.name() else "Python"
+                times = process.cpu_times()
+                self._known[process.pid, process.create_time()] = kind, times.user + times.system
+        total: defaultdict[str, float] = defaultdict(float)
         for kind, seconds in self._known.values():
             total[kind] += seconds
         return total
