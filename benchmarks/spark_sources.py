@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -60,16 +60,16 @@ class Meter:
     def stop(self) -> None:
         self._stop.set()
 
-    def read(self) -> dict[str, float]:
+    def read(self) -> Counter[str]:
         """CPU seconds by kind of process."""
         for process in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
                 kind = "server" if process.pid in self._servers else "JVM" if "java" in process.name() else "Python"
                 times = process.cpu_times()
                 self._known[process.pid, process.create_time()] = kind, times.user + times.system
-        total: defaultdict[str, float] = defaultdict(float)
+        total: Counter[str] = Counter()
         for kind, seconds in self._known.values():
-            total[kind] += seconds
+            total[kind] += seconds  # type: ignore[assignment]
         return total
 
 
