@@ -15,7 +15,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -36,6 +35,10 @@ from bridge.wire.mq import MQMD
 #: Rows of a batch, and bytes of a payload.
 BATCH: Final = 50_000
 SIZE: Final = 200
+
+
+#: CPU seconds by kind of process.
+Spent = dict[str, float]
 
 
 class Broker(Mosquitto):
@@ -60,17 +63,21 @@ class Meter:
     def stop(self) -> None:
         self._stop.set()
 
-    def read(self) -> Counter[str]:
+    def read(self) -> Spent:
         """CPU seconds by kind of process."""
         for one in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
                 kind = "server" if one.pid in self._servers else "JVM" if "java" in one.name() else "Python"
                 times = one.cpu_times()
                 self._known[one.pid, one.create_time()] = kind, times.user + times.system
-        total: Counter[str] = Counter()
+        total: Spent = dict.fromkeys(("JVM", "Python", "server"), 0.0)
         for kind, seconds in self._known.values():
             total[kind] += seconds
         return total
+
+    def since(self, before: Spent) -> Spent:
+        """CPU seconds since an earlier `read`."""
+        return {kind: seconds - before[kind] for kind, seconds in self.read().items()}
 
 
 class Roads:
@@ -103,7 +110,7 @@ class Roads:
             time.sleep(0.01)
         start, before = time.perf_counter(), meter.read()
         query.awaitTermination()
-        seconds, spent = time.perf_counter() - start, meter.read() - before
+        seconds, spent = time.perf_counter() - start, meter.since(before)
         meter.stop()
         done = [one for one in query.recentProgress if one.numInputRows]
         rows = sum(one.numInputRows for one in done[1:])
@@ -161,14 +168,14 @@ class Roads:
             meter.read()
             time.sleep(0.05)
         assert running.returncode == 0
-        report(f"lake, {columns or 'all'}", self.rows, time.perf_counter() - start, meter.read() - before)
+        report(f"lake, {columns or 'all'}", self.rows, time.perf_counter() - start, meter.since(before))
         meter.stop()
 
 
 FIGURES: Final[dict[str, dict[str, float]]] = {}
 
 
-def report(name: str, rows: int, seconds: float, spent: Counter[str]) -> None:
+def report(name: str, rows: int, seconds: float, spent: Spent) -> None:
     """Print and keep the figures of a road."""
     cpu = {kind: spent[kind] / rows * 1e6 for kind in ("JVM", "Python", "server")}
     parts = ", ".join(f"{kind} {value:.0f}" for kind, value in cpu.items())
