@@ -29,7 +29,7 @@ HOPS = "mqbridge-hops"
 #: User Property: client identifier of the original publisher
 CLIENT_ID = "mqbridge-clientId"
 
-# Enum member access is slow; bind once.
+# Enum member access is slow, so bind once.
 _PUBLISH = PacketType.PUBLISH
 
 _NEVER = 0xFFFFFFFF
@@ -138,7 +138,7 @@ def _refusal(reason: ReasonCode, why: str) -> Refusal:
     return Refusal(reason, f"{reason_name(reason)}: {why}")
 
 
-# Enum member access is slow; bind once.
+# Enum member access is slow, so bind once.
 _PUBREL = PacketType.PUBREL
 _RELEASING, _COMPLETED = Phase.RELEASING, Phase.COMPLETED
 

@@ -88,7 +88,7 @@ def _patterns(mapping: AnyMapping) -> Iterator[tuple[tuple[str, ...], str]]:
 
 
 def _clash(name: str, error: RuleError) -> Clash:
-    expected = _EXPECTED.get(type(error), "what goes with the rest of the mapping")
+    expected = _EXPECTED.get(type(error), "a value")
     place = f" at its character {error.column}" if error.column is not None else ""
     return Clash(("mappings", name, *error.location), f"{expected} without this mistake{place}: {error.sentence}")
 
@@ -97,7 +97,7 @@ def _refused(loop: Loop, last: AnyMapping) -> Clash:
     name = loop.names[-1]
     if loop.uncut:
         around = " → ".join((*loop.names, loop.names[0]))
-        why = f"what the loop {around} does not bring round, because its link of MQTT 3.1.1 carries no hop mark to cut it"
+        why = f"no loop {around}, because its link with MQTT 3.1.1 transfers no hop mark to detect it"
     else:
         why = "a destination that the mapping does not take from itself"
     key = next(key for key in ("queue", "topic", "mqtt") if getattr(last.destination, key, None) is not None)

@@ -272,7 +272,7 @@ class _Reader:
         type_, length, parameter = self.numbers("MQCFH", "3i", offset)
         known = _KINDS.get(type_)
         if known is None:
-            raise MalformedHeader("MQCFH", offset, f"{type_} is no type of parameter")
+            raise MalformedHeader("MQCFH", offset, f"{type_} is not a parameter type")
         name, fixed = known
         if length < fixed or offset + length > len(self._buffer):
             left = len(self._buffer) - offset

@@ -126,8 +126,8 @@ def test_who_fails_again_and_again_waits(bridge: BridgeProcess) -> None:
     console = Console(bridge)
     for _ in range(7):
         assert console.post("/login", user="anna", password="guess").status == 403
-    assert "is judged 1 s late" in bridge.log
-    assert "is judged 2 s late" in bridge.log
+    assert "delayed a login from 127.0.0.1 by 1 s" in bridge.log
+    assert "delayed a login from 127.0.0.1 by 2 s" in bridge.log
     assert logged_in(bridge, "anna").get("/").status == 200
 
 

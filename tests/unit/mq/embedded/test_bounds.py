@@ -27,7 +27,7 @@ from bridge.mq.mqi import MQOD, MQSD, MQError
 from bridge.mqtt.packets import Publish, PublishProperties
 from bridge.mqtt.topics import MQ_TOPIC_STR_LENGTH, TOPIC_LEVELS, matches, topic_filter_error
 from bridge.telemetry.conversion import to_mq
-from bridge.telemetry.headers import LONGEST, remembered
+from bridge.telemetry.headers import MAX_CACHED_LENGTH, remembered
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Message
 from bridge.telemetry.transmission import PublicationMessage
@@ -298,7 +298,7 @@ def test_long_arguments_are_not_remembered() -> None:
         calls.append(text)
         return len(text)
 
-    for text in ("short", "short", "x" * LONGEST + "y", "x" * LONGEST + "y"):
+    for text in ("short", "short", "x" * MAX_CACHED_LENGTH + "y", "x" * MAX_CACHED_LENGTH + "y"):
         length(text)
     assert len(calls) == 3
 
