@@ -26,7 +26,7 @@ from bridge.config.operations import ArchiveConfig
 log = logging.getLogger(__name__)
 
 #: Seconds to wait for the lock of the directory after the service has closed the input.
-LOCK_TIMEOUT = 60.0
+LOCK_PATIENCE = 60.0
 #: On a busy machine, traffic takes priority: the archive gets a thirtieth of the service's CPU time. It records gaps.
 NICENESS = 15
 
@@ -105,7 +105,7 @@ def write(config: ArchiveConfig, reader: BatchReader, reports: Reports) -> int:
         if not reader.is_closed():
             return False
         closed_at = closed_at or time.monotonic()
-        return time.monotonic() - closed_at > LOCK_TIMEOUT
+        return time.monotonic() - closed_at > LOCK_PATIENCE
 
     if not writer.take_over(give_up):
         log.error("MQB7005E archive: discarded the last rows, because another process still writes to %s", config.directory)

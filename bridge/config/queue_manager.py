@@ -33,7 +33,7 @@ ClientIdentifiers = Literal["as-is", "escaped"]
 Authorities = Literal["ignored", "enforced"]
 OverlappingSubscriptions = Literal["each", "once"]
 
-MAX_CONNECTIONS_LENGTH = 264
+MOST_CONNECTIONS = 264
 """Maximum length of a list of connection names, in characters (MQ_CONN_NAME_LENGTH)."""
 MAX_KEY_REPOSITORY = 256
 """Maximum length of the path of a key repository, in bytes (MQ_SSL_KEY_REPOSITORY_LENGTH)."""
@@ -240,7 +240,7 @@ class IbmQueueManagerConfig(Section):
     connections of a process use the same CCDT."""
     channel: ChannelName | None = Field(default=None, validate_default=True)
     """Server-connection channel, in mode client."""
-    connections: Annotated[list[str], values.connections(MAX_CONNECTIONS_LENGTH)] | None = Field(
+    connections: Annotated[list[str], values.connections(MOST_CONNECTIONS)] | None = Field(
         default=None, validate_default=True
     )
     """Addresses of the queue manager, `host(port)`, tried in this order."""

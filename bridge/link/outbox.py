@@ -101,7 +101,7 @@ def encode(publication: Publication, mid: int, dup: bool, version_5: bool, limit
     qos = publication.qos
     retain = publication.retain
     if qos > limits.maximum_qos:
-        return _refusal(ReasonCode.QOS_NOT_SUPPORTED, f"QoS {qos}, the broker takes at most {limits.maximum_qos}")
+        return _refusal(ReasonCode.QOS_NOT_SUPPORTED, f"QoS {qos}, the broker supports at most {limits.maximum_qos}")
     if retain and not limits.retain_available:
         return _refusal(ReasonCode.RETAIN_NOT_SUPPORTED, "the broker keeps no retained publications")
     try:
@@ -122,7 +122,7 @@ def encode(publication: Publication, mid: int, dup: bool, version_5: bool, limit
     else:
         packet = encode_publish(field, publication.payload, qos, retain, again, message_id)
     if len(packet) > limits.maximum_packet_size:
-        return _refusal(ReasonCode.PACKET_TOO_LARGE, f"{len(packet)} bytes, the broker takes {limits.maximum_packet_size}")
+        return _refusal(ReasonCode.PACKET_TOO_LARGE, f"{len(packet)} bytes, the broker accepts {limits.maximum_packet_size}")
     return packet
 
 

@@ -101,7 +101,7 @@ def try_link(name: str, config: LinkConfig, password: Callable[[], str | None]) 
         retained = "" if limits.retain_available else ", no retained publications"
         yield (
             f"CONNACK: accepted{at} as {client_id}{'' if config.user is None else f', user {config.user}'}, "
-            f"MQTT {config.version}; the broker takes QoS {limits.maximum_qos} at most{retained}"
+            f"MQTT {config.version}; the broker supports QoS {limits.maximum_qos} at most{retained}"
         )
     finally:
         link.stop(FAREWELL)

@@ -199,14 +199,14 @@ def _placeholder(text: str, start: int) -> tuple[Placeholder, int]:
 def _filter(name: str, argument: str | None, column: int) -> Filter:
     if name == "default":
         if argument is None:
-            raise TemplateError("default has its value behind it, as in default:'none'", column)
+            raise TemplateError("default needs a value after it, as in default:'none'", column)
         return partial(_default, argument)
     if name not in _FILTERS:
         known = ", ".join((*_FILTERS, "default:'…'"))
         raise TemplateError(f"{name!r} is not a filter; available filters: "
                             f"{known}" if name else f"a filter follows |: {known}", column)
     if argument is not None:
-        raise TemplateError(f"{name} takes no value", column)
+        raise TemplateError(f"{name} accepts no value", column)
     return _FILTERS[name]
 
 

@@ -78,7 +78,7 @@ class Client:
     def expire(self) -> None:
         """Close the connection if the client's credentials, such as a token, have expired."""
         if self.expires <= time.time():
-            self.close("what it has shown of itself has expired", ReasonCode.MAXIMUM_CONNECT_TIME)
+            self.close("its credentials have expired", ReasonCode.MAXIMUM_CONNECT_TIME)
 
     def hold(self, weight: int) -> None:
         """Count a request to the queue manager by weight in bytes. Above the limit, stop reading from the client."""

@@ -226,7 +226,7 @@ class Handshake:
         except AuthenticatorUnavailable as error:
             why = str(error)
         except TimeoutError:
-            why = f"to find out who it is takes longer than {seconds:g} s (connect_timeout)"
+            why = f"authentication took longer than {seconds:g} s (connect_timeout)"
         except Exception:
             log.exception("MQB1203E channel %s: client %s: authenticator failed", client.channel.name, client.peer)
             why = "an authenticator fails"
@@ -443,7 +443,7 @@ async def authenticate_again(service: TelemetryService, client: Client, packet: 
                 shown = await channel.authenticate(presented, result)
             identity, name = admitted_identity(service, client, connect, shown)
         except (AuthenticationFailed, AuthenticatorUnavailable, TimeoutError, Barred) as error:
-            why = str(error) or "it takes longer than connect_timeout"
+            why = str(error) or "it took longer than connect_timeout"
             raise NotAuthenticated(ReasonCode.NOT_AUTHORIZED, why) from error
         except Exception as error:
             log.exception(

@@ -104,7 +104,7 @@ class Supervisor:
 
     def stopping(self) -> None:
         """Report that the service stops."""
-        self._tell("STOPPING=1\nSTATUS=finishing what is in flight")
+        self._tell("STOPPING=1\nSTATUS=finishing work in progress")
 
     @contextlib.contextmanager
     def watched(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
@@ -344,7 +344,7 @@ class Bridge:
             from bridge.archive.writer import ArchiveError
             from bridge.service.recorder import Recorder
         except ImportError as error:
-            raise StartError(f"archive: {error}; `{install('archive')}` brings what it needs") from error
+            raise StartError(f"archive: {error}; `{install('archive')}` installs the dependencies") from error
         try:
             return Recorder(self.configuration.archive, asyncio.get_running_loop().time)
         except ArchiveError as error:

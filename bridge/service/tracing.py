@@ -366,7 +366,7 @@ def tracing_of(config: TracesConfig, clock: Callable[[], float]) -> Tracing | No
     try:
         from bridge.service.trace_export import SpanExport
     except ImportError as error:
-        raise TracesError(f"traces: {error}; `{install('otel')}` brings what they need") from error
+        raise TracesError(f"traces: {error}; `{install('otel')}` installs the dependencies") from error
     try:
         return Tracing(config, SpanExport(config, headers), clock)
     except OSError as error:

@@ -384,6 +384,6 @@ def test_changes_that_need_a_restart_are_reported_and_not_applied(make: Make) ->
     bridge = make(channels(A))
     lines = reload(bridge, channels(A, more=f"queue_manager: {{listener: {{port: {free_port()}}}}}\nadmin: {{port: 0}}\n"))
     assert lines == [
-        f"{section} in {bridge.config} has changed, too: that takes a restart of the bridge"
+        f"{section} in {bridge.config} has changed, too: this needs a restart"
         for section in ("queue_manager", "admin")
     ]

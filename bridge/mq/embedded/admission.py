@@ -238,7 +238,7 @@ class Admission:
             why = str(error) or f"to find out who it is takes longer than {LONGEST:g} s"
             log.error("MQB3306E queue_manager.listener: rejected an application at %s: %s", address or "?", why)
             audit_log.note("application refused", stranger=address, user=user, address=address, why=why)
-            raise MQError(cmqc.MQRC_SECURITY_ERROR, "who it is cannot be found out now") from None
+            raise MQError(cmqc.MQRC_SECURITY_ERROR, "authentication is not available") from None
         finally:
             attempt.end(succeeded)
         return Authenticated(user if found.user_name is None else found.user_name, None, found.expires)

@@ -429,7 +429,7 @@ class Administration:
         except Exception:
             # An error of the administration must not affect messages.
             log.exception("MQB9001E a request of %s failed: %s", user, request)
-            answer = Answer(ok=False, lines=["the bridge cannot answer that; its log says why"])
+            answer = Answer(ok=False, lines=["the bridge failed to answer; its log contains the reason"])
         else:
             if isinstance(found, Answer):
                 answer = found

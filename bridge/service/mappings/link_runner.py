@@ -359,7 +359,7 @@ class ToLinkRunner(LinkRunner):
         if self._link.limits.maximum_qos < self._qos:
             # Messages stay on the queue: the broker may be replaced.
             self.status.wrong(
-                f"the broker of link {self._link_name} takes QoS {self._link.limits.maximum_qos} at most; guarantee "
+                f"the broker of link {self._link_name} supports QoS {self._link.limits.maximum_qos} at most; guarantee "
                 f"{self._config.guarantee} needs {self._qos}",
                 State.STUCK,
             )

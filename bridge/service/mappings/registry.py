@@ -138,7 +138,7 @@ class Mappings:
                 raise MappingError(f"mapping {name} is paused already")
             await self._stop(name, entry)
             if not entry.runner.ended:
-                raise MappingError(f"mapping {name} has not ended its unit of work yet; it takes nothing more when it has")
+                raise MappingError(f"mapping {name} has not completed its unit of work yet; it stops afterwards")
             entry.status.state = State.PAUSED
             return f"mapping {name} paused; its messages wait"
 

@@ -212,7 +212,7 @@ def test_install_service_for_real(debian: Debian, package: Callable[[str], Path]
         "run: systemd-tmpfiles --create /etc/tmpfiles.d/mqbridge.conf",
         "/etc/mqbridge/bridge.yaml: written",
         "not run, for systemd does not run here: systemctl daemon-reload",
-        "it is not started: systemctl enable --now mqbridge (one that runs: systemctl restart mqbridge)",
+        "start the service with `systemctl enable --now mqbridge`, or restart it with `systemctl restart mqbridge`",
     ]
     assert debian.owner("/var/lib/mqbridge") == "750 mqbridge:mqbridge"
     assert debian.owner("/etc/mqbridge") == "750 root:mqbridge"
