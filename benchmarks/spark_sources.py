@@ -62,14 +62,14 @@ class Meter:
 
     def read(self) -> Counter[str]:
         """CPU seconds by kind of process."""
-        for one in psutil.Process().children(recursive=True):
+        for process in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
-                kind = "server" if one.pid in self._servers else "JVM" if "java" in one.name() else "Python"
-                times = one.cpu_times()
-                self._known[one.pid, one.create_time()] = kind, times.user + times.system
+                kind = "server" if process.pid in self._servers else "JVM" if "java" in process.name() else "Python"
+                times = process.cpu_times()
+                self._known[process.pid, process.create_time()] = kind, times.user + times.system
         total: Counter[str] = Counter()
         for kind, seconds in self._known.values():
-            total[kind] += seconds
+            total[kind] += seconds  # type: ignore[assignment]
         return total
 
 
