@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
     from bridge.config.models import Configuration, LimitsConfig, default_configuration
     from bridge.config.operations import AdminConfig, AuditLogConfig, LogConfig, LogFormat, LogLevel
-    from bridge.config.pipeline import ChangesConfig, Destination, PipelineConfig, PipelineDestination, PipelineSource
+    from bridge.config.pipeline import ChangesConfig, Destination, PipelineConfig, PipelineSource
     from bridge.config.problems import Clash, ConfigurationError, Problem
     from bridge.config.queue_manager import (
         BatchConfig,
@@ -69,7 +69,6 @@ __all__ = [
     "MqttDestination",
     "MqttSource",
     "PipelineConfig",
-    "PipelineDestination",
     "PipelineSource",
     "Problem",
     "Protocol",
@@ -116,7 +115,7 @@ _NAMES = {
         "LimitsConfig",
         "default_configuration",
     ),
-    "pipeline": ("ChangesConfig", "Destination", "PipelineConfig", "PipelineDestination", "PipelineSource"),
+    "pipeline": ("ChangesConfig", "Destination", "PipelineConfig", "PipelineSource"),
     "problems": ("Clash", "ConfigurationError", "Problem"),
     "queue_manager": (
         "BatchConfig",

@@ -32,6 +32,7 @@ from bridge.config.pipeline import (
     AVAILABLE_NOW,
     Destination,
     MqFlow,
+    MqSink,
     PipelineConfig,
     PipelineSource,
     SparkConfig,
@@ -413,10 +414,11 @@ def describe_pipeline(name: str, pipeline: PipelineConfig) -> list[str]:
         what = values.listing(pipeline.changes.of, "and") if pipeline.changes.of else "rows"
         lines.append(f"  only changes of {what} by {values.listing(pipeline.changes.key, 'and')}")
     if pipeline.late is not None:
-        lines.append(f"  what comes late goes to {' and '.join(_destinations(pipeline.late))}")
+        late = pipeline.late
+        lines.append(f"  late messages go to {f'archive {late.archive}' if late.mq is None else _sink(late.mq)}")
     letters = pipeline.dead_letters
-    if letters.queue_name is not None or letters.kinds:
-        lines.append(f"  bad payloads go to {letters.queue_name or ' and '.join(_destinations(letters))}")
+    if letters.queue or letters.archive:
+        lines.append(f"  bad payloads go to {letters.queue or f'archive {letters.archive}'}")
     return lines
 
 
@@ -450,8 +452,7 @@ def _flow(mq: MqFlow) -> str:
 
 def _destinations(to: Destination) -> Iterator[str]:
     if to.mq is not None:
-        name = to.mq.queue or to.mq.topic
-        yield f"{'queue' if to.mq.queue else 'topic'} {name}" if name else "the queue or topic that a column names"
+        yield _sink(to.mq)
     if to.mqtt is not None:
         yield f"MQTT {to.mqtt}{_at(to.link)} (at least once)"
     if to.archive is not None:
@@ -459,6 +460,11 @@ def _destinations(to: Destination) -> Iterator[str]:
     if to.format is not None:
         repeats = "" if to.writes_format_once else " (at least once)"
         yield f"{to.format}{f' {to.path}' if to.path else ''}{repeats}"
+
+
+def _sink(mq: MqSink) -> str:
+    name = mq.queue or mq.topic
+    return f"{'queue' if mq.queue else 'topic'} {name}" if name else "the queue or topic that a column names"
 
 
 def _at(link: str) -> str:

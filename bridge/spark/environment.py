@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from bridge.config import Configuration, Destination, PipelineConfig, values
+from bridge.config import Configuration, PipelineConfig, values
 from bridge.config.link import LOCAL, LinkConfig
 from bridge.config.pipeline import is_remote
 from bridge.config.queue_manager import EmbeddedQueueManagerConfig
@@ -88,12 +88,12 @@ class PipelineEnvironment(msgspec.Struct, frozen=True):
             if not self.is_shared(path):
                 expected = f"a path below a directory of spark.shared{known}, because {_workers_of(self.master)} use it"
                 yield location, expected, str(path.absolute())
-        for section, to in _destinations(config):
-            if to.mqtt is not None and not _is_on_this_machine(self.master):
-                host = "127.0.0.1" if to.link == LOCAL else self.links[to.link].host
-                if values.is_loopback(host):
-                    expected = f"a link to a broker that {_workers_of(self.master)} reach"
-                    yield (section, "mqtt"), expected, f"a broker at {host}"
+        to = config.destination
+        if to is not None and to.mqtt is not None and not _is_on_this_machine(self.master):
+            host = "127.0.0.1" if to.link == LOCAL else self.links[to.link].host
+            if values.is_loopback(host):
+                expected = f"a link to a broker that {_workers_of(self.master)} reach"
+                yield ("to", "mqtt"), expected, f"a broker at {host}"
 
 
 def environment_of(
@@ -126,17 +126,11 @@ def _directories(config: PipelineConfig) -> Iterator[tuple[tuple[str, ...], Path
         yield ("from", "archive"), config.source.archive
     for name, path in config.tables.items():
         yield ("tables", name), path
-    for section, to in _destinations(config):
-        if to.archive is not None:
-            yield (section, "archive"), to.archive
-        if isinstance(to.path, Path):
-            yield (section, "path"), to.path
-
-
-def _destinations(config: PipelineConfig) -> Iterator[tuple[str, Destination]]:
     for section, to in (("to", config.destination), ("late", config.late), ("dead_letters", config.dead_letters)):
-        if to is not None:
-            yield section, to
+        if to is not None and to.archive is not None:
+            yield (section, "archive"), to.archive
+    if config.destination is not None and isinstance(config.destination.path, Path):
+        yield ("to", "path"), config.destination.path
 
 
 # The queue manager of a cluster --------------------------------------------------------------------------------------

@@ -129,8 +129,8 @@ def plan(
     if not stateful and config.late is not None:
         raise Mistake(("late",), "no late, because select keeps no state and no row is late")
     sinks = _sinks(spark, name, config, environment, selected)
-    late = None if config.late is None else late_sink(name, config.late, environment)
-    letters = dead_letter_sink(name, config, environment)
+    late = None if config.late is None else late_sink(config.late, environment)
+    letters = dead_letter_sink(config, environment)
     with mistakes_at(("dead_letters",), "a destination"):
         letters.check(source.withColumn(REASON, f.lit("")))
     if late is not None:
@@ -307,7 +307,7 @@ def _sinks(
     else:
         if to.format is not None and not has_format(spark, to.format):
             raise Mistake(("to", "format"), "a format that this Spark has (--packages adds others)", repr(to.format))
-        sinks, place = sinks_of(to, environment, "to"), "to"
+        sinks, place = sinks_of(to, environment), "to"
     with mistakes_at((place,), "a destination"):
         for sink in sinks:
             sink.check(selected)
@@ -322,12 +322,12 @@ def _mapping(config: PipelineConfig, environment: PipelineEnvironment) -> Sink:
         raise Mistake(("mapping",), f"the name of a mapping; the file has mistakes now: {error}") from error
     if config.mapping not in configuration.mappings:
         raise Mistake(("mapping",), "the name of a mapping of the file", repr(config.mapping))
-    if config.dead_letters.kinds not in ([], ["mq"]):
-        raise Mistake(("dead_letters",), "a queue, because the mapping dead-letters messages", config.dead_letters.kinds[0])
+    if config.dead_letters.archive is not None:
+        raise Mistake(("dead_letters",), "a queue, because the mapping dead-letters messages", "archive")
     mapping, queue_manager = configuration.mappings[config.mapping], configuration.queue_manager.name
     with mistakes_at(("mapping",), "a mapping"):
         rule_of(config.mapping, mapping, queue_manager)
-    letters = config.dead_letters.queue_name or environment.dead_letter_queue
+    letters = config.dead_letters.queue or environment.dead_letter_queue
     return mapping_sink(config.mapping, mapping, queue_manager, environment, letters)
 
 
