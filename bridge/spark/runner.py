@@ -28,7 +28,7 @@ from bridge.spark.administration import (
     StatusRecord,
     StopPipeline,
 )
-from bridge.spark.failures import Mistake, QueryFailure, query_failure_of
+from bridge.spark.failures import Mistake, QueryFailure, query_failure_of, sentence_of
 from bridge.spark.internals import has_ended
 from bridge.spark.pipeline import TAKEN, BatchWriter, Pipeline, failing_message
 
@@ -131,10 +131,14 @@ class Runner:
         except PipelineBusy as error:
             self._tell(f"{name}: {error}")
         except Exception as error:  # a programming error, or the end of the JVM: the other pipelines continue
-            gone = has_ended(self._spark, _LOOK)
-            what = "Java (the JVM of Spark) has ended" if gone else f"{type(error).__name__}: {error}"
-            self._note(name, QueryFailure(what))
-            self._tell(f"{name}: given up: {what}")
+            gone = has_ended(self._spark, _LOOK) or "stopped SparkContext" in str(error)
+            if gone and self._stopping[name].is_set():  # SIGTERM for the whole process group, as `timeout` sends it
+                state = "stopped"
+                self._tell(f"{name}: stopped with its Java; a batch that was cut off is repeated at the next start")
+            else:
+                what = "Java (the JVM of Spark) has ended" if gone else f"{type(error).__name__}: {sentence_of(error)}"
+                self._note(name, QueryFailure(what))
+                self._tell(f"{name}: given up: {what}")
         if state == "given up":
             failed.append(name)
         if (status := self._statuses.get(name)) is not None:

@@ -26,13 +26,13 @@ import pytest
 from bridge.mq.batch import Put, get_many, put_many
 from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.mq.remote import RemoteConnection
+from bridge.spark.session import QUICK_JAVA
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.mosquitto import Mosquitto, free_port
 from tests.helpers.patience import until, until_at_last
-from tests.helpers.spark import QUICK_JAVA
 from tests.spark.cluster import start_master, start_worker
 
 KILLS = int(os.environ.get("MQBRIDGE_TEST_KILLS", "4"))
