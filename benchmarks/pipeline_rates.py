@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks.mapping import publish
 from benchmarks.pipeline_mq import Place, place_of
 from benchmarks.servers import Mosquitto, Server
-from bridge.config import load
+from bridge.config.document import load
 from bridge.mq.batch import MESSAGES, Put, get_many, put_many
 from bridge.mq.mqi import MQOD, Connection, GetOptions, MQError
 from bridge.spark.administration import Batch

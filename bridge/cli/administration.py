@@ -99,7 +99,7 @@ def _links(incomplete: str) -> list[str]:
 
 def _names(incomplete: str, request: AnyRequest, kind: type[T], name_of: Callable[[T], str]) -> list[str]:
     """Return the names in a list of the running bridge, or none if no bridge answers."""
-    from bridge.config import ConfigurationError
+    from bridge.config.problems import ConfigurationError
 
     try:
         found = shown(request, list[kind], timeout=COMPLETION_TIMEOUT)  # type: ignore[valid-type]

@@ -20,8 +20,8 @@ from bridge.cli.options import BRIDGE, CONFIG, OUTPUT, YES, Master, settings, ta
 from bridge.cli.output import confirm, note, print_records, print_table, say, write
 
 if TYPE_CHECKING:
-    from bridge.config import Configuration, PipelineConfig
-    from bridge.config.pipeline import SparkConfig
+    from bridge.config.models import Configuration
+    from bridge.config.pipeline import PipelineConfig, SparkConfig
     from bridge.spark.administration import PipelineRequest
     from bridge.spark.environment import PipelineEnvironment
     from bridge.spark.pipeline import Pipeline

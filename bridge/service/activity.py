@@ -1,23 +1,46 @@
-"""The activity of clients and channels, counted while `mqbridge top` or a live view requests it."""
+"""Recent activity for the console and `mqbridge top`, kept in memory.
+
+Counts of clients and channels, rates and gauges of the last 24 hours, and events and messages of individual clients.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from heapq import nlargest
+from itertools import pairwise
+from typing import Final, Literal
 
 import msgspec
 
+from bridge.administration.answers import ClientEvent, ClientMessage, ClientTraffic, History
 from bridge.administration.counters import ChannelCounters, ClientRate
 from bridge.archive.events import now_us
+from bridge.config.models import Configuration
+from bridge.mapping.message_view import MessageView, body_text
 from bridge.mq.host import Host
 from bridge.mq.mqi import MQOD, Connection, MQError
-from bridge.service.events import Acknowledged, EventBus, Finished, Published
+from bridge.service.events import (
+    Acknowledged,
+    ClientConnected,
+    ClientDisconnected,
+    DeadLettered,
+    EventBus,
+    Finished,
+    PublicationRejected,
+    Published,
+    SessionEnded,
+    Subscribed,
+    Unsubscribed,
+)
+from bridge.service.queue_manager_watch import QueueManagerWatch
 from bridge.service.telemetry import TelemetryService
 from bridge.telemetry.session import Session
+from bridge.telemetry.transmission import PublicationMessage, Transmission
 from bridge.wire import cmqc
 
 #: Minimum length of a measurement window in seconds.
@@ -50,12 +73,6 @@ class Activity:
         self._begun = clock()
         self._length = 0.0
 
-    def listen(self, events: EventBus) -> None:
-        """Subscribe to the events of a service."""
-        events.subscribe(Published, self._published)
-        events.subscribe(Acknowledged, self._acknowledged)
-        events.subscribe(Finished, self._finished)
-
     def _published(self, event: Published) -> None:
         channel = self._channel(event.session)
         channel.received += len(event.publications)
@@ -82,10 +99,7 @@ class Activity:
         found = nlargest(most, self._last.items(), key=lambda one: one[1].received + one[1].sent)
         return [
             ClientRate(
-                client_id=client_id,
-                channel=one.channel,
-                received=one.received / self._length,
-                sent=one.sent / self._length,
+                client_id=client_id, channel=one.channel, received=one.received / self._length, sent=one.sent / self._length
             )
             for client_id, one in found
         ]
@@ -158,7 +172,7 @@ class Watch:
         self._end = asyncio.get_running_loop().call_later(SILENCE, self.end)
         if self.activity is None:
             self.activity = Activity(self._service.clock)
-            self.activity.listen(self._service.events)
+            self._service.events.attach(self.activity)
         return self.activity
 
     async def depth(self) -> int | None:
@@ -230,3 +244,267 @@ class _Depth:
         if connection is not None:
             with contextlib.suppress(MQError):
                 connection.disconnect()
+
+
+#: Seconds between samples, and number of samples kept: of the last 10 minutes, and of the last 24 hours.
+INTERVAL: Final = 1.0
+FINE: Final = 600
+COARSE_INTERVAL: Final = 60.0
+COARSE: Final = 1_440
+#: Maximum number of points in an answer. Neighbouring samples are combined into one point.
+MOST_POINTS: Final = 240
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """The state of the bridge at one time. Message counts are totals since the start."""
+
+    #: seconds since the epoch
+    time: float
+    published: int
+    delivered: int
+    clients: int
+    sessions: int
+    #: messages on the transmission queue and the dead-letter queue; None if the queue manager does not answer
+    backlog: int | None
+    dead_letters: int | None
+
+
+class HistoryRecorder:
+    """Takes samples on the event loop of the bridge. `totals` returns the messages published by and delivered to clients."""
+
+    def __init__(
+        self,
+        service: TelemetryService,
+        totals: Callable[[], tuple[int, int]],
+        watch: QueueManagerWatch,
+        host: Host,
+        configuration: Callable[[], Configuration],
+    ) -> None:
+        self._service = service
+        self._totals = totals
+        self._watch = watch
+        self._host = host
+        self._configuration = configuration
+        self._fine: deque[Sample] = deque(maxlen=FINE + 1)
+        self._coarse: deque[Sample] = deque(maxlen=COARSE + 1)
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Take samples until `stop`."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def stop(self) -> None:
+        """Stop taking samples."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            self.add(self._sample())
+            await asyncio.sleep(INTERVAL)
+
+    def add(self, sample: Sample) -> None:
+        """Keep a sample."""
+        self._fine.append(sample)
+        if not self._coarse or sample.time - self._coarse[-1].time >= COARSE_INTERVAL:
+            self._coarse.append(sample)
+
+    def _sample(self) -> Sample:
+        status, (published, delivered) = self._watch.latest, self._totals()
+        depths: dict[str, int] = {} if status is None else {one.name: one.depth for one in status.queues}
+        dead_letter_queue = self._host.dead_letter_queue or ("" if status is None else status.dead_letter_queue)
+        return Sample(
+            time=time.time(),
+            published=published,
+            delivered=delivered,
+            clients=len(self._service.clients),
+            sessions=len(self._service.sessions),
+            backlog=depths.get(self._configuration().transmission_queue),
+            dead_letters=depths.get(dead_letter_queue),
+        )
+
+    def history(self, seconds: float, now: float) -> History:
+        """Return the samples of the last seconds."""
+        kept = self._fine if seconds <= FINE * INTERVAL else self._coarse
+        samples = [one for one in kept if one.time >= now - seconds]
+        if kept is self._coarse and self._fine:
+            samples += [one for one in (self._fine[-1],) if not samples or one.time > samples[-1].time]
+        step = max(-(-len(samples) // MOST_POINTS), 1)
+        # Groups end at the newest sample.
+        chosen = samples[::-1][::step][::-1]
+        return History(
+            times=[one.time for one in chosen],
+            published=_rates(chosen, [one.published for one in chosen]),
+            delivered=_rates(chosen, [one.delivered for one in chosen]),
+            clients=[one.clients for one in chosen],
+            sessions=[one.sessions for one in chosen],
+            backlog=[one.backlog for one in chosen],
+            dead_letters=[one.dead_letters for one in chosen],
+        )
+
+
+def _rates(samples: Sequence[Sample], totals: Sequence[int]) -> list[float | None]:
+    """Return the increase per second before each sample; None for the first one."""
+    rates: list[float | None] = [None] if samples else []
+    for (before, first), (after, second) in pairwise(zip(samples, totals, strict=True)):
+        seconds = after.time - before.time
+        rates.append(max(second - first, 0) / seconds if seconds > 0 else 0.0)
+    return rates
+
+
+#: Maximum number of events per client, and of clients with events. The client whose last event is the oldest is forgotten.
+MOST_EVENTS: Final = 20
+REMEMBERED_CLIENTS: Final = 10_000
+#: Maximum number of watched clients, and of messages kept for each.
+MOST_WATCHED: Final = 8
+MOST_MESSAGES: Final = 500
+#: Seconds after the last request until a client is no longer watched.
+WATCH_SILENCE: Final = 15.0
+#: Bytes of a payload, and characters of a text, that are kept.
+PAYLOAD: Final = 1_000
+_TEXT: Final = 300
+
+
+class TooManyWatched(Exception):
+    """No other client can be watched now."""
+
+
+class _Watched:
+    """The messages of a watched client."""
+
+    def __init__(self) -> None:
+        self.asked_at = 0.0
+        self.number = 0
+        self.messages: deque[ClientMessage] = deque(maxlen=MOST_MESSAGES)
+
+    def add(self, direction: Literal["published", "delivered"], topic: str, qos: int, payload: bytes) -> None:
+        self.number += 1
+        self.messages.append(
+            ClientMessage(
+                number=self.number,
+                time=time.time(),
+                direction=direction,
+                topic=topic,
+                qos=qos,
+                size=len(payload),
+                payload=body_text(payload[:PAYLOAD]),
+            )
+        )
+
+
+class ClientJournal:
+    """Subscribes to the events of a service. All methods are called on its event loop."""
+
+    def __init__(self, events: EventBus) -> None:
+        self._events = events
+        self._kept: OrderedDict[str, deque[ClientEvent]] = OrderedDict()
+        self._watched: dict[str, _Watched] = {}
+        self._listener: _Listener | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        events.subscribe(ClientConnected, lambda event: self._note(event.session.client_id, _connected(event.session)))
+        events.subscribe(ClientDisconnected, lambda event: self._note(event.session.client_id, "disconnected"))
+        events.subscribe(SessionEnded, lambda event: self._note(event.session.client_id, "session ended"))
+        events.attach(self)
+
+    def events_of(self, client_id: str) -> list[ClientEvent]:
+        """Return the events of a client, the newest first."""
+        return list(self._kept.get(client_id, ()))[::-1]
+
+    def _note(self, client_id: str, text: str) -> None:
+        events = self._kept.get(client_id)
+        if events is None:
+            events = self._kept[client_id] = deque(maxlen=MOST_EVENTS)
+            if len(self._kept) > REMEMBERED_CLIENTS:
+                self._kept.popitem(last=False)
+        else:
+            self._kept.move_to_end(client_id)
+        events.append(ClientEvent(time.time(), text[:_TEXT]))
+
+    def _subscribed(self, event: Subscribed) -> None:
+        granted = ", ".join(f"{topic} (QoS {qos})" if qos < 3 else f"{topic} (rejected)" for topic, qos in event.granted[:5])
+        self._note(event.session.client_id, f"subscribed to {granted}{', …' if len(event.granted) > 5 else ''}")
+
+    def _unsubscribed(self, event: Unsubscribed) -> None:
+        self._note(event.session.client_id, f"unsubscribed from {', '.join(event.filters[:5])}")
+
+    def _rejected(self, event: PublicationRejected) -> None:
+        reason = cmqc.reason_name(event.reason)
+        self._note(event.session.client_id, f"publication to {event.message.topic} rejected: {reason}")
+
+    def _dead_lettered(self, event: DeadLettered) -> None:
+        transmission = event.transmission
+        topic, reason = transmission.topic or transmission.remote_queue, cmqc.reason_name(event.reason)
+        self._note(transmission.client_id, f"message of topic {topic} dead-lettered: {reason}")
+
+    def watch(self, client_id: str, after: int, payloads: bool) -> ClientTraffic:
+        """Return the messages of a client with higher numbers, and keep recording. Raises TooManyWatched."""
+        self._forget_silent()
+        watched = self._watched.get(client_id)
+        if watched is None:
+            if len(self._watched) >= MOST_WATCHED:
+                raise TooManyWatched(f"{MOST_WATCHED} clients are watched, and that is the limit")
+            watched = self._watched[client_id] = _Watched()
+            if self._listener is None:
+                self._listener = _Listener(self._watched)
+                self._events.attach(self._listener)
+        watched.asked_at = time.monotonic()
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(WATCH_SILENCE, self._review)
+        messages = [one for one in watched.messages if one.number > after]
+        if not payloads:
+            messages = [msgspec.structs.replace(one, payload="") for one in messages]
+        missed = messages[0].number - after - 1 if messages and after else 0
+        return ClientTraffic(messages=messages, missed=missed)
+
+    def _review(self) -> None:
+        self._timer = None
+        self._forget_silent()
+        if self._watched:
+            self._timer = asyncio.get_running_loop().call_later(WATCH_SILENCE, self._review)
+
+    def _forget_silent(self) -> None:
+        now = time.monotonic()
+        for client_id, watched in list(self._watched.items()):
+            if now - watched.asked_at > WATCH_SILENCE:
+                del self._watched[client_id]
+        if not self._watched and self._listener is not None:
+            self._events.unsubscribe(self._listener)
+            self._listener = None
+
+
+class _Listener:
+    """Records the messages of watched clients. It is subscribed only while there are any."""
+
+    def __init__(self, watched: dict[str, _Watched]) -> None:
+        self._watched = watched
+
+    def _published(self, event: Published) -> None:
+        watched = self._watched.get(event.session.client_id)
+        if watched is not None:
+            for message, _ in event.publications:
+                watched.add("published", message.topic, message.qos, message.payload)
+
+    def _acknowledged(self, event: Acknowledged) -> None:
+        watched, effects = self._watched.get(event.session.client_id), event.effects
+        if watched is not None:
+            for _, transmission in effects.acknowledged:
+                _delivered(watched, transmission, 1)
+            for _, _, transmission in effects.released:
+                _delivered(watched, transmission, 2)
+
+    def _finished(self, event: Finished) -> None:
+        watched = self._watched.get(event.session.client_id)
+        if watched is not None:
+            for transmission in event.transmissions:
+                if transmission.msg_number not in event.discarded:
+                    _delivered(watched, transmission, 0)
+
+
+def _delivered(watched: _Watched, transmission: Transmission, qos: int) -> None:
+    message = transmission.message
+    payload = message.payload if isinstance(message, PublicationMessage) else MessageView(message.md, message.data).body
+    watched.add("delivered", transmission.topic or transmission.remote_queue, qos, payload)
+
+
+def _connected(session: Session) -> str:
+    return f"connected to channel {session.channel} as {session.identity.user.decode('utf-8', 'replace')}"

@@ -16,13 +16,13 @@ import msgspec
 
 from bridge.administration.answers import Problem, ProblemKind
 from bridge.administration.mapping_status import State
-from bridge.config import Configuration
 from bridge.config.mapping import ToMqttMapping
+from bridge.config.models import Configuration
 from bridge.mq.host import QueueManagerStatus, QueueStatus
 from bridge.mq.memory import MIB
+from bridge.security.tls import expiries
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
-from bridge.service.certificates import Certificates
-from bridge.service.mappings.status import LOOK_AHEAD
+from bridge.service.mappings.environment import LOOK_AHEAD
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,6 @@ class ProblemList:
         #: the problems of the last evaluation
         self._known: dict[Key, Problem] = {}
         self._evaluating = asyncio.Lock()
-        self._certificates = Certificates()
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
@@ -99,7 +98,7 @@ class ProblemList:
             problems += _of_channels(self._parts)
             problems += _of_links_and_mappings(self._parts)
             problems += await _of_clients(self._parts)
-            problems += await asyncio.to_thread(_of_certificates, self._certificates, self._parts.configuration)
+            problems += await asyncio.to_thread(_of_certificates, self._parts.configuration)
             return self._take(problems)
 
     def _take(self, problems: list[Problem]) -> list[Problem]:
@@ -281,10 +280,10 @@ async def _of_clients(parts: Parts) -> list[Problem]:
     return [Problem("warning", ProblemKind.CLIENT, "", text, f"mqbridge client show {silent[0]}")]
 
 
-def _of_certificates(certificates: Certificates, configuration: Configuration) -> list[Problem]:
+def _of_certificates(configuration: Configuration) -> list[Problem]:
     """Return a problem for each listener certificate that has expired or expires soon. Reads files."""
     problems, now = [], time.time()
-    for listener, channel, file, expiry in certificates.expiries(configuration):
+    for listener, channel, file, expiry in expiries(configuration):
         left = expiry - now
         if left > EXPIRES_SOON:
             continue

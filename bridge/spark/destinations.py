@@ -18,10 +18,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, StringType, TimestampType, VariantType
 
-from bridge.config import Destination, PipelineConfig, ToMqMapping, ToMqttMapping
-from bridge.config.pipeline import LateConfig, MqSink
+from bridge.config.mapping import ToMqMapping, ToMqttMapping
+from bridge.config.pipeline import Destination, LateConfig, MqSink, PipelineConfig
 from bridge.files import durable_file, sync
-from bridge.mapping.rules.template import Placeholder, Template, TemplateError
+from bridge.mapping.template import Placeholder, Template, TemplateError
 from bridge.spark import MqDataSource, MqttDataSource, to_messages, to_publications
 from bridge.spark.columns import PROPERTY_COLUMNS
 from bridge.spark.environment import PipelineEnvironment

@@ -9,9 +9,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from bridge.config import Configuration, PipelineConfig, values
+from bridge.config import values
 from bridge.config.link import LOCAL, LinkConfig
-from bridge.config.pipeline import is_remote
+from bridge.config.models import Configuration
+from bridge.config.pipeline import PipelineConfig, is_remote
 from bridge.config.queue_manager import EmbeddedQueueManagerConfig
 from bridge.spark.options import TLS_OPTIONS
 

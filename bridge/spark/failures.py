@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 from pyspark.errors import PySparkException
 
-from bridge.mapping.rules.template import RuleError
+from bridge.mapping.template import RuleError
 from bridge.mq.worker import LOST
 from bridge.spark.options import OptionError
 from bridge.wire import cmqc

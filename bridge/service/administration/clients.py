@@ -35,8 +35,8 @@ from bridge.administration.requests import (
     WatchClient,
 )
 from bridge.mqtt.reason_codes import ReasonCode
+from bridge.service.activity import TooManyWatched
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Done, Parts
-from bridge.service.client_journal import TooManyWatched
 from bridge.telemetry.session import Session
 from bridge.telemetry.transmission import put_time_of
 

@@ -12,7 +12,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from bridge.config import Configuration, load
+from bridge.config.document import load
+from bridge.config.models import Configuration
 from bridge.security.password_file import Entry, hash_of, write_password_file
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.certificates import make
