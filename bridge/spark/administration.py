@@ -181,7 +181,7 @@ class StatusRecord:
 
 
 def condition(name: str, config: PipelineConfig, environment: PipelineEnvironment, now: float) -> dict[str, Any]:
-    """Return the condition of a pipeline, as `mqbridge pipeline show --json` prints it. Raises StatusDamaged, OSError."""
+    """Return the condition of a pipeline, as `mqbridge pipeline show -o json` prints it. Raises StatusDamaged, OSError."""
     directory = environment.directory_of(name, config)
     process = runs(directory)
     try:

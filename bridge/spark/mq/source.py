@@ -52,7 +52,7 @@ class MqDataSource(DataSource):
     checkpoint. All workers must reach it, or `embed` is true. Messages are deleted from the spool after the commit of their
     batch.
     `spoolLimit` (1 GiB): if the spool has more, messages wait on the queue. `maxMessagesPerTrigger`, `maxBytesPerTrigger`,
-    `partitions` (of each queue), `minMessages` and `maxDelay` (`15m`: fewer messages wait for more, so long at most). With
+    `partitions` (of each queue), `minMessages` and `maxDelay` (`15min`: fewer messages wait for more, so long at most). With
     the trigger `availableNow` the query ends when the queue is empty.
 
     The queue is open for exclusive input: a second reader is rejected with the name of the first. A small message per spool
