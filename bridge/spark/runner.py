@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import threading
@@ -202,8 +203,10 @@ class Runner:
             self._tell(f"{name}: {how}{watch.late_text}")
             return not drains
         failure = query_failure_of(writer.error or ended_by)
-        if failure.data and (message := failing_message(self._spark, pipeline)):
-            failure = msgspec.structs.replace(failure, what=f"{failure.what}, for {message}")
+        if failure.data:
+            with contextlib.suppress(PySparkException, Py4JError, OSError, ValueError):  # the failure is more important
+                message = failing_message(self._spark, pipeline)
+                failure = msgspec.structs.replace(failure, what=f"{failure.what}, for {message or 'an unknown message'}")
         raise QueryFailed(failure)
 
     def _report(self, name: str, watch: _Watch, batches: list[Batch]) -> None:

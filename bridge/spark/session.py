@@ -53,16 +53,18 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+#: Java starts faster if it does not verify Spark's classes.
+_JAVA: Final = "-XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+#: A Java for short runs, which compiles fast rather than well.
+QUICK_JAVA: Final = f"{_JAVA} -XX:TieredStopAtLevel=1"
 #: Settings of a session on this machine.
 LOCAL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "2g",
-    _JAVA_OPTIONS: "-XX:+UseSerialGC",
+    _JAVA_OPTIONS: _JAVA,
 }
-#: A Java that starts fast, for short runs: it compiles fast rather than well, and does not verify Spark's classes.
-QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 #: Settings of a session that only analyses SQL.
 ANALYSIS_SETTINGS: Final[Mapping[str, str]] = {_JAVA_OPTIONS: QUICK_JAVA}
 
