@@ -147,6 +147,7 @@ class Site:
         self.directory = directory
         self.shared = directory / "shared"
         self.killed: Counter[str] = Counter()
+        (directory / "state").mkdir()
         self.mosquitto = Mosquitto(directory)
         self.mosquitto.start()
         stack.callback(self.mosquitto.stop)
@@ -189,7 +190,6 @@ class Site:
         for name in QUEUES:
             assert connection.command(f"DEFINE QLOCAL('{name}') MAXDEPTH(1000000) DEFPSIST(YES)")[0].ok
         assert connection.command("DEFINE SUB('KILLS') TOPICSTR('kills/out') DEST('TOPIC.OUT')")[0].ok
-        (self.directory / "state").mkdir()
         client = ["-p", str(self.mosquitto.port), "-i", SESSION, "-V", "5", "-c", "-q", "2", "-t", "kills/in"]
         # The session of the pipeline, which keeps what is published before it starts.
         subprocess.run(["mosquitto_sub", *client, "-E"], check=True)
