@@ -176,22 +176,17 @@ def _remote_options(configuration: Configuration, master: str, local: dict[str, 
 
 def _listener(configuration: Configuration, settings: EmbeddedQueueManagerConfig, master: str) -> str:
     """Return `host(port)` at which workers reach the embedded queue manager. Raises OutOfReach."""
+    expected = "expected spark.listener: host(port), as workers reach it"
     if configuration.spark.listener is not None:
         return configuration.spark.listener
-    listener, expected = settings.listener, "expected spark.listener: host(port), as workers reach it"
+    listener = settings.listener
     if listener is None:
         raise OutOfReach(
             f"{_workers_of(master)} reach the queue manager by TCP only, and it does not listen: expected"
             " queue_manager.listener with address, port and password_file (and spark.user, spark.password_file)"
         )
-    if listener.port == 0:
-        raise OutOfReach(f"queue_manager.listener takes any free port, and workers have to know it: {expected}")
     here, address = _is_on_this_machine(master), listener.address
-    if address in _EVERYWHERE and not here:
-        raise OutOfReach(f"queue_manager.listener is at all addresses of this machine: {expected}")
-    if values.is_loopback(address) and not here:
-        raise OutOfReach(
-            f"queue_manager.listener is at {address}, which only programs of this machine reach, not"
-            f" {_workers_of(master)}: expected another address (or spark.listener, if they run on this machine)"
-        )
+    if listener.port == 0 or (not here and (address in _EVERYWHERE or values.is_loopback(address))):
+        where = f"queue_manager.listener at {address}({listener.port})"
+        raise OutOfReach(f"{_workers_of(master)} do not reach {where}: {expected}")
     return f"{_EVERYWHERE.get(address, address)}({listener.port})"

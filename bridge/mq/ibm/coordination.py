@@ -211,8 +211,7 @@ class AnswerWatch:
                 self.silent.add(worker.name)
                 log.error(
                     "MQB4006E %s: the queue manager has not answered for %d s; the heartbeat interval of its channel "
-                    "(HBINT) decides "
-                    "when the connection is given up",
+                    "(HBINT) determines when the connection is closed",
                     worker.name,
                     now - since,
                 )

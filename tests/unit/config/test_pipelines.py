@@ -68,8 +68,9 @@ MISTAKES = [
     ("from: {mq: {queue: Q}}, select: S, to: {mq: {queue: a, topic: b}}", "one of queue: and topic:, or neither"),
     ("from: {mq: {queue: Q}}, select: S, to: {archive: a, qos: 1}", "no qos, which belongs to mqtt:"),
     ("from: {mq: {queue: Q}}, select: ' ', to: {mq: {}}", "a SELECT of Spark SQL"),
-    ("from: {mq: {queue: Q}}, select: S", "pipelines.a.to: expected where it writes: to: (or mapping:, which says it)"),
-    ("from: {mq: {queue: Q}}, mapping: m, to: {archive: a}", "no to: beside mapping:, which says where its messages go"),
+    ("from: {mq: {queue: Q}}, select: S", "pipelines.a.to: expected the destination: to: (or mapping:, which specifies it)"),
+    ("from: {mq: {queue: Q}}, mapping: m, to: {archive: a}", "no to: with mapping:, which specifies the "
+                                                             "destination"),
     ("from: {mq: {queue: Q}}, mapping: m", "the name of a mapping (there is none)"),
     ("from: {mq: {queue: Q}}, select: S, to: {mq: {persistence: yes}}", "not-persistent, persistent or as-queue"),
     (f"{REST}, trigger: soon", "availableNow, or a duration such as 5 seconds, 500 ms or 1 min"),
@@ -295,12 +296,12 @@ DESCRIBED = [
     (REST, ": from queue Q to queue R, every 1 s"),
     (
         "from: {mq: {queue: Q}}, select: S, to: {mq: {queue: R, persistence: as-queue}}",
-        ": from queue Q to queue R, every 1 s\n  messages are as persistent as the queue says",
+        ": from queue Q to queue R, every 1 s\n  messages are as persistent as the queue specifies",
     ),
     (
         "from: {mqtt: a/+}, select: S, to: {mqtt: 'b/{x}', archive: /out}, trigger: availableNow, enabled: no",
         " (not enabled): from MQTT a/+ to MQTT b/{x} (at least once) and archive /out, until"
-        " all that is there is done",
+        " all available messages are processed",
     ),
     (
         f"{REST}, late: {{archive: /late, window: 1 min}}, dead_letters: {{archive: /bad}}",
