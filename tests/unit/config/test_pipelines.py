@@ -99,7 +99,7 @@ MISTAKES = [
     (f"{REST}, late: {{window: 0, mq: {{queue: Q}}}}", "late.mq.queue: expected another queue than the one that it reads"),
     (f"{REST}, late: {{queue: L}}", "late.queue: expected mq: {queue: ...}"),
     (f"{REST}, late: {{window: 0, mq: {{queue: L}}, archive: a}}", "late: expected exactly one of mq: and archive:"),
-    (f"{REST}, late: {{window: 0, mq: {{}}}}", "late.mq: expected a queue or a topic, because the columns name where"),
+    (f"{REST}, late: {{window: 0, mq: {{}}}}", "late.mq: expected a queue or a topic, because the columns contain"),
     (f"{REST}, late: {{window: 0, archive: a, compact: 1 h}}", "late.compact: expected a known key"),
     (f"{REST}, late: {{archive: a}}", "late.window: expected this key, which has no default"),
     ("from: {mqtt: a, link: l}, select: S, to: {mq: {}}", "the name of a link"),
