@@ -51,6 +51,17 @@ def check_sql(spark: SparkSession, text: str) -> None:
     session.sessionState().sqlParser().parseQuery(text)
 
 
+def has_format(spark: SparkSession, name: str) -> bool:
+    """Return whether Spark has an output format. A public call would have to write something."""
+    jvm: Any = spark._jvm
+    session: Any = spark._jsparkSession
+    try:
+        jvm.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource(name, session.sessionState().conf())
+    except py4j.protocol.Py4JJavaError:
+        return False
+    return True
+
+
 def has_ended(spark: SparkSession, wait: float = 0) -> bool:
     """Return whether the JVM of a session has ended, or ends within `wait` seconds.
 

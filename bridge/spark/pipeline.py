@@ -44,7 +44,7 @@ from bridge.spark.destinations import (
 from bridge.spark.environment import CHECKPOINT, SPOOL, PipelineEnvironment
 from bridge.spark.failures import Mistake, mistakes_at, query_failure_of
 from bridge.spark.input_table import InputTable, input_table
-from bridge.spark.internals import check_sql, check_streaming, dropping_clause, keeps_state
+from bridge.spark.internals import check_sql, check_streaming, dropping_clause, has_format, keeps_state
 
 INPUT: Final = "input"
 #: Name of the observation of the rows that a stateful query reads.
@@ -307,22 +307,13 @@ def _sinks(
         sinks = [_mapping(config, environment)]
         place = "mapping"
     else:
-        if to.format is not None:
-            _check_format(spark, to.format)
+        if to.format is not None and not has_format(spark, to.format):
+            raise Mistake(("to", "format"), "a format that this Spark has (--packages adds others)", repr(to.format))
         sinks, place = sinks_of(to, environment), "to"
     with mistakes_at((place,), "a destination"):
         for sink in sinks:
             sink.check(selected)
     return sinks
-
-
-def _check_format(spark: SparkSession, name: str) -> None:
-    """Raise Mistake if Spark does not have a format. An attempt to read nothing fails for another reason if it has."""
-    try:
-        spark.read.format(name).load()
-    except PySparkException as error:
-        if error.getCondition() == "DATA_SOURCE_NOT_FOUND":
-            raise Mistake(("to", "format"), "a format that this Spark has (--packages adds others)", repr(name)) from error
 
 
 def _mapping(config: PipelineConfig, environment: PipelineEnvironment) -> Sink:
