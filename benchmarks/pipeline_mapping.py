@@ -20,14 +20,14 @@ from benchmarks.archive_rows import generate
 from bridge.archive.schema import NAMES, arrow_schema
 from bridge.config.mapping import ToMqMapping
 from bridge.spark.mapping import to_messages, to_publications
-from bridge.spark.mapping.publication_rows import TAKEN
+from bridge.spark.mapping.messages import TAKEN
 from bridge.spark.session import session
 
 PAYLOAD = 1024
 ROUNDS = 3
 
 # Workers do not import the benchmark: what it hands to Spark travels as it is.
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
 MAPPINGS: dict[str, Any] = {
     "standard profile": None,

@@ -20,8 +20,8 @@ from benchmarks.mapping import publish
 from benchmarks.pipeline_mq import Place, place_of
 from benchmarks.servers import Mosquitto, Server
 from bridge.config.document import load
-from bridge.mq.batch import MESSAGES, Put, get_many, put_many
 from bridge.mq.mqi import MQOD, Connection, GetOptions, MQError
+from bridge.mq.remote import MESSAGES, Put, get_many, put_many
 from bridge.spark.administration import Batch
 from bridge.spark.environment import environment_of
 from bridge.spark.pipeline import plan

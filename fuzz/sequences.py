@@ -10,8 +10,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from bridge.mq import remote as protocol
-from bridge.mq.batch import GetCall, Pipeline, PutCall
 from bridge.mq.mqi import MQOD, MQPMO, MQSD, GetOptions, Property
+from bridge.mq.remote import GetCall, Pipeline, PutCall
 from bridge.mqtt.packets import (
     Auth,
     AuthProperties,
@@ -136,7 +136,7 @@ def applications(number: random.Random) -> Parts:
         lambda: protocol.Disconnect(),
     )
     said += [number.choice(choices)() for _ in range(number.randrange(10))]
-    return [protocol.frame(one) for one in said]
+    return [bytes(protocol.frame(one)) for one in said]
 
 
 def _changed(number: random.Random, structure: Structure) -> Structure:

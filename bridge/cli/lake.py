@@ -112,8 +112,7 @@ def _write(
     del pyarrow
     if format is Format.DELTA:
         del deltalake
-    from bridge.lake.targets import TARGETS
-    from bridge.lake.writer import LakeWriter
+    from bridge.lake import TARGETS, LakeWriter, TargetFailed
     from bridge.spark.options import OptionError
     from bridge.spark.spool import SpoolBusy, SpoolDamaged
 
@@ -127,14 +126,13 @@ def _write(
         writer.run(stop, once=once)
     except OptionError as error:
         raise Failure(str(error), WRONG_USAGE) from error
-    except (SpoolBusy, SpoolDamaged, RuntimeError) as error:
+    except (SpoolBusy, SpoolDamaged, TargetFailed, RuntimeError) as error:
         raise Failure(str(error), FAILED) from error
     say(f"{writer.written} rows written to {target}")
 
 
 def _of_queue(queue: str, given: Mapping[str, str]) -> tuple[Mapping[str, SpoolFiller], Any]:
-    from bridge.spark.mq.queue_reader import queue_readers
-    from bridge.spark.mq.source_options import READ_OPTIONS, source_options_of
+    from bridge.spark.mq.queue_reader import READ_OPTIONS, queue_readers, source_options_of
     from bridge.spark.options import MQ_READS, Options
 
     found = source_options_of(Options("mqbridge lake", {**given, "queue": queue}, READ_OPTIONS, MQ_READS))
@@ -142,8 +140,7 @@ def _of_queue(queue: str, given: Mapping[str, str]) -> tuple[Mapping[str, SpoolF
 
 
 def _of_topic(topic: str, link: str, given: Mapping[str, str]) -> tuple[Mapping[str, SpoolFiller], Any]:
-    from bridge.spark.mqtt.source_options import READ_OPTIONS, source_options_of
-    from bridge.spark.mqtt.subscriber import subscribers
+    from bridge.spark.mqtt.subscriber import READ_OPTIONS, source_options_of, subscribers
     from bridge.spark.options import MQTT_READS, Options
 
     named = {"link": link} if "config" in given else {}

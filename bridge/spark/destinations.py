@@ -26,7 +26,7 @@ from bridge.spark import MqDataSource, MqttDataSource, to_messages, to_publicati
 from bridge.spark.columns import PROPERTY_COLUMNS
 from bridge.spark.environment import PipelineEnvironment
 from bridge.spark.failures import ColumnMissing
-from bridge.spark.mapping.publication_rows import TAKEN as OF_PUBLICATIONS
+from bridge.spark.mapping.messages import TAKEN as OF_PUBLICATIONS
 from bridge.spark.mapping.publications import TAKEN as OF_MESSAGES
 from bridge.spark.options import OptionError
 from bridge.spark.schema import MQ_SCHEMA, MQTT_SCHEMA, REFUSAL

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import pytest
 
+from bridge.spark.mq.queue_reader import READ_OPTIONS as MQ_OPTIONS
 from bridge.spark.mq.source import MqDataSource
-from bridge.spark.mq.source_options import READ_OPTIONS as MQ_OPTIONS
 from bridge.spark.mqtt.source import MqttDataSource
-from bridge.spark.mqtt.source_options import READ_OPTIONS as MQTT_OPTIONS
+from bridge.spark.mqtt.subscriber import READ_OPTIONS as MQTT_OPTIONS
 from bridge.spark.options import COMMON, MQ_READS, MQTT_READS, OptionError
 
 MQ = {"dataDirectory": "d", "queue": "Q"}

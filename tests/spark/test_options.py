@@ -11,9 +11,9 @@ from bridge.config.queue_manager import IbmQueueManagerConfig, ListenerConfig
 from bridge.config.tls import ListenerTlsConfig
 from bridge.mq.mqi import MQError
 from bridge.spark.mq.queue_manager import QueueManagerOptions
-from bridge.spark.mq.source_options import READ_OPTIONS, source_options_of
+from bridge.spark.mq.queue_reader import READ_OPTIONS, source_options_of
 from bridge.spark.options import OptionError, Options
-from bridge.spark.spool_options import MAX_MESSAGES
+from bridge.spark.spool import MAX_MESSAGES
 from tests.helpers.certificate_authority import Authority
 from tests.helpers.served_queue_manager import ServedQueueManager
 

@@ -23,9 +23,8 @@ import psutil
 import pyarrow.dataset
 import pytest
 
-from bridge.mq.batch import Put, get_many, put_many
 from bridge.mq.mqi import MQOD, GetOptions, MQError
-from bridge.mq.remote import RemoteConnection
+from bridge.mq.remote import Put, RemoteConnection, get_many, put_many
 from bridge.spark.session import QUICK_JAVA
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc

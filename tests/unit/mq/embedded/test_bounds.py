@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,20 +28,20 @@ from bridge.mq.mqi import MQOD, MQSD, MQError
 from bridge.mqtt.packets import Publish, PublishProperties
 from bridge.mqtt.topics import MQ_TOPIC_STR_LENGTH, TOPIC_LEVELS, matches, topic_filter_error
 from bridge.telemetry.conversion import to_mq
-from bridge.telemetry.headers import LONGEST, remembered
+from bridge.telemetry.headers import MAX_CACHED_LENGTH, remembered
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Message
 from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.helpers.subscription_requests import requests
+from tests.helpers.units import requests
 
 XMITQ = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 DEEPEST = "/".join("a" * TOPIC_LEVELS)
 
 
 @pytest.fixture
-def manager(tmp_path: Path):
+def manager(tmp_path: Path) -> Iterator[QueueManager]:
     queue_manager = QueueManager("MQB1", tmp_path)
     prepare(queue_manager)
     yield queue_manager
@@ -66,7 +67,7 @@ def test_topic_strings(manager: QueueManager, topic: str, is_taken: bool) -> Non
     connection = EmbeddedConnection(manager)
     put = (MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic), Message(MQMD(), b""))
     sd = MQSD(Options=cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED | cmqc.MQSO_NON_DURABLE, ObjectString=topic)
-    queues = len(manager.queues)
+    queues = len(manager.objects.queues)
     if is_taken:
         connection.put1(*put)
         connection.subscribe(sd)
@@ -75,7 +76,7 @@ def test_topic_strings(manager: QueueManager, topic: str, is_taken: bool) -> Non
             with pytest.raises(MQError) as error:
                 verb()
             assert error.value.reason == cmqc.MQRC_TOPIC_STRING_ERROR
-        assert len(manager.queues) == queues
+        assert len(manager.objects.queues) == queues
     connection.disconnect()
 
 
@@ -84,7 +85,7 @@ def test_the_deepest_topic_reaches_the_deepest_filter(manager: QueueManager) -> 
         connection = EmbeddedConnection(manager)
         sd = MQSD(Options=cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED | cmqc.MQSO_NON_DURABLE, ObjectString=topic_filter)
         connection.subscribe(sd)
-    assert len(manager.topics.route(DEEPEST).subscriptions) == 4
+    assert len(manager.objects.topics.route(DEEPEST).subscriptions) == 4
 
 
 async def test_what_is_raised_for_one_publication_is_its_alone(tmp_path: Path) -> None:
@@ -98,8 +99,8 @@ async def test_what_is_raised_for_one_publication_is_its_alone(tmp_path: Path) -
         backend.start(came.extend)
         await backend.subscribe("c", requests(("n", 1), ("#", 1)), durable=False, user="")
         await asyncio.sleep(0)  # messages are handed over after those who await the answer have run
-        route = manager.topics.route("n")
-        route.subscriptions = (*route.subscriptions, None)  # type: ignore[assignment]
+        route = manager.objects.topics.route("n")
+        route.subscriptions = (*route.subscriptions, None)
         ended: list[Completion] = []
         backend.on_completed = ended.extend
         unit = UnitOfWork()
@@ -109,7 +110,7 @@ async def test_what_is_raised_for_one_publication_is_its_alone(tmp_path: Path) -
         assert not completion.failure
         assert completion.refusals == {0: cmqc.MQRC_UNEXPECTED_ERROR, 2: cmqc.MQRC_UNEXPECTED_ERROR}
         assert [one.topic for one in came] == ["fine"]
-        assert manager.queues[XMITQ].depth == 1
+        assert manager.objects.queues[XMITQ].depth == 1
         assert not manager.retained
     finally:
         manager.close()
@@ -135,7 +136,7 @@ async def test_a_client_with_very_many_matching_subscriptions_gets_one_copy(tmp_
         copies = [one.user_data for one in came if one.client_id == "many"]
         assert copies == ["1"] if count > MAX_COPIES else len(copies) == count
         assert sorted(one.user_data or "" for one in came if one.client_id == "few") == ["0", "1"]
-        assert manager.topics.route(levels + "a/a").weight >= count
+        assert manager.objects.topics.route(levels + "a/a").weight >= count
     finally:
         manager.close()
 
@@ -286,8 +287,8 @@ def _publication(
 
 def test_what_routes_take_is_bounded_in_bytes(manager: QueueManager) -> None:
     for number in range(5_000):
-        manager.topics.route(f"{number}/" + "x" * 10_000)
-    assert sum(2 * len(topic) for topic in manager.topics._routes) <= ROUTE_BYTES
+        manager.objects.topics.route(f"{number}/" + "x" * 10_000)
+    assert sum(2 * len(topic) for topic in manager.objects.topics._routes) <= ROUTE_BYTES
 
 
 def test_long_arguments_are_not_remembered() -> None:
@@ -298,7 +299,7 @@ def test_long_arguments_are_not_remembered() -> None:
         calls.append(text)
         return len(text)
 
-    for text in ("short", "short", "x" * LONGEST + "y", "x" * LONGEST + "y"):
+    for text in ("short", "short", "x" * MAX_CACHED_LENGTH + "y", "x" * MAX_CACHED_LENGTH + "y"):
         length(text)
     assert len(calls) == 3
 

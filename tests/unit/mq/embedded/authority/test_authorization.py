@@ -26,7 +26,7 @@ from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.helpers.embedded_manager import Manager
-from tests.helpers.subscription_requests import requests
+from tests.helpers.units import requests
 
 XMITQ = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 QUEUE = cmqc.MQOT_Q
@@ -266,7 +266,7 @@ def test_permanent_dynamic_queues(app: Manager) -> None:
     connection = EmbeddedConnection(app.itself, "app", "app")
     other.disconnect()
     connection.close(connection.open(MQOD(ObjectName="MINE"), cmqc.MQOO_INPUT_SHARED), cmqc.MQCO_DELETE)
-    assert not [one for one in app.itself.authority_records.granted if one.profile == "MINE"]
+    assert not [one for one in app.itself.objects.authority_records.granted if one.profile == "MINE"]
 
 
 def test_setting_context_on_an_own_dynamic_queue_takes_the_authority_for_the_queue_manager(app: Manager) -> None:
