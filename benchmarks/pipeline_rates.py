@@ -22,9 +22,10 @@ from benchmarks.servers import Mosquitto, Server
 from bridge.config.document import load
 from bridge.mq.mqi import MQOD, Connection, GetOptions, MQError
 from bridge.mq.remote import MESSAGES, Put, get_many, put_many
+from bridge.spark.administration import Batch
 from bridge.spark.environment import environment_of
 from bridge.spark.pipeline import plan
-from bridge.spark.runner import Batch, Runner
+from bridge.spark.runner import Runner
 from bridge.spark.session import session
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
@@ -74,8 +75,8 @@ class Ground:
         done: list[Batch] = []
         plans = {name: lambda: plan(self.spark, name, config, environment)}
         runner = Runner(self.spark, plans, tell=lambda _: None, once=True, seen=done.append)
-        assert not runner.run() and sum(one.counts.written for one in done) == rows, done
-        return _rate([one.rows for one in done], [one.seconds for one in done]) if rows else 0.0
+        assert not runner.run() and sum(one.rows_out for one in done) == rows, done
+        return _rate([one.rows_in for one in done], [one.seconds for one in done]) if rows else 0.0
 
     def from_queue(self, name: str, queue: str, to: str, columns: str) -> float:
         """Rows a second from a queue."""

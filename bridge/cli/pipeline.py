@@ -95,8 +95,8 @@ def check(
     _require_spark()
     from bridge.spark.session import ANALYSIS_SETTINGS
 
-    # Analysing SQL needs no cluster.
-    with _spark(None if is_remote(master) else master, {**ANALYSIS_SETTINGS, **spark_settings}) as spark:
+    # Analysing SQL needs no cluster, and no data sources: registering them starts a Python process.
+    with _spark(None if is_remote(master) else master, {**ANALYSIS_SETTINGS, **spark_settings}, registers=False) as spark:
         plans = _plan_all(spark, file, chosen, environment, reads=False)
     for plan in plans:
         say(f"pipeline {plan.name} is OK")
@@ -299,12 +299,12 @@ def _require_spark() -> None:
 
 
 @contextmanager
-def _spark(master: str | None, spark_settings: dict[str, str]) -> Iterator[Any]:
+def _spark(master: str | None, spark_settings: dict[str, str], *, registers: bool = True) -> Iterator[Any]:
     """Yield a session. Raises Failure."""
     from bridge.spark.session import JobFailed, SparkMissing, job
 
     try:
-        with job("pipelines", master, spark_settings) as spark:
+        with job("pipelines", master, spark_settings, registers=registers) as spark:
             yield spark
     except (SparkMissing, JobFailed) as error:
         raise Failure(str(error), WRONG_USAGE) from error

@@ -28,7 +28,15 @@ from bridge.config.mapping import (
 )
 from bridge.config.models import Configuration
 from bridge.config.operations import AdminConfig, ArchiveConfig, TracesConfig
-from bridge.config.pipeline import AVAILABLE_NOW, Destination, MqFlow, PipelineConfig, PipelineSource, SparkConfig
+from bridge.config.pipeline import (
+    AVAILABLE_NOW,
+    Destination,
+    MqFlow,
+    MqSink,
+    PipelineConfig,
+    PipelineSource,
+    SparkConfig,
+)
 from bridge.config.queue_manager import EmbeddedQueueManagerConfig, IbmQueueManagerConfig, TlsConfig
 
 _NO_CONTROL = "no control socket: mappings are reloaded by SIGHUP only"
@@ -406,10 +414,11 @@ def describe_pipeline(name: str, pipeline: PipelineConfig) -> list[str]:
         what = values.listing(pipeline.changes.of, "and") if pipeline.changes.of else "rows"
         lines.append(f"  only changes of {what} by {values.listing(pipeline.changes.key, 'and')}")
     if pipeline.late is not None:
-        lines.append(f"  late messages go to {' and '.join(_destinations(pipeline.late))}")
+        late = pipeline.late
+        lines.append(f"  late messages go to {f'archive {late.archive}' if late.mq is None else _sink(late.mq)}")
     letters = pipeline.dead_letters
-    if letters.queue_name is not None or letters.kinds:
-        lines.append(f"  bad payloads go to {letters.queue_name or ' and '.join(_destinations(letters))}")
+    if letters.queue or letters.archive:
+        lines.append(f"  bad payloads go to {letters.queue or f'archive {letters.archive}'}")
     return lines
 
 
@@ -443,8 +452,7 @@ def _flow(mq: MqFlow) -> str:
 
 def _destinations(to: Destination) -> Iterator[str]:
     if to.mq is not None:
-        name = to.mq.queue or to.mq.topic
-        yield f"{'queue' if to.mq.queue else 'topic'} {name}" if name else "the queue or topic that a column names"
+        yield _sink(to.mq)
     if to.mqtt is not None:
         yield f"MQTT {to.mqtt}{_at(to.link)} (at least once)"
     if to.archive is not None:
@@ -452,6 +460,11 @@ def _destinations(to: Destination) -> Iterator[str]:
     if to.format is not None:
         repeats = "" if to.writes_format_once else " (at least once)"
         yield f"{to.format}{f' {to.path}' if to.path else ''}{repeats}"
+
+
+def _sink(mq: MqSink) -> str:
+    name = mq.queue or mq.topic
+    return f"{'queue' if mq.queue else 'topic'} {name}" if name else "the queue or topic that a column names"
 
 
 def _at(link: str) -> str:

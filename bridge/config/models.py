@@ -19,7 +19,6 @@ from bridge.config.link import LOCAL, MAPPING_PLACE, LinkConfig, LinkName, broke
 from bridge.config.mapping import AnyMapping, FilterConfig, Name, ToMqMapping, ToMqttMapping
 from bridge.config.operations import TOKEN_FILE, AdminConfig, ArchiveConfig, AuditLogConfig, LogConfig, TracesConfig
 from bridge.config.pipeline import (
-    DeadLetterConfig,
     Destination,
     PipelineConfig,
     PipelineName,
@@ -210,8 +209,6 @@ Names = Mapping[str, Collection[str]]
 
 _FREE = "an address and port where nothing else in this file listens"
 _OF_MQTT_5 = ("expiry", "response_topic", "correlation_data", "content_type", "properties")
-#: Where a pipeline writes: key of its section -> its attribute.
-_WRITTEN = {"to": "destination", "late": "late", "dead_letters": "dead_letters"}
 
 
 def clashes(configuration: Configuration, wrong: Names | None = None) -> list[Clash]:
@@ -377,9 +374,9 @@ def _pipeline_clashes(configuration: Configuration, wrong: Names) -> Iterator[Cl
     directories: dict[Path, str] = {}
     sessions: dict[tuple[str, int, str], str] = {}
     for name, pipeline in configuration.pipelines.items():
-        sides: dict[str, PipelineSource | Destination] = {"from": pipeline.source, **_destinations(pipeline)}
+        sides: dict[str, PipelineSource | Destination | None] = {"from": pipeline.source, "to": pipeline.destination}
         for side, end in sides.items():
-            if end.mqtt is None:
+            if end is None or end.mqtt is None:
                 continue
             place: Location = ("pipelines", name, side, "link")
             if end.link not in links:
@@ -397,11 +394,6 @@ def _pipeline_clashes(configuration: Configuration, wrong: Names) -> Iterator[Cl
         elif pipeline.checkpoint is not None and directories.setdefault(pipeline.checkpoint, name) != name:
             again = f"which is that of pipeline {directories[pipeline.checkpoint]}"
             yield Clash(place, "a directory that no other pipeline has", again=again)
-
-
-def _destinations(pipeline: PipelineConfig) -> dict[str, Destination]:
-    """Return the destination sections of a pipeline, by key."""
-    return {key: section for key, name in _WRITTEN.items() if (section := getattr(pipeline, name)) is not None}
 
 
 def _session_clashes(
@@ -471,13 +463,14 @@ def _flow_clashes(configuration: Configuration) -> Iterator[Clash]:
 
 def _circles(name: str, pipeline: PipelineConfig) -> Iterator[Clash]:
     """Yield a clash for each destination that is also the source of the pipeline, which would never end."""
-    source = pipeline.source
-    for key, section in _destinations(pipeline).items():
+    source, letters, late = pipeline.source, pipeline.dead_letters, pipeline.late
+    for key, section in (("to", pipeline.destination), ("late", late)):
         for what in ("queue", "topic"):
             read = getattr(source.mq, what) if source.mq is not None else None
-            if read is not None and section.mq is not None and getattr(section.mq, what) == read:
+            if read is not None and section is not None and section.mq is not None and getattr(section.mq, what) == read:
                 yield Clash(("pipelines", name, key, "mq", what), f"another {what} than the one that it reads")
-            if what == "queue" and read is not None and isinstance(section, DeadLetterConfig) and section.queue == read:
-                yield Clash(("pipelines", name, key, "queue"), "another queue than the one that it reads")
-        if source.archive is not None and section.archive == source.archive:
+    if source.mq is not None and letters.queue is not None and letters.queue == source.mq.queue:
+        yield Clash(("pipelines", name, "dead_letters", "queue"), "another queue than the one that it reads")
+    for key, written in (("to", pipeline.destination), ("late", late), ("dead_letters", letters)):
+        if source.archive is not None and written is not None and written.archive == source.archive:
             yield Clash(("pipelines", name, key, "archive"), "another directory than the one that it reads")

@@ -97,8 +97,6 @@ _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 SIDES = {key: f"mq: {{{key}: ...}}, because a pipeline specifies the side" for key in ("queue", "topic")}
 #: Formats of Spark that write files.
 _FILE_FORMATS = frozenset(("parquet", "orc", "json", "csv", "text", "avro"))
-#: Keys that select the kind of destination.
-KINDS = ("mq", "mqtt", "archive", "format")
 
 
 def _local_path() -> values.Kind:
@@ -144,9 +142,13 @@ class MqSink(Section):
 
 
 class Destination(Section):
-    """A destination of rows: `mq`, `mqtt`, `archive`, or a `format` of Spark."""
+    """The destinations of all rows of a pipeline: one or more of `mq`, `mqtt`, `archive` and a `format` of Spark."""
 
-    REFUSED: ClassVar[Mapping[str, str]] = SIDES
+    REFUSED: ClassVar[Mapping[str, str]] = {
+        **SIDES,
+        "compact": "no compact, because pipelines no longer merge small files (write Delta and run OPTIMIZE, or rewrite old"
+        " hours with a batch job, as docs/how-to/pipelines.md shows)",
+    }
 
     mq: MqSink | None = None
     """A queue or topic of the queue manager, with exactly-once delivery."""
@@ -184,11 +186,6 @@ class Destination(Section):
         """Whether the format gets each batch exactly once."""
         return self.writes_files or self.format == "delta"
 
-    @property
-    def kinds(self) -> list[str]:
-        """The kinds of destination that the section specifies."""
-        return [kind for kind in KINDS if getattr(self, kind) is not None]
-
     @model_validator(mode="before")
     @classmethod
     def _empty(cls, data: Any) -> Any:
@@ -198,6 +195,8 @@ class Destination(Section):
 
     @model_validator(mode="after")
     def _of_its_kind(self) -> Self:
+        if self.mq is None and self.mqtt is None and self.archive is None and self.format is None:
+            raise values.refusal("one or more of mq:, mqtt:, archive: and format:")
         for key in ("path", "options", "secrets", "partition_by"):
             if self.format is None and getattr(self, key):
                 name = "partitionBy" if key == "partition_by" else key
@@ -212,28 +211,18 @@ class Destination(Section):
         return self
 
 
-class PipelineDestination(Destination):
-    """The destinations of all rows of a pipeline: one or more of `mq`, `mqtt`, `archive` and a `format` of Spark."""
-
-    REFUSED: ClassVar[Mapping[str, str]] = {
-        **SIDES,
-        "compact": "no compact, because pipelines no longer merge small files (write Delta and run OPTIMIZE, or rewrite old"
-        " hours with a batch job, as docs/how-to/pipelines.md shows)",
-    }
-
-    @model_validator(mode="after")
-    def _some(self) -> Self:
-        if not self.kinds:
-            raise values.refusal("one or more of mq:, mqtt:, archive: and format:")
-        return self
-
-
-class LateConfig(Destination):
-    """The destination of late messages, which are in no result: exactly one. They are written as they arrived.
+class LateConfig(Section):
+    """The destination of late messages, which are in no result: `mq` or `archive`. They are written as they arrived.
 
     A message is late if the last window that it belongs to had ended, by the watermark, when its batch began.
     """
 
+    REFUSED: ClassVar[Mapping[str, str]] = SIDES
+
+    mq: MqSink | None = None
+    """A queue or topic of the queue manager."""
+    archive: PipelinePath | None = None
+    """Directory of Parquet files, as `to.archive`, with a column `watermark`."""
     window: Annotated[float, values.duration(0)]
     """Length, in seconds, of the windows of `select`: that of `window(...)` or the gap of `session_window(...)`. 0 if
     `select` groups or joins by the time itself."""
@@ -242,42 +231,29 @@ class LateConfig(Destination):
 
     @model_validator(mode="after")
     def _one(self) -> Self:
-        if len(self.kinds) != 1:
-            raise values.refusal("exactly one of mq:, mqtt:, archive: and format:")
+        if (self.mq is None) == (self.archive is None):
+            raise values.refusal("exactly one of mq: and archive:")
         if self.mq is not None and self.mq.queue is None and self.mq.topic is None:
             raise values.refusal("a queue or a topic, because the columns contain the source of the message", "mq")
         return self
 
 
-class DeadLetterConfig(Destination):
-    """The destination of messages with an invalid payload, and of rows that a mapping refuses.
+class DeadLetterConfig(Section):
+    """The destination of messages with an invalid payload, and of rows that a mapping rejects: `queue` or `archive`.
 
-    At most one destination. Default: the dead-letter queue of the queue manager.
+    Default: the dead-letter queue of the queue manager.
     """
 
-    REFUSED: ClassVar[Mapping[str, str]] = {"topic": SIDES["topic"]}
-
     queue: ObjectName | None = None
-    """Short for mq: {queue: NAME}. The message as received (or as it would have been put), after an MQDLH with the reason."""
+    """Queue for the message as received (or as it would have been put), after an MQDLH with the reason."""
     archive: PipelinePath | None = None
     """Directory of Parquet files with the columns as received (or as they would have been written), and a column `reason`
     with the reason as text."""
 
-    @property
-    def queue_name(self) -> str | None:
-        """The queue that the section names. None: no queue."""
-        return self.queue if self.mq is None else self.mq.queue
-
     @model_validator(mode="after")
     def _one(self) -> Self:
-        if len(self.kinds) + (self.queue is not None) > 1:
-            raise values.refusal("one of mq: (or queue:), mqtt:, archive: and format:")
-        if self.mq is None:
-            return self
-        if self.mq.queue is None or "{" in self.mq.queue:
-            raise values.refusal("a queue, because the message is behind an MQDLH there", "mq")
-        if "persistence" in self.mq.model_fields_set:
-            raise values.refusal("no persistence, because a dead letter keeps that of the message", "mq", "persistence")
+        if self.queue is not None and self.archive is not None:
+            raise values.refusal("one of queue: and archive:")
         return self
 
 
@@ -471,7 +447,7 @@ class PipelineConfig(Section):
     """A mapping of this file that converts the rows to messages or publications and determines their destination. None: `to`
     specifies the destination. The pipeline takes messages from its own `from`. That of the mapping only selects topics. The
     mapping must be `enabled: false`, so that the service does not move the same messages."""
-    destination: PipelineDestination | None = Field(default=None, alias="to")
+    destination: Destination | None = Field(default=None, alias="to")
     """The destinations. None: the mapping determines the destination."""
     dead_letters: DeadLetterConfig = Field(default_factory=DeadLetterConfig)
     """Destination of messages with an invalid payload."""

@@ -55,8 +55,8 @@ class StatusDamaged(Exception):
     """The status file of a pipeline cannot be read. The message says what to do."""
 
 
-class BatchSummary(msgspec.Struct, frozen=True):
-    """A completed batch: the time, its duration in seconds, and its rows."""
+class Batch(msgspec.Struct, frozen=True):
+    """A completed batch: its end, its duration in seconds, and its rows."""
 
     number: int
     at: float
@@ -70,6 +70,8 @@ class BatchSummary(msgspec.Struct, frozen=True):
     waiting: int | None
     #: time of the oldest message of the backlog; None: no backlog, or unknown
     oldest: float | None = None
+    #: what is wrong with one of the dead letters
+    why: str | None = None
 
 
 class LastError(msgspec.Struct, frozen=True):
@@ -95,7 +97,7 @@ class Status(msgspec.Struct, frozen=True):
     dead_letters: int = 0
     late: int = 0
     #: of this run or an earlier one
-    last_batch: BatchSummary | None = None
+    last_batch: Batch | None = None
     last_error: LastError | None = None
     #: time, rows in and rows out of recent batches
     recent: tuple[tuple[float, int, int], ...] = ()
@@ -141,7 +143,7 @@ class StatusRecord:
         """Record that the query has started."""
         self._change(state="running")
 
-    def completed(self, batch: BatchSummary) -> None:
+    def completed(self, batch: Batch) -> None:
         """Record a batch."""
         status = self._status
         recent = [row for row in status.recent if row[0] > batch.at - RATE_PERIOD][1 - _RECENT :]
@@ -179,7 +181,7 @@ class StatusRecord:
 
 
 def condition(name: str, config: PipelineConfig, environment: PipelineEnvironment, now: float) -> dict[str, Any]:
-    """Return the condition of a pipeline, as `mqbridge pipeline show --json` prints it. Raises StatusDamaged, OSError."""
+    """Return the condition of a pipeline, as `mqbridge pipeline show -o json` prints it. Raises StatusDamaged, OSError."""
     directory = environment.directory_of(name, config)
     process = runs(directory)
     try:

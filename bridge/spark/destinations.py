@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, StringType, TimestampType, VariantType
 
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
-from bridge.config.pipeline import Destination, PipelineConfig
+from bridge.config.pipeline import Destination, LateConfig, MqSink, PipelineConfig
 from bridge.files import durable_file, sync
 from bridge.mapping.template import Placeholder, Template, TemplateError
 from bridge.spark import MqDataSource, MqttDataSource, to_messages, to_publications
@@ -49,8 +49,6 @@ _KNOWN: Final = frozenset((*MQ_SCHEMA.names, *MQTT_SCHEMA.names))
 #: The column with the reason of a dead letter.
 REASON: Final = "reason"
 _DELTA: Final = "delta"
-#: Columns of dead letters in a format of Spark or at a broker.
-LETTER_COLUMNS: Final = ("pipeline", "batch", REASON, "queue", "topic", "time", "headers", BODY)
 
 
 class Sink:
@@ -77,14 +75,15 @@ class Sink:
 class QueueSink(Sink):
     """Queues and topics of the queue manager."""
 
-    def __init__(self, to: Destination, options: Mapping[str, str], section: str) -> None:
-        assert to.mq is not None
-        self._to = to
+    def __init__(self, mq: MqSink, options: Mapping[str, str], section: str, *, all_used: bool = False) -> None:
+        """`all_used`: other destinations write the columns that a message does not have."""
+        self._mq = mq
         self._section = section
-        self._options = {**options, "persistence": to.mq.persistence}
+        self._all_used = all_used
+        self._options = {**options, "persistence": mq.persistence}
 
     def columns(self, frame: DataFrame) -> DataFrame:
-        return messages(frame, self._to, self._section)
+        return messages(frame, self._mq, self._section, all_used=self._all_used)
 
     def check(self, frame: DataFrame) -> None:
         MqDataSource({**self._options}).writer(self.columns(frame).schema, False)
@@ -99,13 +98,12 @@ class TopicSink(Sink):
 
     exactly_once = False
 
-    def __init__(self, to: Destination, environment: PipelineEnvironment, section: str) -> None:
+    def __init__(self, to: Destination, environment: PipelineEnvironment) -> None:
         self._to = to
-        self._section = section
         self._options = environment.broker(to.link) | {"qos": str(to.qos), "retain": str(to.retain).lower()}
 
     def columns(self, frame: DataFrame) -> DataFrame:
-        return publications(frame, self._to, self._section)
+        return publications(frame, self._to)
 
     def check(self, frame: DataFrame) -> None:
         MqttDataSource({**self._options}).writer(self.columns(frame).schema, False)
@@ -116,19 +114,24 @@ class TopicSink(Sink):
 
 
 class TableSink(Sink):
-    """A format of Spark; `archive` is Parquet, partitioned by date and hour."""
+    """A format of Spark; an archive is Parquet, partitioned by date and hour."""
 
-    def __init__(self, to: Destination) -> None:
-        self._archive = to.archive is not None
-        self._format = to.format or "parquet"
-        path = to.archive or to.path
-        self._path = path.absolute() if isinstance(path, Path) else path
+    is_table = True
+
+    def __init__(self, to: Destination | Path) -> None:
+        """`to`: the destination with a format, or the directory of an archive."""
+        self._archive = isinstance(to, Path)
+        if isinstance(to, Path):
+            to = Destination.model_construct(format="parquet", path=to, partition_by=[DATE, HOUR])
+        assert to.format is not None
+        self._format = to.format
+        self._path = to.path.absolute() if isinstance(to.path, Path) else to.path
         self._options = to.options
         self._secrets = to.secrets
-        self._partition_by = [DATE, HOUR] if self._archive else to.partition_by
+        self._partition_by = to.partition_by
         #: whether the driver moves the files of a batch into place
-        self._files = self._archive or to.writes_files
-        self.exactly_once = self._files or to.writes_format_once
+        self._files = to.writes_files
+        self.exactly_once = to.writes_format_once
 
     def columns(self, frame: DataFrame) -> DataFrame:
         if not self._archive:
@@ -239,35 +242,6 @@ class DeadLetterQueue(Sink):
         return 0
 
 
-class DescribedSink(Sink):
-    """Another sink for source rows, with columns that tell where the rows come from."""
-
-    is_table = True
-
-    def __init__(self, sink: Sink, added: Mapping[str, Any], chosen: tuple[str, ...] = ()) -> None:
-        self._sink = sink
-        self._added = added
-        self._chosen = chosen
-        self.exactly_once = sink.exactly_once
-
-    def columns(self, frame: DataFrame) -> DataFrame:
-        return self._sink.columns(self._described(frame, 0))
-
-    def write(self, frame: DataFrame, writer: str, epoch: int) -> int:
-        return self._sink.write(self._described(frame, epoch), writer, epoch)
-
-    def _described(self, frame: DataFrame, epoch: int) -> DataFrame:
-        body = body_of(frame)
-        made = frame.withColumns({name: f.lit(value) for name, value in self._added.items()})
-        made = made.withColumn("batch", f.lit(epoch).cast("bigint"))
-        if not self._chosen:
-            return made
-        time = next(name for name in TIMES if name in frame.columns)
-        columns: dict[str, Column] = {name: f.col(name) for name in made.columns}
-        columns |= {"time": f.col(time), BODY: f.lit(None).cast("binary") if body is None else body}
-        return made.select(*(columns.get(name, f.lit(None).cast("string")).alias(name) for name in self._chosen))
-
-
 def write_messages(frame: DataFrame, options: Mapping[str, str], writer: str, epoch: int) -> None:
     """Put messages, each (writer, epoch) once."""
     frame.write.format("mq").options(**options).options(writeId=writer, epoch=epoch).mode("append").save()
@@ -278,17 +252,18 @@ def publish(frame: DataFrame, options: Mapping[str, str], writer: str, epoch: in
     frame.write.format("mqtt").options(**options).option("writeId", f"{writer}-{epoch}").mode("append").save()
 
 
-def sinks_of(to: Destination, environment: PipelineEnvironment, section: str) -> list[Sink]:
-    """Return the destinations of a section of a pipeline."""
+def sinks_of(to: Destination, environment: PipelineEnvironment) -> list[Sink]:
+    """Return the destinations of a pipeline."""
     sinks: list[Sink] = []
     if to.mq is not None:
-        sinks.append(QueueSink(to, environment.queue_manager, section))
+        all_used = to.archive is not None or to.format is not None
+        sinks.append(QueueSink(to.mq, environment.queue_manager, "to", all_used=all_used))
     if to.archive is not None:
-        sinks.append(TableSink(to.model_copy(update={"format": None})))
+        sinks.append(TableSink(to.archive))
     if to.format is not None:
-        sinks.append(TableSink(to.model_copy(update={"archive": None})))
+        sinks.append(TableSink(to))
     if to.mqtt is not None:
-        sinks.append(TopicSink(to, environment, section))
+        sinks.append(TopicSink(to, environment))
     return sinks
 
 
@@ -302,20 +277,20 @@ def mapping_sink(
     return MappingToTopic(name, mapping, queue_manager, environment.broker(mapping.destination.link), queue)
 
 
-def dead_letter_sink(name: str, config: PipelineConfig, environment: PipelineEnvironment) -> Sink:
+def dead_letter_sink(config: PipelineConfig, environment: PipelineEnvironment) -> Sink:
     """Return the destination of the dead letters of a pipeline: source rows with the column `reason`."""
-    to = config.dead_letters
-    if not to.kinds or to.kinds == ["mq"]:
-        queue = to.queue_name or environment.dead_letter_queue
-        return DeadLetterQueue(environment.queue_manager | {"queue": queue, "refused": queue})
-    (sink,) = sinks_of(to, environment, "dead_letters")
-    return sink if to.archive is not None else DescribedSink(sink, {"pipeline": name}, LETTER_COLUMNS)
+    if config.dead_letters.archive is not None:
+        return TableSink(config.dead_letters.archive)
+    queue = config.dead_letters.queue or environment.dead_letter_queue
+    return DeadLetterQueue(environment.queue_manager | {"queue": queue, "refused": queue})
 
 
-def late_sink(name: str, to: Destination, environment: PipelineEnvironment) -> Sink:
-    """Return the destination of late rows, which tables get with the columns `pipeline`, `batch` and `watermark`."""
-    (sink,) = sinks_of(to, environment, "late")
-    return DescribedSink(sink, {"pipeline": name}) if to.archive is not None or to.format is not None else sink
+def late_sink(late: LateConfig, environment: PipelineEnvironment) -> Sink:
+    """Return the destination of late rows, which an archive gets with the column `watermark`."""
+    if late.archive is not None:
+        return TableSink(late.archive)
+    assert late.mq is not None
+    return QueueSink(late.mq, environment.queue_manager, "late")
 
 
 def _as(frame: DataFrame, payload: str) -> DataFrame:
@@ -332,32 +307,33 @@ def _as(frame: DataFrame, payload: str) -> DataFrame:
 # Columns --------------------------------------------------------------------------------------------------------------
 
 
-def messages(frame: DataFrame, to: Destination, section: str) -> DataFrame:
+def messages(frame: DataFrame, mq: MqSink, section: str, *, all_used: bool) -> DataFrame:
     """Return the messages of rows, for the sink `mq`. Raises ColumnMissing, TemplateError, OptionError."""
-    assert to.mq is not None
-    key = next((name for name in ("queue", "topic") if getattr(to.mq, name) is not None), None)
+    key = next((name for name in ("queue", "topic") if getattr(mq, name) is not None), None)
+    named = key is not None
     if key is not None:
-        place = _filled(frame, getattr(to.mq, key), (section, "mq", key)).alias(key)
+        place = _filled(frame, getattr(mq, key), (section, "mq", key)).alias(key)
     else:
         key = next((name for name in ("queue", "topic") if name in frame.columns), None)
         if key is None:
             raise ColumnMissing((section, "mq"), "queue", frame.columns)
         place = f.col(key)
     if (body := body_of(frame)) is None:
-        addresses = set() if to.mq.queue is not None or to.mq.topic is not None else {key}
         described = [f.lit(value).alias(name) for name, value in _TEXT.items()]
-        return frame.select(place, _json(frame, addresses).alias(BODY), *described)
-    _check_lost(frame, to)
+        return frame.select(place, _json(frame, set() if named else {key}).alias(BODY), *described)
+    if not all_used:
+        _check_lost(frame, mq.queue or mq.topic)
     return frame.select(place, body.alias(BODY), *(name for name in _MQ_PARTS if name in frame.columns))
 
 
-def publications(frame: DataFrame, to: Destination, section: str) -> DataFrame:
+def publications(frame: DataFrame, to: Destination) -> DataFrame:
     """Return the publications of rows, for the sink `mqtt`. Raises ColumnMissing, TemplateError, OptionError."""
     assert to.mqtt is not None
-    topic = _filled(frame, to.mqtt, (section, "mqtt")).alias("topic")
+    topic = _filled(frame, to.mqtt, ("to", "mqtt")).alias("topic")
     if (body := body_of(frame)) is None:
         return frame.select(topic, _json(frame, set()).alias(PAYLOAD))
-    _check_lost(frame, to)
+    if to.archive is None and to.format is None:
+        _check_lost(frame, to.mqtt)
     return frame.select(topic, body.alias(PAYLOAD), *(name for name in _MQTT_PARTS if name in frame.columns))
 
 
@@ -388,12 +364,10 @@ def quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
-def _check_lost(frame: DataFrame, to: Destination) -> None:
+def _check_lost(frame: DataFrame, address: str | None) -> None:
     """Check that a SELECT which specifies the message has no columns that would be lost. Raises OptionError."""
-    used = {*_MQ_PARTS, *_MQTT_PARTS, *_KNOWN}
-    for text in (to.mqtt, *((to.mq.queue, to.mq.topic) if to.mq is not None else ())):
-        used |= set() if text is None else set(Template(text).names)
-    if to.archive is None and to.format is None and (lost := [name for name in frame.columns if name not in used]):
+    used = {*_MQ_PARTS, *_MQTT_PARTS, *_KNOWN, *(Template(address).names if address else ())}
+    if lost := [name for name in frame.columns if name not in used]:
         raise OptionError(f"select returns the message (body or payload), so these columns would be lost: {', '.join(lost)}")
 
 

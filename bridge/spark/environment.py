@@ -12,7 +12,7 @@ import msgspec
 from bridge.config import values
 from bridge.config.link import LOCAL, LinkConfig
 from bridge.config.models import Configuration
-from bridge.config.pipeline import Destination, PipelineConfig, is_remote
+from bridge.config.pipeline import PipelineConfig, is_remote
 from bridge.config.queue_manager import EmbeddedQueueManagerConfig
 from bridge.spark.options import TLS_OPTIONS
 
@@ -89,12 +89,12 @@ class PipelineEnvironment(msgspec.Struct, frozen=True):
             if not self.is_shared(path):
                 expected = f"a path below a directory of spark.shared{known}, because {_workers_of(self.master)} use it"
                 yield location, expected, str(path.absolute())
-        for section, to in _destinations(config):
-            if to.mqtt is not None and not _is_on_this_machine(self.master):
-                host = "127.0.0.1" if to.link == LOCAL else self.links[to.link].host
-                if values.is_loopback(host):
-                    expected = f"a link to a broker that {_workers_of(self.master)} reach"
-                    yield (section, "mqtt"), expected, f"a broker at {host}"
+        to = config.destination
+        if to is not None and to.mqtt is not None and not _is_on_this_machine(self.master):
+            host = "127.0.0.1" if to.link == LOCAL else self.links[to.link].host
+            if values.is_loopback(host):
+                expected = f"a link to a broker that {_workers_of(self.master)} reach"
+                yield ("to", "mqtt"), expected, f"a broker at {host}"
 
 
 def environment_of(
@@ -127,17 +127,11 @@ def _directories(config: PipelineConfig) -> Iterator[tuple[tuple[str, ...], Path
         yield ("from", "archive"), config.source.archive
     for name, path in config.tables.items():
         yield ("tables", name), path
-    for section, to in _destinations(config):
-        if to.archive is not None:
-            yield (section, "archive"), to.archive
-        if isinstance(to.path, Path):
-            yield (section, "path"), to.path
-
-
-def _destinations(config: PipelineConfig) -> Iterator[tuple[str, Destination]]:
     for section, to in (("to", config.destination), ("late", config.late), ("dead_letters", config.dead_letters)):
-        if to is not None:
-            yield section, to
+        if to is not None and to.archive is not None:
+            yield (section, "archive"), to.archive
+    if config.destination is not None and isinstance(config.destination.path, Path):
+        yield ("to", "path"), config.destination.path
 
 
 # The queue manager of a cluster --------------------------------------------------------------------------------------
@@ -182,22 +176,17 @@ def _remote_options(configuration: Configuration, master: str, local: dict[str, 
 
 def _listener(configuration: Configuration, settings: EmbeddedQueueManagerConfig, master: str) -> str:
     """Return `host(port)` at which workers reach the embedded queue manager. Raises OutOfReach."""
+    expected = "expected spark.listener: host(port), as workers reach it"
     if configuration.spark.listener is not None:
         return configuration.spark.listener
-    listener, expected = settings.listener, "expected spark.listener: host(port), as workers reach it"
+    listener = settings.listener
     if listener is None:
         raise OutOfReach(
             f"{_workers_of(master)} reach the queue manager by TCP only, and it does not listen: expected"
             " queue_manager.listener with address, port and password_file (and spark.user, spark.password_file)"
         )
-    if listener.port == 0:
-        raise OutOfReach(f"queue_manager.listener takes any free port, and workers have to know it: {expected}")
     here, address = _is_on_this_machine(master), listener.address
-    if address in _EVERYWHERE and not here:
-        raise OutOfReach(f"queue_manager.listener is at all addresses of this machine: {expected}")
-    if values.is_loopback(address) and not here:
-        raise OutOfReach(
-            f"queue_manager.listener is at {address}, which only programs of this machine reach, not"
-            f" {_workers_of(master)}: expected another address (or spark.listener, if they run on this machine)"
-        )
+    if listener.port == 0 or (not here and (address in _EVERYWHERE or values.is_loopback(address))):
+        where = f"queue_manager.listener at {address}({listener.port})"
+        raise OutOfReach(f"{_workers_of(master)} do not reach {where}: {expected}")
     return f"{_EVERYWHERE.get(address, address)}({listener.port})"

@@ -8,6 +8,7 @@ part of the query. The query then returns a union: rows of the SELECT, dead lett
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -55,6 +56,8 @@ _OBSERVATION_TIMEOUT: Final = 5.0
 #: Batches whose counts are kept.
 _REMEMBERED: Final = 100
 _planning: Final = threading.Lock()
+#: A star that is not a multiplication nor count(*), and a join by all columns of the same name.
+_ALL_COLUMNS: Final = re.compile(r"(?<!count)[(]\s*\*|(?:[,.]|\b(?:select|distinct|all)\b)\s*\*|\bnatural\b", re.IGNORECASE)
 
 
 class Counts(msgspec.Struct):
@@ -129,9 +132,9 @@ def plan(
             frame = _pruned(spark, source, table, config) if reads else source
     if not stateful and config.late is not None:
         raise Mistake(("late",), "no late, because select keeps no state and no row is late")
-    sinks = _sinks(spark, name, config, environment, selected)
-    late = None if config.late is None else late_sink(name, config.late, environment)
-    letters = dead_letter_sink(name, config, environment)
+    sinks = _sinks(spark, config, environment, selected)
+    late = None if config.late is None else late_sink(config.late, environment)
+    letters = dead_letter_sink(config, environment)
     with mistakes_at(("dead_letters",), "a destination"):
         letters.check(source.withColumn(REASON, f.lit("")))
     if late is not None:
@@ -242,24 +245,22 @@ def _payload_kind(spark: SparkSession, source: DataFrame, config: PipelineConfig
 
 
 def _needed(spark: SparkSession, made: DataFrame, select: str, names: Sequence[str]) -> list[str]:
-    """Return those columns of `input` without which the SELECT fails, or returns other columns."""
+    """Return those of some columns of `input` that the SELECT names, or all of them if it means all columns."""
 
-    def columns(without: set[str]) -> Any:
-        kept = StructType([field for field in made.schema if field.name not in without])
+    def schema(columns: Sequence[str]) -> Any:
+        kept = StructType([made.schema[name] for name in columns])
         spark.createDataFrame([], kept).createOrReplaceTempView(INPUT)
         try:
             return spark.sql(select).schema
         except PySparkException:
             return None
 
-    everything = columns(set())
-    if everything is None:
+    words = set(re.findall(r"\w+", select.lower()))
+    named = [name for name in names if name.lower() in words]
+    left = [name for name in made.columns if name not in names or name in named]
+    if _ALL_COLUMNS.search(select) or schema(left) is None or schema(left) != schema(made.columns):
         return list(names)
-    dropped: set[str] = set()
-    for name in names:
-        if columns({*dropped, name}) == everything:
-            dropped.add(name)
-    return [name for name in names if name not in dropped]
+    return named
 
 
 def _pruned(spark: SparkSession, source: DataFrame, table: InputTable, config: PipelineConfig) -> DataFrame:
@@ -298,7 +299,7 @@ def _late_end(event_time: str, late: LateConfig) -> Column:
 
 
 def _sinks(
-    spark: SparkSession, name: str, config: PipelineConfig, environment: PipelineEnvironment, selected: DataFrame
+    spark: SparkSession, config: PipelineConfig, environment: PipelineEnvironment, selected: DataFrame
 ) -> list[Sink]:
     """Return the destinations, checked against the columns of the SELECT. Raises Mistake."""
     to = config.destination
@@ -308,7 +309,7 @@ def _sinks(
     else:
         if to.format is not None and not has_format(spark, to.format):
             raise Mistake(("to", "format"), "a format that this Spark has (--packages adds others)", repr(to.format))
-        sinks, place = sinks_of(to, environment, "to"), "to"
+        sinks, place = sinks_of(to, environment), "to"
     with mistakes_at((place,), "a destination"):
         for sink in sinks:
             sink.check(selected)
@@ -323,12 +324,12 @@ def _mapping(config: PipelineConfig, environment: PipelineEnvironment) -> Sink:
         raise Mistake(("mapping",), f"the name of a mapping; the file has mistakes now: {error}") from error
     if config.mapping not in configuration.mappings:
         raise Mistake(("mapping",), "the name of a mapping of the file", repr(config.mapping))
-    if config.dead_letters.kinds not in ([], ["mq"]):
-        raise Mistake(("dead_letters",), "a queue, because the mapping dead-letters messages", config.dead_letters.kinds[0])
+    if config.dead_letters.archive is not None:
+        raise Mistake(("dead_letters",), "a queue, because the mapping dead-letters messages", "archive")
     mapping, queue_manager = configuration.mappings[config.mapping], configuration.queue_manager.name
     with mistakes_at(("mapping",), "a mapping"):
         rule_of(config.mapping, mapping, queue_manager)
-    letters = config.dead_letters.queue_name or environment.dead_letter_queue
+    letters = config.dead_letters.queue or environment.dead_letter_queue
     return mapping_sink(config.mapping, mapping, queue_manager, environment, letters)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import threading
@@ -21,16 +22,16 @@ from bridge.config.pipeline import AVAILABLE_NOW
 from bridge.files import Locked, lock
 from bridge.spark.administration import (
     LOCK,
-    BatchSummary,
+    Batch,
     ControlThread,
     PipelineRequest,
     State,
     StatusRecord,
     StopPipeline,
 )
-from bridge.spark.failures import Mistake, QueryFailure, query_failure_of
+from bridge.spark.failures import Mistake, QueryFailure, query_failure_of, sentence_of
 from bridge.spark.internals import has_ended
-from bridge.spark.pipeline import TAKEN, BatchWriter, Counts, Pipeline, failing_message
+from bridge.spark.pipeline import TAKEN, BatchWriter, Pipeline, failing_message
 
 #: Seconds between two looks at a query.
 _LOOK: Final = 0.25
@@ -57,52 +58,13 @@ class PipelineBusy(Exception):
     """Another process runs the pipeline. The message is for people."""
 
 
-class Batch(msgspec.Struct, frozen=True):
-    """A completed batch."""
-
-    pipeline: str
-    number: int
-    rows: int
-    counts: Counts
-    seconds: float
-    #: backlog at the source, and the age in seconds of its oldest message; None: unknown
-    waiting: int | None = None
-    oldest: float | None = None
-    #: rows or groups that Spark dropped as late
-    dropped: int = 0
-
-    @property
-    def late(self) -> int:
-        """The number of late rows: counted if they have a destination, otherwise as Spark counts them (at least)."""
-        return max(self.counts.late, self.dropped)
-
-    def summary(self) -> BatchSummary:
-        """Return what the status contains of the batch."""
-        now, counts = time.time(), self.counts
-        oldest = None if self.oldest is None else now - self.oldest
-        rows = (self.rows, counts.written, counts.dead, self.late)
-        return BatchSummary(self.number, now, self.seconds, *rows, self.waiting, oldest)
-
-    def __str__(self) -> str:
-        counts = self.counts
-        parts = [f"{self.rows} in", f"{counts.written} out"]
-        if counts.dead:
-            parts.append(f"{counts.dead} dead letter{'s' if counts.dead > 1 else ''}")
-        if self.late:
-            parts.append(f"{'' if counts.late else 'at least '}{self.late} late")
-        parts.append(f"{self.seconds:.2f} s")
-        if self.waiting is not None:
-            parts.append(f"{self.waiting} waiting")
-        line = f"{self.pipeline}: batch {self.number}: {', '.join(parts)}"
-        return f"{line}; dead letter: {counts.why}" if counts.why else line
-
-
 class Runner:
     """Runs pipelines until they are done, or until `stop`.
 
-    `pipelines` plans each pipeline at each of its starts. `tell` prints a line, from several threads. `patience` is the time,
-    in seconds, that a batch may take when the pipeline stops. A failure with a remedy is tried again without end. A pipeline
-    is given up if its SELECT cannot be computed of some row, or after `attempts` failures in a row of any other kind.
+    `pipelines` plans each pipeline at each of its starts. `tell` prints a line, from several threads, and `seen` gets each
+    batch. `patience` is the time, in seconds, that a batch may take when the pipeline stops. A failure with a remedy is tried
+    again without end. A pipeline is given up if its SELECT cannot be computed for some row, or after `attempts` failures in a
+    row of any other kind.
     """
 
     def __init__(
@@ -114,7 +76,7 @@ class Runner:
         once: bool = False,
         patience: float = 10.0,
         attempts: int = ATTEMPTS,
-        seen: Callable[[Batch], None] | None = None,
+        seen: Callable[[Batch], None] = lambda batch: None,
     ) -> None:
         self._spark = spark
         self._pipelines = pipelines
@@ -122,7 +84,7 @@ class Runner:
         self._once = once
         self._patience = patience
         self._attempts = attempts
-        self._seen = seen or (lambda batch: tell(str(batch)))
+        self._seen = seen
         self._stopping = {name: threading.Event() for name in pipelines}
         self._draining: set[str] = set()
         self._locks: dict[str, IO[str]] = {}
@@ -170,10 +132,14 @@ class Runner:
         except PipelineBusy as error:
             self._tell(f"{name}: {error}")
         except Exception as error:  # a programming error, or the end of the JVM: the other pipelines continue
-            gone = has_ended(self._spark, _LOOK)
-            what = "Java (the JVM of Spark) has ended" if gone else f"{type(error).__name__}: {error}"
-            self._note(name, QueryFailure(what))
-            self._tell(f"{name}: given up: {what}")
+            gone = has_ended(self._spark, _LOOK) or "stopped SparkContext" in str(error)
+            if gone and self._stopping[name].is_set():  # SIGTERM for the whole process group, as `timeout` sends it
+                state = "stopped"
+                self._tell(f"{name}: stopped with its Java; a batch that was cut off is repeated at the next start")
+            else:
+                what = "Java (the JVM of Spark) has ended" if gone else f"{type(error).__name__}: {sentence_of(error)}"
+                self._note(name, QueryFailure(what))
+                self._tell(f"{name}: given up: {what}")
         if state == "given up":
             failed.append(name)
         if (status := self._statuses.get(name)) is not None:
@@ -237,14 +203,17 @@ class Runner:
             self._tell(f"{name}: {how}{watch.late_text}")
             return not drains
         failure = query_failure_of(writer.error or ended_by)
-        if failure.data and (message := failing_message(self._spark, pipeline)):
-            failure = msgspec.structs.replace(failure, what=f"{failure.what}, for {message}")
+        if failure.data:
+            with contextlib.suppress(PySparkException, Py4JError, OSError, ValueError):  # the failure is more important
+                message = failing_message(self._spark, pipeline)
+                failure = msgspec.structs.replace(failure, what=f"{failure.what}, for {message or 'an unknown message'}")
         raise QueryFailed(failure)
 
     def _report(self, name: str, watch: _Watch, batches: list[Batch]) -> None:
         for batch in watch.completed():
             batches.append(batch)
-            self._statuses[name].completed(batch.summary())
+            self._statuses[name].completed(batch)
+            self._tell(f"{name}: {watch.line_of(batch)}")
             self._seen(batch)
 
     def _hold(self, name: str, directory: Path) -> None:
@@ -300,14 +269,28 @@ class _Watch:
             if rows is None:
                 observed: Any = progress.observedMetrics.get(TAKEN)
                 rows = progress.numInputRows if observed is None else observed["rows"]
+            # Rows or groups that Spark dropped as late, without a destination for them.
             dropped = max((int(operator.numRowsDroppedByWatermark) for operator in progress.stateOperators), default=0)
             seconds = int(progress.durationMs.get("triggerExecution", 0)) / 1000
-            waiting, oldest = _backlog(progress)
-            batch = Batch(self._pipeline.name, progress.batchId, rows, counts, seconds, waiting, oldest, dropped)
-            self._late += batch.late
-            if rows or counts.written or batch.late:
+            late, now = max(counts.late, dropped), time.time()
+            backlog = _backlog(progress)
+            batch = Batch(progress.batchId, now, seconds, rows, counts.written, counts.dead, late, *backlog, counts.why)
+            self._late += late
+            if rows or counts.written or late:
                 batches.append(batch)
         return batches
+
+    def line_of(self, batch: Batch) -> str:
+        """Return the line about a batch."""
+        parts = [f"{batch.rows_in} in", f"{batch.rows_out} out"]
+        if batch.dead_letters:
+            parts.append(f"{batch.dead_letters} dead letter{'s' if batch.dead_letters > 1 else ''}")
+        if batch.late:
+            parts.append(f"{'' if self._exact else 'at least '}{batch.late} late")
+        parts.append(f"{batch.seconds:.2f} s")
+        if batch.waiting is not None:
+            parts.append(f"{batch.waiting} waiting")
+        return f"batch {batch.number}: {', '.join(parts)}{f'; dead letter: {batch.why}' if batch.why else ''}"
 
     def is_committed(self) -> bool:
         """Return whether the last batch that was written is in the checkpoint."""
@@ -325,15 +308,13 @@ class _Watch:
 
 
 def _backlog(progress: Any) -> tuple[int | None, float | None]:
-    """Return the backlog of the source and the age of its oldest message, if the source reports them."""
+    """Return the backlog of the source and the time of its oldest message, if the source reports them."""
     try:
         queues = list(json.loads(progress.sources[0].latestOffset).values())
-        waiting = sum(queue["waiting"] for queue in queues)
-        times = [datetime.fromisoformat(queue["oldest"]) for queue in queues if queue.get("oldest") is not None]
+        times = [datetime.fromisoformat(queue["oldest"]).timestamp() for queue in queues if queue.get("oldest") is not None]
+        return sum(queue["waiting"] for queue in queues), min(times, default=None)
     except (IndexError, KeyError, TypeError, ValueError, AttributeError):
         return None, None
-    now = datetime.fromisoformat(progress.timestamp)
-    return waiting, max((now - min(times)).total_seconds(), 0) if times else None
 
 
 def _start(pipeline: Pipeline, writer: BatchWriter, once: bool) -> StreamingQuery:

@@ -53,16 +53,20 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+#: Java starts faster if it does not verify Spark's classes.
+_JAVA: Final = "-XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+#: A Java for short runs, which compiles fast rather than well.
+QUICK_JAVA: Final = f"{_JAVA} -XX:TieredStopAtLevel=1"
 #: Settings of a session on this machine.
 LOCAL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "2g",
-    _JAVA_OPTIONS: "-XX:+UseSerialGC",
+    _JAVA_OPTIONS: _JAVA,
 }
-#: Settings of a session that only analyses SQL: a Java that compiles fast.
-ANALYSIS_SETTINGS: Final[Mapping[str, str]] = {_JAVA_OPTIONS: "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
+#: Settings of a session that only analyses SQL.
+ANALYSIS_SETTINGS: Final[Mapping[str, str]] = {_JAVA_OPTIONS: QUICK_JAVA}
 
 
 class SparkMissing(Exception):
@@ -81,9 +85,13 @@ def require_packages() -> None:
 
 
 def session(
-    name: str = "mqbridge", *, master: str | None = None, settings: Mapping[str, str] | None = None
+    name: str = "mqbridge",
+    *,
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    registers: bool = True,
 ) -> SparkSession:
-    """Return a Spark session with the data sources of this package, or the one that runs already.
+    """Return a Spark session, or the one that runs already. `registers`: register the data sources of this package.
 
     `master` is Spark's (`local[4]`, `spark://host:7077`); None: all cores of this machine. `settings` are Spark's own
     properties and take precedence. Sets JAVA_HOME and variables for Python workers in the environment of this process.
@@ -104,12 +112,15 @@ def session(
     for key, value in chosen.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    register(spark)
+    if registers:
+        register(spark)
     return spark
 
 
 @contextlib.contextmanager
-def job(name: str, master: str | None, settings: Mapping[str, str]) -> Iterator[SparkSession]:
+def job(
+    name: str, master: str | None, settings: Mapping[str, str], *, registers: bool = True
+) -> Iterator[SparkSession]:
     """Yield a session that ends with a command. Raises SparkMissing, and JobFailed for errors of Spark."""
     require_packages()
     from py4j.protocol import Py4JError, Py4JJavaError
@@ -118,7 +129,7 @@ def job(name: str, master: str | None, settings: Mapping[str, str]) -> Iterator[
     from bridge.spark.internals import has_ended, silence
 
     try:
-        spark = session(name, master=master, settings={"spark.log.level": "FATAL", **settings})
+        spark = session(name, master=master, settings={"spark.log.level": "FATAL", **settings}, registers=registers)
         silence(spark)
         try:
             yield spark

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tempfile
 
-#: A Java that starts fast: it compiles fast rather than well, and checks no byte code.
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+from bridge.spark.session import QUICK_JAVA
+
 JAVA_OPTIONS = f"{QUICK_JAVA} -Duser.timezone=UTC -Djava.io.tmpdir={tempfile.gettempdir()}"
 
 SETTINGS = {

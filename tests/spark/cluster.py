@@ -17,9 +17,8 @@ from typing import Any
 import pyspark
 from pyspark.sql import SparkSession
 
-from bridge.spark.session import LAUNCHER_HOME, find_java
+from bridge.spark.session import LAUNCHER_HOME, QUICK_JAVA, find_java
 from tests.helpers.patience import PATIENCE
-from tests.helpers.spark import QUICK_JAVA
 
 ROOT = str(Path(__file__).resolve().parents[2])
 _SPARK = Path(pyspark.__file__).parent

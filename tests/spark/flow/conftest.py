@@ -12,9 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bridge.config.document import load
+from bridge.spark.administration import Batch
 from bridge.spark.environment import environment_of
 from bridge.spark.pipeline import Pipeline, plan
-from bridge.spark.runner import Batch, Runner
+from bridge.spark.runner import Runner
 from tests.helpers.mosquitto import Mosquitto
 from tests.helpers.patience import PATIENCE
 from tests.spark.conftest import Queues
@@ -65,7 +66,7 @@ class Bench:
         """Return rows in and out, dead letters and late rows of all batches, without zeros."""
         sums = {"in": 0, "out": 0, "dead": 0, "late": 0}
         for batch in self.batches:
-            counts = {"in": batch.rows, "out": batch.counts.written, "dead": batch.counts.dead, "late": batch.late}
+            counts = {"in": batch.rows_in, "out": batch.rows_out, "dead": batch.dead_letters, "late": batch.late}
             sums = {name: sums[name] + count for name, count in counts.items()}
         return {name: count for name, count in sums.items() if count}
 

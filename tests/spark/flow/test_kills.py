@@ -25,13 +25,13 @@ import pytest
 
 from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.mq.remote import Put, RemoteConnection, get_many, put_many
+from bridge.spark.session import QUICK_JAVA
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.mosquitto import Mosquitto, free_port
 from tests.helpers.patience import until, until_at_last
-from tests.helpers.spark import QUICK_JAVA
 from tests.spark.cluster import start_master, start_worker
 
 KILLS = int(os.environ.get("MQBRIDGE_TEST_KILLS", "4"))
@@ -146,6 +146,7 @@ class Site:
         self.directory = directory
         self.shared = directory / "shared"
         self.killed: Counter[str] = Counter()
+        (directory / "state").mkdir()
         self.mosquitto = Mosquitto(directory)
         self.mosquitto.start()
         stack.callback(self.mosquitto.stop)
@@ -188,7 +189,6 @@ class Site:
         for name in QUEUES:
             assert connection.command(f"DEFINE QLOCAL('{name}') MAXDEPTH(1000000) DEFPSIST(YES)")[0].ok
         assert connection.command("DEFINE SUB('KILLS') TOPICSTR('kills/out') DEST('TOPIC.OUT')")[0].ok
-        (self.directory / "state").mkdir()
         client = ["-p", str(self.mosquitto.port), "-i", SESSION, "-V", "5", "-c", "-q", "2", "-t", "kills/in"]
         # The session of the pipeline, which keeps what is published before it starts.
         subprocess.run(["mosquitto_sub", *client, "-E"], check=True)

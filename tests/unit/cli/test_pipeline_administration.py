@@ -12,7 +12,7 @@ import pytest
 from bridge.files import lock
 from bridge.spark.administration import (
     LOCK,
-    BatchSummary,
+    Batch,
     ControlThread,
     DrainPipeline,
     PipelineRequest,
@@ -25,7 +25,7 @@ from bridge.spark.administration import (
 from tests.unit.cli.conftest import Invoke
 
 ONE = "{from: {mq: {queue: Q}}, select: SELECT body FROM input, to: {mq: {queue: R}}}"
-BATCH = BatchSummary(7, 1000.0, 0.5, 30, 25, 5, 2, 11, 940.0)
+BATCH = Batch(7, 1000.0, 0.5, 30, 25, 5, 2, 11, 940.0)
 
 
 @pytest.fixture

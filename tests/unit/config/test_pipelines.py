@@ -94,18 +94,14 @@ MISTAKES = [
     (f"{REST}, watermark: {{column: ts, delay: soon}}", "watermark.delay: expected a duration"),
     (f"{REST}, watermark: {{ts: 10 s}}", "watermark.ts: expected a known key (column or delay)"),
     (f"{REST}, watermark: late", "watermark: expected a duration"),
-    (f"{REST}, dead_letters: {{queue: D, archive: a}}", "one of mq: (or queue:), mqtt:, archive: and format:"),
-    (f"{REST}, dead_letters: {{mq: {{topic: t}}}}", "dead_letters.mq: expected a queue, because the message is behind an"),
-    (f"{REST}, dead_letters: {{mq: {{queue: D, persistence: as-queue}}}}", "no persistence, because a dead letter keeps"),
-    (f"{REST}, dead_letters: {{topic: t}}", "dead_letters.topic: expected mq: {topic: ...}"),
-    (f"{REST}, dead_letters: {{format: jdbc, options: {{password: x}}}}", "dead_letters.options.password: expected no"),
+    (f"{REST}, dead_letters: {{queue: D, archive: a}}", "dead_letters: expected one of queue: and archive:"),
+    (f"{REST}, dead_letters: {{topic: t}}", "dead_letters.topic: expected a known key"),
     (f"{REST}, late: {{window: 0, mq: {{queue: Q}}}}", "late.mq.queue: expected another queue than the one that it reads"),
     (f"{REST}, late: {{queue: L}}", "late.queue: expected mq: {queue: ...}"),
-    (f"{REST}, late: {{window: 0, mq: {{queue: L}}, archive: a}}", "late: expected exactly one of mq:, mqtt:, archive: and"),
+    (f"{REST}, late: {{window: 0, mq: {{queue: L}}, archive: a}}", "late: expected exactly one of mq: and archive:"),
     (f"{REST}, late: {{window: 0, mq: {{}}}}", "late.mq: expected a queue or a topic, because the columns contain"),
     (f"{REST}, late: {{window: 0, archive: a, compact: 1 h}}", "late.compact: expected a known key"),
     (f"{REST}, late: {{archive: a}}", "late.window: expected this key, which has no default"),
-    (f"{REST}, late: {{window: 0, mqtt: l/x, link: none}}", "late.link: expected the name of a link"),
     ("from: {mqtt: a, link: l}, select: S, to: {mq: {}}", "the name of a link"),
     ("from: {archive: a, options: {partitions: 2}}, select: S, to: {mq: {}}", "no options, which belong to mq: and mqtt:"),
     (
@@ -308,9 +304,8 @@ DESCRIBED = [
         " all available messages are processed",
     ),
     (
-        f"{REST}, late: {{mqtt: late/x, link: local, window: 1 min}}, dead_letters: {{format: parquet, path: /bad}}",
-        ": from queue Q to queue R, every 1 s\n  late messages go to MQTT late/x (at least once)\n"
-        "  bad payloads go to parquet /bad",
+        f"{REST}, late: {{archive: /late, window: 1 min}}, dead_letters: {{archive: /bad}}",
+        ": from queue Q to queue R, every 1 s\n  late messages go to archive /late\n  bad payloads go to archive /bad",
     ),
     (
         "from: {mq: {topic: t}}, select: S, to: {mq: {}}, payload: text, trigger: 0, tables: {t: /t.csv},"

@@ -11,7 +11,7 @@ import pytest
 from bridge.config.models import Configuration
 from bridge.console.metrics import gather_pipelines
 from bridge.service.metric_catalogue import Samples
-from bridge.spark.administration import LOCK, STATUS, BatchSummary, StatusRecord
+from bridge.spark.administration import LOCK, STATUS, Batch, StatusRecord
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_a_pipeline_that_runs(configuration: Configuration, tmp_path: Path) -> N
     directory = tmp_path / "data" / "pipelines" / "runs"
     directory.mkdir(parents=True)
     record = StatusRecord(directory, pytest.fail)
-    record.completed(BatchSummary(7, 1_000.0, 0.5, rows_in=5, rows_out=3, dead_letters=1, late=1, waiting=9))
+    record.completed(Batch(7, 1_000.0, 0.5, rows_in=5, rows_out=3, dead_letters=1, late=1, waiting=9))
     with (directory / LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         lock.write(str(os.getpid()))
