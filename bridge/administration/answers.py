@@ -224,6 +224,10 @@ class ProblemKind(StrEnum):
     BACKLOG = "backlog"
     #: clients that acknowledge nothing
     CLIENT = "client"
+    #: a client that publishes more than all others together
+    FLOOD = "flood"
+    #: a channel rejects clients
+    REJECTIONS = "rejections"
     #: units of work fail although the queue manager is available
     COMMITS = "commits"
     RELOAD = "reload"
@@ -241,10 +245,12 @@ class Problem(msgspec.Struct, frozen=True):
     subject: str
     #: a description
     what: str
-    #: the command that shows or fixes it
+    #: the command that shows the details
     command: str
     #: when it began, in seconds since the epoch
     since: float = 0.0
+    #: how to fix it
+    remedy: str = ""
 
 
 class BridgeStatus(msgspec.Struct, kw_only=True):

@@ -6,14 +6,14 @@ import re
 import time
 from collections.abc import Callable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from bridge.administration.answers import age, moment
 from bridge.cli import options
 from bridge.cli.failures import FAILED, NOT_FOUND, WRONG_USAGE, Failure
-from bridge.cli.options import BRIDGE, OUTPUT, YES, takes
+from bridge.cli.options import BRIDGE, OUTPUT, YES, settings, takes
 from bridge.cli.output import confirm, print_facts, print_record, print_records, print_table, printable, say, styled
 from bridge.cli.queue_manager import asked, done, shown
 
@@ -72,40 +72,46 @@ def _channels(incomplete: str) -> list[str]:
     from bridge.administration.answers import ChannelStatus
     from bridge.administration.requests import ListChannels
 
-    return _names(incomplete, ListChannels(), ChannelStatus, lambda one: one.name)
+    return _names(incomplete, ListChannels(), list[ChannelStatus], _all_names)
 
 
 def _clients(incomplete: str) -> list[str]:
-    from bridge.administration.answers import ClientStatus
+    from bridge.administration.answers import ClientPage
     from bridge.administration.requests import ListClients
 
-    request = ListClients(pattern=f"{incomplete}*", rows=MAX_NAMES)
-    return _names(incomplete, request, ClientStatus, lambda one: one.client_id)
+    def names(page: ClientPage) -> list[str]:
+        return [one.client_id for one in page.clients]
+
+    return _names(incomplete, ListClients(pattern=f"{incomplete}*", rows=MAX_NAMES), ClientPage, names)
 
 
 def _mappings(incomplete: str) -> list[str]:
     from bridge.administration.mapping_status import Status
     from bridge.administration.requests import ListMappings
 
-    return _names(incomplete, ListMappings(), Status, lambda one: one.name)
+    return _names(incomplete, ListMappings(), list[Status], _all_names)
 
 
 def _links(incomplete: str) -> list[str]:
     from bridge.administration.answers import LinkStatus
     from bridge.administration.requests import ListLinks
 
-    return _names(incomplete, ListLinks(), LinkStatus, lambda one: one.name)
+    return _names(incomplete, ListLinks(), list[LinkStatus], _all_names)
 
 
-def _names(incomplete: str, request: AnyRequest, kind: type[T], name_of: Callable[[T], str]) -> list[str]:
+def _all_names(found: Any) -> list[str]:
+    return [one.name for one in found]
+
+
+def _names(incomplete: str, request: AnyRequest, kind: type[T], names_of: Callable[[T], list[str]]) -> list[str]:
     """Return the names in a list of the running bridge, or none if no bridge answers."""
     from bridge.config import ConfigurationError
 
     try:
-        found = shown(request, list[kind], timeout=COMPLETION_TIMEOUT)  # type: ignore[valid-type]
+        names = names_of(shown(request, kind, timeout=COMPLETION_TIMEOUT))
     except (Failure, ConfigurationError, OSError):
         return []
-    return [name for name in map(name_of, found) if name.startswith(incomplete) and _WORD.fullmatch(name)]
+    return [name for name in names if name.startswith(incomplete) and _WORD.fullmatch(name)]
 
 
 ChannelName = Annotated[str, typer.Argument(metavar="CHANNEL", help="Name of the channel.", autocompletion=_channels)]
@@ -147,11 +153,21 @@ def _print_status(found: BridgeStatus) -> None:
     typer.echo(f"mqbridge {found.version} is {found.state}, process {found.process_id}, for {since}")
     typer.echo(f"queue manager {found.queue_manager} ({found.queue_manager_type}) {found.queue_manager_state}")
     typer.echo(f"{found.channels_running} of {found.channels} channels listen")
-    typer.echo(f"{found.clients} clients are connected, {found.sessions} sessions in all")
-    typer.echo(f"{found.mappings} mappings; {found.units_of_work} units of work under way; log level {found.log_level}")
+    typer.echo(f"clients connected: {found.clients:,}, sessions: {found.sessions:,}")
+    typer.echo(f"mappings: {found.mappings}, units of work in progress: {found.units_of_work}, log level: {found.log_level}")
     for problem in found.problems:
         severity = styled(f"PROBLEM ({problem.severity}):", "yellow" if problem.severity == "warning" else "red")
-        typer.echo(f"{severity} {problem.what}; see `{problem.command}`")
+        typer.echo(f"{severity} {problem.what}; see `{_as_typed(problem.command)}`")
+        since = f"since {moment(problem.since)}; " if problem.since else ""
+        typer.echo(f"  {since}fix: {problem.remedy}")
+
+
+def _as_typed(command: str) -> str:
+    """Return a command of `mqbridge` with the options that reach this bridge."""
+    if command.startswith("mqbridge "):
+        for option, value in (("-c", settings.config), ("--data-dir", settings.data_dir)):
+            command += f" {option} {value}" if value is not None else ""
+    return command
 
 
 @takes(BRIDGE)
@@ -234,6 +250,15 @@ def stop_channel(name: ChannelName) -> None:
 # Clients ---------------------------------------------------------------------------------------------------------------
 
 
+class ClientOrder(StrEnum):
+    """Orders of `client list`."""
+
+    client = "client"
+    waiting = "waiting"
+    oldest = "oldest"
+    since = "since"
+
+
 @takes(BRIDGE | OUTPUT)
 def list_clients(
     pattern: Annotated[
@@ -248,22 +273,31 @@ def list_clients(
     after: Annotated[
         str, typer.Option(metavar="CLIENT", help="Start after this client identifier (for paging).", show_default=False)
     ] = "",
+    sort: Annotated[ClientOrder, typer.Option(metavar="COLUMN", help="client, waiting, oldest or since.")] = (
+        ClientOrder.client
+    ),
     limit: options.Limit = 1_000,
 ) -> None:
-    """List clients and their sessions."""
-    from bridge.administration.answers import ClientStatus
+    """List clients and their sessions.
+
+    By default, the list is sorted by client identifier. --sort waiting puts the largest backlogs first, --sort oldest the
+    longest waiting messages, and --sort since the most recent changes.
+    """
+    from bridge.administration.answers import ClientPage, ClientRow
     from bridge.administration.requests import ListClients
 
-    found = shown(
-        ListClients(pattern=pattern, channel=channel, connected=connected, away_for=away, after=after, rows=limit),
-        list[ClientStatus],
-    )
+    request = ListClients(
+        pattern=pattern, channel=channel, connected=connected, away_for=away, after=after, rows=limit,
+        sort="client_id" if sort is ClientOrder.client else sort.value,
+        descending=sort in (ClientOrder.waiting, ClientOrder.since),
+    )  # fmt: skip
+    found = shown(request, ClientPage).clients
 
-    def table(found: list[ClientStatus]) -> None:
+    def table(found: list[ClientRow]) -> None:
         now = time.time()
         heads = ("client", "state", "channel", "user", "session", "subscriptions", "waiting", "in flight")
         print_table(heads, [_client_row(one, now) for one in found], "no such clients")
-        if len(found) == limit:
+        if len(found) == limit and sort is ClientOrder.client:
             say(f"there may be more clients: --after {found[-1].client_id}")
 
     print_records(found, lambda one: one.client_id, table=table)
@@ -544,4 +578,8 @@ def test_link(name: LinkName) -> None:
     """
     from bridge.administration.requests import TestLink
 
-    done(TestLink(name=name))
+    answer = asked(TestLink(name=name))
+    for line in answer.lines:
+        typer.echo(line)
+    if not answer.ok:
+        raise Failure(f"the test of link {name} failed")

@@ -1,15 +1,24 @@
-"""Recent events and messages of individual clients, kept in memory for the console."""
+"""The journal of clients: recent events of each client, the messages of watched clients, and the trace in the log.
+
+The console shows events and messages, which are kept in memory. The trace consists of log lines about connections,
+subscriptions and publications. At the log level `debug` it covers all clients, otherwise those of `log.trace_clients`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
 import time
 from collections import OrderedDict, deque
+from collections.abc import Sequence
+from fnmatch import translate
 from typing import Final, Literal
 
 import msgspec
 
 from bridge.administration.answers import ClientEvent, ClientMessage, ClientTraffic
+from bridge.config import LogLevel
 from bridge.mapping.message_view import MessageView, body_text
 from bridge.service.events import (
     Acknowledged,
@@ -28,6 +37,8 @@ from bridge.telemetry.session import Session
 from bridge.telemetry.transmission import PublicationMessage, Transmission
 from bridge.wire import cmqc
 
+log = logging.getLogger(__name__)
+
 #: Maximum number of events per client, and of clients with events. The client whose last event is the oldest is forgotten.
 MOST_EVENTS: Final = 20
 MOST_CLIENTS: Final = 10_000
@@ -39,6 +50,8 @@ SILENCE: Final = 15.0
 #: Bytes of a payload, and characters of a text, that are kept.
 PAYLOAD: Final = 1_000
 _TEXT: Final = 300
+#: Maximum number of topic filters of one request that are kept as events.
+_MAX_FILTERS: Final = 5
 
 
 class TooManyWatched(Exception):
@@ -69,27 +82,54 @@ class _Watched:
 
 
 class ClientJournal:
-    """Subscribes to the events of a service. All methods are called on its event loop."""
+    """Subscribes to the events of a service that somebody needs. All methods are called on its event loop."""
 
     def __init__(self, events: EventBus) -> None:
         self._events = events
+        #: whether recent events of all clients are kept
+        self.keeps = False
         self._kept: OrderedDict[str, deque[ClientEvent]] = OrderedDict()
+        #: matches the identifiers of traced clients; None if no client is traced
+        self._traced: re.Pattern[str] | None = None
         self._watched: dict[str, _Watched] = {}
-        self._listener: _Listener | None = None
         self._timer: asyncio.TimerHandle | None = None
-        events.subscribe(ClientConnected, lambda event: self._note(event.session.client_id, _connected(event.session)))
-        events.subscribe(ClientDisconnected, lambda event: self._note(event.session.client_id, "disconnected"))
-        events.subscribe(SessionEnded, lambda event: self._note(event.session.client_id, "session ended"))
-        events.subscribe(Subscribed, self._subscribed)
-        events.subscribe(Unsubscribed, self._unsubscribed)
-        events.subscribe(PublicationRejected, self._rejected)
-        events.subscribe(DeadLettered, self._dead_lettered)
+
+    def keep(self) -> None:
+        """Keep recent events of all clients."""
+        self.keeps = True
+        self._subscribe()
+
+    def trace(self, level: LogLevel, patterns: Sequence[str]) -> None:
+        """Trace the clients whose identifiers match one of the patterns, or all clients at the level `debug`."""
+        if not patterns and level == "debug":
+            patterns = ["*"]
+        self._traced = re.compile("|".join(map(translate, patterns))) if patterns else None
+        self._subscribe()
+
+    def _subscribe(self) -> None:
+        self._events.unsubscribe(self)
+        if self.keeps or self._traced is not None:
+            self._events.subscribe(ClientConnected, self._connected)
+            self._events.subscribe(ClientDisconnected, self._disconnected)
+            self._events.subscribe(SessionEnded, self._ended)
+            self._events.subscribe(Subscribed, self._subscribed)
+            self._events.subscribe(Unsubscribed, self._unsubscribed)
+            self._events.subscribe(PublicationRejected, self._rejected)
+            self._events.subscribe(DeadLettered, self._dead_lettered)
+        if self._watched or self._traced is not None:
+            self._events.subscribe(Published, self._published)
+            self._events.subscribe(Acknowledged, self._acknowledged)
+            self._events.subscribe(Finished, self._finished)
 
     def events_of(self, client_id: str) -> list[ClientEvent]:
         """Return the events of a client, the newest first."""
         return list(self._kept.get(client_id, ()))[::-1]
 
     def _note(self, client_id: str, text: str) -> None:
+        """Keep an event and write it to the trace."""
+        self._write(client_id, text)
+        if not self.keeps:
+            return
         events = self._kept.get(client_id)
         if events is None:
             events = self._kept[client_id] = deque(maxlen=MOST_EVENTS)
@@ -99,21 +139,46 @@ class ClientJournal:
             self._kept.move_to_end(client_id)
         events.append(ClientEvent(time.time(), text[:_TEXT]))
 
+    def _write(self, client_id: str, text: str) -> None:
+        if self._traced is not None and self._traced.match(client_id):
+            # The flood protection does not count these lines: an administrator has asked for all of them.
+            log.info("MQB2005I trace of client %r: %s", client_id, text, extra={"is_unlimited": True})
+
+    def _connected(self, event: ClientConnected) -> None:
+        session = event.session
+        user = session.identity.user.decode("utf-8", "replace")
+        self._note(session.client_id, f"connected via channel {session.channel} as user {user!r}")
+
+    def _disconnected(self, event: ClientDisconnected) -> None:
+        self._note(event.session.client_id, f"disconnected: {event.reason.replace('_', ' ')}")
+
+    def _ended(self, event: SessionEnded) -> None:
+        self._note(event.session.client_id, "session ended")
+
     def _subscribed(self, event: Subscribed) -> None:
-        granted = ", ".join(f"{topic} (QoS {qos})" if qos < 3 else f"{topic} (rejected)" for topic, qos in event.granted[:5])
-        self._note(event.session.client_id, f"subscribed to {granted}{', …' if len(event.granted) > 5 else ''}")
+        granted = [f"{topic!r} with QoS {qos}" if qos < 3 else f"{topic!r}, rejected" for topic, qos in event.granted]
+        self._note_each(event.session, "subscribed to", granted)
 
     def _unsubscribed(self, event: Unsubscribed) -> None:
-        self._note(event.session.client_id, f"unsubscribed from {', '.join(event.filters[:5])}")
+        self._note_each(event.session, "unsubscribed from", [repr(topic_filter) for topic_filter in event.filters])
+
+    def _note_each(self, session: Session, verb: str, filters: list[str]) -> None:
+        """Trace all topic filters, but keep only the first ones: a request can have thousands."""
+        for number, topic_filter in enumerate(filters):
+            note = self._note if number < _MAX_FILTERS else self._write
+            note(session.client_id, f"{verb} {topic_filter}")
 
     def _rejected(self, event: PublicationRejected) -> None:
         reason = cmqc.reason_name(event.reason)
-        self._note(event.session.client_id, f"publication to {event.message.topic} rejected: {reason}")
+        if self.keeps:  # the trace has a line for each publication
+            traced, self._traced = self._traced, None
+            self._note(event.session.client_id, f"publication to {event.message.topic!r} rejected: {reason}")
+            self._traced = traced
 
     def _dead_lettered(self, event: DeadLettered) -> None:
-        transmission = event.transmission
-        topic, reason = transmission.topic or transmission.remote_queue, cmqc.reason_name(event.reason)
-        self._note(transmission.client_id, f"message of topic {topic} dead-lettered: {reason}")
+        topic = _topic(event.transmission)
+        reason = f"{cmqc.reason_name(event.reason)} ({event.reason})"
+        self._note(event.transmission.client_id, f"message of topic {topic!r} dead-lettered: {reason}")
 
     def watch(self, client_id: str, after: int, payloads: bool) -> ClientTraffic:
         """Return the messages of a client with higher numbers, and keep recording. Raises TooManyWatched."""
@@ -123,9 +188,7 @@ class ClientJournal:
             if len(self._watched) >= MOST_WATCHED:
                 raise TooManyWatched(f"{MOST_WATCHED} clients are watched, and that is the limit")
             watched = self._watched[client_id] = _Watched()
-            if self._listener is None:
-                self._listener = _Listener(self._watched)
-                self._listener.listen(self._events)
+            self._subscribe()
         watched.asked_at = time.monotonic()
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(SILENCE, self._review)
@@ -146,49 +209,51 @@ class ClientJournal:
         for client_id, watched in list(self._watched.items()):
             if now - watched.asked_at > SILENCE:
                 del self._watched[client_id]
-        if not self._watched and self._listener is not None:
-            self._events.unsubscribe(self._listener)
-            self._listener = None
+        if not self._watched:
+            self._subscribe()
 
-
-class _Listener:
-    """Records the messages of watched clients. It is subscribed only while there are any."""
-
-    def __init__(self, watched: dict[str, _Watched]) -> None:
-        self._watched = watched
-
-    def listen(self, events: EventBus) -> None:
-        events.subscribe(Published, self._published)
-        events.subscribe(Acknowledged, self._acknowledged)
-        events.subscribe(Finished, self._finished)
+    # Messages ---------------------------------------------------------------------------------------------------------
 
     def _published(self, event: Published) -> None:
-        watched = self._watched.get(event.session.client_id)
-        if watched is not None:
-            for message, _ in event.publications:
+        client_id, completion = event.session.client_id, event.completion
+        watched = self._watched.get(client_id)
+        for index, (message, retain) in enumerate(event.publications):
+            if watched is not None:
                 watched.add("published", message.topic, message.qos, message.payload)
+            if self._traced is None:
+                continue
+            reason = completion.failure or completion.refusals.get(index, 0)
+            diverted = completion.diverted.get(index, 0)
+            outcome = f"rejected: {cmqc.reason_name(reason)} ({reason})" if reason else "put"
+            if diverted:
+                outcome = f"dead-lettered: {cmqc.reason_name(diverted)} ({diverted})"
+            text = f"published to {message.topic!r}, QoS {message.qos}{', retained' if retain else ''}"
+            self._write(client_id, f"{text}, {len(message.payload)} bytes: {outcome}")
 
     def _acknowledged(self, event: Acknowledged) -> None:
-        watched, effects = self._watched.get(event.session.client_id), event.effects
-        if watched is not None:
-            for _, transmission in effects.acknowledged:
-                _delivered(watched, transmission, 1)
-            for _, _, transmission in effects.released:
-                _delivered(watched, transmission, 2)
+        for message_id, transmission in event.effects.acknowledged:
+            self._delivered(event.session, transmission, 1, f"acknowledged packet {message_id}")
+        for message_id, _, transmission in event.effects.released:
+            self._delivered(event.session, transmission, 2, f"acknowledged packet {message_id}")
 
     def _finished(self, event: Finished) -> None:
-        watched = self._watched.get(event.session.client_id)
-        if watched is not None:
-            for transmission in event.transmissions:
-                if transmission.msg_number not in event.discarded:
-                    _delivered(watched, transmission, 0)
+        for transmission in event.transmissions:
+            why = event.discarded.get(transmission.msg_number)
+            outcome = "sent with QoS 0" if why is None else f"not sent: {why}"
+            self._delivered(event.session, transmission, 0 if why is None else None, outcome)
+
+    def _delivered(self, session: Session, transmission: Transmission, qos: int | None, outcome: str) -> None:
+        """Trace the outcome of a message. `qos` is None if it was not delivered."""
+        watched = self._watched.get(session.client_id)
+        if watched is not None and qos is not None:
+            message = transmission.message
+            if isinstance(message, PublicationMessage):
+                payload = message.payload
+            else:
+                payload = MessageView(message.md, message.data).body
+            watched.add("delivered", _topic(transmission), qos, payload)
+        self._write(session.client_id, f"message of topic {_topic(transmission)!r}: {outcome}")
 
 
-def _delivered(watched: _Watched, transmission: Transmission, qos: int) -> None:
-    message = transmission.message
-    payload = message.payload if isinstance(message, PublicationMessage) else MessageView(message.md, message.data).body
-    watched.add("delivered", transmission.topic or transmission.remote_queue, qos, payload)
-
-
-def _connected(session: Session) -> str:
-    return f"connected to channel {session.channel} as {session.identity.user.decode('utf-8', 'replace')}"
+def _topic(transmission: Transmission) -> str:
+    return transmission.topic or transmission.remote_queue

@@ -44,7 +44,6 @@ from bridge.service.administration.handlers import Administration, standby_statu
 from bridge.service.administration.parts import Parts
 from bridge.service.administration.queue_manager_connection import QueueManagerConnection
 from bridge.service.channels import ChannelError, Channels
-from bridge.service.client_journal import ClientJournal
 from bridge.service.gateway import Gateway
 from bridge.service.history import HistoryRecorder
 from bridge.service.log import LogTail, is_journal
@@ -271,7 +270,7 @@ class Bridge:
                 authentication=authentication,
                 channel_authentication=self.host.channel_authentication,
             )
-            self.service.trace.use(self.configuration.log.level, self.configuration.log.trace_clients)
+            self.service.journal.trace(self.configuration.log.level, self.configuration.log.trace_clients)
             if self.archive is not None:
                 self.archive.listen(self.service.events)
             if self.metrics is not None:
@@ -313,12 +312,13 @@ class Bridge:
             archive=self.archive,
             queue_manager_connection=QueueManagerConnection(self.host),
             history=self.history,
-            journal=None if self.history is None else ClientJournal(self.service.events),
             log_tail=self.log_tail,
             reload=self._reload,
             problems=self._current_problems,
             started_at=self.started_at,
         )
+        if self.history is not None:
+            self.service.journal.keep()
         self.problems = ProblemList(parts)
         self.administration = Administration(parts)
         self.reload = Reload(self._source, Takeover(parts, authenticators))

@@ -23,7 +23,7 @@ from bridge.security.channel_authentication import ChannelAuthenticationRegister
 from bridge.security.failed_connects import FailedConnects
 from bridge.security.privileged import PrivilegedUsers
 from bridge.service.client import Client
-from bridge.service.client_trace import ClientTrace
+from bridge.service.client_journal import ClientJournal
 from bridge.service.delivery import Delivery
 from bridge.service.events import ClientDisconnected, EventBus, MessagesAbandoned, Recovered, SessionEnded, Unclaimed
 from bridge.service.locked_out import LockedOut
@@ -71,7 +71,7 @@ class TelemetryService:
         self.channel_authentication = channel_authentication or ChannelAuthenticationRegister(PrivilegedUsers().include)
         self.events = EventBus()
         LockedOut().listen(self.events)
-        self.trace = ClientTrace(self.events)
+        self.journal = ClientJournal(self.events)
         self.sessions: dict[str, Session] = {}
         #: client identifier -> client whose CONNECT is being committed or was accepted
         self.clients: dict[str, Client] = {}

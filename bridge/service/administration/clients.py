@@ -27,7 +27,6 @@ from bridge.administration.requests import (
     MOST_ROWS,
     ClientColumn,
     DisconnectClient,
-    FindClients,
     ListClients,
     PurgeClients,
     Refused,
@@ -50,32 +49,17 @@ PURGES_AT_A_TURN = 20
 COMMIT_TIMEOUT = 10.0
 
 
-async def list_clients(parts: Parts, request: ListClients) -> list[ClientStatus]:
-    """Return the matching clients by client identifier, up to the requested number of rows."""
-    wanted = compiled(translate(_OTHER_WILDCARDS.sub(r"[\g<0>]", request.pattern))).match
-    now, rows = time.time(), min(request.rows, MOST_ROWS)
-    found: list[ClientStatus] = []
-    async for session in _sessions(parts, lambda client_id: client_id > request.after and wanted(client_id) is not None):
-        if (
-            request.channel in (None, session.channel)
-            and request.connected in (None, session.connected)
-            and (request.away_for is None or _away_for(parts, session, now) >= request.away_for)
-        ):
-            found.append(status_of(parts, session))
-            if len(found) == rows:
-                break
-    return found
-
-
-async def find_clients(parts: Parts, request: FindClients) -> ClientPage:
+async def list_clients(parts: Parts, request: ListClients) -> ClientPage:
     """Return one page of clients in the order of a column, and the totals of all matching clients."""
     wanted = compiled(translate(_OTHER_WILDCARDS.sub(r"[\g<0>]", request.pattern))).match
-    rates = parts.watch.asked().rates()
-    key = _sort_key(parts, request.sort, rates)
+    rates = parts.watch.asked().rates() if request.rates else lambda _: None
+    key, now = _sort_key(parts, request.sort, rates), time.time()
     page = ClientPage(clients=[], found=0, connected=0, waiting=0, in_flight=0, subscriptions=0)
     matching: list[tuple[Any, Session]] = []
-    async for session in _sessions(parts, lambda client_id: wanted(client_id) is not None):
+    async for session in _sessions(parts, lambda client_id: client_id > request.after and wanted(client_id) is not None):
         if request.channel not in (None, session.channel) or request.connected not in (None, session.connected):
+            continue
+        if request.away_for is not None and _away_for(parts, session, now) < request.away_for:
             continue
         page.found += 1
         page.connected += session.connected
@@ -129,11 +113,11 @@ def _oldest(session: Session) -> float:
 
 async def watch_client(parts: Parts, request: WatchClient) -> ClientTraffic:
     """Return recent messages of a client. Raises Refused."""
-    if parts.journal is None:
+    if not parts.service.journal.keeps:
         raise Refused("messages of clients are recorded only if the bridge has an admin port (admin.port)")
     _session(parts, request.client_id)
     try:
-        return parts.journal.watch(request.client_id, request.after, request.payloads)
+        return parts.service.journal.watch(request.client_id, request.after, request.payloads)
     except TooManyWatched as error:
         raise Refused(str(error)) from error
 
@@ -170,7 +154,7 @@ async def show_client(parts: Parts, request: ShowClient) -> ClientDetails:
         oldest=_oldest(session),
         received_rate=received_rate,
         sent_rate=sent_rate,
-        events=[] if parts.journal is None else parts.journal.events_of(request.client_id),
+        events=parts.service.journal.events_of(request.client_id),
     )
 
 

@@ -13,7 +13,6 @@ from bridge.mq.host import Host
 from bridge.service.activity import Watch
 from bridge.service.administration.queue_manager_connection import QueueManagerConnection
 from bridge.service.channels import Channels
-from bridge.service.client_journal import ClientJournal
 from bridge.service.history import HistoryRecorder
 from bridge.service.log import LogTail
 from bridge.service.mappings.registry import Mappings
@@ -54,7 +53,6 @@ class Parts(msgspec.Struct, kw_only=True):
     started_at: float
     #: None without an admin port
     history: HistoryRecorder | None = None
-    journal: ClientJournal | None = None
     log_tail: LogTail | None = None
     state: BridgeState = BridgeState.STARTING
     #: why the last reload failed; blank if it succeeded, or there was none
