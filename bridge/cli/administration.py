@@ -253,7 +253,7 @@ def stop_channel(name: ChannelName) -> None:
 class ClientOrder(StrEnum):
     """Orders of `client list`."""
 
-    client = "client"
+    client_id = "client_id"
     waiting = "waiting"
     oldest = "oldest"
     since = "since"
@@ -273,9 +273,9 @@ def list_clients(
     after: Annotated[
         str, typer.Option(metavar="CLIENT", help="Start after this client identifier (for paging).", show_default=False)
     ] = "",
-    sort: Annotated[ClientOrder, typer.Option(metavar="COLUMN", help="client, waiting, oldest or since.")] = (
-        ClientOrder.client
-    ),
+    sort: Annotated[
+        ClientOrder, typer.Option(metavar="COLUMN", help="Order: client_id, waiting, oldest or since.")
+    ] = ClientOrder.client_id,
     limit: options.Limit = 1_000,
 ) -> None:
     """List clients and their sessions.
@@ -288,7 +288,7 @@ def list_clients(
 
     request = ListClients(
         pattern=pattern, channel=channel, connected=connected, away_for=away, after=after, rows=limit,
-        sort="client_id" if sort is ClientOrder.client else sort.value,
+        sort=sort.value,
         descending=sort in (ClientOrder.waiting, ClientOrder.since),
     )  # fmt: skip
     found = shown(request, ClientPage).clients
@@ -297,7 +297,7 @@ def list_clients(
         now = time.time()
         heads = ("client", "state", "channel", "user", "session", "subscriptions", "waiting", "in flight")
         print_table(heads, [_client_row(one, now) for one in found], "no such clients")
-        if len(found) == limit and sort is ClientOrder.client:
+        if len(found) == limit and sort is ClientOrder.client_id:
             say(f"there may be more clients: --after {found[-1].client_id}")
 
     print_records(found, lambda one: one.client_id, table=table)

@@ -150,7 +150,7 @@ class ClientJournal:
         self._note(session.client_id, f"connected via channel {session.channel} as user {user!r}")
 
     def _disconnected(self, event: ClientDisconnected) -> None:
-        self._note(event.session.client_id, f"disconnected: {event.reason.replace('_', ' ')}")
+        self._note(event.session.client_id, f"connection ended: {event.reason.replace('_', ' ')}")
 
     def _ended(self, event: SessionEnded) -> None:
         self._note(event.session.client_id, "session ended")

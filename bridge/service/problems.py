@@ -167,8 +167,8 @@ class ProblemList:
         self._publishers.count(counts, now)
         if (flood := self._publishers.flood) is not None:
             client_id, rate, share = flood
-            client = service.clients.get(client_id)
-            if client is not None and client.channel.publish_rate is None:
+            busiest = service.clients.get(client_id)
+            if busiest is not None and busiest.channel.publish_rate is None:
                 text = f"client {client_id!r} publishes {rate:,.0f} messages per second, {share:.0%} of all"
                 problems.append(
                     Problem("warning", ProblemKind.FLOOD, client_id, text, f"mqbridge client show {quote(client_id)}")

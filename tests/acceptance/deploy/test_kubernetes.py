@@ -228,3 +228,69 @@ def test_kustomize_has_the_monitoring_manifests() -> None:
     files = {file.name for file in MONITORING.glob("*.yaml")} - {"kustomization.yaml"}
     assert set(kustomization["resources"]) == files
     assert kustomization["namespace"] == objects["StatefulSet", "mqbridge"]["metadata"]["namespace"]
+
+
+# Helm ----------------------------------------------------------------------------------------------------------------
+
+CHART = MANIFESTS.parent / "helm" / "mqbridge"
+HELM = Path(__file__).parents[3] / "build" / "helm"
+needs_helm = pytest.mark.skipif(not HELM.exists(), reason="Helm is not there: sh tests/helm.sh .venv/bin/python")
+
+
+def rendered(*settings: str) -> dict[tuple[str, str], Any]:
+    """The manifests of the chart with some settings, for a release named like the manifests of Kustomize."""
+    command = [HELM, "template", "mqbridge", CHART, "--namespace", "mqbridge"]
+    command += [f"--set={setting}" for setting in settings]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(text) if one}
+
+
+def without_instance(value: Any) -> Any:
+    """A manifest without the label of its release."""
+    if isinstance(value, dict):
+        return {key: without_instance(one) for key, one in value.items() if key != "app.kubernetes.io/instance"}
+    return [without_instance(one) for one in value] if isinstance(value, list) else value
+
+
+@needs_helm
+def test_the_chart_is_well_formed() -> None:
+    done = subprocess.run([HELM, "lint", "--strict", CHART], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+@needs_helm
+def test_the_chart_has_the_manifests_of_kustomize() -> None:
+    expected = {key: one for key, one in objects.items() if key[0] not in ("Namespace", "Secret")}
+    for file in ("podmonitor.yaml", "prometheusrule.yaml"):
+        one = yaml.safe_load((MONITORING / file).read_text(encoding="utf-8"))
+        expected[one["kind"], one["metadata"]["name"]] = one
+    chart = without_instance(rendered("monitoring.enabled=true"))
+    assert chart.keys() == expected.keys()
+    for key, one in expected.items():
+        if key[0] == "ConfigMap":
+            assert yaml.safe_load(chart[key]["data"]["bridge.yaml"]) == yaml.safe_load(one["data"]["bridge.yaml"])
+            continue
+        if key[0] == "StatefulSet":
+            (container,) = chart[key]["spec"]["template"]["spec"]["containers"]
+            assert container.pop("image") == f"registry.example.com/mqbridge:{bridge_version()}"
+            one = {**one, "spec": yaml.safe_load(yaml.safe_dump(one["spec"]))}
+            del one["spec"]["template"]["spec"]["containers"][0]["image"]
+        assert chart[key] == one
+
+
+def bridge_version() -> str:
+    return str(yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))["appVersion"])
+
+
+@needs_helm
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("settings", [(), ("standby=true", "networkPolicy.enabled=false"), ("service.type=ClusterIP",)])
+def test_the_chart_is_as_the_schemas(settings: tuple[str, ...], version: str) -> None:
+    for one in rendered(*settings).values():
+        kubernetes_validate.validate(one, version, strict=True)
+
+
+def test_the_chart_has_the_version_of_the_bridge() -> None:
+    from bridge import __version__
+
+    assert bridge_version() == __version__
