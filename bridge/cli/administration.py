@@ -164,7 +164,7 @@ def _print_status(found: BridgeStatus) -> None:
 
 def _as_typed(command: str) -> str:
     """Return a command of `mqbridge` with the options that reach this bridge."""
-    if command.startswith("mqbridge "):
+    if command.startswith("mqbridge ") and not command.startswith("mqbridge explain"):
         for option, value in (("-c", settings.config), ("--data-dir", settings.data_dir)):
             command += f" {option} {value}" if value is not None else ""
     return command

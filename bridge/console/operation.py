@@ -8,7 +8,15 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from bridge.administration.answers import AuditEntries, BridgeStatus, ChannelStatus, History, LogLine, ProblemKind, QueueRow
+from bridge.administration.answers import (
+    AuditEntries,
+    BridgeStatus,
+    ChannelStatus,
+    History,
+    LogLine,
+    ProblemKind,
+    QueueRow,
+)
 from bridge.administration.answers import Problem as ListedProblem
 from bridge.administration.requests import (
     ListChannels,

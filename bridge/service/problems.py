@@ -59,6 +59,7 @@ ARCHIVE_LOSS_TIMEOUT: Final = 3600.0
 #: The command that lists clients with the largest backlogs first.
 LARGEST_BACKLOGS: Final = "mqbridge client list --sort waiting"
 
+_SEVERITIES: Final = ("critical", "error", "warning")
 _LEVELS: Final = {"critical": logging.ERROR, "error": logging.ERROR, "warning": logging.WARNING}
 #: Kinds that have their own log events, which are logged immediately and contain more detail.
 _LOGGED_ELSEWHERE: Final = frozenset({ProblemKind.RELOAD})
@@ -69,18 +70,18 @@ REMEDIES: Final = {
     ProblemKind.DISK: "free space on the disk, or let clients fetch their messages; the bridge notices within seconds",
     ProblemKind.MEMORY: "connect the clients with the largest backlogs, remove sessions that nobody needs with `mqbridge"
     " client purge`, or give the bridge more memory",
-    ProblemKind.CHANNEL: "fix the cause, then run `mqbridge channel start NAME`",
+    ProblemKind.CHANNEL: "fix the cause, then run `mqbridge channel start {}`",
     ProblemKind.CERTIFICATE: "replace the certificate file and the key file; the bridge reads them within seconds",
     ProblemKind.MAPPING: "fix the cause in the message; the mapping continues by itself unless it was paused",
     ProblemKind.LINK: "start the broker, or correct the link's options and run `mqbridge reload`; the bridge reconnects by"
     " itself",
-    ProblemKind.QUEUE: "let applications take messages, raise MAXDEPTH, or enable puts: ALTER QLOCAL(NAME) PUT(ENABLED)",
+    ProblemKind.QUEUE: "let applications take messages, raise MAXDEPTH, or enable puts: ALTER QLOCAL({}) PUT(ENABLED)",
     ProblemKind.DEAD_LETTERS: "fix the cause (`mqbridge dlq show ID`), then run `mqbridge dlq retry --all`, or delete the"
     " messages",
     ProblemKind.BACKLOG: "connect the clients or start the applications that take the messages, or remove sessions that"
     " nobody needs with `mqbridge client purge`",
-    ProblemKind.CLIENT: "make the client reconnect with `mqbridge client disconnect CLIENT`, and check its program",
-    ProblemKind.FLOOD: "set publish_rate of its channel, then run `mqbridge reload` and `mqbridge client disconnect CLIENT`",
+    ProblemKind.CLIENT: "make the client reconnect with `mqbridge client disconnect {}`, and check its program",
+    ProblemKind.FLOOD: "set publish_rate of its channel, then run `mqbridge reload` and `mqbridge client disconnect {}`",
     ProblemKind.REJECTIONS: "correct the client's password, certificate or configuration, or block its address",
     ProblemKind.COMMITS: "check the disk or the queue manager that the log names",
     ProblemKind.RELOAD: "correct the file, then run `mqbridge reload`",
@@ -121,7 +122,7 @@ class ProblemList:
             await asyncio.sleep(INTERVAL)
 
     async def current(self) -> list[Problem]:
-        """Return all current problems after inspecting the queues again. Problems that prevent serving clients are first."""
+        """Return all current problems after inspecting the queues again, the most severe first."""
         return await self._evaluate(await self._parts.queue_manager_watch.status())
 
     def not_serving(self) -> list[Problem]:
@@ -163,7 +164,7 @@ class ProblemList:
         if silent:
             others = f" and {len(silent) - 1:,} more" if len(silent) > 1 else ""
             text = f"client {silent[0]!r}{others} acknowledged no message for {ACKNOWLEDGEMENT_TIMEOUT / 60:.0f} minutes"
-            problems.append(Problem("warning", ProblemKind.CLIENT, "", text, f"mqbridge client show {quote(silent[0])}"))
+            problems.append(Problem("warning", ProblemKind.CLIENT, silent[0], text, f"mqbridge client show {quote(silent[0])}"))
         self._publishers.count(counts, now)
         if (flood := self._publishers.flood) is not None:
             client_id, rate, share = flood
@@ -183,14 +184,14 @@ class ProblemList:
             key = problem.kind, problem.subject
             former = before.pop(key, None)
             since = problem.since or (now if former is None else former.since)
-            problem = msgspec.structs.replace(problem, since=since, remedy=REMEDIES[problem.kind])
+            problem = msgspec.structs.replace(problem, since=since, remedy=REMEDIES[problem.kind].format(problem.subject))
             self._known.setdefault(key, problem)
             if (former is None or _is_worse(problem, former)) and problem.kind not in _LOGGED_ELSEWHERE:
                 _log_beginning(problem)
         for problem in before.values():
             if problem.kind not in _LOGGED_ELSEWHERE:
                 log.info("MQB0303I problem ended: %s", problem.what)
-        return list(self._known.values())
+        return sorted(self._known.values(), key=lambda problem: _SEVERITIES.index(problem.severity))
 
 
 class Publishers:
@@ -378,13 +379,13 @@ def _of_links_and_mappings(parts: Parts) -> Iterator[Problem]:
     """Yield one problem for each broken link, and for each mapping that does not run for a reason of its own."""
     broken: dict[str, list[str]] = {}
     for mapping, link in parts.mappings.links():
-        error, since = link.last_error
+        error, _ = link.last_error
         if link.up or not error:
             continue
         broken.setdefault(link.name, []).append(mapping)
         if len(broken[link.name]) == 1:
             text = f"link {link.name} is not connected to {link.address}: {error}"
-            yield Problem("error", ProblemKind.LINK, link.name, text, f"mqbridge link test {link.name}", link.since or since)
+            yield Problem("error", ProblemKind.LINK, link.name, text, f"mqbridge link test {link.name}", link.since)
     waiting_for_link = {mapping for mappings in broken.values() for mapping in mappings}
     for status in parts.mappings.statuses():
         state = status.state
