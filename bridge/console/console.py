@@ -273,7 +273,8 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"moment": moment, "age": age, "anchor": anchor, "count": count, "rate": rate, "query": _with, "commands": commands}
+    made.filters |= {"moment": moment, "age": age, "anchor": anchor, "count": count, "rate": rate, "query": _with}
+    made.filters["commands"] = commands
     made.filters |= {"short": short, "whole": partial(short, most=2 * LINE_LENGTH)}
     made.globals["link"] = link
     return made

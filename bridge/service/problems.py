@@ -80,7 +80,7 @@ REMEDIES: Final = {
     " messages",
     ProblemKind.BACKLOG: "connect the clients or start the applications that take the messages, or remove sessions that"
     " nobody needs with `mqbridge client purge`",
-    ProblemKind.CLIENT: "make the client reconnect with `mqbridge client disconnect {}`, and check its program",
+    ProblemKind.CLIENT: "make the client reconnect with `mqbridge client disconnect CLIENT`, and check its program",
     ProblemKind.FLOOD: "set publish_rate of its channel, then run `mqbridge reload` and `mqbridge client disconnect {}`",
     ProblemKind.REJECTIONS: "correct the client's password, certificate or configuration, or block its address",
     ProblemKind.COMMITS: "check the disk or the queue manager that the log names",
@@ -164,7 +164,7 @@ class ProblemList:
         if silent:
             others = f" and {len(silent) - 1:,} more" if len(silent) > 1 else ""
             text = f"client {silent[0]!r}{others} acknowledged no message for {ACKNOWLEDGEMENT_TIMEOUT / 60:.0f} minutes"
-            problems.append(Problem("warning", ProblemKind.CLIENT, silent[0], text, f"mqbridge client show {quote(silent[0])}"))
+            problems.append(Problem("warning", ProblemKind.CLIENT, "", text, f"mqbridge client show {quote(silent[0])}"))
         self._publishers.count(counts, now)
         if (flood := self._publishers.flood) is not None:
             client_id, rate, share = flood
