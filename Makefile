@@ -30,7 +30,8 @@ test-slow: $(VENV)/.ready-test $(VENV)/.programs
 	@sh tests/newest.sh
 	@sh tests/system-packages.sh slow
 	@sh tests/node-packages.sh $(BIN)/python browser
-	@sh tests/helm.sh $(BIN)/python
+	@# Helm's engine, 75 MB.
+	@$(PIP) helm-python-sdk==0.2.2
 	@$(PYTEST) -m slow $(ARGS)
 	@sh deploy/compile.sh $(VENV)
 	@MQBRIDGE_PURE=0 $(PYTEST) -n 3 -m 'slow or not slow' tests/unit/wire tests/unit/mapping tests/unit/mqtt tests/unit/mq \

@@ -17,8 +17,7 @@ import pyarrow.parquet
 from benchmarks import machine
 from benchmarks.generator import MeasureFailed, measure
 from benchmarks.servers import START_WAIT, Bridge, ServerUnavailable
-from bridge.archive.directory import files
-from bridge.archive.schema import Direction, Outcome
+from bridge.archive.schema import Direction, Outcome, archive_files
 from bridge.archive.writer import LOCK
 
 #: Of the rate without an archive, with one.
@@ -65,7 +64,7 @@ class Archiving(Bridge):
     def rows(self) -> dict[str, int]:
         """Rows of publications and deliveries in the archive, and those that it says are missing."""
         found = {"in": 0, "out": 0, "missing": 0}
-        for file in files(self.folder / "archive"):
+        for file in archive_files(self.folder / "archive"):
             columns = ["direction", "outcome", "size"]
             for one in pyarrow.parquet.read_table(file, columns=columns, partitioning=None).group_by(
                 ["direction", "outcome"]

@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from bridge.archive.directory import SUFFIX, partition
-from bridge.archive.schema import COLUMNS, Direction, Outcome, arrow_schema, row
+from bridge.archive.schema import COLUMNS, SUFFIX, Direction, Outcome, arrow_schema, partition, row
 from bridge.archive.writer import GROUP_BYTES, GROUP_ROWS, ROW_BYTES
 
 #: 12:00 UTC on a day; a publication each MESSAGE_INTERVAL microseconds, so that 5,000,000 of them take 50 minutes.

@@ -36,7 +36,7 @@ def _counting(bridge: Bridge) -> Callable[[bool], None]:
             session.counts = session.outbox.counts = traffic.of(session).counts if on else None
         service.events.unsubscribe(traffic)
         if on:
-            traffic.listen(service.events)
+            service.events.attach(traffic)
 
     return turn
 
@@ -50,7 +50,7 @@ def _tracing(bridge: Bridge) -> Callable[[bool], None]:
         service.units.traces = traces.publications if on else None
         service.events.unsubscribe(traces.deliveries)
         if on:
-            traces.deliveries.listen(service.events)
+            service.events.attach(traces.deliveries)
 
     turn(True)
     return lambda on: None if on is (service.units.traces is not None) else turn(on)
@@ -98,7 +98,7 @@ class Switched(Bridge):
 
 
 if __name__ == "__main__":
-    import bridge.service.process
+    import bridge.service.lifecycle
 
-    bridge.service.process.Bridge = Switched  # type: ignore[misc]
+    bridge.service.lifecycle.Bridge = Switched  # type: ignore[misc]
     main()

@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from benchmarks.archive_rows import generate
 from bridge.archive.schema import NAMES, arrow_schema
-from bridge.config import ToMqMapping
+from bridge.config.mapping import ToMqMapping
 from bridge.spark.mapping import to_messages, to_publications
 from bridge.spark.mapping.publication_rows import TAKEN
 from bridge.spark.session import session

@@ -20,7 +20,7 @@ from benchmarks.mapping import publish
 from benchmarks.pipeline_mq import Place, place_of
 from benchmarks.servers import Mosquitto, Server
 from bridge.cli.pipeline import chosen_of, environment_of
-from bridge.config import load
+from bridge.config.document import load
 from bridge.mq.batch import MESSAGES, Put, get_many, put_many
 from bridge.mq.mqi import MQOD, Connection, GetOptions, MQError
 from bridge.spark.pipeline import plan

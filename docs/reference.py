@@ -163,7 +163,7 @@ def _text(text: str) -> str:
 
 def templates() -> str:
     """Return the page of the templates of mappings."""
-    from bridge.mapping.rules.template import WORDS, filters_in_words
+    from bridge.mapping.template import WORDS, filters_in_words
     from bridge.wire.mq import MQMD
 
     lines = ["# Templates of mappings", ""]
@@ -256,7 +256,7 @@ def messages() -> str:
 
 def metrics() -> str:
     """Return the page of the metrics."""
-    from bridge.service.metrics.catalogue import table
+    from bridge.service.metric_catalogue import table
 
     return table() + "\n"
 

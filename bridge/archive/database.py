@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import duckdb
 
-from bridge.archive import directory as archive_directory
-from bridge.archive.schema import COLUMNS
+from bridge.archive.schema import COLUMNS, SUFFIX, archive_files
 
 #: Memory limit of DuckDB's tables and joins. The libraries need about 100 MB more.
 MEMORY: Final = "180MB"
@@ -75,10 +74,10 @@ def opened(
     Several directories count as one archive. Columns that an earlier version did not write are null. Temporary files are in
     TMPDIR. Raises NoRows if there are no files, and duckdb.Error.
     """
-    files = [file for directory in directories for file in archive_directory.files(directory, start, end)]
+    files = [file for directory in directories for file in archive_files(directory, start, end)]
     if not files:
         places = ", ".join(map(str, directories))
-        raise NoRows(f"{places}: no rows of an archive in that time (files {archive_directory.SUFFIX} in date=…/hour=…)")
+        raise NoRows(f"{places}: no rows of an archive in that time (files {SUFFIX} in date=…/hour=…)")
     with tempfile.TemporaryDirectory(prefix="mqbridge-") as temporary:
         settings: dict[str, str | bool | int | float | list[str]] = {
             "autoinstall_known_extensions": False,
@@ -95,9 +94,7 @@ def opened(
             connection.execute(f"CREATE TABLE no_rows ({columns})")
             names = ", ".join(_quoted(file) for file in files)
             parquet = f"read_parquet([{names}], union_by_name = true, hive_partitioning = false)"
-            connection.execute(
-                f"CREATE VIEW archive AS SELECT * FROM no_rows UNION ALL BY NAME SELECT * FROM {parquet}"
-            )
+            connection.execute(f"CREATE VIEW archive AS SELECT * FROM no_rows UNION ALL BY NAME SELECT * FROM {parquet}")
             yield Database(connection)
 
 

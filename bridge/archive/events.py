@@ -8,10 +8,12 @@ otherwise.
 from __future__ import annotations
 
 import time
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from bridge.archive.schema import Direction, Outcome, Row, row
 from bridge.mqtt.packets import PublishProperties
 
 
@@ -269,3 +271,65 @@ def events_of(batch: bytes) -> list[Event]:
     """Return the events of a batch. Raises msgspec.DecodeError."""
     return _decode(batch)
 
+
+class OpenSessions:
+    """The open sessions, and the rows of their changes. Times are microseconds since the epoch."""
+
+    def __init__(self, numbers: Iterator[int]) -> None:
+        self._numbers = numbers
+        self.sessions: dict[str, OpenSession] = {}
+
+    def _session(self, client_id: str, user: str, durable: bool) -> OpenSession:
+        session = self.sessions.get(client_id)
+        if session is None:
+            session = self.sessions[client_id] = OpenSession(durable, user)
+        return session
+
+    def _row(self, outcome: Outcome, client_id: str, received: int, settled: int, **values: Any) -> Row:
+        return row(
+            sequence=next(self._numbers), direction=Direction.SUBSCRIPTION, outcome=outcome, client_id=client_id,
+            received=received, settled=settled, **values,
+        )  # fmt: skip
+
+    def follow(self, event: SessionEvent) -> list[Row]:
+        """Apply a change. Returns its rows."""
+        client_id, now = event.client_id, event.now
+        match event:
+            case Connected():
+                session = self._session(client_id, event.user, event.durable)
+                session.durable, session.user, session.connected = event.durable, event.user, (now, now)
+                return [self._row(Outcome.CONNECTED, client_id, now, now, user=event.user, durable=event.durable)]
+            case Disconnected():
+                if (known := self.sessions.get(client_id)) is not None:
+                    known.connected = None
+                return [self._row(Outcome.DISCONNECTED, client_id, now, now)]
+            case Subscribed():
+                session = self._session(client_id, event.user, event.durable)
+                session.subscriptions |= {topic_filter: (qos, event.received, now) for topic_filter, qos in event.granted}
+                return [self._subscription(client_id, session, topic_filter) for topic_filter, _ in event.granted]
+            case Unsubscribed():
+                if (known := self.sessions.get(client_id)) is not None:
+                    for topic_filter in event.filters:
+                        known.subscriptions.pop(topic_filter, None)
+                return [self._row(Outcome.UNSUBSCRIBED, client_id, event.received, now, topic=one) for one in event.filters]
+            case Ended():
+                self.sessions.pop(client_id, None)
+                return [self._row(Outcome.ENDED, client_id, now, now)]
+
+    def _subscription(self, client_id: str, session: OpenSession, topic_filter: str) -> Row:
+        qos, received, settled = session.subscriptions[topic_filter]
+        return self._row(
+            Outcome.SUBSCRIBED, client_id, received, settled,
+            user=session.user, durable=session.durable, topic=topic_filter, qos=qos,
+        )  # fmt: skip
+
+    def again(self) -> list[Row]:
+        """Return the rows of all open sessions again, with their original times."""
+        rows = []
+        for client_id, session in self.sessions.items():
+            rows += [self._subscription(client_id, session, topic_filter) for topic_filter in session.subscriptions]
+            if session.connected is not None:
+                rows.append(
+                    self._row(Outcome.CONNECTED, client_id, *session.connected, user=session.user, durable=session.durable)
+                )
+        return rows

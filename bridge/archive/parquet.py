@@ -10,8 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from bridge.archive.directory import SUFFIX, UNFINISHED
-from bridge.archive.schema import NAMES, Row, arrow_schema
+from bridge.archive.schema import NAMES, SUFFIX, UNFINISHED, Row, arrow_schema
 
 SCHEMA = arrow_schema()
 ArrowException = pa.ArrowException

@@ -18,7 +18,7 @@ from importlib.abc import MetaPathFinder
 
 import msgspec
 
-from bridge.archive.child import LENGTH, Report
+from bridge.archive.event_queue import LENGTH, Report
 from bridge.archive.events import events_of
 from bridge.archive.writer import ArchiveWriter
 from bridge.config.operations import ArchiveConfig
@@ -108,9 +108,7 @@ def write(config: ArchiveConfig, reader: BatchReader, reports: Reports) -> int:
         return time.monotonic() - closed_at > LOCK_PATIENCE
 
     if not writer.take_over(give_up):
-        log.error(
-            "MQB7005E archive: what was handed over is lost: another process still writes to %s", config.directory
-        )
+        log.error("MQB7005E archive: what was handed over is lost: another process still writes to %s", config.directory)
         return 1
     while True:
         if reader.wait(writer.due()):

@@ -198,9 +198,7 @@ class Rows:
         put = int(one.put * 1_000_000) or now
         source = one.source
         if source is None:
-            return Provenance(
-                one.payload, put, one.publisher, one.publisher_message_id, one.qos, properties=one.properties
-            )
+            return Provenance(one.payload, put, one.publisher, one.publisher_message_id, one.qos, properties=one.properties)
         message = message_of(source)
         return provenance_of(message, put if one.put else put_time(message.md) or now)
 

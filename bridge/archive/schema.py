@@ -2,13 +2,16 @@
 
 A row is written when the outcome of a message is known. Publications of clients have direction `in`, messages for clients
 have direction `out`. A message for three clients has one row `in` and three rows `out`. Messages taken by a mapping have an
-additional row with direction `mapped`.
+additional row with direction `mapped`. Rows are in files `date=YYYY-MM-DD/hour=HH/NAME.parquet`, by their time in UTC.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -108,8 +111,6 @@ COLUMNS: Final = (
     Column("msg_id", "binary", True, "mapped: MQMD.MsgId of a message that was taken from MQ"),
     Column("properties", "string", True, "in, out, mapped: its properties of MQTT 5, by their names as JSON; null for none"),
 )
-#: Partition columns, from the path of the file: date=YYYY-MM-DD, hour=HH of `settled`, in UTC.
-PARTITIONS: Final = ("date", "hour")
 
 NAMES: Final = tuple(column.name for column in COLUMNS)
 _PLACES: Final = {name: place for place, name in enumerate(NAMES)}
@@ -174,3 +175,44 @@ def json_of(properties: PublishProperties | None) -> str | None:
 def properties_of(text: str | None) -> PublishProperties | None:
     """Return the properties of a row. Raises msgspec.DecodeError for text that `json_of` has not written."""
     return None if text is None else msgspec.json.decode(text, type=PublishProperties)
+
+
+#: Prefix of files that are being written, or that a killed bridge left behind. Readers ignore them.
+UNFINISHED: Final = "."
+SUFFIX: Final = ".parquet"
+
+
+def partition(directory: Path, moment: datetime) -> Path:
+    """Return the directory for rows of the hour that contains `moment`."""
+    moment = moment.astimezone(UTC)
+    return directory / f"date={moment:%Y-%m-%d}" / f"hour={moment:%H}"
+
+
+def archive_files(directory: Path, start: datetime | None = None, end: datetime | None = None) -> list[Path]:
+    """Return the files with rows settled from the hour of `start` to the hour of `end`, both included, in order."""
+    first = partition(Path(), start) if start is not None else None
+    last = partition(Path(), end) if end is not None else None
+    found = []
+    for hour in sorted(directory.glob("date=*/hour=*")):
+        relative = hour.relative_to(directory)
+        if (first is None or relative >= first) and (last is None or relative <= last):
+            found += sorted(one for one in hour.glob(f"*{SUFFIX}") if not one.name.startswith(UNFINISHED))
+    return found
+
+
+def unfinished_files(directory: Path) -> Iterator[Path]:
+    """Return the unfinished files, left behind by killed processes."""
+    return directory.glob(f"date=*/hour=*/{UNFINISHED}*")
+
+
+def expired_days(directory: Path, retention: timedelta, now: datetime) -> list[Path]:
+    """Return the directories of days that are entirely older than `retention`."""
+    oldest = (now.astimezone(UTC) - retention).date()
+    found = []
+    for day in sorted(directory.glob("date=????-??-??")):
+        try:
+            if date.fromisoformat(day.name.removeprefix("date=")) < oldest:
+                found.append(day)
+        except ValueError:
+            continue  # not created by the archive
+    return found

@@ -6,6 +6,7 @@ import importlib.util
 import itertools
 import logging
 import math
+import shutil
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -13,7 +14,6 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 from uuid import uuid4
 
-from bridge.archive import directory as archive_directory
 from bridge.archive.events import (
     Acknowledged,
     DeadLettered,
@@ -21,15 +21,15 @@ from bridge.archive.events import (
     Finished,
     Gap,
     Mapped,
+    OpenSessions,
     Published,
     SessionSnapshot,
     Started,
     Stopped,
     now_us,
 )
-from bridge.archive.open_sessions import OpenSessions
 from bridge.archive.rows import Rows
-from bridge.archive.schema import Direction, Outcome, Row, row
+from bridge.archive.schema import Direction, Outcome, Row, expired_days, partition, row, unfinished_files
 from bridge.config.operations import ArchiveConfig
 from bridge.extras import install
 from bridge.files import Locked, lock
@@ -140,7 +140,7 @@ class ArchiveWriter:
             if give_up():
                 return False
             time.sleep(LOOK_INTERVAL)
-        for left in archive_directory.unfinished(self.directory):
+        for left in unfinished_files(self.directory):
             left.unlink(missing_ok=True)
         return True
 
@@ -236,10 +236,10 @@ class ArchiveWriter:
             return
         self._hour = hour
         moment = datetime.fromtimestamp(now / 1_000_000, UTC)
-        partition = archive_directory.partition(self.directory, moment)
-        if partition != self._partition:
+        directory = partition(self.directory, moment)
+        if directory != self._partition:
             self._finish()
-            self._partition = partition
+            self._partition = directory
             self._file_since = time.monotonic()
         day = f"{moment:%Y-%m-%d}"
         if day != self._day:
@@ -322,8 +322,8 @@ class ArchiveWriter:
 
     def _sweep(self, retention: timedelta) -> None:
         try:
-            for day in archive_directory.expired(self.directory, retention, datetime.now(UTC)):
-                archive_directory.remove(day)
+            for day in expired_days(self.directory, retention, datetime.now(UTC)):
+                shutil.rmtree(day)
                 log.info("MQB7009I archive: %s is older than %d days and removed", day, retention.days)
         except OSError as error:
             log.error("MQB7010E archive: what is older than the retention cannot be removed: %s", error)

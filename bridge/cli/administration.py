@@ -105,7 +105,7 @@ def _all_names(found: Any) -> list[str]:
 
 def _names(incomplete: str, request: AnyRequest, kind: type[T], names_of: Callable[[T], list[str]]) -> list[str]:
     """Return the names in a list of the running bridge, or none if no bridge answers."""
-    from bridge.config import ConfigurationError
+    from bridge.config.problems import ConfigurationError
 
     try:
         names = names_of(shown(request, kind, timeout=COMPLETION_TIMEOUT))

@@ -18,11 +18,10 @@ from bridge.cli.output import note, print_record, print_table, printable, progre
 from bridge.cli.queue_manager import configuration, connected
 
 if TYPE_CHECKING:
-    from bridge.archive.audit.audit import Audit
-    from bridge.archive.reading import Selection
-    from bridge.archive.replay import Replay
-    from bridge.archive.report.section import Report
-    from bridge.config import Configuration
+    from bridge.archive.audit import Audit
+    from bridge.archive.replay import Replay, Selection
+    from bridge.archive.report_page import Report
+    from bridge.config.models import Configuration
 
 Archives = Annotated[
     list[Path] | None,
@@ -76,7 +75,7 @@ def audit(
     first, last = period(start, end)
     directories = archives(archive, configuration())
     with _reading("audit"):
-        from bridge.archive.audit.audit import audit as judge
+        from bridge.archive.audit import audit as judge
 
         result = judge(directories, start=first, end=last, late=late)
     print_record(result, "held" if result.held else "broken", show_audit)
@@ -105,8 +104,8 @@ def report(
     first, last = period(start, end)
     directories = archives(archive, configuration())
     with _reading("report"):
-        from bridge.archive.report.page import page
-        from bridge.archive.report.report import report as figures
+        from bridge.archive.report import report as figures
+        from bridge.archive.report_page import page
 
         result = figures(directories, start=first, end=last, levels=levels, top=limit)
     if html is not None:
@@ -182,8 +181,7 @@ def replay(
     directories = archives(archive, found)
     if len(directories) > 1:
         raise Failure("--archive: replay takes one directory, because the order of rows in several is unknown", WRONG_USAGE)
-    from bridge.archive.reading import Selection
-    from bridge.archive.replay import Replay, ReplayDestination
+    from bridge.archive.replay import Replay, ReplayDestination, Selection
     from bridge.mqtt.topics import topic_filter_error
 
     if why := topic_filter_error(topic_filter):
@@ -345,7 +343,7 @@ _OF_MAPPINGS = ("taken", "put", "dead_lettered", "discarded", "doubled", "late")
 
 def show_audit(audit: Audit) -> None:
     """Print the totals by QoS, the findings with breaches first, examples, and the verdict."""
-    from bridge.archive.report.section import period as shown_period
+    from bridge.archive.report_page import period as shown_period
 
     columns = [*_ALWAYS, *(name for name in _SOMETIMES if getattr(audit.totals, name))]
     rows: list[Row] = [(qos, *_numbers(counts, columns)) for qos, counts in audit.by_qos.items()]
@@ -394,8 +392,8 @@ def verdict(audit: Audit) -> str:
 
 def show_report(report: Report) -> None:
     """Print each section as a table."""
-    from bridge.archive.report.section import cell
-    from bridge.archive.report.section import period as shown_period
+    from bridge.archive.report_page import cell
+    from bridge.archive.report_page import period as shown_period
 
     typer.echo(f"{shown_period(report.start, report.end)}: {report.rows:,} messages")
     for section in report.sections:

@@ -19,15 +19,11 @@ from bridge.cli.output import print_record
 from bridge.extras import install
 
 if TYPE_CHECKING:
-    from bridge.config import (
-        AdminConfig,
-        ChannelConfig,
-        Configuration,
-        IbmQueueManagerConfig,
-        LinkConfig,
-        ListenerConfig,
-    )
-    from bridge.config.operations import TracesConfig
+    from bridge.config.channel import ChannelConfig
+    from bridge.config.link import LinkConfig
+    from bridge.config.models import Configuration
+    from bridge.config.operations import AdminConfig, TracesConfig
+    from bridge.config.queue_manager import IbmQueueManagerConfig, ListenerConfig
 
 
 class Findings(msgspec.Struct):
@@ -95,8 +91,9 @@ def _counted(number: int, noun: str) -> str:
 def find(config: Path, connect: bool) -> tuple[Findings, int]:
     """Return the findings about a configuration file, and the exit status."""
     from bridge.cli.queue_manager import read
-    from bridge.config import ConfigurationError, advice, describe
-    from bridge.mapping.rules.check import loops_of, warnings_of
+    from bridge.config.description import advice, describe
+    from bridge.config.problems import ConfigurationError
+    from bridge.mapping.check import loops_of, warnings_of
 
     findings = Findings(str(config))
     try:
@@ -143,7 +140,7 @@ _DEFINED_QUEUE = re.compile(r"\bDEF(?:INE)?\s+Q(?:LOCAL|L|ALIAS|A|REMOTE|R)\s*\(
 
 def undefined_queues(configuration: Configuration) -> Iterator[str]:
     """Yield a note for each queue of a mapping that no script of the embedded queue manager defines."""
-    from bridge.config import ToMqttMapping
+    from bridge.config.mapping import ToMqttMapping
 
     settings = configuration.queue_manager
     if settings.type != "embedded":
@@ -316,8 +313,8 @@ def _of_clients(listening: ChannelConfig | ListenerConfig | AdminConfig, address
 
 
 def _of_link(name: str, link: LinkConfig) -> Iterator[str]:
+    from bridge.link.connection import password_of
     from bridge.security.tls import tls_context
-    from bridge.service.mappings.link_session import password_of
 
     try:
         password_of(name, link)

@@ -19,7 +19,7 @@ from bridge.cli.output import confirm, note, print_facts, print_records, print_t
 from bridge.files import sync
 
 if TYPE_CHECKING:
-    from bridge.config import Configuration
+    from bridge.config.models import Configuration
     from bridge.mq.dead_letter import Letter, Selection
     from bridge.mq.dead_letter_queue import DeadLetterQueue, Retried
     from bridge.wire.mq import MQMD

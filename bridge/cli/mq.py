@@ -88,7 +88,7 @@ def put(
 
     The command prints the MsgId, or with -o json the MQMD from the queue manager.
     """
-    from bridge.mapping.made_message import descriptor
+    from bridge.mapping.message_view import descriptor
     from bridge.mq.mqi import MQOD
     from bridge.wire import cmqc
 
@@ -114,7 +114,7 @@ def pub(
 
     The command prints the MsgId, or with -o json the MQMD from the queue manager.
     """
-    from bridge.mapping.made_message import descriptor
+    from bridge.mapping.message_view import descriptor
     from bridge.mq.mqi import MQOD
     from bridge.wire import cmqc
 
@@ -301,7 +301,7 @@ def as_request(md: MQMD, reply_to: str | None) -> MQMD:
     """Return the MQMD of a request (MQMT_REQUEST) if there is a reply queue. Raises Failure."""
     if reply_to is None:
         return md
-    from bridge.mapping.rules.rendered import queue_name
+    from bridge.mapping.rendered import queue_name
     from bridge.telemetry.message import Unmappable
     from bridge.wire import cmqc
 
@@ -316,7 +316,7 @@ def as_answer(md: MQMD, correl_id: str | None) -> MQMD:
     """Return the MQMD with a CorrelId, given as 48 hexadecimal digits or text. Raises Failure."""
     if correl_id is None:
         return md
-    from bridge.mapping.rules.rendered import identifier
+    from bridge.mapping.rendered import identifier
     from bridge.telemetry.message import Unmappable
     from bridge.wire import cmqc
 

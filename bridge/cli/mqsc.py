@@ -25,7 +25,7 @@ from bridge.cli.queue_manager import (
 )
 
 if TYPE_CHECKING:
-    from bridge.config import Configuration
+    from bridge.config.models import Configuration
     from bridge.mq.ibm.acceptance import Outcome
     from bridge.mq.mqi import CommandResponse, Connection
 
@@ -197,7 +197,7 @@ def mqsc_script(
     configuration needs, and no others. Without a file it is the script of the default configuration. Run it as an
     administrator: mqbridge mqsc-script --config bridge.yaml | runmqsc QM1
     """
-    from bridge.config import default_configuration
+    from bridge.config.models import default_configuration
     from bridge.mq.ibm.mqsc_script import mqsc_script as script_of
 
     if user is not None and group is not None:

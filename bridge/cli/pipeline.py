@@ -19,8 +19,8 @@ from bridge.cli.options import Master
 from bridge.cli.output import note, write
 
 if TYPE_CHECKING:
-    from bridge.config import Configuration, PipelineConfig
-    from bridge.config.pipeline import SparkConfig
+    from bridge.config.models import Configuration
+    from bridge.config.pipeline import PipelineConfig, SparkConfig
     from bridge.spark.pipeline import Pipeline
     from bridge.spark.pipeline_environment import PipelineEnvironment
 

@@ -14,7 +14,8 @@ from bridge.cli.output import note, say
 
 if TYPE_CHECKING:
     from bridge.administration.requests import Answer, AnyRequest
-    from bridge.config import Configuration, IbmQueueManagerConfig
+    from bridge.config.models import Configuration
+    from bridge.config.queue_manager import IbmQueueManagerConfig
     from bridge.mq.mqi import Connection
 
 T = TypeVar("T")
@@ -27,7 +28,7 @@ CONFIGURATION_VARIABLE = "MQBRIDGE_CONFIG"
 
 def configuration_in(path: Path) -> Configuration:
     """Read a configuration file. Raises Failure, with a line for each mistake, or OSError."""
-    from bridge.config import ConfigurationError
+    from bridge.config.problems import ConfigurationError
 
     try:
         return read(path)
@@ -39,8 +40,8 @@ def configuration_in(path: Path) -> Configuration:
 
 def read(path: Path) -> Configuration:
     """Read the configuration in a file, or raise ConfigurationError."""
-    from bridge.config import load
-    from bridge.mapping.rules.check import problems
+    from bridge.config.document import load
+    from bridge.mapping.check import problems
 
     return load(path, problems)
 
@@ -60,8 +61,7 @@ def configured(
     file: Configuration | None, data_dir: Path | None, port: int | None, log_level: str | None
 ) -> Configuration:
     """Return the configuration of a file (None if there is none) with the options of `mqbridge run`. Raises Failure."""
-    from bridge.config import default_configuration
-    from bridge.config.models import clashes
+    from bridge.config.models import clashes, default_configuration
 
     base = file or default_configuration()
     changes: dict[str, object] = {}
@@ -144,8 +144,8 @@ def connection_settings() -> Configuration | None:
         return configuration()
     except Failure:
         # Imported only now: most commands do not need them.
-        from bridge.config import ConfigurationError
         from bridge.config.document import load_connection
+        from bridge.config.problems import ConfigurationError
 
         file = configuration_path()
         try:

@@ -15,13 +15,12 @@ from bridge.cli import options
 from bridge.cli.failures import FAILED, NOT_FOUND, WRONG_USAGE, Failure
 from bridge.cli.options import CONFIG, OUTPUT, takes
 from bridge.cli.output import note, print_record, write
-from bridge.mapping.made_message import message_of
-from bridge.mapping.rules.scope import BYTE_FIELDS
+from bridge.mapping.message_view import BYTE_FIELDS, message_of
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD, RFH2, Folder, MalformedHeader, encode_chain
 
 if TYPE_CHECKING:
-    from bridge.mapping.rules.trial import Trial
+    from bridge.mapping.trial import Trial
     from bridge.telemetry.message import MappedMessage, Publication
 
 Made = TypeVar("Made")
@@ -95,7 +94,7 @@ def try_mapping(
     """
     trial = _trial(mapping)
     body = _payload(payload, payload_file)
-    from bridge.mapping.rules.rule import ToMqRule
+    from bridge.mapping.rule import ToMqRule
 
     if isinstance(trial.rule, ToMqRule):
         if topic is None or message is not None or request is not None or format is not None or ccsid is not None:
@@ -136,7 +135,7 @@ def try_mapping(
         options_ = "--qos, --retain, --client-id, --user, --response-topic, --correlation-data and --content-type"
         raise Failure(f"mapping {mapping} is a mapping to MQTT: {options_} are for mappings to MQ", WRONG_USAGE)
     from bridge.cli.mq import properties_in
-    from bridge.mapping.made_message import with_properties
+    from bridge.mapping.message_view import with_properties
 
     tried = message_in(message, format, ccsid) if message is not None else message_of(body or b"", format, ccsid)
     tried = tried if not properties else with_properties(tried, properties_in(properties))
@@ -149,7 +148,7 @@ def _trial(name: str) -> Trial:
     """Return the mapping with a name. Raises Failure."""
     from bridge.cli.queue_manager import configuration_in, configuration_path
     from bridge.config.problems import suggestion
-    from bridge.mapping.rules.trial import trial_of
+    from bridge.mapping.trial import trial_of
 
     configuration = configuration_in(configuration_path())
     config = configuration.mappings.get(name)
@@ -171,7 +170,7 @@ def _payload(text: str | None, file: Path | None) -> bytes | None:
 
 def _made(name: str, make: Callable[[], Made]) -> Made:
     """Return the result of a mapping. Raises Failure if it rejects the message or does not take it."""
-    from bridge.mapping.rules.trial import NotTaken
+    from bridge.mapping.trial import NotTaken
     from bridge.telemetry.message import Unmappable
     from bridge.wire import cmqc
 
@@ -186,7 +185,7 @@ def _made(name: str, make: Callable[[], Made]) -> Made:
 
 
 def _print_message(mapped: MappedMessage) -> None:
-    from bridge.mapping.rules.trial import message_json
+    from bridge.mapping.trial import message_json
 
     print_record(message_json(mapped), mapped.destination.name, lambda _: write("\n".join(_message_lines(mapped))))
 
@@ -210,14 +209,14 @@ def _message_lines(mapped: MappedMessage) -> Iterator[str]:
 
 
 def _print_publication(link: str, publication: Publication) -> None:
-    from bridge.mapping.rules.trial import publication_json
+    from bridge.mapping.trial import publication_json
 
     view = publication_json(link, publication)
     print_record(view, publication.topic, lambda _: write(_publication_text(link, publication, view)))
 
 
 def _publication_text(link: str, publication: Publication, view: dict[str, Any]) -> str:
-    from bridge.config import LOCAL
+    from bridge.config.link import LOCAL
     from bridge.mapping.message_view import body_text
 
     where = "" if link == LOCAL else f" of link {link}"

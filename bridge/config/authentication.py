@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, Self
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from bridge.config import values
-from bridge.config.values import FilePath, Section, Truth, UserName, without_empty
+from bridge.config.values import FilePath, Section, Truth, UserName
 
 _MAPPED: Final = re.compile(r"::ffff:([0-9.*-]+)", re.IGNORECASE)
 _NUMBERS: Final = {10: re.compile(r"0|[1-9][0-9]{0,2}"), 16: re.compile(r"[0-9A-Fa-f]{1,4}")}
@@ -403,9 +403,7 @@ UserSource = Literal["MAP", "CHANNEL", "NOACCESS"]
 
 _PROFILE = values.text(r"[A-Za-z0-9._/%]{0,20}\*?", "a channel name, or the beginning of one with * behind it")
 _ADDRESS = values.read_by(
-    address_pattern,
-    r"[0-9A-Fa-f.:*-]{1,64}",
-    "an IP address, in which a part may be * or a range such as 1-5 (no host name)",
+    address_pattern, r"[0-9A-Fa-f.:*-]{1,64}", "an IP address, in which a part may be * or a range such as 1-5 (no host name)"
 )
 _DN = values.read_by(name_pattern, r"[^\x00-\x1f]{1,1024}", "a distinguished name such as CN=pump*,O=Example")
 
@@ -456,11 +454,6 @@ class ChannelAuthenticationConfig(Section):
     """Whether the bridge accepts the clients that the record would reject, and logs a warning."""
     description: str = ""
     """Description of the record."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_list(cls, data: Any) -> Any:
-        return without_empty(data, "user_list", "address_list")
 
     @model_validator(mode="after")
     def _of_its_type(self) -> Self:

@@ -8,7 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from bridge.config import values
 from bridge.config.authentication import AuthenticationConfig, each_kind_once
 from bridge.config.tls import ListenerTlsConfig
-from bridge.config.values import Address, ChannelName, FilePath, Port, Section, Truth, UserName, without_empty
+from bridge.config.values import Address, ChannelName, FilePath, Port, Section, Truth, UserName
 
 Protocol = Literal["MQTTV5", "MQTTV311", "MQTTV3"]
 """A protocol of a telemetry channel, as in MQ's `DEFINE CHANNEL CHLTYPE(MQTT) PROTOCOL(..)`: MQTTV5 is MQTT 5 (`MQTT`, level
@@ -65,7 +65,7 @@ class ChannelConfig(Section):
     """TLS settings. None: no TLS."""
     websocket: WebSocketConfig | None = None
     """MQTT over WebSockets (MQ: PROTOCOL(HTTP)). `{}` selects the defaults. None: plain MQTT."""
-    proxies: list[Annotated[str, values.network()]] = Field(default=[])
+    proxies: list[Annotated[str, values.network]] = Field(default=[])
     """Addresses or networks of proxies. If set, only these may connect, and each connection must start with a PROXY protocol
     header (version 1 or 2), which contains the client's address. `unix` means every process that can open the channel's Unix
     socket."""
@@ -90,9 +90,9 @@ class ChannelConfig(Section):
     """Maximum session expiry interval in seconds, counted from the end of the connection. None: as the client requests, which
     is forever before MQTT 5. The default is None for a channel on a loopback address or a Unix socket, and 30 days (720 h)
     for any other."""
-    publish_topics: list[Annotated[str, values.topic_pattern()]] | None = None
+    publish_topics: list[Annotated[str, values.topic_pattern]] | None = None
     """Topic filters that clients may publish to. %c is the client identifier, %u the user name. None: no restriction."""
-    subscribe_topics: list[Annotated[str, values.topic_pattern()]] | None = None
+    subscribe_topics: list[Annotated[str, values.topic_pattern]] | None = None
     """Topic filters that clients may subscribe to, with the same placeholders. Each subscription must be within one of them.
     None: no restriction."""
     shared_client_ids: Truth = False
@@ -125,13 +125,6 @@ class ChannelConfig(Section):
     reconnect."""
     max_packet_size: Annotated[int, values.size(64, 268_435_455)] = 4 * values.MIB
     """Maximum size of a packet from a client: its Remaining Length, in bytes (MQTT 3.1.1, section 2.2.3)."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_list(cls, data: Any) -> Any:
-        return without_empty(
-            data, "protocols", "authentication", "authentication_methods", "proxies", "refused_to_dead_letters"
-        )
 
     @model_validator(mode="before")
     @classmethod

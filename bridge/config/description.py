@@ -28,14 +28,7 @@ from bridge.config.mapping import (
 )
 from bridge.config.models import Configuration
 from bridge.config.operations import AdminConfig, ArchiveConfig, TracesConfig
-from bridge.config.pipeline import (
-    AVAILABLE_NOW,
-    Destination,
-    MqFlow,
-    PipelineConfig,
-    PipelineSource,
-    SparkConfig,
-)
+from bridge.config.pipeline import AVAILABLE_NOW, Destination, MqFlow, PipelineConfig, PipelineSource, SparkConfig
 from bridge.config.queue_manager import EmbeddedQueueManagerConfig, IbmQueueManagerConfig, TlsConfig
 
 _NO_CONTROL = "no control socket: mappings are reloaded by SIGHUP only"

@@ -64,14 +64,15 @@ class LinkConfig(Section):
     """Path, and optional query, of the WebSocket URL. None: /mqtt."""
     port: Annotated[int, values.integer(1, 65535)] | None = None
     """TCP port of the broker. None: 1883, or 8883 with TLS. For a WebSocket: 80, or 443 with TLS."""
-    failover: list[Annotated[str, values.host_and_port()]] = Field(default=[])
+    failover: list[Annotated[str, values.host_and_port]] = Field(default=[])
     """Further addresses of the same broker, `host:port`, tried in turn if `host` is unreachable or rejects the connection.
     They must share sessions, as the nodes of a cluster do. Otherwise, messages stored in a session on one node are not
     delivered by another."""
     version: Annotated[LinkVersion, values.choice(LinkVersion)] = "5"
     """MQTT version. 3.1.1 has no properties, so the hop mark, expiry and user properties are not sent."""
     client_id: Annotated[
-        str, values.text(
+        str,
+        values.text(
             r"(?:[^\x00-\x1f{}]|\{mapping\}|\{bridge\}){1,200}",
             f"a client identifier of 1 to 200 characters, with braces in {MAPPING_PLACE} and {BRIDGE_PLACE} alone",
         ),
@@ -85,9 +86,10 @@ class LinkConfig(Section):
     """MQTT user name."""
     password_file: FilePath | None = None
     """File whose first line is the password. Takes precedence over `password_variable`."""
-    password_variable: Annotated[
-        str, values.text(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an environment variable (not the password)")
-    ] | None = None
+    password_variable: (
+        Annotated[str, values.text(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an environment variable (not the password)")]
+        | None
+    ) = None
     """Environment variable that contains the password. Ignored if `password_file` is set."""
     keep_alive: Annotated[float, values.duration(1, 65535)] = 60.0
     """Keep-alive in seconds: the maximum interval between packets from the bridge (MQTT 3.1.1, section 3.1.2.10)."""

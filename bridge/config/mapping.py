@@ -23,7 +23,7 @@ from pydantic import (
 from bridge.config import values
 from bridge.config.link import LOCAL, LinkReference
 from bridge.config.problems import suggestion
-from bridge.config.values import ObjectName, Section, Truth, without_empty
+from bridge.config.values import ObjectName, Section, Truth
 
 Retained = Literal["as-published", "never", "always"]
 PersistenceWord = Literal["not-persistent", "persistent", "as-queue"]
@@ -31,12 +31,12 @@ ExpiryWord = Literal["unlimited", "as-published"]
 
 _TEMPLATE = values.text(r"[^\x00]{1,10240}", "text, or a template such as PLANT.{line|upper}")
 TemplateText = Annotated[str, _TEMPLATE]
-"""A template, parsed and validated by `bridge.mapping.rules.template`."""
+"""A template, parsed and validated by `bridge.mapping.template`."""
 Check = Literal[
     "queue", "queue manager", "reply queue", "reply queue manager", "topic string", "topic name", "MsgId", "CorrelId",
     "UserIdentifier", "Correlation Data", "Content Type", "User Property", "text",
 ]  # fmt: skip
-"""The required type of a template's result. `bridge.mapping.rules.attributes` implements the checks."""
+"""The required type of a template's result. `bridge.mapping.attributes` implements the checks."""
 
 
 @dataclass(frozen=True)
@@ -156,9 +156,7 @@ class PublicationAttributes(Section):
 
     qos: Annotated[
         Annotated[
-            int,
-            values.integer(0, 2, " (or a mapping with persistent: and not-persistent:, each one of these)"),
-            Tag("one"),
+            int, values.integer(0, 2, " (or a mapping with persistent: and not-persistent:, each one of these)"), Tag("one")
         ]
         | Annotated[
             dict[
@@ -200,7 +198,7 @@ Name = Annotated[
     str, values.text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,27}", "a mapping name of 1 to 28 of the characters A-Z a-z 0-9 . _ -")
 ]
 TopicFilterText = Annotated[str, values.text(r"[^\x00]{1,10240}", "a topic filter such as plant/{line}/+/{metric...}")]
-"""A topic filter with captures, parsed by `bridge.mapping.rules.topic_pattern`."""
+"""A topic filter with captures, parsed by `bridge.mapping.topic_pattern`."""
 _ONE_SIDE = "exactly one of queue: and topic:"
 _ONE_SIDE_SCHEMA = ConfigDict(
     json_schema_extra={"oneOf": [{"required": [key], "properties": {key: {"type": "string"}}} for key in ("queue", "topic")]}
@@ -294,9 +292,7 @@ class MqttDestination(Section):
 class TextPayload(Section):
     """`payload` in its long form: the type of the body, and its character set in MQ."""
 
-    type: Annotated[
-        PayloadType, values.choice(PayloadType, " (or a mapping with type: one of these, and ccsid:)")
-    ] = "bytes"
+    type: Annotated[PayloadType, values.choice(PayloadType, " (or a mapping with type: one of these, and ccsid:)")] = "bytes"
     """`bytes`: no conversion. `text`: converted between UTF-8 (MQTT) and a CCSID (MQ). `json`: text that must be valid
     JSON."""
     ccsid: Annotated[int, values.integer(1, 65535)] | None = None
@@ -310,7 +306,7 @@ class TextPayload(Section):
     def _word(cls, data: Any) -> Any:
         if isinstance(data, str | int | float):  # `payload: text`. Numbers pass here, so that `type` rejects them.
             return {"type": data}
-        return without_empty(data, "object")
+        return data
 
     @model_validator(mode="after")
     def _fits_its_type(self) -> Self:
@@ -351,9 +347,7 @@ def _filter_value() -> values.Kind:
         return value
 
     one = {"type": ["string", "number", "boolean"]}
-    return values.Kind(
-        check, schema={"anyOf": [one, {"type": "null"}, {"type": "array", "items": one, "minItems": 1}]}
-    )
+    return values.Kind(check, schema={"anyOf": [one, {"type": "null"}, {"type": "array", "items": one, "minItems": 1}]})
 
 
 class FilterConfig(Section):
@@ -369,18 +363,13 @@ class FilterConfig(Section):
     """Maximum size of the payload in bytes."""
     properties: dict[str, Annotated[FilterValue, _filter_value()]] = Field(default_factory=dict)
     """Name of a property or MQMD field -> its required value, a list of allowed values, or null if it must be absent."""
-    json_path: Annotated[
-        str, values.text(r"[^\x00]{1,10240}", "a comparison such as $.temp > 30 && $.unit == 'C'")
-    ] | None = Field(default=None, alias="json")
+    json_path: (
+        Annotated[str, values.text(r"[^\x00]{1,10240}", "a comparison such as $.temp > 30 && $.unit == 'C'")] | None
+    ) = Field(default=None, alias="json")
     """A JSON path comparison on the payload (RFC 9535 filter expression), such as `$.temp > 30 && $.unit == 'C'`."""
     others: Annotated[Others, values.choice(Others)] = "dead-letter"
     """What happens to messages of a queue that the filter rejects. Rejected messages of a topic or broker are always
     ignored."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_sections(cls, data: Any) -> Any:
-        return without_empty(data, "properties")
 
     @model_validator(mode="after")
     def _sizes(self) -> Self:
@@ -434,11 +423,6 @@ class MappingConfig(Section):
     def resolve(self, mappings: Mapping[str, Any]) -> None:
         """Look up the mappings that `otherwise` names."""
         self._routes.update((name, mappings[name]) for name in self.otherwise)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_sections(cls, data: Any) -> Any:
-        return without_empty(data, "filter", "payload", "batch", "attributes", "otherwise")
 
 
 class ToMqMapping(MappingConfig):

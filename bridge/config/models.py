@@ -2,12 +2,12 @@
 
 `Configuration()` is the configuration of an empty file. The models only hold values: they open no file, resolve no name and
 bind no port. An invalid value raises `pydantic.ValidationError`, whose message states the expected value.
-`bridge.config.load` raises `ConfigurationError` instead, with the position in the file.
+`bridge.config.document.load` raises `ConfigurationError` instead, with the position in the file.
 """
 
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -34,7 +34,7 @@ from bridge.config.queue_manager import (
     EmbeddedQueueManagerConfig,
     QueueManagerConfig,
 )
-from bridge.config.values import FilePath, ObjectName, Section, Truth, without_empty
+from bridge.config.values import FilePath, ObjectName, Section, Truth
 
 PASSWORD_CACHE = "verified-passwords"
 """Name of the password cache in the data directory of an embedded queue manager."""
@@ -188,13 +188,6 @@ class Configuration(Section):
             return self.queue_manager.data_directory / TOKEN_FILE
         return self.admin.token_file
 
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_sections(cls, data: Any) -> Any:
-        lists = ("channels", "channel_authentication", "links", "mappings", "pipelines")
-        sections = ("spark", "limits", "password_cache", "archive", "log", "audit_log", "admin", "traces")
-        return without_empty(data, "queue_manager", *lists, *sections)
-
     @model_validator(mode="after")
     def _no_clashes(self) -> Self:
         if found := clashes(self):
@@ -311,9 +304,7 @@ def _unfit(name: str, mapping: AnyMapping, link_name: str, link: LinkConfig) -> 
     """Yield a clash for each requirement of a mapping that its link does not meet."""
     place: Location = ("mappings", name)
     if mapping.guarantee == "exactly-once" and link.session != "durable":
-        yield Clash(
-            (*place, "guarantee"), f"at-least-once or at-most-once, because link {link_name} has no durable session"
-        )
+        yield Clash((*place, "guarantee"), f"at-least-once or at-most-once, because link {link_name} has no durable session")
     if isinstance(mapping, ToMqMapping):
         return
     qos, place = mapping.attributes.qos, (*place, "attributes")
@@ -350,9 +341,7 @@ def _queue_clashes(configuration: Configuration) -> Iterator[Clash]:
         taken = mapping.source.queue
         if taken is not None and taken not in own and takers.setdefault(taken, name) != name:
             again = f"{taken!r} again, from which mapping {takers[taken]} takes"
-            yield Clash(
-                ("mappings", name, "from", "queue"), "a queue that no other enabled mapping takes from", again
-            )
+            yield Clash(("mappings", name, "from", "queue"), "a queue that no other enabled mapping takes from", again)
 
 
 def _otherwise_clashes(configuration: Configuration, wrong: Names) -> Iterator[Clash]:
@@ -397,8 +386,7 @@ def _pipeline_clashes(configuration: Configuration, wrong: Names) -> Iterator[Cl
                 yield from _unknown_link(place, end.link, links, wrong)
             elif MAPPING_PLACE not in links[end.link].client_id:
                 yield Clash(
-                    place,
-                    f"a link whose client_id has {MAPPING_PLACE} in it, because each task of Spark connects by itself",
+                    place, f"a link whose client_id has {MAPPING_PLACE} in it, because each task of Spark connects by itself"
                 )
         if pipeline.mapping is not None:
             yield from _mapping_clashes(configuration, name, pipeline, pipeline.mapping, wrong)

@@ -1,6 +1,6 @@
 """Operations: the admin port, the archive, the log, the audit log, and traces."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -8,7 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from bridge.config import values
 from bridge.config.authentication import AuthenticationConfig, each_kind_once
 from bridge.config.tls import ListenerTlsConfig
-from bridge.config.values import Address, FilePath, Port, Section, Truth, without_empty
+from bridge.config.values import Address, FilePath, Port, Section, Truth
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
@@ -42,11 +42,6 @@ class AdminConfig(Section):
     payloads: Truth = True
     """Whether the console shows message contents to users with the right to read. If false, it shows sizes and headers
     only."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_lists(cls, data: Any) -> Any:
-        return without_empty(data, "authentication", "administrators")
 
     @field_validator("authentication")
     @classmethod
@@ -101,11 +96,6 @@ class ArchiveConfig(Section):
     archive never delays messages."""
     retention_days: Annotated[int, values.integer(1, 36_500)] | None = None
     """Number of days after which files are deleted. None: never."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_section(cls, data: Any) -> Any:
-        return without_empty(data, "roll")
 
 
 class TracesConfig(Section):

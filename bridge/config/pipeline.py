@@ -13,7 +13,7 @@ from bridge.config import values
 from bridge.config.link import LOCAL, LinkReference
 from bridge.config.mapping import Name, PersistenceWord, TemplateText
 from bridge.config.tls import ClientTlsConfig
-from bridge.config.values import FilePath, ObjectName, Section, Truth, without_empty
+from bridge.config.values import FilePath, ObjectName, Section, Truth
 
 #: Names of settings with secret values.
 _SECRET_SETTING = re.compile(r"password|passwd|secret|token|credential", re.IGNORECASE)
@@ -21,7 +21,6 @@ _SECRET_SETTING = re.compile(r"password|passwd|secret|token|credential", re.IGNO
 MASTER = r"local(?:\[[0-9*]+(?:,[0-9]+)?\])?|spark://[^ /]+|yarn|k8s://[^ ]+"
 #: Maven coordinates, as in `spark-submit --packages`.
 PACKAGE = r"[^\s:,]+:[^\s:,]+:[^\s:,]+"
-MOST_ADDRESS = 264
 
 
 SettingName = Annotated[str, values.text(r"spark\.[^\s=]{1,200}", "the name of a setting of Spark, which begins with spark.")]
@@ -32,7 +31,7 @@ class SparkConfig(Section):
 
     master: Annotated[str, values.text(MASTER, "local, local[N], spark://host:port, yarn or k8s://...")] | None = None
     """Master URL of Spark. None: a local process that uses all cores. `--master` takes precedence."""
-    conf: dict[SettingName, Annotated[str, values.setting()]] = Field(default_factory=dict)
+    conf: dict[SettingName, Annotated[str, values.setting]] = Field(default_factory=dict)
     """Spark settings by name, such as `spark.executor.memory: 2g`. `--conf` takes precedence."""
     packages: list[Annotated[str, values.text(PACKAGE, "group:artifact:version")]] = Field(default_factory=list)
     """Maven packages that Spark downloads (spark.jars.packages)."""
@@ -40,9 +39,9 @@ class SparkConfig(Section):
     """Jars for the driver and the executors (spark.jars)."""
     listener: Annotated[str, values.text(r"[^()\s,]{1,255}\([0-9]{1,5}\)", "host(port)")] | None = None
     """Address of the embedded queue manager for workers on other machines. None: the address of `queue_manager.listener`."""
-    user: (
-        Annotated[str, values.text(r"[!-9;-~]{1,1024}", "a user name of ASCII characters without blanks and :")] | None
-    ) = None
+    user: Annotated[str, values.text(r"[!-9;-~]{1,1024}", "a user name of ASCII characters without blanks and :")] | None = (
+        None
+    )
     """User name of pipelines at a listener with a password file."""
     password_file: FilePath | None = None
     """File whose first line is the password of `user`. Must be at the same path on each worker."""
@@ -51,11 +50,6 @@ class SparkConfig(Section):
     shared: list[FilePath] = Field(default_factory=list)
     """Directories that this machine and all workers share at the same path (NFS). On a cluster, archives, reference tables,
     and checkpoints of a stateful SELECT must be below one of them."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_lists(cls, data: Any) -> Any:
-        return without_empty(data, "conf", "packages", "jars", "shared")
 
     @field_validator("conf")
     @classmethod
@@ -108,7 +102,7 @@ KINDS = ("mq", "mqtt", "archive", "format")
 
 def _local_path() -> values.Kind:
     """Accept a local path, but no URI, which pathlib would turn into a directory `s3a:`."""
-    path = values.path()
+    path = values.path
 
     def check(value: object, info: ValidationInfo) -> object:
         if isinstance(value, str) and (scheme := _SCHEME.match(value)):
@@ -123,7 +117,7 @@ PipelinePath = Annotated[Path, _local_path()]
 
 def _path_or_uri() -> values.Kind:
     """Accept a local path, or a URI of one of Spark's file systems, which remains text."""
-    path = values.path()
+    path = values.path
 
     def check(value: object, info: ValidationInfo) -> object:
         return value if isinstance(value, str) and _URI.match(value) else path.func(value, info)  # type: ignore[call-arg]
@@ -198,8 +192,8 @@ class Destination(Section):
     @classmethod
     def _empty(cls, data: Any) -> Any:
         if isinstance(data, Mapping) and "mq" in data and data["mq"] is None:
-            data = {**data, "mq": {}}  # a column names the queue or topic
-        return without_empty(data, "mqtt", "archive")
+            return {**data, "mq": {}}  # a column names the queue or topic
+        return data
 
     @model_validator(mode="after")
     def _of_its_kind(self) -> Self:
@@ -289,9 +283,7 @@ class DeadLetterConfig(Destination):
 PipelineName = Name
 AVAILABLE_NOW = "availableNow"
 PipelinePayload = Literal["json", "text", "bytes"]
-FieldType = Literal[
-    "string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "timestamp", "date"
-]
+FieldType = Literal["string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "timestamp", "date"]
 """Types of Spark SQL for fields of a JSON payload."""
 
 
@@ -386,16 +378,11 @@ class PipelineSource(Section):
     """A queue or a topic of the queue manager. Messages of a queue are removed when their batch is complete."""
     archive: PipelinePath | None = None
     """Directory of Parquet files: the archive of the bridge, or the output of another pipeline."""
-    options: dict[OptionName, Annotated[str, values.setting()]] = Field(default_factory=dict)
+    options: dict[OptionName, Annotated[str, values.setting]] = Field(default_factory=dict)
     """Further options of the source `mq` or `mqtt`, as in Spark programs: columns, partitions, maxBytesPerTrigger,
     minMessages, maxDelay, spoolLimit, selector (`mq`), clientId, qos, session (`mqtt`). `columns` names the columns that
     `select` reads, which makes the pipeline faster. `clientId` names the session at the broker, independently of the
     pipeline's name. No other pipeline may use it."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _empty(cls, data: Any) -> Any:
-        return without_empty(data, "mqtt", "mq", "archive", "options")
 
     @model_validator(mode="after")
     def _options_of_the_source(self) -> Self:
@@ -502,7 +489,6 @@ class PipelineConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _empty_sections(cls, data: Any) -> Any:
-        data = without_empty(data, "schema", "tables", "dead_letters")
         if isinstance(data, Mapping) and data.get("mapping") is not None and data.keys().isdisjoint(_PAYLOAD_READERS):
             data = {**data, "payload": "bytes"}
         return data

@@ -10,7 +10,7 @@ from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator,
 from bridge.config import values
 from bridge.config.authentication import OF_PASSWORDS, AuthenticationConfig, each_kind_once, name_pattern
 from bridge.config.tls import ListenerTlsConfig
-from bridge.config.values import Address, ChannelName, FilePath, ObjectName, Port, Section, Truth, without_empty
+from bridge.config.values import Address, ChannelName, FilePath, ObjectName, Port, Section, Truth
 
 #: Messages for the bridge's MQTT clients, unless `transmission_queue` names another queue.
 DEFAULT_TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
@@ -78,11 +78,6 @@ class ListenerConfig(Section):
     """Number of rejected connections from one IP address (IPv6: one /64) within a minute, after which the bridge delays the
     answers to further connections from there: by 1 s, 2 s, 4 s and so on, up to 30 s."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_list(cls, data: Any) -> Any:
-        return without_empty(data, "authentication")
-
     @field_validator("authentication")
     @classmethod
     def _methods(cls, methods: list[AuthenticationConfig], info: ValidationInfo) -> list[AuthenticationConfig]:
@@ -136,18 +131,13 @@ class EmbeddedQueueManagerConfig(Section):
     """Delivery to an MQTT client with several matching subscriptions: one message for `each`, like IBM MQ, or one message
     (`once`) with the highest QoS and all Subscription Identifiers."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_list(cls, data: Any) -> Any:
-        return without_empty(data, "scripts")
-
 
 class TlsConfig(Section):
     """TLS of the connection to the queue manager."""
 
     REFUSED: ClassVar[Mapping[str, str]] = {
         "key_repository_password": "no password in this file, because too many read it (write it into a file that only the"
-        " bridge may read, and name that file as key_repository_password_file)",
+        " bridge may read, and name that file as key_repository_password_file)"
     }
 
     key_repository: FilePath
@@ -168,9 +158,7 @@ class TlsConfig(Section):
     """Label of the bridge's own certificate. None: `ibmwebspheremq` followed by the user that runs the bridge, in lower case.
     If the key repository has no certificate with that default label, the bridge presents no certificate."""
     peer_name: (
-        Annotated[
-            str, values.read_by(_peer_name, r"[^\x00-\x1f]{1,1024}", "a distinguished name such as CN=QM1,O=Example")
-        ]
+        Annotated[str, values.read_by(_peer_name, r"[^\x00-\x1f]{1,1024}", "a distinguished name such as CN=QM1,O=Example")]
         | None
     ) = None
     """Distinguished name that the queue manager's certificate must match (SSLPEER). None: any certificate that the key
@@ -248,9 +236,7 @@ class IbmQueueManagerConfig(Section):
     # These two precede the options that depend on them: pydantic validates in the order of definition.
     mode: Annotated[Mode, values.choice(Mode)] = "client"
     """`client`: connect over TCP. `bindings`: connect locally, on the queue manager's machine."""
-    ccdt_url: Annotated[str, values.url("file", "http", "https", "ftp")] | None = Field(
-        default=None, validate_default=True
-    )
+    ccdt_url: Annotated[str, values.url("file", "http", "https", "ftp")] | None = Field(default=None, validate_default=True)
     """URL of a client channel definition table (CCDT), which contains channel, connections and CipherSpec. With `pymqi`, all
     connections of a process use the same CCDT."""
     channel: ChannelName | None = Field(default=None, validate_default=True)
@@ -311,11 +297,6 @@ class IbmQueueManagerConfig(Section):
     def connection_list(self) -> str:
         """The `connections` in MQ's format: `host(port),host(port)`. Empty if there are none."""
         return ",".join(self.connections or ())
-
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_section(cls, data: Any) -> Any:
-        return without_empty(data, "batch")
 
     @field_validator("ccdt_url", "token_file", "tls")
     @classmethod

@@ -1,12 +1,12 @@
 """TLS settings of listeners and of outgoing connections."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from bridge.config import values
-from bridge.config.values import FilePath, Section, Truth, without_empty
+from bridge.config.values import FilePath, Section, Truth
 
 ClientCertificates = Literal["never", "optional", "required"]
 TlsVersion = Literal["TLSv1.2", "TLSv1.3"]
@@ -66,11 +66,6 @@ class ListenerTlsConfig(Section):
     )
     """A CipherSpec (MQ: SSLCIPH), or an OpenSSL cipher list. The latter does not affect TLS 1.3."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_list(cls, data: Any) -> Any:
-        return without_empty(data, "versions")
-
     @model_validator(mode="after")
     def _goes_together(self) -> Self:
         if not self.versions or len(set(self.versions)) < len(self.versions):
@@ -117,9 +112,10 @@ class ClientTlsConfig(Section):
     """The bridge's client certificate (PEM), presented if the server requests one."""
     key_file: FilePath | None = None
     """Private key of that certificate (PEM)."""
-    key_password_variable: Annotated[
-        str, values.text(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an environment variable (not the password)")
-    ] | None = None
+    key_password_variable: (
+        Annotated[str, values.text(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an environment variable (not the password)")]
+        | None
+    ) = None
     """Environment variable that contains the password of the private key."""
     check_host_name: Truth = True
     """Whether the server's certificate must match the host name of the connection."""

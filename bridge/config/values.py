@@ -12,10 +12,11 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from bridge import durations
@@ -46,6 +47,11 @@ class Kind(BeforeValidator):
 
     def __get_pydantic_json_schema__(self, core_schema: Any, handler: Any) -> dict[str, Any]:
         return dict(self.schema)
+
+
+def _kind(schema: dict[str, Any]) -> Callable[[Callable[..., Any]], Kind]:
+    """Make a function that checks and returns a value the validator of a type with the given JSON Schema."""
+    return lambda check: Kind(check, schema=schema)
 
 
 def refusal(expected: str, *at: str | int) -> PydanticCustomError:
@@ -91,8 +97,7 @@ def size(low: int, high: int) -> Kind:
     A size is an integer, or text such as `64 KiB`, `1 MB` or `1.5mib` (case is ignored).
     """
     expected = (
-        f"a size from {size_text(low)} to {size_text(high)}"
-        f" (an integer of bytes, or a number with {_either(SIZE_UNITS)})"
+        f"a size from {size_text(low)} to {size_text(high)} (an integer of bytes, or a number with {_either(SIZE_UNITS)})"
     )
 
     def check(value: object) -> int:
@@ -214,69 +219,54 @@ def one_of(*kinds: Kind) -> Kind:
     return Kind(check, schema={"anyOf": [kind.schema for kind in kinds]})
 
 
-def truth() -> Kind:
+@_kind({"type": "boolean"})
+def truth(value: object) -> bool:
     """Accept true or false, but no numbers or quoted words."""
-
-    def check(value: object) -> bool:
-        if isinstance(value, bool):
-            return value
-        raise refusal("true or false")
-
-    return Kind(check, schema={"type": "boolean"})
+    if isinstance(value, bool):
+        return value
+    raise refusal("true or false")
 
 
-def setting() -> Kind:
+@_kind({"type": ["string", "number", "boolean"]})
+def setting(value: object) -> str:
     """Accept text, a number or a Boolean, and return it as text for Spark."""
-
-    def check(value: object) -> str:
-        if isinstance(value, bool):
-            return str(value).lower()
-        if isinstance(value, str | int | float):
-            return str(value)
-        raise refusal("text, a number, or true or false")
-
-    return Kind(check, schema={"type": ["string", "number", "boolean"]})
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise refusal("text, a number, or true or false")
 
 
-def path() -> Kind:
+@_kind({"type": "string", "minLength": 1})
+def path(value: object, info: ValidationInfo) -> Path:
     """Accept a path.
 
     A relative path is relative to `directory` of the validation context, the directory of the YAML file.
     """
-
-    def check(value: object, info: ValidationInfo) -> Path:
-        # YAML escapes can produce NUL and lone surrogates, which operating system calls do not accept.
-        if not isinstance(value, str | Path) or not str(value) or not str(value).isprintable():
-            raise refusal("a path")
-        return Path(info.context["directory"], value) if info.context else Path(value)
-
-    return Kind(check, schema={"type": "string", "minLength": 1})
+    # YAML escapes can produce NUL and lone surrogates, which operating system calls do not accept.
+    if not isinstance(value, str | Path) or not str(value) or not str(value).isprintable():
+        raise refusal("a path")
+    return Path(info.context["directory"], value) if info.context else Path(value)
 
 
-def address() -> Kind:
+@_kind({"type": "string", "pattern": "^[0-9A-Za-z_.:%-]+$"})
+def address(value: object) -> str:
     """Accept an address to listen on: an IPv4 or IPv6 address (without brackets), or a host name."""
-
-    def check(value: object) -> str:
-        if isinstance(value, str) and (_ip(value) is not None or _is_host_name(value)):
-            return value
-        raise refusal("an IP address or a host name (0.0.0.0 means every IPv4 address of this machine)")
-
-    return Kind(check, schema={"type": "string", "pattern": "^[0-9A-Za-z_.:%-]+$"})
+    if isinstance(value, str) and (_ip(value) is not None or _is_host_name(value)):
+        return value
+    raise refusal("an IP address or a host name (0.0.0.0 means every IPv4 address of this machine)")
 
 
-def host_and_port() -> Kind:
+@_kind({"type": "string", "pattern": rf"^{_ENDPOINT.pattern}$"})
+def host_and_port(value: object) -> str:
     """Accept `host:port`. An IPv6 address must be in brackets."""
-
-    def check(value: object) -> str:
-        if isinstance(value, str):
-            match = _ENDPOINT.fullmatch(value)
-            if match is not None and 0 < int(match[3]) <= 65535:
-                in_brackets, name = match[1], match[2]
-                if _ip(in_brackets) is not None if in_brackets else _ip(name) is not None or _is_host_name(name):
-                    return value
-        raise refusal("host:port, such as broker.example.com:1883 or [2001:db8::1]:1883")
-
-    return Kind(check, schema={"type": "string", "pattern": rf"^{_ENDPOINT.pattern}$"})
+    if isinstance(value, str):
+        match = _ENDPOINT.fullmatch(value)
+        if match is not None and 0 < int(match[3]) <= 65535:
+            in_brackets, name = match[1], match[2]
+            if _ip(in_brackets) is not None if in_brackets else _ip(name) is not None or _is_host_name(name):
+                return value
+    raise refusal("host:port, such as broker.example.com:1883 or [2001:db8::1]:1883")
 
 
 def host_and_port_of(text: str) -> tuple[str, int]:
@@ -285,31 +275,25 @@ def host_and_port_of(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def topic_pattern() -> Kind:
+@_kind({"type": "string", "minLength": 1})
+def topic_pattern(value: object) -> str:
     """Accept an MQTT topic filter. Its levels may contain %c and %u."""
-
-    def check(value: object) -> str:
-        if isinstance(value, str) and 0 < len(value.encode()) <= 65_535 and "\0" not in value:
-            levels = value.split("/")
-            if all(one in ("+", "#") or not {"+", "#"} & set(one) for one in levels) and "#" not in levels[:-1]:
-                return value
-        raise refusal("a topic filter, in which %c stands for the client identifier and %u for the user")
-
-    return Kind(check, schema={"type": "string", "minLength": 1})
+    if isinstance(value, str) and 0 < len(value.encode()) <= 65_535 and "\0" not in value:
+        levels = value.split("/")
+        if all(one in ("+", "#") or not {"+", "#"} & set(one) for one in levels) and "#" not in levels[:-1]:
+            return value
+    raise refusal("a topic filter, in which %c stands for the client identifier and %u for the user")
 
 
-def network() -> Kind:
+@_kind({"type": "string", "pattern": "^(unix|[0-9A-Fa-f.:]+(/[0-9]{1,3})?)$"})
+def network(value: object) -> str:
     """Accept an IP address, a network such as 10.0.0.0/8, or `unix`."""
-
-    def check(value: object) -> str:
-        try:
-            if isinstance(value, str):
-                return value if value == "unix" else str(ipaddress.ip_network(value))
-        except ValueError:
-            pass
-        raise refusal("an IP address, a network such as 10.0.0.0/8, or unix")
-
-    return Kind(check, schema={"type": "string", "pattern": "^(unix|[0-9A-Fa-f.:]+(/[0-9]{1,3})?)$"})
+    try:
+        if isinstance(value, str):
+            return value if value == "unix" else str(ipaddress.ip_network(value))
+    except ValueError:
+        pass
+    raise refusal("an IP address, a network such as 10.0.0.0/8, or unix")
 
 
 def connections(longest: int) -> Kind:
@@ -430,10 +414,10 @@ _USER_NAME = text(r"[!-~]{1,12}", "a user name of 1 to 12 ASCII characters witho
 ObjectName = Annotated[str, _OBJECT_NAME]
 ChannelName = Annotated[str, _CHANNEL_NAME]
 UserName = Annotated[str, _USER_NAME]
-Address = Annotated[str, address()]
+Address = Annotated[str, address]
 Port = Annotated[int, integer(0, 65535)]
-Truth = Annotated[bool, truth()]
-FilePath = Annotated[Path, path()]
+Truth = Annotated[bool, truth]
+FilePath = Annotated[Path, path]
 
 
 class Section(BaseModel):
@@ -444,12 +428,18 @@ class Section(BaseModel):
     REFUSED: ClassVar[Mapping[str, str]] = {}
     """Likely but rejected keys -> what is expected instead."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_empty(cls, data: Any) -> Any:
+        """Remove keys without a value: a heading whose lines are all commented out stands for its defaults."""
+        if not isinstance(data, Mapping) or None not in data.values():
+            return data
+        return {key: value for key, value in data.items() if value is not None or key not in _headings(cls)}
 
-def without_empty(data: Any, *keys: str) -> Any:
-    """Return `data` without those of `keys` whose value is null.
 
-    A heading whose lines are all commented out stands for its defaults.
-    """
-    if not isinstance(data, Mapping):
-        return data
-    return {key: value for key, value in data.items() if value is not None or key not in keys}
+@cache
+def _headings(section: type[Section]) -> set[str]:
+    """Return the keys of a section whose default is a list, a mapping or a section."""
+    fields = section.model_fields.items()
+    defaults = {field.alias or name: field.get_default(call_default_factory=True) for name, field in fields}
+    return {key for key, default in defaults.items() if isinstance(default, list | dict | BaseModel)}

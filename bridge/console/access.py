@@ -21,14 +21,21 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bridge.config import AdminConfig, Configuration
+from bridge.config.models import Configuration
+from bridge.config.operations import AdminConfig
 from bridge.console.bridge_access import BridgeAccess, NotRunning
 from bridge.console.forms import Problem
 from bridge.console.tokens import Right, Token, TokenFile
 from bridge.security import audit_log
-from bridge.security.authenticator import Authenticated, AuthenticationFailed, AuthenticatorUnavailable, Presented
+from bridge.security.authenticator import (
+    Attempt,
+    Authenticated,
+    AuthenticationFailed,
+    AuthenticatorUnavailable,
+    FailedConnects,
+    Presented,
+)
 from bridge.security.authenticators import ChannelAuthentication
-from bridge.security.failed_connects import Attempt, FailedConnects
 
 log = logging.getLogger(__name__)
 

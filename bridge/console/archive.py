@@ -10,8 +10,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from bridge.archive.report.page import chart
-from bridge.archive.report.section import Report, Section, cell
+from bridge.archive.report_page import Report, Section, cell, chart
 from bridge.charts import Chart
 from bridge.console.console import Routes, Visit
 from bridge.console.forms import Problem

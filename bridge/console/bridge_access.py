@@ -12,7 +12,7 @@ from bridge.security.authenticator import Authenticated, Presented
 from bridge.security.authenticators import ChannelAuthentication
 
 if TYPE_CHECKING:
-    from bridge.config import Configuration
+    from bridge.config.models import Configuration
     from bridge.service.lifecycle import Bridge
 
 T = TypeVar("T")

@@ -25,7 +25,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 import bridge
 from bridge.administration.answers import age
 from bridge.administration.requests import Answer, AnyRequest
-from bridge.config import Configuration
+from bridge.config.models import Configuration
 from bridge.console.access import CSRF_FIELD, Access, Who
 from bridge.console.bridge_access import BridgeAccess
 from bridge.console.forms import Problem, form_of, here, link, local, parsed

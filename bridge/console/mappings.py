@@ -12,15 +12,15 @@ import msgspec
 from bridge.administration.answers import LinkStatus
 from bridge.administration.mapping_status import Status
 from bridge.administration.requests import ListLinks, ListMappings, PauseMapping, ResumeMapping, TestLink
-from bridge.config import Configuration, ToMqMapping
 from bridge.config.description import describe_mapping
+from bridge.config.mapping import ToMqMapping
+from bridge.config.models import Configuration
 from bridge.console.console import Done, Nothing, Routes, Visit
 from bridge.console.forms import Problem
 from bridge.extras import install
-from bridge.mapping.made_message import message_of, with_properties
-from bridge.mapping.message_view import fields
-from bridge.mapping.rules.rule import ToMqRule
-from bridge.mapping.rules.trial import NotTaken, message_json, publication_json, trial_of
+from bridge.mapping.message_view import fields, message_of, with_properties
+from bridge.mapping.rule import ToMqRule
+from bridge.mapping.trial import NotTaken, message_json, publication_json, trial_of
 from bridge.mqtt.packets import PublishProperties
 from bridge.telemetry.identity import USER_IDENTIFIER_LENGTH, fits_user_identifier
 from bridge.telemetry.message import Publication, Unmappable

@@ -22,11 +22,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from bridge.administration.answers import BridgeState
-from bridge.config import Configuration, EmbeddedQueueManagerConfig
+from bridge.config.models import Configuration
+from bridge.config.queue_manager import EmbeddedQueueManagerConfig
 from bridge.console.bridge_access import BridgeAccess
-from bridge.service.certificates import Certificates
+from bridge.security.tls import expiries
 from bridge.service.lifecycle import Bridge
-from bridge.service.metrics.catalogue import Distribution, Metric, Samples, Value
+from bridge.service.metric_catalogue import Distribution, Metric, Samples, Value
 from bridge.spark.administration import read_status, runs
 from bridge.spark.pipeline_environment import environment_of
 
@@ -89,7 +90,6 @@ class MetricsPage:
     def __init__(self, access: BridgeAccess, may_read: Callable[[Request], Awaitable[bool]]) -> None:
         self._access = access
         self._may_read = may_read
-        self._certificates = Certificates()
         # A registry of its own: libraries share the default one.
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)
@@ -107,7 +107,7 @@ class MetricsPage:
                 samples = await self._access.run(lambda: _gather(bridge))
         except TimeoutError:
             return PlainTextResponse(f"the event loop has not turned for {TURN_TIMEOUT:g} s\n", 503)
-        for listener, channel, _, expiry in self._certificates.expiries(bridge.configuration):
+        for listener, channel, _, expiry in expiries(bridge.configuration):
             samples.add("mqbridge_certificate_expiry_timestamp_seconds", expiry, listener, channel)
         gather_pipelines(samples, bridge.configuration)
         encode, content_type = choose_encoder(request.headers.get("accept", ""))

@@ -5,24 +5,26 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import os
 import random
 import selectors
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tenacity
 
-from bridge.config.link import LinkConfig
+from bridge.config.link import LinkConfig, client_id_of
+from bridge.config.queue_manager import read_password
 from bridge.config.values import endpoint
 from bridge.link.client import Handshake, LinkClient, Sinks
-from bridge.link.inbox import Inbox
-from bridge.link.outbox import Outbox
-from bridge.link.publication import received
+from bridge.link.outbox import Outbox, received
 from bridge.link.state import Limits, LinkCounters, LinkLost, LinkPhase, LinkRefused, LinkState, Refusal
-from bridge.mqtt.packets import Publish
+from bridge.mqtt.packets import PacketType, Publish
+from bridge.mqtt.writer import encode_acknowledgement
 from bridge.telemetry.message import Publication, Received
 
 log = logging.getLogger(__name__)
@@ -95,9 +97,7 @@ class LinkConnection:
         #: counters since the start
         self.counters = LinkCounters()
         allowed = Limits(
-            maximum_qos=config.maximum_qos,
-            retain_available=config.retain,
-            maximum_packet_size=config.maximum_packet_size,
+            maximum_qos=config.maximum_qos, retain_available=config.retain, maximum_packet_size=config.maximum_packet_size
         )
         self._inbox = Inbox(config.in_flight)
         self._outbox = Outbox(config.in_flight, self._version_5, self.counters, self._submit, self._abandon, allowed)
@@ -273,11 +273,7 @@ class LinkConnection:
         return self._outbox.publish(publications, mids, dup, False, timeout)
 
     def publish_exactly(
-        self,
-        publications: Sequence[Publication],
-        mids: Sequence[int],
-        dup: bool = False,
-        timeout: float = ANSWERS_TIMEOUT,
+        self, publications: Sequence[Publication], mids: Sequence[int], dup: bool = False, timeout: float = ANSWERS_TIMEOUT
     ) -> dict[int, Refusal]:
         """Send QoS 2 publications and wait for all PUBRECs. `release` sends PUBREL.
 
@@ -404,9 +400,7 @@ class LinkConnection:
             self._outbox.lost(str(error))
             if time.monotonic() - since < SETTLED or since == math.inf:
                 raise
-            log.warning(
-                "MQB6003W link %s: the connection to %s is lost: %s; reconnecting", self.name, self.address, error
-            )
+            log.warning("MQB6003W link %s: the connection to %s is lost: %s; reconnecting", self.name, self.address, error)
             self._change(LinkPhase.CONNECTING, str(error))
         except _Stopped:
             raise
@@ -553,3 +547,204 @@ class LinkConnection:
         # A worker that waits for acknowledgements takes no messages. Acknowledgements must be read regardless of the number
         # of publications that precede them.
         return self._config.in_flight if self._outbox.waiting else self._inbox.room()
+
+
+# Enum member access is slow; bind once.
+_PUBACK, _PUBREC, _PUBCOMP = PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBCOMP
+
+QUEUED_BYTES = 16 << 20
+"""Payload bytes in the queue at which the link stops reading."""
+
+
+class Inbox:
+    """Queues publications for the worker, and tracks the packet identifiers to acknowledge.
+
+    Flow control: the link stops reading if `room` returns 0.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._changed = threading.Condition()
+        self._queue: deque[Received] = deque()
+        self._bytes = 0
+        #: number of QoS 0 publications in the queue; those with QoS 1 and 2 are in `_owed`
+        self._unconfirmed = 0
+        #: packet identifiers of this connection that require PUBACK or PUBREC
+        self._owed: set[int] = set()
+        self._released: list[int] = []
+        #: packet identifiers of this connection that require PUBCOMP
+        self._completing: set[int] = set()
+        self._interrupted = False
+        self._ended = False
+        self.generation = 0
+        self.session_present: bool | None = None
+
+    # On the network thread -------------------------------------------------------------------------------------------
+
+    def begin(self, generation: int, session_present: bool) -> None:
+        """Start a new accepted connection. Acknowledgements for the previous connection are dropped.
+
+        If the session is present, the broker sends unacknowledged publications again. Otherwise it never does: they are kept
+        in the queue and need no acknowledgement.
+        """
+        with self._changed:
+            if session_present:
+                kept = [received for received in self._queue if not received.qos]
+            else:
+                kept = [
+                    Received(received.publication, 0, 0, received.dup, received.generation) if received.qos else received
+                    for received in self._queue
+                ]
+            self._queue = deque(kept)
+            self._bytes = sum(len(received.publication.payload) for received in kept)
+            self._unconfirmed = len(kept)
+            self._owed.clear()
+            self._released.clear()
+            self._completing.clear()
+            self.generation = generation
+            self.session_present = session_present
+            # Report the session to a waiting worker.
+            self._interrupted = True
+            self._changed.notify_all()
+
+    def put(self, received: list[Received]) -> None:
+        """Queue received publications."""
+        with self._changed:
+            self._queue.extend(received)
+            for one in received:
+                self._bytes += len(one.publication.payload)
+                if one.qos:
+                    self._owed.add(one.mid)
+                else:
+                    self._unconfirmed += 1
+            self._changed.notify()
+
+    def put_released(self, mids: list[int]) -> None:
+        """Queue the packet identifiers of received PUBRELs."""
+        with self._changed:
+            self._released += mids
+            self._completing.update(mids)
+            self._changed.notify()
+
+    def room(self) -> int:
+        """Return how many more publications may be read."""
+        with self._changed:
+            if self._bytes >= QUEUED_BYTES:
+                return 0
+            return max(self._limit - self._unconfirmed - len(self._owed), 0)
+
+    def end(self) -> None:
+        """Stop: nothing can be taken afterwards."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    # On the worker's thread ------------------------------------------------------------------------------------------
+
+    def take(self, messages: int, size: int, wait: float) -> list[Received]:
+        """Implement LinkConnection.take."""
+        with self._changed:
+            if not self._ready():
+                self._changed.wait_for(self._ready, wait)
+            self._interrupted = False
+            taken: list[Received] = []
+            if self._ended:
+                return taken
+            queue = self._queue
+            left = size
+            while queue and len(taken) < messages:
+                length = len(queue[0].publication.payload)
+                if length > left and taken:
+                    break
+                left -= length
+                received = queue.popleft()
+                self._bytes -= length
+                if not received.qos:
+                    self._unconfirmed -= 1
+                taken.append(received)
+            return taken
+
+    def _ready(self) -> bool:
+        return bool(self._queue or self._released or self._interrupted or self._ended)
+
+    def interrupt(self) -> None:
+        """Make the current or next take() return."""
+        with self._changed:
+            self._interrupted = True
+            self._changed.notify_all()
+
+    def released(self) -> list[int]:
+        """Implement LinkConnection.released."""
+        with self._changed:
+            released, self._released = self._released, []
+            return released
+
+    def acknowledge(self, received: Sequence[Received]) -> tuple[int, list[bytes]]:
+        """Return the connection's generation and the acknowledgements of its publications."""
+        packets = []
+        with self._changed:
+            for one in received:
+                if one.qos and one.generation == self.generation and one.mid in self._owed:
+                    self._owed.discard(one.mid)
+                    packets.append(encode_acknowledgement(_PUBACK if one.qos == 1 else _PUBREC, one.mid))
+            return self.generation, packets
+
+    def complete(self, mids: Sequence[int]) -> tuple[int, list[bytes]]:
+        """Return the connection's generation and the PUBCOMP packets for its PUBRELs."""
+        with self._changed:
+            known = [mid for mid in mids if mid in self._completing]
+            self._completing.difference_update(known)
+            return self.generation, [encode_acknowledgement(_PUBCOMP, mid) for mid in known]
+
+
+#: Seconds to wait for the end of a session.
+END_TIMEOUT = 5.0
+
+
+def password_of(name: str, config: LinkConfig) -> str | None:
+    """Return the password of a link, or None. Raises NoPassword."""
+    if config.password_file is None and config.password_variable is None:
+        return None
+    return read_password(f"link {name}", config.password_file, config.password_variable, os.environ)
+
+
+def link_connection(
+    mapping: str,
+    name: str,
+    config: LinkConfig,
+    *,
+    client_id: str = "",
+    topic_filter: str | None = None,
+    qos: int = 0,
+    clean: bool | None = None,
+    on_state: Callable[[LinkState], None] | None = None,
+    on_session: Callable[[bool], None] | None = None,
+) -> LinkConnection:
+    """Return the connection of a mapping to a link's broker, not yet started. It reads the password itself.
+
+    A blank `client_id` must be replaced with `identify` before the start.
+    """
+    return LinkConnection(
+        name,
+        config,
+        client_id or client_id_of(config.client_id, mapping, ""),
+        topic_filter=topic_filter,
+        qos=qos,
+        password=lambda: password_of(name, config),
+        clean=clean,
+        on_state=on_state,
+        on_session=on_session,
+    )
+
+
+def end_session(mapping: str, name: str, config: LinkConfig, client_id: str) -> bool:
+    """End the broker session of a removed mapping by connecting with a clean session. Return whether it succeeded."""
+    connection = link_connection(mapping, name, config, client_id=client_id, clean=True)
+    connection.start()
+    ended = connection.wait_connected(END_TIMEOUT)
+    if not ended:
+        log.warning(
+            "MQB5208W the session of mapping %s is left at the broker of link %s: %s", mapping, name, connection.state.error
+        )
+    connection.stop(END_TIMEOUT)
+    return ended

@@ -1,6 +1,6 @@
 """YAML mappings between MQTT topics and MQ queues, as pure functions.
 
-`rules` contains templates, filters, loop detection and checks. `made_message`, `payload` and `message_view` build, convert
-and display messages. Related packages: `bridge.config` (configuration), `bridge.service.mappings` (running mappings) and
-`bridge.telemetry` (conversion without a mapping).
+`rule` builds a rule from the configuration of a mapping, with `attributes`, `template` and `filter`. `check` and `loops`
+validate mappings before they run. `trial` tests a mapping with one message. `message_view` builds and displays messages.
+`bridge.service.mappings` runs mappings, and `bridge.telemetry` converts everything that a mapping does not specify.
 """

@@ -1,21 +1,95 @@
-"""Display of messages as text and JSON: MQMD, headers and body."""
+"""Messages as text and JSON, messages from a body and properties, and payloads between UTF-8 and CCSIDs."""
 
 from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
+import msgspec
+
+from bridge.telemetry.headers import property_name
+from bridge.telemetry.message import CCSID_UTF8, Message, Unmappable
 from bridge.wire import cmqc
-from bridge.wire.mq import MQDLH, MQMD, MQMDE, MQXQH, RFH2, Folder, MalformedHeader, decode_chain
+from bridge.wire.mq import MQDLH, MQMD, MQMDE, MQXQH, RFH2, Folder, MalformedHeader, decode_chain, encode_chain
+from bridge.wire.mq.ccsid import CharacterSet, character_set
 from bridge.wire.mq.headers import MQDLH_LAYOUT
 from bridge.wire.mq.mqmd import MQMD_LAYOUTS, MQMDE_LAYOUT
 
 Json = dict[str, Any]
 
-_BYTE_FIELDS = frozenset({"MsgId", "CorrelId", "AccountingToken", "GroupId"})
+BYTE_FIELDS = frozenset({"MsgId", "CorrelId", "AccountingToken", "GroupId"})
 _HEX_LINE = 16
+
+
+#: Maximum number of payload bytes in an error message.
+_SHOWN = 40
+
+
+def text_of(data: bytes, ccsid: int, encoding: int = cmqc.MQENC_NATIVE) -> str:
+    """Decode text in a CCSID. Raises Unmappable: MQRC_SOURCE_CCSID_ERROR, MQRC_NOT_CONVERTED."""
+    characters = character_set(ccsid, encoding)
+    if characters is None:
+        raise Unmappable(cmqc.MQRC_SOURCE_CCSID_ERROR, f"CCSID {ccsid}, which the message says it has, is not known here")
+    try:
+        return characters.decode(data)
+    except UnicodeDecodeError as error:
+        why = f"the payload is no text in CCSID {ccsid}: {_shown(data[error.start :])} at byte {error.start}"
+        raise Unmappable(cmqc.MQRC_NOT_CONVERTED, why) from error
+
+
+def utf_8(data: bytes, ccsid: int, encoding: int = cmqc.MQENC_NATIVE) -> bytes:
+    """Convert text in a CCSID to UTF-8. Raises Unmappable like `text_of`.
+
+    UTF-8 is returned unchanged.
+    """
+    text = text_of(data, ccsid, encoding)
+    return data if ccsid == CCSID_UTF8 else text.encode()
+
+
+def in_ccsid(data: bytes, ccsid: int) -> bytes:
+    """Convert UTF-8 text to another CCSID. Raises Unmappable: MQRC_NOT_CONVERTED, MQRC_TARGET_CCSID_ERROR."""
+    text = text_of(data, CCSID_UTF8)
+    if ccsid == CCSID_UTF8:
+        return data
+    characters = target(ccsid)
+    try:
+        return characters.encode(text)
+    except UnicodeEncodeError as error:
+        why = f"CCSID {ccsid} has no {text[error.start]!r}, which is character {error.start + 1} of the payload"
+        raise Unmappable(cmqc.MQRC_NOT_CONVERTED, why) from error
+
+
+@lru_cache(maxsize=64)
+def target(ccsid: int) -> CharacterSet:
+    """Return the target character set. Raises Unmappable."""
+    characters = character_set(ccsid)
+    if characters is None:
+        raise Unmappable(cmqc.MQRC_TARGET_CCSID_ERROR, f"CCSID {ccsid}, which the mapping asks for, is not known here")
+    return characters
+
+
+def document_of(data: bytes) -> Any:
+    """Parse a JSON document in UTF-8. Raises Unmappable.
+
+    Only JSON according to RFC 8259 is accepted: no NaN, and no numbers beyond the range of a double.
+    """
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        why = f"the payload is no JSON ({error}): {_shown(data)}"
+        raise Unmappable(cmqc.MQRC_FORMAT_ERROR, why) from error
+
+
+def json_object(members: dict[str, str]) -> bytes:
+    """Encode a JSON object of strings without white space, in the given order."""
+    return msgspec.json.encode(members)
+
+
+def _shown(data: bytes) -> str:
+    return repr(data[:_SHOWN])[1:] + (f" and {len(data) - _SHOWN} bytes more" if len(data) > _SHOWN else "")
 
 
 class MessageView:
@@ -91,7 +165,7 @@ def _structure(structure: object, fields: tuple[str, ...]) -> Json:
         value = getattr(structure, field)
         if not isinstance(value, bytes):
             view[field] = value
-        elif field in _BYTE_FIELDS:
+        elif field in BYTE_FIELDS:
             view[field] = value.hex().upper()
         else:
             view[field] = _characters(value)
@@ -192,3 +266,47 @@ def _hex_dump(body: bytes) -> str:
         shown = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in row)
         lines.append(f"{offset:08x}  {row.hex(' '):<{_HEX_LINE * 3 - 1}}  |{shown}|")
     return "\n".join(lines)
+
+
+def descriptor(body: bytes, *, persistent: bool, priority: int | None, expiry: int | None, ccsid: int | None = None) -> MQMD:
+    """Return the MQMD for a body: text (MQFMT_STRING) in the given CCSID or in UTF-8, otherwise MQFMT_NONE.
+
+    Unless specified, persistence and priority are those of the queue or topic. `expiry` is in tenths of a second.
+    """
+    format_ = cmqc.MQFMT_STRING
+    if ccsid is None:
+        try:
+            body.decode()
+            ccsid = CCSID_UTF8
+        except UnicodeDecodeError:
+            format_, ccsid = cmqc.MQFMT_NONE, cmqc.MQCCSI_Q_MGR
+    return MQMD(
+        Format=format_,
+        CodedCharSetId=ccsid,
+        Persistence=cmqc.MQPER_PERSISTENT if persistent else cmqc.MQPER_PERSISTENCE_AS_Q_DEF,
+        Priority=cmqc.MQPRI_PRIORITY_AS_Q_DEF if priority is None else priority,
+        Expiry=cmqc.MQEI_UNLIMITED if expiry is None else expiry,
+    )
+
+
+def message_of(data: bytes, format_: str | None, ccsid: int | None) -> Message:
+    """Return a message with the given data, Format and CCSID. None selects the values of `mqbridge mq put`."""
+    md = descriptor(data, persistent=False, priority=None, expiry=None)
+    if format_ is not None:
+        md = msgspec.structs.replace(md, Format=format_.encode(), CodedCharSetId=CCSID_UTF8)
+    if ccsid is not None:
+        md = msgspec.structs.replace(md, CodedCharSetId=ccsid)
+    return Message(md, data)
+
+
+def with_properties(message: Message, properties: Mapping[str, str]) -> Message:
+    """Return the message with these message properties, in an RFH2 before its data."""
+    md = message.md
+    header = RFH2(
+        Format=md.Format,
+        Encoding=md.Encoding,
+        CodedCharSetId=md.CodedCharSetId,
+        folders=(Folder.build("usr", {property_name(name): value for name, value in properties.items()}),),
+    )
+    format_, encoding, ccsid, data = encode_chain([header], message.data)
+    return Message(msgspec.structs.replace(md, Format=format_, Encoding=encoding, CodedCharSetId=ccsid), data)

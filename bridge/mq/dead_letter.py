@@ -149,9 +149,8 @@ def reason_number(text: str) -> int:
         return int(text)
     name = text.upper()
     for prefix in ("", "MQRC_", "MQFB_"):
-        found = getattr(cmqc, prefix + name, None)
-        if isinstance(found, int) and (prefix + name).startswith(("MQRC_", "MQFB_")):
-            return found
+        if not name.startswith("MQRCCF_") and (number := cmqc.code_numbers().get(prefix + name)) is not None:
+            return number
     raise ValueError(f"{text!r} is not a reason: expected a number or a name such as MQRC_Q_FULL")
 
 

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 import msgspec
 
 from bridge.administration.answers import RetainedStatus, TopicDetails, TopicNode, TopicSubscription
-from bridge.config import LimitsConfig
+from bridge.config.models import LimitsConfig
 from bridge.mq.administration import Administration, CommandFailed, PcfResponse
 from bridge.mq.backend import Backend
 from bridge.mq.memory import MemoryWatermark

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from bridge.config import Configuration
+from bridge.config.models import Configuration
 from bridge.mq.host import Host
 
 

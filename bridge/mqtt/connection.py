@@ -25,7 +25,6 @@ from typing import Final
 
 import msgspec
 
-from bridge.mqtt.events import Disconnected, Event, MessagePacket, Messages
 from bridge.mqtt.packets import (
     LEVEL_MQTT_3_1_1,
     LEVEL_MQTT_5,
@@ -39,7 +38,11 @@ from bridge.mqtt.packets import (
     ConnackProperties,
     Connect,
     Disconnect,
+    Disconnected,
     DisconnectProperties,
+    Event,
+    MessagePacket,
+    Messages,
     Packet,
     PacketType,
     Pingreq,
@@ -208,14 +211,10 @@ _DISCONNECTING: Final = State.DISCONNECTING
 #: Reason codes that go with a Reason String: the fault is the client's own. Other reasons may tell about other clients.
 _FAULTS: Final = frozenset(
     (
-        ReasonCode.MALFORMED_PACKET,
-        ReasonCode.PROTOCOL_ERROR,
-        ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
-        ReasonCode.TOPIC_ALIAS_INVALID,
-        ReasonCode.PACKET_TOO_LARGE,
-        ReasonCode.QUOTA_EXCEEDED,
+        ReasonCode.MALFORMED_PACKET, ReasonCode.PROTOCOL_ERROR, ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
+        ReasonCode.TOPIC_ALIAS_INVALID, ReasonCode.PACKET_TOO_LARGE, ReasonCode.QUOTA_EXCEEDED,
     )
-)
+)  # fmt: skip
 _ACKNOWLEDGEMENTS: Final[dict[PacketType, type[Puback | Pubrec | Pubrel | Pubcomp]]] = {
     PacketType.PUBACK: Puback,
     PacketType.PUBREC: Pubrec,
@@ -258,30 +257,10 @@ class ServerProtocol:
     """One connection of a client, from its first byte to its last."""
 
     __slots__ = (
-        "_data",
-        "_decoder",
-        "_exchange",
-        "_heard",
-        "_incoming_aliases",
-        "_last_words",
-        "_now",
-        "_out",
-        "_outgoing_aliases",
-        "_packets",
-        "_partial",
-        "authentication_method",
-        "byte_order",
-        "connect_timeout",
-        "ended",
-        "keep_alive",
-        "level",
-        "max_packet_size",
-        "more",
-        "portion",
-        "problem_information",
-        "recipients",
-        "state",
-    )
+        "_data", "_decoder", "_exchange", "_heard", "_incoming_aliases", "_last_words", "_now", "_out",
+        "_outgoing_aliases", "_packets", "_partial", "authentication_method", "byte_order", "connect_timeout", "ended",
+        "keep_alive", "level", "max_packet_size", "more", "portion", "problem_information", "recipients", "state",
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""MQTT packets and their properties as immutable values, and the numbers of the protocol.
+"""MQTT packets and their properties as immutable values, the events of a connection, and the numbers of the protocol.
 
 A packet contains the meaning, not the encoding: lengths, flag bits and byte order belong to the reader and the writer.
 Sources: MQTT 3.1 sections 2.1 and 3.10, MQTT 3.1.1 chapter 3, and MQTT 5 chapter 3 for reason codes and properties.
@@ -9,6 +9,7 @@ creates very many. Nothing is checked on construction; the writer checks what it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Literal
 
@@ -407,3 +408,26 @@ Packet = (
     | Auth
     | OtherPacket
 )
+
+
+MessagePacket = Publish | Puback | Pubrec | Pubrel | Pubcomp | Pingreq
+
+
+class Messages(msgspec.Struct, frozen=True, gc=False):
+    """PUBLISH, acknowledgement and PINGREQ packets, in the order received."""
+
+    packets: Sequence[MessagePacket]
+
+
+class Disconnected(msgspec.Struct, frozen=True, gc=False):
+    """The client sent DISCONNECT or violated the protocol. This is the last event. The owner calls `disconnect`."""
+
+    #: the violated rule; "" after DISCONNECT
+    why: str
+    #: reason code for the DISCONNECT to an MQTT 5 client
+    reason_code: int = 0
+    #: the client's DISCONNECT, if it sent one
+    packet: Disconnect | None = None
+
+
+Event = Messages | Connect | Auth | Subscribe | Unsubscribe | Disconnected

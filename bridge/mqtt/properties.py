@@ -213,9 +213,7 @@ def decode_properties(
                 texts.append(buffer[start + 3 : middle].decode())
                 texts.append(buffer[middle + 2 : at].decode())
                 if from_client and len(texts) > 2 * MAX_USER_PROPERTIES:
-                    raise _Fault(
-                        f"more than {MAX_USER_PROPERTIES} User Properties in a packet", ReasonCode.QUOTA_EXCEEDED
-                    )
+                    raise _Fault(f"more than {MAX_USER_PROPERTIES} User Properties in a packet", ReasonCode.QUOTA_EXCEEDED)
                 continue
             if texts:
                 first = -1

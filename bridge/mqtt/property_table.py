@@ -67,7 +67,12 @@ PROPERTIES = (
     Property(0x08, "Response Topic", Kind.STRING, _MESSAGE),
     Property(0x09, "Correlation Data", Kind.BINARY, _MESSAGE),
     Property(
-        0x0B, "Subscription Identifier", Kind.VARIABLE_BYTE_INTEGER, _in("PUBLISH", "SUBSCRIBE"), _in("PUBLISH"), 1,
+        0x0B,
+        "Subscription Identifier",
+        Kind.VARIABLE_BYTE_INTEGER,
+        _in("PUBLISH", "SUBSCRIBE"),
+        _in("PUBLISH"),
+        1,
         MAX_REMAINING_LENGTH,
     ),
     Property(0x11, "Session Expiry Interval", Kind.FOUR_BYTE_INTEGER, _in("CONNECT", "CONNACK", "DISCONNECT")),

@@ -253,15 +253,7 @@ def _read_connect_fields(body: Body, flags: int, level: int, known: Connect) -> 
     body.finish()
     clean_session = connect_flags & 0x02 != 0
     return Connect(
-        client_id,
-        known.protocol_name,
-        known.protocol_level,
-        clean_session,
-        keep_alive,
-        will,
-        user_name,
-        password,
-        properties,
+        client_id, known.protocol_name, known.protocol_level, clean_session, keep_alive, will, user_name, password, properties
     )
 
 
@@ -280,8 +272,7 @@ def read_connack(body: Body, flags: int, level: int) -> Connack:
     acknowledge_flags = body.byte("connect acknowledge flags")
     if strict and acknowledge_flags & 0xFE:
         body.fail(
-            f"{'MQTT-3.2.2-1' if mqtt_5 else 'MQTT 3.1.1 section 3.2.2.1'}: "
-            "bits 7-1 of the connect acknowledge flags are 0",
+            f"{'MQTT-3.2.2-1' if mqtt_5 else 'MQTT 3.1.1 section 3.2.2.1'}: bits 7-1 of the connect acknowledge flags are 0",
             back=1,
         )
     return_code = body.byte("return code")
@@ -298,48 +289,29 @@ def read_connack(body: Body, flags: int, level: int) -> Connack:
     return Connack(return_code, strict and acknowledge_flags != 0, properties)
 
 
-def read_client_disconnect(body: Body, flags: int, level: int) -> Disconnect:
-    return _read_disconnect(body, flags, level, FROM_CLIENT)
-
-
-def read_server_disconnect(body: Body, flags: int, level: int) -> Disconnect:
-    """Read DISCONNECT from a server, which exists in MQTT 5 only."""
-    packet = _read_disconnect(body, flags, level, FROM_SERVER)
-    if packet.properties is not None and packet.properties.session_expiry_interval is not None:
-        body.fail_protocol("MQTT-3.14.2-2: Session Expiry Interval in DISCONNECT from the server")
-    return packet
-
-
-def _read_disconnect(
-    body: Body, flags: int, level: int, allowed: dict[PacketType, frozenset[ReasonCode]]
-) -> Disconnect:
+def read_disconnect(body: Body, flags: int, level: int) -> Disconnect:
+    """Read DISCONNECT. A server sends it in MQTT 5 only."""
     body.require_no_flags(flags, level)
     if level != LEVEL_MQTT_5 or not body.remaining:
         body.finish()
         return _DISCONNECT
     reason_code = body.byte("reason code")
-    if fault := reason_code_fault(PacketType.DISCONNECT, reason_code, allowed):
+    if fault := reason_code_fault(PacketType.DISCONNECT, reason_code, FROM_CLIENT if body.from_client else FROM_SERVER):
         body.fail_protocol(fault, back=1)
     properties: DisconnectProperties | None = body.properties(PacketType.DISCONNECT) if body.remaining else None
     body.finish()
+    if not body.from_client and properties is not None and properties.session_expiry_interval is not None:
+        body.fail_protocol("MQTT-3.14.2-2: Session Expiry Interval in DISCONNECT from the server")
     return Disconnect(reason_code, properties)
 
 
-def read_client_auth(body: Body, flags: int, level: int) -> Auth:
-    return _read_auth(body, flags, level, FROM_CLIENT)
-
-
-def read_server_auth(body: Body, flags: int, level: int) -> Auth:
-    return _read_auth(body, flags, level, FROM_SERVER)
-
-
-def _read_auth(body: Body, flags: int, level: int, allowed: dict[PacketType, frozenset[ReasonCode]]) -> Auth:
+def read_auth(body: Body, flags: int, level: int) -> Auth:
     if flags:
         body.fail_header(f"MQTT-3.15.1-1: flags are reserved and 0, not {flags:#06b}")
     # SUCCESS may be omitted (section 3.15.2.1), and then the method is omitted too.
     length = body.remaining
     reason_code = body.byte("reason code") if length else 0
-    if fault := reason_code_fault(PacketType.AUTH, reason_code, allowed):
+    if fault := reason_code_fault(PacketType.AUTH, reason_code, FROM_CLIENT if body.from_client else FROM_SERVER):
         body.fail_protocol(fault, back=1 if length else 0)
     packet = Auth(reason_code, body.properties(PacketType.AUTH) if length else None)
     body.finish()
@@ -426,9 +398,7 @@ def read_pubcomp(body: Body, flags: int, level: int) -> Pubcomp:
     return Pubcomp(body.message_id(), *_read_reason(body, PacketType.PUBCOMP, level))
 
 
-def _read_reason(
-    body: Body, packet_type: PacketType, level: int
-) -> tuple[int, AcknowledgementProperties | None]:
+def _read_reason(body: Body, packet_type: PacketType, level: int) -> tuple[int, AcknowledgementProperties | None]:
     """Read the reason code and properties of an acknowledgement.
 
     MQTT 5 lets the sender omit both, and older versions have neither. A client must use a reason code that MQTT 5 defines for
@@ -587,11 +557,11 @@ TO_SERVER: dict[PacketType, Reader] = _EITHER_WAY | {
     PacketType.SUBSCRIBE: read_subscribe,
     PacketType.UNSUBSCRIBE: read_unsubscribe,
     PacketType.PINGREQ: read_pingreq,
-    PacketType.DISCONNECT: read_client_disconnect,
+    PacketType.DISCONNECT: read_disconnect,
 }
 """Readers of the packets that a client may send (MQTT 3.1.1 table 2.1)."""
 
-TO_SERVER_5: dict[PacketType, Reader] = TO_SERVER | {PacketType.AUTH: read_client_auth}
+TO_SERVER_5: dict[PacketType, Reader] = TO_SERVER | {PacketType.AUTH: read_auth}
 """Readers of the packets that a client may send in MQTT 5 (table 2-1)."""
 
 TO_CLIENT: dict[PacketType, Reader] = _EITHER_WAY | {
@@ -603,8 +573,8 @@ TO_CLIENT: dict[PacketType, Reader] = _EITHER_WAY | {
 """Readers of the packets that a server may send (MQTT 3.1.1 table 2.1)."""
 
 TO_CLIENT_5: dict[PacketType, Reader] = TO_CLIENT | {
-    PacketType.DISCONNECT: read_server_disconnect,
-    PacketType.AUTH: read_server_auth,
+    PacketType.DISCONNECT: read_disconnect,
+    PacketType.AUTH: read_auth,
 }
 """Readers of the packets that a server may send in MQTT 5 (table 2-1)."""
 
@@ -637,20 +607,9 @@ class Decoder:
     """
 
     __slots__ = (
-        "_control_packets",
-        "_little",
-        "_max_first_size",
-        "_max_packet_size",
-        "_messages_only",
-        "_needed",
-        "_no_properties",
-        "_pending",
-        "_readers",
-        "_server",
-        "error",
-        "protocol_level",
-        "rest",
-    )
+        "_control_packets", "_little", "_max_first_size", "_max_packet_size", "_messages_only", "_needed",
+        "_no_properties", "_pending", "_readers", "_server", "error", "protocol_level", "rest",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -753,9 +712,7 @@ class Decoder:
                         length, start = decoded
                     if no_properties and not buffer[start - 1]:
                         raise MalformedPacket(
-                            self._require_type(first).name,
-                            1,
-                            "MQTT-1.5.5-1: Remaining Length takes more bytes than it needs",
+                            self._require_type(first).name, 1, "MQTT-1.5.5-1: Remaining Length takes more bytes than it needs"
                         )
                 if length > limit:
                     raise MalformedPacket(
@@ -845,10 +802,7 @@ class Decoder:
         if packet_type not in self._readers:
             receiver = "server" if self._server else "client"
             raise MalformedPacket(
-                packet_type.name,
-                0,
-                f"MQTT 3.1.1 table 2.1: not a packet a {receiver} receives",
-                ReasonCode.PROTOCOL_ERROR,
+                packet_type.name, 0, f"MQTT 3.1.1 table 2.1: not a packet a {receiver} receives", ReasonCode.PROTOCOL_ERROR
             )
         return packet_type
 

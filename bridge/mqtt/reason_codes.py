@@ -170,9 +170,7 @@ class MalformedPacket(ValueError):
             it is not allowed (MQTT 5 section 1.2), or a more specific code.
     """
 
-    def __init__(
-        self, packet: str, offset: int, rule: str, reason_code: ReasonCode = ReasonCode.MALFORMED_PACKET
-    ) -> None:
+    def __init__(self, packet: str, offset: int, rule: str, reason_code: ReasonCode = ReasonCode.MALFORMED_PACKET) -> None:
         super().__init__(packet, offset, rule)
         self.packet = packet
         self.offset = offset

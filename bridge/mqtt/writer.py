@@ -240,14 +240,6 @@ def write_unsuback(packet: Unsuback, byte_order: ByteOrder, level: int) -> bytes
     return assemble(PacketType.UNSUBACK, 0, message_id, properties, *codes)
 
 
-def write_pingreq(packet: Pingreq, byte_order: ByteOrder, level: int) -> bytes:
-    return b"\xc0\x00"
-
-
-def write_pingresp(packet: Pingresp, byte_order: ByteOrder, level: int) -> bytes:
-    return b"\xd0\x00"
-
-
 def write_disconnect(packet: Disconnect, byte_order: ByteOrder, level: int) -> bytes:
     """Encode DISCONNECT, without trailing default fields (MQTT 5 section 3.14.2.1)."""
     if level != LEVEL_MQTT_5:
@@ -305,13 +297,7 @@ def encode_topic(topic: str) -> bytes:
 
 
 def encode_publish(
-    topic_field: bytes,
-    payload: bytes,
-    qos: int,
-    retain: bool,
-    dup: bool,
-    message_id: int,
-    byte_order: ByteOrder = "big",
+    topic_field: bytes, payload: bytes, qos: int, retain: bool, dup: bool, message_id: int, byte_order: ByteOrder = "big"
 ) -> bytes:
     """Encode PUBLISH with a topic from ``encode_topic``. The other arguments are the fields of Publish.
 
@@ -387,28 +373,17 @@ def _write_publish(packet: Publish, byte_order: ByteOrder, level: int) -> bytes:
     return encode_publish(topic, payload, packet.qos, packet.retain, packet.dup, packet.message_id, byte_order)
 
 
-def _write_puback(packet: Puback, byte_order: ByteOrder, level: int) -> bytes:
-    return _acknowledgement(PacketType.PUBACK, packet, byte_order, level)
+#: Packet types of the acknowledgements of publications.
+_ACKNOWLEDGEMENTS: Final[dict[type[Any], PacketType]] = {
+    Puback: PacketType.PUBACK, Pubrec: PacketType.PUBREC, Pubrel: PacketType.PUBREL, Pubcomp: PacketType.PUBCOMP,
+}  # fmt: skip
 
 
-def _write_pubrec(packet: Pubrec, byte_order: ByteOrder, level: int) -> bytes:
-    return _acknowledgement(PacketType.PUBREC, packet, byte_order, level)
-
-
-def _write_pubrel(packet: Pubrel, byte_order: ByteOrder, level: int) -> bytes:
-    if packet.dup:
-        return assemble(PacketType.PUBREL, 0b1010, message_id_field(packet.message_id, "PUBREL", byte_order))
-    return _acknowledgement(PacketType.PUBREL, packet, byte_order, level)
-
-
-def _write_pubcomp(packet: Pubcomp, byte_order: ByteOrder, level: int) -> bytes:
-    return _acknowledgement(PacketType.PUBCOMP, packet, byte_order, level)
-
-
-def _acknowledgement(
-    packet_type: PacketType, packet: Puback | Pubrec | Pubrel | Pubcomp, byte_order: ByteOrder, level: int
-) -> bytes:
+def _write_acknowledgement(packet: Puback | Pubrec | Pubrel | Pubcomp, byte_order: ByteOrder, level: int) -> bytes:
     """Encode an acknowledgement without trailing default fields (MQTT 5 section 3.4.2.1)."""
+    packet_type = _ACKNOWLEDGEMENTS[type(packet)]
+    if isinstance(packet, Pubrel) and packet.dup:
+        return assemble(PacketType.PUBREL, 0b1010, message_id_field(packet.message_id, "PUBREL", byte_order))
     if level != LEVEL_MQTT_5:
         return encode_acknowledgement(packet_type, packet.message_id, byte_order)
     if packet.properties is None:
@@ -427,16 +402,16 @@ _WRITERS: Final[dict[type[Any], Callable[[Any, ByteOrder, int], bytes]]] = {
     Connect: write_connect,
     Connack: write_connack,
     Publish: _write_publish,
-    Puback: _write_puback,
-    Pubrec: _write_pubrec,
-    Pubrel: _write_pubrel,
-    Pubcomp: _write_pubcomp,
+    Puback: _write_acknowledgement,
+    Pubrec: _write_acknowledgement,
+    Pubrel: _write_acknowledgement,
+    Pubcomp: _write_acknowledgement,
     Subscribe: write_subscribe,
     Suback: write_suback,
     Unsubscribe: write_unsubscribe,
     Unsuback: write_unsuback,
-    Pingreq: write_pingreq,
-    Pingresp: write_pingresp,
+    Pingreq: lambda packet, byte_order, level: b"\xc0\x00",
+    Pingresp: lambda packet, byte_order, level: b"\xd0\x00",
     Disconnect: write_disconnect,
     Auth: write_auth,
 }

@@ -13,8 +13,8 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
-from bridge.config import AuditLogConfig
-from bridge.security.failed_connects import network_of
+from bridge.config.operations import AuditLogConfig
+from bridge.security.authenticator import network_of
 
 #: Maximum number of entries per event and client (or network) in an interval in seconds, and of such pairs remembered.
 MOST_ENTRIES, INTERVAL, MOST_KINDS = 50, 10.0, 10_000

@@ -1,14 +1,21 @@
-"""The configured authentication of a channel, or of the listener for MQ applications."""
+"""The configured authentication of a channel, or of the listener for MQ applications.
+
+Contains authenticators for certificates, JSON Web Tokens (RFC 7519, sent as the password) and LDAP directories.
+"""
 
 from __future__ import annotations
 
 import math
 import re
+import ssl
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 from unicodedata import category
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -25,6 +32,7 @@ from bridge.config.authentication import (
 from bridge.config.channel import ChannelConfig
 from bridge.config.operations import AdminConfig
 from bridge.config.queue_manager import ListenerConfig
+from bridge.config.values import is_loopback
 from bridge.security.authenticator import (
     AUTHENTICATOR_GROUP,
     OTHERS_FAILED,
@@ -37,6 +45,262 @@ from bridge.security.authenticator import (
     load,
 )
 from bridge.security.password_file import PasswordFile, PasswordFileError, PasswordHashes, read_password_file
+from bridge.security.verification_queue import VerificationQueue
+
+if TYPE_CHECKING:
+    from jwt import PyJWKSet
+
+#: Maximum length of a token in bytes.
+LONGEST = 8192
+#: Algorithms by key type. The token must not choose: with HS256, anybody could sign with the public key.
+_ALGORITHMS = {
+    "RSA": ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"],
+    "P-256": ["ES256"],
+    "P-384": ["ES384"],
+    "P-521": ["ES512"],
+    "OKP": ["EdDSA"],
+}
+
+
+class KeyFileError(ValueError):
+    """A file contains no key for verifying tokens. The message is for display."""
+
+
+class VerificationKeys:
+    """The public keys of token issuers, reloaded when their file changes."""
+
+    def __init__(self, config: JwtAuthenticationConfig) -> None:
+        path = config.key_file or config.jwks_file
+        assert path is not None
+        self._path: Path = path
+        self._is_set = config.key_file is None
+        self._seen: object = None
+        #: key identifier ("" if there is only one key) -> key and its algorithms
+        self._keys: dict[str, tuple[Any, list[str]]] = {}
+
+    def read(self) -> dict[str, tuple[Any, list[str]]]:
+        """Read the keys by identifier, each with its algorithms. Raises KeyFileError, OSError."""
+        import jwt
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key
+        from cryptography.x509 import load_pem_x509_certificate
+
+        data = self._path.read_bytes()
+        try:
+            if self._is_set:
+                return self._read_set(jwt.PyJWKSet.from_json(data.decode()))
+            is_certificate = b"BEGIN CERTIFICATE" in data
+            key = load_pem_x509_certificate(data).public_key() if is_certificate else load_pem_public_key(data)
+            return {"": (key, _algorithms(key))}
+        except (ValueError, jwt.PyJWTError, UnsupportedAlgorithm) as error:
+            raise KeyFileError(f"{self._path}: {error}") from error
+
+    def _read_set(self, keys: PyJWKSet) -> dict[str, tuple[Any, list[str]]]:
+        found: dict[str, tuple[Any, list[str]]] = {}
+        for one in keys.keys:
+            # Issuers also publish encryption keys (RFC 7517 section 4.2).
+            if one.public_key_use not in (None, "sig"):
+                continue
+            identifier = str(one.key_id or "")
+            if identifier in found:
+                raise KeyFileError(f"{self._path}: two keys have the identifier (kid) {identifier!r}")
+            found[identifier] = one.key, _algorithms(one.key)
+        if not found:
+            raise KeyFileError(f"{self._path}: none of its keys is to verify with")
+        return found
+
+    def key(self, identifier: str) -> tuple[Any, list[str]]:
+        """Return a key and its algorithms. Raises AuthenticationFailed, AuthenticatorUnavailable."""
+        try:
+            status = self._path.stat()
+            seen = status.st_ino, status.st_size, status.st_mtime_ns
+            if seen != self._seen:
+                self._keys = self.read()
+                self._seen = seen
+        except KeyFileError as error:
+            raise AuthenticatorUnavailable(str(error)) from None
+        except OSError as error:
+            raise AuthenticatorUnavailable(f"{self._path} cannot be read: {error.strerror or error}") from error
+        keys = self._keys
+        found = keys.get("") if not self._is_set else keys.get(identifier)
+        if found is None and not identifier and len(keys) == 1:
+            found = next(iter(keys.values()))
+        if found is None:
+            raise AuthenticationFailed(f"its token is signed with a key, {identifier[:40]!r}, that is not in {self._path}")
+        return found
+
+
+class JwtAuthenticator:
+    """Verifies tokens. A user name in CONNECT must match the token's."""
+
+    def __init__(self, config: JwtAuthenticationConfig, keys: VerificationKeys) -> None:
+        self._config = config
+        self._keys = keys
+
+    def judges(self, presented: Presented) -> bool:
+        return presented.user_name is not None or presented.password is not None
+
+    async def authenticate(self, presented: Presented) -> Authenticated:
+        import jwt
+
+        token, config = presented.password, self._config
+        if not token or len(token) > LONGEST:
+            raise AuthenticationFailed("it gives no token" if not token else f"its token is longer than {LONGEST} bytes")
+        try:
+            key, algorithms = self._keys.key(str(jwt.get_unverified_header(token).get("kid") or ""))
+            claims = jwt.decode(
+                token,
+                key,
+                algorithms=algorithms,
+                audience=config.audience,
+                issuer=config.issuer,
+                leeway=config.leeway,
+                options={"require": ["exp", *(["iss"] if config.issuer else [])]},
+            )
+        except (jwt.PyJWTError, ValueError) as error:
+            raise AuthenticationFailed(f"its token is refused: {error}") from None
+        user = claims.get(config.user_claim)
+        if not isinstance(user, str) or not user:
+            raise AuthenticationFailed(f"its token names no user in {config.user_claim!r}")
+        if presented.user_name not in (None, "", user):
+            raise AuthenticationFailed(f"its user name, {presented.user_name!r}, is not that of its token, {user[:40]!r}")
+        return Authenticated(user, expires=float(claims["exp"]) + config.leeway)
+
+
+def _algorithms(key: Any) -> list[str]:
+    """Return the algorithms of a public key. Raises KeyFileError."""
+    from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
+
+    if isinstance(key, rsa.RSAPublicKey):
+        if key.key_size < 2048:
+            raise KeyFileError(f"an RSA key of {key.key_size} bits is too short; 2048 are the least")
+        return _ALGORITHMS["RSA"]
+    if isinstance(key, ec.EllipticCurvePublicKey):
+        kind = {"secp256r1": "P-256", "secp384r1": "P-384", "secp521r1": "P-521"}.get(key.curve.name, "")
+    else:
+        kind = "OKP" if isinstance(key, ed25519.Ed25519PublicKey | ed448.Ed448PublicKey) else ""
+    if kind not in _ALGORITHMS:
+        raise KeyFileError(f"no token can be verified by a key of this kind ({type(key).__name__.strip('_')})")
+    return _ALGORITHMS[kind]
+
+
+#: Maximum number of concurrent binds.
+_THREADS: Final = 4
+_INVALID_CREDENTIALS, _NO_SUCH_OBJECT, _INVALID_DN = 49, 32, 34
+
+
+class LdapAuthenticator:
+    """Binds as each client, in a thread pool: a simple bind with user name and password (RFC 4513 section 5.1.3).
+
+    For a directory, CAROL and full-width letters are equivalent to carol, and leading and trailing blanks are insignificant.
+    So the user name is the one that the directory reports ("Who am I?", RFC 4532), not the one in CONNECT. If the directory
+    does not report a name that matches `bind_dn`, only the canonical spelling of a user name is accepted.
+    """
+
+    def __init__(self, config: LdapAuthenticationConfig) -> None:
+        self._config = config
+        self._queue = VerificationQueue(ThreadPoolExecutor(_THREADS, "ldap"), _THREADS)
+
+    def judges(self, presented: Presented) -> bool:
+        return presented.user_name is not None or presented.password is not None
+
+    async def authenticate(self, presented: Presented) -> Authenticated:
+        user, password = presented.user_name, presented.password
+        # A bind with an empty password is anonymous and succeeds (RFC 4513 section 5.1.2).
+        if not user or not password:
+            raise AuthenticationFailed("it gives no user name, or no password")
+        try:
+            text = password.decode("utf-8")
+        except UnicodeDecodeError:
+            raise AuthenticationFailed("its password is no text in UTF-8, which a directory wants") from None
+        bound = await self._queue.run(presented, self._bind, user, text)
+        found = user_of(bound, self._config.bind_dn)
+        if found is None and user != plainest(user):
+            why = f"{user[:40]!r} could be written {plainest(user)[:40]!r}"
+            raise AuthenticationFailed(f"{self._config.url} does not say as whom it has bound, and {why}")
+        return Authenticated(found or user)
+
+    def _bind(self, user: str, password: str) -> str:
+        """Bind once and return the authzId, such as `dn:uid=carol,o=Example`, or "" if the directory does not report it.
+
+        Raises AuthenticationFailed, AuthenticatorUnavailable.
+        """
+        from ldap3 import AUTO_BIND_NONE, Connection, Server, Tls
+        from ldap3.core.exceptions import LDAPException
+        from ldap3.utils.dn import escape_rdn
+
+        config = self._config
+        tls = Tls(validate=ssl.CERT_REQUIRED, ca_certs_file=None if config.ca_file is None else str(config.ca_file))
+        name = config.bind_dn.replace("{user}", escape_rdn(user))
+        try:
+            server = Server(config.url, tls=tls, connect_timeout=config.timeout, get_info="NO_INFO")
+            # ldap3 requires whole seconds here.
+            patience = math.ceil(config.timeout)
+            connection = Connection(
+                server, name, password, auto_bind=AUTO_BIND_NONE, receive_timeout=patience, raise_exceptions=False
+            )
+            try:
+                connection.open()
+                if config.start_tls and not connection.start_tls():
+                    raise AuthenticatorUnavailable(f"{config.url} does not begin TLS (start_tls)")
+                bound = connection.bind()
+                result = connection.result
+                authorization_identity = connection.extend.standard.who_am_i() if bound else None
+            finally:
+                connection.unbind()
+        except (LDAPException, OSError) as error:
+            raise AuthenticatorUnavailable(f"{config.url} does not answer: {error}") from None
+        if not bound:
+            if result["result"] in (_INVALID_CREDENTIALS, _NO_SUCH_OBJECT, _INVALID_DN):
+                raise AuthenticationFailed(f"{config.url} does not know {name!r} with that password")
+            raise AuthenticatorUnavailable(f"{config.url} refuses the bind: {result['description']}")
+        return authorization_identity or ""
+
+
+def user_of(authorization_identity: str, bind_dn: str) -> str | None:
+    """Return the part of a bound name that corresponds to {user} in `bind_dn`; None if the name does not match."""
+    from ldap3.core.exceptions import LDAPInvalidDnError
+    from ldap3.utils.dn import parse_dn
+
+    kind, _, name = authorization_identity.partition(":")
+    try:
+        asked, found = parse_dn(bind_dn), parse_dn(name)
+    except LDAPInvalidDnError:
+        return None
+    if kind != "dn" or len(asked) != len(found):
+        return None
+    for (attribute, template, _), (other, value, _) in zip(asked, found, strict=True):
+        before, place, behind = template.partition("{user}")
+        if place and attribute.lower() == other.lower():
+            text = _unescaped(value)
+            before, behind = _unescaped(before), _unescaped(behind)
+            fits = text.lower().startswith(before.lower()) and text.lower().endswith(behind.lower())
+            user = text[len(before) : len(text) - len(behind)]
+            return user if fits and user else None
+    return None
+
+
+def plainest(user: str) -> str:
+    """Return the canonical spelling of a user name, required if the directory does not report its own spelling."""
+    return " ".join(unicodedata.normalize("NFKC", user).casefold().split())
+
+
+def _unescaped(value: str) -> str:
+    """Unescape a value of a distinguished name: a backslash precedes two hexadecimal digits or a character."""
+    whole = re.sub(rb"\\([0-9A-Fa-f]{2}|.)", _byte, value.encode(), flags=re.DOTALL)
+    return whole.decode("utf-8", "replace")
+
+
+def _byte(match: re.Match[bytes]) -> bytes:
+    return bytes.fromhex(match[1].decode()) if len(match[1]) == 2 else match[1]
+
+
+def plain_passwords(config: LdapAuthenticationConfig) -> bool:
+    """Return whether passwords would be sent to another machine without TLS and without `allow_plain`."""
+    parts = urlsplit(config.url)
+    plain = parts.scheme == "ldap" and not config.start_tls
+    return plain and not config.allow_plain and not is_loopback(parts.hostname or "")
+
 
 _PART = re.compile(r"\{(CN|DN|SAN)\}")
 
@@ -186,12 +450,8 @@ class Authenticators:
             case CertificateAuthenticationConfig():
                 return CertificateAuthenticator(config.user)
             case JwtAuthenticationConfig():
-                from bridge.security.json_web_token import JwtAuthenticator, VerificationKeys
-
                 return JwtAuthenticator(config, VerificationKeys(config))
             case LdapAuthenticationConfig():
-                from bridge.security.ldap_directory import LdapAuthenticator, plain_passwords
-
                 if plain_passwords(config):
                     raise UnknownAuthenticator(_in_plain(config))
                 return LdapAuthenticator(config)
@@ -241,8 +501,6 @@ def lacking(config: AuthenticationConfig) -> Iterator[str]:
                 yield f"{config.file}: no user in it has what verifies SCRAM; `mqbridge passwd` adds it"
             yield from readable_by_others(config.file)
         case JwtAuthenticationConfig():
-            from bridge.security.json_web_token import KeyFileError, VerificationKeys
-
             try:
                 VerificationKeys(config).read()
             except KeyFileError as error:
@@ -250,8 +508,6 @@ def lacking(config: AuthenticationConfig) -> Iterator[str]:
             except OSError as error:
                 yield f"{config.key_file or config.jwks_file}: {error.strerror or error}"
         case LdapAuthenticationConfig():
-            from bridge.security.ldap_directory import plain_passwords
-
             if plain_passwords(config):
                 yield _in_plain(config)
             if config.ca_file is not None and not config.ca_file.is_file():

@@ -165,9 +165,7 @@ class ChannelAuthenticationRegister:
         """Return the record with a key, or None."""
         return next((record for record in self.records if record.key == key), None)
 
-    def use_file(
-        self, records: Sequence[ChannelAuthenticationConfig], channels: Sequence[ChannelConfig] = ()
-    ) -> None:
+    def use_file(self, records: Sequence[ChannelAuthenticationConfig], channels: Sequence[ChannelConfig] = ()) -> None:
         """Set the configuration file's records, and the channels they apply to."""
         self.of_file, self._at_work = records, None
         self._channels = {one.name: one for one in channels}

@@ -95,9 +95,8 @@ class Scram:
             if (one := _read(entry.scram)) is None:
                 log.error(
                     "MQB1208E the SCRAM verifier of user %r in %s is malformed: nobody can log in as this user by SCRAM",
-                    user[:40],
-                    self._file.path,
-                )
+                    user[:40], self._file.path,
+                )  # fmt: skip
             else:
                 self._verifiers[user] = one
         self._shapes = sorted((one.iterations, len(one.salt)) for one in self._verifiers.values())

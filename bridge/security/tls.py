@@ -9,10 +9,12 @@ import os
 import ssl
 import stat
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from bridge.config.queue_manager import NoPassword, read_password
+from bridge.config.models import Configuration
+from bridge.config.queue_manager import EmbeddedQueueManagerConfig, NoPassword, read_password
 from bridge.config.tls import ANY_CIPHER, CIPHER_SPECS, ClientTlsConfig, ListenerTlsConfig
 from bridge.security.authenticator import Certificate
 
@@ -54,27 +56,18 @@ class ListenerTls:
         self._seen = self._files()
         self.context = context_of(config, protocols)
 
-    def look_again(self, config: ListenerTlsConfig | None = None) -> bool:
-        """Reload changed files, or use another configuration. Return whether there was a change.
-
-        Errors are logged, and the previous context stays in use.
-        """
-        if config is not None and config != self.config:
-            before, self.config, self._seen = self.config, config, ()
-        else:
-            before = self.config
+    def look_again(self) -> None:
+        """Reload changed files. Errors are logged, and the previous context stays in use."""
         seen = self._files()
         if seen == self._seen:
-            return False
+            return
         self._seen = seen
         try:
             self.context = context_of(self.config, self._protocols)
         except TlsError as error:
-            self.config = before
             log.error("MQB1101E %s: TLS goes on with the files as they were: %s", self._name, error)
         else:
             log.info("MQB1102I %s: TLS uses the files as they are now", self._name)
-        return True
 
     def _files(self) -> tuple[object, ...]:
         return tuple(map(_state, files_of(self.config).values()))
@@ -104,9 +97,7 @@ def context_of(config: ListenerTlsConfig, protocols: Sequence[str] = ()) -> ssl.
         raise TlsError(str(error)) from error
     except OSError as error:
         key = f" and key_file {config.key_file}" if config.key_file is not None else ""
-        raise TlsError(
-            f"tls.certificate_file {config.certificate_file}{key} cannot be used: {reason_of(error)}"
-        ) from error
+        raise TlsError(f"tls.certificate_file {config.certificate_file}{key} cannot be used: {reason_of(error)}") from error
     context.verify_mode = _VERIFICATION[config.client_certificates]
     # Python 3.13 enables strict RFC 5280 checks. Trust must not depend on the Python version.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
@@ -326,3 +317,35 @@ def _is_for(name: str, host: str) -> bool:
     """Return whether a certificate's name, which may have a wildcard, matches a host (RFC 6125 section 6.4)."""
     name, host = name.lower(), host.lower()
     return name == host or (name.startswith("*.") and host.partition(".")[2] == name[2:])
+
+
+def expiries(configuration: Configuration) -> Iterator[tuple[str, str, Path, float]]:
+    """Yield the listener, channel name, file and expiry date (seconds since the epoch) of each certificate. Reads files."""
+    for listener, channel, tls in _listeners(configuration):
+        file = tls.certificate_file
+        try:
+            yield listener, channel, file, _expiry(file, file.stat().st_mtime_ns)
+        except (OSError, ValueError) as error:
+            log.debug("certificate file %s: %s", file, error)
+
+
+@lru_cache(1_000)
+def _expiry(file: Path, changed: int) -> float:
+    """Return the expiry date of the first certificate of a file that was changed at a time. Raises OSError, ValueError."""
+    from cryptography import x509
+
+    return x509.load_pem_x509_certificate(file.read_bytes()).not_valid_after_utc.timestamp()
+
+
+def _listeners(configuration: Configuration) -> Iterator[tuple[str, str, ListenerTlsConfig]]:
+    """Yield the type, channel name and TLS configuration of each listener that has TLS."""
+    for channel in configuration.channels:
+        if channel.tls is not None:
+            yield "channel", channel.name, channel.tls
+    if configuration.admin.tls is not None:
+        yield "admin", "", configuration.admin.tls
+    settings = configuration.queue_manager
+    if isinstance(settings, EmbeddedQueueManagerConfig) and settings.listener is not None:
+        tls = settings.listener.tls
+        if tls is not None:
+            yield "queue_manager", "", tls

@@ -12,8 +12,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from bridge.security.authenticator import OTHERS_FAILED, AuthenticatorUnavailable, Presented
-from bridge.security.failed_connects import Attempt, network_of
+from bridge.security.authenticator import OTHERS_FAILED, Attempt, AuthenticatorUnavailable, Presented, network_of
 
 T = TypeVar("T")
 

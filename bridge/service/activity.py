@@ -1,21 +1,34 @@
-"""The activity of clients and channels, counted while `mqbridge top` or a live view requests it."""
+"""Recent activity for the console and `mqbridge top`, kept in memory.
+
+Counts of clients and channels, rates and gauges of the last 24 hours, and events and messages of individual clients.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from heapq import nlargest
+from itertools import pairwise
+from typing import Final
 
 import msgspec
 
+from bridge.administration.answers import History
 from bridge.administration.counters import ChannelCounters, ClientRate
 from bridge.archive.events import now_us
+from bridge.config.models import Configuration
 from bridge.mq.host import Host
 from bridge.mq.mqi import MQOD, Connection, MQError
-from bridge.service.events import Acknowledged, EventBus, Finished, Published
+from bridge.service.events import (
+    Acknowledged,
+    Finished,
+    Published,
+)
+from bridge.service.queue_manager_watch import QueueManagerWatch
 from bridge.service.telemetry import TelemetryService
 from bridge.telemetry.session import Session
 from bridge.wire import cmqc
@@ -50,12 +63,6 @@ class Activity:
         self._begun = clock()
         self._length = 0.0
 
-    def listen(self, events: EventBus) -> None:
-        """Subscribe to the events of a service."""
-        events.subscribe(Published, self._published)
-        events.subscribe(Acknowledged, self._acknowledged)
-        events.subscribe(Finished, self._finished)
-
     def _published(self, event: Published) -> None:
         channel = self._channel(event.session)
         channel.received += len(event.publications)
@@ -82,10 +89,7 @@ class Activity:
         found = nlargest(most, self._last.items(), key=lambda one: one[1].received + one[1].sent)
         return [
             ClientRate(
-                client_id=client_id,
-                channel=one.channel,
-                received=one.received / self._length,
-                sent=one.sent / self._length,
+                client_id=client_id, channel=one.channel, received=one.received / self._length, sent=one.sent / self._length
             )
             for client_id, one in found
         ]
@@ -158,7 +162,7 @@ class Watch:
         self._end = asyncio.get_running_loop().call_later(SILENCE, self.end)
         if self.activity is None:
             self.activity = Activity(self._service.clock)
-            self.activity.listen(self._service.events)
+            self._service.events.attach(self.activity)
         return self.activity
 
     async def depth(self) -> int | None:
@@ -230,3 +234,109 @@ class _Depth:
         if connection is not None:
             with contextlib.suppress(MQError):
                 connection.disconnect()
+
+
+#: Seconds between samples, and number of samples kept: of the last 10 minutes, and of the last 24 hours.
+INTERVAL: Final = 1.0
+FINE: Final = 600
+COARSE_INTERVAL: Final = 60.0
+COARSE: Final = 1_440
+#: Maximum number of points in an answer. Neighbouring samples are combined into one point.
+MOST_POINTS: Final = 240
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """The state of the bridge at one time. Message counts are totals since the start."""
+
+    #: seconds since the epoch
+    time: float
+    published: int
+    delivered: int
+    clients: int
+    sessions: int
+    #: messages on the transmission queue and the dead-letter queue; None if the queue manager does not answer
+    backlog: int | None
+    dead_letters: int | None
+
+
+class HistoryRecorder:
+    """Takes samples on the event loop of the bridge. `totals` returns the messages published by and delivered to clients."""
+
+    def __init__(
+        self,
+        service: TelemetryService,
+        totals: Callable[[], tuple[int, int]],
+        watch: QueueManagerWatch,
+        host: Host,
+        configuration: Callable[[], Configuration],
+    ) -> None:
+        self._service = service
+        self._totals = totals
+        self._watch = watch
+        self._host = host
+        self._configuration = configuration
+        self._fine: deque[Sample] = deque(maxlen=FINE + 1)
+        self._coarse: deque[Sample] = deque(maxlen=COARSE + 1)
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Take samples until `stop`."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def stop(self) -> None:
+        """Stop taking samples."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            self.add(self._sample())
+            await asyncio.sleep(INTERVAL)
+
+    def add(self, sample: Sample) -> None:
+        """Keep a sample."""
+        self._fine.append(sample)
+        if not self._coarse or sample.time - self._coarse[-1].time >= COARSE_INTERVAL:
+            self._coarse.append(sample)
+
+    def _sample(self) -> Sample:
+        status, (published, delivered) = self._watch.latest, self._totals()
+        depths: dict[str, int] = {} if status is None else {one.name: one.depth for one in status.queues}
+        dead_letter_queue = self._host.dead_letter_queue or ("" if status is None else status.dead_letter_queue)
+        return Sample(
+            time=time.time(),
+            published=published,
+            delivered=delivered,
+            clients=len(self._service.clients),
+            sessions=len(self._service.sessions),
+            backlog=depths.get(self._configuration().transmission_queue),
+            dead_letters=depths.get(dead_letter_queue),
+        )
+
+    def history(self, seconds: float, now: float) -> History:
+        """Return the samples of the last seconds."""
+        kept = self._fine if seconds <= FINE * INTERVAL else self._coarse
+        samples = [one for one in kept if one.time >= now - seconds]
+        if kept is self._coarse and self._fine:
+            samples += [one for one in (self._fine[-1],) if not samples or one.time > samples[-1].time]
+        step = max(-(-len(samples) // MOST_POINTS), 1)
+        # Groups end at the newest sample.
+        chosen = samples[::-1][::step][::-1]
+        return History(
+            times=[one.time for one in chosen],
+            published=_rates(chosen, [one.published for one in chosen]),
+            delivered=_rates(chosen, [one.delivered for one in chosen]),
+            clients=[one.clients for one in chosen],
+            sessions=[one.sessions for one in chosen],
+            backlog=[one.backlog for one in chosen],
+            dead_letters=[one.dead_letters for one in chosen],
+        )
+
+
+def _rates(samples: Sequence[Sample], totals: Sequence[int]) -> list[float | None]:
+    """Return the increase per second before each sample; None for the first one."""
+    rates: list[float | None] = [None] if samples else []
+    for (before, first), (after, second) in pairwise(zip(samples, totals, strict=True)):
+        seconds = after.time - before.time
+        rates.append(max(second - first, 0) / seconds if seconds > 0 else 0.0)
+    return rates

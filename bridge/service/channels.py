@@ -8,13 +8,14 @@ import logging
 import resource
 from collections.abc import Iterator, Sequence
 
-from bridge.config import ChannelConfig, LimitsConfig
+from bridge.config.channel import ChannelConfig
+from bridge.config.models import LimitsConfig
 from bridge.config.values import endpoint
 from bridge.mq.telemetry_channels import TelemetryChannelRegister
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security.tls import TlsError, context_of
 from bridge.transport.channel import Channel, Room
-from bridge.transport.stream import Gateway
+from bridge.transport.stream import MakesOwner
 
 log = logging.getLogger(__name__)
 
@@ -39,10 +40,8 @@ def room_for(clients: int) -> int:
         "MQB0005W the limit of open files is %d: there is room for %d clients, and max_clients asks for %d in all; "
         "raise the hard "
         "limit (LimitNOFILE= of the systemd unit, ulimit -Hn of the shell)",
-        soft,
-        room,
-        clients,
-    )
+        soft, room, clients,
+    )  # fmt: skip
     return room
 
 
@@ -59,8 +58,8 @@ class ChannelError(Exception):
 class Channels:
     """All channels of the configuration file and of commands. Methods are called on the event loop."""
 
-    def __init__(self, gateway: Gateway, limits: LimitsConfig, register: TelemetryChannelRegister) -> None:
-        self._gateway = gateway
+    def __init__(self, make_owner: MakesOwner, limits: LimitsConfig, register: TelemetryChannelRegister) -> None:
+        self._make_owner = make_owner
         self._limits = limits
         self._register = register
         self._room = Room(0)
@@ -214,7 +213,7 @@ class Channels:
     async def _listen(self, config: ChannelConfig) -> str:
         if self._ended:
             raise ChannelError(f"channel {config.name} does not listen any more: the bridge stops")
-        channel = Channel(config, self._gateway, pending_bytes=self._limits.pending_bytes, room=self._room)
+        channel = Channel(config, self._make_owner, pending_bytes=self._limits.pending_bytes, room=self._room)
         try:
             where = await channel.listen()
         except TlsError as error:

@@ -1,4 +1,8 @@
-"""The service's view of a client: one connection and its session."""
+"""A connected client, and the work in progress for clients.
+
+Units of work with their completion callbacks, long jobs in turns of 10 ms, and the coroutines that answer CONNECT, AUTH and
+SUBSCRIBE.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,21 @@ import asyncio
 import logging
 import math
 import time
-from functools import cache
-from typing import Final
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from functools import cache, partial
+from typing import Any, Final
 
-from bridge.config import ChannelConfig
+from bridge.config.channel import ChannelConfig
+from bridge.mq.backend import NONE_FORBIDDEN, Backend, Completion, UnitOfWork, resolve
 from bridge.mqtt.connection import ServerProtocol
 from bridge.mqtt.packets import Connect, Will
 from bridge.mqtt.reason_codes import ReasonCode
+from bridge.service.tracing import PublicationTraces
 from bridge.telemetry.identity import UNAUTHENTICATED
 from bridge.telemetry.session import Session
-from bridge.transport.peer import Peer
+from bridge.telemetry.transmission import PublicationMessage
+from bridge.transport.layers import Peer
 from bridge.transport.stream import UNCOMMITTED, StreamConnection
 from bridge.wire import cmqc
 
@@ -29,23 +38,9 @@ class Client:
     """One connection of an MQTT client. `session` is None until CONNACK and after the end of the connection."""
 
     __slots__ = (
-        "_held",
-        "_pending",
-        "_pending_bytes",
-        "channel",
-        "committing",
-        "connect",
-        "dead_letters",
-        "expires",
-        "principal",
-        "protocol",
-        "response",
-        "sequence",
-        "session",
-        "transport",
-        "user_name",
-        "will",
-    )
+        "_held", "_pending", "_pending_bytes", "channel", "committing", "connect", "dead_letters", "expires", "principal",
+        "protocol", "response", "sequence", "session", "transport", "user_name", "will",
+    )  # fmt: skip
 
     def __init__(
         self, transport: StreamConnection, protocol: ServerProtocol, channel: ChannelConfig, pending_bytes: int
@@ -105,10 +100,8 @@ class Client:
         if dropped:
             log.warning(
                 "MQB2003W channel %s: client %s read too slowly: %d publications with QoS 0 for it were dropped",
-                self.channel.name,
-                self.peer,
-                dropped,
-            )
+                self.channel.name, self.peer, dropped,
+            )  # fmt: skip
 
     def close(self, why: str = "", reason_code: int | None = None) -> None:
         """Close the connection after the pending output. `why` is logged; blank if it was logged already.
@@ -127,3 +120,179 @@ def granted_expiry(asked: int, channel: ChannelConfig) -> int:
 def _reasons(names: tuple[str, ...]) -> frozenset[int]:
     """Return the MQRC numbers for which rejected publications are dead-lettered."""
     return frozenset(getattr(cmqc, name) for name in names)
+
+
+Ended = Callable[[Completion], None]
+
+
+class Units:
+    """Submits units of work and calls their completion callbacks."""
+
+    def __init__(self, backend: Backend) -> None:
+        #: None if tracing is disabled
+        self.traces: PublicationTraces | None = None
+        self._backend = backend
+        self._number = 0
+        #: number of a unit of work -> completion callback
+        self._under_way: dict[int, Ended] = {}
+
+    def submit(self, unit: UnitOfWork, ended: Ended | None = None) -> Mapping[int, int]:
+        """Submit a unit to the backend; return publications known to be rejected, as index -> reason."""
+        self._number = unit.number = self._number + 1
+        if ended is not None:
+            self._under_way[unit.number] = ended
+        return self._backend.submit(unit)
+
+    def committed(self, unit: UnitOfWork) -> asyncio.Future[Completion]:
+        """Submit a unit to the backend and return a future of its completion."""
+        completion: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        self.submit(unit, partial(resolve, completion))
+        return completion
+
+    @property
+    def under_way(self) -> int:
+        """The number of unfinished units of work that have a callback."""
+        return len(self._under_way)
+
+    def completed(self, completions: Sequence[Completion]) -> None:
+        """Run the completion callbacks of finished units."""
+        for completion in completions:
+            ended = self._under_way.pop(completion.number, None)
+            if ended is None:
+                continue
+            try:
+                ended(completion)
+            except Exception:
+                # Don't affect other clients.
+                log.exception("MQB2303E a unit of work ended, but what follows it failed")
+
+
+def forbidden_of(session: Session, publications: Sequence[tuple[PublicationMessage, bool]]) -> frozenset[int]:
+    """Return the indices of publications that the session's channel does not allow."""
+    topics = session.topics
+    if topics is None:
+        return NONE_FORBIDDEN
+    return frozenset([index for index, (message, _) in enumerate(publications) if not topics.may_publish(message.topic)])
+
+
+#: Seconds that the jobs of one `Turns` may take per turn of the event loop. The job that exceeds the limit is the last one.
+SECONDS_PER_TURN = 0.01
+
+
+class Turns:
+    """Runs jobs immediately while there is time in the current turn of the event loop, and the rest in later turns."""
+
+    def __init__(self) -> None:
+        self._jobs: deque[Callable[[], None]] = deque()
+        #: seconds spent in this turn of the loop
+        self._spent = 0.0
+        self._running = False
+        self._scheduled = False
+        #: jobs are queued, or one is running
+        self.waiting = False
+
+    def run(self, job: Callable[[], None]) -> None:
+        """Run a job after the queued ones, immediately if there is time.
+
+        Exceptions are logged and do not affect other jobs.
+        """
+        self._jobs.append(job)
+        self.waiting = True
+        if not self._running:
+            self._work()
+
+    def turn(self) -> asyncio.Future[None]:
+        """Return a future that is done when the currently queued jobs have run."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.run(partial(resolve, turn, None))
+        return turn
+
+    async def finish(self) -> None:
+        """Wait until no job is queued."""
+        while self._jobs:
+            await self.turn()
+
+    def _work(self) -> None:
+        self._running = True
+        try:
+            while self._jobs and self._spent < SECONDS_PER_TURN:
+                job = self._jobs.popleft()
+                began = time.perf_counter()
+                try:
+                    job()
+                except Exception:
+                    log.exception("MQB0010E a job of the event loop failed; others go on")
+                self._spent += time.perf_counter() - began
+        finally:
+            self._running = False
+            self.waiting = bool(self._jobs)
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._scheduled = False
+        self._spent = 0.0
+        if self._jobs:
+            self._work()
+
+
+class Sequences:
+    """Runs sequences and keeps references to their tasks."""
+
+    def __init__(self) -> None:
+        #: the event loop keeps no strong reference to tasks
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, client: Client, sequence: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
+        """Run a sequence immediately up to its first blocking await, and the rest as a task. Return the task, or None.
+
+        This preserves the order of a client's packets towards the queue manager, and immediate answers are sent immediately.
+        Python 3.12 provides this as `eager_start`.
+        """
+        guarded = _guarded(client, sequence)
+        try:
+            awaited = guarded.send(None)
+        except StopIteration:
+            return None
+        task = asyncio.get_running_loop().create_task(_rest(guarded, awaited))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+async def _guarded(client: Client, sequence: Coroutine[Any, Any, None]) -> None:
+    """Run a sequence. If it raises, disconnect only its client."""
+    try:
+        await sequence
+    except Exception:
+        log.exception("MQB2105E client %s: a packet cannot be answered; the client is disconnected", client.peer)
+        client.close("", ReasonCode.UNSPECIFIED_ERROR)
+
+
+async def _rest(coroutine: Coroutine[Any, Any, None], awaited: object) -> None:
+    await _Started(coroutine, awaited)
+
+
+class _Started:
+    """A coroutine that has run up to an await, as an awaitable."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, None], awaited: object) -> None:
+        self._coroutine = coroutine
+        self._awaited = awaited
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        coroutine, awaited = self._coroutine, self._awaited
+        while True:
+            try:
+                try:
+                    result = yield awaited
+                except GeneratorExit:
+                    coroutine.close()
+                    raise
+                except BaseException as error:
+                    awaited = coroutine.throw(error)
+                else:
+                    awaited = coroutine.send(result)
+            except StopIteration:
+                return

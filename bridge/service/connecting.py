@@ -16,7 +16,8 @@ from typing import Any
 
 import msgspec
 
-from bridge.config import ChannelConfig, LimitsConfig
+from bridge.config.channel import ChannelConfig
+from bridge.config.models import LimitsConfig
 from bridge.mq.backend import UnitOfWork
 from bridge.mqtt.connection import REASON_CODES, TOPIC_ALIAS_MAXIMUM, State
 from bridge.mqtt.flow import MAX_IDENTIFIER
@@ -24,19 +25,20 @@ from bridge.mqtt.packets import LEVEL_MQTT_5, Auth, ConnackCode, ConnackProperti
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
 from bridge.security.authenticator import (
+    Attempt,
     Authenticated,
     AuthenticationFailed,
     AuthenticatorUnavailable,
     Certificate,
     Exchange,
     Presented,
+    network_of,
 )
 from bridge.security.authenticators import ChannelAuthentication
 from bridge.security.channel_authentication import Connecting
-from bridge.security.failed_connects import Attempt, network_of
 from bridge.service.client import Client, granted_expiry
 from bridge.service.events import ClientConnected, ConnectRejected, CredentialsRejected, SessionRejected
-from bridge.service.resumption import Failure, authorize_again
+from bridge.service.subscriptions import Failure, authorize_again
 from bridge.service.telemetry import TelemetryService
 from bridge.telemetry.identity import (
     AS_IS,
@@ -45,6 +47,7 @@ from bridge.telemetry.identity import (
     ClientIdentity,
     ClientNames,
     Principal,
+    TopicAccess,
     fits_user_identifier,
     user_identifier,
 )
@@ -52,8 +55,7 @@ from bridge.telemetry.outbox import Outgoing
 from bridge.telemetry.request import ReplyAddresses
 from bridge.telemetry.session import NEVER, Session
 from bridge.telemetry.subscription import is_remote_queue_manager, is_shared
-from bridge.telemetry.topic_access import TopicAccess
-from bridge.transport.peer import Peer
+from bridge.transport.layers import Peer
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
@@ -111,7 +113,11 @@ async def connect(service: TelemetryService, client: Client, packet: Connect) ->
         await Handshake(service, client, packet).accept()
     except Rejected as rejected:
         if client.protocol.state < State.CONNECTED:  # else the client has left
-            refuse(service, client, rejected.code, str(rejected), rejected.reason_code)
+            log.warning(
+                "MQB1201W channel %s: client %s is refused, CONNACK %d (%s): %s", client.channel.name, client.peer,
+                rejected.code, rejected.code.name.replace("_", " ").lower(), rejected,
+            )  # fmt: skip
+            answer_refusal(service, client, rejected.code, str(rejected), rejected.reason_code)
     except SessionOfAnother as error:
         refuse_for_owner(service, client, error.session)
     except Gone:
@@ -351,20 +357,12 @@ class Handshake:
         protocol.accept(service.clock(), session_present=present, properties=properties)
         service.events.publish(ClientConnected(session))
         user = identity.user.decode("utf-8", "replace")
-        facts: dict[str, Any] = {
-            "user": user,
-            "user_name": client.user_name,
-            "authenticated": client.principal.authenticated,
-        }
+        facts: dict[str, Any] = {"user": user, "user_name": client.user_name, "authenticated": client.principal.authenticated}
         audit_log.note("connected", client.peer, channel=client.channel.name, **facts)
         log.info(
-            "MQB2001I channel %s: client %s connected as user %r: %s session%s",
-            client.channel.name,
-            client.peer,
-            user,
-            "durable" if session.durable else "clean",
-            ", present" if present else "",
-        )
+            "MQB2001I channel %s: client %s connected as user %r: %s session%s", client.channel.name, client.peer, user,
+            "durable" if session.durable else "clean", ", present" if present else "",
+        )  # fmt: skip
         session.outbox.send_again(protocol, service.clock())
         client.transport.flush()
         service.delivery.pump(session, client)
@@ -387,10 +385,8 @@ async def delay(client: Client, attempt: Attempt) -> None:
     """Delay an attempt to authenticate after failed ones of the same network or user."""
     log.warning(
         "MQB1206W channel %s: client %s is judged %g s late, for others of its address have failed before (failed_connects)",
-        client.channel.name,
-        client.peer,
-        attempt.delay,
-    )
+        client.channel.name, client.peer, attempt.delay,
+    )  # fmt: skip
     try:
         await asyncio.sleep(attempt.delay)
     except asyncio.CancelledError:
@@ -412,9 +408,7 @@ async def authenticate(client: Client, exchange: Exchange, data: bytes | None) -
             why = f"the method took longer than {seconds:g} s (connect_timeout)"
             raise NotAuthenticated(ReasonCode.SERVER_BUSY, why) from error
         except Exception as error:
-            log.exception(
-                "MQB1202E channel %s: client %s: its authentication method fails", client.channel.name, client.peer
-            )
+            log.exception("MQB1202E channel %s: client %s: its authentication method fails", client.channel.name, client.peer)
             raise NotAuthenticated(ReasonCode.UNSPECIFIED_ERROR, "its authentication method fails") from error
         if client.protocol.state >= State.DISCONNECTING:
             raise Gone
@@ -434,7 +428,34 @@ async def authenticate_again(service: TelemetryService, client: Client, packet: 
     """
     await asyncio.sleep(0)  # timeouts need a task
     try:
-        await _authenticate_again(service, client, packet)
+        session, method = client.session, client.protocol.authentication_method
+        if session is None:
+            raise Gone
+        assert client.connect is not None and method is not None and packet.properties is not None
+        before = session.identity
+        connect = msgspec.structs.replace(client.connect, client_id=session.client_id)
+        channel = service.authentication.get(client.channel.name, BELIEVED)
+        presented = presented_by(client, connect)
+        result = await authenticate(client, channel.methods[method].begin(presented), packet.properties.authentication_data)
+        try:
+            async with asyncio.timeout(client.channel.connect_timeout):
+                shown = await channel.authenticate(presented, result)
+            identity, name = admitted_identity(service, client, connect, shown)
+        except (AuthenticationFailed, AuthenticatorUnavailable, TimeoutError, Barred) as error:
+            why = str(error) or "it takes longer than connect_timeout"
+            raise NotAuthenticated(ReasonCode.NOT_AUTHORIZED, why) from error
+        except Exception as error:
+            log.exception(
+                "MQB1205E channel %s: client %s authenticates itself again: an authenticator fails", client.channel.name,
+                client.peer,
+            )  # fmt: skip
+            raise NotAuthenticated(ReasonCode.UNSPECIFIED_ERROR, "an authenticator fails") from error
+        if (identity.user, name) != (before.user, client.user_name):
+            raise NotAuthenticated(ReasonCode.NOT_AUTHORIZED, f"as another user, {name!r}")
+        if client.protocol.state is State.CONNECTED:
+            client.expires = math.inf if shown.expires is None else shown.expires
+            client.protocol.authenticated(result.data)
+            client.transport.flush()
     except NotAuthenticated as error:
         service.events.publish(CredentialsRejected(client.channel.name))
         if client.protocol.state is State.CONNECTED:
@@ -443,38 +464,6 @@ async def authenticate_again(service: TelemetryService, client: Client, packet: 
         pass
     finally:
         client.sequence = None
-
-
-async def _authenticate_again(service: TelemetryService, client: Client, packet: Auth) -> None:
-    session, method = client.session, client.protocol.authentication_method
-    if session is None:
-        raise Gone
-    assert client.connect is not None and method is not None and packet.properties is not None
-    before = session.identity
-    connect = msgspec.structs.replace(client.connect, client_id=session.client_id)
-    channel = service.authentication.get(client.channel.name, BELIEVED)
-    presented = presented_by(client, connect)
-    result = await authenticate(client, channel.methods[method].begin(presented), packet.properties.authentication_data)
-    try:
-        async with asyncio.timeout(client.channel.connect_timeout):
-            shown = await channel.authenticate(presented, result)
-        identity, name = admitted_identity(service, client, connect, shown)
-    except (AuthenticationFailed, AuthenticatorUnavailable, TimeoutError, Barred) as error:
-        why = str(error) or "it takes longer than connect_timeout"
-        raise NotAuthenticated(ReasonCode.NOT_AUTHORIZED, why) from error
-    except Exception as error:
-        log.exception(
-            "MQB1205E channel %s: client %s authenticates itself again: an authenticator fails",
-            client.channel.name,
-            client.peer,
-        )
-        raise NotAuthenticated(ReasonCode.UNSPECIFIED_ERROR, "an authenticator fails") from error
-    if (identity.user, name) != (before.user, client.user_name):
-        raise NotAuthenticated(ReasonCode.NOT_AUTHORIZED, f"as another user, {name!r}")
-    if client.protocol.state is State.CONNECTED:
-        client.expires = math.inf if shown.expires is None else shown.expires
-        client.protocol.authenticated(result.data)
-        client.transport.flush()
 
 
 # What a CONNECT presents and asks for -----------------------------------------------------------------------------------
@@ -495,11 +484,7 @@ def presented_by(client: Client, packet: Connect, attempt: Attempt | None = None
 
 
 def refusal_of(
-    packet: Connect,
-    config: ChannelConfig,
-    queue_manager_name: str,
-    methods: Collection[str] = (),
-    names: ClientNames = AS_IS,
+    packet: Connect, config: ChannelConfig, queue_manager_name: str, methods: Collection[str] = (), names: ClientNames = AS_IS
 ) -> Rejected | None:
     """Return the rejection of a client; None if it may be accepted.
 
@@ -513,9 +498,7 @@ def refusal_of(
         return Rejected(ConnackCode.UNACCEPTABLE_PROTOCOL_VERSION, why)
     method = packet.properties.authentication_method if packet.properties is not None else None
     if method is not None and method not in methods:
-        why = (
-            f"authentication method {method[:40]!r} is none of this channel's (authentication, authentication_methods)"
-        )
+        why = f"authentication method {method[:40]!r} is none of this channel's (authentication, authentication_methods)"
         return Rejected(ConnackCode.NOT_AUTHORIZED, why, ReasonCode.BAD_AUTHENTICATION_METHOD)
     fault = _identifier_error(packet, queue_manager_name, names)
     return None if fault is None else Rejected(ConnackCode.IDENTIFIER_REJECTED, fault)
@@ -659,12 +642,8 @@ def refuse_for_owner(service: TelemetryService, client: Client, session: Session
     log.warning(
         "MQB1212W channel %s: rejected client %s as %s: its client identifier belongs to a session of %s on channel %s; "
         "hint: `mqbridge client purge` ends that session, shared_client_ids of both channels lets users share it",
-        client.channel.name,
-        client.peer,
-        client.principal,
-        session.principal,
-        session.channel,
-    )
+        client.channel.name, client.peer, client.principal, session.principal, session.channel,
+    )  # fmt: skip
     service.events.publish(SessionRejected(client.channel.name))
     answer_refusal(
         service,
@@ -684,19 +663,13 @@ def take_ownership(client: Client, session: Session) -> None:
     if former == client.principal:
         return
     log.info(
-        "MQB2004I client %s: session now belongs to %s, before to %s",
-        client.peer,
-        client.principal,
+        "MQB2004I client %s: session now belongs to %s, before to %s", client.peer, client.principal,
         former or "no recorded user",
-    )
+    )  # fmt: skip
     audit_log.note(
-        "session owner changed",
-        client.peer,
-        channel=client.channel.name,
-        user_name=client.user_name,
-        authenticated=client.principal.authenticated,
-        former=None if former is None else str(former),
-    )
+        "session owner changed", client.peer, channel=client.channel.name, user_name=client.user_name,
+        authenticated=client.principal.authenticated, former=None if former is None else str(former),
+    )  # fmt: skip
 
 
 # Rejections -------------------------------------------------------------------------------------------------------------
@@ -719,21 +692,3 @@ def answer_refusal(
     service.events.publish(ConnectRejected(client.channel.name, reason_code or REASON_CODES[code], what))
     client.protocol.refuse(code, reason_code=reason_code)
     client.transport.flush()
-
-
-def refuse(
-    service: TelemetryService, client: Client, code: ConnackCode, why: str, reason_code: ReasonCode | None = None
-) -> None:
-    """Reject with CONNACK, log the rejection, and close the connection.
-
-    `reason_code` is an MQTT 5 reason code if it is more specific than `code`.
-    """
-    log.warning(
-        "MQB1201W channel %s: client %s is refused, CONNACK %d (%s): %s",
-        client.channel.name,
-        client.peer,
-        code,
-        code.name.replace("_", " ").lower(),
-        why,
-    )
-    answer_refusal(service, client, code, why, reason_code)

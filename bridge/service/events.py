@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
+from bridge.archive.schema import Outcome
 from bridge.mq.backend import ClientSubscription, Completion
+from bridge.mq.mqi import Got
 from bridge.mqtt.reason_codes import ReasonCode
+from bridge.telemetry.message import Received
 from bridge.telemetry.session import ReceiveEffects, Session
 from bridge.telemetry.transmission import PublicationMessage, Transmission
 
@@ -147,6 +150,25 @@ class DeadLettered(Event):
     reason: int
 
 
+#: The taken message, its outcome, the reason, and the destination queue or topic.
+Fate = tuple[Got | Received, Outcome, str | None, str | None]
+
+#: Values of `reason` for messages that a mapping discarded.
+FILTERED: Final = "the mapping's filter does not take it"
+CAME_ROUND: Final = "it has come round"
+LINK_LOST: Final = "the link was lost, and it is sent once at most"
+
+
+class MappingObserver:
+    """Observer of one mapping, called on the mapping's thread after each commit. This base class ignores everything."""
+
+    def settled(self, fates: list[Fate], began: int, queue: str) -> None:
+        """Process the messages of a committed unit of work.
+
+        `began` is in microseconds since the epoch. `queue` is empty if the source is a topic or link.
+        """
+
+
 E = TypeVar("E", bound=Event)
 
 
@@ -160,6 +182,14 @@ class EventBus:
         """Call a handler with each event of a type."""
         self._handlers[event] = (*self._handlers.get(event, ()), handler)
 
+    def attach(self, subscriber: object) -> None:
+        """Subscribe the methods of a subscriber that have a parameter `event: TYPE`, each to the events of its type."""
+        types = {event.__name__: event for event in Event.__subclasses__()}
+        for name, method in vars(type(subscriber)).items():
+            event = types.get(getattr(method, "__annotations__", {}).get("event", ""))
+            if event is not None:
+                self.subscribe(event, getattr(subscriber, name))
+
     def unsubscribe(self, subscriber: object) -> None:
         """Remove the handlers that are methods of a subscriber."""
         for event, handlers in self._handlers.items():
@@ -172,7 +202,6 @@ class EventBus:
                 handler(event)
             except Exception:
                 log.exception(
-                    "MQB0007E handler %s of event %s failed; messages are not affected",
-                    handler.__qualname__,
+                    "MQB0007E handler %s of event %s failed; messages are not affected", handler.__qualname__,
                     type(event).__name__,
-                )
+                )  # fmt: skip

@@ -13,23 +13,33 @@ from functools import partial
 from typing import Final
 
 from bridge.archive.events import now_us
-from bridge.config import ChannelConfig
+from bridge.config.channel import ChannelConfig
 from bridge.mq.backend import Completion, UnitOfWork, resolve
 from bridge.mqtt.connection import Answer, Reason, ServerProtocol, State
-from bridge.mqtt.events import Disconnected, Event, MessagePacket, Messages
-from bridge.mqtt.packets import LEVEL_MQTT_5, Auth, Connect, Disconnect, PacketType, Publish, Subscribe, Unsubscribe
+from bridge.mqtt.packets import (
+    LEVEL_MQTT_5,
+    Auth,
+    Connect,
+    Disconnect,
+    Disconnected,
+    Event,
+    MessagePacket,
+    Messages,
+    PacketType,
+    Publish,
+    Subscribe,
+    Unsubscribe,
+)
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
-from bridge.service.client import REQUEST_WEIGHT, Client, granted_expiry
+from bridge.service.client import REQUEST_WEIGHT, Client, Ended, Sequences, forbidden_of, granted_expiry
 from bridge.service.connecting import authenticate_again, connect
 from bridge.service.events import Acknowledged, PublicationRejected, Published
-from bridge.service.sequences import Sequences
 from bridge.service.subscriptions import subscribe, unsubscribe
 from bridge.service.telemetry import TelemetryService
-from bridge.service.units import Ended, forbidden_of
 from bridge.telemetry.conversion import reason_code_of
 from bridge.telemetry.session import ReceiveEffects, Session
-from bridge.transport.stream import Rate, StreamConnection
+from bridge.transport.stream import MakesOwner, Rate, StreamConnection
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
@@ -41,16 +51,9 @@ DELIVERY_WEIGHT: Final = 256
 DELIVERIES_AT_A_TURN: Final = 20_000
 
 
-class Gateway:
-    """Implements `bridge.transport.stream.Gateway` for the telemetry service."""
-
-    def __init__(self, service: TelemetryService) -> None:
-        self._service = service
-        self._sequences = Sequences()
-
-    def client(self, transport: StreamConnection, protocol: ServerProtocol, channel: ChannelConfig) -> ClientHandler:
-        """Return the handler of a new connection's events."""
-        return ClientHandler(self._service, self._sequences, transport, protocol, channel)
+def handlers_of(service: TelemetryService) -> MakesOwner:
+    """Return the function that creates the handlers of new connections."""
+    return partial(ClientHandler, service, Sequences())
 
 
 class ClientHandler:
@@ -211,9 +214,7 @@ class ClientHandler:
         reasons: dict[Answer, Reason] | None = None
         if (refusals or completion.unmatched or effects.unknown) and client.protocol.level == LEVEL_MQTT_5:
             reasons = _reasons(effects, completion)
-        answers = session.committed(
-            effects, refusals, now, answerable=present is client, answer_refused=reasons is not None
-        )
+        answers = session.committed(effects, refusals, now, answerable=present is client, answer_refused=reasons is not None)
         if answers and present is not None:
             present.protocol.answer(answers, reasons)
             present.transport.flush()
@@ -233,12 +234,8 @@ class ClientHandler:
         message = effects.publications[index][0]
         self._service.delivery.save(session)
         user = session.identity.user.decode("utf-8", "replace")
-        what = (
-            f"publication to {message.topic[:200]!r} as user {user!r} is refused: {cmqc.reason_name(reason)} ({reason})"
-        )
-        audit_log.note(
-            "publication refused", client.peer, channel=client.channel.name, topic=message.topic, reason=reason
-        )
+        what = f"publication to {message.topic[:200]!r} as user {user!r} is refused: {cmqc.reason_name(reason)} ({reason})"
+        audit_log.note("publication refused", client.peer, channel=client.channel.name, topic=message.topic, reason=reason)
         if all(effects.publications[index][0].qos == 0 for index in refusals):
             log.warning("MQB2301W client %s: %s; it had QoS 0 and is gone", client.peer, what)
             return

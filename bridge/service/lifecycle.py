@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import shlex
@@ -22,12 +23,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 import msgspec
+import uvloop
 
 from bridge import __version__
 from bridge.administration.answers import BridgeState, Problem
 from bridge.administration.control_server import ControlServer, answers
 from bridge.administration.requests import Answer, AnyRequest, ListProblems, ShowStatus
-from bridge.config import Configuration
+from bridge.config.models import Configuration
 from bridge.config.values import endpoint
 from bridge.extras import install
 from bridge.mq.host import THREADS, Events, Host, HostError, QueueManagerAuthenticator
@@ -38,27 +40,26 @@ from bridge.security import audit_log
 from bridge.security.authenticator import UnknownMethod
 from bridge.security.authenticators import Authenticators, UnknownAuthenticator
 from bridge.security.tls import TlsError
-from bridge.service.activity import Watch
+from bridge.service.activity import HistoryRecorder, Watch
 from bridge.service.administration.commanded_channels import CommandedChannels
 from bridge.service.administration.handlers import Administration, standby_status
 from bridge.service.administration.parts import Parts
 from bridge.service.administration.queue_manager_connection import QueueManagerConnection
 from bridge.service.channels import ChannelError, Channels
-from bridge.service.gateway import Gateway
-from bridge.service.history import HistoryRecorder
-from bridge.service.log import LogTail, is_journal
+from bridge.service.gateway import handlers_of
+from bridge.service.log import LogTail, configure, is_journal
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings, started
 from bridge.service.problems import ProblemList
 from bridge.service.queue_manager_watch import QueueManagerWatch
 from bridge.service.reload import ConfigurationSource, Reload, Takeover
 from bridge.service.telemetry import TelemetryService
-from bridge.service.tracing.tracing import TracesError, Tracing, tracing_of
+from bridge.service.tracing import TracesError, Tracing, tracing_of
 from bridge.transport.channel import Channel
 
 if TYPE_CHECKING:
     from bridge.mq.ibm.backend import IbmBackend
-    from bridge.service.metrics.metrics import Metrics
+    from bridge.service.metrics import Metrics
     from bridge.service.recorder import Recorder
 
 log = logging.getLogger(__name__)
@@ -229,7 +230,7 @@ class Bridge:
         loop = asyncio.get_running_loop()
         if self._admin_port is not None:
             # Imported only if there is an admin port.
-            from bridge.service.metrics.metrics import Metrics
+            from bridge.service.metrics import Metrics
 
             self.metrics = Metrics(self.configuration, self.started_at, loop.time)
             self.log_tail = LogTail()
@@ -272,11 +273,11 @@ class Bridge:
             )
             self.service.journal.trace(self.configuration.log.level, self.configuration.log.trace_clients)
             if self.archive is not None:
-                self.archive.listen(self.service.events)
+                self.service.events.attach(self.archive)
             if self.metrics is not None:
-                self.metrics.traffic.listen(self.service.events)
+                self.service.events.attach(self.metrics.traffic)
             if self.traces is not None:
-                self.traces.deliveries.listen(self.service.events)
+                self.service.events.attach(self.traces.deliveries)
                 self.service.units.traces = self.traces.publications
             await self.service.start()
             self.queue_manager_watch.begin()
@@ -299,7 +300,7 @@ class Bridge:
             file = self.configuration.audit_log.file
             raise StartError(f"audit_log.file {file}: {error.strerror or error}") from error
         audit_log.note("started", version=__version__, queue_manager=self.host.name)
-        self.channels = Channels(Gateway(self.service), self.configuration.limits, self.host.telemetry_channels)
+        self.channels = Channels(handlers_of(self.service), self.configuration.limits, self.host.telemetry_channels)
         self._watch = Watch(self.service, self.host)
         parts = Parts(
             configuration=self._configuration,
@@ -344,9 +345,7 @@ class Bridge:
             from bridge.archive.writer import ArchiveError
             from bridge.service.recorder import Recorder
         except ImportError as error:
-            raise StartError(
-                f"archive: {error}; `{install('archive')}` brings what it needs"
-            ) from error
+            raise StartError(f"archive: {error}; `{install('archive')}` brings what it needs") from error
         try:
             return Recorder(self.configuration.archive, asyncio.get_running_loop().time)
         except ArchiveError as error:
@@ -514,17 +513,14 @@ class Bridge:
             await starting
             if self._hung_up:
                 self._hang_up()
-            supervisor.ready(
-                f"{len(self.channels)} channels listen, queue manager {self.configuration.queue_manager.name}"
-            )
+            supervisor.ready(f"{len(self.channels)} channels listen, queue manager {self.configuration.queue_manager.name}")
             self._started = True
             self._stands(BridgeState.RUNNING)
             log.info(
-                "MQB0012I ready after %s s: queue manager %s, channels %s",
-                round(time.time() - self.started_at, 1),
+                "MQB0012I ready after %s s: queue manager %s, channels %s", round(time.time() - self.started_at, 1),
                 self.configuration.queue_manager.name,
                 ", ".join(f"{name} on {place}" for name, place in self.channels.places()) or "none",
-            )
+            )  # fmt: skip
             self._greet()
             await self._ended.wait()
             self._stands(BridgeState.STOPPING)
@@ -572,3 +568,40 @@ class Bridge:
         self.state = state
         if self.administration is not None:
             self.administration.parts.state = state
+
+
+#: The interpreter's thread switch interval in seconds. With the default of 5 ms, each short step of a commit in the recovery
+#: log's thread would have to wait that long for a busy event loop.
+SWITCH_INTERVAL = 0.0005
+
+
+def run(
+    configuration: Configuration,
+    source: ConfigurationSource | None = None,
+    admin_port: Callable[[Bridge], AdminPort] | None = None,
+) -> int:
+    """Run the bridge in the foreground until it is stopped, and return the exit status.
+
+    `source` is the source for reloading the configuration at SIGHUP.
+    """
+    configure(configuration.log)
+    log.info(
+        "MQB0011I starting mqbridge %s: configuration %s, queue manager %s (%s), process %d", __version__,
+        "defaults" if source is None else source.path, configuration.queue_manager.name, configuration.queue_manager.type,
+        os.getpid(),
+    )  # fmt: skip
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    # Thousands of messages are created and freed. With the default thresholds, the garbage collector would run all the time.
+    gc.set_threshold(50_000, 20, 100)
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            supervisor = Supervisor()
+            while True:
+                bridge = Bridge(configuration, source=source, admin_port=admin_port)
+                status = runner.run(bridge.run(supervisor))
+                if status != STAND_BY:
+                    return status
+    except StartError as error:
+        log.critical("MQB0016S cannot start: %s", error)
+        return 1

@@ -23,10 +23,10 @@ from typing import Final
 
 import msgspec
 
-from bridge.config import LogConfig, LogLevel
+from bridge.config.operations import LogConfig, LogLevel
 from bridge.log_messages.identifier import divided
 from bridge.log_messages.printable import LINE_LENGTH, printable
-from bridge.transport.peer import Peer
+from bridge.transport.layers import Peer
 
 _REASON = re.compile(r"MQRC_[A-Z_]+[A-Z]")
 

@@ -18,14 +18,14 @@ import msgspec
 
 from bridge.administration.answers import Problem, ProblemKind
 from bridge.administration.mapping_status import State
-from bridge.config import Configuration
 from bridge.config.mapping import ToMqttMapping
+from bridge.config.models import Configuration
 from bridge.mq.host import QueueManagerStatus, QueueStatus
 from bridge.mq.memory import MIB
+from bridge.security.tls import expiries
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
-from bridge.service.certificates import Certificates
 from bridge.service.events import ConnectRejected
-from bridge.service.mappings.status import LOOK_AHEAD
+from bridge.service.mappings.environment import LOOK_AHEAD
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +99,6 @@ class ProblemList:
         #: the problems of the last evaluation
         self._known: dict[Key, Problem] = {}
         self._evaluating = asyncio.Lock()
-        self._certificates = Certificates()
         self._rejections = Rejections(parts)
         self._publishers = Publishers()
         self._task: asyncio.Task[None] | None = None
@@ -139,7 +138,7 @@ class ProblemList:
             problems += _of_links_and_mappings(self._parts)
             problems += self._rejections.problems()
             problems += await self._of_clients()
-            problems += await asyncio.to_thread(_of_certificates, self._certificates, self._parts.configuration)
+            problems += await asyncio.to_thread(_of_certificates, self._parts.configuration)
             return self._take(problems)
 
     async def _of_clients(self) -> list[Problem]:
@@ -408,10 +407,10 @@ def _of_links_and_mappings(parts: Parts) -> Iterator[Problem]:
         yield Problem("warning" if paused else "error", ProblemKind.MAPPING, status.name, text, command)
 
 
-def _of_certificates(certificates: Certificates, configuration: Configuration) -> list[Problem]:
+def _of_certificates(configuration: Configuration) -> list[Problem]:
     """Return a problem for each listener certificate that has expired or expires soon. Reads files."""
     problems, now = [], time.time()
-    for listener, channel, file, expiry in certificates.expiries(configuration):
+    for listener, channel, file, expiry in expiries(configuration):
         left = expiry - now
         if left > EXPIRES_SOON:
             continue

@@ -8,18 +8,19 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bridge.archive import events as archived
-from bridge.archive.event_queue import ArchiveLoss, EventQueue
-from bridge.archive.events import encode, now_us
-from bridge.archive.mapping_recorder import MappingRecorder
+from bridge.archive.event_queue import ArchiveLoss, EventProducer, EventQueue
+from bridge.archive.events import Arrived, Mapped, Taken, encode, now_us
 from bridge.archive.schema import SESSION_ENDED
 from bridge.config.operations import ArchiveConfig
+from bridge.mq.mqi import Got
 from bridge.service.events import (
     Acknowledged,
     ClientConnected,
     ClientDisconnected,
     DeadLettered,
-    EventBus,
+    Fate,
     Finished,
+    MappingObserver,
     MessagesAbandoned,
     Published,
     Recovered,
@@ -28,6 +29,7 @@ from bridge.service.events import (
     Unclaimed,
     Unsubscribed,
 )
+from bridge.telemetry.message import NO_PROPERTIES, Received
 from bridge.telemetry.session import Session
 from bridge.telemetry.subscription import subscription_data
 from bridge.telemetry.transmission import PublicationMessage, Transmission
@@ -54,21 +56,6 @@ class Recorder:
         self._clock = clock
         # decoded user names: there are few, and each batch needs one
         self._users: dict[bytes, str] = {}
-
-    def listen(self, events: EventBus) -> None:
-        """Subscribe to the events of a service."""
-        events.subscribe(Recovered, self._recovered)
-        events.subscribe(ClientConnected, self._connected)
-        events.subscribe(ClientDisconnected, self._disconnected)
-        events.subscribe(Subscribed, self._subscribed)
-        events.subscribe(Unsubscribed, self._unsubscribed)
-        events.subscribe(MessagesAbandoned, self._abandoned)
-        events.subscribe(SessionEnded, self._ended)
-        events.subscribe(Published, self.published)
-        events.subscribe(Acknowledged, self.acknowledged)
-        events.subscribe(Finished, self.finished)
-        events.subscribe(Unclaimed, self._unclaimed)
-        events.subscribe(DeadLettered, self._dead_lettered)
 
     def _recovered(self, event: Recovered) -> None:
         """Start the archive with the existing subscriptions."""
@@ -209,9 +196,7 @@ class Recorder:
         session = event.session
         user = self._user(session)
         self._producer.keep(
-            archived.Subscribed(
-                now_us(), session.client_id, user, session.durable, list(event.granted), event.received_at
-            )
+            archived.Subscribed(now_us(), session.client_id, user, session.durable, list(event.granted), event.received_at)
         )
 
     def _unsubscribed(self, event: Unsubscribed) -> None:
@@ -248,3 +233,41 @@ def _source(transmission: Transmission) -> tuple[Any, ...] | bytes:
 
 def _reason(reason: int) -> str:
     return f"{cmqc.reason_name(reason)} ({reason})"
+
+
+_MAPPED, _TAKEN, _ARRIVED = (kind.__struct_config__.tag for kind in (Mapped, Taken, Arrived))
+
+
+class MappingRecorder(MappingObserver):
+    """Writes the messages of one mapping to the archive."""
+
+    def __init__(self, mapping: str, producer: EventProducer) -> None:
+        self._mapping = mapping
+        self._producer = producer
+
+    def settled(self, fates: list[Fate], began: int, queue: str) -> None:
+        """Record the messages of a committed unit of work."""
+        if not fates:
+            return
+        now = now_us()
+        messages = [
+            (outcome, reason, destination, _taken(item, queue) if isinstance(item, Got) else _arrived(item))
+            for item, outcome, reason, destination in fates
+        ]
+        self._producer.add(now, encode((_MAPPED, now, self._mapping, began, messages)), len(messages))
+
+
+def _taken(got: Got, queue: str) -> tuple[Any, ...]:
+    md = got.md
+    return (
+        _TAKEN, md.Format, md.Encoding, md.CodedCharSetId, md.Persistence, md.MsgId, md.PutDate, md.PutTime, got.data, queue,
+        md.CorrelId,
+    )  # fmt: skip
+
+
+def _arrived(received: Received) -> tuple[Any, ...]:
+    one = received.publication
+    return (
+        _ARRIVED, one.topic, one.payload, one.qos, one.retain, one.client_id, one.message_id, received.dup,
+        None if one.properties == NO_PROPERTIES else one.properties,
+    )  # fmt: skip

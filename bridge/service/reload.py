@@ -10,7 +10,10 @@ from typing import TypeVar
 
 import msgspec
 
-from bridge.config import AdminConfig, ChannelConfig, Configuration, ConfigurationError
+from bridge.config.channel import ChannelConfig
+from bridge.config.models import Configuration
+from bridge.config.operations import AdminConfig
+from bridge.config.problems import ConfigurationError
 from bridge.config.values import Section
 from bridge.security import audit_log
 from bridge.security.authenticator import UnknownMethod

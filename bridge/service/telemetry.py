@@ -13,26 +13,33 @@ import time
 from collections.abc import Callable, Mapping, Sized
 from functools import partial
 from types import MappingProxyType
+from typing import Final, NamedTuple
 
-from bridge.config import LimitsConfig
-from bridge.mq.backend import Backend, ClientSubscription, UnitOfWork, resolve
+from bridge.archive.events import now_us
+from bridge.config.models import LimitsConfig
+from bridge.mq.backend import Backend, ClientSubscription, Completion, UnitOfWork, resolve
+from bridge.mqtt.packets import Publish, PublishProperties, Will
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
+from bridge.security.authenticator import FailedConnects
 from bridge.security.authenticators import ChannelAuthentication
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
-from bridge.security.failed_connects import FailedConnects
 from bridge.security.privileged import PrivilegedUsers
-from bridge.service.client import Client
-from bridge.service.client_journal import ClientJournal
-from bridge.service.delivery import Delivery
-from bridge.service.events import ClientDisconnected, EventBus, MessagesAbandoned, Recovered, SessionEnded, Unclaimed
-from bridge.service.locked_out import LockedOut
-from bridge.service.quotas import Quotas
-from bridge.service.sequences import Turns
-from bridge.service.shares import Share
-from bridge.service.units import Units
-from bridge.service.will import Timers, Wills
-from bridge.telemetry.identity import ClientIdentity
+from bridge.service.client import Client, Turns, Units, forbidden_of
+from bridge.service.client_journal import ClientJournal, LockedOut
+from bridge.service.delivery import Delivery, Share
+from bridge.service.events import (
+    ClientDisconnected,
+    EventBus,
+    MessagesAbandoned,
+    Published,
+    Recovered,
+    SessionEnded,
+    Unclaimed,
+)
+from bridge.telemetry.conversion import to_mq
+from bridge.telemetry.headers import PROPERTIES
+from bridge.telemetry.identity import ClientIdentity, Principal
 from bridge.telemetry.outbox import SENT_AT_A_TURN
 from bridge.telemetry.record import ReplyKeyRecord, Side, StateKey, StateRecord, WillRecord
 from bridge.telemetry.request import KEY_LENGTH, ReplyAddresses
@@ -41,7 +48,248 @@ from bridge.telemetry.subscription import DEFAULT_QOS_TOPIC, is_remote_queue_man
 from bridge.telemetry.transmission import Transmission
 from bridge.wire import cmqc
 
+
+class Timers:
+    """Timers identified by name."""
+
+    def __init__(self) -> None:
+        self._handles: dict[str, asyncio.TimerHandle] = {}
+
+    def set(self, name: str, delay: float, action: Callable[[], None]) -> None:
+        """Call `action` after `delay` seconds. A previous timer with this name is cancelled."""
+        self.cancel(name)
+        self._handles[name] = asyncio.get_running_loop().call_later(max(delay, 0.0), self._call, name, action)
+
+    def cancel(self, name: str) -> None:
+        """Cancel a timer."""
+        handle = self._handles.pop(name, None)
+        if handle is not None:
+            handle.cancel()
+
+    def _call(self, name: str, action: Callable[[], None]) -> None:
+        self._handles.pop(name, None)
+        action()
+
+
 log = logging.getLogger(__name__)
+
+
+class Wills:
+    """Wills of clients that disconnected without DISCONNECT (MQTT-3.1.2-8), and those waiting for their delay."""
+
+    def __init__(self, units: Units, events: EventBus) -> None:
+        self._units = units
+        self._events = events
+        self._timers = Timers()
+        #: waiting wills by client identifier
+        self._waiting: dict[str, tuple[Will, Session]] = {}
+        #: client identifiers of waiting wills that have a record
+        self._recorded: set[str] = set()
+        #: the bridge stops, and wills are recorded instead of published
+        self._holding = False
+
+    def leave(self, client: Client, session: Session) -> None:
+        """Publish the will of a disconnected client, immediately or after its Will Delay Interval (MQTT-3.1.3-9).
+
+        If the session ends earlier, `publish_now` publishes the will then.
+        """
+        will, client.will = client.will, None
+        assert will is not None
+        if self._holding and (session.topics is None or session.topics.may_publish(will.topic)):
+            self._record(will, session)
+            return
+        delay = (will.properties.will_delay_interval or 0) if will.properties is not None else 0
+        if delay and session.expiry_interval:
+            self._waiting[session.client_id] = will, session
+            self._timers.set(session.client_id, delay, partial(self.publish_now, session.client_id))
+        else:
+            self._publish(will, session)
+
+    def withdraw(self, client_id: str) -> None:
+        """Discard the will of a client that has reconnected."""
+        self._timers.cancel(client_id)
+        self._waiting.pop(client_id, None)
+        if client_id in self._recorded:
+            self._units.submit(UnitOfWork(records=self._removal(client_id)))
+
+    def hold(self) -> None:
+        """Record wills from now on instead of publishing them: the bridge stops and disconnects its clients."""
+        self._holding = True
+
+    def _record(self, will: Will, session: Session) -> None:
+        record = WillRecord(session.client_id, will, session.identity.user)
+        self._units.submit(UnitOfWork(records={record.key: record}))
+
+    def restore(self, will: Will, session: Session, delay: float) -> None:
+        """Publish a recorded will after `delay` seconds, unless its client reconnects before that."""
+        self._waiting[session.client_id] = will, session
+        self._recorded.add(session.client_id)
+        self._timers.set(session.client_id, delay, partial(self.publish_now, session.client_id))
+
+    def _removal(self, client_id: str) -> dict[StateKey, StateRecord | None]:
+        """Return the removal of a will's record; nothing if there is none."""
+        if client_id not in self._recorded:
+            return {}
+        self._recorded.discard(client_id)
+        return {StateKey(Side.WILL, client_id): None}
+
+    def publish_now(self, client_id: str) -> None:
+        """Publish a waiting will, if any: its delay has passed or its session has ended."""
+        self._timers.cancel(client_id)
+        waiting = self._waiting.pop(client_id, None)
+        if waiting is not None:
+            self._publish(*waiting)
+
+    def publish_all(self) -> None:
+        """Publish or record all waiting wills: the bridge stops."""
+        for client_id in list(self._waiting):
+            if not self._holding:
+                self.publish_now(client_id)
+            elif client_id not in self._recorded:
+                self._record(*self._waiting[client_id])
+
+    def _publish(self, will: Will, session: Session) -> None:
+        publication = Publish(will.topic, will.payload, will.qos, will.retain, properties=_properties(will))
+        message = to_mq(publication, session.identity)
+        received = now_us()
+
+        def ended(completion: Completion) -> None:
+            self._events.publish(Published(session, unit.publications, completion, received))
+            reason = completion.failure or completion.refusals.get(0, 0)
+            if reason:
+                log.error(
+                    "MQB2103E the will of client %r, a publication to %r as user %r, is refused: %s (%d)",
+                    session.client_id, will.topic, session.identity.user.decode("utf-8", "replace"),
+                    cmqc.reason_name(reason), reason,
+                )  # fmt: skip
+
+        publications = [(message, will.retain)]
+        unit = UnitOfWork(publications, forbidden=forbidden_of(session, publications))
+        unit.records = self._removal(session.client_id)
+        traces = self._units.traces
+        self._units.submit(unit, ended if traces is None else traces.following(session, publications, received, ended))
+
+
+def _properties(will: Will) -> PublishProperties | None:
+    """Return the properties of the publication for a will."""
+    properties = will.properties
+    if properties is None:
+        return None
+    return PublishProperties(
+        message_expiry_interval=properties.message_expiry_interval,
+        **{one.field: getattr(properties, one.field) for one in PROPERTIES},
+    )
+
+
+#: Average number of topic levels allowed for each subscription of limits.subscriptions.
+LEVELS_PER_SUBSCRIPTION: Final = 10
+
+
+class _Counted(NamedTuple):
+    """The amounts that a session counts for."""
+
+    user: str
+    network: str
+    subscriptions: int
+
+
+class Quotas:
+    """Counts existing sessions and subscriptions by user and by network.
+
+    Clients choose their client identifiers freely, so a limit per client identifier would not limit the total. Only
+    authenticated user names are counted, because claimed names are chosen freely, too.
+
+    A session counts from `update` to `end`, which is called after its messages are removed.
+    """
+
+    def __init__(self, limits: LimitsConfig) -> None:
+        self.limits = limits
+        self._counted: dict[Session, _Counted] = {}
+        self._sessions_of_user: dict[str, int] = {}
+        self._sessions_of_network: dict[str, int] = {}
+        self._subscriptions_of_user: dict[str, int] = {}
+        self._subscriptions = 0
+
+    def update(self, session: Session) -> None:
+        """Count a new session, or one whose owner or subscriptions have changed."""
+        self._count(session, _Counted(_user_of(session.principal), session.network, subscriptions_of(session)))
+
+    def update_subscriptions(self, session: Session) -> None:
+        """Count the subscriptions of a session again, unless the session has ended."""
+        counted = self._counted.get(session)
+        if counted is not None and counted.subscriptions != subscriptions_of(session):
+            self.update(session)
+
+    def end(self, session: Session) -> None:
+        """Stop counting a session."""
+        self._count(session, None)
+
+    def _count(self, session: Session, counted: _Counted | None) -> None:
+        before = self._counted.pop(session, None)
+        if counted is not None:
+            self._counted[session] = counted
+        for one, sign in ((counted, 1), (before, -1)):
+            if one is not None:
+                _add(self._sessions_of_user, one.user, sign)
+                _add(self._sessions_of_network, one.network, sign)
+                _add(self._subscriptions_of_user, one.user, sign * one.subscriptions)
+                self._subscriptions += sign * one.subscriptions
+
+    def session_excess(self, principal: Principal, network: str) -> str:
+        """Return a description of the limit that another session would exceed, or ""."""
+        limits, user = self.limits, _user_of(principal)
+        if len(self._counted) >= limits.sessions:
+            return f"there are {len(self._counted)} sessions already (limits.sessions)"
+        if (count := self._sessions_of_user.get(user, 0)) >= limits.sessions_per_user:
+            return f"user {user!r} has {count} sessions already (limits.sessions_per_user)"
+        if (count := self._sessions_of_network.get(network, 0)) >= limits.sessions_per_network:
+            return f"network {network} has {count} sessions already (limits.sessions_per_network)"
+        return ""
+
+    def subscriptions_left(self, session: Session) -> tuple[int, str]:
+        """Return how many subscriptions a session may add, and a description of the limit reached first."""
+        limits, user = self.limits, _user_of(session.principal)
+        own, most = subscriptions_of(session), limits.subscriptions
+        choices = [(most - own, f"a client has at most {most} subscriptions (limits.subscriptions)")]
+        if user:
+            of_user = self._subscriptions_of_user.get(user, 0)
+            why = f"user {user!r} has {of_user} subscriptions already (limits.subscriptions_per_user)"
+            choices.append((limits.subscriptions_per_user - of_user, why))
+        why = f"there are {self._subscriptions} subscriptions already (limits.subscriptions_total)"
+        choices.append((limits.subscriptions_total - self._subscriptions, why))
+        return min(choices)
+
+
+def levels_left(session: Session, limits: LimitsConfig) -> int:
+    """Return how many topic levels may be added to a session's topic filters.
+
+    A publication may have to be compared with every level of every filter. So this limits many filters and deep filters
+    together.
+    """
+    filters = (*session.filters, *(topic_filter for topic_filter, _ in session.shares.values()))
+    return LEVELS_PER_SUBSCRIPTION * limits.subscriptions - sum(one.count("/") + 1 for one in filters)
+
+
+def subscriptions_of(session: Session) -> int:
+    """Return the number of a session's subscriptions. A shared subscription counts once per member."""
+    return len(session.filters) + len(session.shares)
+
+
+def _user_of(principal: Principal | None) -> str:
+    """Return the user whose quota applies, or ""."""
+    return principal.user if principal is not None and principal.authenticated else ""
+
+
+def _add(counts: dict[str, int], key: str, number: int) -> None:
+    """Add to a count. Blank keys are not counted, and counts of 0 are removed."""
+    if not key:
+        return
+    count = counts.get(key, 0) + number
+    if count:
+        counts[key] = count
+    else:
+        counts.pop(key, None)
+
 
 #: Number of messages of an ended session removed per unit of work.
 REMOVED_AT_ONCE = 1_000
@@ -70,7 +318,7 @@ class TelemetryService:
         self.failed_connects = FailedConnects(clock)
         self.channel_authentication = channel_authentication or ChannelAuthenticationRegister(PrivilegedUsers().include)
         self.events = EventBus()
-        LockedOut().listen(self.events)
+        self.events.attach(LockedOut())
         self.journal = ClientJournal(self.events)
         self.sessions: dict[str, Session] = {}
         #: client identifier -> client whose CONNECT is being committed or was accepted
@@ -78,9 +326,7 @@ class TelemetryService:
         self.units = Units(backend)
         #: for deliveries, disconnected clients, and the messages of ended sessions
         self.turns = turns or Turns()
-        self.delivery = Delivery(
-            backend, self.units, self.turns, self.events, clock, self.sessions, self.clients, limits
-        )
+        self.delivery = Delivery(backend, self.units, self.turns, self.events, clock, self.sessions, self.clients, limits)
         #: client identifier -> futures waiting for the removal of an ended session's messages
         self._purging: dict[str, list[asyncio.Future[None]]] = {}
         #: sessions whose subscriptions are being authorized again for a resuming client

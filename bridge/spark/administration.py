@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from bridge.administration.control_server import ControlServer
 from bridge.administration.control_socket import NoBridge, ask
 from bridge.administration.requests import Answer, Request
-from bridge.config import PipelineConfig
+from bridge.config.pipeline import PipelineConfig
 from bridge.files import holder
 from bridge.spark.pipeline_environment import PipelineEnvironment
 

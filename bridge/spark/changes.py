@@ -10,7 +10,7 @@ import pandas as pd  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from bridge.config import ChangesConfig
+from bridge.config.pipeline import ChangesConfig
 from bridge.spark.destination_columns import TIMES, ColumnMissing
 
 _STATE: Final = "last string"

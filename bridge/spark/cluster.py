@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from bridge.config import Destination, PipelineConfig, values
+from bridge.config import values
 from bridge.config.link import LOCAL
+from bridge.config.pipeline import Destination, PipelineConfig
 from bridge.spark.mistake import Location, Mistake
 from bridge.spark.pipeline_environment import PipelineEnvironment
 from bridge.spark.remote_queue_manager import is_on_this_machine, workers_of

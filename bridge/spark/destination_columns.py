@@ -12,8 +12,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, StringType, TimestampType, VariantType
 
-from bridge.config import Destination
-from bridge.mapping.rules.template import Placeholder, Template, TemplateError
+from bridge.config.pipeline import Destination
+from bridge.mapping.template import Placeholder, Template, TemplateError
 from bridge.spark.columns import PROPERTY_COLUMNS
 from bridge.spark.errors import OptionError
 from bridge.spark.schema import MQ_SCHEMA, MQTT_SCHEMA

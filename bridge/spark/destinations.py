@@ -13,7 +13,8 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from bridge.config import Destination, PipelineConfig, ToMqMapping, ToMqttMapping
+from bridge.config.mapping import ToMqMapping, ToMqttMapping
+from bridge.config.pipeline import Destination, PipelineConfig
 from bridge.spark import MqDataSource, MqttDataSource, to_messages, to_publications
 from bridge.spark.batch_files import BatchFiles
 from bridge.spark.destination_columns import (

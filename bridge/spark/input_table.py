@@ -14,9 +14,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, StringType, TimestampType
 
-from bridge.config import PipelineConfig
 from bridge.config.link import LOCAL
-from bridge.config.pipeline import WatermarkConfig
+from bridge.config.pipeline import PipelineConfig, WatermarkConfig
 from bridge.spark.destination_columns import BODY, PAYLOAD, TIMES
 from bridge.spark.mistake import Mistake
 

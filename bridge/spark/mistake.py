@@ -9,7 +9,7 @@ from typing import Final
 
 from pyspark.errors import PySparkException
 
-from bridge.mapping.rules.template import RuleError
+from bridge.mapping.template import RuleError
 from bridge.spark.destination_columns import ColumnMissing
 from bridge.spark.errors import OptionError
 

@@ -22,9 +22,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from bridge.archive.schema import arrow_schema
-from bridge.config import ConfigurationError, PipelineConfig, load
-from bridge.config.pipeline import LateConfig
-from bridge.mapping.rules.rule import rule_of
+from bridge.config.document import load
+from bridge.config.pipeline import LateConfig, PipelineConfig
+from bridge.config.problems import ConfigurationError
+from bridge.mapping.rule import rule_of
 from bridge.spark import MqDataSource, MqttDataSource
 from bridge.spark.changes import only_changes
 from bridge.spark.cluster import check_reach

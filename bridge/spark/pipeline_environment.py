@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
-from bridge.config import Configuration, PipelineConfig
 from bridge.config.link import LinkConfig
-from bridge.config.pipeline import is_remote
+from bridge.config.models import Configuration
+from bridge.config.pipeline import PipelineConfig, is_remote
 from bridge.spark.remote_queue_manager import queue_manager_options
 
 #: Spark's checkpoint in the directory of a pipeline.

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import urlsplit
 
-from bridge.config import Configuration, values
+from bridge.config import values
+from bridge.config.models import Configuration
 from bridge.config.queue_manager import EmbeddedQueueManagerConfig
 from bridge.config.tls import ClientTlsConfig
 from bridge.spark.tls_options import TLS_OPTIONS

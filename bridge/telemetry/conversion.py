@@ -8,15 +8,7 @@ import msgspec
 
 from bridge.mqtt.packets import PacketType, Publish
 from bridge.mqtt.reason_codes import FROM_SERVER, ReasonCode
-from bridge.telemetry.headers import (
-    Headers,
-    correl_id_of,
-    descriptor,
-    descriptor_with,
-    expiry_of,
-    kept,
-    rfh2_of,
-)
+from bridge.telemetry.headers import Headers, correl_id_of, descriptor, descriptor_with, expiry_of, kept, rfh2_of
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import NO_PROPERTIES, Destination, MappedMessage, Message, Publication, Unmappable
 from bridge.telemetry.request import REPLY_TOPIC_PREFIX
@@ -88,14 +80,7 @@ def to_mq(publication: Publish, identity: ClientIdentity) -> PublicationMessage:
         if md.MsgType == cmqc.MQMT_DATAGRAM:
             md = msgspec.structs.replace(md, MsgType=cmqc.MQMT_REPLY)
     return PublicationMessage(
-        md,
-        identity.client_id,
-        topic,
-        publication.payload,
-        qos,
-        publication.message_id,
-        properties,
-        reply_to,
+        md, identity.client_id, topic, publication.payload, qos, publication.message_id, properties, reply_to
     )
 
 

@@ -335,9 +335,7 @@ class Headers:
             self.format, self.encoding, self.ccsid = md.Format, md.Encoding, md.CodedCharSetId or CCSID_UTF8
             return
         try:
-            chain = decode_chain(
-                md.Format, md.Encoding, md.CodedCharSetId, message.data, discard_others=discard_others
-            )
+            chain = decode_chain(md.Format, md.Encoding, md.CodedCharSetId, message.data, discard_others=discard_others)
         except MalformedHeader as error:
             reason = cmqc.MQRC_RFH_ERROR if error.structure == "MQRFH2" else cmqc.MQRC_HEADER_ERROR
             raise Unmappable(reason, f"a header of the message cannot be read: {error}") from error
@@ -428,9 +426,7 @@ def is_set(retained: object) -> bool:
 
 
 #: An ASCII folder of text and integers without groups, references or other attributes; and an element of it.
-_SIMPLE = re.compile(
-    rb"<(\w++)>((?:<(\w++)(?: dt='i4'>[0-9]{1,9}|>[ !-%'-;=-~]*+)</\3>)*+)</\1> *+"
-)
+_SIMPLE = re.compile(rb"<(\w++)>((?:<(\w++)(?: dt='i4'>[0-9]{1,9}|>[ !-%'-;=-~]*+)</\3>)*+)</\1> *+")
 _ELEMENT = re.compile(rb"<(\w++)(?: dt='i4'>([0-9]++)|>([^<]*+))<")
 #: name -> value as text; or the reason why the folder cannot be read
 _Content = Mapping[str, str] | str
@@ -519,12 +515,7 @@ def descriptor(
 ) -> MQMD:  # fmt: skip
     """Return a cached MQMD, shared by messages with the same arguments."""
     return MQMD(
-        Format=format,
-        CodedCharSetId=ccsid,
-        UserIdentifier=user,
-        Priority=priority,
-        Persistence=persistence,
-        Expiry=expiry,
+        Format=format, CodedCharSetId=ccsid, UserIdentifier=user, Priority=priority, Persistence=persistence, Expiry=expiry
     )
 
 

@@ -1,4 +1,4 @@
-"""Identities of clients: the queue manager name for a client identifier, and the user of its messages.
+"""Identities of clients: queue manager name, user of their messages, and the topics that they may use.
 
 To MQ, an MQTT client is a remote queue manager named after its client identifier. IBM MQ allows A-Z, a-z, 0-9 and . / _ % in
 such a name, and 48 characters ("Rules for naming IBM MQ objects"). Escaped names write every byte of the identifier (in
@@ -8,12 +8,14 @@ UTF-8) that is not a letter, a digit or one of . / _ as % and two hexadecimal di
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
 import msgspec
 
-from bridge.telemetry.request import ReplyAddresses
+from bridge.mqtt.topics import covers, matches
+from bridge.telemetry.request import REPLY_TOPIC_PREFIX, ReplyAddresses
 from bridge.telemetry.subscription import PERSISTENCE_FROM_QOS
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
@@ -129,11 +131,63 @@ def _descriptors(user: bytes) -> tuple[MQMD, ...]:
     """Return the MQMDs of a user's messages, by QoS. The clients of one user share them."""
     of_persistence = {
         persistence: MQMD(
-            Format=cmqc.MQFMT_RF_HEADER_2,
-            UserIdentifier=user,
-            Priority=cmqc.MQPRI_PRIORITY_AS_Q_DEF,
-            Persistence=persistence,
+            Format=cmqc.MQFMT_RF_HEADER_2, UserIdentifier=user, Priority=cmqc.MQPRI_PRIORITY_AS_Q_DEF, Persistence=persistence
         )
         for persistence in set(PERSISTENCE_FROM_QOS)
     }
     return tuple(of_persistence[persistence] for persistence in PERSISTENCE_FROM_QOS)
+
+
+#: The maximum number of cached decisions for a client, and the maximum length of a cached topic.
+_REMEMBERED: Final = 100
+_REMEMBERED_LENGTH: Final = 256
+
+
+class TopicAccess:
+    """The topic rules for one client."""
+
+    __slots__ = ("_known", "_publish", "_subscribe")
+
+    def __init__(self, publish: Sequence[str] | None, subscribe: Sequence[str] | None, client_id: str, user: str) -> None:
+        """Initialize with the patterns of the channel. None allows any topic."""
+        self._publish = None if publish is None else _filters(publish, client_id, user)
+        self._subscribe = None if subscribe is None else _filters(subscribe, client_id, user)
+        self._known: dict[str, bool] = {}
+
+    def may_publish(self, topic: str) -> bool:
+        """Return whether the client may publish to a topic. Reply topics are allowed: their code is checked later."""
+        if self._publish is None:
+            return True
+        known = self._known.get(topic)
+        if known is None:
+            known = topic.startswith(REPLY_TOPIC_PREFIX) or any(matches(one, topic) for one in self._publish)
+            if len(topic) <= _REMEMBERED_LENGTH:
+                if len(self._known) >= _REMEMBERED:
+                    self._known.clear()
+                self._known[topic] = known
+        return known
+
+    def subscribes_like(self, other: TopicAccess) -> bool:
+        """Return whether both have the same rules for subscriptions."""
+        return self._subscribe == other._subscribe
+
+    def may_subscribe(self, topic_filter: str) -> bool:
+        """Return whether the client may subscribe to all topics that a filter matches."""
+        return self._subscribe is None or any(covers(one, topic_filter) for one in self._subscribe)
+
+
+def _filters(patterns: Sequence[str], client_id: str, user: str) -> list[str]:
+    """Return patterns with %c and %u replaced, except those in which a name would change the structure of the filter."""
+    found = []
+    for pattern in patterns:
+        used = [name for place, name in (("%c", client_id), ("%u", user)) if place in pattern]
+        # A client that chooses its own name could choose a wildcard, another client's level, or $SYS.
+        if all(name and not set("/+#") & set(name) and not name.startswith("$") for name in used):
+            found.append("/".join(_filled(level, client_id, user) for level in pattern.split("/")))
+    return found
+
+
+def _filled(level: str, client_id: str, user: str) -> str:
+    # Replace both at once: the client identifier may contain %u.
+    parts = level.split("%c")
+    return client_id.join(part.replace("%u", user) for part in parts)

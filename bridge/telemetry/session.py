@@ -10,16 +10,14 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from bridge.mqtt.connection import Answer
-from bridge.mqtt.events import MessagePacket
 from bridge.mqtt.flow import MAX_IDENTIFIER, Arrival, Phase, Receiver, WrongAcknowledgement
-from bridge.mqtt.packets import PacketType, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from bridge.mqtt.packets import MessagePacket, PacketType, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from bridge.mqtt.reason_codes import FAILURE, ReasonCode
 from bridge.telemetry.conversion import to_mq
-from bridge.telemetry.identity import ClientIdentity, Principal
+from bridge.telemetry.identity import ClientIdentity, Principal, TopicAccess
 from bridge.telemetry.outbox import SENT_AT_A_TURN, Backlog, Outbox, Outgoing, PublicationCounts, Requests
 from bridge.telemetry.record import ReceivedRecord, RequestRecord, SentRecord, SessionRecord, StateKey, StateRecord
 from bridge.telemetry.subscription import shared_subscription
-from bridge.telemetry.topic_access import TopicAccess
 from bridge.telemetry.transmission import PublicationMessage, Transmission
 
 _PUBACK: Final = PacketType.PUBACK
@@ -35,25 +33,10 @@ class ReceiveEffects:
     """The effects of one batch of packets: what the queue manager has to commit, and the answers that follow the commit."""
 
     __slots__ = (
-        "acknowledged",
-        "answers",
-        "completed",
-        "forgotten",
-        "ordered",
-        "publications",
-        "received_at",
-        "recording",
-        "records",
-        "refused",
-        "released",
-        "removals",
-        "repeated",
-        "resent_later",
-        "unknown",
-        "violation",
-        "violation_code",
-        "weight",
-    )
+        "acknowledged", "answers", "completed", "forgotten", "ordered", "publications", "received_at", "recording",
+        "records", "refused", "released", "removals", "repeated", "resent_later", "unknown", "violation",
+        "violation_code", "weight",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.publications: list[tuple[PublicationMessage, bool]] = []
@@ -104,38 +87,17 @@ class ReceiveEffects:
     @property
     def empty(self) -> bool:
         """Whether there is nothing to commit."""
-        return not (
-            self.publications or self.removals or self.released or self.completed or self.repeated or self.ordered
-        )
+        return not (self.publications or self.removals or self.released or self.completed or self.repeated or self.ordered)
 
 
 class Session:
     """The session of one client identifier, clean or durable."""
 
     __slots__ = (
-        "_unsaved",
-        "begun",
-        "channel",
-        "client_id",
-        "connected",
-        "counts",
-        "durable",
-        "expires_at",
-        "expiry_interval",
-        "filters",
-        "identity",
-        "last_received_at",
-        "level",
-        "messages_received",
-        "network",
-        "outbox",
-        "principal",
-        "receiver",
-        "requests",
-        "shares",
-        "since",
-        "topics",
-    )
+        "_unsaved", "begun", "channel", "client_id", "connected", "counts", "durable", "expires_at", "expiry_interval",
+        "filters", "identity", "last_received_at", "level", "messages_received", "network", "outbox", "principal",
+        "receiver", "requests", "shares", "since", "topics",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -319,9 +281,7 @@ class Session:
         arrival = self.receiver.arrival(message_id)
         if arrival is Arrival.TOO_MANY:
             limit = self.receiver.limit
-            effects.violation = (
-                f"more than {limit} publications with QoS 2 are not released by PUBREL (limits.unreleased)"
-            )
+            effects.violation = f"more than {limit} publications with QoS 2 are not released by PUBREL (limits.unreleased)"
             effects.violation_code = ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
             return False
         if arrival is Arrival.NEW:

@@ -38,9 +38,7 @@ class PublicationMessage(msgspec.Struct, tag="p", array_like=True, gc=False):
         """RFH2 and payload, as received by an MQ application."""
         return self.data_as()
 
-    def data_as(
-        self, *, retained: bool = False, user_data: str | None = None, correl_id: bytes | None = None
-    ) -> bytes:
+    def data_as(self, *, retained: bool = False, user_data: str | None = None, correl_id: bytes | None = None) -> bytes:
         """Return RFH2 and payload of one delivery.
 
         `retained` means a retained publication (mqps.Ret). `user_data` is that of the subscription (mqps.Sud). `correl_id` is

@@ -10,19 +10,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, cast
 
-from bridge.config import ChannelConfig
+from bridge.config.channel import ChannelConfig
 from bridge.config.values import endpoint
 from bridge.mqtt.connection import State
 from bridge.mqtt.reason_codes import ReasonCode
-from bridge.security.authenticator import Certificate
-from bridge.security.failed_connects import network_of
+from bridge.security.authenticator import Certificate, network_of
 from bridge.security.tls import ListenerTls, escaped
 from bridge.security.unix_socket import bound_socket, remove_left_behind
-from bridge.transport.layer import Layer, LayerError, Stack
-from bridge.transport.proxy import ProxyHeader, ProxyLayer
-from bridge.transport.stream import STOPPING, Gateway, Rate, StreamConnection
-from bridge.transport.tls import TlsLayer
-from bridge.transport.websocket import WebSocketLayer
+from bridge.transport.layers import Layer, LayerError, ProxyHeader, ProxyLayer, Stack, TlsLayer, WebSocketLayer
+from bridge.transport.stream import STOPPING, MakesOwner, Rate, StreamConnection
 
 #: Seconds between checks of the keep-alive, connect and retry timeouts.
 SWEEP_INTERVAL = 0.5
@@ -41,6 +37,7 @@ class Room:
         self.connections = connections
         self.taken = 0
 
+
 #: Number of connections that a stopping channel closes per turn of the event loop.
 CLOSED_AT_A_TURN: Final = 200
 
@@ -49,11 +46,11 @@ class Channel:
     """A telemetry channel: a listener and its connection rules."""
 
     def __init__(
-        self, config: ChannelConfig, gateway: Gateway, *, pending_bytes: int, room: Room | None = None
+        self, config: ChannelConfig, make_owner: MakesOwner, *, pending_bytes: int, room: Room | None = None
     ) -> None:
         self.config = config
         self.room = room or Room(config.max_clients)
-        self.gateway = gateway
+        self.make_owner = make_owner
         self.pending_bytes = pending_bytes
         self.loop = asyncio.get_running_loop()
         self.connections: set[StreamConnection] = set()
@@ -91,9 +88,7 @@ class Channel:
             self._server = await self.loop.create_unix_server(connection, sock=bound, backlog=config.backlog)
             where = str(config.socket)
         else:
-            self._server = await self.loop.create_server(
-                connection, config.address, config.port, backlog=config.backlog
-            )
+            self._server = await self.loop.create_server(connection, config.address, config.port, backlog=config.backlog)
             listener = self._server.sockets[0]
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.endpoint = listener.getsockname()[:2]

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol, cast
 
-from bridge.config import ChannelConfig
+from bridge.config.channel import ChannelConfig
 from bridge.config.values import endpoint
 from bridge.mqtt.connection import BYTES_AT_A_TURN, ServerProtocol, State
-from bridge.mqtt.events import Event
-from bridge.mqtt.packets import ConnackCode
+from bridge.mqtt.packets import ConnackCode, Event
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
 from bridge.security.authenticator import Certificate
-from bridge.transport.layer import LayerError, Stack
-from bridge.transport.peer import Peer
+from bridge.transport.layers import LayerError, Peer, Stack
 
 #: The burst that a client may send after silence, in seconds of its rate.
 BURST = 2.0
@@ -95,18 +93,15 @@ class Owner(Protocol):
         """Handle the loss of the connection."""
 
 
-class Gateway(Protocol):
-    """Creates the owners of new connections."""
-
-    def client(self, transport: StreamConnection, protocol: ServerProtocol, channel: ChannelConfig) -> Owner:
-        """Return the owner of a new connection."""
+#: Creates the owner of a new connection.
+MakesOwner = Callable[["StreamConnection", ServerProtocol, ChannelConfig], Owner]
 
 
 class Listener(Protocol):
     """The part of a channel that its connections use."""
 
     config: ChannelConfig
-    gateway: Gateway
+    make_owner: MakesOwner
     loop: asyncio.AbstractEventLoop
     #: maximum number of bytes of pending output per client
     pending_bytes: int
@@ -131,25 +126,9 @@ class StreamConnection:
     """
 
     __slots__ = (
-        "_before_connect",
-        "_bytes",
-        "_held",
-        "_listener",
-        "_scheduled",
-        "_slow_until",
-        "_stack",
-        "_time",
-        "_transport",
-        "_unread",
-        "_wrapped",
-        "address",
-        "certificate",
-        "closing",
-        "end_reason",
-        "owner",
-        "peer",
-        "protocol",
-    )
+        "_before_connect", "_bytes", "_held", "_listener", "_scheduled", "_slow_until", "_stack", "_time", "_transport",
+        "_unread", "_wrapped", "address", "certificate", "closing", "end_reason", "owner", "peer", "protocol",
+    )  # fmt: skip
 
     def __init__(self, listener: Listener) -> None:
         config = listener.config
@@ -162,7 +141,7 @@ class StreamConnection:
             max_connect_size=config.max_connect_size,
             byte_order=config.byte_order,
         )
-        self.owner: Owner = listener.gateway.client(self, self.protocol, config)
+        self.owner: Owner = listener.make_owner(self, self.protocol, config)
         self.peer = Peer("?")
         #: IP address of the client, if known; "" on a Unix socket
         self.address = ""
@@ -326,11 +305,9 @@ class StreamConnection:
         self._transport = None
         if not self.closing and self.protocol.state is State.CONNECTED:
             log.info(
-                "MQB1003I channel %s: client %s is gone without DISCONNECT%s",
-                self._listener.config.name,
-                self.peer,
+                "MQB1003I channel %s: client %s is gone without DISCONNECT%s", self._listener.config.name, self.peer,
                 f": {error}" if error is not None else "",
-            )
+            )  # fmt: skip
         self.closing = True
         self.end_reason = self.end_reason or CONNECTION_LOST
         self.protocol.lose()
@@ -415,9 +392,7 @@ class StreamConnection:
         if self.closing:
             return
         if why:
-            log.warning(
-                "MQB1004W channel %s: client %s is disconnected: %s", self._listener.config.name, self.peer, why
-            )
+            log.warning("MQB1004W channel %s: client %s is disconnected: %s", self._listener.config.name, self.peer, why)
         if not self.end_reason:
             self.end_reason = BY_CLIENT if reason_code is None else _NAMES[reason_code]
         self.protocol.disconnect(reason_code, why)

@@ -1,4 +1,4 @@
-"""Writes cmqc_constants.h, the numbers of bridge/wire/cmqc.py as a C header.
+"""Writes cmqc_constants.h, the numbers of testing/ibm_standin/cmqc.py as a C header.
 
 Usage, in the repository: python3 -m testing.ibm_standin.constants > cmqc_constants.h
 
@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import sys
 
-from bridge.wire import cmqc
+from testing.ibm_standin import cmqc
 
 
 def header(constants: dict[str, object]) -> str:
     """Return the header's text: the integers and the strings among the constants."""
     lines = [
-        "/* Made by constants.py from bridge/wire/cmqc.py. */",
+        "/* Made by constants.py from testing/ibm_standin/cmqc.py. */",
         "#ifndef CMQC_CONSTANTS_H",
         "#define CMQC_CONSTANTS_H",
     ]

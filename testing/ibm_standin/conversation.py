@@ -33,9 +33,8 @@ from bridge.mq.embedded.verbs.sub import mqsub, mqsubrq
 from bridge.mq.mqi import MQPMO, GetOptions, Got, MQError, Property
 from bridge.security.tls import certificate_of
 from bridge.telemetry.message import Message
-from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from testing.ibm_standin import structures
+from testing.ibm_standin import cmqc, structures
 from testing.ibm_standin.agreement import ChannelAgreement, agreed
 from testing.ibm_standin.frames import GREETING, LENGTH, Reader, Verb, Writer
 from testing.ibm_standin.values import read_properties, write_properties

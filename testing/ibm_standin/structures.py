@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from bridge.mq.mqi import MQError
-from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from bridge.wire.mq.mqmd import GROUP_FIELDS, MQMD_FIELDS
+from testing.ibm_standin import cmqc
 
 LONG: Final = "i"
 #: MQHMSG and pointers

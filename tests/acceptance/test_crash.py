@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bridge.archive.audit.audit import audit
+from bridge.archive.audit import audit
 from bridge.cli.program import program
 from tests.helpers.archive import read, write
 from tests.helpers.bridge_process import BridgeProcess

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bridge.config import LinkConfig
+from bridge.config.link import LinkConfig
 from bridge.link import trial
 from bridge.link.trial import TrialFailed, try_link
 from tests.helpers.administrator import Administrator

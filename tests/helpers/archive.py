@@ -11,9 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from bridge.archive.directory import files, partition
 from bridge.archive.parquet import ArchiveFile, record_batch
-from bridge.archive.schema import Direction, Outcome, Row, payload_hash, row
+from bridge.archive.schema import Direction, Outcome, Row, archive_files, partition, payload_hash, row
 
 #: Second 0 of all times in rows: 12:00 UTC on a day.
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -114,5 +113,5 @@ def write(directory: Path, rows: Iterable[Row], *, moment: datetime = NOON) -> P
 
 def read(directory: Path) -> list[dict[str, Any]]:
     """All rows of an archive in their order."""
-    tables = [pa.parquet.read_table(one, partitioning=None) for one in files(directory)]
+    tables = [pa.parquet.read_table(one, partitioning=None) for one in archive_files(directory)]
     return pa.concat_tables(tables).sort_by("sequence").to_pylist() if tables else []

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.config import ConfigurationError, load
+from bridge.config.document import load
+from bridge.config.problems import ConfigurationError
 
 ADDRESS = "an IP address or a host name (0.0.0.0 means every IPv4 address of this machine)"
 DURATION_UNITS = "(a number of seconds, or a number with ms, s, min, h or d)"

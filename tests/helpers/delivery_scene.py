@@ -9,13 +9,13 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 
-from bridge.config import LimitsConfig
+from bridge.config.models import LimitsConfig
 from bridge.mqtt.flow import Phase
 from bridge.mqtt.packets import Connect, ConnectProperties, Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from bridge.mqtt.reader import Decoder
 from bridge.mqtt.reason_codes import FAILURE
 from bridge.mqtt.writer import encode
-from bridge.service.gateway import Gateway
+from bridge.service.gateway import handlers_of
 from bridge.service.telemetry import TelemetryService
 from bridge.transport.stream import StreamConnection
 from tests.helpers.delivery_world import (
@@ -75,7 +75,7 @@ class Scene(RuleBasedStateMachine):
             turns=AtOnce(),
         )
         run(self.service.start())
-        self.channel = FakeChannel(Gateway(self.service), self.loop)
+        self.channel = FakeChannel(handlers_of(self.service), self.loop)
 
     # What the bridge does is checked here -----------------------------------------------------------------------------
 

@@ -9,16 +9,15 @@ from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any
 
-from bridge.config import ChannelConfig
+from bridge.config.channel import ChannelConfig
 from bridge.mq.backend import Completion, Recovered, UnitOfWork
 from bridge.mqtt.packets import Packet
 from bridge.mqtt.reader import Decoder
-from bridge.service.gateway import Gateway
-from bridge.service.sequences import Turns
+from bridge.service.client import Turns
 from bridge.telemetry.identity import AS_IS
 from bridge.telemetry.record import ReceivedRecord, Side, StateKey, StateRecord
 from bridge.telemetry.transmission import PublicationMessage
-from bridge.transport.stream import StreamConnection
+from bridge.transport.stream import MakesOwner, StreamConnection
 
 CLIENT = "c"
 #: last two bytes of the MsgIds: few, so that message ids meet
@@ -206,9 +205,9 @@ class Loop(asyncio.AbstractEventLoop):
 class FakeChannel:
     """What a StreamConnection asks of its channel, without an event loop."""
 
-    def __init__(self, gateway: Gateway, loop: Loop) -> None:
+    def __init__(self, make_owner: MakesOwner, loop: Loop) -> None:
         self.config = ChannelConfig()
-        self.gateway = gateway
+        self.make_owner = make_owner
         self.loop = loop
         self.pending_bytes = 1000
         self.connections: set[StreamConnection] = set()

@@ -11,9 +11,9 @@ import msgspec
 from pydantic import TypeAdapter
 
 from bridge.administration.mapping_status import Status
-from bridge.config import LinkConfig
+from bridge.config.link import LinkConfig
 from bridge.config.mapping import AnyMapping
-from bridge.mapping.rules.loops import LoopGuard
+from bridge.mapping.loops import LoopGuard
 from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.mqi import MQOD, GetOptions, Got, MQError
@@ -117,7 +117,7 @@ class Scene:
     def link_connection(
         self, mapping: str, name: str, config: LinkConfig, *, topic_filter: str | None = None, **options: Any
     ) -> FakeLink:
-        """Stands for `bridge.service.mappings.link_session.link_connection`."""
+        """Stands for `bridge.link.connection.link_connection`."""
         self.links[mapping] = FakeLink(self.broker, **options)
         return self.links[mapping]
 

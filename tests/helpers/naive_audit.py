@@ -6,9 +6,7 @@ from collections import defaultdict
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
-from bridge.archive.audit.audit import MARGIN
-from bridge.archive.audit.mapped import MappingCounts
-from bridge.archive.audit.verdict import BROKEN, PATIENCE, Counts
+from bridge.archive.audit import BROKEN, MARGIN, PATIENCE, Counts, MappingCounts
 from bridge.archive.history import History
 from bridge.archive.schema import Direction, Outcome
 from bridge.mqtt.topics import matches

@@ -12,7 +12,6 @@ from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.telemetry.message import Message
-from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD
 from bridge.wire.mq.pcf import (
     MQCFBS,
@@ -26,6 +25,7 @@ from bridge.wire.mq.pcf import (
     encode_pcf,
     string_list,
 )
+from testing.ibm_standin import cmqc, cmqcfc
 
 REPLIES = "REPLIES"
 OBJECTS = """

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from bridge.config.mapping import ToMqMapping
-from bridge.mapping.rules.rule import ToMqRule, rule_of
+from bridge.mapping.rule import ToMqRule, rule_of
 from bridge.telemetry.message import MappedMessage, Publication
 from bridge.wire.mq import RFH2, decode_chain
 from tests.helpers.publications import publication_of_fields

@@ -7,12 +7,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from bridge.config import ChannelConfig, LimitsConfig
+from bridge.config.channel import ChannelConfig
+from bridge.config.models import LimitsConfig
 from bridge.mqtt.packets import Connack, Connect, Packet, Pingreq, Pingresp
 from bridge.mqtt.reader import Decoder
 from bridge.mqtt.writer import encode
 from bridge.service.events import EventBus
-from bridge.service.gateway import Gateway
+from bridge.service.gateway import handlers_of
 from bridge.service.telemetry import TelemetryService
 from bridge.transport.channel import Channel
 from bridge.transport.stream import StreamConnection
@@ -90,10 +91,10 @@ class Bridge:
         for listen in self.listeners:
             listen(self.service.events)
         await self.service.start()
-        self.gateway = Gateway(self.service)
+        self.make_owner = handlers_of(self.service)
         self.channel = Channel(
             self.config,
-            self.gateway,
+            self.make_owner,
             pending_bytes=self.limits.pending_bytes,
         )
         await self.channel.listen()

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bridge.config import ToMqMapping, ToMqttMapping
-from bridge.link.publication import CLIENT_ID, HOPS
-from bridge.mapping.rules.rendered import user_identifier
-from bridge.mapping.rules.rule import ToMqRule, ToMqttRule, rule_of
+from bridge.config.mapping import ToMqMapping, ToMqttMapping
+from bridge.link.outbox import CLIENT_ID, HOPS
+from bridge.mapping.rendered import user_identifier
+from bridge.mapping.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.mqtt.packets import Publish
 from bridge.spark.columns import MQTT_ARROW_SCHEMA
 from bridge.spark.mapping.messages import Messages
@@ -106,7 +106,7 @@ SCHEMA = pa.schema([*(field for field in MQTT_ARROW_SCHEMA if field.name not in 
 
 
 def publication(row: dict[str, Any]) -> Publication:
-    """What the service would have of a row (`bridge.link.publication`, `bridge.mqtt.connection`). Raises Unmappable."""
+    """What the service would have of a row (`bridge.link.outbox`, `bridge.mqtt.connection`). Raises Unmappable."""
     if row["topic"] is None or row["payload"] is None or row["qos"] == 3 or (row["message_id"] or 0) not in range(65_536):
         raise Unmappable(-1, "")
     own = dict(row["properties"] or ())

@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from bridge import spark as package
-from bridge.config import ConfigurationError, ToMqMapping
+from bridge.config.mapping import ToMqMapping
+from bridge.config.problems import ConfigurationError
 from bridge.spark import to_messages, to_publications
 from bridge.spark.errors import OptionError
 from bridge.wire import cmqc

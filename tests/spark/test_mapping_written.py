@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from bridge.mapping.rules.rule import rule_of
+from bridge.mapping.rule import rule_of
 from bridge.mq.dead_letter import DeadLetters
 from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import MQOD, MQSD, Got

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.config import IbmQueueManagerConfig
-from bridge.config.queue_manager import ListenerConfig
+from bridge.config.queue_manager import IbmQueueManagerConfig, ListenerConfig
 from bridge.config.tls import ListenerTlsConfig
 from bridge.mq.mqi import MQError
 from bridge.spark.errors import OptionError

@@ -28,11 +28,12 @@ from bridge.security.authenticator import (
     AuthenticationFailed,
     AuthenticatorUnavailable,
     Certificate,
+    FailedConnects,
     Presented,
+    network_of,
 )
 from bridge.security.authenticators import Authenticators, ChannelAuthentication
 from bridge.security.channel_authentication import Connecting
-from bridge.security.failed_connects import FailedConnects, network_of
 from bridge.security.privileged import NOBODY, as_mq_has_it
 from bridge.security.tls import ListenerTls, reason_of
 from bridge.telemetry.identity import USER_IDENTIFIER_LENGTH, fits_user_identifier

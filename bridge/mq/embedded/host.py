@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import ClassVar, Final, TypeVar
 
 from bridge.administration.answers import RetainedStatus, TopicDetails, TopicNode, TopicSubscription
-from bridge.config import Configuration, EmbeddedQueueManagerConfig, LimitsConfig
+from bridge.config.models import Configuration, LimitsConfig
+from bridge.config.queue_manager import EmbeddedQueueManagerConfig
 from bridge.config.values import is_loopback
 from bridge.mq.data_directory import DataDirectoryInUse, StoreError
 from bridge.mq.embedded.admission import Admission

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from bridge.config import ChannelAuthenticationConfig
+from bridge.config.authentication import ChannelAuthenticationConfig
 from bridge.config.queue_manager import COMMAND_QUEUE
 from bridge.mq.embedded.appearance import Appearance
 from bridge.mq.embedded.attributes import BASE_TOPIC, MODEL_QUEUES, NAMELISTS, SERVER_CHANNELS, Value, defaults

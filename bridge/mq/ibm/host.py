@@ -12,7 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from bridge.config import Configuration, IbmQueueManagerConfig, LimitsConfig
+from bridge.config.models import Configuration, LimitsConfig
+from bridge.config.queue_manager import IbmQueueManagerConfig
 from bridge.mq.administration import Administration, CommandFailed
 from bridge.mq.host import (
     Events,

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from bridge.config import Configuration, IbmQueueManagerConfig
+from bridge.config.models import Configuration
+from bridge.config.queue_manager import IbmQueueManagerConfig
 from bridge.mq.administration import MODEL_QUEUE
 from bridge.mq.ibm.requirements import (
     BASE_TOPIC,

@@ -12,8 +12,7 @@ from typing import Any
 
 import msgspec
 
-from bridge.config import IbmQueueManagerConfig, TlsConfig
-from bridge.config.queue_manager import Library, key_repository_files, read_password
+from bridge.config.queue_manager import IbmQueueManagerConfig, Library, TlsConfig, key_repository_files, read_password
 from bridge.config.values import without_password
 from bridge.extras import install
 from bridge.mq.mqi import MQError

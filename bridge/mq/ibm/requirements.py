@@ -13,15 +13,18 @@ from collections.abc import Iterator
 
 import msgspec
 
-from bridge.config import LOCAL, Configuration, IbmQueueManagerConfig, ToMqMapping
+from bridge.config.link import LOCAL
+from bridge.config.mapping import ToMqMapping
+from bridge.config.models import Configuration
 from bridge.config.queue_manager import (
     COMMAND_QUEUE,
     DEFAULT_TRANSMISSION_QUEUE,
     LOCK_QUEUE,
     MAPPING_STATE_QUEUE,
     STATE_QUEUE,
+    IbmQueueManagerConfig,
 )
-from bridge.mapping.rules.template import template_of
+from bridge.mapping.template import template_of
 from bridge.mq.administration import MODEL_QUEUE
 from bridge.mq.ibm.remover import REMOVALS
 from bridge.mq.mqi import MQOD

@@ -50,7 +50,8 @@ from bridge.administration.requests import (
     StopChannel,
     TestLink,
 )
-from bridge.config import Configuration, LinkConfig
+from bridge.config.link import LinkConfig
+from bridge.config.models import Configuration
 from bridge.config.values import endpoint
 from bridge.mq.host import TooMany
 from bridge.mq.mqi import MQError
@@ -225,8 +226,8 @@ async def test_link(parts: Parts, request: TestLink) -> Answer:
 def _try(name: str, config: LinkConfig, steps: list[str]) -> str | None:
     """Append the steps of a test to a list, on a separate thread. Return the error, or None."""
     # Imported on demand: many bridges do not need the broker client.
+    from bridge.link.connection import password_of
     from bridge.link.trial import TrialFailed, try_link
-    from bridge.service.mappings.link_session import password_of
 
     try:
         for step in try_link(name, config, lambda: password_of(name, config)):

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bridge.administration.answers import BridgeState, Problem
-from bridge.config import Configuration
+from bridge.config.models import Configuration
 from bridge.mq.host import Host
-from bridge.service.activity import Watch
+from bridge.service.activity import HistoryRecorder, Watch
 from bridge.service.administration.queue_manager_connection import QueueManagerConnection
 from bridge.service.channels import Channels
-from bridge.service.history import HistoryRecorder
 from bridge.service.log import LogTail
 from bridge.service.mappings.registry import Mappings
 from bridge.service.queue_manager_watch import QueueManagerWatch

@@ -31,8 +31,7 @@ from bridge.administration.requests import (
     ShowMessage,
     ShowQueue,
 )
-from bridge.mapping.made_message import descriptor
-from bridge.mapping.message_view import MessageView, body_text, fields
+from bridge.mapping.message_view import MessageView, body_text, descriptor, fields
 from bridge.mq.administration import Administration
 from bridge.mq.dead_letter import characters, content_of, seconds_of
 from bridge.mq.dead_letter_queue import DeadLetterQueue

@@ -1,4 +1,4 @@
-"""The environment shared by mappings: access to the queue manager, and knowledge of the other mappings."""
+"""The counts of one unit of work of a mapping."""
 
 from __future__ import annotations
 
@@ -6,16 +6,48 @@ import contextlib
 import hashlib
 import logging
 from collections.abc import Callable, Mapping, Set
+from typing import Final
 
-from bridge.archive.mapping_observer import MappingObserver
-from bridge.config import LinkConfig
-from bridge.mapping.rules.loops import LoopGuard
+import msgspec
+
+from bridge.administration.mapping_status import Status
+from bridge.archive.events import now_us
+from bridge.config.link import LinkConfig
+from bridge.mapping.loops import LoopGuard
 from bridge.mq.host import Host
 from bridge.mq.message_consumer import mapping_subscriptions, remove_subscription
 from bridge.mq.mqi import MQOD, Connection, MQError
 from bridge.mq.state import LinkSessions, MappingState
-from bridge.service.tracing.tracing import MappingTraces
+from bridge.service.events import Fate, MappingObserver
+from bridge.service.tracing import MappingTraces
 from bridge.wire import cmqc
+
+#: Maximum number of messages per mapping that may wait for blocked queues while others continue.
+LOOK_AHEAD: Final = 10_000
+
+
+class Tally(msgspec.Struct):
+    """The counts of one unit of work, effective after its commit."""
+
+    taken: int = 0
+    moved: int = 0
+    filtered: int = 0
+    cut: int = 0
+    dead_lettered: int = 0
+    #: outcome of each message, for observers
+    fates: list[Fate] = []
+    #: microseconds since the epoch
+    began: int = msgspec.field(default_factory=now_us)
+
+    def settle(self, status: Status) -> None:
+        """Add the counts of a committed unit of work to the status."""
+        status.taken += self.taken
+        status.moved += self.moved
+        status.filtered += self.filtered
+        status.cut += self.cut
+        status.dead_lettered += self.dead_lettered
+        status.commits += 1
+
 
 log = logging.getLogger(__name__)
 
@@ -100,12 +132,10 @@ class MappingEnvironment:
                     continue
                 there = config.model_copy(update={"host": session.host, "port": session.port})
                 # Imported on demand: many bridges do not need the broker client.
-                from bridge.service.mappings.link_session import end_session
+                from bridge.link.connection import end_session
 
                 if end_session(session.mapping, session.link, there, session.client_id):
-                    log.warning(
-                        "MQB5206W mapping %s is no more: its session at %s is ended", session.mapping, session.host
-                    )
+                    log.warning("MQB5206W mapping %s is no more: its session at %s is ended", session.mapping, session.host)
                     LinkSessions(connection).remove(session.mapping)
 
         self._with_connection(end)

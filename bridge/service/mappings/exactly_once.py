@@ -20,15 +20,14 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from bridge.administration.mapping_status import State, Status
-from bridge.config import LinkConfig
+from bridge.config.link import LinkConfig
 from bridge.config.mapping import ToMqttMapping
 from bridge.link.state import Refusal
 from bridge.mq.mqi import Connection, Got, MQError
 from bridge.mq.state import LinkSession, LinkSessions, MappingState
-from bridge.service.mappings.environment import MappingEnvironment
-from bridge.service.mappings.status import Tally
-from bridge.service.mappings.to_link import ToLinkRunner
-from bridge.service.mappings.transfer import WAIT
+from bridge.service.mappings.environment import MappingEnvironment, Tally
+from bridge.service.mappings.link_runner import ToLinkRunner
+from bridge.service.mappings.runner import WAIT
 from bridge.telemetry.message import Publication
 
 log = logging.getLogger(__name__)
@@ -149,9 +148,7 @@ class ExactlyOnceRunner(ToLinkRunner):
         if sending:
             self._mid = sending[-1][0]
             log.info(
-                "MQB5301I mapping %s: %d messages that may be with the broker are sent again",
-                self.mapping,
-                len(sending),
+                "MQB5301I mapping %s: %d messages that may be with the broker are sent again", self.mapping, len(sending)
             )
         while sending:
             most = self._most(self._link.in_flight_limit)

@@ -1,17 +1,62 @@
-"""Common parts of mappings from and to a link: the connection, and its state in the mapping's status."""
+"""Mappings between IBM MQ and another MQTT broker: the connection, and its state in the mapping's status."""
 
 from __future__ import annotations
 
-from bridge.administration.mapping_status import State
-from bridge.config import LinkConfig
-from bridge.link.connection import LinkConnection
-from bridge.link.state import LinkPhase, LinkState
-from bridge.mq.mqi import Connection
-from bridge.service.mappings.link_session import chosen_client_id, end_session
-from bridge.service.mappings.runner import Runner
+import itertools
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import msgspec
+
+from bridge.administration.mapping_status import State, Status
+from bridge.archive.schema import Outcome
+from bridge.config.link import DEFAULT_CLIENT_ID, LinkConfig, client_id_of
+from bridge.config.mapping import ToMqMapping, ToMqttMapping
+from bridge.link.connection import LinkConnection, end_session, link_connection
+from bridge.link.state import LinkLost, LinkPhase, LinkState, Refusal
+from bridge.mapping.rule import GUARANTEED_QOS, ToMqRule, ToMqttRule, published_qos
+from bridge.mq.message_consumer import MessageConsumer
+from bridge.mq.mqi import Connection, Got
+from bridge.mq.state import LinkSession, LinkSessions, MappingState, forget_record
+from bridge.mqtt.flow import Arrival, Receiver
+from bridge.service.events import LINK_LOST
+from bridge.service.mappings.environment import MappingEnvironment, Tally
+from bridge.service.mappings.runner import (
+    FIRST_RETRY,
+    LONGEST_RETRY,
+    WAIT,
+    PuttingRunner,
+    Runner,
+    consumer_source,
+)
+from bridge.telemetry.message import MappedMessage, Message, Publication, Received, Unmappable
+from bridge.wire import cmqc
+
+log = logging.getLogger(__name__)
 
 #: Seconds to wait for a link to disconnect.
 FAREWELL = 5.0
+
+
+def chosen_client_id(connection: Connection, mapping: str, config: LinkConfig, bridge: str, *, unfinished: bool) -> str:
+    """Return the client identifier of a mapping at the broker of its link. Raises MQError.
+
+    A session created by an older bridge keeps its client identifier, without `{bridge}`, so that its messages are not lost.
+    So does a session with `unfinished` messages of QoS 2.
+    """
+    chosen = client_id_of(config.client_id, mapping, bridge)
+    if config.client_id != DEFAULT_CLIENT_ID:
+        return chosen
+    former = client_id_of(DEFAULT_CLIENT_ID, mapping, "")
+    recorded = LinkSessions(connection).load(mapping)
+    used = unfinished if recorded is None else recorded.client_id == former
+    if used:
+        log.info(
+            "MQB5210I mapping %s: keeps its session %r at %s:%d, whose client identifier may be the same on another bridge",
+            mapping, former, config.host, config.broker_port,
+        )  # fmt: skip
+    return former if used else chosen
 
 
 class LinkRunner(Runner):
@@ -55,3 +100,448 @@ class LinkRunner(Runner):
         """
         if self.status.state in (State.RUNNING, State.STARTING):
             self.status.state = State.WAITING_FOR_LINK
+
+
+#: Seconds to wait for a publication.
+LINK_WAIT = 1.0
+
+
+class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
+    """Runs a mapping from the topics of a broker.
+
+    At most once: QoS 0. At least once: QoS 1 with PUBACK after the commit. Exactly once: QoS 2. The unit of work that puts a
+    message also records its packet identifier. The record is kept until PUBREL to recognize retransmissions (method B of
+    MQTT 3.1.1, figure 4.3).
+    """
+
+    def __init__(
+        self, name: str, config: ToMqMapping, link: LinkConfig, environment: MappingEnvironment, status: Status
+    ) -> None:
+        super().__init__(name, config, environment, status)
+        self._rule = ToMqRule(name, config, environment.origin)
+        self._exactly = config.guarantee == "exactly-once"
+        self._link_name = config.source.link
+        self._source = f"{self._link_name}: {self._rule.source_filter}"
+        self._link_config = link
+        #: publications taken from the link and not committed
+        self._waiting: list[Received] = []
+        #: packet identifiers of QoS 2 that are put and not released, as on record
+        self._received = Receiver()
+        #: packet identifiers of the last lost session; messages sent again in that session may still wait here
+        self._earlier: Collection[int] = ()
+        self._released: list[int] = []
+        #: number of the connection since which the broker has had the session: current and recorded
+        self._session = self._recorded_session = 0
+        #: the completed subscription has not been recorded yet
+        self._unsure = False
+        self._link = link_connection(
+            name,
+            self._link_name,
+            link,
+            topic_filter=self._rule.source_filter,
+            qos=GUARANTEED_QOS[config.guarantee],
+            on_state=self._link_state,
+            on_session=self._note_session,
+        )
+
+    def stop(self) -> None:
+        super().stop()
+        self._link.interrupt()
+
+    def _begin(self, connection: Connection) -> None:
+        """Record the session and start the link."""
+        config = self._link_config
+        client_id = self.client_id_at_broker(connection)
+        self._link.identify(client_id)
+        self._wanted = LinkSession(
+            self.mapping,
+            self._environment.owner,
+            self._link_name,
+            config.host,
+            config.broker_port,
+            client_id,
+            [self._rule.source_filter],
+            GUARANTEED_QOS[self._config.guarantee],
+            sure=True,
+        )
+        before = LinkSessions(connection).load(self.mapping)
+        if before is None or not before.is_of(self._wanted):
+            before = None
+        if before != self._wanted:
+            filters = list(dict.fromkeys([*(before.filters if before is not None else ()), *self._wanted.filters]))
+            LinkSessions(connection).save(msgspec.structs.replace(self._wanted, filters=filters, sure=False))
+            self._unsure = True
+        former = [one for one in (before.filters if before is not None else ()) if one not in self._wanted.filters]
+        self._link.resume(former, subscribed=before == self._wanted)
+        self._link.start()
+        self._begun = True
+
+    def leave_session(self) -> None:
+        super().leave_session()
+        if self._exactly:
+            self._environment.remove_record(self.mapping)
+
+    def _note_session(self, present: bool) -> None:
+        if not present:
+            self._session = self._link.generation
+
+    def lost(self) -> None:
+        super().lost()
+        if self._config.guarantee != "at-most-once" or not self._waiting:
+            return
+        # The outcome of the commit is unknown: putting the messages again could duplicate them.
+        log.warning("MQB5104W mapping %s: %d messages of an uncertain commit are given up", self.mapping, len(self._waiting))
+        self._waiting = []
+
+    def opened(self, connection: Connection) -> None:
+        super().opened(connection)
+        if self._exactly:
+            self._state = MappingState(connection, self.mapping)
+            record = self._state.load()
+            self._received = Receiver(msgspec.msgpack.decode(record, type=list[int]) if record else ())
+        else:
+            # Remove the record of an earlier exactly-once configuration: its packet identifiers would match new publications.
+            forget_record(connection, self.mapping)
+        if not self._begun:
+            self._begin(connection)
+
+    def key(self, item: Received) -> bytes:
+        return b"%d/%d/%d" % (item.generation, item.mid, id(item))
+
+    def map(self, item: Received) -> MappedMessage | None:
+        return self._rule.map(self.traced(item, item.publication))
+
+    def unit(self, connection: Connection, messages: int) -> None:
+        if self._unsure and self._link.subscribed:
+            LinkSessions(connection).save(self._wanted)
+            self._unsure = False
+        if not self._waiting:
+            self._take()
+        if self._exactly:
+            self._follow_session(connection)
+        items = self._waiting[:messages]
+        if not items and not self._released:
+            if self._link.state.phase is LinkPhase.CONNECTED:
+                self.status.state = State.RUNNING
+            else:
+                self.wait_for_link()
+            return
+        tally = Tally()
+        received = Receiver(self._received.identifiers)
+        for mid in self._released:
+            received.release(mid)
+        for item in items:
+            if not self._is_repeated(item, received):
+                self.move(item, tally)
+        if self._exactly and received.identifiers != self._received.identifiers:
+            self._state.save(msgspec.msgpack.encode(sorted(received.identifiers)))
+        connection.commit()
+        self._received = received
+        del self._waiting[: len(items)]
+        self._link.acknowledge(items)
+        self._link.complete(self._released)
+        self._released = []
+        self.settled(tally)
+
+    def _take(self) -> None:
+        batch = self._config.batch
+        self._waiting = self._link.take(min(batch.messages, self._link_config.in_flight), batch.size, LINK_WAIT)
+        # Packet identifiers from previous calls may not have been processed yet.
+        self._released += self._link.released()
+
+    def _follow_session(self, connection: Connection) -> None:
+        """Update the record for the broker's current session when no messages of an earlier session wait."""
+        session = self._session
+        if session == self._recorded_session or any(item.qos and item.generation < session for item in self._waiting):
+            return
+        if self._received.identifiers:
+            log.warning(
+                "MQB5304W mapping %s: the broker of link %s has lost the session; what was not released it may send again",
+                self.mapping, self._link_name,
+            )  # fmt: skip
+            # Before recording anything of the new session, which reuses the packet identifiers.
+            self._state.save(None)
+            connection.commit()
+            self._earlier, self._received = self._received.identifiers, Receiver()
+        self._recorded_session = session
+
+    def _is_repeated(self, item: Received, received: Receiver) -> bool:
+        """Return whether a publication has been put already; record the packet identifier of a new one in `received`."""
+        if item.generation >= self._recorded_session:
+            return item.qos == 2 and received.arrival(item.mid) is not Arrival.NEW
+        # It no longer needs an acknowledgement. Its original packet identifier is in the publication.
+        publication = item.publication
+        return publication.qos == 2 and publication.message_id in self._earlier
+
+
+#: MQTT 5 reason codes (section 2.4) of permanent rejections: topic name invalid, packet too large, payload format invalid,
+#: retain not supported, QoS not supported.
+PERMANENT_REASONS = frozenset((0x90, 0x95, 0x99, 0x9A, 0x9B))
+#: Seconds that an open unit of work waits for a broker to restart.
+RECONNECT_TIME = 10.0
+#: MQTT 5 reason codes of temporary rejections: implementation specific error, quota exceeded.
+PASSING_REASONS = frozenset((0x83, 0x97))
+
+
+class ToLinkRunner(LinkRunner):
+    """Runs a mapping to the topics of a broker, at most or at least once.
+
+    At least once: messages are published with QoS 1 or 2 and leave the queue after the broker's acknowledgements. At most
+    once: messages leave the queue first and are published with QoS 0.
+    """
+
+    #: whether the mapping does not need a session at the broker
+    sessionless = True
+
+    def __init__(
+        self, name: str, config: ToMqttMapping, link: LinkConfig, environment: MappingEnvironment, status: Status
+    ) -> None:
+        super().__init__(name, config, environment, status)
+        self._rule = ToMqttRule(name, config, environment.origin)
+        self._consumer_source = consumer_source(name, self._rule, environment.owner)
+        self._queue = self._consumer_source.queue
+        self._source = self._queue or self._consumer_source.topic_filter
+        self._link_name = config.destination.link
+        self._link_config = link
+        self._qos = GUARANTEED_QOS[config.guarantee]
+        #: MsgIds being sent; and MsgId -> number of connection losses while this message was sent alone
+        self._sending: list[bytes] = []
+        self._losses: dict[bytes, int] = {}
+        #: number of messages to send one by one, because the broker may have closed the connection due to one of them
+        self._singly = 0
+        #: missing support for retained messages has been logged
+        self._unretained = False
+        #: number of connections without an existing session, including the first
+        self._new_sessions = 0
+        self._link = link_connection(
+            name,
+            self._link_name,
+            link,
+            clean=True if self.sessionless else None,
+            on_state=self._link_state,
+            on_session=self._count_session,
+        )
+
+    def _count_session(self, present: bool) -> None:
+        self._new_sessions += not present
+
+    def leave_source(self) -> int:
+        return self._environment.remove_subscription(self.mapping)
+
+    def leave_session(self) -> None:
+        if not self.sessionless:
+            super().leave_session()
+
+    def opened(self, connection: Connection) -> None:
+        super().opened(connection)
+        self._consumer = MessageConsumer(connection, self._consumer_source, lambda: self._ending)
+        if not self._begun:
+            self.begin(connection)
+
+    def begin(self, connection: Connection) -> None:
+        """Start the link. Raises MQError."""
+        self._link.identify(self.client_id_at_broker(connection))
+        self._link.start()
+        self._begun = True
+
+    def back_out(self) -> None:
+        super().back_out()
+        self._consumer.ended()
+
+    def serve(self, connection: Connection) -> None:
+        if not self._link.wait_connected(WAIT):
+            # The consumer is opened nevertheless. Its messages stay on the queue.
+            self.wait_for_link()
+            return
+        if self._link.limits.maximum_qos < self._qos:
+            # Messages stay on the queue: the broker may be replaced.
+            self.status.wrong(
+                f"the broker of link {self._link_name} takes QoS {self._link.limits.maximum_qos} at most; guarantee "
+                f"{self._config.guarantee} needs {self._qos}",
+                State.STUCK,
+            )
+            self.pause(LONGEST_RETRY)
+            return
+        try:
+            self.unit(connection)
+        except LinkLost as error:
+            self._note_loss()
+            self.back_out()
+            self.status.wrong(f"link {self._link_name}: {error}", State.WAITING_FOR_LINK)
+
+    def _note_loss(self) -> None:
+        """Note that the connection was lost while messages were being sent.
+
+        A message for which the broker closes the connection must not block all others forever.
+        """
+        sending, self._sending = self._sending, []
+        if len(sending) == 1:
+            self._losses[sending[0]] = self._losses.get(sending[0], 0) + 1
+        elif sending:
+            self._singly = len(sending)
+
+    def _most(self, messages: int) -> int:
+        return 1 if self._singly else messages
+
+    def unit(self, connection: Connection) -> None:
+        """Run one unit of work, up to its commit. Raises LinkLost."""
+        batch = self._config.batch
+        items = self._consumer.take(self._most(batch.messages), batch.size, batch.time, WAIT)
+        if not items:
+            self.status.state = State.RUNNING
+            return
+        tally = Tally()
+        taken = self.mapped(items, tally)
+        if self._qos:
+            # Subscribers see QoS 2 at PUBREL and QoS 1 at PUBLISH. To preserve order, different kinds must not be in flight
+            # together.
+            for _, run in itertools.groupby(taken, key=lambda one: one[1].qos == 2):
+                self.deliver(list(run), tally, self._link.publish)
+            self.commit(connection, tally)
+            return
+        self.commit(connection, tally)
+        try:
+            refusals = self._link.publish([publication for _, publication in taken])
+        except LinkLost:
+            for item, publication in taken:
+                self.note(tally, item, Outcome.DISCARDED, LINK_LOST, publication.topic)
+            self.tell(tally)
+            raise
+        self.status.moved += len(taken) - len(refusals)
+        for refusal in refusals.values():
+            log.warning("MQB5103W mapping %s: a message is given up: %s", self.mapping, refusal.text)
+        for index, (item, publication) in enumerate(taken):
+            outcome, why = (Outcome.REFUSED, refusals[index].text) if index in refusals else (Outcome.DELIVERED, None)
+            self.note(tally, item, outcome, why, publication.topic)
+        self.tell(tally)
+
+    def commit(self, connection: Connection, tally: Tally) -> None:
+        """Commit the unit of work and record its success."""
+        connection.commit()
+        # Otherwise a few rejected publications would delay all messages by the longest pause.
+        self._link.reset_back_off()
+        self._sending = []
+        if self._singly:
+            self._singly -= 1
+        else:
+            self._losses.clear()
+        self._consumer.ended()
+        self.status.state = State.RUNNING
+        tally.settle(self.status)
+        self.tell(tally)
+
+    def deliver(
+        self,
+        taken: Sequence[tuple[Got, Publication]],
+        tally: Tally,
+        send: Callable[[Sequence[Publication]], Mapping[int, Refusal]],
+    ) -> None:
+        """Publish until the broker has accepted all messages, or rejections have been dead-lettered. Raises LinkLost.
+
+        Rejected messages are sent again within the unit of work. Backing out would send the others twice.
+        """
+        for attempt in itertools.count():
+            taken, refusals = self._publish(taken, tally, send) if taken else (taken, {})
+            tally.moved += len(taken) - len(refusals)
+            for index, (item, publication) in enumerate(taken):
+                if index not in refusals:
+                    self.note(tally, item, Outcome.ACKNOWLEDGED, None, publication.topic)
+            if not refusals:
+                return
+            refused = [(taken[index], refusals[index]) for index in sorted(refusals)]
+            left = []
+            for (item, publication), refusal in refused:
+                given_up = attempt >= self._config.backouts and refusal.reason not in PASSING_REASONS
+                if refusal.reason in PERMANENT_REASONS or given_up:
+                    what = f"the publication to {publication.topic!r}: {refusal.text}"
+                    why = f"the broker of link {self._link_name} refuses {what}"
+                    self.dead_letter(item, tally, cmqc.MQRC_PUBLICATION_FAILURE, why, to=publication.topic)
+                else:
+                    left.append((item, publication))
+            taken = left
+            if not taken:
+                return
+            why = f"publication to {taken[0][1].topic!r} is refused: {refused[0][1].text}"
+            self.status.wrong(why, State.RETRYING)
+            self.pause(min(FIRST_RETRY * 4 ** min(attempt, 10), LONGEST_RETRY))
+            if self._ending:
+                raise LinkLost("the mapping stops before the broker has taken all")
+
+    def _publish(
+        self,
+        taken: Sequence[tuple[Got, Publication]],
+        tally: Tally,
+        send: Callable[[Sequence[Publication]], Mapping[int, Refusal]],
+    ) -> tuple[Sequence[tuple[Got, Publication]], Mapping[int, Refusal]]:
+        """Publish. If the connection is lost, publish unacknowledged messages once more on the next connection.
+
+        Backing out the unit of work would send all messages again. Returns the messages sent last, and their refusals. Raises
+        LinkLost.
+        """
+        self._sending = [item.md.MsgId for item, _ in taken]
+        try:
+            return taken, send([publication for _, publication in taken])
+        except LinkLost as error:
+            unanswered = error.unanswered
+            # If nothing was acknowledged, the first message may have caused the broker to close the connection.
+            if unanswered is None or len(unanswered) == len(taken):
+                raise
+            self.status.wrong(f"link {self._link_name}: {error}", State.WAITING_FOR_LINK)
+            if not self._reconnected():
+                raise
+        for index in sorted({*range(len(taken))}.difference(unanswered)):
+            item, publication = taken[index]
+            self.note(tally, item, Outcome.ACKNOWLEDGED, None, publication.topic)
+        tally.moved += len(taken) - len(unanswered)
+        left = [taken[index] for index in unanswered]
+        return left, send([publication for _, publication in left])
+
+    def _reconnected(self) -> bool:
+        """Wait briefly for the link, because the unit of work stays open; return whether it is usable."""
+        before = time.monotonic() + RECONNECT_TIME
+        while not self._ending and time.monotonic() < before:
+            if self._link.wait_connected(WAIT):
+                return self._link.limits.maximum_qos >= self._qos
+        return False
+
+    def mapped(self, items: Sequence[Got], tally: Tally) -> list[tuple[Got, Publication]]:
+        """Return the publications for messages.
+
+        Other messages are filtered, cut or dead-lettered within the unit of work.
+        """
+        taken = []
+        closes = self._environment.guard.closes
+        for item in items:
+            tally.taken += 1
+            try:
+                request = self._consumer.request_of(item.md)
+                publication = self._rule.map(Message(item.md, item.data), request=request)
+            except Unmappable as error:
+                self.dead_letter(item, tally, error.reason, str(error))
+                continue
+            if publication is None:
+                self.pass_by(item, tally)
+            elif (through := closes(publication.hops, self._link_name, publication.topic)) is not None:
+                self.cut(item, publication.topic, through, publication.hops, tally)
+            elif self._losses.get(item.md.MsgId, 0) > self._config.backouts:
+                why = (
+                    f"the broker of link {self._link_name} closes the connection each time at the publication to "
+                    f"{publication.topic!r}"
+                )
+                self.dead_letter(item, tally, cmqc.MQRC_PUBLICATION_FAILURE, why, to=publication.topic)
+            else:
+                self._fit(publication)
+                taken.append((item, self.traced(item, publication)))
+        return taken
+
+    def _fit(self, publication: Publication) -> None:
+        """Limit QoS to the guarantee and the broker's maximum, and clear RETAIN if the broker does not support it."""
+        limits = self._link.limits
+        publication.qos = published_qos(self._config.guarantee, publication.qos, limits.maximum_qos)
+        if publication.retain and not limits.retain_available:
+            publication.retain = False
+            if not self._unretained:
+                self._unretained = True
+                log.warning(
+                    "MQB5305W mapping %s: the broker of link %s keeps no retained publications", self.mapping, self._link_name
+                )

@@ -11,9 +11,9 @@ import msgspec
 
 from bridge.administration.histogram import Histogram
 from bridge.administration.mapping_status import State, Status
-from bridge.config import LinkConfig
+from bridge.config.link import LinkConfig
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
-from bridge.mapping.rules.loops import LoopGuard
+from bridge.mapping.loops import LoopGuard
 from bridge.service.mappings.environment import MappingEnvironment
 
 # Runners and the broker client are imported on demand: many bridges have no mappings.
@@ -119,10 +119,8 @@ class Mappings:
             "MQB5209W mapping %s: its session at %s:%d is left there, with what waits in it; to take that, point the "
             "link there once "
             "more, and to end the session, remove the mapping while its link still points there",
-            name,
-            old.link.host,
-            old.link.broker_port,
-        )
+            name, old.link.host, old.link.broker_port,
+        )  # fmt: skip
         return lost
 
     def _runner(self, name: str, entry: Entry) -> Runner:
@@ -205,12 +203,11 @@ def runner_of(
 ) -> Runner:
     """Return the thread of a mapping, not yet started. `link` is None for the bridge's own clients."""
     if link is None:
-        from bridge.service.mappings.transfer import TransferRunner
+        from bridge.service.mappings.runner import TransferRunner
 
         return TransferRunner(name, config, environment, status)
     from bridge.service.mappings.exactly_once import ExactlyOnceRunner
-    from bridge.service.mappings.from_link import FromLinkRunner
-    from bridge.service.mappings.to_link import ToLinkRunner
+    from bridge.service.mappings.link_runner import FromLinkRunner, ToLinkRunner
 
     if isinstance(config, ToMqMapping):
         return FromLinkRunner(name, config, link, environment, status)

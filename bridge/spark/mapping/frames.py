@@ -11,9 +11,10 @@ from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from bridge.config import ToMqMapping, ToMqttMapping, load
-from bridge.mapping.rules.rendered import queue_name, topic_name, topic_string
-from bridge.mapping.rules.rule import ToMqRule, ToMqttRule, rule_of
+from bridge.config.document import load
+from bridge.config.mapping import ToMqMapping, ToMqttMapping
+from bridge.mapping.rendered import queue_name, topic_name, topic_string
+from bridge.mapping.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.spark.errors import OptionError
 from bridge.spark.mapping import publications
 from bridge.spark.mapping.messages import Messages

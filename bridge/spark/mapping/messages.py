@@ -16,10 +16,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from bridge.mapping.payload import document_of, in_ccsid
-from bridge.mapping.rules.attributes import UsedFields, used_fields_of
-from bridge.mapping.rules.rendered import queue_name
-from bridge.mapping.rules.rule import ToMqRule
+from bridge.mapping.attributes import UsedFields, used_fields_of
+from bridge.mapping.message_view import document_of, in_ccsid
+from bridge.mapping.rendered import queue_name
+from bridge.mapping.rule import ToMqRule
 from bridge.spark.columns import TEXT_MAP
 from bridge.spark.mapping.columns import (
     KEPT_REQUEST_TYPE,

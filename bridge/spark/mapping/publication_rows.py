@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.link.publication import CLIENT_ID, HOPS
-from bridge.mapping.rules.rendered import user_identifier
+from bridge.link.outbox import CLIENT_ID, HOPS
+from bridge.mapping.rendered import user_identifier
 from bridge.mqtt.packets import PublishProperties
 from bridge.spark.columns import PROPERTY_COLUMNS
 from bridge.spark.mapping.row_groups import RowGroups

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.link.publication import CLIENT_ID, HOPS
-from bridge.mapping.rules.attributes import UsedFields, used_fields_of
-from bridge.mapping.rules.rule import ToMqttRule
+from bridge.link.outbox import CLIENT_ID, HOPS
+from bridge.mapping.attributes import UsedFields, used_fields_of
+from bridge.mapping.rule import ToMqttRule
 from bridge.spark.columns import MD_TYPE, PROPERTY_COLUMNS
 from bridge.spark.mapping.columns import PUBLICATION_COLUMNS, refusal, schema_of
 from bridge.spark.mapping.row_groups import RowGroups

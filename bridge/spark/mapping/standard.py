@@ -6,7 +6,7 @@ from typing import Protocol
 
 import msgspec
 
-from bridge.mapping.rules.rendered import topic_name, topic_string
+from bridge.mapping.rendered import topic_name, topic_string
 from bridge.telemetry.conversion import message_of, publication_of, received_message
 from bridge.telemetry.message import Destination, MappedMessage, Message, Publication
 

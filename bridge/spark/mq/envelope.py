@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bridge.mapping.payload import text_of
+from bridge.mapping.message_view import text_of
 from bridge.spark.columns import MD_TYPE, MD_VERSION_1_TYPE, MQ_ARROW_SCHEMA, MQDLH_TYPE, TIMESTAMP
 from bridge.spark.mq.characters import characters
 from bridge.telemetry.headers import HEADER_FORMATS

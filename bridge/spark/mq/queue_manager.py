@@ -23,7 +23,9 @@ from bridge.spark.options import Options, checked
 from bridge.spark.tls_options import TLS_OPTIONS, tls_of
 
 if TYPE_CHECKING:
-    from bridge.config import ClientTlsConfig, Configuration, IbmQueueManagerConfig
+    from bridge.config.models import Configuration
+    from bridge.config.queue_manager import IbmQueueManagerConfig
+    from bridge.config.tls import ClientTlsConfig
 
 APPLICATION_NAME: Final = "mqbridge spark"
 
@@ -156,7 +158,7 @@ def queue_manager_options_of(options: Options) -> QueueManagerOptions:
 
 
 def _tls(options: Options) -> ClientTlsConfig | None:
-    from bridge.config import ClientTlsConfig
+    from bridge.config.tls import ClientTlsConfig
 
     written = tls_of(options)
     return None if written is None else checked(ClientTlsConfig, written, options, TLS_OPTIONS)
@@ -185,7 +187,8 @@ def _implied(options: Options) -> str:
 
 
 def _of_configuration(file: Path, options: Options) -> QueueManagerOptions:
-    from bridge.config import ConfigurationError, load
+    from bridge.config.document import load
+    from bridge.config.problems import ConfigurationError
 
     try:
         configuration: Configuration = load(file)
@@ -204,7 +207,7 @@ def _of_configuration(file: Path, options: Options) -> QueueManagerOptions:
 
 
 def _ibm(options: Options) -> IbmQueueManagerConfig:
-    from bridge.config import IbmQueueManagerConfig
+    from bridge.config.queue_manager import IbmQueueManagerConfig
 
     written: dict[str, Any] = {"name": options.text("queueManager")}
     written |= {key: options.text(name) for name, key in _IBM_OPTIONS.items() if name in options}

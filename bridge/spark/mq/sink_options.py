@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from pyspark.sql.types import StructType
 
-from bridge.mapping.rules.rule import PERSISTENCE
+from bridge.mapping.rule import PERSISTENCE
 from bridge.mq.mqi import MQOD
 from bridge.spark.mq.queue_manager import QUEUE_MANAGER_OPTIONS, QueueManagerOptions, queue_manager_options_of
 from bridge.spark.mq.rows import MAPPED_COLUMNS, Row, check_columns

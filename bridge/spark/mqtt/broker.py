@@ -21,7 +21,7 @@ from bridge.spark.tls_options import TLS_OPTIONS, tls_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bridge.config import Configuration
+    from bridge.config.models import Configuration
 
 #: Names of Spark options -> keys of a link in the YAML.
 _LINK_OPTIONS: Final = {
@@ -112,7 +112,8 @@ def _checked(options: Options, written: dict[str, Any]) -> LinkConfig:
 
 
 def _of_configuration(file: Path, options: Options) -> LinkConfig:
-    from bridge.config import ConfigurationError, load
+    from bridge.config.document import load
+    from bridge.config.problems import ConfigurationError
 
     try:
         configuration: Configuration = load(file)

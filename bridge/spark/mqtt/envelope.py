@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bridge.link.publication import CLIENT_ID, HOPS
+from bridge.link.outbox import CLIENT_ID, HOPS
 from bridge.spark.columns import MQTT_ARROW_SCHEMA, PROPERTY_COLUMNS
 from bridge.telemetry.message import Publication, Received
 

@@ -11,8 +11,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from bridge.link.publication import CLIENT_ID, HOPS
-from bridge.mapping.rules.template import Template
+from bridge.link.outbox import CLIENT_ID, HOPS
+from bridge.mapping.template import Template
 from bridge.mqtt.packets import PublishProperties
 from bridge.spark.column_type import (
     BINARY,

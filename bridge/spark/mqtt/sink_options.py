@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from pyspark.sql.types import StructType
 
-from bridge.mapping.rules.template import Template, TemplateError
+from bridge.mapping.template import Template, TemplateError
 from bridge.spark.mqtt.broker import BROKER_OPTIONS, Broker, broker_of
 from bridge.spark.mqtt.rows import Defaults, check_columns
 from bridge.spark.options import Options

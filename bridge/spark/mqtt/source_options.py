@@ -10,8 +10,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from bridge.config import values
 from bridge.config.link import LOCAL
-from bridge.mapping.rules.template import PatternError
-from bridge.mapping.rules.topic_pattern import overlaps, shared_prefix
+from bridge.mapping.template import PatternError
+from bridge.mapping.topic_pattern import overlaps, shared_prefix
 from bridge.mqtt.topics import topic_filter_error
 from bridge.spark.columns import MQTT_ARROW_SCHEMA
 from bridge.spark.mqtt.broker import BROKER_OPTIONS, Broker, broker_of

@@ -8,7 +8,7 @@ from bridge.mq.embedded.authority import AuthorizationService
 from bridge.mq.embedded.command_server import CommandServer, Reply, Request
 from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.wire import cmqc, cmqcfc
+from testing.ibm_standin import cmqc, cmqcfc
 from testing.ibm_standin.pcf.objects import NamelistCommands, QueueCommands, SubscriptionCommands, TopicCommands
 from testing.ibm_standin.pcf.queue_manager import (
     AbsentCommands,

@@ -12,8 +12,8 @@ from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.mqsc.definitions import UNALTERABLE
 from bridge.mq.embedded.mqsc.display import Display, subscription_id
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq.pcf import MQCFBS, MQCFIL, MQCFIN, MQCFST, string_list
+from testing.ibm_standin import cmqc, cmqcfc
 from testing.ibm_standin.pcf.request import (
     Attributes,
     Operation,

@@ -15,8 +15,8 @@ from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.mqsc.display import Display, is_named
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
-from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq.pcf import MQCFIL, MQCFIN, MQCFST, PCFParameter, string_list
+from testing.ibm_standin import cmqc, cmqcfc
 from testing.ibm_standin.pcf.request import (
     Attributes,
     Operation,

@@ -14,7 +14,6 @@ from bridge.mq.embedded.mqsc.display import is_named
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.mqi import MQError
 from bridge.mq.mqsc import Command, CommandRefused, MQSCSyntaxError, Parameter, Position
-from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq.pcf import (
     MQCFBF,
     MQCFBS,
@@ -26,6 +25,7 @@ from bridge.wire.mq.pcf import (
     MQCFST,
     PCFParameter,
 )
+from testing.ibm_standin import cmqc, cmqcfc
 
 
 def integers(request: Request, number: int) -> tuple[int, ...] | None:

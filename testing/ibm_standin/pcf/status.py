@@ -11,8 +11,8 @@ from bridge.mq.embedded.handles import INPUT, Handle, QueueHandle, SubscriptionH
 from bridge.mq.embedded.mqsc.display import Display, is_named
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.verbs.hconn import Hconn
-from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq.pcf import MQCFBS, MQCFIL, MQCFIN, MQCFST, PCFParameter
+from testing.ibm_standin import cmqc, cmqcfc
 from testing.ibm_standin.pcf.request import Attributes, byte_string, ignore, inquire
 
 _QUEUE_STATUS = (

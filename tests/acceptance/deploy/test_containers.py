@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from bridge.config import IbmQueueManagerConfig, load
+from bridge.config.document import load
+from bridge.config.queue_manager import IbmQueueManagerConfig
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.mosquitto import Subscriber, free_port, publish
 from tests.helpers.patience import PATIENCE

@@ -17,14 +17,15 @@ from typer.testing import CliRunner
 
 from bridge.cli.examples import EXAMPLES
 from bridge.cli.program import program
-from bridge.config import Configuration, load
 from bridge.config.channel import ChannelConfig
+from bridge.config.document import load
 from bridge.config.json_schema import json_schema
+from bridge.config.models import Configuration
 from bridge.config.tls import ListenerTlsConfig
 from bridge.log_messages.catalogue import catalogue
-from bridge.mapping.rules.template import WORDS, Template, TemplateError
+from bridge.mapping.template import WORDS, Template, TemplateError
 from bridge.mq.embedded.attributes import ATTRIBUTES
-from bridge.service.metrics.catalogue import METRICS
+from bridge.service.metric_catalogue import METRICS
 from bridge.wire.mq import MQMD
 
 ROOT = Path(__file__).parents[3]

@@ -1,11 +1,10 @@
-"""The manifests of deploy/kubernetes: as their schemas have it, and with the bridge that they configure. On no cluster."""
+"""The Helm chart matches the schemas of Kubernetes, and a bridge runs with its configuration. No cluster is used."""
 
 from __future__ import annotations
 
 import http.client
-import subprocess
-import sys
-from collections.abc import Iterator
+import runpy
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +12,22 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from bridge.config import Configuration, load
+from bridge.config.document import load
+from bridge.config.models import Configuration
 from bridge.security.password_file import Entry, hash_of, write_password_file
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.certificates import make
 from tests.helpers.mosquitto import free_port, publish
 from tests.helpers.patience import PATIENCE, eventually
 
-CONTAINERFILE = (Path(__file__).parents[3] / "deploy" / "Containerfile").read_text(encoding="utf-8")
-
-MANIFESTS = Path(__file__).parents[3] / "deploy" / "kubernetes"
-#: The oldest version that has all that is in them, and the newest whose schemas are at hand.
+DEPLOY = Path(__file__).parents[3] / "deploy"
+CONTAINERFILE = (DEPLOY / "Containerfile").read_text(encoding="utf-8")
+#: The oldest version that has all fields that the manifests use, and the newest version with known schemas.
 VERSIONS = ("1.29", kubernetes_validate.latest_version())
 
-documents = [
-    document
-    for file in sorted(MANIFESTS.glob("*.yaml"))
-    for document in yaml.safe_load_all(file.read_text(encoding="utf-8"))
-]
-objects = {(one["kind"], one["metadata"]["name"]): one for one in documents if "metadata" in one}
+#: The chart with its default values.
+MANIFESTS = (DEPLOY / "kubernetes.yaml").read_text(encoding="utf-8")
+objects = {(manifest["kind"], manifest["metadata"]["name"]): manifest for manifest in yaml.safe_load_all(MANIFESTS)}
 
 
 @pytest.fixture(scope="module")
@@ -53,30 +49,15 @@ def configuration(tmp_path: Path) -> Configuration:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("key", objects, ids=lambda key: "-".join(key))
-def test_a_manifest_is_as_its_schema(key: tuple[str, str], version: str) -> None:
-    kubernetes_validate.validate(objects[key], version, strict=True)
-
-
-def test_a_wrong_manifest_is_not() -> None:
-    """So that the schemas are known to say anything."""
-    wrong = {**objects["PodDisruptionBudget", "mqbridge"], "spec": {"maxUnavailible": 1}}
+def test_manifests_match_the_schemas_of_kubernetes(version: str) -> None:
+    for manifest in objects.values():
+        kubernetes_validate.validate(manifest, version, strict=True)
+    misspelled = {**objects["PodDisruptionBudget", "mqbridge"], "spec": {"maxUnavailible": 1}}
     with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(wrong, VERSIONS[-1], strict=True)
+        kubernetes_validate.validate(misspelled, version, strict=True)
 
 
-def test_kustomize_has_all_of_them_but_the_examples_of_secrets() -> None:
-    (kustomization,) = (one for one in documents if one["kind"] == "Kustomization")
-    files = {file.name for file in MANIFESTS.glob("*.yaml")} - {"kustomization.yaml", "secret.yaml"}
-    assert set(kustomization["resources"]) == files
-    places = {one["metadata"].get("namespace") for one in objects.values() if one["kind"] != "Namespace"}
-    assert places == {kustomization["namespace"]}
-    assert ("Namespace", kustomization["namespace"]) in objects
-    (image,) = kustomization["images"]
-    assert image["name"] == objects["StatefulSet", "mqbridge"]["spec"]["template"]["spec"]["containers"][0]["image"]
-
-
-def test_what_selects_pods_selects_those_of_the_bridge() -> None:
+def test_all_selectors_match_the_labels_of_the_pod() -> None:
     labels = objects["StatefulSet", "mqbridge"]["spec"]["template"]["metadata"]["labels"]
     selectors = [
         objects["StatefulSet", "mqbridge"]["spec"]["selector"]["matchLabels"],
@@ -91,15 +72,15 @@ def test_what_selects_pods_selects_those_of_the_bridge() -> None:
 
 def test_ports_are_those_of_the_configuration(container: Any, configuration: Configuration) -> None:
     ports = {one["name"]: one["containerPort"] for one in container["ports"]}
-    assert ports == {"mqtts": configuration.channels[0].port, "admin": configuration.admin.port}
+    assert ports == {"mqtt-8883": configuration.channels[0].port, "admin": configuration.admin.port}
     policy = objects["NetworkPolicy", "mqbridge"]["spec"]["ingress"]
-    assert [port["port"] for rule in policy for port in rule["ports"]] == ["mqtts", "admin"]
+    assert [port["port"] for rule in policy for port in rule["ports"]] == ["mqtt-8883", "admin"]
     for name in ("mqbridge", "mqbridge-pods"):
         for port in objects["Service", name]["spec"]["ports"]:
             assert port["port"] == ports[port["targetPort"]]
 
 
-def test_volumes_are_there_and_the_configuration_names_what_is_in_them(
+def test_the_configuration_refers_to_files_in_mounted_volumes(
     pod: Any, container: Any, configuration: Configuration
 ) -> None:
     mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
@@ -113,15 +94,12 @@ def test_volumes_are_there_and_the_configuration_names_what_is_in_them(
     assert channel.tls is not None and configuration.queue_manager.type == "embedded"
     files = {"tls": (channel.tls.certificate_file, channel.tls.key_file), "secrets": (method.file,)}  # type: ignore[union-attr]
     for name, paths in files.items():
-        secret = objects["Secret", volumes[name]["secret"]["secretName"]]["stringData"]
-        assert {str(path) for path in paths} == {f"{mounts[name]}/{key}" for key in secret}
+        assert {str(path.parent) for path in paths if path is not None} == {mounts[name]}
     assert str(configuration.queue_manager.data_directory) == mounts["data"]
 
 
-def test_the_pod_is_restricted(pod: Any, container: Any) -> None:
-    """By the Pod Security Standard of that name, which its namespace enforces; and its root is read-only."""
-    labels = objects["Namespace", "mqbridge"]["metadata"]["labels"]
-    assert labels == {"pod-security.kubernetes.io/enforce": "restricted"}
+def test_the_pod_meets_the_restricted_security_standard(pod: Any, container: Any) -> None:
+    """The pod meets the Pod Security Standard of that name, and its root file system is read-only."""
     of_pod, of_container = pod["securityContext"], container["securityContext"]
     assert (of_pod["runAsNonRoot"], of_pod["seccompProfile"]) == (True, {"type": "RuntimeDefault"})
     assert f"USER {of_pod['runAsUser']}:{of_pod['runAsGroup']}" in CONTAINERFILE
@@ -165,7 +143,7 @@ def bridge(tmp_path: Path) -> Iterator[BridgeProcess]:
         ("/var/lib/mqbridge", tmp_path / "data"),
         ("port: 8883", "port: 0"),
         ("port: 9157", f"port: {free_port()}"),
-        ("0.0.0.0", "127.0.0.1"),
+        ("address: 0.0.0.0", "address: 127.0.0.1"),
     ):
         assert place in text
         text = text.replace(place, str(here))
@@ -195,102 +173,59 @@ def test_clients_and_probes_of_a_bridge_that_is_configured_so(
     publish(bridge.port, "plant/state", "running", *tls, qos=1)
 
 
-# Monitoring: custom resources of the Prometheus Operator, whose schemas are not in Kubernetes ---------------------------
-
-MONITORING = MANIFESTS / "monitoring"
-
-
-def test_prometheus_operator_gets_the_alerts() -> None:
-    text = (MONITORING / "prometheusrule.yaml").read_text(encoding="utf-8")
-    generated = subprocess.run(
-        [sys.executable, "-c", "import rules; print(rules.prometheus_rule(), end='')"],
-        cwd=MONITORING, capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
-    assert text == generated, "run: python deploy/kubernetes/monitoring/rules.py"
-    rule = yaml.safe_load(text)
-    assert (rule["apiVersion"], rule["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
-    assert rule["spec"] == yaml.safe_load((MANIFESTS.parent / "alerts.yaml").read_text(encoding="utf-8"))
+@pytest.fixture(scope="module")
+def render() -> Callable[..., str]:
+    """The function that renders the chart. The package with Helm's engine is installed by `make test-slow` only."""
+    return runpy.run_path(str(DEPLOY / "helm" / "render.py"))["render"]  # type: ignore[no-any-return]
 
 
-def test_the_pod_monitor_selects_the_admin_port_of_the_pods(container: Any) -> None:
-    monitor = yaml.safe_load((MONITORING / "podmonitor.yaml").read_text(encoding="utf-8"))
-    assert (monitor["apiVersion"], monitor["kind"]) == ("monitoring.coreos.com/v1", "PodMonitor")
+@pytest.mark.slow
+def test_the_checked_in_manifests_are_those_of_the_chart(render: Callable[..., str]) -> None:
+    assert render() == MANIFESTS, "run: python deploy/helm/render.py"
+
+
+@pytest.mark.slow
+def test_on_ibm_mq_the_chart_starts_an_active_and_a_standby_bridge(render: Callable[..., str]) -> None:
+    values = {
+        "configuration": {"queue_manager": {"type": "ibm", "name": "QM1"}},
+        "networkPolicy": {"egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/24"}}], "ports": [{"port": 1414}]}]},
+        "service": {"type": "ClusterIP", "annotations": {"example.com/pool": "a"}},
+        "tolerations": [{"operator": "Exists"}],
+    }
+    manifests = {manifest["kind"]: manifest for manifest in yaml.safe_load_all(render(values))}
+    for manifest in manifests.values():
+        kubernetes_validate.validate(manifest, VERSIONS[-1], strict=True)
+    spec = manifests["StatefulSet"]["spec"]
+    assert (spec["replicas"], spec["podManagementPolicy"], spec["updateStrategy"]) == (2, "Parallel", {"type": "OnDelete"})
+    assert "volumeClaimTemplates" not in spec
+    assert manifests["Service"]["spec"]["publishNotReadyAddresses"] is False
+    assert manifests["NetworkPolicy"]["spec"]["egress"][-1]["ports"] == [{"port": 1414}]
+
+
+@pytest.mark.slow
+def test_the_chart_contains_monitor_and_alerts_for_the_prometheus_operator(
+    render: Callable[..., str], container: Any
+) -> None:
+    """Their schemas are not part of Kubernetes (docs/reference/tested-configurations.md)."""
+    text = render({"monitoring": {"enabled": True, "labels": {"release": "prometheus"}}})
+    manifests = {manifest["kind"]: manifest for manifest in yaml.safe_load_all(text)}
+    assert manifests["PrometheusRule"]["spec"] == yaml.safe_load((DEPLOY / "alerts.yaml").read_text(encoding="utf-8"))
+    assert manifests["PrometheusRule"]["metadata"]["labels"]["release"] == "prometheus"
+    monitor = manifests["PodMonitor"]["spec"]
     labels = objects["StatefulSet", "mqbridge"]["spec"]["template"]["metadata"]["labels"]
-    assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
-    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert monitor["selector"]["matchLabels"].items() <= labels.items()
+    (endpoint,) = monitor["podMetricsEndpoints"]
     assert endpoint["port"] in {port["name"] for port in container["ports"]}
-    (relabeling,) = endpoint["relabelings"]
-    assert relabeling == {"targetLabel": "job", "replacement": "mqbridge"}
+    assert endpoint["relabelings"] == [{"targetLabel": "job", "replacement": "mqbridge"}]
 
 
-def test_kustomize_has_the_monitoring_manifests() -> None:
-    kustomization = yaml.safe_load((MONITORING / "kustomization.yaml").read_text(encoding="utf-8"))
-    files = {file.name for file in MONITORING.glob("*.yaml")} - {"kustomization.yaml"}
-    assert set(kustomization["resources"]) == files
-    assert kustomization["namespace"] == objects["StatefulSet", "mqbridge"]["metadata"]["namespace"]
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "values", [{"image": {"repo": "mqbridge"}}, {"configuration": {"channels": []}}], ids=["misspelled", "no channel"]
+)
+def test_the_chart_rejects_wrong_values(render: Callable[..., str], values: dict[str, Any]) -> None:
+    import helm_python
 
-
-# Helm ----------------------------------------------------------------------------------------------------------------
-
-CHART = MANIFESTS.parent / "helm" / "mqbridge"
-HELM = Path(__file__).parents[3] / "build" / "helm"
-needs_helm = pytest.mark.skipif(not HELM.exists(), reason="Helm is not there: sh tests/helm.sh .venv/bin/python")
-
-
-def rendered(*settings: str) -> dict[tuple[str, str], Any]:
-    """The manifests of the chart with some settings, for a release named like the manifests of Kustomize."""
-    command = [HELM, "template", "mqbridge", CHART, "--namespace", "mqbridge"]
-    command += [f"--set={setting}" for setting in settings]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(text) if one}
-
-
-def without_instance(value: Any) -> Any:
-    """A manifest without the label of its release."""
-    if isinstance(value, dict):
-        return {key: without_instance(one) for key, one in value.items() if key != "app.kubernetes.io/instance"}
-    return [without_instance(one) for one in value] if isinstance(value, list) else value
-
-
-@needs_helm
-def test_the_chart_is_well_formed() -> None:
-    done = subprocess.run([HELM, "lint", "--strict", CHART], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
-
-
-@needs_helm
-def test_the_chart_has_the_manifests_of_kustomize() -> None:
-    expected = {key: one for key, one in objects.items() if key[0] not in ("Namespace", "Secret")}
-    for file in ("podmonitor.yaml", "prometheusrule.yaml"):
-        one = yaml.safe_load((MONITORING / file).read_text(encoding="utf-8"))
-        expected[one["kind"], one["metadata"]["name"]] = one
-    chart = without_instance(rendered("monitoring.enabled=true"))
-    assert chart.keys() == expected.keys()
-    for key, one in expected.items():
-        if key[0] == "ConfigMap":
-            assert yaml.safe_load(chart[key]["data"]["bridge.yaml"]) == yaml.safe_load(one["data"]["bridge.yaml"])
-            continue
-        if key[0] == "StatefulSet":
-            (container,) = chart[key]["spec"]["template"]["spec"]["containers"]
-            assert container.pop("image") == f"registry.example.com/mqbridge:{bridge_version()}"
-            one = {**one, "spec": yaml.safe_load(yaml.safe_dump(one["spec"]))}
-            del one["spec"]["template"]["spec"]["containers"][0]["image"]
-        assert chart[key] == one
-
-
-def bridge_version() -> str:
-    return str(yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))["appVersion"])
-
-
-@needs_helm
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("settings", [(), ("standby=true", "networkPolicy.enabled=false"), ("service.type=ClusterIP",)])
-def test_the_chart_is_as_the_schemas(settings: tuple[str, ...], version: str) -> None:
-    for one in rendered(*settings).values():
-        kubernetes_validate.validate(one, version, strict=True)
-
-
-def test_the_chart_has_the_version_of_the_bridge() -> None:
-    from bridge import __version__
-
-    assert bridge_version() == __version__
+    chart = helm_python.Chart.load(str(DEPLOY / "helm"))
+    with chart, pytest.raises(helm_python.HelmError, match=r"repo|channels"):
+        chart.validate_schema(chart.merge_values(values))

@@ -12,7 +12,7 @@ import yaml
 
 from bridge.administration.answers import ProblemKind
 from bridge.cli.examples import EXAMPLES
-from bridge.service.metrics.catalogue import CATALOGUE
+from bridge.service.metric_catalogue import CATALOGUE
 from tests.helpers.promtool import promtool
 
 HERE = Path(__file__).parent

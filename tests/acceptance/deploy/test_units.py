@@ -16,7 +16,9 @@ import pytest
 from typer.testing import CliRunner
 
 from bridge.cli.program import program
-from bridge.config import IbmQueueManagerConfig, default_configuration, load
+from bridge.config.document import load
+from bridge.config.models import default_configuration
+from bridge.config.queue_manager import IbmQueueManagerConfig
 from tests.helpers.bridge_process import MQBRIDGE
 from tests.helpers.line_process import LineProcess
 from tests.helpers.mosquitto import Subscriber, publish

@@ -15,9 +15,9 @@ import pytest
 from bridge.config.queue_manager import COMMAND_QUEUE
 from bridge.mq.mqi import MQOD, MQSD
 from bridge.telemetry.message import Message
-from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD
 from bridge.wire.mq.pcf import MQCFH, MQCFST, decode_pcf, encode_pcf
+from testing.ibm_standin import cmqc, cmqcfc
 from tests.helpers.mq_applications import Application, Workplace
 
 Refused = Callable[[int], AbstractContextManager[None]]

@@ -9,8 +9,8 @@ import pytest
 
 from bridge.mq.mqi import MQOD
 from bridge.telemetry.message import Message
-from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from testing.ibm_standin import cmqc
 
 BROWSE_FIRST = cmqc.MQGMO_BROWSE_FIRST
 BROWSE_UNDER_CURSOR = cmqc.MQGMO_BROWSE_MSG_UNDER_CURSOR

@@ -7,9 +7,9 @@ import pytest
 from bridge.config.queue_manager import COMMAND_QUEUE
 from bridge.mq.mqi import MQOD
 from bridge.telemetry.message import Message
-from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD
 from bridge.wire.mq.pcf import MQCFH, MQCFIN, MQCFST, encode_pcf
+from testing.ibm_standin import cmqc, cmqcfc
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,8 @@ import pytest
 
 from bridge.mq.mqi import MQOD
 from bridge.telemetry.message import Message
-from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from testing.ibm_standin import cmqc
 from tests.helpers.secured_queue_manager import ADMINISTRATOR, CHANNEL
 
 NO = cmqc.MQRC_NOT_AUTHORIZED

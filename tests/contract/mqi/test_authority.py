@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bridge.mq.embedded.server import Conversation
-from bridge.wire import cmqc
+from testing.ibm_standin import cmqc
 from tests.helpers.client_programs import Manager
 
 RECORDS = """

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.wire import cmqc
-from testing.ibm_standin import structures
+from testing.ibm_standin import cmqc, structures
 from tests.helpers.client_packages import BUILD
 from tests.helpers.client_programs import environment
 from tests.helpers.mqi_layout import of_headers

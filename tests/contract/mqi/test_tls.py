@@ -27,8 +27,8 @@ from bridge.mq.ibm.connection import IbmConnection, connect_ibm
 from bridge.mq.ibm.parameters import ConnectionParameters, Tls
 from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.telemetry.message import Message
-from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from testing.ibm_standin import cmqc
 from tests.helpers import client_packages
 from tests.helpers.certificate_authority import Authority
 from tests.helpers.patience import until

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from bridge.config import load
+from bridge.config.document import load
 from bridge.spark.pipeline import Pipeline, plan
 from bridge.spark.pipeline_environment import environment_of
 from bridge.spark.runner import Batch, Runner

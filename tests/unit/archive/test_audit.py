@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.archive_rows import generate
-from bridge.archive.audit.audit import Audit, audit
-from bridge.archive.audit.mapped import MappingCounts
-from bridge.archive.audit.verdict import Counts
+from bridge.archive.audit import Audit, Counts, MappingCounts, audit
 from bridge.archive.database import NoRows
 from bridge.archive.schema import Outcome
 from tests.helpers.archive import NOON, Story, write
@@ -277,7 +275,7 @@ def test_more_rows_than_memory_should_hold(scale: dict[str, int], tmp_path: Path
     generate(tmp_path, rows, lost=3, **scale)
     program = """if True:
         import pathlib, resource, sys
-        from bridge.archive.audit.audit import audit
+        from bridge.archive.audit import audit
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         found = audit([pathlib.Path(sys.argv[1])], memory="100MB")
         print(found.totals.expected, found.totals.delivered, found.totals.lost)

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.archive.audit.audit import audit
+from bridge.archive.audit import audit
 from bridge.archive.history import NEVER
 from bridge.archive.schema import NAMES, Outcome
 from tests.helpers import naive_audit

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 
-from bridge.archive import directory as archive_directory
+from bridge.archive.schema import archive_files, expired_days, unfinished_files
 
 
 @pytest.fixture
@@ -25,10 +26,10 @@ def hours(found: list[Path]) -> list[str]:
 
 
 def test_files_are_in_order_and_none_is_unfinished(archive: Path) -> None:
-    found = hours(archive_directory.files(archive))
+    found = hours(archive_files(archive))
     assert found == sorted(found) and len(found) == 8
     assert all("/." not in one for one in found)
-    assert len(list(archive_directory.unfinished(archive))) == 4
+    assert len(list(unfinished_files(archive))) == 4
 
 
 @pytest.mark.parametrize(
@@ -44,17 +45,17 @@ def test_files_are_in_order_and_none_is_unfinished(archive: Path) -> None:
 def test_the_hours_of_a_time(
     archive: Path, start: datetime | None, end: datetime | None, expected: set[str]
 ) -> None:
-    assert {one.split("/")[0] for one in hours(archive_directory.files(archive, start, end))} == expected
+    assert {one.split("/")[0] for one in hours(archive_files(archive, start, end))} == expected
 
 
 def test_days_wholly_older_than_the_retention_are_expired(archive: Path) -> None:
     (archive / "date=someday-x").mkdir()
     (archive / "date=9999-99-99").mkdir()
     now = datetime(2026, 3, 12, 12, tzinfo=UTC)
-    assert [one.name for one in archive_directory.expired(archive, timedelta(days=10), now)] == ["date=2026-03-01"]
-    assert [one.name for one in archive_directory.expired(archive, timedelta(days=11), now)] == []
+    assert [one.name for one in expired_days(archive, timedelta(days=10), now)] == ["date=2026-03-01"]
+    assert [one.name for one in expired_days(archive, timedelta(days=11), now)] == []
 
 
 def test_a_removed_day_is_gone(archive: Path) -> None:
-    archive_directory.remove(archive / "date=2026-03-02")
-    assert {one[:10] for one in hours(archive_directory.files(archive))} == {"2026-03-01", "2026-04-01"}
+    shutil.rmtree(archive / "date=2026-03-02")
+    assert {one[:10] for one in hours(archive_files(archive))} == {"2026-03-01", "2026-04-01"}

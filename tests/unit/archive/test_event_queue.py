@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from bridge.archive.child import PIPE
-from bridge.archive.event_queue import EventProducer, EventQueue
+from bridge.archive.event_queue import PIPE, EventProducer, EventQueue
 from bridge.archive.events import (
     Connected,
     Ended,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.archive.filter_tree import FilterTree
-from bridge.mqtt.topics import matches, topic_filter_error
+from bridge.mqtt.topics import FilterTree, matches, topic_filter_error
 
 LEVELS = st.sampled_from(["a", "b", "", "$SYS", "+", "#", "ab"])
 FILTERS = st.lists(LEVELS, min_size=1, max_size=4).map("/".join).filter(lambda one: topic_filter_error(one) is None)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.archive.database import Database
-from bridge.archive.report.report import PERCENTILES, latency
+from bridge.archive.report import PERCENTILES, latency
 from bridge.archive.schema import Direction, Outcome
 
 TIMES = st.lists(st.one_of(st.integers(-5, 20_000), st.integers(0, 2**45)), min_size=1, max_size=60)

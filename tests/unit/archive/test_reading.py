@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from bridge.archive.reading import Selection
-from bridge.archive.replay import COLUMNS
+from bridge.archive.replay import COLUMNS, Selection
 from bridge.archive.schema import Outcome
 from tests.helpers.archive import NOON, Story, write
 

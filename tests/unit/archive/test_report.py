@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from bridge.archive.database import NoRows
-from bridge.archive.report.page import page
-from bridge.archive.report.report import report
-from bridge.archive.report.section import Report, Section
+from bridge.archive.report import report
+from bridge.archive.report_page import Report, Section, page
 from bridge.archive.schema import Outcome
 from bridge.charts import number
 from tests.helpers.archive import NOON, Story, write

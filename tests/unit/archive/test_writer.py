@@ -13,8 +13,8 @@ import pytest
 
 from bridge.archive import parquet
 from bridge.archive import writer as writer_module
-from bridge.archive.directory import files
 from bridge.archive.events import Connected, Ended, Event, Gap, Published, Started, Stopped, Subscribed
+from bridge.archive.schema import archive_files
 from bridge.archive.writer import ArchiveError, ArchiveWriter
 from bridge.config.operations import ArchiveConfig, RollConfig
 from tests.helpers.archive import at, read
@@ -70,7 +70,7 @@ def test_what_is_handed_over_is_written_at_the_end(make: Any, directory: Path, r
     hand(writer, "a", "b")
     hand(writer, "c")
     writer.take([Gap(at(2), at(1), 7), Stopped(at(3))], 10)
-    assert files(directory) == [] and reports == []
+    assert archive_files(directory) == [] and reports == []
     writer.close()
     assert topics(directory) == ["a", "b", "c"]
     assert own(directory) == [("started", 0), ("gap", 7), ("stopped", 0)]
@@ -88,7 +88,7 @@ def test_a_file_is_there_when_it_is_whole(
     for _ in range(3):
         hand(writer, "a")
     # One row group is written, to a file that has another name while it is under way; one row waits.
-    assert files(directory) == []
+    assert archive_files(directory) == []
     assert len(list(directory.glob("date=*/hour=*/.*"))) == 1
     assert reports == [(2, 0)]
     writer.close()
@@ -107,7 +107,7 @@ def test_files_are_rolled_by_time(make: Any, directory: Path, monkeypatch: pytes
     now += 9
     hand(writer, "b")
     writer.look()
-    assert files(directory) == [] and writer.due() == 1
+    assert archive_files(directory) == [] and writer.due() == 1
     now += 1
     writer.look()
     assert topics(directory) == ["a", "b"] and writer.due() is None
@@ -122,7 +122,7 @@ def test_files_are_rolled_by_rows_and_size(make: Any, directory: Path, monkeypat
         hand(writer, "a", "b")
     writer.take([Stopped(at(0))], 10)
     writer.close()
-    assert [parquet.pa.parquet.read_metadata(one).num_rows for one in files(directory)] == [5, 4, 1]
+    assert [parquet.pa.parquet.read_metadata(one).num_rows for one in archive_files(directory)] == [5, 4, 1]
 
 
 def test_row_groups_are_of_a_size(make: Any, directory: Path, reports: list[Any]) -> None:
@@ -132,7 +132,7 @@ def test_row_groups_are_of_a_size(make: Any, directory: Path, reports: list[Any]
     assert reports == [(2, 0)]
     hand(writer, "c", size=10)
     writer.close()
-    (file,) = files(directory)
+    (file,) = archive_files(directory)
     assert parquet.pa.parquet.read_metadata(file).num_row_groups == 2
 
 
@@ -143,7 +143,7 @@ def test_each_hour_has_files_of_its_own(make: Any, directory: Path) -> None:
         hand(writer, f"{hour}", now=at(hour * 3600))
     writer.take([Stopped(at(2 * 3600))], 10)
     writer.close()
-    found = [(one.parent.name, read_topics(one)) for one in files(directory)]
+    found = [(one.parent.name, read_topics(one)) for one in archive_files(directory)]
     assert found == [("hour=12", ["", "0"]), ("hour=13", ["1"]), ("hour=14", ["2", ""])]
 
 

@@ -12,9 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from bridge.archive.audit.audit import Audit
-from bridge.archive.audit.mapped import MappingCounts
-from bridge.archive.audit.verdict import Counts
+from bridge.archive.audit import Audit, Counts, MappingCounts
 from bridge.cli.archive import verdict
 from bridge.cli.program import program
 from tests.helpers.archive import NOON, Story
@@ -107,7 +105,7 @@ def test_exit_statuses(
     status: int, arguments: list[str],
 ) -> None:  # fmt: skip
     found = Audit(not counts.doubled, 1, None, None, None, counts, {}, [], [], [], mappings)
-    monkeypatch.setattr("bridge.archive.audit.audit.audit", lambda *arguments, **options: found)
+    monkeypatch.setattr("bridge.archive.audit.audit", lambda *arguments, **options: found)
     assert command("audit", "--archive", good, *arguments).exit_code == status
 
 

@@ -12,21 +12,21 @@ import pytest
 from typer.testing import CliRunner
 
 from bridge.cli.program import program
-from bridge.config import Configuration
+from bridge.config.models import Configuration
 
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Configuration]:
     """The configurations that the service was run with; it ends with status 7 at once."""
     configurations: list[Configuration] = []
-    process = types.ModuleType("bridge.service.process")
+    process = types.ModuleType("bridge.service.lifecycle")
 
     def run(configuration: Configuration, source: object) -> int:
         configurations.append(configuration)
         return 7
 
     process.run = run  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "bridge.service.process", process)
+    monkeypatch.setitem(sys.modules, "bridge.service.lifecycle", process)
     return configurations
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import bridge.config
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
 from tests.helpers.patience import PATIENCE
@@ -123,10 +122,3 @@ os.dup2(2, 1)
 status = process.main()
 """
     assert imported(program, names, tmp_path) == []
-
-
-def test_the_names_of_the_configuration() -> None:
-    for name in bridge.config.__all__:
-        assert getattr(bridge.config, name) is not None
-    with pytest.raises(AttributeError, match="no attribute 'Mistake'"):
-        bridge.config.Mistake  # type: ignore[attr-defined]  # noqa: B018

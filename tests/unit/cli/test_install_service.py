@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bridge.cli.service import FILES, Work, unseen
-from bridge.config import load
+from bridge.config.document import load
 from bridge.mq.mqsc import read
 from tests.unit.cli.conftest import Invoke
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bridge.config import ConfigurationError, load
-from bridge.mapping.rules.check import problems
+from bridge.config.document import load
+from bridge.config.problems import ConfigurationError
+from bridge.mapping.check import problems
 from tests.helpers.configuration_mistakes import ONE, mistakes_of
 
 

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from bridge.config import Configuration, ConfigurationError, describe, load
+from bridge.config.description import describe
+from bridge.config.document import load
+from bridge.config.models import Configuration
 from bridge.config.operations import ArchiveConfig, RollConfig
+from bridge.config.problems import ConfigurationError
 
 
 def archive_of(tmp_path: Path, *lines: str) -> ArchiveConfig:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.config import describe, load
+from bridge.config.description import describe
+from bridge.config.document import load
 
 LINKS = [
     (

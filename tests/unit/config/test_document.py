@@ -6,20 +6,18 @@ from typing import Any
 
 import pytest
 
-from bridge.config import (
+from bridge.config.channel import ChannelConfig
+from bridge.config.description import describe
+from bridge.config.document import load
+from bridge.config.models import Configuration, LimitsConfig, default_configuration
+from bridge.config.operations import LogConfig
+from bridge.config.problems import ConfigurationError
+from bridge.config.queue_manager import (
     BatchConfig,
-    ChannelConfig,
-    Configuration,
-    ConfigurationError,
     EmbeddedQueueManagerConfig,
     IbmQueueManagerConfig,
-    LimitsConfig,
     ListenerConfig,
-    LogConfig,
     TlsConfig,
-    default_configuration,
-    describe,
-    load,
 )
 
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.config import ConfigurationError, load
+from bridge.config.document import load
+from bridge.config.problems import ConfigurationError
 from tests.helpers.configuration_mistakes import DURATION_UNITS, MQ_NAME, NO_DEFAULT, SIZE_UNITS, URL, mistakes_of
 
 CONNECTIONS = "host(port), or several with commas or as a list, of at most 264 characters together"

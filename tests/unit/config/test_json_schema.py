@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from bridge.config import ConfigurationError, load
+from bridge.config.document import Source, load
 from bridge.config.json_schema import json_schema, mapping_file_schema
-from bridge.config.source import Source
+from bridge.config.problems import ConfigurationError
 
 ROOT = Path(__file__).parents[3]
 

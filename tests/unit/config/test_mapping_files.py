@@ -7,16 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bridge.config import (
-    AnyMapping,
-    Clash,
-    Configuration,
-    ConfigurationError,
-    LinkConfig,
-    StandardProfile,
-    load,
-)
-from bridge.config.source import Source
+from bridge.config.document import Source, StandardProfile, load
+from bridge.config.link import LinkConfig
+from bridge.config.mapping import AnyMapping
+from bridge.config.models import Configuration
+from bridge.config.problems import Clash, ConfigurationError
 
 A = "{from: {mqtt: a}, to: {queue: A}}"
 B = "{from: {queue: B}, to: {mqtt: b}}"

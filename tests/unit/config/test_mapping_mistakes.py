@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.config import load
+from bridge.config.document import load
 from tests.helpers.configuration_mistakes import ADDRESS, DURATION_UNITS, NO_DEFAULT, ONE, OTHER, mistakes_of
 
 KEY_VALUE = "a mapping (lines of 'key: value')"

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.config import ConfigurationError, load
+from bridge.config.document import load
+from bridge.config.problems import ConfigurationError
 from tests.helpers.configuration_mistakes import ADDRESS, DURATION_UNITS, MQ_NAME, SIZE_UNITS
 
 CHANNEL_NAME = "a channel name of 1 to 20 of the characters A-Z a-z 0-9 . _ / %"

@@ -5,14 +5,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from bridge.config import (
-    ChannelConfig,
-    Configuration,
-    EmbeddedQueueManagerConfig,
-    ListenerConfig,
-    default_configuration,
-    describe,
-)
+from bridge.config.channel import ChannelConfig
+from bridge.config.description import describe
+from bridge.config.models import Configuration, default_configuration
+from bridge.config.queue_manager import EmbeddedQueueManagerConfig, ListenerConfig
 
 
 def test_defaults() -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bridge.config import ConfigurationError, PipelineConfig, describe, load
-from bridge.config.document import Collection
-from bridge.config.source import place_in
+from bridge.config.description import describe
+from bridge.config.document import Collection, load, place_in
+from bridge.config.pipeline import PipelineConfig
+from bridge.config.problems import ConfigurationError
 
 ROOT = Path(__file__).parents[3]
 #: What every pipeline needs.

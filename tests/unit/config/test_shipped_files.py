@@ -6,23 +6,19 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from bridge.config import (
-    ChannelAuthenticationConfig,
-    Configuration,
+from bridge.config.authentication import KEYS, METHODS, ChannelAuthenticationConfig
+from bridge.config.document import load
+from bridge.config.link import LinkConfig, LinkTlsConfig
+from bridge.config.mapping import (
     FilterConfig,
-    IbmQueueManagerConfig,
-    LinkConfig,
-    ListenerConfig,
     MappingBatchConfig,
+    MappingConfig,
     TextPayload,
     ToMqMapping,
     ToMqttMapping,
-    default_configuration,
-    load,
 )
-from bridge.config.authentication import KEYS, METHODS
-from bridge.config.link import LinkTlsConfig
-from bridge.config.mapping import MappingConfig
+from bridge.config.models import Configuration, default_configuration
+from bridge.config.queue_manager import IbmQueueManagerConfig, ListenerConfig
 from bridge.config.tls import ClientTlsConfig
 
 DEPLOY = Path(__file__).parents[3] / "deploy"

@@ -99,7 +99,7 @@ def test_no_duration(subtests: pytest.Subtests) -> None:
 def test_an_address(subtests: pytest.Subtests) -> None:
     for address in ["127.0.0.1", "0.0.0.0", "::", "::1", "localhost", "mq-1.example.com", "a", "A_b"]:
         with subtests.test(address=address):
-            assert read(values.address(), address) == address
+            assert read(values.address, address) == address
 
 
 def test_no_address(subtests: pytest.Subtests) -> None:
@@ -126,7 +126,7 @@ def test_no_address(subtests: pytest.Subtests) -> None:
             subtests.test(address=address),
             pytest.raises(ValidationError, match="expected an IP address or a host name"),
         ):
-            read(values.address(), address)
+            read(values.address, address)
 
 
 def test_loopback(subtests: pytest.Subtests) -> None:

@@ -12,7 +12,7 @@ from bridge.charts import BOTTOM, LEFT, RIGHT, TOP, ceiling, line_chart
 from bridge.console.bridge_access import BridgeAccess
 from bridge.console.live_views import LiveViews
 from bridge.mq.mqi import MQSD, GetOptions, Got
-from bridge.service.history import COARSE, FINE, MOST_POINTS, HistoryRecorder, Sample
+from bridge.service.activity import COARSE, FINE, MOST_POINTS, HistoryRecorder, Sample
 from bridge.wire.mq import MQMD
 from tests.helpers.patience import PATIENCE
 

@@ -13,7 +13,7 @@ import pytest
 
 from bridge.administration.answers import BridgeState
 from bridge.administration.requests import ShowStatus
-from bridge.config import Configuration
+from bridge.config.models import Configuration
 from bridge.console import metrics
 from bridge.console.server import MAX_CONNECTIONS, AdminPort
 from bridge.service.administration.handlers import show_status

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from bridge.config import Configuration
+from bridge.config.models import Configuration
 from bridge.mq.embedded.host import EmbeddedHost
 from bridge.mqtt.packets import Connack, Connect, Disconnect, Publish
 from bridge.mqtt.writer import encode
 from bridge.service.events import Published
 from bridge.service.lifecycle import Bridge
-from bridge.service.metrics.catalogue import CATALOGUE
+from bridge.service.metric_catalogue import CATALOGUE
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.certificate_authority import Authority
 from tests.helpers.mosquitto import Mosquitto
@@ -306,7 +306,7 @@ async def test_without_an_admin_port_nothing_is_counted(tmp_path: Path) -> None:
 def test_what_counts_and_serves_is_imported_for_an_admin_port_only() -> None:
     """A bridge that nobody asks does not pay for it with its memory, either."""
     program = (
-        "import sys, bridge.service.process\n"
+        "import sys, bridge.service.lifecycle\n"
         "kinds = ('prometheus', 'uvicorn', 'starlette', 'bridge.service.metrics')\n"
         "print([one for one in sys.modules if one.startswith(kinds)])"
     )

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bridge.config import Configuration
+from bridge.config.models import Configuration
 from bridge.console.metrics import gather_pipelines
-from bridge.service.metrics.catalogue import Samples
+from bridge.service.metric_catalogue import Samples
 from bridge.spark.administration import LOCK, STATUS, BatchSummary, StatusRecord
 
 

@@ -23,7 +23,7 @@ LETTERS = {"info": "I", "warning": "W", "error": "E", "exception": "E", "critica
 #: What takes a level, or another package's name for one: a call of it could have no letter.
 FORBIDDEN = {"log", "warn", "fatal"}
 #: Hands on what another process has logged, with the identifier that it has.
-RELAYED = {"archive/child.py"}
+RELAYED = {"archive/event_queue.py"}
 #: What is named with a _ and is no option.
 FOREIGN = {"mosquitto_sub", "s_client"}
 MESSAGES = catalogue()

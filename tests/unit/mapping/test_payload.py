@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mapping.payload import document_of, in_ccsid, json_object, text_of, utf_8
+from bridge.mapping.message_view import document_of, in_ccsid, json_object, text_of, utf_8
 from bridge.telemetry.message import Unmappable
 
 

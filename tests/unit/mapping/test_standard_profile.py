@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bridge.config import StandardProfile, ToMqMapping, ToMqttMapping
-from bridge.config.source import Source
-from bridge.mapping.rules.rule import ToMqRule, ToMqttRule, rule_of
+from bridge.config.document import Source, StandardProfile
+from bridge.config.mapping import ToMqMapping, ToMqttMapping
+from bridge.mapping.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.mqtt.packets import Publish
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity

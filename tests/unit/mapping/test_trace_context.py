@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from bridge.mqtt.packets import PublishProperties
+from bridge.service.spans import TraceContext, context_in, context_of, parsed, user_property_with
 from bridge.telemetry.message import Message
-from bridge.telemetry.trace_context import TraceContext, context_in, context_of, parsed, user_property_with
 from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, encode_rfh2

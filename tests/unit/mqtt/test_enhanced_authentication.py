@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from bridge.mqtt.connection import TRANSITIONS, ServerProtocol, State, Violation
-from bridge.mqtt.events import Disconnected, Event
 from bridge.mqtt.packets import (
     Auth,
     AuthProperties,
@@ -14,6 +13,8 @@ from bridge.mqtt.packets import (
     Connect,
     ConnectProperties,
     Disconnect,
+    Disconnected,
+    Event,
     Packet,
     PacketType,
     Pingreq,

@@ -9,12 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.mqtt.connection import BYTES_AT_A_TURN, PACKETS_AT_A_TURN, TRANSITIONS, ServerProtocol, State, Violation
-from bridge.mqtt.events import Disconnected, Event, Messages
 from bridge.mqtt.packets import (
     Connack,
     ConnackCode,
     Connect,
     Disconnect,
+    Disconnected,
+    Event,
+    Messages,
     Packet,
     PacketType,
     Pingreq,

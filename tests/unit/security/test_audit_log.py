@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from bridge.config import AuditLogConfig, ListenerConfig
+from bridge.config.operations import AuditLogConfig
+from bridge.config.queue_manager import ListenerConfig
 from bridge.mq.embedded.admission import Admission
 from bridge.security import audit_log
 from bridge.security.audit_log import INTERVAL, MOST_ENTRIES
-from bridge.transport.peer import Peer
+from bridge.transport.layers import Peer
 
 Entries = Callable[[], list[dict[str, Any]]]
 

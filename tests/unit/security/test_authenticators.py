@@ -11,7 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from bridge.cli.program import program
-from bridge.config import AdminConfig, ChannelConfig
+from bridge.config.channel import ChannelConfig
+from bridge.config.operations import AdminConfig
+from bridge.mqtt.topics import covers
 from bridge.security.authenticator import (
     Authenticated,
     AuthenticationFailed,
@@ -27,7 +29,7 @@ from bridge.security.authenticators import (
     UnknownAuthenticator,
 )
 from bridge.security.password_file import Entry, hash_of, write_password_file
-from bridge.telemetry.topic_access import TopicAccess, covers
+from bridge.telemetry.identity import TopicAccess
 from tests.helpers.certificate_authority import Authority
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "devices.md"

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from bridge.config import ChannelAuthenticationConfig
-from bridge.config.authentication import address_pattern, matches_name
+from bridge.config.authentication import ChannelAuthenticationConfig, address_pattern, matches_name
 from bridge.security.channel_authentication import (
     ChannelAuthenticationRecords,
     Connecting,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.security.failed_connects import network_of
+from bridge.security.authenticator import network_of
 
 
 def test_network(subtests: pytest.Subtests) -> None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.security import failed_connects
-from bridge.security.failed_connects import PERIOD, USERS_OF_A_NETWORK, Attempt, FailedConnects
+from bridge.security import authenticator as failed_connects
+from bridge.security.authenticator import PERIOD, USERS_OF_A_NETWORK, Attempt, FailedConnects
 
 FREE, LONGEST = 3, 10.0
 

@@ -15,7 +15,7 @@ from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
 from bridge.config.authentication import JwtAuthenticationConfig
 from bridge.security.authenticator import AuthenticationFailed, AuthenticatorUnavailable, Presented
-from bridge.security.json_web_token import JwtAuthenticator, VerificationKeys
+from bridge.security.authenticators import JwtAuthenticator, VerificationKeys
 
 KEYS: dict[str, Any] = {
     "rsa": rsa.generate_private_key(65537, 2048),

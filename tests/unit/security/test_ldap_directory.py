@@ -13,7 +13,7 @@ import pytest
 
 from bridge.config.authentication import LdapAuthenticationConfig
 from bridge.security.authenticator import AuthenticationFailed, AuthenticatorUnavailable, Presented
-from bridge.security.ldap_directory import LdapAuthenticator, plain_passwords, user_of
+from bridge.security.authenticators import LdapAuthenticator, plain_passwords, user_of
 from tests.helpers.certificate_authority import Authority
 from tests.helpers.line_process import suspend
 from tests.helpers.patience import PATIENCE, until

@@ -9,8 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from bridge.security.authenticator import AuthenticatorUnavailable, Presented
-from bridge.security.failed_connects import FailedConnects
+from bridge.security.authenticator import AuthenticatorUnavailable, FailedConnects, Presented
 from bridge.security.verification_queue import VerificationQueue
 from tests.helpers.patience import PATIENCE
 

@@ -25,7 +25,7 @@ async def test_clients_are_told_busiest_first(bridge: Any) -> None:
     """Publications count when they are committed, messages when they are acknowledged, or written with QoS 0."""
     clock = Clock()
     activity = Activity(clock)
-    async with bridge(listeners=[activity.listen]) as running:
+    async with bridge(listeners=[lambda bus: bus.attach(activity)]) as running:
         busy, idle = await running.connect("busy"), await running.connect("idle")
         for number in range(1, 4):
             busy.send(Publish("t", b"", 1, False, False, number))
@@ -54,7 +54,7 @@ async def test_clients_are_bounded(bridge: Any, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(activity_module, "MOST_CLIENTS", 2)
     clock = Clock()
     activity = Activity(clock)
-    async with bridge(listeners=[activity.listen]) as running:
+    async with bridge(listeners=[lambda bus: bus.attach(activity)]) as running:
         for number in range(4):
             client = await running.connect(f"c{number}")
             client.send(Publish("t", b"", 1, False, False, 1))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bridge.config import ChannelAuthenticationConfig
+from bridge.config.authentication import ChannelAuthenticationConfig
 from bridge.mqtt.packets import Connack, Connect, Puback, Publish, Suback, Subscribe, Will
 from tests.helpers.answers import ACCEPTED, PRESENT, answers
 

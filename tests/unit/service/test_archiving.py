@@ -39,7 +39,7 @@ def archived(bridge: Any, tmp_path: Path) -> Archived:
         rows = Rows()
         clock = asyncio.get_running_loop().time
         recorder = Recorder(ArchiveConfig(directory=tmp_path / "archive", **config), clock)
-        async with bridge(limits, backend, [recorder.listen]) as running:
+        async with bridge(limits, backend, [lambda bus: bus.attach(recorder)]) as running:
             yield running, rows
         recorder.close(10)
         rows += read(tmp_path / "archive")

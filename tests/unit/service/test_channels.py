@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from bridge.config import ChannelConfig, LimitsConfig
+from bridge.config.channel import ChannelConfig
+from bridge.config.models import LimitsConfig
 from bridge.mq.telemetry_channels import Definition, TelemetryChannelRegister
 from bridge.mqtt.packets import Connack, Connect, Disconnect
 from bridge.mqtt.reader import Decoder
@@ -43,11 +44,11 @@ class Client:
 class Site:
     """Channels of a file, and of commands, on a telemetry service whose queue manager does what it is asked."""
 
-    def __init__(self, gateway: Any) -> None:
+    def __init__(self, make_owner: Any) -> None:
         self.register = TelemetryChannelRegister()
         self.limits = LimitsConfig()
         self.clients: list[Client] = []
-        self.channels = Channels(gateway, self.limits, self.register)
+        self.channels = Channels(make_owner, self.limits, self.register)
 
     async def begin(self, *configs: ChannelConfig) -> list[str]:
         self.register.use_file(configs)
@@ -77,7 +78,7 @@ class Site:
 @pytest.fixture
 async def site(bridge: Callable[[], Any]) -> AsyncIterator[Site]:
     async with bridge() as started:
-        made = Site(started.gateway)
+        made = Site(started.make_owner)
         yield made
         made.channels.stop_listening()
         made.channels.abort()

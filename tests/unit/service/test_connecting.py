@@ -30,7 +30,7 @@ from bridge.mqtt.packets import (
 from bridge.mqtt.reader import Decoder
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.mqtt.writer import encode
-from bridge.security.failed_connects import Attempt, FailedConnects
+from bridge.security.authenticator import Attempt, FailedConnects
 from bridge.service.client import Client
 from bridge.service.connecting import delay
 from bridge.telemetry.record import SentRecord, Side, StateKey

@@ -6,7 +6,7 @@ import pytest
 
 from bridge.mq.dead_letter import OriginContext, dead_letter
 from bridge.mq.host import QueueManagerStatus, QueueStatus
-from bridge.service.diverted_messages import CALM, DivertedMessages
+from bridge.service.queue_manager_watch import CALM, DivertedMessages
 from bridge.wire.mq import MQMD
 
 

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from bridge.config import LogConfig
+from bridge.config.operations import LogConfig
 from bridge.service import log as log_module
 from bridge.service.log import (
     EQUAL_LINES,
@@ -24,7 +24,7 @@ from bridge.service.log import (
     printable,
     set_level,
 )
-from bridge.transport.peer import Peer
+from bridge.transport.layers import Peer
 
 LINE = "MQB2301W client %s: refused"
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.config import Configuration, EmbeddedQueueManagerConfig, ListenerConfig
+from bridge.config.models import Configuration
+from bridge.config.queue_manager import EmbeddedQueueManagerConfig, ListenerConfig
 from bridge.mq.host import Host
 from bridge.mq.hosts import host_of
 from bridge.mq.mqi import MQOD, GetOptions

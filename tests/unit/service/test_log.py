@@ -12,7 +12,7 @@ import pytest
 
 from bridge.service import log as log_module
 from bridge.service.log import KIND_INTERVAL, KIND_LINES, Flood, FloodHandler, JsonFormatter, TextFormatter
-from bridge.transport.peer import Peer
+from bridge.transport.layers import Peer
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.config import ChannelConfig
+from bridge.config.channel import ChannelConfig
 from bridge.mqtt.packets import (
     Connack,
     Connect,
@@ -171,7 +171,7 @@ def site(bridge: Any) -> Callable[..., Any]:
             for name, one in AUTHENTICATION.items():
                 config = ChannelConfig(name=name, port=0, **options.get(name, {}))
                 authentication[name] = msgspec.structs.replace(one, shared_client_ids=config.shared_client_ids)
-                channels[name] = Channel(config, running.gateway, pending_bytes=running.limits.pending_bytes)
+                channels[name] = Channel(config, running.make_owner, pending_bytes=running.limits.pending_bytes)
                 await channels[name].listen()
             running.service.authentication = authentication
             found = Site(running, channels)

@@ -18,14 +18,14 @@ import pytest
 
 from bridge.administration.answers import BridgeState, BridgeStatus, Problem
 from bridge.administration.requests import ListProblems, PauseMapping, Reload, ShowStatus
-from bridge.config import Configuration
 from bridge.config.document import load
+from bridge.config.models import Configuration
 from bridge.mq.embedded import host as inquiry
 from bridge.mq.memory import MIB
 from bridge.mq.mqi import MQOD
 from bridge.mq.remote import RemoteConnection
 from bridge.mqtt.packets import Publish
-from bridge.service.certificates import Certificates
+from bridge.security import tls as tls_module
 from bridge.service.lifecycle import Bridge
 from bridge.service.problems import ARCHIVE_LOSS_TIMEOUT
 from bridge.service.reload import ConfigurationSource
@@ -201,7 +201,7 @@ async def test_a_certificate_that_expired_or_expires_soon_is_a_problem(
 ) -> None:
     Authority(tmp_path).issue("server")
     ends = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days, hours=1)
-    monkeypatch.setattr(Certificates, "_expiry", lambda self, file: ends.timestamp())
+    monkeypatch.setattr(tls_module, "_expiry", lambda file, changed: ends.timestamp())
     tls = {"certificate_file": tmp_path / "server.pem", "key_file": tmp_path / "server.key"}
     channels = [{"name": "A", "port": 0, "tls": tls}]
     async with running(Configuration(queue_manager={"data_directory": tmp_path / "data"}, channels=channels)) as bridge:
@@ -326,7 +326,7 @@ async def test_a_problem_that_becomes_worse_is_logged_again(
     channels = [{"name": "A", "port": 0, "tls": tls}]
     async with running(Configuration(queue_manager={"data_directory": tmp_path / "data"}, channels=channels)) as bridge:
         for left in (3600, -1, -2):
-            monkeypatch.setattr(Certificates, "_expiry", lambda self, file, left=left: time.time() + left)
+            monkeypatch.setattr(tls_module, "_expiry", lambda file, changed, left=left: time.time() + left)
             await found(bridge)
     events = [record.getMessage().split(":")[0] for record in caplog.records if "problem began" in record.getMessage()]
     assert events == ["MQB0301W problem began", "MQB0302E problem began"]

@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.config import ChannelConfig, LimitsConfig
+from bridge.config.channel import ChannelConfig
+from bridge.config.models import LimitsConfig
 from bridge.mqtt.packets import (
     Connack,
     Connect,
@@ -26,7 +27,7 @@ from bridge.mqtt.reader import Decoder
 from bridge.mqtt.writer import encode
 from bridge.security.authenticator import Authenticated, Presented
 from bridge.security.authenticators import ChannelAuthentication
-from bridge.service.quotas import Quotas, subscriptions_of
+from bridge.service.telemetry import Quotas, subscriptions_of
 from bridge.telemetry.record import SentRecord, Side, StateKey
 from bridge.transport.channel import Channel
 
@@ -153,7 +154,7 @@ async def test_claimed_users_have_no_quota(bridge: Any) -> None:
 async def test_clients_of_a_unix_socket_do_not_count_for_a_network(bridge: Any, tmp_path: Path) -> None:
     async with bridge({"sessions_per_network": 1}) as running:
         config = ChannelConfig(name="LOCAL", socket=tmp_path / "mqtt.sock")
-        channel = Channel(config, running.gateway, pending_bytes=running.limits.pending_bytes)
+        channel = Channel(config, running.make_owner, pending_bytes=running.limits.pending_bytes)
         await channel.listen()
         for number in range(3):
             client = await running.open()

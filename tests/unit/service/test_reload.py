@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bridge.config import Configuration, load
-from bridge.mapping.rules.check import problems
+from bridge.config.document import load
+from bridge.config.models import Configuration
+from bridge.mapping.check import problems
 from bridge.service.reload import ConfigurationSource, Reload, ReloadRefused
 
 FILE = """\

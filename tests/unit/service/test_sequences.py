@@ -9,8 +9,7 @@ from typing import Any, cast
 import pytest
 
 from bridge.mqtt.packets import Connect, Suback, Subscribe
-from bridge.service.client import Client
-from bridge.service.sequences import Sequences
+from bridge.service.client import Client, Sequences
 from tests.helpers.answers import ACCEPTED
 
 CLIENT = cast(Client, SimpleNamespace(peer="?", close=lambda *_arguments: None))

@@ -18,7 +18,7 @@ import pytest
 
 from bridge.service import log as log_module
 from bridge.service.log import JournalHandler, TextFormatter
-from bridge.transport.peer import Peer
+from bridge.transport.layers import Peer
 from tests.helpers.patience import PATIENCE
 
 
@@ -173,7 +173,7 @@ def test_a_long_line_is_not_lost_where_there_is_no_file_in_memory(
 
 PROGRAM = """
 import logging, os, sys
-from bridge.config import LogConfig
+from bridge.config.operations import LogConfig
 from bridge.service import log
 found = os.fstat(2)
 os.environ["JOURNAL_STREAM"] = f"{found.st_dev}:{found.st_ino}"

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from bridge.config import ChannelConfig, Configuration, LogConfig
+from bridge.config.channel import ChannelConfig
+from bridge.config.models import Configuration
+from bridge.config.operations import LogConfig
 from bridge.mq.telemetry_channels import Definition, TelemetryChannelRegister
 from bridge.security.authenticators import Authenticators
 from bridge.service import reload

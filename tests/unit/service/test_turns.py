@@ -10,10 +10,10 @@ import pytest
 
 from bridge.mq.backend import UnitOfWork
 from bridge.mqtt import connection as protocol_module
-from bridge.mqtt.events import Messages
 from bridge.mqtt.packets import (
     Connect,
     Disconnect,
+    Messages,
     Pingreq,
     Pingresp,
     Puback,
@@ -25,13 +25,13 @@ from bridge.mqtt.packets import (
     Subscribe,
 )
 from bridge.mqtt.writer import encode
+from bridge.service import client as turns_module
 from bridge.service import delivery as delivery_module
 from bridge.service import gateway as gateway_module
-from bridge.service import sequences as turns_module
 from bridge.service import telemetry as telemetry_module
+from bridge.service.client_journal import LockedOut
 from bridge.service.events import EventBus, PublicationRejected
 from bridge.service.gateway import DELIVERIES_AT_A_TURN
-from bridge.service.locked_out import LockedOut
 from bridge.wire import cmqc
 from tests.helpers.fake_backend import FakeBackend
 
@@ -190,7 +190,7 @@ async def test_a_client_that_comes_back_again_and_again_is_named_once(
 def test_a_client_of_mqtt_5_is_never_called_locked_out(caplog: pytest.LogCaptureFixture) -> None:
     """It gets the reason in its PUBACK, and stays connected."""
     events = EventBus()
-    LockedOut().listen(events)
+    events.attach(LockedOut())
     session, message = SimpleNamespace(client_id="c", level=5), SimpleNamespace(topic="bad")
     for _ in range(6):
         events.publish(PublicationRejected(session, message, cmqc.MQRC_PUT_INHIBITED))  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ import msgspec
 from pydantic import ValidationError
 
 from bridge.administration.answers import ChannelStatus
-from bridge.config import ChannelAuthenticationConfig
+from bridge.config.authentication import ChannelAuthenticationConfig
 from bridge.mq.embedded.attributes import (
     ATTRIBUTES,
     SYNONYMS,

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq.pcf import MQCFBS, MQCFH, MQCFIF, MQCFIL, MQCFIN, MQCFSF, MQCFST, encode_pcf, string_list
+from testing.ibm_standin import cmqc, cmqcfc
 from testing.ibm_standin.pcf.command_server import StandInCommandServer
 from tests.helpers.pcf_administrator import Administrator
 

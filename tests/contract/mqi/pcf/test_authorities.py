@@ -12,8 +12,8 @@ from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.mqi import MQOD
-from bridge.wire import cmqc, cmqcfc
-from bridge.wire.cmqcfc import (
+from testing.ibm_standin import cmqc, cmqcfc
+from testing.ibm_standin.cmqcfc import (
     MQCACF_AUTH_PROFILE_NAME,
     MQCACF_ENTITY_NAME,
     MQIACF_AUTHORIZATION_LIST,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.wire import cmqc, cmqcfc
-from bridge.wire.cmqcfc import (
+from bridge.wire.mq.pcf import MQCFIF
+from testing.ibm_standin import cmqc, cmqcfc
+from testing.ibm_standin.cmqcfc import (
     MQCACH_CHANNEL_NAME,
     MQCACH_CLIENT_ID,
     MQCACH_DESC,
@@ -16,7 +17,6 @@ from bridge.wire.cmqcfc import (
     MQIACH_CHANNEL_STATUS,
     MQIACH_CHANNEL_TYPE,
 )
-from bridge.wire.mq.pcf import MQCFIF
 from tests.helpers.pcf_administrator import Administrator
 from tests.helpers.running_channels import Running
 

@@ -12,8 +12,6 @@ import pytest
 from bridge.config.queue_manager import COMMAND_QUEUE
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.mqi import MQError
-from bridge.wire import cmqc, cmqcfc
-from bridge.wire.cmqc import MQCA_Q_NAME, MQIA_Q_TYPE
 from bridge.wire.mq.pcf import (
     MQCFGR,
     MQCFH,
@@ -23,6 +21,8 @@ from bridge.wire.mq.pcf import (
     MQCFST,
     encode_pcf,
 )
+from testing.ibm_standin import cmqc, cmqcfc
+from testing.ibm_standin.cmqc import MQCA_Q_NAME, MQIA_Q_TYPE
 from testing.ibm_standin.pcf.command_server import StandInCommandServer
 from tests.helpers.pcf_administrator import Administrator, parameters, value
 

@@ -8,8 +8,8 @@ import pytest
 
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.mqi import MQOD, MQError
-from bridge.wire import cmqc, cmqcfc
-from bridge.wire.cmqc import MQCA_NAMELIST_DESC, MQCA_NAMELIST_NAME, MQCA_NAMES, MQIA_NAME_COUNT
+from testing.ibm_standin import cmqc, cmqcfc
+from testing.ibm_standin.cmqc import MQCA_NAMELIST_DESC, MQCA_NAMELIST_NAME, MQCA_NAMES, MQIA_NAME_COUNT
 from tests.helpers.pcf_administrator import Administrator
 
 CREATE, CHANGE, COPY, DELETE, INQUIRE = (

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from bridge.wire import cmqc, cmqcfc
-from bridge.wire.cmqc import MQCA_Q_DESC, MQCA_Q_NAME, MQIA_CURRENT_Q_DEPTH, MQIA_MAX_Q_DEPTH, MQIA_Q_TYPE
 from bridge.wire.mq.pcf import (
     MQCFBF,
     MQCFH,
@@ -17,6 +15,8 @@ from bridge.wire.mq.pcf import (
     PCFParameter,
     encode_pcf,
 )
+from testing.ibm_standin import cmqc, cmqcfc
+from testing.ibm_standin.cmqc import MQCA_Q_DESC, MQCA_Q_NAME, MQIA_CURRENT_Q_DEPTH, MQIA_MAX_Q_DEPTH, MQIA_Q_TYPE
 from tests.helpers.pcf_administrator import Administrator, parameters
 
 INQUIRE = cmqcfc.MQCMD_INQUIRE_Q

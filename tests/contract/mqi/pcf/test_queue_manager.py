@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bridge.config.queue_manager import COMMAND_QUEUE
-from bridge.wire import cmqc, cmqcfc
+from testing.ibm_standin import cmqc, cmqcfc
 from tests.helpers.pcf_administrator import Administrator
 
 

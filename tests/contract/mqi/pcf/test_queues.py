@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bridge.config.queue_manager import COMMAND_QUEUE
-from bridge.wire import cmqc, cmqcfc
-from bridge.wire.cmqc import MQCA_Q_DESC, MQCA_Q_NAME, MQIA_CURRENT_Q_DEPTH, MQIA_MAX_Q_DEPTH, MQIA_Q_TYPE
+from testing.ibm_standin import cmqc, cmqcfc
+from testing.ibm_standin.cmqc import MQCA_Q_DESC, MQCA_Q_NAME, MQIA_CURRENT_Q_DEPTH, MQIA_MAX_Q_DEPTH, MQIA_Q_TYPE
 from tests.helpers.pcf_administrator import Administrator
 
 

@@ -7,13 +7,13 @@ import pytest
 from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.mqi import MQOD, GetOptions
 from bridge.telemetry.message import Message
-from bridge.wire import cmqc, cmqcfc
-from bridge.wire.cmqc import MQCA_Q_NAME, MQIA_CURRENT_Q_DEPTH
 from bridge.wire.mq import MQMD
 from bridge.wire.mq.pcf import (
     MQCFIF,
     MQCFSF,
 )
+from testing.ibm_standin import cmqc, cmqcfc
+from testing.ibm_standin.cmqc import MQCA_Q_NAME, MQIA_CURRENT_Q_DEPTH
 from tests.helpers.pcf_administrator import Administrator
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from bridge.mq.mqi import MQOD, MQSD
-from bridge.wire import cmqc, cmqcfc
-from bridge.wire.cmqc import MQCA_TOPIC_NAME, MQCA_TOPIC_STRING
-from bridge.wire.cmqcfc import MQBACF_SUB_ID, MQCACF_DESTINATION, MQCACF_SUB_NAME, MQCACF_SUB_USER_DATA
 from bridge.wire.mq.pcf import MQCFBF, MQCFIF, MQCFSF, PCFParameter
+from testing.ibm_standin import cmqc, cmqcfc
+from testing.ibm_standin.cmqc import MQCA_TOPIC_NAME, MQCA_TOPIC_STRING
+from testing.ibm_standin.cmqcfc import MQBACF_SUB_ID, MQCACF_DESTINATION, MQCACF_SUB_NAME, MQCACF_SUB_USER_DATA
 from tests.helpers.pcf_administrator import Administrator
 
 CREATE, CHANGE, DELETE, INQUIRE = (

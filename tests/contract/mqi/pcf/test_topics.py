@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from bridge.wire import cmqc, cmqcfc
-from bridge.wire.cmqc import MQCA_TOPIC_DESC, MQCA_TOPIC_NAME, MQCA_TOPIC_STRING
 from bridge.wire.mq.pcf import MQCFIF, MQCFSF
+from testing.ibm_standin import cmqc, cmqcfc
+from testing.ibm_standin.cmqc import MQCA_TOPIC_DESC, MQCA_TOPIC_NAME, MQCA_TOPIC_STRING
 from tests.helpers.pcf_administrator import Administrator
 
 CREATE, CHANGE, DELETE, INQUIRE = (

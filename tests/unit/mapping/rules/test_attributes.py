@@ -9,14 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.config import Configuration, MqDestination, load
-from bridge.config.mapping import TemplateText, ToMqMapping, ToMqttMapping, attributes_of, templates_of
-from bridge.mapping.rules import template
-from bridge.mapping.rules.check import loops_of, problems, warnings_of
-from bridge.mapping.rules.rendered import CHECKS
-from bridge.mapping.rules.rule import ToMqRule, ToMqttRule, rule_of
-from bridge.mapping.rules.scope import PUBLICATION_NAMES
-from bridge.mapping.rules.template import MD_FIELDS, WORDS, Template
+from bridge.config.document import load
+from bridge.config.mapping import MqDestination, TemplateText, ToMqMapping, ToMqttMapping, attributes_of, templates_of
+from bridge.config.models import Configuration
+from bridge.mapping import template
+from bridge.mapping.attributes import PUBLICATION_NAMES
+from bridge.mapping.check import loops_of, problems, warnings_of
+from bridge.mapping.rendered import CHECKS
+from bridge.mapping.rule import ToMqRule, ToMqttRule, rule_of
+from bridge.mapping.template import MD_FIELDS, WORDS, Template
 from bridge.mqtt.packets import PublishProperties
 from bridge.telemetry.headers import PROPERTIES
 from bridge.telemetry.message import NO_PROPERTIES, Message, Publication, Unmappable

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bridge.config import Configuration, ConfigurationError, load
-from bridge.mapping.rules.check import loops_of, problems
+from bridge.config.document import load
+from bridge.config.models import Configuration
+from bridge.config.problems import ConfigurationError
+from bridge.mapping.check import loops_of, problems
 
 TO_MQ = "mappings:\n  a:\n    from: {mqtt: 'plant/{line}/{metric...}'}\n    to: {queue: Q}\n    "
 TO_MQTT = "mappings:\n  a:\n    from: {topic: 'prices/{symbol}'}\n    to: {mqtt: t}\n    "

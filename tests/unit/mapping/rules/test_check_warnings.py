@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.config import load
-from bridge.mapping.rules.check import warnings_of
+from bridge.config.document import load
+from bridge.mapping.check import warnings_of
 
 LINKS = "links: {five: {host: h}, three: {host: h, version: 3.1.1}, low: {host: h, maximum_qos: 1}}\n"
 WARNINGS = [

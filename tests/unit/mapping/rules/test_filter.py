@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from bridge.config.mapping import FilterConfig
-from bridge.mapping.rules import json_filter
-from bridge.mapping.rules.filter import Filter
-from bridge.mapping.rules.scope import MessageScope, PublicationScope
-from bridge.mapping.rules.template import RuleError
+from bridge.mapping import json_filter
+from bridge.mapping.attributes import MessageScope, PublicationScope
+from bridge.mapping.filter import Filter
+from bridge.mapping.template import RuleError
 from bridge.telemetry.headers import Headers
 from bridge.telemetry.message import NO_PROPERTIES, Message, Publication, Unmappable
 from bridge.wire.mq import MQMD

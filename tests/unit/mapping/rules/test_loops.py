@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from bridge.config.link import LinkConfig
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
-from bridge.mapping.rules.loops import LoopGuard, loops, topic_levels
-from bridge.mapping.rules.template import Template
-from bridge.mapping.rules.topic_pattern import overlaps
+from bridge.mapping.loops import LoopGuard, loops, topic_levels
+from bridge.mapping.template import Template
+from bridge.mapping.topic_pattern import overlaps
 from bridge.mqtt.topics import matches
 
 LINKS = {

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from bridge.config import Configuration, ConfigurationError, load
-from bridge.mapping.rules.check import problems, warnings_of
-from bridge.mapping.rules.rule import ToMqRule, ToMqttRule, rule_of
+from bridge.config.document import load
+from bridge.config.models import Configuration
+from bridge.config.problems import ConfigurationError
+from bridge.mapping.check import problems, warnings_of
+from bridge.mapping.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.telemetry.message import Message, Publication
 from bridge.wire.mq import MQMD
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
-from bridge.mapping.rules import rule_cache
-from bridge.mapping.rules.rule import ToMqRule, ToMqttRule
+from bridge.mapping import rule as rule_cache
+from bridge.mapping.rule import ToMqRule, ToMqttRule
 from bridge.telemetry.message import Message, Publication, Unmappable
 from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc

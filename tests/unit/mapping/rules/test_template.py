@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mapping.rules.template import Template, TemplateError
-from bridge.mapping.rules.topic_pattern import TopicPattern
+from bridge.mapping.template import Template, TemplateError
+from bridge.mapping.topic_pattern import TopicPattern
 from bridge.telemetry.message import Unmappable
 
 VALUES = {

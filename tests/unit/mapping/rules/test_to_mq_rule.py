@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mapping.rules.template import RuleError
+from bridge.mapping.template import RuleError
 from bridge.mqtt.packets import Publish
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.headers import hops_folder

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.config.mapping import ToMqttMapping
-from bridge.mapping.rules.rule import ToMqttRule, rule_of
-from bridge.mapping.rules.template import RuleError
+from bridge.mapping.rule import ToMqttRule, rule_of
+from bridge.mapping.template import RuleError
 from bridge.telemetry.message import Message, Publication, Unmappable
 from bridge.wire.mq import MQDLH, MQMD, MQXQH, RFH2, Folder, encode_chain
 from tests.helpers.publications import publication_fields

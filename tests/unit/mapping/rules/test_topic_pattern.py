@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mapping.rules.template import PatternError
-from bridge.mapping.rules.topic_pattern import TopicPattern
+from bridge.mapping.template import PatternError
+from bridge.mapping.topic_pattern import TopicPattern
 from bridge.mqtt.topics import matches
 
 

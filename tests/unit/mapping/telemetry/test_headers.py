@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bridge.archive.rows import Provenance, provenance_of
 from bridge.config.mapping import ToMqttMapping
-from bridge.mapping.rules.rule import ToMqttRule
+from bridge.mapping.rule import ToMqttRule
 from bridge.mqtt.packets import Publish, PublishProperties
 from bridge.telemetry.conversion import from_mq, publication_of, publisher_of, to_mq
 from bridge.telemetry.headers import Headers

@@ -11,8 +11,8 @@ from bridge.telemetry.conversion import from_mq, to_mq
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Message
 from bridge.telemetry.request import ReplyAddresses, is_request, with_request
-from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from testing.ibm_standin import cmqc
 
 names = st.text("ABCabc019./_%", min_size=1, max_size=48)
 client_ids = st.text(min_size=1, max_size=12)

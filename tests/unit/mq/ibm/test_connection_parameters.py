@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from bridge.config import IbmQueueManagerConfig, TlsConfig
-from bridge.config.queue_manager import NoPassword
+from bridge.config.queue_manager import IbmQueueManagerConfig, NoPassword, TlsConfig
 from bridge.mq.ibm.parameters import ConnectionParameters, LibraryMissing, Tls, load_library, parameters
 from bridge.wire import cmqc
 

@@ -8,14 +8,9 @@ from typing import Any
 
 import pytest
 
-from bridge.config import (
-    BatchConfig,
-    ChannelConfig,
-    Configuration,
-    EmbeddedQueueManagerConfig,
-    IbmQueueManagerConfig,
-    default_configuration,
-)
+from bridge.config.channel import ChannelConfig
+from bridge.config.models import Configuration, default_configuration
+from bridge.config.queue_manager import BatchConfig, EmbeddedQueueManagerConfig, IbmQueueManagerConfig
 from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.mqsc.commands import run_script
 from bridge.mq.embedded.queuemanager import QueueManager

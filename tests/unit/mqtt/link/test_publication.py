@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.link.publication import CLIENT_ID, HOPS, encode, received, to_properties
+from bridge.link.outbox import CLIENT_ID, HOPS, encode, received, to_properties
 from bridge.link.state import Limits, Refusal
 from bridge.mqtt.packets import Publish, PublishProperties
 from bridge.mqtt.reader import Decoder

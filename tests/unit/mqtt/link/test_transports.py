@@ -19,8 +19,8 @@ from websockets.typing import Subprotocol
 
 from bridge.config.link import LinkConfig
 from bridge.link import connection as link_connection
+from bridge.link.client import WebSocketStream
 from bridge.link.state import LinkPhase
-from bridge.link.stream import WebSocketStream
 from bridge.link.trial import TrialFailed, reach, try_link
 from bridge.telemetry.message import Publication
 from tests.helpers.certificate_authority import Authority

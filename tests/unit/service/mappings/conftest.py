@@ -11,7 +11,7 @@ from bridge.mq import message_consumer, worker
 from bridge.mq.embedded.command_server import CommandServer
 from bridge.mq.embedded.mqsc.commands import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.service.mappings import exactly_once, from_link, link_runner, runner, to_link, transfer
+from bridge.service.mappings import exactly_once, link_runner, runner
 from tests.helpers.mapping_scene import Scene
 
 QUEUES = ("IN", "OUT")
@@ -23,17 +23,17 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     monkeypatch.setattr(worker, "FIRST_PAUSE", 0.002)
     monkeypatch.setattr(worker, "LONGEST_PAUSE", 0.01)
     monkeypatch.setattr(message_consumer, "SLICE", 0.005)
-    for module in (transfer, from_link, to_link, exactly_once):
+    for module in (runner, link_runner, exactly_once):
         monkeypatch.setattr(module, "WAIT", 0.005)
-    for module in (runner, to_link, transfer):
+    monkeypatch.setattr(link_runner, "LINK_WAIT", 0.005)
+    for module in (runner, link_runner):
         monkeypatch.setattr(module, "FIRST_RETRY", 0.001)
         monkeypatch.setattr(module, "LONGEST_RETRY", 0.01)
     manager = QueueManager("QM1", tmp_path)
     prepare(manager)
     CommandServer(manager).start()
     made = Scene(manager)
-    for module in (from_link, to_link):
-        monkeypatch.setattr(module, "link_connection", made.link_connection)
+    monkeypatch.setattr(link_runner, "link_connection", made.link_connection)
     monkeypatch.setattr(link_runner, "end_session", lambda *_: True)
     for queue in QUEUES:
         made.mqsc(f"DEFINE QLOCAL({queue}) MAXDEPTH(100000)")

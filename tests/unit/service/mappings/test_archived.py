@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from bridge.archive.events import Mapped, events_of, together
-from bridge.archive.mapping_observer import CAME_ROUND, FILTERED
-from bridge.archive.mapping_recorder import MappingRecorder
 from bridge.archive.rows import Rows
 from bridge.archive.schema import NAMES
-from bridge.mapping.rules.loops import LoopGuard
+from bridge.mapping.loops import LoopGuard
+from bridge.service.events import CAME_ROUND, FILTERED
+from bridge.service.recorder import MappingRecorder
 from bridge.wire import cmqc
 from tests.helpers.mapping_scene import Fault, Scene, mapping_config
 

@@ -7,7 +7,7 @@ import pytest
 from bridge.administration.mapping_status import State, Status
 from bridge.mq.message_consumer import MessageConsumer
 from bridge.mq.mqi import Got
-from bridge.service.mappings import transfer
+from bridge.service.mappings import runner as transfer
 from tests.helpers.mapping_scene import DEAD_LETTERS, Fault, Scene, mapping_config
 from tests.helpers.patience import until
 

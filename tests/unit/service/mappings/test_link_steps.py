@@ -9,9 +9,9 @@ from bridge.administration.mapping_status import State, Status
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE
 from bridge.link.state import LinkPhase, LinkState
 from bridge.mq.state import LinkSession, LinkSessions, MappingState
-from bridge.service.mappings import to_link
+from bridge.service.mappings import link_runner as to_link
 from bridge.service.mappings.exactly_once import Record
-from bridge.service.mappings.from_link import FromLinkRunner
+from bridge.service.mappings.link_runner import FromLinkRunner
 from bridge.wire import cmqc
 from tests.helpers.mapping_broker import LinkFault
 from tests.helpers.mapping_scene import DEAD_LETTERS, LINK, OWNER, Fault, Scene, mapping_config

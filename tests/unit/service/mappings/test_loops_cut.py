@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bridge.mapping.rules.loops import LoopGuard
+from bridge.mapping.loops import LoopGuard
 from tests.helpers.mapping_scene import LINK, Scene, mapping_config
 from tests.helpers.patience import until
 

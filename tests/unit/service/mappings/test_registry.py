@@ -256,7 +256,7 @@ async def test_a_filter_that_is_refined_unsubscribes_the_one_before(scene: Scene
 async def test_the_session_of_a_mapping_that_was_removed_while_the_bridge_was_stopped_is_ended(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bridge.service.mappings import link_session
+    from bridge.link import connection as link_session
 
     ended: list[tuple[Any, ...]] = []
     monkeypatch.setattr(link_session, "end_session", lambda *what: bool(ended.append(what)) or True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from bridge.service.metrics.catalogue import Samples
-from bridge.service.metrics.metrics import SessionCount
+from bridge.service.metric_catalogue import Samples
+from bridge.service.metrics import SessionCount
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.session import Session
 

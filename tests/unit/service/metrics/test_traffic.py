@@ -9,8 +9,8 @@ from bridge.mq.backend import Completion
 from bridge.mqtt.flow import Phase
 from bridge.mqtt.packets import Publish
 from bridge.service.events import Acknowledged, Finished, Published
-from bridge.service.metrics.catalogue import Samples, Value
-from bridge.service.metrics.traffic import OTHER, TIMED, Traffic, reason_label
+from bridge.service.metric_catalogue import Samples, Value
+from bridge.service.metrics import OTHER, TIMED, Traffic, reason_label
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Message

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.service.tracing.span import Sampler, child_of
-from bridge.telemetry.trace_context import TraceContext
+from bridge.service.spans import Sampler, TraceContext, child_of
 
 
 @pytest.mark.parametrize(("sample", "expected"), [(0.0, []), (1.0, [0, 1, 2, 3, 4])])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bridge.config.operations import TracesConfig
-from bridge.service.tracing.tracing import TracesError, tracing_of
+from bridge.service.tracing import TracesError, tracing_of
 
 ENDPOINT = "http://127.0.0.1:9/v1/traces"
 
@@ -17,9 +17,9 @@ ENDPOINT = "http://127.0.0.1:9/v1/traces"
 def test_without_an_endpoint_nothing_is_imported() -> None:
     """A bridge that traces nothing has no module of OpenTelemetry."""
     program = (
-        "import sys, bridge.service.process as _, bridge.service.mappings.transfer as _, bridge.cli.program as _\n"
+        "import sys, bridge.service.lifecycle as _, bridge.service.mappings.runner as _, bridge.cli.program as _\n"
         "from bridge.config.operations import TracesConfig\n"
-        "from bridge.service.tracing.tracing import tracing_of\n"
+        "from bridge.service.tracing import tracing_of\n"
         "assert tracing_of(TracesConfig(), lambda: 0.0) is None\n"
         "print([name for name in sys.modules if name.startswith(('opentelemetry', 'google'))])"
     )
@@ -29,7 +29,7 @@ def test_without_an_endpoint_nothing_is_imported() -> None:
 
 def test_a_missing_package_is_told_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bridge does not start, and says how to install what is missing."""
-    monkeypatch.delitem(sys.modules, "bridge.service.tracing.export", raising=False)
+    monkeypatch.delitem(sys.modules, "bridge.service.trace_export", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     with pytest.raises(TracesError, match="-m pip install 'opentelemetry"):
         tracing_of(TracesConfig(endpoint=ENDPOINT), lambda: 0.0)

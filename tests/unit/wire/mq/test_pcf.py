@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import ByteOrder, MalformedHeader
 from bridge.wire.mq.pcf import (
     MAX_DEPTH,
@@ -30,6 +29,7 @@ from bridge.wire.mq.pcf import (
     encode_pcf,
     string_list,
 )
+from testing.ibm_standin import cmqc, cmqcfc
 
 ORDERS: dict[ByteOrder, str] = {"little": "<", "big": ">"}
 

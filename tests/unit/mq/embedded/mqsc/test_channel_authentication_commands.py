@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.config import ChannelAuthenticationConfig, ChannelConfig
+from bridge.config.authentication import ChannelAuthenticationConfig
+from bridge.config.channel import ChannelConfig
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.security.channel_authentication import Connecting
 from tests.helpers.embedded_manager import Manager

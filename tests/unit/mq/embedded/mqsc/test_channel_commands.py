@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.config import ChannelConfig
+from bridge.config.channel import ChannelConfig
 from bridge.mq.embedded.channels import restore_channel
 from bridge.mq.embedded.mqsc import channels as channel_display
 from tests.helpers.embedded_manager import Manager

@@ -25,7 +25,7 @@ from bridge.mq.embedded.admission import Admission
 from bridge.mq.embedded.channels import ConnectionAuthentication
 from bridge.mq.mqi import MQError
 from bridge.mq.remote import RemoteConnection
-from bridge.security.failed_connects import FailedConnects
+from bridge.security.authenticator import FailedConnects
 from bridge.security.tls import tls_context
 from bridge.wire import cmqc
 from tests.helpers.certificate_authority import Authority

@@ -7,8 +7,8 @@ import pytest
 from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.mqi import MQOD, GetOptions, MQError, Property, TruncatedMessage
 from bridge.telemetry.message import Message
-from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from testing.ibm_standin import cmqc
 
 SHARED, BROWSE = cmqc.MQOO_INPUT_SHARED, cmqc.MQOO_BROWSE
 FIRST, NEXT = cmqc.MQGMO_BROWSE_FIRST, cmqc.MQGMO_BROWSE_NEXT

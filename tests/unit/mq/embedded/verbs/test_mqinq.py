@@ -7,7 +7,7 @@ import re
 import pytest
 
 from bridge.mq.mqi import MQOD, MQError
-from bridge.wire import cmqc
+from testing.ibm_standin import cmqc
 
 INQUIRE, SET = cmqc.MQOO_INQUIRE, cmqc.MQOO_SET
 

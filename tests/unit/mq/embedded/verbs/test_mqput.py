@@ -9,8 +9,8 @@ import pytest
 from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.mqi import MQOD, MQPMO, GetOptions, Got, MQError
 from bridge.telemetry.message import Message
-from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from testing.ibm_standin import cmqc
 
 OUTPUT, SHARED = cmqc.MQOO_OUTPUT, cmqc.MQOO_INPUT_SHARED
 

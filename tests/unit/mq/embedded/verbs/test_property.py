@@ -17,8 +17,8 @@ from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Message
 from bridge.telemetry.transmission import PublicationMessage
-from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, decode_rfh2, encode_rfh2
+from testing.ibm_standin import cmqc
 
 INTEGERS = {cmqc.MQTYPE_INT8: 8, cmqc.MQTYPE_INT16: 16, cmqc.MQTYPE_INT32: 32, cmqc.MQTYPE_INT64: 64}
 

@@ -1,0 +1,76 @@
+"""The sections of a report, and its self-contained HTML page without scripts, in light and dark styles."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from bridge.charts import Chart, bar_chart, column_chart, number
+
+
+class Section(msgspec.Struct):
+    """A table of the report. The first column is the key of each row, and `chart` lists the columns to plot."""
+
+    key: str
+    title: str
+    columns: list[str]
+    rows: list[list[Any]]
+    chart: list[str] = []
+    unit: str = ""
+
+
+class Report(msgspec.Struct):
+    """All sections, for messages settled from `start` up to, but not including, `end`."""
+
+    start: datetime | None
+    end: datetime | None
+    rows: int
+    sections: list[Section]
+
+
+def cell(value: Any) -> str:
+    """Format a value of a table."""
+    if value is None:
+        return "–"
+    return number(value) if isinstance(value, int | float) else str(value)
+
+
+def period(start: datetime | None, end: datetime | None) -> str:
+    """Describe a time range."""
+    if start is None and end is None:
+        return "all there is"
+    words = [f"{word} {value:%Y-%m-%d %H:%M:%S} UTC" for word, value in (("from", start), ("to", end)) if value is not None]
+    return " ".join(words)
+
+
+def page(report: Report) -> str:
+    return _environment().get_template("report.html").render(report=report, period=period)
+
+
+def chart(section: Section) -> Chart:
+    """Return the chart of a section. The section must have rows."""
+    places = [section.columns.index(name) for name in section.chart]
+    series = [(name, [row[place] for row in section.rows]) for name, place in zip(section.chart, places, strict=True)]
+    labels = [f"QoS {row[0]}" if section.columns[0] == "qos" else cell(row[0]) for row in section.rows]
+    draw = column_chart if section.key == "hour" else bar_chart
+    return draw(section.title, labels, series)
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        auto_reload=False,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"cell": cell, "number": number}
+    made.filters["chart"] = chart
+    return made

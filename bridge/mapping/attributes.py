@@ -1,0 +1,331 @@
+"""Parsing and validation of the templates in mapping attributes, driven by the attribute table in `bridge.config.mapping`.
+
+A rule parses the templates once and renders them for each message. The table also determines which message fields they use.
+
+A scope contains the values of names for one message. Captures take precedence over `topic`, `clientId`, `qos`, `messageId`,
+`retained`, `user`, `text` (the payload) and the MQTT 5 properties with a text value
+(`bridge.telemetry.headers.TEXT_PROPERTIES`). `folder.name` is a message property, `md.CorrelId` a field of the MQMD, and any
+other word a property in the usr folder. An empty word or MQMD field counts as missing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from bridge.config.link import LOCAL
+from bridge.config.mapping import Attribute, ToMqMapping, ToMqttMapping, templates_of
+from bridge.mapping.message_view import BYTE_FIELDS, document_of, text_of, utf_8
+from bridge.mapping.rendered import CHECKS, topic_string
+from bridge.mapping.template import MD_FIELDS, WORDS, RuleError, Scope, TemplateError, template_of
+from bridge.mqtt.packets import PublishProperties
+from bridge.telemetry.headers import ELEMENT, FOLDER, TEXT_PROPERTIES, Headers, hops_text
+from bridge.telemetry.message import CCSID_UTF8, Publication, Unmappable
+from bridge.wire.mq import MQMD
+
+
+class PublicationScope:
+    """The names available in a mapping to MQ."""
+
+    __slots__ = ("_captures", "_document", "_user_properties", "publication")
+
+    def __init__(self, publication: Publication, captures: Mapping[str, str]) -> None:
+        self.publication = publication
+        self._captures = captures
+        self._document: Any = _UNREAD
+        self._user_properties: dict[str, str] | None = None
+
+    def __call__(self, name: str) -> str | None:
+        if name in self._captures:
+            return self._captures[name]
+        word = _OF_PUBLICATION.get(name)
+        if word is not None:
+            return word(self.publication) or None
+        folder, dot, rest = name.partition(".")
+        if dot and folder != "usr":
+            return None
+        if self._user_properties is None:
+            self._user_properties = self.publication.user_properties
+        return self._user_properties.get(rest if dot else name)
+
+    @property
+    def qos(self) -> int:
+        """The QoS of the publication."""
+        return self.publication.qos
+
+    @property
+    def retained(self) -> bool:
+        """Whether the publication has the RETAIN flag."""
+        return self.publication.retain
+
+    @property
+    def size(self) -> int:
+        """The size of the payload in bytes."""
+        return len(self.publication.payload)
+
+    @property
+    def document(self) -> Any:
+        """The payload parsed as JSON, cached. Raises Unmappable."""
+        if self._document is _UNREAD:
+            self._document = document_of(self.publication.payload)
+        return self._document
+
+
+class MessageScope:
+    """The names available in a mapping to MQTT."""
+
+    __slots__ = ("_captures", "_document", "_text", "ccsid", "headers", "properties", "qos", "topic")
+
+    def __init__(
+        self, headers: Headers, captures: Mapping[str, str], properties: PublishProperties, *,
+        topic: str, qos: int, ccsid: int | None,
+    ) -> None:  # fmt: skip
+        self.headers = headers
+        #: MQTT 5 properties: of the message, or for an answer those that its request specifies
+        self.properties = properties
+        self._captures = captures
+        self.topic = topic
+        #: that of the MQTT client that published the message, otherwise derived from its persistence
+        self.qos = qos
+        #: of the body, as specified by the mapping, otherwise by the message
+        self.ccsid = ccsid or headers.ccsid
+        self._text: str | None = None
+        self._document: Any = _UNREAD
+
+    def __call__(self, name: str) -> str | None:
+        if name in self._captures:
+            return self._captures[name]
+        word = _OF_MESSAGE.get(name)
+        if word is not None:
+            return word(self) or None
+        folder, dot, rest = name.partition(".")
+        if not dot:
+            return self.headers.folder("usr").get(name)
+        if folder == "md":
+            return field_text(self.headers.md, rest) or None
+        return self.headers.folder(folder).get(rest)
+
+    @property
+    def retained(self) -> bool:
+        """Whether the message is a retained publication."""
+        return self.headers.retained
+
+    @property
+    def size(self) -> int:
+        """The size of the body in bytes."""
+        return len(self.headers.body)
+
+    @property
+    def text(self) -> str:
+        """The decoded body, cached. Raises Unmappable."""
+        if self._text is None:
+            self._text = text_of(self.headers.body, self.ccsid, self.headers.encoding)
+        return self._text
+
+    @property
+    def document(self) -> Any:
+        """The body parsed as JSON, cached. Raises Unmappable."""
+        if self._document is _UNREAD:
+            self._document = document_of(utf_8(self.headers.body, self.ccsid, self.headers.encoding))
+        return self._document
+
+
+def field_text(md: MQMD, field: str) -> str:
+    """Return a field of an MQMD as text.
+
+    Bytes become hexadecimal, numbers decimal. Characters lose trailing blanks and NULs.
+    """
+    value = getattr(md, field)
+    if field in BYTE_FIELDS:
+        return str(value.hex().upper())
+    return value.rstrip(b" \0").decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+_UNREAD = object()
+
+_OF_PUBLICATION: dict[str, Callable[[Publication], str]] = {
+    "topic": lambda publication: publication.topic,
+    "clientId": lambda publication: publication.client_id,
+    "qos": lambda publication: str(publication.qos),
+    "messageId": lambda publication: str(publication.message_id or ""),
+    "retained": lambda publication: "true" if publication.retain else "false",
+    "user": lambda publication: publication.user.decode("utf-8", "replace"),
+    "text": lambda publication: text_of(publication.payload, CCSID_UTF8),
+    # the same values, under their names as message properties
+    "mqtt.clientId": lambda publication: publication.client_id,
+    "mqtt.qos": lambda publication: str(publication.qos),
+    "mqtt.msgid": lambda publication: str(publication.message_id or ""),
+    "mqps.Top": lambda publication: publication.topic,
+    "mqps.Ret": lambda publication: "true" if publication.retain else "",
+    f"{FOLDER}.{ELEMENT}": lambda publication: hops_text(publication.hops),
+}
+
+
+def _property(field: str, text: Callable[[Any], str]) -> Callable[[Any], str]:
+    """Return a function that returns a property of a publication or a MessageScope as text."""
+
+    def value_of(source: Any) -> str:
+        value = getattr(source.properties, field)
+        return "" if value is None else text(value)
+
+    return value_of
+
+
+for _field, _element, _title, _text in TEXT_PROPERTIES:
+    _OF_PUBLICATION[_element] = _OF_PUBLICATION[f"mqtt.{_element}"] = _property(_field, _text)
+
+#: The names of a publication, except captures and User Properties.
+PUBLICATION_NAMES = frozenset(_OF_PUBLICATION)
+
+_OF_MESSAGE: dict[str, Callable[[MessageScope], str]] = {
+    "topic": lambda scope: scope.topic,
+    "clientId": lambda scope: scope.headers.client_id,
+    "qos": lambda scope: str(scope.qos),
+    "messageId": lambda scope: str(scope.headers.message_id or ""),
+    "retained": lambda scope: "true" if scope.headers.retained else "false",
+    "user": lambda scope: scope.headers.user.decode("utf-8", "replace"),
+    "text": lambda scope: scope.text,
+}
+for _field, _element, _title, _text in TEXT_PROPERTIES:
+    _OF_MESSAGE[_element] = _property(_field, _text)
+
+
+AnyMapping = ToMqMapping | ToMqttMapping
+
+#: Folder names that users write for fields of a JSON payload. No message has such folders.
+_PAYLOAD_FOLDERS = ("$", "payload")
+
+#: MQMD fields that every rule to MQTT uses.
+_MD_ALWAYS = frozenset(("Format", "Encoding", "CodedCharSetId", "Persistence", "Expiry", "UserIdentifier", "CorrelId"))
+#: A number of bytes beyond the size of any payload.
+_LONGEST = 2**40
+_MESSAGE_ID_NAMES = frozenset(("messageId", "mqtt.msgid"))
+
+Made = TypeVar("Made")
+
+
+class CheckedTemplate:
+    """A template with the check for its result: parsed once, rendered for each message.
+
+    `captures` are the capture names of the mapping's source. `of_publication` means that messages are publications, which
+    have no MQMD. Raises RuleError, also if a template without names fails the check.
+    """
+
+    __slots__ = ("_check", "_constant", "template")
+
+    def __init__(
+        self,
+        location: tuple[str, ...],
+        text: str,
+        check: Callable[[str], Any],
+        captures: Collection[str] = (),
+        *,
+        of_publication: bool = False,
+    ) -> None:
+        self.template = located(location, template_of, text)
+        self._check = check
+        self._constant: Any = None
+        for name in sorted(self.template.names):
+            located(location, check_known, name, captures, of_publication)
+        if self.template.literal is not None:
+            try:
+                self._constant = check(self.template.literal)
+            except Unmappable as error:
+                located(location, _refuse, str(error))
+
+    def of(self, scope: Scope) -> Any:
+        """Return the value of the attribute for a message. Raises Unmappable."""
+        if self._constant is not None:
+            return self._constant
+        return self._check(self.template.render(scope))
+
+
+def read_templates(config: AnyMapping, captures: Collection[str]) -> dict[str, dict[str, CheckedTemplate]]:
+    """Return the templates of a mapping, by message part and field. Raises RuleError.
+
+    Properties, and members of a payload, are listed by name.
+    """
+    parts: dict[str, dict[str, CheckedTemplate]] = defaultdict(dict)
+    for location, attribute, text in templates_of(config):
+        template = checked_template(config, captures, location, attribute, text)
+        parts[attribute.target.part][attribute.target.field or location[-1]] = template
+    return parts
+
+
+def checked_template(
+    config: AnyMapping, captures: Collection[str], location: tuple[str, ...], attribute: Attribute, text: str
+) -> CheckedTemplate:
+    """Return a template of a mapping with its check. Raises RuleError."""
+    assert attribute.target.check is not None  # guaranteed by `attributes_of`
+    check = CHECKS[attribute.target.check]
+    if isinstance(config, ToMqttMapping) and attribute.target.field == "topic" and config.destination.link == LOCAL:
+        check = topic_string  # local clients subscribe to MQ topics
+    return CheckedTemplate(location, text, check, captures, of_publication=isinstance(config, ToMqMapping))
+
+
+def located(location: tuple[str, ...], make: Callable[..., Made], *arguments: object) -> Made:
+    """Return the result of `make`, and add the location in the mapping to any RuleError."""
+    try:
+        return make(*arguments)
+    except RuleError as error:
+        error.location = error.location or location
+        raise
+
+
+def check_known(name: str, captures: Collection[str], of_publication: bool) -> None:
+    """Raise TemplateError for a name that no message of the direction can have, or that differs from a name only in case."""
+    if name in captures or name in WORDS:
+        return
+    if of_publication and name.startswith("md."):
+        raise TemplateError(f"{{{name}}}: a publication has no MQMD; mappings from MQ to MQTT have")
+    folder, dot, _ = name.partition(".")
+    if folder in _PAYLOAD_FOLDERS and (dot or folder == "$"):
+        raise TemplateError(
+            f"{{{name}}}: fields of the payload have no names here (hint: {{text}} is the whole payload, and filter.json"
+            " compares its fields)"
+        )
+    if of_publication and dot and folder != "usr" and name not in PUBLICATION_NAMES:
+        names = ", ".join(sorted(known for known in PUBLICATION_NAMES if "." in known))
+        raise TemplateError(f"{{{name}}}: a publication has no such property (hint: write usr.NAME, or one of {names})")
+    if dot:
+        return
+    for known in (*captures, *WORDS):
+        if known.lower() == name.lower():
+            raise TemplateError(f"{{{name}}}: did you mean {{{known}}}? A message property of that name is {{usr.{name}}}")
+
+
+def _refuse(why: str) -> None:
+    raise TemplateError(why)
+
+
+class UsedFields(msgspec.Struct, frozen=True):
+    """The fields that a mapping uses, besides topic, client and other properties, which it always uses."""
+
+    #: whether a template or a filter reads the payload
+    payload: bool = False
+    #: whether a template reads the payload
+    text: bool = False
+    #: minimum and maximum payload size in bytes. None: any size
+    size: tuple[int, int] | None = None
+    #: whether the message id is used outside its own place in the mqtt folder
+    message_id: bool = False
+    #: MQMD fields
+    md: frozenset[str] = _MD_ALWAYS
+
+
+def used_fields_of(config: AnyMapping) -> UsedFields:
+    """Return the message fields that the filter and the templates of a mapping use."""
+    names = set(config.filter.properties).union(*(template_of(text).names for _, _, text in templates_of(config)))
+    least, most = config.filter.min_size, config.filter.max_size
+    # Without an MQRFH2, the message id is a message property with a value of its own.
+    without_header = isinstance(config, ToMqMapping) and not config.attributes.rfh2
+    return UsedFields(
+        payload="text" in names or config.filter.json_path is not None,
+        text="text" in names,
+        size=None if least is None and most is None else (least or 0, _LONGEST if most is None else most),
+        message_id=without_header or not names.isdisjoint(_MESSAGE_ID_NAMES),
+        md=_MD_ALWAYS | {field for name in names if (field := name.removeprefix("md.")) != name and field in MD_FIELDS},
+    )

@@ -1,0 +1,247 @@
+"""Semantic checks of mappings: templates, filters, loops, QoS.
+
+`bridge.config.document.load` takes `problems` as a parameter and reports its results with file, line and column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from bridge.config.link import LOCAL, LinkConfig
+from bridge.config.mapping import AnyMapping, FilterConfig, ToMqMapping, ToMqttMapping, templates_of
+from bridge.config.models import Configuration
+from bridge.config.problems import Clash
+from bridge.config.values import listing
+from bridge.mapping.attributes import checked_template, located
+from bridge.mapping.filter import Filter
+from bridge.mapping.loops import Loop, loops
+from bridge.mapping.rule import GUARANTEED_QOS, published_qos, rule_of
+from bridge.mapping.template import WORDS, FilterError, PatternError, Placeholder, RuleError, TemplateError, template_of
+from bridge.mapping.topic_pattern import pattern_of
+from bridge.telemetry.request import is_object_name
+
+#: Placeholder for the queue manager's name. The result does not depend on it.
+_ANY = "QM"
+_EXPECTED = {PatternError: "a topic filter", TemplateError: "a template", FilterError: "a filter"}
+
+
+def problems(mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> list[Clash]:
+    """Return all mistakes in the templates, topic filters and filters of each mapping, and the rejected loops.
+
+    Loops that the hop mark stops at run time are allowed (:func:`loops_of` returns them). Two kinds of loops are rejected: a
+    mapping that takes all its own output, and a loop that nothing stops, because its links do not carry the mark.
+    """
+    found: list[Clash] = []
+    right: dict[str, AnyMapping] = {}
+    for name, mapping in mappings.items():
+        errors = list(_errors(name, mapping))
+        found += [_clash(name, error) for error in errors]
+        if not errors:
+            right[name] = mapping
+    for loop in loops(right, links, _ANY):
+        if loop.uncut or (loop.certain and len(loop.names) == 1):
+            found.append(_refused(loop, right[loop.names[-1]]))
+    return found
+
+
+def loops_of(configuration: Configuration) -> list[Loop]:
+    """Return the loops between the mappings of a configuration, including those that the hop mark stops at run time."""
+    return loops(configuration.mappings, configuration.links, configuration.queue_manager.name)
+
+
+def _errors(name: str, mapping: AnyMapping) -> Iterator[RuleError]:
+    """Yield the errors of each part of a mapping, and, if there are none, those of the mapping as a whole."""
+    faulty = False
+    to_mq = isinstance(mapping, ToMqMapping)
+    captures: tuple[str, ...] | None = ()
+    for location, text in _patterns(mapping):
+        try:
+            captures = located(location, pattern_of, text).names
+        except RuleError as error:
+            faulty, captures = True, None
+            yield error
+    if captures is not None:  # otherwise the valid names are unknown
+        for where, attribute, text in templates_of(mapping):
+            try:
+                checked_template(mapping, captures, where, attribute, text)
+            except RuleError as error:
+                faulty = True
+                yield error
+        try:
+            Filter(mapping.filter, captures, of_publication=to_mq)
+        except RuleError as error:
+            faulty = True
+            yield error
+    # Errors of the mappings in `otherwise` are reported there.
+    if not faulty and not any(error for other, config in mapping.routes.items() for error in _errors(other, config)):
+        try:
+            rule_of(name, mapping, _ANY)
+        except RuleError as error:
+            yield error
+
+
+def _patterns(mapping: AnyMapping) -> Iterator[tuple[tuple[str, ...], str]]:
+    if isinstance(mapping, ToMqMapping):
+        yield ("from", "mqtt"), mapping.source.mqtt
+    elif mapping.source.topic is not None:
+        yield ("from", "topic"), mapping.source.topic
+
+
+def _clash(name: str, error: RuleError) -> Clash:
+    expected = _EXPECTED.get(type(error), "what goes with the rest of the mapping")
+    place = f" at its character {error.column}" if error.column is not None else ""
+    return Clash(("mappings", name, *error.location), f"{expected} without this mistake{place}: {error.sentence}")
+
+
+def _refused(loop: Loop, last: AnyMapping) -> Clash:
+    name = loop.names[-1]
+    if loop.uncut:
+        around = " → ".join((*loop.names, loop.names[0]))
+        why = f"what the loop {around} does not bring round, because its link of MQTT 3.1.1 carries no hop mark to cut it"
+    else:
+        why = "a destination that the mapping does not take from itself"
+    key = next(key for key in ("queue", "topic", "mqtt") if getattr(last.destination, key, None) is not None)
+    return Clash(("mappings", name, "to", key), why)
+
+
+#: The template filter that provides a value if the name has none.
+_DEFAULT = "default"
+
+
+def warnings_of(configuration: Configuration) -> Iterator[str]:
+    """Yield the warnings about the mappings of a configuration, one sentence each."""
+    for name, mapping in configuration.mappings.items():
+        for warning in _warnings_of(mapping, configuration.links):
+            yield f"mapping {name}: {warning}"
+        yield from _unlike_routes(name, mapping)
+    yield from _unrouted(configuration.mappings)
+
+
+def _unlike_routes(name: str, mapping: AnyMapping) -> Iterator[str]:
+    on_link = isinstance(mapping, ToMqMapping) and mapping.source.link != LOCAL
+    for other, route in mapping.routes.items():
+        if mapping.enabled and not route.enabled:
+            yield (
+                f"mapping {name}: its otherwise names mapping {other}, which is not enabled: a message that its filter"
+                f" accepts waits for it, or is discarded if mapping {other} has never run"
+            )
+        if on_link and route.filter.qos is not None and route.guarantee != mapping.guarantee:
+            yield (
+                f"mapping {name}: the filter of mapping {other} looks at the QoS, which a broker lowers to that of the"
+                f" guarantee (hint: guarantee: {route.guarantee} for both)"
+            )
+
+
+def _unrouted(mappings: Mapping[str, AnyMapping]) -> Iterator[str]:
+    """Yield a warning for each topic filter that several mappings use, all of them with filters."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for name, mapping in mappings.items():
+        if isinstance(mapping, ToMqMapping):
+            key = pattern_of(mapping.source.mqtt).filter, mapping.source.link
+        elif mapping.source.topic is not None:
+            key = pattern_of(mapping.source.topic).filter, ""
+        else:
+            continue
+        if mapping.enabled:
+            groups.setdefault(key, []).append(name)
+    covered = [set(mapping.otherwise) for mapping in mappings.values() if mapping.enabled]
+    for (topic_filter, _), names in groups.items():
+        if len(names) < 2 or any(mappings[name].filter == FilterConfig() for name in names):
+            continue
+        if not any(mappings[name].otherwise for name in names) and not any(set(names) <= named for named in covered):
+            yield (
+                f"a message of {topic_filter} that no filter of the mappings {listing(names, 'and')} accepts is discarded"
+                f" (hint: a mapping with otherwise: [{', '.join(names)}])"
+            )
+
+
+def _warnings_of(mapping: AnyMapping, links: Mapping[str, LinkConfig]) -> Iterator[str]:
+    if isinstance(mapping, ToMqMapping):
+        link = links.get(mapping.source.link)
+        yield from _unknown_names(mapping, mapping.source.mqtt, mapping.destination.queue or mapping.destination.topic)
+        if link is not None:
+            yield from _received(mapping)
+        if mapping.destination.requests_queue is not None and (mapping.source.link == LOCAL or _old(link)):
+            yield "no publication asks for an answer: MQTT 3.1.1 has no Response Topic, and so requests_queue stays empty"
+        yield from _impossible_queue(mapping.destination.queue)
+        if mapping.destination.requests_queue is not None and mapping.destination.requests_queue == mapping.destination.queue:
+            yield "its requests_queue is the queue that it puts messages to, and should be a queue of its own"
+        if link is not None and link.version == "3.1.1":
+            yield from _of_mqtt_3_1_1(mapping)
+        if mapping.filter.properties and (mapping.source.link == LOCAL or _old(link)):
+            yield "its filter looks at properties, which publications of MQTT 3.1.1 have not"
+        return
+    yield from _unknown_names(mapping, mapping.source.topic, mapping.destination.mqtt)
+    if mapping.source.requests_queue is not None and mapping.source.requests_queue == mapping.source.queue:
+        yield "its requests_queue is the queue that it takes messages from, and should be a queue of its own"
+    link = links.get(mapping.destination.link)
+    if link is not None:
+        yield from _published(mapping, link)
+
+
+def _old(link: LinkConfig | None) -> bool:
+    return link is not None and link.version == "3.1.1"
+
+
+def _impossible_queue(text: str | None) -> Iterator[str]:
+    """Yield a warning if no result of the template can be a queue name."""
+    literal = "".join(piece for piece in template_of(text or "").pieces if isinstance(piece, str))
+    if literal and not is_object_name(literal):
+        yield (
+            f"to.queue always contains {literal!r}, and no queue has such a name (1 to 48 of the characters A-Z a-z 0-9 . _"
+            " / %): all its messages go to the dead-letter queue"
+        )
+
+
+def _of_mqtt_3_1_1(mapping: ToMqMapping) -> Iterator[str]:
+    """Yield warnings about features of publications that a link of MQTT 3.1.1 never provides."""
+    texts = (mapping.destination.queue, mapping.destination.queue_manager, mapping.destination.topic)
+    for name in sorted({name for text in texts for name in _names_without_default(text) if name.startswith("usr.")}):
+        yield (
+            f"{{{name}}} is a User Property, and publications of MQTT 3.1.1 have none: all its messages go to the dead-letter"
+            " queue"
+        )
+    if mapping.filter.retained:
+        yield (
+            "its filter takes retained publications only: a broker of MQTT 3.1.1 sends them with RETAIN when the mapping"
+            " subscribes, and later ones without"
+        )
+
+
+def _names_without_default(text: str | None) -> Iterator[str]:
+    for piece in template_of(text or "").pieces:
+        if isinstance(piece, Placeholder) and all(name != _DEFAULT for name, _ in piece.written):
+            yield piece.name
+
+
+def _unknown_names(mapping: AnyMapping, source: str | None, destination: str | None) -> Iterator[str]:
+    """Yield a warning for each name that can only be a message property. Messages without it are dead-lettered."""
+    captures = pattern_of(source).names if source is not None else ()
+    for name in _names_without_default(destination):
+        if "." not in name and name not in WORDS and name not in captures:
+            known = f" (captures: {', '.join(captures)})" if captures else ""
+            yield (
+                f"{{{name}}} in its destination is no capture{known}, and so a message property: a message without"
+                " it goes to the dead-letter queue"
+            )
+
+
+def _received(mapping: ToMqMapping) -> Iterator[str]:
+    """Yield warnings about the QoS of a link's subscription, which follows from the guarantee."""
+    most = GUARANTEED_QOS[mapping.guarantee]
+    wanted = mapping.filter.qos
+    if wanted is not None and min(wanted) > most:
+        yield f"its filter takes nothing: {mapping.guarantee} subscribes with QoS {most}, and nothing comes with more"
+    elif mapping.guarantee == "exactly-once" and (wanted is None or min(wanted) < most):
+        yield "exactly-once is for publications of QoS 2; of QoS 1 a broker may send one twice, of QoS 0 lose it"
+
+
+def _published(mapping: ToMqttMapping, link: LinkConfig) -> Iterator[str]:
+    """Yield a warning if the guarantee or the link overrides the QoS of the mapping."""
+    qos = mapping.attributes.qos
+    needed = GUARANTEED_QOS[mapping.guarantee]
+    if needed > link.maximum_qos:
+        yield f"{mapping.guarantee} needs QoS {needed}, and its link takes {link.maximum_qos} at most"
+    elif isinstance(qos, int) and (made := published_qos(mapping.guarantee, qos, link.maximum_qos)) != qos:
+        why = f"link {mapping.destination.link}" if qos > link.maximum_qos else mapping.guarantee
+        yield f"attributes.qos is {qos}, and it publishes with QoS {made}, because of {why}"

@@ -1,0 +1,154 @@
+"""The filter of a mapping, and the filters of the mappings that its `otherwise` names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Protocol
+
+from bridge.config.mapping import FilterConfig, FilterValue, ToMqMapping, ToMqttMapping
+from bridge.mapping.attributes import check_known, located
+from bridge.mapping.template import check_name
+from bridge.mapping.topic_pattern import pattern_of
+from bridge.telemetry.message import Unmappable
+
+
+class Filterable(Protocol):
+    """The parts of a message that filters use, implemented by :mod:`bridge.mapping.attributes` for both directions."""
+
+    def __call__(self, name: str, /) -> str | None: ...
+    @property
+    def qos(self) -> int: ...
+    @property
+    def retained(self) -> bool: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def document(self) -> Any: ...
+
+
+Test = Callable[[Filterable], bool]
+
+
+class Filter:
+    """Accepts messages that meet all conditions. Raises FilterError."""
+
+    __slots__ = ("_payload_test", "_tests")
+
+    def __init__(self, config: FilterConfig, captures: Collection[str] = (), *, of_publication: bool = False) -> None:
+        tests: list[Test] = []
+        self._payload_test: Test | None = None
+        if config.qos is not None:
+            tests.append(_of_qos(frozenset(config.qos)))
+        if config.retained is not None:
+            tests.append(_of_retained(config.retained))
+        if config.min_size is not None or config.max_size is not None:
+            tests.append(_of_size(config.min_size or 0, config.max_size))
+        for name, wanted in config.properties.items():
+            location = ("filter", "properties", name)
+            located(location, check_name, name)
+            located(location, check_known, name, captures, of_publication)
+            tests.append(_of_property(name, wanted))
+        if config.json_path is not None:
+            # Imported late: few mappings use it, and its dependencies are slow to import.
+            from bridge.mapping.json_filter import json_test
+
+            # last, because it is the slowest
+            self._payload_test = located(("filter", "json"), json_test, config.json_path)
+            tests.append(self._payload_test)
+        self._tests = tuple(tests)
+
+    def __bool__(self) -> bool:
+        return bool(self._tests)
+
+    def takes(self, message: Filterable) -> bool:
+        """Return whether the filter accepts a message. Raises Unmappable if the headers of the message are malformed."""
+        return all(test(message) for test in self._tests)
+
+    @property
+    def reads_payload(self) -> bool:
+        """Whether the filter has a condition on the payload content."""
+        return self._payload_test is not None
+
+    def takes_payload(self, message: Filterable) -> bool:
+        """Return whether the message meets the condition on the payload content, if any. Raises Unmappable."""
+        return self._payload_test is None or self._payload_test(message)
+
+
+def _of_qos(wanted: frozenset[int]) -> Test:
+    return lambda message: message.qos in wanted
+
+
+def _of_retained(wanted: bool) -> Test:
+    return lambda message: message.retained == wanted
+
+
+def _of_size(low: int, high: int | None) -> Test:
+    return lambda message: message.size >= low and (high is None or message.size <= high)
+
+
+def _of_property(name: str, wanted: FilterValue) -> Test:
+    if wanted is None:
+        return lambda message: message(name) is None
+    if isinstance(wanted, list):
+        tests = [_of_value(one) for one in wanted]
+        return lambda message: any(test(message(name)) for test in tests)
+    test = _of_value(wanted)
+    return lambda message: test(message(name))
+
+
+def _of_value(wanted: str | int | float) -> Callable[[str | None], bool]:
+    if isinstance(wanted, bool):
+        words = ("true", "1") if wanted else ("false", "0")
+        return lambda value: value is not None and value.strip().lower() in words
+    if isinstance(wanted, int | float):
+        return lambda value: _number(value) == wanted
+    return lambda value: value == wanted
+
+
+def _number(value: str | None) -> int | float | None:
+    """Return the number in a property, or None if it is not a number.
+
+    Properties of MQTT are text, and those of MQ are converted to text before.
+    """
+    if value is None:
+        return None
+    try:
+        return int(value)
+    except ValueError:
+        pass
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+
+class Routes:
+    """The mappings that `otherwise` names. Raises RuleError."""
+
+    def __init__(self, mappings: Mapping[str, ToMqMapping | ToMqttMapping]) -> None:
+        self._routes = []
+        for name, config in mappings.items():
+            to_mq = isinstance(config, ToMqMapping)
+            pattern = pattern_of((config.source.mqtt if isinstance(config, ToMqMapping) else config.source.topic) or "")
+            filter_ = Filter(config.filter, pattern.names, of_publication=to_mq)
+            self._routes.append((name, pattern, filter_, config.payload.ccsid))
+
+    def __bool__(self) -> bool:
+        return bool(self._routes)
+
+    def accepting(self, topic: str, scope_of: Callable[[dict[str, str], int | None], Filterable]) -> str | None:
+        """Return the name of the first mapping that accepts a message, or None.
+
+        `scope_of` builds the filter's input from the captures and the CCSID of that mapping. Messages that a mapping would
+        dead-letter count as accepted.
+        """
+        for name, pattern, filter_, ccsid in self._routes:
+            captures = pattern.captures(topic)
+            if captures is None:
+                continue
+            try:
+                if filter_.takes(scope_of(captures, ccsid)):
+                    return name
+            except Unmappable:
+                return name
+        return None

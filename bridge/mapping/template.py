@@ -1,0 +1,264 @@
+"""Templates: text that contains `{name|filter|filter:'argument'}`, rendered for a message.
+
+:mod:`bridge.mapping.attributes` provides the values of the names. Literal braces are doubled.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+from bridge.telemetry.headers import TEXT_PROPERTIES
+from bridge.telemetry.message import Unmappable
+from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
+
+
+class RuleError(ValueError):
+    """A mapping that cannot be converted to a rule. The message is a sentence for the author of the mapping.
+
+    `column` is a position in the faulty text, from 1, or None if the error has no single position. `location` is the path of
+    the faulty part of the mapping (`("to", "queue")`). It is empty until the rule adds it.
+    """
+
+    def __init__(self, sentence: str, column: int | None = None) -> None:
+        super().__init__(sentence)
+        self.sentence = sentence
+        self.column = column
+        self.location: tuple[str, ...] = ()
+
+    @classmethod
+    def at(cls, location: tuple[str, ...], sentence: str) -> RuleError:
+        """Create an error with a location."""
+        error = cls(sentence)
+        error.location = location
+        return error
+
+    @property
+    def where(self) -> str:
+        """The location as a dotted path, or "" if it is unknown."""
+        return ".".join(self.location)
+
+    def __str__(self) -> str:
+        place = f"{self.where}: " if self.where else ""
+        return f"{place}{self.sentence}" + (f" (column {self.column})" if self.column is not None else "")
+
+
+class PatternError(RuleError):
+    """An invalid topic filter with captures."""
+
+
+class TemplateError(RuleError):
+    """An invalid template, or a template that refers to an unknown name."""
+
+
+class FilterError(RuleError):
+    """An invalid filter."""
+
+
+#: name -> its value, or None if the message has none
+Scope = Callable[[str], str | None]
+Filter = Callable[[str | None], str | None]
+
+#: Names that messages provide besides captures, properties and MQMD fields -> description.
+WORDS: Mapping[str, str] = {
+    "topic": "topic of the publication",
+    "clientId": "client identifier of the publisher",
+    "qos": "QoS of the publication; for a message of an MQ application, the QoS that follows from its persistence",
+    "messageId": "packet identifier of the publication",
+    "retained": "`true` if the publication is retained, otherwise `false`",
+    "user": "user of the publisher; for a message of an MQ application, its UserIdentifier",
+    "text": "payload as text",
+    **{
+        element: f"{title} (MQTT 5)" + ("" if text is str else ", in hexadecimal")
+        for _, element, title, text in TEXT_PROPERTIES
+    },
+}
+MD_FIELDS = frozenset(MQMD.__struct_fields__)
+
+_TOKEN = re.compile(r"\{\{|\}\}|\{|\}|[^{}]+")
+_NAME = re.compile(r"\s*([^\s|{}':]+)\s*")
+_FILTER = re.compile(r"\|\s*([A-Za-z]*)\s*(?::\s*'([^']*)'\s*)?")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_NOT_OF_A_NAME = re.compile(r"[^A-Za-z0-9._%]")
+
+
+def check_name(name: str, column: int | None = None) -> None:
+    """Raise TemplateError for a name that no message can have."""
+    folder, dot, field = name.partition(".")
+    if folder == "md" and dot and field not in MD_FIELDS:
+        near = [known for known in MQMD.__struct_fields__ if known.lower() == field.lower()]
+        hint = f"did you mean md.{near[0]}?" if near else f"there are {', '.join(MQMD.__struct_fields__)}"
+        raise TemplateError(f"MQMD has no field {field!r}; {hint}", column)
+    if not all(name.split(".")):
+        raise TemplateError(f"{name!r} is no name; write folder.property, such as usr.site", column)
+
+
+class Placeholder(NamedTuple):
+    """A name in a template, and the filters for its value."""
+
+    name: str
+    filters: tuple[Filter, ...]
+    #: the filters as written: (name, argument)
+    written: tuple[tuple[str, str | None], ...]
+
+
+class Template:
+    """A parsed template. Raises TemplateError."""
+
+    __slots__ = ("_literal", "_pieces", "names", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        surrogate = _SURROGATE.search(text)
+        if surrogate is not None:
+            raise TemplateError("half of a surrogate pair is no character", surrogate.start() + 1)
+        pieces: list[str | Placeholder] = []
+        position = 0
+        while position < len(text):
+            token = _TOKEN.match(text, position)
+            assert token is not None  # the alternatives match every character
+            if token[0] == "{":
+                placeholder, position = _placeholder(text, position)
+                pieces.append(placeholder)
+                continue
+            if token[0] == "}":
+                raise TemplateError("} has no partner; }} stands for a literal }", position + 1)
+            literal = token[0][0] if token[0] in ("{{", "}}") else token[0]
+            if pieces and isinstance(pieces[-1], str):
+                pieces[-1] += literal
+            else:
+                pieces.append(literal)
+            position = token.end()
+        self._pieces = tuple(pieces)
+        #: the names in the template
+        self.names = frozenset(piece.name for piece in pieces if isinstance(piece, Placeholder))
+        self._literal = None if self.names else "".join(piece for piece in pieces if isinstance(piece, str))
+
+    def __reduce__(self) -> tuple[type[Template], tuple[str]]:
+        return Template, (self.text,)
+
+    @property
+    def literal(self) -> str | None:
+        """The text of a template without placeholders. None for any other template."""
+        return self._literal
+
+    @property
+    def pieces(self) -> tuple[str | Placeholder, ...]:
+        """The literal texts and placeholders, in order."""
+        return self._pieces
+
+    def render(self, scope: Scope) -> str:
+        """Return the text with all placeholders replaced.
+
+        Raises Unmappable if a name has no value, or if a filter rejects its value.
+        """
+        if self._literal is not None:
+            return self._literal
+        rendered = []
+        for piece in self._pieces:
+            if isinstance(piece, str):
+                rendered.append(piece)
+                continue
+            value = scope(piece.name)
+            for filtered in piece.filters:
+                value = filtered(value)
+            if value is None:
+                why = f"{self.text!r} cannot be filled: the message has no {piece.name}"
+                raise Unmappable(cmqc.MQRC_PROPERTY_NOT_AVAILABLE, why)
+            rendered.append(value)
+        return "".join(rendered)
+
+    def __repr__(self) -> str:
+        return f"Template({self.text!r})"
+
+
+@lru_cache(4096)
+def template_of(text: str) -> Template:
+    """Parse a template (cached). Raises TemplateError."""
+    return Template(text)
+
+
+def _placeholder(text: str, start: int) -> tuple[Placeholder, int]:
+    """Parse the placeholder at `start`. Returns it with its end position."""
+    found = _NAME.match(text, start + 1)
+    if found is None:
+        raise TemplateError("a name is missing after {; {{ stands for a literal {", start + 2)
+    name = found[1]
+    check_name(name, found.start(1) + 1)
+    filters: list[Filter] = []
+    as_written: list[tuple[str, str | None]] = []
+    position = found.end()
+    while text.startswith("|", position):
+        written = _FILTER.match(text, position)
+        assert written is not None  # the text starts with |
+        column = written.start(1) + 1
+        filters.append(_filter(written[1], written[2], column))
+        as_written.append((written[1], written[2]))
+        position = written.end()
+    if not text.startswith("}", position):
+        raise TemplateError(f"}} is missing after {{{text[start + 1 : position].strip()}", position + 1)
+    return Placeholder(name, tuple(filters), tuple(as_written)), position + 1
+
+
+def _filter(name: str, argument: str | None, column: int) -> Filter:
+    if name == "default":
+        if argument is None:
+            raise TemplateError("default has its value behind it, as in default:'none'", column)
+        return partial(_default, argument)
+    if name not in _FILTERS:
+        known = ", ".join((*_FILTERS, "default:'…'"))
+        raise TemplateError(f"{name!r} is no filter; there are {known}" if name else f"a filter follows |: {known}", column)
+    if argument is not None:
+        raise TemplateError(f"{name} takes no value", column)
+    return _FILTERS[name]
+
+
+def filters_in_words() -> dict[str, str]:
+    """Return the filters as written in templates -> their descriptions, for the reference page."""
+    filters: dict[str, Callable[..., str | None]] = {**_FILTERS, "default:'…'": _default}
+    return {name: (inspect.getdoc(made) or "").removeprefix("Return ").rstrip(".") for name, made in filters.items()}
+
+
+def _default(otherwise: str, value: str | None) -> str:
+    """Return the value, or the text between the quotes if there is no value."""
+    return value or otherwise
+
+
+def _upper(value: str | None) -> str | None:
+    """Return the value in upper case."""
+    return value and value.upper()
+
+
+def _lower(value: str | None) -> str | None:
+    """Return the value in lower case."""
+    return value and value.lower()
+
+
+def _trim(value: str | None) -> str | None:
+    """Return the value without leading and trailing white space."""
+    return value and value.strip()
+
+
+def _mqname(value: str | None) -> str | None:
+    """Return the value as an MQ object name: `/` becomes a dot, any other invalid character an underscore."""
+    # IBM MQ documentation, "Rules for naming IBM MQ objects".
+    return value and _NOT_OF_A_NAME.sub("_", value.replace("/", "."))
+
+
+def _text(value: str | None) -> str | None:
+    """Return the text of a byte field, decoded from its hexadecimal digits."""
+    if value is None:
+        return None
+    try:
+        return bytes.fromhex(value).rstrip(b"\0 ").decode()
+    except UnicodeDecodeError as error:
+        raise Unmappable(cmqc.MQRC_NOT_CONVERTED, f"the bytes {value} are no text in UTF-8") from error
+    except ValueError as error:
+        raise Unmappable(cmqc.MQRC_NOT_CONVERTED, f"{value!r} is no byte field in hexadecimal") from error
+
+
+_FILTERS: dict[str, Filter] = {"upper": _upper, "lower": _lower, "mqname": _mqname, "text": _text, "trim": _trim}

@@ -1,0 +1,136 @@
+"""Test of a mapping with one message, without a queue manager."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from bridge.config.link import LOCAL, LinkConfig
+from bridge.config.mapping import ToMqMapping
+from bridge.config.models import Configuration
+from bridge.mapping.message_view import MessageView
+from bridge.mapping.rule import Rule, ToMqRule, ToMqttRule, published_qos, received_qos, rule_of
+from bridge.mapping.topic_pattern import pattern_of
+from bridge.telemetry.headers import TEXT_PROPERTIES
+from bridge.telemetry.message import MappedMessage, Message, Publication, Unmappable
+
+
+class NotTaken(Exception):
+    """The mapping does not take the message. The text of the exception is the reason."""
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """A mapping of a configuration, ready for a test."""
+
+    rule: Rule
+    #: None: the bridge's own clients
+    link: LinkConfig | None
+    #: client identifier of the publisher. A broker does not report it, so for a link it is the link's name
+    publisher: str
+    #: the mappings that name this one in `otherwise`
+    fallbacks: tuple[Rule, ...] = ()
+
+    def message(self, publication: Publication) -> MappedMessage:
+        """Return the message made from a publication. Raises NotTaken, or Unmappable if the mapping rejects it."""
+        rule = self.rule
+        assert isinstance(rule, ToMqRule)
+        if self.link is not None:
+            publication.qos = received_qos(rule.config.guarantee, publication.qos)
+        mapped = rule.map(publication)
+        if mapped is None:
+            source = rule.config.source.mqtt
+            if not pattern_of(source).matches(publication.topic):
+                raise NotTaken(f"topic {publication.topic} does not match {source}")
+            if (other := rule.accepted_elsewhere(publication)) is not None:
+                raise NotTaken(f"mapping {other}, named by its otherwise, takes it")
+            raise NotTaken(self._filtered(lambda other: isinstance(other, ToMqRule) and other.map(publication) is not None))
+        return mapped
+
+    def publication(self, message: Message, topic: str | None = None, request: Message | None = None) -> Publication:
+        """Return the publication made from a message. Raises NotTaken, or Unmappable if the mapping rejects it.
+
+        `topic` is the topic of a message from a subscription. `request` is the stored request that the message answers.
+        """
+        rule = self.rule
+        assert isinstance(rule, ToMqttRule)
+        publication = rule.map(message, topic=topic, request=request)
+        if publication is None:
+            if rule.queue is not None:
+                dead_lettered = rule.config.filter.others == "dead-letter"
+                what = "goes to the dead-letter queue" if dead_lettered else "is discarded"
+                raise NotTaken(f"its filter does not let it through, and the message {what} (filter.others)")
+            if (other := rule.accepted_elsewhere(message, topic)) is not None:
+                raise NotTaken(f"mapping {other}, named by its otherwise, takes it")
+            taken = self._filtered(
+                lambda other: isinstance(other, ToMqttRule) and other.map(message, topic=topic) is not None
+            )
+            raise NotTaken(taken.replace("its filter", "its topic or its filter", 1))
+        if self.link is not None:
+            publication.qos = published_qos(rule.config.guarantee, publication.qos, self.link.maximum_qos)
+        return publication
+
+    def _filtered(self, takes: Callable[[Rule], bool]) -> str:
+        """Describe what happens to a message that the filter of the mapping rejects."""
+        for other in self.fallbacks:
+            try:
+                taken = takes(other)
+            except Unmappable:
+                taken = True  # and dead-letters it
+            if taken:
+                return f"its filter does not let it through; mapping {other.name} takes it (otherwise)"
+        return "its filter does not let it through, and this mapping discards it"
+
+
+def trial_of(name: str, configuration: Configuration) -> Trial:
+    """Return the trial of a mapping. Raises KeyError if there is no mapping of that name."""
+    config = configuration.mappings[name]
+    link = (config.source if isinstance(config, ToMqMapping) else config.destination).link
+    publisher = "mqbridge-try" if link == LOCAL else link
+    origin = configuration.queue_manager.name
+    fallbacks = tuple(
+        rule_of(other, fallback, origin) for other, fallback in configuration.mappings.items() if name in fallback.otherwise
+    )
+    return Trial(rule_of(name, config, origin), configuration.links.get(link), publisher, fallbacks)
+
+
+def message_json(mapped: MappedMessage) -> dict[str, Any]:
+    """Return the message made from a publication, and its destination, as JSON."""
+    to = mapped.destination
+    where = {"topic": to.name} if to.is_topic else {"queue": to.name, "queueManager": to.queue_manager}
+    return {
+        "destination": where,
+        "retain": mapped.retain,
+        "clear": mapped.clear,
+        "requestsQueue": mapped.kept.queue if mapped.kept is not None else "",
+        "properties": mapped.properties,
+        **MessageView(mapped.message.md, mapped.message.data).json(),
+    }
+
+
+def publication_json(link: str, publication: Publication) -> dict[str, Any]:
+    """Return the publication made from a message, and its link, as JSON."""
+    properties = publication.properties
+    view: dict[str, Any] = {
+        "topic": publication.topic,
+        "link": link,
+        "qos": publication.qos,
+        "retain": publication.retain,
+        "expiry": publication.expiry,
+        **{
+            element: "" if (value := getattr(properties, field)) is None else text(value)
+            for field, element, _, text in TEXT_PROPERTIES
+        },
+        "payloadFormatIndicator": properties.payload_format_indicator,
+        "clientId": publication.client_id,
+        "properties": publication.user_properties,
+        "hops": ",".join(publication.hops),
+    }
+    if len(publication.user_properties) < len(properties.user_property):
+        view["userProperties"] = properties.user_property
+    try:
+        return {**view, "body": publication.payload.decode(), "bodyEncoding": "utf-8"}
+    except UnicodeDecodeError:
+        return {**view, "body": base64.b64encode(publication.payload).decode(), "bodyEncoding": "base64"}

@@ -1,0 +1,220 @@
+"""The catalogue of metrics, and the samples of one scrape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import MappingProxyType
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from bridge.administration.histogram import Histogram
+
+Kind = Literal["counter", "gauge", "histogram", "info"]
+
+
+class Metric(NamedTuple):
+    """A metric's definition."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    #: the help text, a sentence
+    meaning: str
+
+
+_CHANNEL: Final = ("channel",)
+_CLIENTS: Final = ("channel", "version")
+_MESSAGES: Final = ("channel", "version", "qos")
+_QUEUE: Final = ("qmgr", "platform", "queue", "usage")
+_QUEUE_MANAGER: Final = ("qmgr", "platform")
+
+METRICS: Final = (
+    # The bridge
+    Metric("mqbridge_build_info", "info", ("version", "python", "compiled"),
+           "Always 1. The labels contain the versions of the bridge and Python."),
+    Metric("mqbridge_state", "gauge", ("qmgr", "state"),
+           "1 for the present state of the bridge, 0 for the others: starting, standing by, running, stopping."),
+    Metric("mqbridge_ready", "gauge", (), "1 if the bridge serves clients, as reported by /readyz; otherwise 0."),
+    Metric("mqbridge_problem", "gauge", ("kind",), "Number of current problems of a kind, as listed by `mqbridge status`."),
+    Metric("mqbridge_start_time_seconds", "gauge", (),
+           "Start time of the bridge in seconds since the epoch. Counters begin then."),
+    Metric("mqbridge_event_loop_lag_seconds", "histogram", (),
+           "Delay of a timer of the event loop, measured twice a second."),
+    Metric("mqbridge_event_loop_lag_max_seconds", "gauge", (), "Longest delay of such a timer in the last minute."),
+    Metric("mqbridge_memory_used_bytes", "gauge", (),
+           "Resident set size of the bridge and of the archive process at the last sample."),
+    Metric("mqbridge_memory_watermark_bytes", "gauge", (),
+           "Memory use above which new messages are rejected. Absent without limits.memory_watermark."),
+    Metric("mqbridge_memory_above_watermark", "gauge", (),
+           "1 while new messages are rejected because memory use is above the watermark; otherwise 0."),
+    Metric("mqbridge_memory_rejected_messages_total", "counter", (),
+           "Publications and puts rejected because memory use was above the watermark."),
+    Metric("mqbridge_units_of_work", "gauge", (), "Units of work of clients that are in progress."),
+    Metric("mqbridge_certificate_expiry_timestamp_seconds", "gauge", ("listener", "channel"),
+           "Expiry of a listener's certificate in seconds since the epoch. The listener is channel, admin or queue_manager."),
+    # Clients
+    Metric("mqbridge_channel_up", "gauge", _CHANNEL, "1 if a channel listens; 0 if it is stopped or cannot listen."),
+    Metric("mqbridge_connections", "gauge", _CHANNEL, "Network connections, including those that have not sent CONNECT."),
+    Metric("mqbridge_connections_refused_total", "counter", _CHANNEL,
+           "Connections closed before CONNECT because a limit was reached. Reset when the channel is started."),
+    Metric("mqbridge_handshakes_failed_total", "counter", _CHANNEL,
+           "Connections closed before CONNECT because the TLS or WebSocket handshake or the PROXY header failed. Reset when "
+           "the channel is started."),
+    Metric("mqbridge_clients", "gauge", _CLIENTS, "Connected clients."),
+    Metric("mqbridge_connects_total", "counter", _CLIENTS, "Accepted clients (CONNACK 0)."),
+    Metric("mqbridge_disconnects_total", "counter", ("channel", "reason"),
+           "Closed connections of clients by reason: the name of the MQTT 5 reason code with which the bridge closed them, "
+           "disconnected_by_client, connection_lost or transport_error."),
+    Metric("mqbridge_connects_refused_total", "counter", ("channel", "reason"),
+           "Clients rejected by CONNACK, by the name of the MQTT 5 reason code."),
+    Metric("mqbridge_authentications_failed_total", "counter", _CHANNEL, "Clients whose authentication failed."),
+    Metric("mqbridge_sessions_refused_total", "counter", _CHANNEL,
+           "Clients rejected because their client identifier belongs to a session of another user."),
+    Metric("mqbridge_sessions", "gauge", ("channel", "durable", "connected"),
+           "Sessions, counted at most every 10 s. The channel is blank if it is unknown."),
+    Metric("mqbridge_subscriptions", "gauge", _CHANNEL, "Topic filters of all sessions, counted at most every 10 s."),
+    Metric("mqbridge_in_flight_messages", "gauge", _CHANNEL,
+           "Messages sent to clients and not acknowledged by PUBACK or PUBCOMP, counted at most every 10 s."),
+    Metric("mqbridge_waiting_messages", "gauge", _CHANNEL,
+           "Messages in the backlogs of clients, counted at most every 10 s."),
+    Metric("mqbridge_unreleased_publications", "gauge", _CHANNEL,
+           "QoS 2 publications received for which clients have not sent PUBREL, counted at most every 10 s."),
+    # Messages
+    Metric("mqbridge_publications_total", "counter", (*_MESSAGES, "direction"),
+           "Publications received from clients (in), including rejected ones, and sent to clients (out). Repetitions are not "
+           "counted."),
+    Metric("mqbridge_publication_bytes_total", "counter", (*_MESSAGES, "direction"), "Payload bytes of these publications."),
+    Metric("mqbridge_put_seconds", "histogram", _MESSAGES,
+           "Time from receiving a PUBLISH to the end of its unit of work. Measured for the first message of a unit, at most "
+           "100 units a second."),
+    Metric("mqbridge_acknowledgement_seconds", "histogram", _MESSAGES,
+           "Time from sending a PUBLISH to receiving PUBACK or PUBREC. Measured for the first message of a batch, at most "
+           "100 batches a second."),
+    Metric("mqbridge_delivery_seconds", "histogram", _MESSAGES,
+           "Time from the put of a message until its PUBLISH was written (QoS 0) or acknowledged (QoS 1 and 2), including "
+           "the time in the backlog. Measured for the first message of a batch, at most 100 batches a second. With IBM MQ, "
+           "the clocks of two machines are compared."),
+    Metric("mqbridge_publications_refused_total", "counter", ("channel", "reason"),
+           "Publications of clients that the queue manager rejected, by MQRC."),
+    Metric("mqbridge_units_of_work_failed_total", "counter", ("channel", "reason"),
+           "Units of work with publications that could not be committed, by MQRC. Their clients are disconnected."),
+    Metric("mqbridge_dead_letters_total", "counter", ("direction", "reason"),
+           "Dead-lettered messages by MQRC: publications of clients (in) and messages for clients (out)."),
+    Metric("mqbridge_messages_discarded_total", "counter", ("reason",),
+           "Messages for clients that were not sent, by reason: expired, slow_client (QoS 0), waiting_full, no_local, "
+           "not_authorized, session_ended, no_session."),
+    Metric("mqbridge_messages_resent_total", "counter", _CLIENTS, "PUBLISH packets sent again with DUP."),
+    # Queue manager
+    Metric("ibmmq_qmgr_status", "gauge", _QUEUE_MANAGER, "Queue manager: 2 (MQQMSTA_RUNNING) if it answers, otherwise 0."),
+    Metric("ibmmq_queue_depth", "gauge", _QUEUE, "Messages on a queue (CURDEPTH)."),
+    Metric("ibmmq_queue_attribute_max_depth", "gauge", _QUEUE, "Maximum number of messages on a queue (MAXDEPTH)."),
+    Metric("ibmmq_queue_oldest_message_age", "gauge", _QUEUE,
+           "Seconds since the oldest message of a queue was put (MSGAGE). IBM MQ reports it only with MONQ."),
+    Metric("ibmmq_queue_input_handles", "gauge", _QUEUE, "Handles open for input from a queue (IPPROCS)."),
+    Metric("ibmmq_queue_output_handles", "gauge", _QUEUE, "Handles open for output to a queue (OPPROCS)."),
+    Metric("mqbridge_queues_left_out", "gauge", (), "Queues without metrics because there are too many."),
+    Metric("mqbridge_transmission_queue_depth", "gauge", (),
+           "Messages on the bridge's transmission queue, where messages wait for clients."),
+    Metric("mqbridge_transmission_queue_max_depth", "gauge", (),
+           "Maximum number of messages on the bridge's transmission queue."),
+    Metric("mqbridge_transmission_queue_oldest_message_age_seconds", "gauge", (),
+           "Seconds since the oldest message on the bridge's transmission queue was put."),
+    Metric("mqbridge_retained_publications", "gauge", (), "Retained publications of the embedded queue manager."),
+    Metric("mqbridge_commit_seconds", "histogram", (),
+           "Duration of a commit: write and fsync of a group of units of work by the recovery log, or MQCMIT."),
+    Metric("mqbridge_commits_failed_total", "counter", (), "Groups of units of work that could not be committed."),
+    Metric("mqbridge_committed_units_of_work_total", "counter", (), "Units of work that were committed."),
+    Metric("mqbridge_recovery_log_written_bytes_total", "counter", (),
+           "Bytes written by the recovery log of the embedded queue manager."),
+    Metric("mqbridge_recovery_log_file_bytes", "gauge", ("file",),
+           "Sizes of the embedded queue manager's files: the database and its write-ahead log."),
+    Metric("mqbridge_disk_full", "gauge", (),
+           "1 if the disk is full and its reserve is used, so that persistent messages are rejected; otherwise 0."),
+    Metric("mqbridge_disk_free_bytes", "gauge", (), "Free space on the disk of the embedded queue manager."),
+    Metric("mqbridge_disk_size_bytes", "gauge", (), "Size of the disk of the embedded queue manager."),
+    # Mappings, links, pipelines, archive
+    Metric("mqbridge_mapping_state", "gauge", ("mapping", "state"),
+           "1 for the present state of a mapping, 0 for the others."),
+    Metric("mqbridge_mapping_messages_total", "counter", ("mapping", "outcome"),
+           "Messages that a mapping has taken, by outcome: moved, filtered, cut (to end a loop), dead_lettered."),
+    Metric("mqbridge_mapping_commits_total", "counter", ("mapping",), "Units of work that a mapping committed."),
+    Metric("mqbridge_mapping_backouts_total", "counter", ("mapping",), "Units of work that a mapping backed out."),
+    Metric("mqbridge_mapping_last_error_timestamp_seconds", "gauge", ("mapping",),
+           "Time of a mapping's last error in seconds since the epoch."),
+    Metric("mqbridge_mapping_blocked_queues", "gauge", ("mapping",),
+           "Destination queues of a mapping that accept no messages, while messages for others continue."),
+    Metric("mqbridge_mapping_blocked_messages", "gauge", ("mapping",),
+           "Messages of a mapping that wait for its blocked queues."),
+    Metric("mqbridge_mapping_backlog_messages", "gauge", ("mapping",), "Messages on the source queue of a mapping."),
+    Metric("mqbridge_mapping_unit_of_work_seconds", "histogram", ("mapping",),
+           "Duration of a mapping's unit of work, from taking its first message to the commit."),
+    Metric("mqbridge_link_up", "gauge", ("link", "mapping"),
+           "1 if a mapping is connected to the broker of a link; otherwise 0."),
+    Metric("mqbridge_link_reconnects_total", "counter", ("link", "mapping"), "Connections made after the first one."),
+    Metric("mqbridge_link_publications_total", "counter", ("link", "mapping", "direction"),
+           "Publications received from the broker of a link (in) and accepted by it (out)."),
+    Metric("mqbridge_link_publications_refused_total", "counter", ("link", "mapping"),
+           "Publications that the broker of a link rejected."),
+    Metric("mqbridge_link_in_flight_messages", "gauge", ("link", "mapping"),
+           "QoS 1 and 2 publications that the broker of a link has not acknowledged."),
+    Metric("mqbridge_link_publish_seconds", "histogram", ("link", "mapping"),
+           "Duration of a batch of publications to the broker of a link, from the first PUBLISH to the last "
+           "acknowledgement."),
+    Metric("mqbridge_pipeline_up", "gauge", ("pipeline",), "1 if a process runs a pipeline on this machine; otherwise 0."),
+    Metric("mqbridge_pipeline_rows_total", "counter", ("pipeline", "kind"),
+           "Rows of a pipeline by kind: in, out, dead_letter, late. Reset with each run."),
+    Metric("mqbridge_pipeline_batches_total", "counter", ("pipeline",), "Finished batches of a pipeline."),
+    Metric("mqbridge_pipeline_last_batch_timestamp_seconds", "gauge", ("pipeline",),
+           "End of a pipeline's last batch in seconds since the epoch."),
+    Metric("mqbridge_pipeline_last_error_timestamp_seconds", "gauge", ("pipeline",),
+           "Time of a pipeline's last error in seconds since the epoch."),
+    Metric("mqbridge_pipeline_waiting_messages", "gauge", ("pipeline",),
+           "Messages that were waiting after the last batch, if the source reports that."),
+    Metric("mqbridge_archive_lost_rows_total", "counter", (),
+           "Rows that are missing from the archive because they could not be written in time or at all."),
+)  # fmt: skip
+
+CATALOGUE: Final = MappingProxyType({metric.name: metric for metric in METRICS})
+
+
+def table() -> str:
+    """Return the catalogue as a Markdown page for docs/."""
+    lines = [
+        "# Metrics", "", "Metrics of `/metrics` of the admin port, in addition to those of the process and of Python.",
+        "", "| metric | type | labels | meaning |", "|---|---|---|---|",
+    ]  # fmt: skip
+    for one in METRICS:
+        labels = ", ".join(f"`{label}`" for label in one.labels)
+        lines.append(f"| `{one.name}` | {one.kind} | {labels} | {one.meaning} |")
+    return "\n".join(lines)
+
+
+class Distribution:
+    """A snapshot of a histogram: cumulative counts by upper bound, and the sum of the values."""
+
+    __slots__ = ("buckets", "sum")
+
+    def __init__(self, histogram: Histogram) -> None:
+        self.buckets = histogram.buckets()
+        self.sum = histogram.sum
+
+
+Value: TypeAlias = float | Distribution
+
+
+class Samples:
+    """Values of the metrics in the catalogue."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, list[tuple[tuple[str, ...], Value]]] = {name: [] for name in CATALOGUE}
+
+    def add(self, name: str, value: float | Histogram, *labels: str) -> None:
+        """Add a value, with labels in the order of the catalogue. Raises ValueError for a wrong number of labels."""
+        if len(labels) != len(CATALOGUE[name].labels):
+            raise ValueError(f"{name} has the labels {CATALOGUE[name].labels}, not {labels}")
+        taken = Distribution(value) if isinstance(value, Histogram) else float(value)
+        self._values[name].append((labels, taken))
+
+    def __iter__(self) -> Iterator[tuple[Metric, list[tuple[tuple[str, ...], Value]]]]:
+        """Yield each metric with its values, which may be empty."""
+        for name, values in self._values.items():
+            yield CATALOGUE[name], values

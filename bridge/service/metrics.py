@@ -1,0 +1,558 @@
+"""The metrics of a bridge: counters derived from the service's events, and their collection for a scrape.
+
+Sessions count publications as they pass (`bridge.telemetry.outbox`), because fetching them from memory again costs more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Final, get_args
+
+import bridge
+from bridge.administration.answers import BridgeState, ProblemKind
+from bridge.administration.histogram import Histogram
+from bridge.administration.mapping_status import State
+from bridge.archive.events import now_us
+from bridge.compilation import PURE
+from bridge.config.channel import Reason
+from bridge.config.mapping import ToMqttMapping
+from bridge.config.models import Configuration
+from bridge.mq.backend import Commits
+from bridge.mq.host import Host, QueueManagerStatus
+from bridge.mq.memory import MemoryWatermark
+from bridge.service.administration.parts import Parts
+from bridge.service.events import (
+    Acknowledged,
+    ClientConnected,
+    ClientDisconnected,
+    ConnectRejected,
+    CredentialsRejected,
+    DeadLettered,
+    Finished,
+    MessagesAbandoned,
+    Published,
+    SessionRejected,
+    Unclaimed,
+)
+from bridge.service.metric_catalogue import Samples
+from bridge.service.queue_manager_watch import QueueManagerWatch
+from bridge.telemetry.outbox import EXPIRED, FULL, NOT_ALLOWED, OWN, SLOW, Outgoing, PublicationCounts
+from bridge.telemetry.session import Session
+from bridge.telemetry.transmission import put_time_of
+from bridge.wire import cmqc
+
+#: The label for reasons that are not listed below.
+OTHER: Final = "other"
+#: Reasons for rejected publications, failed units of work and dead-lettered messages.
+REASONS: Final = frozenset(
+    (
+        *get_args(Reason),
+        "MQRC_CALL_INTERRUPTED",
+        "MQRC_CONNECTION_BROKEN",
+        "MQRC_FORMAT_ERROR",
+        "MQRC_Q_MGR_NOT_AVAILABLE",
+        "MQRC_Q_MGR_STOPPING",
+        "MQRC_RESOURCE_PROBLEM",
+        "MQRC_STORAGE_NOT_AVAILABLE",
+        "MQRC_UNKNOWN_OBJECT_NAME",
+        "MQRC_UNKNOWN_REMOTE_Q_MGR",
+    )
+)
+#: Versions of MQTT by protocol level, which is 0 for a session whose client has not connected yet.
+_VERSIONS: Final = {3: "3.1", 4: "3.1.1", 5: "5"}
+
+
+@cache
+def reason_label(reason: int) -> str:
+    """Return the name of an MQRC, or `other`."""
+    name = cmqc.reason_name(reason)
+    return name if name in REASONS else OTHER
+
+
+#: Maximum number of batches per channel, version and direction whose latency is measured between two ticks.
+TIMED: Final = 50
+_SESSION_ENDED: Final = "its session has ended"
+_NO_SESSION: Final = "there is no session"
+#: Reasons for not sending a message, and their labels.
+_DISCARDED: Final = {
+    EXPIRED: "expired",
+    SLOW: "slow_client",
+    FULL: "waiting_full",
+    OWN: "no_local",
+    NOT_ALLOWED: "not_authorized",
+    _SESSION_ENDED: "session_ended",
+    _NO_SESSION: "no_session",
+}
+
+
+class ClientTraffic:
+    """Counters of the clients of one channel and MQTT version; latencies in seconds, by QoS."""
+
+    __slots__ = (
+        "acknowledgement", "clients", "connects", "counts", "deliveries_timed", "delivery", "put", "puts_timed", "resent",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        #: currently connected clients
+        self.clients = 0
+        #: accepted clients
+        self.connects = 0
+        #: publications received and sent
+        self.counts = PublicationCounts()
+        #: PUBLISH with DUP set
+        self.resent = 0
+        self.put = [Histogram(), Histogram(), Histogram()]
+        self.acknowledgement = [Histogram(), Histogram(), Histogram()]
+        self.delivery = [Histogram(), Histogram(), Histogram()]
+        #: batches whose latency was measured since the last tick
+        self.puts_timed = 0
+        self.deliveries_timed = 0
+
+
+class Traffic:
+    """The counters of one telemetry service. Methods are called on its event loop; `clock` is the service's."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        #: seconds by which the time of day is ahead of the clock
+        self._offset = time.time() - clock()
+        #: by channel and protocol level
+        self.clients: dict[tuple[str, int], ClientTraffic] = {}
+        #: rejected publications, and failed units of work, by channel and MQRC
+        self.refused: Counter[tuple[str, int]] = Counter()
+        self.failed: Counter[tuple[str, int]] = Counter()
+        #: dead-lettered publications of clients ("in") and messages for clients ("out"), by MQRC
+        self._dead_letters: dict[str, Counter[int]] = {"in": Counter(), "out": Counter()}
+        #: messages that were not sent, by reason
+        self._discarded: Counter[str] = Counter()
+        #: closed connections by channel and reason
+        self._disconnects: Counter[tuple[str, str]] = Counter()
+        #: rejected CONNECTs by channel and reason
+        self._connects_refused: Counter[tuple[str, str]] = Counter()
+        #: rejected credentials, and rejected sessions, by channel
+        self._unauthenticated: Counter[str] = Counter()
+        self._sessions_refused: Counter[str] = Counter()
+
+    def totals(self) -> tuple[int, int]:
+        """Return the number of messages published by clients, and delivered to clients."""
+        published = delivered = 0
+        for traffic in self.clients.values():
+            published += sum(messages for messages, _ in traffic.counts.received())
+            delivered += sum(messages for messages, _ in traffic.counts.sent())
+        return published, delivered
+
+    def tick(self) -> None:
+        """Allow more latency measurements, and correct the offset of the time of day. Called twice a second."""
+        self._offset = time.time() - self._clock()
+        for traffic in self.clients.values():
+            traffic.puts_timed = traffic.deliveries_timed = 0
+
+    def of(self, session: Session) -> ClientTraffic:
+        """Return the counters for a session's channel and MQTT version."""
+        key = session.channel, session.level
+        traffic = self.clients.get(key)
+        if traffic is None:
+            traffic = self.clients[key] = ClientTraffic()
+        return traffic
+
+    # Messages --------------------------------------------------------------------------------------------------------
+
+    def published(self, event: Published) -> None:
+        """Count a client's publications after the end of their unit of work."""
+        channel, completion = event.session.channel, event.completion
+        if completion.failure:
+            self.failed[channel, completion.failure] += 1
+            return
+        traffic = self.of(event.session)
+        if traffic.puts_timed < TIMED:
+            traffic.puts_timed += 1
+            qos: int = event.publications[0][0].qos
+            traffic.put[qos].observe((now_us() - event.received_at) / 1e6)
+        if completion.refusals:
+            for reason in completion.refusals.values():
+                self.refused[channel, reason] += 1
+        if completion.diverted:
+            self._dead_letters["in"].update(completion.diverted.values())
+
+    def acknowledged(self, event: Acknowledged) -> None:
+        """Measure the latency of messages that a client acknowledged."""
+        session, effects = event.session, event.effects
+        if session.outbox.resent:
+            self._resent(session)
+        traffic = self.of(session)
+        if traffic.deliveries_timed >= TIMED:
+            return
+        traffic.deliveries_timed += 1
+        outgoing: Outgoing | None
+        if effects.acknowledged:
+            message_id, transmission = effects.acknowledged[0]
+            outgoing = session.outbox.in_flight.deliveries.get(message_id)
+        else:
+            _, outgoing, transmission = effects.released[0]
+        if outgoing is None:
+            return
+        received = effects.received_at / 1e6
+        traffic.acknowledgement[outgoing.qos].observe(received - self._offset - outgoing.sent_at)
+        put_time = put_time_of(transmission)
+        if put_time:
+            traffic.delivery[outgoing.qos].observe(received - put_time)
+
+    def finished(self, event: Finished) -> None:
+        """Count messages that need no acknowledgement. Discarded ones were not sent."""
+        transmissions, discarded = event.transmissions, event.discarded
+        traffic = self.of(event.session)
+        traffic.counts.sent_0 += len(transmissions) - len(discarded)
+        if discarded:
+            self._discarded.update(discarded.values())
+            return
+        if traffic.deliveries_timed < TIMED:
+            traffic.deliveries_timed += 1
+            put_time = put_time_of(transmissions[0])
+            if put_time:
+                traffic.delivery[0].observe(time.time() - put_time)
+
+    def _abandoned(self, event: MessagesAbandoned) -> None:
+        self._discarded[_SESSION_ENDED] += len(event.transmissions)
+
+    def _unclaimed(self, event: Unclaimed) -> None:
+        self._discarded[_NO_SESSION] += 1
+
+    def _dead_lettered(self, event: DeadLettered) -> None:
+        self._dead_letters["out"][event.reason] += 1
+
+    def _resent(self, session: Session) -> None:
+        self.of(session).resent += session.outbox.resent
+        session.outbox.resent = 0
+
+    # Clients ---------------------------------------------------------------------------------------------------------
+
+    def _connect_rejected(self, event: ConnectRejected) -> None:
+        self._connects_refused[event.channel, event.reason.name.lower()] += 1
+
+    def _authentication_failed(self, event: CredentialsRejected) -> None:
+        self._unauthenticated[event.channel] += 1
+
+    def _session_rejected(self, event: SessionRejected) -> None:
+        self._sessions_refused[event.channel] += 1
+
+    def _connected(self, event: ClientConnected) -> None:
+        session = event.session
+        traffic = self.of(session)
+        session.counts = session.outbox.counts = traffic.counts
+        traffic.clients += 1
+        traffic.connects += 1
+
+    def _disconnected(self, event: ClientDisconnected) -> None:
+        self.of(event.session).clients -= 1
+        self._disconnects[event.session.channel, event.reason] += 1
+        self._resent(event.session)
+
+    # Samples ---------------------------------------------------------------------------------------------------------
+
+    def gather(self, samples: Samples) -> None:
+        """Add the counts to the samples of a scrape."""
+        for (channel, level), traffic in self.clients.items():
+            _gather_clients(samples, traffic, (channel, _VERSIONS.get(level, "unknown")))
+        for name, reasons in (
+            ("mqbridge_publications_refused_total", self.refused),
+            ("mqbridge_units_of_work_failed_total", self.failed),
+        ):
+            by_label: Counter[tuple[str, str]] = Counter()
+            for (channel, reason), count in reasons.items():
+                by_label[channel, reason_label(reason)] += count
+            for (channel, label), count in by_label.items():
+                samples.add(name, count, channel, label)
+        for (channel, why), count in self._disconnects.items():
+            samples.add("mqbridge_disconnects_total", count, channel, why)
+        for (channel, label), count in self._connects_refused.items():
+            samples.add("mqbridge_connects_refused_total", count, channel, label)
+        for channel, count in self._unauthenticated.items():
+            samples.add("mqbridge_authentications_failed_total", count, channel)
+        for channel, count in self._sessions_refused.items():
+            samples.add("mqbridge_sessions_refused_total", count, channel)
+        # Zero from the start, so that the first dead-lettered message is an increase.
+        for direction, counts in self._dead_letters.items():
+            labels = Counter(dict.fromkeys((*sorted(REASONS), OTHER), 0))
+            for code, count in counts.items():
+                labels[reason_label(code)] += count
+            for label, count in labels.items():
+                samples.add("mqbridge_dead_letters_total", count, direction, label)
+        for why, label in _DISCARDED.items():
+            samples.add("mqbridge_messages_discarded_total", self._discarded[why], label)
+
+
+def _gather_clients(samples: Samples, traffic: ClientTraffic, labels: tuple[str, str]) -> None:
+    samples.add("mqbridge_clients", traffic.clients, *labels)
+    samples.add("mqbridge_connects_total", traffic.connects, *labels)
+    samples.add("mqbridge_messages_resent_total", traffic.resent, *labels)
+    for qos in (0, 1, 2):
+        for direction, counts in (("in", traffic.counts.received()), ("out", traffic.counts.sent())):
+            messages, size = counts[qos]
+            samples.add("mqbridge_publications_total", messages, *labels, str(qos), direction)
+            samples.add("mqbridge_publication_bytes_total", size, *labels, str(qos), direction)
+        for step, histogram in (
+            ("put", traffic.put[qos]),
+            ("acknowledgement", traffic.acknowledgement[qos]),
+            ("delivery", traffic.delivery[qos]),
+        ):
+            if histogram.count:
+                samples.add(f"mqbridge_{step}_seconds", histogram, *labels, str(qos))
+
+
+#: Seconds between measurements, and the number of measurements for the maximum (those of one minute).
+_LAG_INTERVAL: Final = 0.5
+_REMEMBERED: Final = 120
+
+
+class EventLoopLag:
+    """Measures the lag of the running event loop."""
+
+    def __init__(self, tick: Callable[[], None]) -> None:
+        """Start measuring. `tick` is called at each measurement."""
+        self._tick = tick
+        self._lag = Histogram()
+        self._last: deque[float] = deque(maxlen=_REMEMBERED)
+        self._task = asyncio.get_running_loop().create_task(self._measure())
+
+    async def _measure(self) -> None:
+        while True:
+            began = time.perf_counter()
+            await asyncio.sleep(_LAG_INTERVAL)
+            late = max(time.perf_counter() - began - _LAG_INTERVAL, 0.0)
+            self._lag.observe(late)
+            self._last.append(late)
+            self._tick()
+
+    def gather(self, samples: Samples) -> None:
+        """Add the measurements to the samples of a scrape."""
+        samples.add("mqbridge_event_loop_lag_seconds", self._lag)
+        samples.add("mqbridge_event_loop_lag_max_seconds", max(self._last, default=0.0))
+
+    def stop(self) -> None:
+        """Stop measuring."""
+        self._task.cancel()
+
+
+#: MQQMSTA_RUNNING, and the value for a queue manager that does not answer.
+_RUNNING: Final = 2
+_AWAY: Final = 0
+#: As in mq-metric-samples for a queue manager on Linux.
+_PLATFORM: Final = "UNIX"
+
+
+def gather_queue_manager(samples: Samples, found: QueueManagerStatus | None, name: str, transmission_queue: str) -> None:
+    """Add the results of the last inspection of a queue manager."""
+    manager = name, _PLATFORM
+    samples.add("ibmmq_qmgr_status", _AWAY if found is None else _RUNNING, *manager)
+    if found is not None:
+        _add(samples, found, manager, transmission_queue)
+
+
+def _add(samples: Samples, found: QueueManagerStatus, manager: tuple[str, str], transmission_queue: str) -> None:
+    for queue in found.queues:
+        labels = (*manager, queue.name, "XMITQ" if queue.transmission else "NORMAL")
+        age = queue.oldest_message_age if queue.depth else 0.0
+        samples.add("ibmmq_queue_depth", queue.depth, *labels)
+        samples.add("ibmmq_queue_attribute_max_depth", queue.max_depth, *labels)
+        samples.add("ibmmq_queue_input_handles", queue.input_handles, *labels)
+        samples.add("ibmmq_queue_output_handles", queue.output_handles, *labels)
+        if age is not None:
+            samples.add("ibmmq_queue_oldest_message_age", age, *labels)
+        if queue.name != transmission_queue:
+            continue
+        samples.add("mqbridge_transmission_queue_depth", queue.depth)
+        samples.add("mqbridge_transmission_queue_max_depth", queue.max_depth)
+        if age is not None:
+            samples.add("mqbridge_transmission_queue_oldest_message_age_seconds", age)
+    samples.add("mqbridge_queues_left_out", found.left_out)
+    if found.retained is not None:
+        samples.add("mqbridge_retained_publications", found.retained)
+    if found.disk_full is not None:
+        samples.add("mqbridge_disk_full", found.disk_full)
+    if found.disk_free is not None and found.disk_size is not None:
+        samples.add("mqbridge_disk_free_bytes", found.disk_free)
+        samples.add("mqbridge_disk_size_bytes", found.disk_size)
+    for what, size in found.file_sizes.items():
+        samples.add("mqbridge_recovery_log_file_bytes", size, what)
+
+
+#: Number of sessions processed per turn of the event loop.
+_AT_A_TURN: Final = 500
+#: Seconds for which a count is reused.
+_COUNT_INTERVAL: Final = 10.0
+
+
+class SessionCount:
+    """Cached counts of sessions and their contents. Methods are called on the event loop."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._counted_at: float | None = None
+        self._counting = asyncio.Lock()
+        #: (channel, durable, connected) -> number of sessions
+        self._sessions: Counter[tuple[str, bool, bool]] = Counter()
+        #: metric -> channel -> count
+        self._held: dict[str, Counter[str]] = {}
+
+    async def gather(self, samples: Samples, sessions: Mapping[str, Session]) -> None:
+        """Add the counts to the samples of a scrape, after counting again if they are too old."""
+        async with self._counting:
+            if self._counted_at is None or self._clock() - self._counted_at >= _COUNT_INTERVAL:
+                await self._count(list(sessions.values()))
+                self._counted_at = self._clock()
+        for (channel, durable, connected), count in self._sessions.items():
+            samples.add("mqbridge_sessions", count, channel, _truth(durable), _truth(connected))
+        for name, counts in self._held.items():
+            for channel, count in counts.items():
+                samples.add(name, count, channel)
+
+    async def _count(self, sessions: list[Session]) -> None:
+        found: Counter[tuple[str, bool, bool]] = Counter()
+        subscriptions: Counter[str] = Counter()
+        in_flight: Counter[str] = Counter()
+        waiting: Counter[str] = Counter()
+        unreleased: Counter[str] = Counter()
+        for number, session in enumerate(sessions, 1):
+            channel, outbox = session.channel, session.outbox
+            found[channel, session.durable, session.connected] += 1
+            subscriptions[channel] += len(session.filters) + len(session.shares)
+            in_flight[channel] += outbox.in_flight.unfinished
+            waiting[channel] += len(outbox.backlog)
+            unreleased[channel] += len(session.receiver.identifiers)
+            if not number % _AT_A_TURN:
+                await asyncio.sleep(0)
+        self._sessions = found
+        self._held = {
+            "mqbridge_subscriptions": subscriptions,
+            "mqbridge_in_flight_messages": in_flight,
+            "mqbridge_waiting_messages": waiting,
+            "mqbridge_unreleased_publications": unreleased,
+        }
+
+
+def _truth(value: bool) -> str:
+    return "true" if value else "false"
+
+
+class Metrics:
+    """The metrics of one bridge. Methods are called on its event loop."""
+
+    def __init__(self, configuration: Configuration, started_at: float, loop_time: Callable[[], float]) -> None:
+        self._configuration = configuration
+        self._started_at = started_at
+        self.traffic = Traffic(loop_time)
+        self._sessions = SessionCount(loop_time)
+        self._lag = EventLoopLag(self.traffic.tick)
+        self._commits: Sequence[Commits] = ()
+        self._watch: QueueManagerWatch | None = None
+
+    def begin(self, host: Host, watch: QueueManagerWatch) -> None:
+        """Start counting the commits of a host's queue manager."""
+        self._commits = host.backend.count_commits()
+        self._watch = watch
+        watch.ages = True
+
+    def stop(self) -> None:
+        """Stop measuring."""
+        self._lag.stop()
+
+    async def gather(self, state: BridgeState, parts: Parts | None) -> Samples:
+        """Return all samples. If `parts` is None (the bridge is starting or standing by), some are missing."""
+        samples = Samples()
+        build = bridge.__version__, platform.python_version(), "false" if PURE else "true"
+        samples.add("mqbridge_build_info", 1, *build)
+        for one in BridgeState:
+            samples.add("mqbridge_state", one is state, self._configuration.queue_manager.name, one.value)
+        samples.add("mqbridge_start_time_seconds", self._started_at)
+        self._lag.gather(samples)
+        self._gather_commits(samples)
+        if self._watch is not None:
+            configuration = self._configuration if parts is None else parts.configuration
+            name, queue = configuration.queue_manager.name, configuration.transmission_queue
+            status = await self._watch.status()
+            gather_queue_manager(samples, status, name, queue)
+            if status is not None:
+                _gather_backlogs(samples, status, configuration)
+        if parts is not None:
+            samples.add("mqbridge_units_of_work", parts.service.units.under_way)
+            self.traffic.gather(samples)
+            await self._sessions.gather(samples, parts.service.sessions)
+            _gather_memory(samples, parts.host.memory)
+            if parts.archive is not None:
+                samples.add("mqbridge_archive_lost_rows_total", parts.archive.loss.rows)
+            _gather_channels(samples, parts)
+            _gather_mappings(samples, parts)
+            kinds = Counter(problem.kind for problem in await parts.problems())
+            for kind in ProblemKind:
+                samples.add("mqbridge_problem", kinds[kind], kind.value)
+        return samples
+
+    def _gather_commits(self, samples: Samples) -> None:
+        if not self._commits:
+            return
+        total = Commits()
+        for one in self._commits:
+            total.add(one)
+        samples.add("mqbridge_commit_seconds", total.seconds)
+        samples.add("mqbridge_commits_failed_total", total.failures)
+        samples.add("mqbridge_committed_units_of_work_total", total.units)
+        if self._configuration.queue_manager.type == "embedded":
+            samples.add("mqbridge_recovery_log_written_bytes_total", total.size)
+
+
+def _gather_memory(samples: Samples, memory: MemoryWatermark) -> None:
+    samples.add("mqbridge_memory_used_bytes", memory.used)
+    if memory.watermark is not None:
+        samples.add("mqbridge_memory_watermark_bytes", memory.watermark)
+    samples.add("mqbridge_memory_above_watermark", memory.above)
+    samples.add("mqbridge_memory_rejected_messages_total", memory.rejected)
+
+
+def _gather_channels(samples: Samples, parts: Parts) -> None:
+    for config in parts.channels.configs:
+        channel = parts.channels.get(config.name)
+        samples.add("mqbridge_channel_up", channel is not None, config.name)
+        if channel is not None:
+            samples.add("mqbridge_connections", len(channel.connections), config.name)
+            samples.add("mqbridge_connections_refused_total", channel.refused, config.name)
+            samples.add("mqbridge_handshakes_failed_total", channel.handshakes_failed, config.name)
+
+
+def _gather_backlogs(samples: Samples, status: QueueManagerStatus, configuration: Configuration) -> None:
+    depths = {queue.name: queue.depth for queue in status.queues}
+    for name, mapping in configuration.mappings.items():
+        if isinstance(mapping, ToMqttMapping) and mapping.source.queue in depths:
+            samples.add("mqbridge_mapping_backlog_messages", depths[mapping.source.queue], name)
+
+
+def _gather_mappings(samples: Samples, parts: Parts) -> None:
+    for status in parts.mappings.statuses():
+        name = status.name
+        for state in State:
+            samples.add("mqbridge_mapping_state", status.state is state, name, state.value)
+        for outcome in ("moved", "filtered", "cut", "dead_lettered"):
+            samples.add("mqbridge_mapping_messages_total", getattr(status, outcome), name, outcome)
+        samples.add("mqbridge_mapping_commits_total", status.commits, name)
+        samples.add("mqbridge_mapping_backouts_total", status.backouts, name)
+        blocked = status.blocked
+        samples.add("mqbridge_mapping_blocked_queues", len(blocked), name)
+        samples.add("mqbridge_mapping_blocked_messages", sum(queue.waiting for queue in blocked), name)
+        if status.last_error_at is not None:
+            samples.add("mqbridge_mapping_last_error_timestamp_seconds", status.last_error_at, name)
+    for name, seconds in parts.mappings.durations():
+        samples.add("mqbridge_mapping_unit_of_work_seconds", seconds, name)
+    for mapping, link in parts.mappings.links():
+        labels = link.name, mapping
+        counters = link.counters
+        samples.add("mqbridge_link_up", link.up, *labels)
+        samples.add("mqbridge_link_reconnects_total", counters.reconnects, *labels)
+        samples.add("mqbridge_link_publications_total", counters.received, *labels, "in")
+        samples.add("mqbridge_link_publications_total", counters.sent, *labels, "out")
+        samples.add("mqbridge_link_publications_refused_total", counters.refused, *labels)
+        samples.add("mqbridge_link_in_flight_messages", link.in_flight, *labels)
+        samples.add("mqbridge_link_publish_seconds", counters.seconds, *labels)
