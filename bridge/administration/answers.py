@@ -225,7 +225,7 @@ class ProblemKind(StrEnum):
     #: clients that acknowledge nothing
     CLIENT = "client"
     #: a client that publishes more than all others together
-    FLOOD = "flood"
+    PUBLISH_RATE = "publish_rate"
     #: a channel rejects clients
     REJECTIONS = "rejections"
     #: units of work fail although the queue manager is available

@@ -78,7 +78,7 @@ class Overview(msgspec.Struct, kw_only=True):
                 return "clients with the largest backlogs", link("/clients", sort="waiting", descending="1")
             case ProblemKind.CLIENT:
                 return "clients with messages in flight", link("/clients", sort="in_flight", descending="1")
-            case ProblemKind.FLOOD:
+            case ProblemKind.PUBLISH_RATE:
                 return "the client", link("/clients/show", id=problem.subject)
             case ProblemKind.QUEUE:
                 return "the queue", link("/queues/show", name=problem.subject)

@@ -81,7 +81,8 @@ REMEDIES: Final = {
     ProblemKind.BACKLOG: "connect the clients or start the applications that take the messages, or remove sessions that"
     " nobody needs with `mqbridge client purge`",
     ProblemKind.CLIENT: "make the client reconnect with `mqbridge client disconnect CLIENT`, and check its program",
-    ProblemKind.FLOOD: "set publish_rate of its channel, then run `mqbridge reload` and `mqbridge client disconnect {}`",
+    ProblemKind.PUBLISH_RATE: "set publish_rate of its channel, then run `mqbridge reload` and `mqbridge client"
+    " disconnect {}`",
     ProblemKind.REJECTIONS: "correct the client's password, certificate or configuration, or block its address",
     ProblemKind.COMMITS: "check the disk or the queue manager that the log names",
     ProblemKind.RELOAD: "correct the file, then run `mqbridge reload`",
@@ -171,7 +172,7 @@ class ProblemList:
             if busiest is not None and busiest.channel.publish_rate is None:
                 text = f"client {client_id!r} publishes {rate:,.0f} messages per second, {share:.0%} of all"
                 problems.append(
-                    Problem("warning", ProblemKind.FLOOD, client_id, text, f"mqbridge client show {quote(client_id)}")
+                    Problem("warning", ProblemKind.PUBLISH_RATE, client_id, text, f"mqbridge client show {quote(client_id)}")
                 )
         return problems
 
