@@ -269,7 +269,7 @@ class Bridge(Announced):
         return [script, "run", "--data-dir", str(self.folder / "data"), "--port", "0", *self.arguments]
 
     def version(self) -> str:
-        return f"{installed('mq-mqtt-bridge')} ({f'pure Python: {PURE}' if PURE else 'compiled'})"
+        return f"{installed('mqbridge')} ({f'pure Python: {PURE}' if PURE else 'compiled'})"
 
 
 class RelayServer(Announced):

@@ -1,6 +1,7 @@
-"""Compiled modules: what `deploy/compile.py` has made of sources, loaded in their stead while these are the same.
+"""Compiled modules, made by `deploy/compile.py` and loaded instead of their sources while these are unchanged.
 
-The compiled modules know one another's layout, and constants and types of what they import: all of them are loaded, or none.
+Compiled modules depend on the layout of each other, and on constants and types that they import. So either all of them are
+loaded, or none.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).parents[1]
-#: Compiled modules, each under its whole name, and the manifest, which says of what and for which Python they were made. They
-#: do not lie beside their sources, where Python itself would find them, changed or not.
+#: Compiled modules under their full names, and the manifest with their sources and Python version. They are not next to
+#: their sources, where Python would load them even if the sources have changed.
 DIRECTORY = Path(__file__).with_name("compiled")
 
 
@@ -30,7 +31,7 @@ class Finder:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return where a module is; None where it is not compiled."""
+        """Return the location of a module, or None if it is not compiled."""
         file = self._files.get(name)
         if file is None:
             return None
@@ -38,7 +39,7 @@ class Finder:
 
 
 def load() -> str:
-    """Have the compiled modules imported; return why they are not, or ""."""
+    """Install the finder of compiled modules. Return why they cannot be used, or ""."""
     if os.environ.get("MQBRIDGE_PURE", "0") != "0":
         return "MQBRIDGE_PURE is set"
     try:
@@ -63,5 +64,5 @@ def load() -> str:
     return ""
 
 
-#: why the bridge runs as its sources are; "" where what is compiled of it runs
+#: why the compiled modules are not used, or "" if they are
 PURE = load()

@@ -1,4 +1,4 @@
-"""Packages that only some parts of the bridge need, its extras: the command that installs them where this bridge is."""
+"""Commands that install the optional dependencies (extras) of the bridge."""
 
 from __future__ import annotations
 
@@ -6,26 +6,27 @@ import sys
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
-#: Where the Debian package of the bridge is, which has no pip, and where it looks for what is not in it.
-_PACKAGED, _BESIDE = Path("/usr/lib/mqbridge"), "/usr/local/lib/mqbridge"
+#: The virtual environment of the Debian package, which has no pip, and the directory for additional packages.
+_PACKAGED, _ADDITIONAL = Path("/usr/lib/mqbridge"), "/usr/local/lib/mqbridge"
 
 
 def install(extra: str) -> str:
-    """Return the command that installs what an extra needs.
+    """Return the command that installs the dependencies of an extra.
 
-    It names the packages themselves: whoever had registered the name of the bridge at PyPI would be installed else.
+    The command lists the dependencies instead of the bridge, because the bridge is not on PyPI, and another project could
+    register its name there.
     """
     pip = f"{sys.executable} -m pip install"
     if Path(sys.prefix) == _PACKAGED:
-        pip = f"pip install --upgrade --target {_BESIDE}"
-    packages = " ".join(f"'{one}'" for one in _packages(extra))
+        pip = f"pip install --upgrade --target {_ADDITIONAL}"
+    packages = " ".join(f"'{package}'" for package in _packages(extra))
     return f"{pip} {packages}"
 
 
 def _packages(extra: str) -> list[str]:
     try:
-        found = requires("mq-mqtt-bridge") or []
-    except PackageNotFoundError:  # a checkout that nobody has installed
+        requirements = requires("mqbridge") or []
+    except PackageNotFoundError:  # a checkout that is not installed
         return [f".[{extra}]"]
-    named = [one.partition(";") for one in found]
-    return [package.strip() for package, _, marker in named if marker.strip() == f"extra == '{extra}'"]
+    parts = [requirement.partition(";") for requirement in requirements]
+    return [package.strip() for package, _, marker in parts if marker.strip() == f"extra == '{extra}'"]

@@ -13,7 +13,7 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def moment(seconds: float) -> str:
-    """Format seconds since the epoch in the local time zone; "" for 0.0."""
+    """Format seconds since the epoch in the local time zone, or "" for 0.0."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds)) if seconds else ""
 
 
@@ -50,7 +50,7 @@ class ChannelStatus(msgspec.Struct, kw_only=True):
     max_clients: int
     #: the configuration file, or DEFINE CHANNEL of MQSC
     defined_by: Literal["file", "command"] = "file"
-    #: why the channel cannot listen; blank if it can
+    #: why the channel cannot listen, or blank if it can
     problem: str = ""
 
 
@@ -59,7 +59,7 @@ class ClientStatus(msgspec.Struct, kw_only=True):
 
     client_id: str
     connected: bool
-    #: the channel of the present or last connection; blank if unknown
+    #: the channel of the present or last connection, or blank if unknown
     channel: str
     #: blank while the client is disconnected
     address: str
@@ -73,18 +73,18 @@ class ClientStatus(msgspec.Struct, kw_only=True):
     waiting: int
     #: messages sent and not acknowledged
     in_flight: int
-    #: time at which the client connected or left, in seconds since the epoch; 0.0 if unknown
+    #: time at which the client connected or left, in seconds since the epoch, or 0.0 if unknown
     since: float
-    #: time at which the session expires, in seconds since the epoch; 0.0 if it does not expire now
+    #: time at which the session expires, in seconds since the epoch, or 0.0 if it does not expire now
     expires_at: float
 
 
 class ClientRow(ClientStatus, kw_only=True):
     """A client in a page of clients."""
 
-    #: put time of the oldest message that the client has not acknowledged, in seconds since the epoch; 0.0 for none
+    #: put time of the oldest message that the client has not acknowledged, in seconds since the epoch, or 0.0 for none
     oldest: float
-    #: publications from the client and messages to it, per second; None if they are not measured yet
+    #: publications from the client and messages to it, per second, or None if they are not measured yet
     received_rate: float | None
     sent_rate: float | None
 
@@ -118,7 +118,7 @@ class ClientMessage(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     qos: int
     size: int
-    #: the beginning of the payload; empty if not requested
+    #: the beginning of the payload, or empty if not requested
     payload: str
 
 
@@ -152,7 +152,7 @@ class ClientDetails(msgspec.Struct, kw_only=True):
     """One client in detail."""
 
     status: ClientStatus
-    #: the owner of the session; blank if an older bridge recorded it and no client has resumed it since
+    #: the owner of the session, or blank if an older bridge recorded it and no client has resumed it since
     owner: str
     keep_alive: int
     expiry_interval: int
@@ -163,12 +163,12 @@ class ClientDetails(msgspec.Struct, kw_only=True):
     received: int
     #: the topics of the oldest messages in the backlog, or the queue of a direct message
     waiting: list[str]
-    #: put time of the oldest message that the client has not acknowledged, in seconds since the epoch; 0.0 for none
+    #: put time of the oldest message that the client has not acknowledged, in seconds since the epoch, or 0.0 for none
     oldest: float = 0.0
-    #: publications from the client and messages to it, per second; None if they are not measured
+    #: publications from the client and messages to it, per second, or None if they are not measured
     received_rate: float | None = None
     sent_rate: float | None = None
-    #: the newest first; empty if the bridge does not keep events
+    #: the newest first, or empty if the bridge does not keep events
     events: list[ClientEvent] = []
 
 
@@ -180,11 +180,11 @@ class LinkConnectionStatus(msgspec.Struct, kw_only=True):
     client_id: str
     #: the address of the broker that is in use, or tried
     address: str = ""
-    #: time of the last connect or disconnect, in seconds since the epoch; 0.0 if never connected
+    #: time of the last connect or disconnect, in seconds since the epoch, or 0.0 if never connected
     since: float = 0.0
-    #: the last error; blank for none
+    #: the last error, or blank for none
     last_error: str = ""
-    #: time of the last error, in seconds since the epoch; 0.0 for none
+    #: time of the last error, in seconds since the epoch, or 0.0 for none
     last_error_at: float = 0.0
 
 
@@ -241,7 +241,7 @@ class Problem(msgspec.Struct, frozen=True):
     #: `critical` if clients are not served, `error` if messages are not delivered, otherwise `warning`
     severity: Literal["critical", "error", "warning"]
     kind: ProblemKind
-    #: the name of the queue, channel, mapping or link; blank for the whole bridge
+    #: the name of the queue, channel, mapping or link, or blank for the whole bridge
     subject: str
     #: a description
     what: str
@@ -299,7 +299,7 @@ class RetainedStatus(msgspec.Struct, kw_only=True):
     size: int
     persistent: bool
     publisher: str
-    #: the beginning of the payload; empty if not requested or not reported
+    #: the beginning of the payload, or empty if not requested or not reported
     payload: bytes
 
 
@@ -341,7 +341,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     depth: int
     max_depth: int
-    #: seconds since the oldest message was put; None if the queue is empty or the queue manager does not report it
+    #: seconds since the oldest message was put, or None if the queue is empty or the queue manager does not report it
     oldest_age: int | None
     input_handles: int
     output_handles: int
@@ -350,7 +350,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
     get_inhibited: bool
     put_inhibited: bool
     description: str
-    #: what the bridge uses the queue for; blank for other queues
+    #: what the bridge uses the queue for, or blank for other queues
     role: str
 
 
@@ -359,7 +359,7 @@ class QueueDetails(msgspec.Struct, kw_only=True):
 
     queue: QueueRow
     attributes: dict[str, str | int]
-    #: the attributes of each open handle; None if the queue manager does not report them
+    #: the attributes of each open handle, or None if the queue manager does not report them
     handles: list[dict[str, str | int]] | None
 
 
@@ -370,7 +370,7 @@ class MessageRow(msgspec.Struct, frozen=True, kw_only=True):
     message_id: str
     #: number of messages with the same MsgId that precede it
     repeat: int
-    #: seconds since the epoch; 0.0 if unknown
+    #: seconds since the epoch, or 0.0 if unknown
     put_time: float
     application: str
     format: str
@@ -380,7 +380,7 @@ class MessageRow(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str
     #: the topic of a publication
     topic: str
-    #: the beginning of the body; empty if not requested
+    #: the beginning of the body, or empty if not requested
     body: str
 
 
@@ -400,7 +400,7 @@ class MessageContent(msgspec.Struct, frozen=True, kw_only=True):
     #: length of the message data and of the body, in bytes
     size: int
     body_size: int
-    #: the beginning of the body; None if not requested
+    #: the beginning of the body, or None if not requested
     body: str | None
     truncated: bool
 
@@ -419,7 +419,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     destination: str
     destination_queue_manager: str
     put_by: str
-    #: seconds since the epoch; 0.0 if unknown
+    #: seconds since the epoch, or 0.0 if unknown
     dead_lettered: float
     put_time: float
     client_id: str
@@ -490,7 +490,7 @@ class LogLine(msgspec.Struct, frozen=True):
 class AuditEntries(msgspec.Struct, kw_only=True):
     """Entries of the audit log."""
 
-    #: the file; blank if there is no audit log
+    #: the file, or blank if there is no audit log
     file: str
     #: the newest first
     entries: list[dict[str, Any]]

@@ -50,7 +50,7 @@ class Counters(msgspec.Struct, kw_only=True):
     #: messages sent to clients and not acknowledged
     in_flight: int
     units_of_work: int
-    #: messages on the transmission queue; None if the queue manager does not answer
+    #: messages on the transmission queue, or None if the queue manager does not answer
     transmission_queue_depth: int | None
     channels: list[ChannelCounters]
     #: the busiest clients first, with the rates of the last second or two
@@ -65,7 +65,7 @@ class ChannelRates(msgspec.Struct, kw_only=True):
     clients: int
     received: float
     sent: float
-    #: average duration of a unit of work in seconds, from PUBLISH to the commit; None if there was no unit of work
+    #: average duration of a unit of work in seconds, from PUBLISH to the commit, or None if there was no unit of work
     unit_seconds: float | None
 
 

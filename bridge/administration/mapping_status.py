@@ -30,7 +30,7 @@ class BlockedQueue(msgspec.Struct, kw_only=True, frozen=True):
     """A destination queue that rejects messages while those for other destinations continue."""
 
     queue: str
-    #: ObjectQMgrName; blank for a queue of this queue manager
+    #: ObjectQMgrName, or blank for a queue of this queue manager
     queue_manager: str = ""
     #: "MQRC_Q_FULL (2053)"
     reason: str

@@ -165,7 +165,7 @@ class PurgeClients(Request, tag="client purge"):
 class ListTopics(Request, tag="topic list"):
     """List the levels below a topic: a list of `bridge.administration.answers.TopicNode`, by name."""
 
-    #: the parent topic; None is the root, "" is the level with an empty name, the parent of `/a`
+    #: the parent topic. None is the root, "" is the level with an empty name, the parent of `/a`
     below: str | None = None
     #: start after this name (for paging)
     after: str | None = None
@@ -303,7 +303,7 @@ class RetryDeadLetters(DeadLetterRequest, tag="dlq retry"):
 
     CHANGES = True
 
-    #: a queue for all messages; blank for their original destinations
+    #: a queue for all messages, or blank for their original destinations
     to: str = ""
 
 

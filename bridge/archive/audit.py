@@ -76,7 +76,7 @@ def mapping_counts(database: Database, *, start: int, end: int, late: int | None
 
 
 #: Seconds for which a message to a connected client may be pending at the end of the archive, unless --late is given.
-PATIENCE: Final = 60.0
+TIMEOUT: Final = 60.0
 
 
 class Counts(msgspec.Struct):
@@ -275,7 +275,7 @@ def findings(
     for row in database.records(
         _FINDINGS.format(in_gap=in_gap, late=is_late, connections=connections),
         start=start, end=end, archive_end=archive_end,
-        grace=int(PATIENCE * 1_000_000) if late is None else late,
+        grace=int(TIMEOUT * 1_000_000) if late is None else late,
         last_gap=max((gap.end for gap in history.gaps), default=-1),
     ):  # fmt: skip
         key = row["client"], row["topic"], row["qos"]

@@ -306,7 +306,7 @@ class EventQueue:
             try:
                 self.child = Child(self.config, self._progress, self._work.set)
             except OSError as error:
-                log.error("MQB7002E archive: its process cannot be started: %s", error)
+                log.error("MQB7002E archive: starting the writer process failed: %s", error)
             else:
                 self._serve(self.child)
             pause = 0.0 if self._finished else min(max(FIRST_PAUSE, pause * 2), LONGEST_PAUSE)
@@ -412,7 +412,7 @@ class EventQueue:
         self._sizes.clear()
         if not self._batches:
             if not self._written:
-                log.error("MQB7003E archive: its process %s; nothing is lost, and another is started", how)
+                log.error("MQB7003E archive: the writer process %s; no rows were lost, starting a new one", how)
             return
         lost = EventBatch(sum(one.rows for one in self._batches), min(one.since for one in self._batches), [])
         for one in self._batches:
@@ -420,4 +420,4 @@ class EventQueue:
         self._batches.clear()
         self._lost = lost
         self.loss.add(lost.rows)
-        log.error("MQB7004E archive: its process %s; %d rows are lost, and another is started", how, lost.rows)
+        log.error("MQB7004E archive: the writer process %s; %d rows were lost, starting a new one", how, lost.rows)

@@ -155,7 +155,7 @@ class ArchiveWriter:
             try:
                 self._waiting += self._rows_of(event)
             except Exception:
-                log.exception("MQB7007E archive: rows are missing, because they cannot be made of %r", event)
+                log.exception("MQB7007E archive: rows are missing, because converting %r failed", event)
                 self._unwritten += 1
                 self._lost += 1
             if len(self._waiting) >= SLICE_ROWS:
@@ -294,7 +294,7 @@ class ArchiveWriter:
         if self._file is not None:
             self._file.abandon()
             self._file = None
-        log.error("MQB7008E archive: %d rows cannot be written to %s and are missing: %s", rows, self.directory, error)
+        log.error("MQB7008E archive: writing %d rows to %s failed, they are missing: %s", rows, self.directory, error)
         self._unwritten += rows
         self._lost += rows
         self._file_since = time.monotonic()
@@ -324,6 +324,6 @@ class ArchiveWriter:
         try:
             for day in expired_days(self.directory, retention, datetime.now(UTC)):
                 shutil.rmtree(day)
-                log.info("MQB7009I archive: %s is older than %d days and removed", day, retention.days)
+                log.info("MQB7009I archive: removed %s, which is older than %d days", day, retention.days)
         except OSError as error:
-            log.error("MQB7010E archive: what is older than the retention cannot be removed: %s", error)
+            log.error("MQB7010E archive: removing old days failed: %s", error)

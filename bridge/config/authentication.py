@@ -46,7 +46,7 @@ class AddressPattern:
         if len(parts) > self._count or (len(parts) < self._count and not wild):
             raise ValueError(f"an IPv{self._version} address has {self._count} parts, and {text} has {len(parts)}")
         if len(parts) > 1 and parts[-1].many and parts[-2].many:
-            raise ValueError(f"no * beside the one at the end of {text}, which is for all parts that follow")
+            raise ValueError(f"no * except the one at the end of {text}, which is for all parts that follow")
         if self._version == 6 and parts[:6] == [_Part(0, 0)] * 5 + [_Part(0xFFFF, 0xFFFF)]:
             raise ValueError(f"an IPv4 address, which {text} is mapped into IPv6, as such")
         return parts
@@ -124,7 +124,7 @@ def _without_double_colon(text: str) -> list[str]:
     before, behind = (side.split(":") if side else [] for side in (left, right))
     missing = 8 - len(before) - len(behind)
     if missing < 1:
-        raise ValueError(f"fewer than eight parts beside the :: of {text}")
+        raise ValueError(f"fewer than eight parts next to the :: of {text}")
     return [*before, *["0"] * missing, *behind]
 
 
@@ -232,7 +232,7 @@ def _type(key: str) -> str:
     return _NAMES.get(key, key)
 
 
-_FILED = "no password in this file, because too many read it (name a file that the bridge alone may read)"
+_FILED = "no password in this file, because this file is not secret (name a file that only the bridge may read)"
 _TEXT = values.text(r"[^\x00-\x1f]{1,1024}", "text of 1 to 1024 characters")
 
 
@@ -392,7 +392,7 @@ def each_kind_once(methods: list[AuthenticationConfig]) -> list[AuthenticationCo
     for index, one in enumerate(methods):
         kind = "password" if one.method in OF_PASSWORDS else one.method
         if kind in seen and kind != "plugin":
-            expected = f"no method beside {seen[kind]} that judges the same, because what is wrong for one is wrong"
+            expected = f"only one of {seen[kind]} and other methods that check the same credentials"
             raise values.refusal(expected, index, "method")
         seen[kind] = one.method
     return methods
@@ -464,7 +464,7 @@ class ChannelAuthenticationConfig(Section):
             if not getattr(self, key):
                 raise values.refusal(f"{key} in a record of type {self.type}", "type")
         if "mcauser" in KEYS[self.type] and (self.user_source == "MAP") != (self.mcauser is not None):
-            expected = "mcauser, which user_source MAP maps to" if self.mcauser is None else "user_source MAP beside mcauser"
+            expected = "mcauser, which user_source MAP needs" if self.mcauser is None else "user_source MAP with mcauser"
             raise values.refusal(expected, "type" if self.mcauser is None else "user_source")
         if self.type == "BLOCKADDR" and self.channel != "*":
             raise values.refusal("channel '*' in a record of type BLOCKADDR", "channel")

@@ -148,9 +148,9 @@ class ChannelConfig(Section):
         believed = info.data.get("allow_anonymous_remote") is False and "authentication" in info.data
         if believed and not info.data["authentication"] and not values.is_loopback(address):
             raise values.refusal(
-                "a loopback address (127.0.0.1, ::1 or localhost), because this channel lets clients in without a"
-                " password (to let other machines in, say how their clients show who they are, 'authentication: ...'; or"
-                " let them in nonetheless by 'allow_anonymous_remote: true' in this channel)"
+                "a loopback address (127.0.0.1, ::1 or localhost), because this channel accepts clients without a"
+                " password (to accept clients of other machines, specify 'authentication: ...', or"
+                " 'allow_anonymous_remote: true' in this channel)"
             )
         return address
 

@@ -64,7 +64,7 @@ def describe(configuration: Configuration) -> list[str]:
 def advice(configuration: Configuration) -> list[str]:
     """Return recommendations for valid but questionable settings, for `mqbridge check`."""
     return [
-        f"channel {channel.name}: clients that come without an identity act as nobody, a user that MQ does not know;"
+        f"channel {channel.name}: clients without a user act as nobody, a user that MQ does not know;"
         " give the channel an mcauser"
         for channel in configuration.channels
         if _may_be_nobody(channel) and (channel.authentication or _is_open(channel))
@@ -114,7 +114,7 @@ def _admin(admin: AdminConfig) -> list[str]:
     over = "https" if admin.tls is not None else "http"
     methods = ["a token", *(one.method for one in admin.authentication)]
     return [
-        f"console, metrics and health at {_endpoint(admin.address, admin.port)} by {over}; the console asks for"
+        f"console, metrics and health at {_endpoint(admin.address, admin.port)} with {over}; the console requires"
         f" {values.listing(methods, 'or')}"
     ]
 
@@ -125,19 +125,19 @@ def _traces(traces: TracesConfig) -> list[str]:
     names = "with" if traces.names else "without"
     share = "all" if traces.sample == 1 else f"{traces.sample:.4g}"
     return [
-        f"{share} of the messages begin a trace, {names} the names of topics, queues and clients, and all that"
-        f" come with one are traced as it says; spans go to {values.without_password(traces.endpoint)}"
+        f"{share} of the messages without a trace context start a trace, {names} the names of topics, queues and clients;"
+        f" spans go to {values.without_password(traces.endpoint)}"
     ]
 
 
 def _archive(archive: ArchiveConfig) -> list[str]:
     if archive.directory is None:
         return []
-    kept = "for ever" if archive.retention_days is None else f"{archive.retention_days} days"
+    kept = "without limit" if archive.retention_days is None else f"{archive.retention_days} days"
     payloads = "with" if archive.payloads else "without"
     return [
-        f"what passes is archived in {archive.directory}, {payloads} payloads, kept {kept};"
-        f" a kill loses the last {durations.shown(archive.roll.time)} of it"
+        f"messages are archived in {archive.directory}, {payloads} payloads, kept {kept};"
+        f" killing the archive process loses the last {durations.shown(archive.roll.time)}"
     ]
 
 
@@ -158,7 +158,7 @@ def _embedded(queue_manager: EmbeddedQueueManagerConfig) -> list[str]:
             reach = "; OTHER MACHINES CAN CONNECT WITHOUT A PASSWORD"
         lines.append(f"MQ applications connect to {_endpoint(listener.address, listener.port)}{reach}")
     else:
-        lines.append("MQ applications of other processes connect through the Unix socket only")
+        lines.append("MQ applications in other processes connect through the Unix socket only")
     return lines
 
 
@@ -177,7 +177,7 @@ def _ibm(queue_manager: IbmQueueManagerConfig) -> list[str]:
         f"connects as {_user(queue_manager)}, application name {queue_manager.application_name!r}",
         f"{threads} with units of work of at most {batch.messages} publications, {values.size_text(batch.size)},"
         f" {durations.shown(batch.time)}; {puts} puts",
-        f"messages that can be delivered to nobody go to {queue_manager.dead_letter_queue}",
+        f"undeliverable messages go to {queue_manager.dead_letter_queue}",
     ]
     if queue_manager.client_identifiers == "escaped":
         lines.append("client identifiers are escaped in queue manager names: dev-1 is dev%2D1")
@@ -198,7 +198,7 @@ def _user(queue_manager: IbmQueueManagerConfig) -> str:
 
 def _tls(tls: TlsConfig | None) -> str:
     if tls is None:
-        return "no TLS: what it sends can be read on the way"
+        return "no TLS: others can read the data on the network"
     certificate = f", certificate {tls.certificate_label}" if tls.certificate_label is not None else ""
     peer = f", only to {tls.peer_name}" if tls.peer_name is not None else ""
     cipher_spec = tls.cipher_spec or "the CipherSpec of the CCDT"
@@ -212,7 +212,7 @@ def _channel(channel: ChannelConfig) -> str:
     elif channel.mcauser:
         identity = f"as {channel.mcauser}"
     elif _may_be_nobody(channel):
-        identity = "as their user name, and as nobody where they have none"
+        identity = "as their user name, or as nobody if they have none"
     else:
         identity = "as their user name"
     order = "" if channel.byte_order == "big" else ", little-endian"
@@ -241,7 +241,7 @@ def _record(record: ChannelAuthenticationConfig) -> str:
 def _asked(channel: ChannelConfig) -> str:
     """Describe the authentication of a channel's clients."""
     if channel.authentication:
-        return f"; they show who they are by {values.listing([one.method for one in channel.authentication], 'or')}"
+        return f"; they authenticate with {values.listing([one.method for one in channel.authentication], 'or')}"
     return "; OTHER MACHINES CAN CONNECT WITHOUT A PASSWORD" if _is_open(channel) else ""
 
 
@@ -260,13 +260,13 @@ def describe_link(name: str, link: LinkConfig) -> str:
     parts.append(f"{link.session} session {link.client_id!r}")
     parts.append(f"at most {_counted(link.in_flight, 'publication')} in flight")
     if not link.trusted:
-        parts.append("properties of other bridges not believed")
+        parts.append("properties of other bridges are not trusted")
     return ", ".join(parts)
 
 
 def describe_mapping(name: str, mapping: AnyMapping) -> list[str]:
     """Describe what a mapping moves, and list the settings that differ from the defaults."""
-    state = "" if mapping.enabled else " (not enabled: what comes for it waits)"
+    state = "" if mapping.enabled else " (not enabled: its messages wait)"
     to = _side(mapping.destination).removesuffix(",")
     lines = [f"mapping {name}{state}: from {_side(mapping.source)} to {to}, {mapping.guarantee}"]
     conditions = _conditions(mapping.filter)
@@ -385,7 +385,7 @@ def _link_password(link: LinkConfig) -> str:
     return "no password"
 
 
-_PERSISTENCE = {"not-persistent": "not persistent", "as-queue": "as persistent as the queue says"}
+_PERSISTENCE = {"not-persistent": "not persistent", "as-queue": "as persistent as the queue specifies"}
 
 
 def describe_pipeline(name: str, pipeline: PipelineConfig) -> list[str]:
@@ -406,7 +406,7 @@ def describe_pipeline(name: str, pipeline: PipelineConfig) -> list[str]:
         what = values.listing(pipeline.changes.of, "and") if pipeline.changes.of else "rows"
         lines.append(f"  only changes of {what} by {values.listing(pipeline.changes.key, 'and')}")
     if pipeline.late is not None:
-        lines.append(f"  what comes late goes to {' and '.join(_destinations(pipeline.late))}")
+        lines.append(f"  late messages go to {' and '.join(_destinations(pipeline.late))}")
     letters = pipeline.dead_letters
     if letters.queue_name is not None or letters.kinds:
         lines.append(f"  bad payloads go to {letters.queue_name or ' and '.join(_destinations(letters))}")
@@ -460,5 +460,5 @@ def _at(link: str) -> str:
 
 def _trigger(trigger: float | str) -> str:
     if trigger == AVAILABLE_NOW:
-        return "until all that is there is done"
+        return "until all available messages are processed"
     return f"every {durations.shown(float(trigger))}" if trigger else "batch after batch"

@@ -103,7 +103,7 @@ _SYNTAX = [
     (r"sequence entries are not allowed here", "'- ' at the beginning of a line only", "it after other text"),
     (r"expected the node content, but found '(?P<c>.*)'", "a value", "{c}"),
     (r"expected ',' or '(?P<c>.)', but got .*", "',' or a closing '{c}'", "neither"),
-    (r"found undefined alias '(?P<c>.*)'", "an alias whose anchor stands before it", "*{c}"),
+    (r"found undefined alias '(?P<c>.*)'", "an alias whose anchor precedes it", "*{c}"),
     (r"found unknown escape character '(?P<c>.*)'", "an escape that YAML knows (or single quotes)", "\\{c}"),
     (r"found duplicate anchor '(?P<c>[^']*)'.*", "each anchor once", "another &{c}"),
     (r"second occurrence", "each anchor once", "it again"),
@@ -633,7 +633,7 @@ class Collection:
             place: Location = (section, name)
             if place in self._places:
                 other, way = self._places[place]
-                again = f"{quoted(name)} again, which stands at {other.key_place(way)}"
+                again = f"{quoted(name)} again, which is also at {other.key_place(way)}"
                 expected = f"a name that no other {section.removesuffix('s')} has"
                 self.problems.append(source.key_problem((*location, name), expected, again))
                 continue

@@ -49,7 +49,7 @@ class LinkConfig(Section):
     """A connection to an MQTT broker. Each mapping that uses the link has its own connection and session."""
 
     REFUSED: ClassVar[Mapping[str, str]] = {
-        "password": "no password in this file, because too many read it (write it into a file that the bridge alone may"
+        "password": "no password in this file, because this file is not secret (write it to a file that only the bridge may"
         " read, and name that as password_file; or name an environment variable as password_variable)"
     }
 

@@ -204,7 +204,8 @@ _ONE_SIDE_SCHEMA = ConfigDict(
     json_schema_extra={"oneOf": [{"required": [key], "properties": {key: {"type": "string"}}} for key in ("queue", "topic")]}
 )
 _MQTT_SIDE = {
-    key: f"no {key} beside mqtt: (each of from and to is either mqtt:, or queue:, or topic:)" for key in ("queue", "topic")
+    key: f"no {key} together with mqtt: (each of from and to is either mqtt:, or queue:, or "
+         f"topic:)" for key in ("queue", "topic")
 }
 _NO_LINK = "no link, because this side is the queue manager (a link belongs to the side with mqtt:)"
 
@@ -468,11 +469,11 @@ class ToMqMapping(MappingConfig):
         if self.destination.requests_queue is None:
             return self
         if self.attributes.reply_to_queue is None:
-            sentence = "a reply_to_queue beside requests_queue (the queue that the answers come to)"
+            sentence = "a reply_to_queue together with requests_queue (the queue that the answers come to)"
             raise values.refusal(sentence, "attributes", "reply_to_queue")
         for key in ("msg_id", "correl_id"):
             if getattr(self.attributes, key) is not None:
-                sentence = f"no {key} beside requests_queue (the answer is known by the MsgId that the queue manager makes)"
+                sentence = f"no {key} with requests_queue (the answer is identified by the MsgId of the queue manager)"
                 raise values.refusal(sentence, "attributes", key)
         return self
 

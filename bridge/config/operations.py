@@ -48,7 +48,7 @@ class AdminConfig(Section):
     def _methods(cls, methods: list[AuthenticationConfig]) -> list[AuthenticationConfig]:
         for index, one in enumerate(methods):
             if one.method in ("anonymous", "certificate", "scram"):
-                expected = "password, jwt, ldap, queue-manager or plugin (a method that judges user name and password)"
+                expected = "password, jwt, ldap, queue-manager or plugin (a method that checks user name and password)"
                 raise values.refusal(expected, index, "method")
         return each_kind_once(methods)
 
@@ -58,8 +58,8 @@ class AdminConfig(Section):
         plain = info.data.get("allow_plain_remote") is False and info.data.get("tls", ...) is None
         if plain and not values.is_loopback(address):
             raise values.refusal(
-                "a loopback address (127.0.0.1, ::1 or localhost), because tokens and passwords would travel without TLS (to"
-                " let other machines in, write 'tls: ...', or 'allow_plain_remote: true' in this section)"
+                "a loopback address (127.0.0.1, ::1 or localhost), because tokens and passwords would be sent without TLS (to"
+                " accept other machines, write 'tls: ...', or 'allow_plain_remote: true' in this section)"
             )
         return address
 
@@ -134,7 +134,7 @@ class TracesConfig(Section):
         if "@" in place.netloc:
             raise values.refusal("a URL without user and password (name a headers_file with an Authorization)", "endpoint")
         if self.headers_file is not None and place.scheme == "http" and not values.is_loopback(place.hostname or ""):
-            raise values.refusal("https, because what is in headers_file would travel without TLS", "endpoint")
+            raise values.refusal("https, because the contents of headers_file would be sent without TLS", "endpoint")
         return self
 
 

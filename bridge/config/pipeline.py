@@ -57,7 +57,8 @@ class SparkConfig(Section):
         for name in conf:
             if is_secret(name):
                 raise values.refusal(
-                    "no secret in this file, because too many read it (write it into spark-defaults.conf of SPARK_CONF_DIR,"
+                    "no secret in this file, because this file is not secret (write it to spark-defaults.conf of "
+                    "SPARK_CONF_DIR,"
                     " or name a credential provider)",
                     name,
                 )
@@ -93,7 +94,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 #: URI scheme of one of Spark's file systems: `s3a://bucket/rows`, `hdfs:/rows`.
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 #: Keys that users may write one level too high.
-SIDES = {key: f"mq: {{{key}: ...}}, because a pipeline says which side it means" for key in ("queue", "topic")}
+SIDES = {key: f"mq: {{{key}: ...}}, because a pipeline specifies the side" for key in ("queue", "topic")}
 #: Formats of Spark that write files.
 _FILE_FORMATS = frozenset(("parquet", "orc", "json", "csv", "text", "avro"))
 #: Keys that select the kind of destination.
@@ -138,7 +139,7 @@ class MqSink(Section):
     @model_validator(mode="after")
     def _one_side(self) -> Self:
         if self.queue is not None and self.topic is not None:
-            raise values.refusal("one of queue: and topic:, or neither (then a column says it)")
+            raise values.refusal("one of queue: and topic:, or neither (then a column specifies it)")
         return self
 
 
@@ -244,7 +245,7 @@ class LateConfig(Destination):
         if len(self.kinds) != 1:
             raise values.refusal("exactly one of mq:, mqtt:, archive: and format:")
         if self.mq is not None and self.mq.queue is None and self.mq.topic is None:
-            raise values.refusal("a queue or a topic, because the columns name where the message came from", "mq")
+            raise values.refusal("a queue or a topic, because the columns contain the source of the message", "mq")
         return self
 
 
@@ -497,9 +498,9 @@ class PipelineConfig(Section):
     def _mapping_or_destination(self) -> Self:
         if self.mapping is None:
             if self.destination is None:
-                raise values.refusal("where it writes: to: (or mapping:, which says it)", "to")
+                raise values.refusal("the destination: to: (or mapping:, which specifies it)", "to")
         elif self.destination is not None:
-            sentence = "no to: beside mapping:, which says where its messages go (another pipeline can write an archive)"
+            sentence = "no to: with mapping:, which specifies the destination (another pipeline can write an archive)"
             raise values.refusal(sentence, "to")
         return self
 

@@ -85,7 +85,7 @@ class ListenerConfig(Section):
             if one.method in ("scram", "queue-manager"):
                 raise values.refusal(f"another method than {one.method}, which is for MQTT clients", index, "method")
             if one.method in OF_PASSWORDS and info.data.get("password_file") is not None:
-                raise values.refusal("no method of passwords beside password_file", index, "method")
+                raise values.refusal("no password method together with password_file", index, "method")
         return each_kind_once(methods)
 
     @field_validator("address")
@@ -97,8 +97,8 @@ class ListenerConfig(Section):
             return address
         if not any(info.data[name] for name in names):
             raise values.refusal(
-                "a loopback address (127.0.0.1, ::1 or localhost), because this listener lets applications in without a"
-                " password (to let other machines in, write 'password_file: ...' or 'authentication: ...', or"
+                "a loopback address (127.0.0.1, ::1 or localhost), because this listener accepts applications without a"
+                " password (to accept other machines, write 'password_file: ...' or 'authentication: ...', or"
                 " 'allow_anonymous_remote: true', in this listener)"
             )
         return address
@@ -136,7 +136,8 @@ class TlsConfig(Section):
     """TLS of the connection to the queue manager."""
 
     REFUSED: ClassVar[Mapping[str, str]] = {
-        "key_repository_password": "no password in this file, because too many read it (write it into a file that only the"
+        "key_repository_password": "no password in this file, because this file is not secret (write it to a file "
+                                   "that only the"
         " bridge may read, and name that file as key_repository_password_file)"
     }
 
@@ -214,9 +215,10 @@ class IbmQueueManagerConfig(Section):
     """A queue manager of IBM MQ, accessed through `pymqi` or `ibmmq`."""
 
     REFUSED: ClassVar[Mapping[str, str]] = {
-        "password": "no password in this file, because too many read it (write it into a file that the bridge alone may"
+        "password": "no password in this file, because this file is not secret (write it to a file that only the bridge may"
         f" read, and name that as password_file; or into the environment variable {PASSWORD_VARIABLE})",
-        "token": "no token in this file, because too many read it (write it into a file that only the bridge may read, and"
+        "token": "no token in this file, because this file is not secret (write it to a file that only the bridge may "
+                 "read, and"
         " name that file as token_file)",
     }
 
@@ -316,7 +318,7 @@ class IbmQueueManagerConfig(Section):
     @classmethod
     def _token(cls, file: Path | None, info: ValidationInfo) -> Path | None:
         if file is not None and (info.data.get("user") is not None or info.data.get("password_file") is not None):
-            raise values.refusal("no value beside user and password_file, because a token replaces both")
+            raise values.refusal("no token_file together with user and password_file, because a token replaces both")
         if file is not None and info.data.get("library") == "pymqi":
             raise values.refusal("no value with library: pymqi, which cannot send a token (use ibmmq)")
         return file
@@ -343,7 +345,7 @@ class IbmQueueManagerConfig(Section):
         if value is not None and info.data["mode"] == "bindings":
             raise values.refusal("no value, because mode bindings connects without a channel")
         if value is not None and info.data["ccdt_url"] is not None:
-            raise values.refusal("no value, because the CCDT that ccdt_url names says it")
+            raise values.refusal("no value, because the CCDT of ccdt_url contains it")
         if value is None and info.data["mode"] == "client" and info.data["ccdt_url"] is None:
             what = "the name of a server-connection channel" if info.field_name == "channel" else "host(port)"
             raise values.refusal(f"{what}, because mode client needs channel and connections (or ccdt_url)")
@@ -386,11 +388,11 @@ def read_password(whose: str, file: Path | None, variable: str | None, environme
             raise NoPassword(f"no password for {whose}: password_file {file}: {error.strerror or error}") from error
         except UnicodeDecodeError:
             # The text of this exception contains the bytes of the file.
-            raise NoPassword(f"no password for {whose}: password_file {file} is no text in UTF-8") from None
+            raise NoPassword(f"no password for {whose}: password_file {file} is not UTF-8") from None
         place = f"the first line of password_file {file} is empty"
     elif variable is not None:
         password = environment.get(variable, "")
-        place = f"there is no password_file, and the environment variable {variable} is not set"
+        place = f"password_file is not set, and the environment variable {variable} is not set"
     else:
         password, place = "", "neither password_file nor password_variable is given"
     if not password:

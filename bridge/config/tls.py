@@ -38,7 +38,8 @@ class ListenerTlsConfig(Section):
     """TLS of a listener. The bridge reads the files again when they change and on a reload. Existing connections are kept."""
 
     REFUSED: ClassVar[Mapping[str, str]] = {
-        "key_password": "no password in this file, because too many read it (write it into a file that the bridge alone may"
+        "key_password": "no password in this file, because this file is not secret (write it to a file that only the "
+                        "bridge may"
         " read, and name that as key_password_file)"
     }
 
@@ -72,11 +73,12 @@ class ListenerTlsConfig(Section):
             raise values.refusal("a list of TLSv1.2 or TLSv1.3 or both, each at most once", "versions")
         if self.client_certificates != "never" and self.ca_file is None:
             raise values.refusal(
-                f"a ca_file, whose certificates clients may have, beside client_certificates: {self.client_certificates}",
+                f"a ca_file, which contains the CAs of clients, together with client_certificates: "
+                f"{self.client_certificates}",
                 "client_certificates",
             )
         if self.crl_file is not None and self.client_certificates == "never":
-            raise values.refusal("no crl_file where clients are asked for no certificate (client_certificates)", "crl_file")
+            raise values.refusal("no crl_file if clients are not asked for a certificate (client_certificates)", "crl_file")
         named = [name for name in _PASSWORDS if getattr(self, name) is not None]
         if len(named) > 1:
             raise values.refusal(f"one of {values.listing(list(_PASSWORDS), 'and')}", named[1])
@@ -102,7 +104,8 @@ class ClientTlsConfig(Section):
     """TLS of an outgoing connection. An empty section uses the system's trusted authorities and checks the host name."""
 
     REFUSED: ClassVar[Mapping[str, str]] = {
-        "key_password": "no password in this file, because too many read it (name an environment variable that has it"
+        "key_password": "no password in this file, because this file is not secret (name an environment variable that "
+                        "contains it"
         " as key_password_variable)"
     }
 

@@ -286,7 +286,7 @@ class Access:
             attempt.end(True)
         except AuthenticationUnavailable as error:
             attempt.end(True)  # it has not failed
-            log.warning("MQB9201W console: whether user %r is who they say cannot be found out: %s", user, error)
+            log.warning("MQB9201W console: authenticating user %r failed: %s", user, error)
             raise Problem(503, "Authentication is unavailable", ["The log of the bridge contains the reason."]) from error
         except AuthenticationFailed as error:
             self._refused(address, str(error), user)
@@ -325,7 +325,7 @@ class Access:
             raise Problem(429, "Too many logins have failed", ["Try again in a moment."], {"Retry-After": "30"})
         if attempt.delay:
             log.warning(
-                "MQB9203W console: %s is judged %g s late, for others of its address have failed before",
+                "MQB9203W console: delayed a login from %s by %g s after failed attempts from its address",
                 address,
                 attempt.delay,
             )
@@ -342,7 +342,7 @@ class Access:
     def _refused(self, address: str, why: str, user: str = "") -> None:
         """Log rejected credentials."""
         audit_log.note("console login refused", address=address, why=why, user=user)
-        log.warning("MQB9202W console: %s is refused: %s", address, why)
+        log.warning("MQB9202W console: rejected %s: %s", address, why)
 
 
 def address_of(request: Request) -> str:

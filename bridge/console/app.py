@@ -96,7 +96,7 @@ def _http_problem(error: HTTPException) -> Problem:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    log.error("MQB9204E console: %s %s fails", request.method, request.url.path, exc_info=error)
+    log.error("MQB9204E console: %s %s failed", request.method, request.url.path, exc_info=error)
     console: Console = request.app.state.console
     return console.report(request, Problem(500, "The console failed", ["The log of the bridge contains the reason."]))
 

@@ -190,7 +190,7 @@ class LiveView:
         except MQError as error:
             self._show(Seen("end", f"The view ends: {error}"))
         except Exception as error:
-            log.exception("MQB9205E console: a live view fails")
+            log.exception("MQB9205E console: a live view failed")
             self._show(Seen("end", f"The view ends: {type(error).__name__}; the log of the bridge contains the reason"))
         else:
             self._show(Seen("end", "The view has ended"))

@@ -69,7 +69,7 @@ class TokenFile:
                 data = file.read(FILE_SIZE + 1)
         except OSError as error:
             if self._seen is not None or self._tokens:
-                log.error("MQB9206E token file %s cannot be read, so that no token is taken: %s", self.path, error)
+                log.error("MQB9206E reading token file %s failed, rejecting all tokens: %s", self.path, error)
             self._seen, self._tokens = None, []
             return
         self._seen = seen
@@ -79,7 +79,7 @@ class TokenFile:
 
     def _read(self, data: bytes) -> list[Token]:
         if len(data) > FILE_SIZE:
-            log.error("MQB9208E token file %s is longer than %d bytes: no token of it is taken", self.path, FILE_SIZE)
+            log.error("MQB9208E token file %s is longer than %d bytes: rejecting all tokens", self.path, FILE_SIZE)
             return []
         found = []
         for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
@@ -90,7 +90,7 @@ class TokenFile:
             name, _, rest = text.partition(":")
             right, _, token = rest.partition(":")
             if not name or right not in tuple(Right) or len(token) < SHORTEST:
-                log.error("MQB9209E token file %s, line %d: expected %s; it is passed over", self.path, number, _EXPECTED)
+                log.error("MQB9209E token file %s, line %d: expected %s; ignoring the line", self.path, number, _EXPECTED)
                 continue
             found.append(Token(name, Right(right), _digest(token)))
         return found

@@ -312,7 +312,7 @@ class LinkClient(Client):
             reconnect_on_failure=False,
         )
         self._sinks = sinks
-        #: the path of the WebSocket; None without WebSocket
+        #: the path of the WebSocket, or None without WebSocket
         self._path = websocket_path
         self._stream: Stream | None = None
         self._decoder = Decoder(
@@ -374,7 +374,7 @@ class LinkClient(Client):
             self.fault = f"the broker sent a malformed packet: {error}"
             return self._loop_rc_handle(MQTTErrorCode.MQTT_ERR_PROTOCOL)
         except WrongAcknowledgement as error:
-            self.fault = f"the broker broke MQTT: {error}"
+            self.fault = f"the broker violated MQTT: {error}"
             return self._loop_rc_handle(MQTTErrorCode.MQTT_ERR_PROTOCOL)
         if stream.ended and not self._packets and self.socket() is not None:
             self.fault = "the broker closed the connection"
@@ -462,7 +462,7 @@ class Handshake:
         self.accepted = False
         self.session_present = False
         self.limits = Limits()
-        #: the reason codes of SUBACK; None before SUBACK
+        #: the reason codes of SUBACK, or None before SUBACK
         self.granted: list[ReasonCode] | None = None
         #: UNSUBACK was received, or there was nothing to unsubscribe; unknown filters are not failures
         self.unsubscribed = True
@@ -493,7 +493,7 @@ class Handshake:
                     raise LinkRefused(str(error)) from error
             client.connect(*self._address, math.ceil(config.keep_alive), **options)
         except ssl.SSLCertVerificationError as error:
-            raise LinkRefused(f"the broker's certificate is refused: {error.verify_message}") from error
+            raise LinkRefused(f"the broker's certificate was rejected: {error.verify_message}") from error
         except (OSError, UnicodeError) as error:
             # UnicodeError: the host name cannot be encoded with IDNA.
             raise LinkLost(f"cannot connect: {error}") from error
@@ -514,7 +514,7 @@ class Handshake:
             else:
                 self._client.subscribe(topic_filter, qos)
         except ValueError as error:
-            raise LinkRefused(f"{topic_filter!r} is no topic filter: {error}") from error
+            raise LinkRefused(f"{topic_filter!r} is not a valid topic filter: {error}") from error
 
     def unsubscribe(self, topic_filters: Sequence[str]) -> None:
         """Queue UNSUBSCRIBE. Called after `subscribe`, so that both are sent in one write."""
@@ -525,7 +525,7 @@ class Handshake:
         """Return the granted QoS. Raises LinkRefused if SUBACK contains a failure."""
         reason = self.granted[0] if self.granted else None
         if reason is None or reason.is_failure:
-            raise LinkRefused(f"the broker refused the subscription to {topic_filter}: {reason}")
+            raise LinkRefused(f"the broker rejected the subscription to {topic_filter}: {reason}")
         return reason.value
 
     def lost(self) -> LinkLost:
@@ -539,7 +539,7 @@ class Handshake:
         self, client: Any, userdata: Any, flags: ConnectFlags, reason: ReasonCode, properties: Properties | None
     ) -> None:
         if reason.is_failure:
-            text = f"the broker refused CONNECT: {_explained(reason, properties)}"
+            text = f"the broker rejected CONNECT: {_explained(reason, properties)}"
             self._refused = (LinkLost if reason.value in _PASSING else LinkRefused)(text)
             return
         self.limits = Limits(
@@ -565,7 +565,7 @@ class Handshake:
             self._last_words = f"the broker disconnected: {_explained(reason, properties)}"
         elif not self.accepted and not self._version_5:
             # paho calls no callback for this refusal of MQTT 3.1.1.
-            self._last_words = "the broker refused CONNECT: Unsupported protocol version, or no MQTT broker"
+            self._last_words = "the broker rejected CONNECT: Unsupported protocol version, or no MQTT broker"
         else:
             self._last_words = str(reason)
 

@@ -74,11 +74,11 @@ class LinkConnection:
             name: name of the link, for the log, and the origin of publications without an origin property.
             config: the link's section of the configuration.
             client_id: client identifier, with `{mapping}` already replaced.
-            topic_filter: topic filter of the subscription; None for a link that only sends.
+            topic_filter: topic filter of the subscription, or None for a link that only sends.
             qos: QoS of the subscription.
             password: the password, or a function that reads it for each connection and raises OSError if it cannot. The
                 password appears nowhere else.
-            clean: whether the broker discards the session when the connection ends; None uses `config.session`. A link that
+            clean: whether the broker discards the session when the connection ends. None uses `config.session`. A link that
                 only sends, and not exactly once, needs no session. With a session, the broker could take a new publication
                 for a duplicate if a killed bridge left its packet identifier in use at QoS 2.
             on_state: called on the network thread when the state changes. Must neither block nor raise.
@@ -109,11 +109,11 @@ class LinkConnection:
         self._shortest_pause = 0.0
         #: the current state
         self.state = LinkState(LinkPhase.STOPPED, address=self.address)
-        #: time of the last connect or disconnect, in seconds since the epoch; 0.0 if never connected
+        #: time of the last connect or disconnect, in seconds since the epoch, or 0.0 if never connected
         self.since = 0.0
-        #: the last error and its time in seconds since the epoch; "" and 0.0 if there was none
+        #: the last error and its time in seconds since the epoch, or "" and 0.0 if there was none
         self.last_error: tuple[str, float] = ("", 0.0)
-        #: QoS granted to the subscription; None before the first SUBACK
+        #: QoS granted to the subscription, or None before the first SUBACK
         self.granted_qos: int | None = None
         #: whether the session, if the broker still has it, contains exactly the configured subscription
         self.subscribed = False
@@ -174,12 +174,12 @@ class LinkConnection:
 
     @property
     def session_present(self) -> bool | None:
-        """Whether the broker still had the session at the last CONNACK; None before the first."""
+        """Whether the broker still had the session at the last CONNACK, or None before the first."""
         return self._inbox.session_present
 
     @property
     def generation(self) -> int:
-        """The number of the last accepted connection; 0 before the first."""
+        """The number of the last accepted connection, or 0 before the first."""
         return self._inbox.generation
 
     @property
@@ -263,7 +263,7 @@ class LinkConnection:
 
         A QoS 0 publication is complete when written to the network, QoS 1 at PUBACK, QoS 2 at PUBCOMP (PUBREL is sent at
         PUBREC). The number of publications is not limited: the in-flight limit controls the sending. `mids` are packet
-        identifiers from 1 to 65533 (ignored for QoS 0); None assigns new ones. `dup` sets DUP.
+        identifiers from 1 to 65533 (ignored for QoS 0). None assigns new ones. `dup` sets DUP.
 
         Returns permanently rejected publications by index. The broker has accepted all others. Raises LinkLost if there is no
         connection, if it breaks, or if the broker needs more than `timeout` seconds (the connection is then closed). LinkLost
@@ -331,7 +331,7 @@ class LinkConnection:
         except _Stopped:
             pass
         except Exception as crash:
-            log.exception("MQB6006E link %s (%s) ended by an error of the bridge", self.name, self.address)
+            log.exception("MQB6006E link %s (%s) ended because of an internal error", self.name, self.address)
             error = f"ended by {type(crash).__name__}: {crash}"
         finally:
             self._ear.close()
@@ -359,7 +359,7 @@ class LinkConnection:
         # Count the attempts of each address.
         number = (attempt.attempt_number - 1) // len(self._addresses) + 1
         if number in (1, 5) or number % 30 == 0:
-            log.warning("MQB6002W link %s: not connected to %s (attempt %d): %s", self.name, self.address, number, error)
+            log.warning("MQB6002W link %s: connecting to %s failed (attempt %d): %s", self.name, self.address, number, error)
         self._change(LinkPhase.WAITING, str(error), attempt.upcoming_sleep)
 
     def _pause(self, seconds: float) -> None:
@@ -400,14 +400,14 @@ class LinkConnection:
             self._outbox.lost(str(error))
             if time.monotonic() - since < SETTLED or since == math.inf:
                 raise
-            log.warning("MQB6003W link %s: the connection to %s is lost: %s; reconnecting", self.name, self.address, error)
+            log.warning("MQB6003W link %s: lost the connection to %s: %s; reconnecting", self.name, self.address, error)
             self._change(LinkPhase.CONNECTING, str(error))
         except _Stopped:
             raise
         except Exception as crash:
             # The broker's data caused an error in the bridge: close this connection, not the link.
             why = f"{type(crash).__name__}: {crash}"
-            log.exception("MQB6007E link %s (%s): the connection is given up", self.name, self.address)
+            log.exception("MQB6007E link %s (%s): closed the connection after an unexpected error", self.name, self.address)
             self._outbox.lost(why)
             raise LinkRefused(why) from crash
         finally:
@@ -460,7 +460,7 @@ class LinkConnection:
         granted = handshake.granted_qos(topic_filter)
         if granted < qos and granted != self.granted_qos:
             log.warning(
-                "MQB6005W link %s: %s grants the subscription to %s QoS %d only, not %d",
+                "MQB6005W link %s: %s granted the subscription to %s only QoS %d instead of %d",
                 self.name, self.address, topic_filter, granted, qos,
             )  # fmt: skip
         self.granted_qos = granted
@@ -549,7 +549,7 @@ class LinkConnection:
         return self._config.in_flight if self._outbox.waiting else self._inbox.room()
 
 
-# Enum member access is slow; bind once.
+# Enum member access is slow, so bind once.
 _PUBACK, _PUBREC, _PUBCOMP = PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBCOMP
 
 QUEUED_BYTES = 16 << 20
@@ -744,7 +744,10 @@ def end_session(mapping: str, name: str, config: LinkConfig, client_id: str) -> 
     ended = connection.wait_connected(END_TIMEOUT)
     if not ended:
         log.warning(
-            "MQB5208W the session of mapping %s is left at the broker of link %s: %s", mapping, name, connection.state.error
+            "MQB5208W ending the session of mapping %s at the broker of link %s failed: %s",
+            mapping,
+            name,
+            connection.state.error,
         )
     connection.stop(END_TIMEOUT)
     return ended

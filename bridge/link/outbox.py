@@ -29,7 +29,7 @@ HOPS = "mqbridge-hops"
 #: User Property: client identifier of the original publisher
 CLIENT_ID = "mqbridge-clientId"
 
-# Enum member access is slow; bind once.
+# Enum member access is slow, so bind once.
 _PUBLISH = PacketType.PUBLISH
 
 _NEVER = 0xFFFFFFFF
@@ -101,7 +101,7 @@ def encode(publication: Publication, mid: int, dup: bool, version_5: bool, limit
     qos = publication.qos
     retain = publication.retain
     if qos > limits.maximum_qos:
-        return _refusal(ReasonCode.QOS_NOT_SUPPORTED, f"QoS {qos}, the broker takes at most {limits.maximum_qos}")
+        return _refusal(ReasonCode.QOS_NOT_SUPPORTED, f"QoS {qos}, the broker supports at most {limits.maximum_qos}")
     if retain and not limits.retain_available:
         return _refusal(ReasonCode.RETAIN_NOT_SUPPORTED, "the broker keeps no retained publications")
     try:
@@ -122,7 +122,7 @@ def encode(publication: Publication, mid: int, dup: bool, version_5: bool, limit
     else:
         packet = encode_publish(field, publication.payload, qos, retain, again, message_id)
     if len(packet) > limits.maximum_packet_size:
-        return _refusal(ReasonCode.PACKET_TOO_LARGE, f"{len(packet)} bytes, the broker takes {limits.maximum_packet_size}")
+        return _refusal(ReasonCode.PACKET_TOO_LARGE, f"{len(packet)} bytes, the broker accepts {limits.maximum_packet_size}")
     return packet
 
 
@@ -138,7 +138,7 @@ def _refusal(reason: ReasonCode, why: str) -> Refusal:
     return Refusal(reason, f"{reason_name(reason)}: {why}")
 
 
-# Enum member access is slow; bind once.
+# Enum member access is slow, so bind once.
 _PUBREL = PacketType.PUBREL
 _RELEASING, _COMPLETED = Phase.RELEASING, Phase.COMPLETED
 

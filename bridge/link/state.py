@@ -27,7 +27,7 @@ class LinkState(msgspec.Struct, frozen=True):
     """A snapshot of a link's state."""
 
     phase: LinkPhase
-    #: the error of the last attempt or connection, for display; "" if none occurred since the last success
+    #: the error of the last attempt or connection, for display, or "" if none occurred since the last success
     error: str = ""
     #: seconds until the next attempt, in phase WAITING
     pause: float = 0.0

@@ -18,7 +18,7 @@ from bridge.link.state import LinkLost, LinkPhase, LinkState
 from bridge.security.tls import tls_context
 
 #: Timeouts for each step and for disconnecting, in seconds.
-PATIENCE, FAREWELL = 10.0, 2.0
+TIMEOUT, FAREWELL = 10.0, 2.0
 
 
 class TrialFailed(Exception):
@@ -48,10 +48,10 @@ def _reach(config: LinkConfig, host: str, port: int) -> Iterator[str]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise TrialFailed(f"{host} is no address, and no name that is known here: {error}") from error
+        raise TrialFailed(f"{host} is not an address or a known host name: {error}") from error
     yield f"resolved: {host} is {', '.join(dict.fromkeys(str(one[4][0]) for one in found))}"
     try:
-        connection = socket.create_connection((host, port), PATIENCE)
+        connection = socket.create_connection((host, port), TIMEOUT)
     except OSError as error:
         raise TrialFailed(f"no connection to the broker at {place}: {error}") from error
     with contextlib.ExitStack() as connections:
@@ -69,7 +69,7 @@ def _reach(config: LinkConfig, host: str, port: int) -> Iterator[str]:
         path = config.path_of_websocket
         if path is not None:
             try:
-                WebSocketStream(connection, host, port, path, PATIENCE).close()
+                WebSocketStream(connection, host, port, path, TIMEOUT).close()
             except (OSError, LinkLost) as error:
                 raise TrialFailed(f"no WebSocket with {place}: {error}") from error
             yield f"WebSocket: open at {path}"
@@ -92,16 +92,16 @@ def try_link(name: str, config: LinkConfig, password: Callable[[], str | None]) 
     link = LinkConnection(name, config, client_id, password=password, clean=True, on_state=changed)
     link.start()
     try:
-        decided.wait(PATIENCE)
+        decided.wait(TIMEOUT)
         state = link.state
         if state.phase is not LinkPhase.CONNECTED:
-            raise TrialFailed(state.error or f"CONNECT: no CONNACK within {PATIENCE:g} s")
+            raise TrialFailed(state.error or f"CONNECT: no CONNACK within {TIMEOUT:g} s")
         limits = link.limits
         at = f" at {state.address}" if config.failover else ""
         retained = "" if limits.retain_available else ", no retained publications"
         yield (
             f"CONNACK: accepted{at} as {client_id}{'' if config.user is None else f', user {config.user}'}, "
-            f"MQTT {config.version}; the broker takes QoS {limits.maximum_qos} at most{retained}"
+            f"MQTT {config.version}; the broker supports QoS {limits.maximum_qos} at most{retained}"
         )
     finally:
         link.stop(FAREWELL)

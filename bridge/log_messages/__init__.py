@@ -1,1 +1,1 @@
-"""The messages of the log: their identifiers, what each of them means, and what to do about it."""
+"""Log messages: their identifiers, explanations and limits."""

@@ -1,6 +1,6 @@
-"""The catalogue: for each identifier what its line says, what happened, why, and what to do.
+"""The catalogue of log messages: for each identifier its text, what happened, why, and what to do.
 
-It is the record of the identifiers, too: one that was ever in it keeps its meaning (CONTRIBUTING.md, "Add a log line").
+An identifier keeps its meaning and is never reused (CONTRIBUTING.md, "Add a log message").
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from importlib import resources
 
 import msgspec
 
-_PLACE = resources.files("bridge.log_messages")
+_DIRECTORY = resources.files("bridge.log_messages")
 
 
 class LogMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a line of the log means."""
+    """The explanation of a log message."""
 
-    #: the line, with words in capitals where it says which client, queue, error …
+    #: The text, with words in capitals for the client, queue, error and so on.
     text: str
     happened: str
     why: str
@@ -24,13 +24,13 @@ class LogMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def catalogue() -> Mapping[str, LogMessage]:
-    """Return the messages by identifier, in order. Each file has those of one room."""
-    found: dict[str, LogMessage] = {}
-    for file in (_PLACE / "rooms").iterdir():
-        found |= msgspec.yaml.decode(file.read_bytes(), type=dict[str, LogMessage])
-    return dict(sorted(found.items()))
+    """Return the messages by identifier, in order."""
+    messages: dict[str, LogMessage] = {}
+    for file in (_DIRECTORY / "explanations").iterdir():
+        messages |= msgspec.yaml.decode(file.read_bytes(), type=dict[str, LogMessage])
+    return dict(sorted(messages.items()))
 
 
 def reasons() -> Mapping[str, str]:
-    """Return what the best known reason codes of MQ mean, by name."""
-    return msgspec.yaml.decode((_PLACE / "reasons.yaml").read_bytes(), type=dict[str, str])
+    """Return explanations of common MQ reason codes, by name."""
+    return msgspec.yaml.decode((_DIRECTORY / "reasons.yaml").read_bytes(), type=dict[str, str])

@@ -1,7 +1,7 @@
-"""The identifier that a line of the log begins with: `MQB2301W`.
+"""The identifier at the beginning of a log line, such as `MQB2301W`.
 
-A letter says how severe the line is: I for information, W for a warning, E for an error, S for a severe one, after which the
-bridge or a part of it does not go on. The first digit is the room of the bridge:
+The letter is the severity: I for information, W for a warning, E for an error, S for a severe error that stops the
+bridge or a part of it. The first digit is the area:
 
     MQB0  life cycle, configuration, reload, the log, systemd
     MQB1  channels, transports, TLS, authentication
@@ -23,6 +23,6 @@ _BEGIN = re.compile(r"(MQB\d{4}[IWES]) ")
 
 
 def divided(line: str) -> tuple[str, str]:
-    """Return the identifier that a line of the log begins with, and the rest; "" where it has none (another package's)."""
-    found = _BEGIN.match(line)
-    return ("", line) if found is None else (found[1], line[found.end() :])
+    """Return the identifier of a log line and the rest of the line. Lines of other packages have the identifier ""."""
+    match = _BEGIN.match(line)
+    return ("", line) if match is None else (match[1], line[match.end() :])

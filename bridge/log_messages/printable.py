@@ -1,4 +1,4 @@
-"""Texts that clients choose, as lines of the log and in pages: printable and limited in length."""
+"""Make texts from clients printable and limit their length, for the log and for pages."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub(_escape, text)
 
 
-def _escape(found: re.Match[str]) -> str:
-    code = ord(found.group())
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match.group())
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

@@ -88,7 +88,7 @@ def _patterns(mapping: AnyMapping) -> Iterator[tuple[tuple[str, ...], str]]:
 
 
 def _clash(name: str, error: RuleError) -> Clash:
-    expected = _EXPECTED.get(type(error), "what goes with the rest of the mapping")
+    expected = _EXPECTED.get(type(error), "a value")
     place = f" at its character {error.column}" if error.column is not None else ""
     return Clash(("mappings", name, *error.location), f"{expected} without this mistake{place}: {error.sentence}")
 
@@ -97,7 +97,7 @@ def _refused(loop: Loop, last: AnyMapping) -> Clash:
     name = loop.names[-1]
     if loop.uncut:
         around = " → ".join((*loop.names, loop.names[0]))
-        why = f"what the loop {around} does not bring round, because its link of MQTT 3.1.1 carries no hop mark to cut it"
+        why = f"no loop {around}, because its link with MQTT 3.1.1 transfers no hop mark to detect it"
     else:
         why = "a destination that the mapping does not take from itself"
     key = next(key for key in ("queue", "topic", "mqtt") if getattr(last.destination, key, None) is not None)
@@ -165,7 +165,7 @@ def _warnings_of(mapping: AnyMapping, links: Mapping[str, LinkConfig]) -> Iterat
             yield "no publication asks for an answer: MQTT 3.1.1 has no Response Topic, and so requests_queue stays empty"
         yield from _impossible_queue(mapping.destination.queue)
         if mapping.destination.requests_queue is not None and mapping.destination.requests_queue == mapping.destination.queue:
-            yield "its requests_queue is the queue that it puts messages to, and should be a queue of its own"
+            yield "its requests_queue is also its destination queue, and should be a separate queue"
         if link is not None and link.version == "3.1.1":
             yield from _of_mqtt_3_1_1(mapping)
         if mapping.filter.properties and (mapping.source.link == LOCAL or _old(link)):
@@ -173,7 +173,7 @@ def _warnings_of(mapping: AnyMapping, links: Mapping[str, LinkConfig]) -> Iterat
         return
     yield from _unknown_names(mapping, mapping.source.topic, mapping.destination.mqtt)
     if mapping.source.requests_queue is not None and mapping.source.requests_queue == mapping.source.queue:
-        yield "its requests_queue is the queue that it takes messages from, and should be a queue of its own"
+        yield "its requests_queue is also its source queue, and should be a separate queue"
     link = links.get(mapping.destination.link)
     if link is not None:
         yield from _published(mapping, link)
@@ -203,7 +203,7 @@ def _of_mqtt_3_1_1(mapping: ToMqMapping) -> Iterator[str]:
         )
     if mapping.filter.retained:
         yield (
-            "its filter takes retained publications only: a broker of MQTT 3.1.1 sends them with RETAIN when the mapping"
+            "its filter accepts retained publications only: a broker of MQTT 3.1.1 sends them with RETAIN when the mapping"
             " subscribes, and later ones without"
         )
 
@@ -231,7 +231,7 @@ def _received(mapping: ToMqMapping) -> Iterator[str]:
     most = GUARANTEED_QOS[mapping.guarantee]
     wanted = mapping.filter.qos
     if wanted is not None and min(wanted) > most:
-        yield f"its filter takes nothing: {mapping.guarantee} subscribes with QoS {most}, and nothing comes with more"
+        yield f"its filter accepts nothing: {mapping.guarantee} subscribes with QoS {most}, and no message has a higher QoS"
     elif mapping.guarantee == "exactly-once" and (wanted is None or min(wanted) < most):
         yield "exactly-once is for publications of QoS 2; of QoS 1 a broker may send one twice, of QoS 0 lose it"
 
@@ -241,7 +241,7 @@ def _published(mapping: ToMqttMapping, link: LinkConfig) -> Iterator[str]:
     qos = mapping.attributes.qos
     needed = GUARANTEED_QOS[mapping.guarantee]
     if needed > link.maximum_qos:
-        yield f"{mapping.guarantee} needs QoS {needed}, and its link takes {link.maximum_qos} at most"
+        yield f"{mapping.guarantee} needs QoS {needed}, but its link supports at most {link.maximum_qos}"
     elif isinstance(qos, int) and (made := published_qos(mapping.guarantee, qos, link.maximum_qos)) != qos:
         why = f"link {mapping.destination.link}" if qos > link.maximum_qos else mapping.guarantee
         yield f"attributes.qos is {qos}, and it publishes with QoS {made}, because of {why}"

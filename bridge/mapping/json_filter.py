@@ -138,11 +138,11 @@ def _compiled(query: str, text: str) -> None:
     except JSONPathError as error:
         if (name := _BARE_NAME.match(text)) is not None:
             hint = f"values of the payload begin with $, as $.{name[1]} does"
-            raise FilterError(f"{text!r} is no filter expression of RFC 9535: {hint}", name.start(1) + 1) from error
+            raise FilterError(f"{text!r} is not a filter expression of RFC 9535: {hint}", name.start(1) + 1) from error
         message = error.args[0] if error.args else type(error).__name__
-        raise FilterError(f"{text!r} is no filter expression of RFC 9535: {message}", _column(error, text)) from error
+        raise FilterError(f"{text!r} is not a filter expression of RFC 9535: {message}", _column(error, text)) from error
     except (RecursionError, OverflowError, ValueError) as error:
-        raise FilterError(f"{text!r} is no filter expression of RFC 9535: {error}") from error
+        raise FilterError(f"{text!r} is not a filter expression of RFC 9535: {error}") from error
 
 
 def _column(error: JSONPathError, text: str) -> int:
@@ -161,7 +161,7 @@ def _check_literals(text: str) -> None:
         number = found["number"]
         if number is not None and not re.search(r"[\w\])]$", text[: found.start()]):
             if number.lstrip("-").isdigit() and int(number) not in _EXACT:
-                raise FilterError(f"{number} is no number that can be compared exactly: beyond 2^53", found.start() + 1)
+                raise FilterError(f"{number} cannot be compared exactly: beyond 2^53", found.start() + 1)
             if float(number) in (float("inf"), float("-inf")):
                 raise FilterError(f"{number} is too large a number", found.start() + 1)
         elif found["name"] in ("match", "search") and text.startswith("(", found.end()):
@@ -171,7 +171,7 @@ def _check_literals(text: str) -> None:
             function = None
             pattern = found["string"][1:-1].replace("\\\\", "\\")
             if not is_regular_expression(pattern):
-                raise FilterError(f"{found['string']} is no regular expression of RFC 9485", found.start() + 1)
+                raise FilterError(f"{found['string']} is not a regular expression of RFC 9485", found.start() + 1)
             try:
                 _compiled_expression(pattern)
             except regex.error as error:

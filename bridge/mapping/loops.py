@@ -23,13 +23,13 @@ AnyMapping = ToMqMapping | ToMqttMapping
 #: The place of queues in `LoopGuard.closes`. The other places are `local` (the queue manager's topics) and links.
 QUEUES = "queue"
 #: Maximum number of mappings that a message may pass before the current one.
-MOST_HOPS = 16
+MAX_HOPS = 16
 _NO_FILTER = FilterConfig()
 #: Words whose value never contains a slash.
 _ONE_LEVEL_WORDS = frozenset(("qos", "messageId", "retained"))
 
 
-_NO_MARKS = "a link of MQTT 3.1.1, or one that is not `trusted`, carries no hop mark"
+_NO_MARKS = "a link with MQTT 3.1.1, or without `trusted`, transfers no hop mark"
 
 
 class Loop(msgspec.Struct, frozen=True):
@@ -44,13 +44,13 @@ class Loop(msgspec.Struct, frozen=True):
     late: bool = False
 
     def __str__(self) -> str:
-        comes = "comes" if self.certain else "may come"
-        end = "the loop is cut when it does"
+        comes = "go" if self.certain else "may go"
+        end = "the bridge then discards them"
         if self.uncut:
-            end = f"nothing cuts the loop, for {_NO_MARKS}"
+            end = f"the bridge cannot detect it, because {_NO_MARKS}"
         elif self.late:
-            end = f"the loop is cut after the first time, for {_NO_MARKS}"
-        return f"what goes through {' → '.join((*self.names, self.names[0]))} {comes} round; {end}"
+            end = f"the bridge discards them after the first round, because {_NO_MARKS}"
+        return f"messages through {' → '.join((*self.names, self.names[0]))} {comes} in a loop; {end}"
 
 
 class _Node:
@@ -190,7 +190,7 @@ class LoopGuard:
         """Return the mapping that makes a message loop, or None if the message may be sent.
 
         A message loops if a mapping that it passed would take it again, if it passed the current mapping before, or if it
-        passed more than MOST_HOPS mappings. `hops` are the marks of the outgoing message, with that of the current mapping
+        passed more than MAX_HOPS mappings. `hops` are the marks of the outgoing message, with that of the current mapping
         last. `place` is QUEUES, LOCAL or the name of a link, and `name` the queue or topic there. Queues of other queue
         managers need no check.
         """
@@ -199,7 +199,7 @@ class LoopGuard:
         *came, own = hops
         if own in came:
             return own.rpartition("/")[2]
-        if len(came) > MOST_HOPS:
+        if len(came) > MAX_HOPS:
             return came[-1].rpartition("/")[2]
         where = _place(place, self._links)
         for mark in came:

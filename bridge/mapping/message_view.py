@@ -32,11 +32,11 @@ def text_of(data: bytes, ccsid: int, encoding: int = cmqc.MQENC_NATIVE) -> str:
     """Decode text in a CCSID. Raises Unmappable: MQRC_SOURCE_CCSID_ERROR, MQRC_NOT_CONVERTED."""
     characters = character_set(ccsid, encoding)
     if characters is None:
-        raise Unmappable(cmqc.MQRC_SOURCE_CCSID_ERROR, f"CCSID {ccsid}, which the message says it has, is not known here")
+        raise Unmappable(cmqc.MQRC_SOURCE_CCSID_ERROR, f"CCSID {ccsid} of the message is unknown")
     try:
         return characters.decode(data)
     except UnicodeDecodeError as error:
-        why = f"the payload is no text in CCSID {ccsid}: {_shown(data[error.start :])} at byte {error.start}"
+        why = f"the payload is not text in CCSID {ccsid}: {_shown(data[error.start :])} at byte {error.start}"
         raise Unmappable(cmqc.MQRC_NOT_CONVERTED, why) from error
 
 
@@ -79,7 +79,7 @@ def document_of(data: bytes) -> Any:
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        why = f"the payload is no JSON ({error}): {_shown(data)}"
+        why = f"the payload is not JSON ({error}): {_shown(data)}"
         raise Unmappable(cmqc.MQRC_FORMAT_ERROR, why) from error
 
 

@@ -25,14 +25,14 @@ def queue_name(text: str, what: str = "queue", reason: int = cmqc.MQRC_OBJECT_NA
     """Validate a queue name: 1 to 48 of MQ's characters. Returns it unchanged."""
     if not is_object_name(text):
         rule = "1 to 48 of the characters A-Z a-z 0-9 . _ / %"
-        raise Unmappable(reason, f"{_cut(text)} is no name for a {what}, which has {rule}")
+        raise Unmappable(reason, f"{_cut(text)} is not a valid name for a {what}, which has {rule}")
     return text
 
 
 def queue_manager_name(text: str) -> str:
     """Validate the name of a queue manager, or a client identifier: 1 to 48 bytes. Returns it unchanged."""
     if not text or "\0" in text or len(text.encode()) > _QUEUE_MANAGER_LENGTH:
-        why = f"{_cut(text)} is no name for a queue manager or client, which has 1 to {_QUEUE_MANAGER_LENGTH} bytes"
+        why = f"{_cut(text)} is not a valid name for a queue manager or client, which has 1 to {_QUEUE_MANAGER_LENGTH} bytes"
         raise Unmappable(cmqc.MQRC_OBJECT_Q_MGR_NAME_ERROR, why)
     return text
 
@@ -40,9 +40,9 @@ def queue_manager_name(text: str) -> str:
 def topic_string(text: str) -> str:
     """Validate a topic string for an MQ publication. Returns it unchanged."""
     if not text or _WILDCARD.search(text):
-        raise Unmappable(cmqc.MQRC_TOPIC_STRING_ERROR, f"{_cut(text)} is no topic to publish to: {_topic_fault(text)}")
+        raise Unmappable(cmqc.MQRC_TOPIC_STRING_ERROR, f"{_cut(text)} is not a valid topic name: {_topic_fault(text)}")
     if len(text) > MQ_TOPIC_STR_LENGTH:
-        why = f"{_cut(text)} is no topic string: it has {len(text)} characters, of {MQ_TOPIC_STR_LENGTH} at most"
+        why = f"{_cut(text)} is not a valid topic string: it has {len(text)} characters, of {MQ_TOPIC_STR_LENGTH} at most"
         raise Unmappable(cmqc.MQRC_TOPIC_STRING_ERROR, why)
     return text
 
@@ -50,14 +50,14 @@ def topic_string(text: str) -> str:
 def topic_name(text: str) -> str:
     """Validate a topic name for an MQTT publication (MQTT-3.3.2-2, MQTT-4.7.3). Returns it unchanged."""
     if not text or _WILDCARD.search(text):
-        raise Unmappable(cmqc.MQRC_TOPIC_STRING_ERROR, f"{_cut(text)} is no topic to publish to: {_topic_fault(text)}")
+        raise Unmappable(cmqc.MQRC_TOPIC_STRING_ERROR, f"{_cut(text)} is not a valid topic name: {_topic_fault(text)}")
     return mqtt_string(text, "topic name", cmqc.MQRC_TOPIC_STRING_ERROR)
 
 
 def mqtt_string(text: str, what: str, reason: int = cmqc.MQRC_NOT_CONVERTED) -> str:
     """Validate an MQTT UTF-8 string. Returns it unchanged."""
     if not is_mqtt_string(text):
-        why = f"{_cut(text)} is no {what}, which has at most {MQTT_LENGTH} bytes and no U+0000"
+        why = f"{_cut(text)} is not a valid {what}, which has at most {MQTT_LENGTH} bytes and no U+0000"
         raise Unmappable(reason, why)
     return text
 
@@ -69,7 +69,7 @@ def identifier(text: str, field: str, reason: int) -> bytes:
     encoded = text.encode()
     if len(encoded) > _IDENTIFIER_LENGTH:
         rule = f"48 hexadecimal digits, or text of at most {_IDENTIFIER_LENGTH} bytes"
-        raise Unmappable(reason, f"{_cut(text)} is no {field}, which is {rule}")
+        raise Unmappable(reason, f"{_cut(text)} is not a valid {field}, which is {rule}")
     return encoded.ljust(_IDENTIFIER_LENGTH, b"\0")
 
 
@@ -84,7 +84,7 @@ def user_identifier(text: str) -> bytes:
     """Return the bytes of MQMD.UserIdentifier: at most 12."""
     encoded = text.encode()
     if len(encoded) > USER_IDENTIFIER_LENGTH or b"\0" in encoded:
-        why = f"{_cut(text)} is no UserIdentifier, which has at most {USER_IDENTIFIER_LENGTH} bytes"
+        why = f"{_cut(text)} is not a valid UserIdentifier, which has at most {USER_IDENTIFIER_LENGTH} bytes"
         raise Unmappable(cmqc.MQRC_MD_ERROR, why)
     return encoded.rstrip(b" ")
 

@@ -527,7 +527,7 @@ class ToMqttRule:
         captures: dict[str, str] = {}
         if self._pattern is not None:
             if not topic:
-                why = f"the message says of no topic that it was published to, and the mapping takes {self._pattern.text}"
+                why = f"the message contains no topic, but the mapping reads {self._pattern.text}"
                 raise Unmappable(cmqc.MQRC_TOPIC_STRING_ERROR, why)
             found = self._pattern.captures(topic)
             if found is None:

@@ -94,7 +94,7 @@ def check_name(name: str, column: int | None = None) -> None:
         hint = f"did you mean md.{near[0]}?" if near else f"there are {', '.join(MQMD.__struct_fields__)}"
         raise TemplateError(f"MQMD has no field {field!r}; {hint}", column)
     if not all(name.split(".")):
-        raise TemplateError(f"{name!r} is no name; write folder.property, such as usr.site", column)
+        raise TemplateError(f"{name!r} is not a name; write folder.property, such as usr.site", column)
 
 
 class Placeholder(NamedTuple):
@@ -115,7 +115,7 @@ class Template:
         self.text = text
         surrogate = _SURROGATE.search(text)
         if surrogate is not None:
-            raise TemplateError("half of a surrogate pair is no character", surrogate.start() + 1)
+            raise TemplateError("half of a surrogate pair is not a character", surrogate.start() + 1)
         pieces: list[str | Placeholder] = []
         position = 0
         while position < len(text):
@@ -207,13 +207,14 @@ def _placeholder(text: str, start: int) -> tuple[Placeholder, int]:
 def _filter(name: str, argument: str | None, column: int) -> Filter:
     if name == "default":
         if argument is None:
-            raise TemplateError("default has its value behind it, as in default:'none'", column)
+            raise TemplateError("default needs a value after it, as in default:'none'", column)
         return partial(_default, argument)
     if name not in _FILTERS:
         known = ", ".join((*_FILTERS, "default:'…'"))
-        raise TemplateError(f"{name!r} is no filter; there are {known}" if name else f"a filter follows |: {known}", column)
+        raise TemplateError(f"{name!r} is not a filter; available filters: "
+                            f"{known}" if name else f"a filter follows |: {known}", column)
     if argument is not None:
-        raise TemplateError(f"{name} takes no value", column)
+        raise TemplateError(f"{name} accepts no value", column)
     return _FILTERS[name]
 
 
@@ -256,9 +257,9 @@ def _text(value: str | None) -> str | None:
     try:
         return bytes.fromhex(value).rstrip(b"\0 ").decode()
     except UnicodeDecodeError as error:
-        raise Unmappable(cmqc.MQRC_NOT_CONVERTED, f"the bytes {value} are no text in UTF-8") from error
+        raise Unmappable(cmqc.MQRC_NOT_CONVERTED, f"the bytes {value} are not UTF-8") from error
     except ValueError as error:
-        raise Unmappable(cmqc.MQRC_NOT_CONVERTED, f"{value!r} is no byte field in hexadecimal") from error
+        raise Unmappable(cmqc.MQRC_NOT_CONVERTED, f"{value!r} is not a byte field in hexadecimal") from error
 
 
 _FILTERS: dict[str, Filter] = {"upper": _upper, "lower": _lower, "mqname": _mqname, "text": _text, "trim": _trim}

@@ -28,7 +28,7 @@ def shared_prefix(topic_filter: str) -> str:
     if shared["name"] is not None and (not shared["name"] or re.search(r"[+#{}]", shared["name"])):
         raise PatternError("MQTT-4.8.2-1: the name of a share has at least one character, and no +, # or brace", 8)
     if shared.end() == len(topic_filter):
-        raise PatternError("MQTT-4.8.2-2: behind the name of a share stands a topic filter", shared.end() + 1)
+        raise PatternError("MQTT-4.8.2-2: a topic filter must follow the share name", shared.end() + 1)
     return shared[0]
 
 
@@ -69,11 +69,11 @@ class TopicPattern:
             kind, name = _level(level, column)
             if name:
                 if name in names:
-                    raise PatternError(f"the capture {{{name}}} stands there twice, its values could differ", column)
+                    raise PatternError(f"the capture {{{name}}} occurs twice, and its values could differ", column)
                 names.append(name)
             if kind in ("#", "...") and not last:
                 sign = level if kind == "..." else "#"
-                raise PatternError(f"{sign} takes all levels that follow, and stands only at the end", column)
+                raise PatternError(f"{sign} matches all following levels, and is allowed only at the end", column)
             if kind == "#":
                 levels.append("#")
                 filters.append("#")
@@ -137,12 +137,12 @@ def _level(level: str, column: int) -> tuple[str, str]:
         name, several = capture[1].removesuffix("..."), capture[1].endswith("...")
         if not CAPTURE_NAME.fullmatch(name):
             raise PatternError(
-                f"{name!r} is no name for a capture; one has letters, digits and _, and begins with no digit", column + 1
+                f"{name!r} is not a valid capture name, which has letters, digits and _, and begins with no digit", column + 1
             )
         return ("..." if several else "+"), name
     wildcard = re.search(r"[+#]", level)
     if wildcard is not None:
-        raise PatternError(f"{wildcard[0]} stands alone in its level", column + wildcard.start())
+        raise PatternError(f"{wildcard[0]} must be alone in its level", column + wildcard.start())
     for brace in _BRACES.finditer(level):
         if len(brace[0]) == 2:
             continue

@@ -45,7 +45,7 @@ class Trial(msgspec.Struct, frozen=True):
             if not pattern_of(source).matches(publication.topic):
                 raise NotTaken(f"topic {publication.topic} does not match {source}")
             if (other := rule.accepted_elsewhere(publication)) is not None:
-                raise NotTaken(f"mapping {other}, named by its otherwise, takes it")
+                raise NotTaken(f"mapping {other} in its otherwise accepts it")
             raise NotTaken(self._filtered(lambda other: isinstance(other, ToMqRule) and other.map(publication) is not None))
         return mapped
 
@@ -61,9 +61,9 @@ class Trial(msgspec.Struct, frozen=True):
             if rule.queue is not None:
                 dead_lettered = rule.config.filter.others == "dead-letter"
                 what = "goes to the dead-letter queue" if dead_lettered else "is discarded"
-                raise NotTaken(f"its filter does not let it through, and the message {what} (filter.others)")
+                raise NotTaken(f"its filter does not accept it, and the message {what} (filter.others)")
             if (other := rule.accepted_elsewhere(message, topic)) is not None:
-                raise NotTaken(f"mapping {other}, named by its otherwise, takes it")
+                raise NotTaken(f"mapping {other} in its otherwise accepts it")
             taken = self._filtered(
                 lambda other: isinstance(other, ToMqttRule) and other.map(message, topic=topic) is not None
             )
@@ -80,8 +80,8 @@ class Trial(msgspec.Struct, frozen=True):
             except Unmappable:
                 taken = True  # and dead-letters it
             if taken:
-                return f"its filter does not let it through; mapping {other.name} takes it (otherwise)"
-        return "its filter does not let it through, and this mapping discards it"
+                return f"its filter does not accept it; mapping {other.name} does (otherwise)"
+        return "its filter does not accept it, and this mapping discards it"
 
 
 def trial_of(name: str, configuration: Configuration) -> Trial:

@@ -534,7 +534,7 @@ class DeadLetters:
                 error.reason, f"dead-letter queue {self._queue or '(DEADQ is blank)'} takes no message: {detail}"
             ) from error
         log.warning(
-            "MQB5101W mapping %s: a message goes to dead-letter queue %s: %s: %s (%d)",
+            "MQB5101W mapping %s: dead-lettered a message to queue %s: %s: %s (%d)",
             self._mapping,
             self._queue,
             why,

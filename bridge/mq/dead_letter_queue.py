@@ -464,7 +464,7 @@ class DeadLetterQueue:
         except MQError as error:
             if error.reason in LOST:
                 raise
-            log.error("MQB3108E the retained publication of topic %r is not cleared: %s", topic, error)
+            log.error("MQB3108E clearing the retained publication of topic %r failed: %s", topic, error)
 
     def _get(self, handle: int) -> Got | None:
         """Get the message under the browse cursor, under syncpoint. Return None if another application has got it."""

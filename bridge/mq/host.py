@@ -162,13 +162,13 @@ class QueueManagerAuthenticator:
         self._check = check
         self._queue = VerificationQueue(executor, THREADS)
 
-    def judges(self, presented: Presented) -> bool:
+    def applies_to(self, presented: Presented) -> bool:
         return presented.user_name is not None or presented.password is not None
 
     async def authenticate(self, presented: Presented) -> Authenticated:
         user, password = presented.user_name, presented.password
         if not user or not password:
-            raise AuthenticationFailed("it gives no user name, or no password")
+            raise AuthenticationFailed("it contains no user name or no password")
         try:
             await self._queue.run(presented, self._check, user, password)
         except MQError as error:

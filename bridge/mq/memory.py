@@ -199,8 +199,8 @@ class MemoryWatermark:
         self.above = True
         self._rejected_before = self.rejected
         log.error(
-            "MQB0008E memory use is %s, above limits.memory_watermark (%s of %s): new messages are rejected, waiting ones "
-            "are delivered; have clients and applications fetch their messages, or give the bridge more memory",
+            "MQB0008E memory use is %s, above limits.memory_watermark (%s of %s): new messages are rejected, delivery "
+            "continues; let clients and applications fetch their messages, or give the bridge more memory",
             _mib(self.used),
             _mib(self.watermark),
             _mib(self._available),

@@ -110,13 +110,13 @@ def remove_subscription(connection: Connection, mapping: str) -> int:
         lost = remove(connection, subscription)
         if lost:
             log.warning(
-                "MQB5204W subscription %r for %s is removed with its mapping, and %d messages that waited for it",
+                "MQB5204W removed subscription %r for %s with its mapping, and %d waiting messages",
                 name,
                 subscription.topic_filter,
                 lost,
             )
         else:
-            log.info("MQB5203I subscription %r for %s is removed with its mapping", name, subscription.topic_filter)
+            log.info("MQB5203I removed subscription %r for %s with its mapping", name, subscription.topic_filter)
         number += lost
     return number
 
@@ -256,7 +256,7 @@ class MessageConsumer:
             elif found is not None:
                 self._former.append(found)
                 log.info(
-                    "MQB5201I mapping %s: what waits for topics %s, its source until now, comes first",
+                    "MQB5201I mapping %s: first moving messages that wait for topics %s, its previous source",
                     source.mapping,
                     found.topic_filter,
                 )
@@ -445,7 +445,7 @@ class MessageConsumer:
         else:
             remove(self._connection, former)
             self._former.pop(0)
-            log.info("MQB5202I mapping %s takes no more from topics %s", self._source.mapping, former.topic_filter)
+            log.info("MQB5202I mapping %s no longer reads from topics %s", self._source.mapping, former.topic_filter)
         self._arrange()
         return True
 

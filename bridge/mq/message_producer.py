@@ -119,7 +119,7 @@ class MessageProducer:
             except MQError as error:
                 if error.reason in LOST:
                     raise
-                log.error("MQB5105E the retained publication of topic %r is not cleared: %s", topic, error)
+                log.error("MQB5105E clearing the retained publication of topic %r failed: %s", topic, error)
             del self._cleared[topic]
 
     def _handle(self, key: tuple[Destination, bool]) -> int:

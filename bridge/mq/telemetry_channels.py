@@ -102,7 +102,8 @@ class TelemetryChannelRegister:
         for name in self.defined:
             if self.is_of_file(name):
                 log.warning(
-                    "MQB1013W channel %s is in the configuration file, and defined by a command, too: the file's holds", name
+                    "MQB1013W channel %s is defined in the configuration file and by a command; using the definition in the "
+                    "file", name
                 )
 
     def set(self, name: str, definition: Definition) -> None:

@@ -274,7 +274,7 @@ class Worker(ABC, Generic[Job]):
                         log.info("MQB4011I %s: an object was changed: %s; opening all objects again", self.name, error)
                     else:
                         self._loss_logged = True
-                        log.info("MQB4001I %s: lost the queue manager: %s; reconnecting", self.name, error)
+                        log.info("MQB4001I %s: lost the connection to the queue manager: %s; reconnecting", self.name, error)
                     self.lost_since = time.monotonic()
                     self.lost()
                     self.events.connection_lost(self)
@@ -286,7 +286,7 @@ class Worker(ABC, Generic[Job]):
         except Fenced as error:
             self.events.fenced(f"{self.name}: {error}")
         except Exception as error:
-            log.exception("MQB4002E %s ended by an error of the bridge", self.name)
+            log.exception("MQB4002E %s ended because of an internal error", self.name)
             self.events.crashed(f"{self.name} ended by {type(error).__name__}: {error}")
 
     def _round(self, connection: Connection) -> None:
@@ -345,9 +345,9 @@ class Worker(ABC, Generic[Job]):
         )(self._attempt)
         if self._loss_logged:
             if self._lacks:
-                log.info("MQB4005I %s: the missing object or authority is present now", self.name)
+                log.info("MQB4005I %s: the missing object or authority is now present", self.name)
             else:
-                log.info("MQB4004I %s: the queue manager is back", self.name)
+                log.info("MQB4004I %s: reconnected to the queue manager", self.name)
         self._loss_logged = self._lacks = False
         return connection
 

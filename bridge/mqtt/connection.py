@@ -65,7 +65,7 @@ from bridge.mqtt.writer import encode, encode_acknowledgement, encode_publish, e
 
 
 class State(IntEnum):
-    """How far a connection has come (MQTT 3.1.1 sections 3.1, 3.2 and 3.14)."""
+    """The state of a connection (MQTT 3.1.1 sections 3.1, 3.2 and 3.14)."""
 
     #: no complete packet has arrived
     WAITING_FOR_CONNECT = 0
@@ -75,7 +75,7 @@ class State(IntEnum):
     CHALLENGED = 2
     #: CONNACK 0 has been sent
     CONNECTED = 3
-    #: no more input is read, but the remaining output is sent
+    #: input is ignored, and the remaining output is sent
     DISCONNECTING = 4
     #: the network connection is gone
     CLOSED = 5
@@ -125,7 +125,7 @@ TRANSITIONS: Final[dict[State, dict[PacketType, Step]]] = {
 
 
 class Exchange(IntEnum):
-    """Whose turn it is in an enhanced authentication (MQTT 5 section 4.12)."""
+    """The state of an enhanced authentication (MQTT 5 section 4.12)."""
 
     #: none is under way
     NONE = 0
@@ -224,7 +224,7 @@ _ACKNOWLEDGEMENTS: Final[dict[PacketType, type[Puback | Pubrec | Pubrel | Pubcom
 _REFUSALS: Final = FROM_SERVER[PacketType.CONNACK] - {ReasonCode.SUCCESS}
 #: An answer to a packet about messages: its type, and its message id (0 for PINGRESP).
 Answer = tuple[PacketType, int]
-#: A reason code of MQTT 5, and a Reason String; "" for none.
+#: A reason code of MQTT 5, and a Reason String, or "" for none.
 Reason = tuple[ReasonCode, str]
 #: Return codes of CONNACK before MQTT 5, as reason codes.
 REASON_CODES: Final = {
@@ -278,16 +278,16 @@ class ServerProtocol:
         self.connect_timeout = connect_timeout
         self.byte_order: ByteOrder = byte_order
 
-        # What CONNECT says, and CONNACK
-        #: protocol level; 0 before CONNECT
+        # Values from CONNECT and CONNACK
+        #: protocol level, or 0 before CONNECT
         self.level = 0
-        #: seconds; 0 for none
+        #: seconds, or 0 for none
         self.keep_alive = 0
-        #: longest packet in bytes that the client accepts; 0 for any (MQTT 5 section 3.1.2.11.4)
+        #: longest packet in bytes that the client accepts, or 0 for any (MQTT 5 section 3.1.2.11.4)
         self.max_packet_size = 0
         #: the client accepts Reason Strings (MQTT 5 section 3.1.2.11.7)
         self.problem_information = True
-        #: Authentication Method; None without enhanced authentication (MQTT 5 section 4.12)
+        #: Authentication Method, or None without enhanced authentication (MQTT 5 section 4.12)
         self.authentication_method: str | None = None
         self._exchange = Exchange.NONE
 
@@ -315,13 +315,13 @@ class ServerProtocol:
         # Output
         self._outgoing_aliases: OutgoingTopicAliases | None = None
         self._out: list[bytes] = []
-        #: what was written before `disconnect` and has not been sent
+        #: output written before `disconnect` that is not sent yet
         self._last_words = b""
 
     # Bytes in, events out --------------------------------------------------------------------------------------------
 
     def receive_data(self, data: bytes, now: float) -> list[Event]:
-        """Take bytes that arrived at `now`; return the events of this turn, as `events` does.
+        """Take bytes that arrived at `now` and return the events of this turn, as `events` does.
 
         While earlier turns are due, this one has no events.
         """
@@ -448,7 +448,7 @@ class ServerProtocol:
             index += 1
 
     def _take_control(self, packet: Packet, events: list[Event]) -> int:
-        """Take one packet by the state machine, unless it is a message packet; return its share of the turn, in packets."""
+        """Process one packet unless it is a message packet. Return its share of the turn, in packets."""
         step = TRANSITIONS[self.state][_TYPE_OF[type(packet)]]
         if isinstance(packet, Auth):
             step = self._auth_violation(packet) or step
@@ -614,7 +614,7 @@ class ServerProtocol:
         self._write(_ACKNOWLEDGEMENTS[kind](message_id, reason_code=reason_code, properties=properties))
 
     def _reason_string(self, why: str) -> AcknowledgementProperties | None:
-        """Return the properties for a Reason String; None if empty or unwanted (MQTT-3.1.2-29)."""
+        """Return the properties for a Reason String, or None if empty or unwanted (MQTT-3.1.2-29)."""
         return AcknowledgementProperties(reason_string=why) if why and self.problem_information else None
 
     def suback(self, message_id: int, codes: Sequence[int], why: str = "") -> bool:
@@ -682,7 +682,7 @@ class ServerProtocol:
             self._heard = now
 
     def deadline(self) -> float | None:
-        """Return the time at which the client has been silent for too long; None without a limit."""
+        """Return the time at which the client has been silent for too long, or None without a limit."""
         if self.state is _CONNECTED and self.keep_alive:
             return self._heard + self.keep_alive * KEEP_ALIVE_GRACE
         if self.state in (State.WAITING_FOR_CONNECT, State.CHALLENGED):
@@ -690,7 +690,7 @@ class ServerProtocol:
         return None
 
     def timeout(self, now: float) -> str:
-        """Return why the deadline has passed; "" if it has not."""
+        """Return why the deadline has passed, or "" if it has not."""
         deadline = self.deadline()
         if deadline is None or now <= deadline:
             return ""

@@ -27,15 +27,15 @@ class Phase(IntEnum):
     RECORDING = 0
     #: PUBLISH with QoS 1 is sent
     AWAITING_PUBACK = 1
-    #: PUBACK came, or a PUBREC that rejects the message; not committed yet
+    #: PUBACK, or a PUBREC that rejects the message, was received and is not committed yet
     ACKNOWLEDGED = 2
     #: PUBLISH with QoS 2 is sent
     AWAITING_PUBREC = 3
-    #: PUBREC came; its record is not committed yet, and PUBREL is not sent
+    #: PUBREC was received, its record is not committed yet, and PUBREL is not sent
     RELEASING = 4
     #: PUBREL is sent
     AWAITING_PUBCOMP = 5
-    #: PUBCOMP came; not committed yet
+    #: PUBCOMP was received and is not committed yet
     COMPLETED = 6
 
 
@@ -80,7 +80,7 @@ MAX_IDENTIFIER: Final = 65_535
 
 
 class Delivery:
-    """One message with QoS 1 or 2 in a window. Its users derive from it to add what they need to know of the message."""
+    """One message with QoS 1 or 2 in a window. Subclasses add data about the message."""
 
     __slots__ = ("phase",)
 
@@ -109,7 +109,7 @@ class SenderWindow(Generic[D]):
 
     @property
     def room(self) -> int:
-        """The number of deliveries that may be added; negative after a limit became smaller."""
+        """The number of deliveries that may be added. It is negative after a limit was lowered."""
         return min(self.size - self.unacknowledged, self.receive_maximum - self.unfinished)
 
     def free_identifier(self, candidate: int, reserved: Container[int] = (), highest: int = MAX_IDENTIFIER) -> int:
@@ -153,7 +153,7 @@ class SenderWindow(Generic[D]):
         return delivery, step
 
     def free(self, identifiers: Iterable[int]) -> None:
-        """Remove deliveries, if they are there. Their packet identifiers can be used again."""
+        """Remove deliveries that exist. Their packet identifiers can be used again."""
         for identifier in identifiers:
             delivery = self.deliveries.pop(identifier, None)
             if delivery is not None:
@@ -167,16 +167,16 @@ class SenderWindow(Generic[D]):
 
 
 class Arrival(Enum):
-    """What a PUBLISH with QoS 2 is to its receiver."""
+    """The receiver's classification of a QoS 2 PUBLISH."""
 
     NEW = "new"
-    #: PUBREC answers it; the message is not delivered a second time
+    #: PUBREC answers it, but the message is not delivered again
     REPEATED = "repeated"
     #: the sender has exceeded the limit of publications that are not released
     TOO_MANY = "too many"
 
 
-#: whether the packet identifier is received and not released -> what a PUBLISH is
+#: whether the packet identifier is received and not released -> classification of a PUBLISH
 ARRIVALS: Final = {False: Arrival.NEW, True: Arrival.REPEATED}
 
 
@@ -195,7 +195,7 @@ class Receiver:
         self.limit = limit
 
     def arrival(self, identifier: int) -> Arrival:
-        """Return what a PUBLISH is, and note its packet identifier if it is new."""
+        """Classify a PUBLISH, and store its packet identifier if it is new."""
         arrival = ARRIVALS[identifier in self.identifiers]
         if arrival is Arrival.NEW:
             if len(self.identifiers) >= self.limit:
@@ -207,7 +207,7 @@ class Receiver:
         return arrival
 
     def release(self, identifier: int) -> bool:
-        """Take a PUBREL; return whether its packet identifier was known. PUBCOMP answers it in either case."""
+        """Take a PUBREL and return whether its packet identifier was known. PUBCOMP answers it in either case."""
         identifiers = self.identifiers
         if isinstance(identifiers, frozenset) or identifier not in identifiers:
             return False

@@ -422,7 +422,7 @@ class Messages(msgspec.Struct, frozen=True, gc=False):
 class Disconnected(msgspec.Struct, frozen=True, gc=False):
     """The client sent DISCONNECT or violated the protocol. This is the last event. The owner calls `disconnect`."""
 
-    #: the violated rule; "" after DISCONNECT
+    #: the violated rule, or "" after DISCONNECT
     why: str
     #: reason code for the DISCONNECT to an MQTT 5 client
     reason_code: int = 0

@@ -84,7 +84,7 @@ def decode_remaining_length(
 
 #: The maximum number of entries, after which the cache is cleared, and the maximum length of an entry in bytes.
 ENTRIES: Final = 1_000
-LONGEST: Final = 1_000
+MAX_CACHED_LENGTH: Final = 1_000
 
 
 class UserPropertyCache:
@@ -108,7 +108,7 @@ class UserPropertyCache:
 
     def remember(self, encoded: bytes, pairs: UserProperty) -> None:
         """Add an entry, unless it is too long."""
-        if len(encoded) > LONGEST:
+        if len(encoded) > MAX_CACHED_LENGTH:
             return
         if len(self._bytes) >= ENTRIES:
             self._pairs.clear()
@@ -199,7 +199,7 @@ def decode_properties(
             start = at
             identifier = buffer[at]
             if identifier == _USER_PROPERTY:
-                if not texts and end - at <= LONGEST:
+                if not texts and end - at <= MAX_CACHED_LENGTH:
                     known = USER_PROPERTIES.pairs_of(buffer[at:end])
                     if known is not None:
                         values["user_property"] = known

@@ -158,7 +158,7 @@ class Body:
         return text
 
     def properties(self, place: Place) -> Any:
-        """Read the properties of an MQTT 5 packet or will; None if there are none."""
+        """Read the properties of an MQTT 5 packet or will. Return None if there are none."""
         properties, self._position = decode_properties(
             place, self._buffer, self._position, self._stop, self._begin, self.from_client
         )
@@ -590,7 +590,7 @@ _ACKNOWLEDGEMENTS: Final[dict[int, type[Puback] | type[Pubrec] | type[Pubrel] | 
     0x70: Pubcomp,
 }
 
-# Enum member access is slow; bind once.
+# Enum member access is slow, so bind once.
 _PUBLISH: Final = PacketType.PUBLISH
 _CONNECT: Final = PacketType.CONNECT
 
@@ -661,7 +661,7 @@ class Decoder:
 
     @property
     def missing(self) -> int:
-        """The number of missing bytes of the incomplete packet; 0 if unknown."""
+        """The number of missing bytes of the incomplete packet, or 0 if unknown."""
         return max(self._needed - len(self._pending), 0) if self._pending else 0
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[Packet]:

@@ -163,7 +163,7 @@ class MalformedPacket(ValueError):
     Attributes:
         packet: name of the packet as in the tables of MQTT 3.1 section 2.1, for example ``"PUBLISH"``, or
             ``"fixed header"`` if the type is unknown.
-        offset: offset of the invalid field in bytes from the start of the fixed header; 0 when encoding.
+        offset: offset of the invalid field in bytes from the start of the fixed header, or 0 when encoding.
         rule: the violated rule, after its source: a conformance statement of MQTT 3.1.1 or 5 (``"MQTT-3.3.1-4: ..."``), or
             a section (``"MQTT 3.1.1 section 2.2.3: ..."``).
         reason_code: the reason code for an MQTT 5 peer: MALFORMED_PACKET if the packet cannot be parsed, PROTOCOL_ERROR if

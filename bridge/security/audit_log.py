@@ -17,9 +17,9 @@ from bridge.config.operations import AuditLogConfig
 from bridge.security.authenticator import network_of
 
 #: Maximum number of entries per event and client (or network) in an interval in seconds, and of such pairs remembered.
-MOST_ENTRIES, INTERVAL, MOST_KINDS = 50, 10.0, 10_000
+MAX_ENTRIES, INTERVAL, MAX_KINDS = 50, 10.0, 10_000
 #: Maximum length of a value in characters: clients choose names and topics.
-LONGEST = 1_000
+MAX_VALUE_LENGTH = 1_000
 
 log = logging.getLogger(__name__)
 _entries = logging.getLogger("bridge.audit")
@@ -38,7 +38,7 @@ class _AuditFile(RotatingFileHandler):
 
     def handleError(self, record: logging.LogRecord) -> None:
         """Log that an entry could not be written, for example because the disk is full. The audited operation continues."""
-        log.error("MQB0201E the audit log %s cannot be written: %s", self.baseFilename, sys.exception())
+        log.error("MQB0201E writing to audit log %s failed: %s", self.baseFilename, sys.exception())
 
 
 def begin(config: AuditLogConfig) -> None:
@@ -76,15 +76,15 @@ class _Gathering:
         self._kinds: dict[tuple[str, str], tuple[float, int]] = {}
 
     def left_out(self, event: str, who: str, now: float) -> int | None:
-        """Return the number of entries omitted before this one; None if this one must be omitted too."""
+        """Return the number of entries omitted before this one, or None if this one must be omitted too."""
         begun, count = self._kinds.get((event, who), (now, 0))
         left_out = 0
         if now - begun >= INTERVAL:
-            begun, count, left_out = now, 0, max(0, count - MOST_ENTRIES)
-        elif count == 0 and len(self._kinds) >= MOST_KINDS:
+            begun, count, left_out = now, 0, max(0, count - MAX_ENTRIES)
+        elif count == 0 and len(self._kinds) >= MAX_KINDS:
             del self._kinds[next(iter(self._kinds))]
         self._kinds[event, who] = begun, count + 1
-        return left_out if count < MOST_ENTRIES else None
+        return left_out if count < MAX_ENTRIES else None
 
 
 _gathering = _Gathering()
@@ -108,5 +108,5 @@ def note(event: str, client: Client | None = None, *, stranger: str | None = Non
         entry |= {"client": client.client_id, "address": client.address}
     if left_out:
         entry["left_out_before"] = left_out
-    entry |= {name: value[:LONGEST] if isinstance(value, str) else value for name, value in facts.items()}
+    entry |= {name: value[:MAX_VALUE_LENGTH] if isinstance(value, str) else value for name, value in facts.items()}
     _entries.info("%s", msgspec.json.encode(entry).decode())

@@ -72,7 +72,7 @@ class Attempt:
             self._count(1)
 
     def start(self) -> bool:
-        """Note that the check begins; return whether it is allowed.
+        """Note that the check begins and return whether it is allowed.
 
         It is not allowed if too many other attempts have failed since the attempt began, unless it was delayed for such
         failures. Otherwise many passwords could be tried concurrently before the first failure counts.
@@ -117,7 +117,7 @@ class FailedConnects:
         self._slates: dict[tuple[str, str | None], _Slate] = {}
 
     def begin(self, address: str, user: str, free: int, longest: float) -> Attempt | None:
-        """Start an attempt; None if too many attempts are delayed already, so that it must be rejected without a check.
+        """Start an attempt, or None if too many attempts are delayed already, so that it must be rejected without a check.
 
         `user` is the claimed user. After `free` failures of a user, further attempts are delayed by 1 s, 2 s, 4 s and so on,
         but at most `longest` seconds.
@@ -174,10 +174,10 @@ class Presented(msgspec.Struct, frozen=True):
     password: bytes | None = msgspec.field(default=None)
     #: None without a certificate
     certificate: Certificate | None = None
-    #: IP address, without port; "" on a Unix socket
+    #: IP address, without port, or "" on a Unix socket
     address: str = ""
     channel: str = ""
-    #: counts failures; None if failures are not counted
+    #: counts failures, or None if failures are not counted
     attempt: Attempt | None = None
 
     def __repr__(self) -> str:
@@ -209,7 +209,7 @@ class AuthenticatorUnavailable(Exception):
 class Authenticator(Protocol):
     """Authenticates clients with credentials of one kind."""
 
-    def judges(self, presented: Presented) -> bool:
+    def applies_to(self, presented: Presented) -> bool:
         """Return whether the client presented credentials of this kind, valid or not."""
 
     async def authenticate(self, presented: Presented) -> Authenticated:

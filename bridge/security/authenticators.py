@@ -106,7 +106,7 @@ class VerificationKeys:
                 raise KeyFileError(f"{self._path}: two keys have the identifier (kid) {identifier!r}")
             found[identifier] = one.key, _algorithms(one.key)
         if not found:
-            raise KeyFileError(f"{self._path}: none of its keys is to verify with")
+            raise KeyFileError(f"{self._path}: it contains no key for verifying tokens")
         return found
 
     def key(self, identifier: str) -> tuple[Any, list[str]]:
@@ -137,7 +137,7 @@ class JwtAuthenticator:
         self._config = config
         self._keys = keys
 
-    def judges(self, presented: Presented) -> bool:
+    def applies_to(self, presented: Presented) -> bool:
         return presented.user_name is not None or presented.password is not None
 
     async def authenticate(self, presented: Presented) -> Authenticated:
@@ -145,7 +145,7 @@ class JwtAuthenticator:
 
         token, config = presented.password, self._config
         if not token or len(token) > LONGEST:
-            raise AuthenticationFailed("it gives no token" if not token else f"its token is longer than {LONGEST} bytes")
+            raise AuthenticationFailed("it contains no token" if not token else f"its token is longer than {LONGEST} bytes")
         try:
             key, algorithms = self._keys.key(str(jwt.get_unverified_header(token).get("kid") or ""))
             claims = jwt.decode(
@@ -158,12 +158,13 @@ class JwtAuthenticator:
                 options={"require": ["exp", *(["iss"] if config.issuer else [])]},
             )
         except (jwt.PyJWTError, ValueError) as error:
-            raise AuthenticationFailed(f"its token is refused: {error}") from None
+            raise AuthenticationFailed(f"token rejected: {error}") from None
         user = claims.get(config.user_claim)
         if not isinstance(user, str) or not user:
-            raise AuthenticationFailed(f"its token names no user in {config.user_claim!r}")
+            raise AuthenticationFailed(f"its token contains no user in {config.user_claim!r}")
         if presented.user_name not in (None, "", user):
-            raise AuthenticationFailed(f"its user name, {presented.user_name!r}, is not that of its token, {user[:40]!r}")
+            raise AuthenticationFailed(f"its user name, {presented.user_name!r}, differs from the user of its token, "
+                                       f"{user[:40]!r}")
         return Authenticated(user, expires=float(claims["exp"]) + config.leeway)
 
 
@@ -173,7 +174,7 @@ def _algorithms(key: Any) -> list[str]:
 
     if isinstance(key, rsa.RSAPublicKey):
         if key.key_size < 2048:
-            raise KeyFileError(f"an RSA key of {key.key_size} bits is too short; 2048 are the least")
+            raise KeyFileError(f"an RSA key of {key.key_size} bits is too short; the minimum is 2048")
         return _ALGORITHMS["RSA"]
     if isinstance(key, ec.EllipticCurvePublicKey):
         kind = {"secp256r1": "P-256", "secp384r1": "P-384", "secp521r1": "P-521"}.get(key.curve.name, "")
@@ -201,18 +202,18 @@ class LdapAuthenticator:
         self._config = config
         self._queue = VerificationQueue(ThreadPoolExecutor(_THREADS, "ldap"), _THREADS)
 
-    def judges(self, presented: Presented) -> bool:
+    def applies_to(self, presented: Presented) -> bool:
         return presented.user_name is not None or presented.password is not None
 
     async def authenticate(self, presented: Presented) -> Authenticated:
         user, password = presented.user_name, presented.password
         # A bind with an empty password is anonymous and succeeds (RFC 4513 section 5.1.2).
         if not user or not password:
-            raise AuthenticationFailed("it gives no user name, or no password")
+            raise AuthenticationFailed("it contains no user name or no password")
         try:
             text = password.decode("utf-8")
         except UnicodeDecodeError:
-            raise AuthenticationFailed("its password is no text in UTF-8, which a directory wants") from None
+            raise AuthenticationFailed("its password is not UTF-8, which a directory wants") from None
         bound = await self._queue.run(presented, self._bind, user, text)
         found = user_of(bound, self._config.bind_dn)
         if found is None and user != plainest(user):
@@ -258,7 +259,7 @@ class LdapAuthenticator:
 
 
 def user_of(authorization_identity: str, bind_dn: str) -> str | None:
-    """Return the part of a bound name that corresponds to {user} in `bind_dn`; None if the name does not match."""
+    """Return the part of a bound name that corresponds to {user} in `bind_dn`, or None if the name does not match."""
     from ldap3.core.exceptions import LDAPInvalidDnError
     from ldap3.utils.dn import parse_dn
 
@@ -311,7 +312,7 @@ class CertificateAuthenticator:
     def __init__(self, template: str) -> None:
         self._template = template
 
-    def judges(self, presented: Presented) -> bool:
+    def applies_to(self, presented: Presented) -> bool:
         return presented.certificate is not None
 
     async def authenticate(self, presented: Presented) -> Authenticated:
@@ -329,7 +330,7 @@ class CertificateAuthenticator:
 
 
 #: Maximum length of a user name in characters.
-LONGEST_NAME: Final = 1_024
+MAX_NAME_LENGTH: Final = 1_024
 #: Unicode categories not allowed in user names: control, format, surrogate, line separator and paragraph separator.
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
@@ -365,12 +366,12 @@ class ChannelAuthentication(msgspec.Struct, frozen=True):
         expires = math.inf if shown is None or shown.expires is None else shown.expires
         first = shown
         for authenticator in self.authenticators:
-            if authenticator.judges(presented):
+            if authenticator.applies_to(presented):
                 found = await authenticator.authenticate(presented)
                 first = first or found
                 expires = min(expires, math.inf if found.expires is None else found.expires)
         if first is None and not self.anonymous:
-            raise AuthenticationFailed("it presents nothing by which it could show who it is")
+            raise AuthenticationFailed("it presents no credentials")
         first = first or Authenticated("", verified=False)
         if why := refusal_of_name(first.user_name if first.user_name is not None else presented.user_name or ""):
             raise AuthenticationFailed(why)
@@ -473,12 +474,12 @@ def refusal_of_name(user: str) -> str:
     IBM MQ pads names with blanks and ends them at a NUL, so such a suffix would turn a name into another user's. In logs,
     invisible and direction-changing characters would make a name look like another one.
     """
-    if len(user) > LONGEST_NAME:
-        return f"its user name is longer than {LONGEST_NAME} characters"
+    if len(user) > MAX_NAME_LENGTH:
+        return f"its user name is longer than {MAX_NAME_LENGTH} characters"
     if user != user.strip():
         return f"its user name, {user[:40]!r}, begins or ends with a blank"
     if any(category(character) in _UNSEEN for character in user):
-        return f"its user name, {user[:40]!r}, has a character that cannot be seen"
+        return f"its user name, {user[:40]!r}, contains an invisible character"
     return ""
 
 
@@ -494,11 +495,11 @@ def lacking(config: AuthenticationConfig) -> Iterator[str]:
             except OSError as error:
                 remedy = "`mqbridge passwd` makes it"
                 if isinstance(error, PermissionError):
-                    remedy = "give it to a group of the user that the bridge runs as (chgrp), with mode 640"
+                    remedy = "let a group of the bridge's user own it (chgrp), with mode 640"
                 yield f"{config.file}: {error.strerror or error}; {remedy}"
                 return
             if config.method == "scram" and not any(one.scram for one in entries.values()):
-                yield f"{config.file}: no user in it has what verifies SCRAM; `mqbridge passwd` adds it"
+                yield f"{config.file}: no user in it has a SCRAM verifier; add one with `mqbridge passwd`"
             yield from readable_by_others(config.file)
         case JwtAuthenticationConfig():
             try:
@@ -522,11 +523,11 @@ def lacking(config: AuthenticationConfig) -> Iterator[str]:
 def readable_by_others(path: Path) -> Iterator[str]:
     """Yield a warning if a file with secrets is accessible to users who are neither its owner nor in its group."""
     if path.stat().st_mode & 0o007:
-        yield f"{path} can be read by every user of this machine; `chmod o= {path}` mends that"
+        yield f"{path} can be read by every user of this machine; run `chmod o= {path}`"
 
 
 def _in_plain(config: LdapAuthenticationConfig) -> str:
-    return f"passwords would travel to {config.url} without TLS; write start_tls: true, or allow_plain: true"
+    return f"passwords would be sent to {config.url} without TLS; write start_tls: true, or allow_plain: true"
 
 
 def _plugin(config: PluginAuthenticationConfig) -> Authenticator:
@@ -539,5 +540,5 @@ def _plugin(config: PluginAuthenticationConfig) -> Authenticator:
         made: Authenticator = installed[config.name].load()(config.options)
     except Exception as error:
         what = f"{type(error).__name__}: {error}"
-        raise UnknownAuthenticator(f"authenticator {config.name!r} cannot be made: {what}") from error
+        raise UnknownAuthenticator(f"authenticator {config.name!r} could not be created: {what}") from error
     return made

@@ -35,11 +35,11 @@ class Connecting(msgspec.Struct, frozen=True):
     """A connecting client."""
 
     channel: str
-    #: IP address; "" on a Unix socket
+    #: IP address, or "" on a Unix socket
     address: str = ""
     #: "" without a user name
     user: str = ""
-    #: distinguished names of the certificate's subject and issuer, most specific part first; "" without a certificate
+    #: distinguished names of the certificate's subject and issuer, most specific part first, or "" without a certificate
     subject: str = ""
     issuer: str = ""
 
@@ -47,7 +47,7 @@ class Connecting(msgspec.Struct, frozen=True):
 class Verdict(msgspec.Struct, frozen=True):
     """The result of evaluating the records for a client."""
 
-    #: why the client is rejected, for the log; "" if it is accepted
+    #: why the client is rejected, for the log, or "" if it is accepted
     refusal: str = ""
     #: the user that a record maps the client to; None: the channel's own rules determine the user
     mcauser: str | None = None

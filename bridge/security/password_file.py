@@ -64,7 +64,7 @@ class PasswordCache:
         #: marks of verified passwords in memory, the least recently used first
         self._known: OrderedDict[bytes, None] = OrderedDict()
         self._key = secrets.token_bytes(32)
-        #: the contents of the file by user and verifier; None until it is read
+        #: the contents of the file by user and verifier, or None until it is read
         self._file: OrderedDict[bytes, _Verified] | None = None
         #: lines in the file, some of which are superseded by later ones
         self._lines = 0
@@ -82,7 +82,7 @@ class PasswordCache:
         return known
 
     def hash(self, user: str, verifier: str, password: bytes) -> bytes | None:
-        """Return the hash of a password for the file; None if there is no file. Takes 0.004 CPU seconds."""
+        """Return the hash of a password for the file, or None if there is no file. Takes 0.004 CPU seconds."""
         if self._path is None:
             return None
         from argon2.low_level import Type, hash_secret_raw
@@ -228,7 +228,7 @@ class Entry(msgspec.Struct, frozen=True):
 
     #: the hash, or a plain password if the file may contain them
     hash: str
-    #: SCRAM credentials; "" if there are none
+    #: SCRAM credentials, or "" if there are none
     scram: str = ""
 
 
@@ -245,7 +245,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise PasswordFileError(f"{path}: it is no text in UTF-8") from None
+        raise PasswordFileError(f"{path}: it is not UTF-8") from None
 
 
 def _scram_key(text: str) -> bytes:
@@ -268,7 +268,7 @@ def _entries(path: Path, text: str, *, plain: bool) -> dict[str, Entry]:
         user, colon, rest = line.partition(":")
         right, _, scram = rest.partition(":") if rest.startswith(HASHED) or not plain else (rest, "", "")
         if not colon or not user or not (plain or right.startswith(HASHED)):
-            raise PasswordFileError(f"{path}:{number}: it is no line user:{HASHED}..., as `mqbridge passwd` writes them")
+            raise PasswordFileError(f"{path}:{number}: expected a line user:{HASHED}..., as `mqbridge passwd` writes them")
         if user in found:
             raise PasswordFileError(f"{path}:{number}: user {user!r} stands in the file twice")
         found[user] = Entry(right, scram)
@@ -392,7 +392,7 @@ class PasswordAuthenticator:
         self._file = file
         self._hashes = hashes
 
-    def judges(self, presented: Presented) -> bool:
+    def applies_to(self, presented: Presented) -> bool:
         return presented.user_name is not None or presented.password is not None
 
     async def authenticate(self, presented: Presented) -> Authenticated:
@@ -402,7 +402,7 @@ class PasswordAuthenticator:
         # Compute a hash for unknown users, too, so that the response time does not reveal which users exist.
         right = entry or max(entries.values(), key=lambda one: one.hash.startswith(HASHED), default=None)
         if right is None or presented.password is None:
-            raise AuthenticationFailed("there is no user in the file" if right is None else "it gives no password")
+            raise AuthenticationFailed("the user is not in the file" if right is None else "it contains no password")
         fits = await self._hashes.fits_soon(right.hash, presented)
         if entry is None:
             raise AuthenticationFailed(f"user {user[:40]!r} is not in {self._file.path}")

@@ -93,7 +93,7 @@ class PrivilegedUsers:
         try:
             self._members = frozenset(map(as_mq_has_it, self._members_now()))
         except OSError as error:
-            log.error("MQB1207E the operating system does not say who is in group %s: %s", ADMINISTRATORS, error)
+            log.error("MQB1207E listing the members of group %s failed: %s", ADMINISTRATORS, error)
         finally:
             self._until = self._clock() + _ASKED_EVERY
             self._asks.release()

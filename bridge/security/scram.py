@@ -45,7 +45,7 @@ def verifier_of(password: str, iterations: int = ITERATIONS) -> str:
 
 
 def _read(text: str) -> Verifier | None:
-    """Parse a verifier; None if it is malformed."""
+    """Parse a verifier, or None if it is malformed."""
     name, first, keys = text.split("$") if text.count("$") == 2 else ("", "", "")
     iterations, _, salt = first.partition(":")
     stored, _, server = keys.partition(":")
@@ -94,7 +94,7 @@ class Scram:
                 continue
             if (one := _read(entry.scram)) is None:
                 log.error(
-                    "MQB1208E the SCRAM verifier of user %r in %s is malformed: nobody can log in as this user by SCRAM",
+                    "MQB1208E the SCRAM verifier of user %r in %s is malformed: this user cannot log in with SCRAM",
                     user[:40], self._file.path,
                 )  # fmt: skip
             else:
@@ -121,7 +121,8 @@ class ScramExchange:
             if not self._begun:
                 self._begun = True
                 if not text.startswith(("n,,", "y,,")):
-                    raise AuthenticationFailed(f"{NAME}: it wants channel binding, or to be somebody else (authzid)")
+                    unsupported = "channel binding and authorization identities (authzid) are not supported"
+                    raise AuthenticationFailed(f"{NAME}: {unsupported}")
                 self._server.set_client_first(text)
                 return Challenge(self._server.get_server_first().encode())
             self._server.set_client_final(text)

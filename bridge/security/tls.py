@@ -65,9 +65,9 @@ class ListenerTls:
         try:
             self.context = context_of(self.config, self._protocols)
         except TlsError as error:
-            log.error("MQB1101E %s: TLS goes on with the files as they were: %s", self._name, error)
+            log.error("MQB1101E %s: loading changed TLS files failed, keeping the previous ones: %s", self._name, error)
         else:
-            log.info("MQB1102I %s: TLS uses the files as they are now", self._name)
+            log.info("MQB1102I %s: loaded changed TLS files", self._name)
 
     def _files(self) -> tuple[object, ...]:
         return tuple(map(_state, files_of(self.config).values()))
@@ -89,7 +89,7 @@ def context_of(config: ListenerTlsConfig, protocols: Sequence[str] = ()) -> ssl.
         try:
             context.set_ciphers(CIPHER_SPECS.get(config.ciphers, config.ciphers))
         except ssl.SSLError:
-            raise TlsError(f"tls.ciphers: {config.ciphers} names no cipher of this machine's OpenSSL") from None
+            raise TlsError(f"tls.ciphers: {config.ciphers} contains no cipher of this machine's OpenSSL") from None
     try:
         # A function, because OpenSSL would prompt on the terminal if given None.
         context.load_cert_chain(config.certificate_file, config.key_file, lambda: _key_password(config))
@@ -110,7 +110,8 @@ def context_of(config: ListenerTlsConfig, protocols: Sequence[str] = ()) -> ssl.
             raise TlsError(f"tls.{option} {path} cannot be used: {reason_of(error)}") from error
     if config.crl_file is not None:
         if not context.cert_store_stats()["crl"]:
-            raise TlsError(f"tls.crl_file {config.crl_file} holds no list of revoked certificates (-----BEGIN X509 CRL-----)")
+            raise TlsError(f"tls.crl_file {config.crl_file} contains no certificate revocation list (-----BEGIN X509 "
+                           f"CRL-----)")
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     if protocols:
         context.set_alpn_protocols(list(protocols))
@@ -118,7 +119,7 @@ def context_of(config: ListenerTlsConfig, protocols: Sequence[str] = ()) -> ssl.
 
 
 def certificate_of(stream: ssl.SSLObject) -> Certificate | None:
-    """Return the peer's verified certificate; None if it sent none."""
+    """Return the peer's verified certificate, or None if it sent none."""
     shown: dict[str, Any] | None = stream.getpeercert()
     if not shown:
         return None
@@ -132,7 +133,7 @@ def certificate_of(stream: ssl.SSLObject) -> Certificate | None:
 def reason_of(error: OSError) -> str:
     """Return a description of an OpenSSL or system error."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the certificate is refused: {error.verify_message}"
+        return f"the certificate was rejected: {error.verify_message}"
     if isinstance(error, ssl.SSLError) and error.reason:
         return _REASONS.get(error.reason) or error.reason.replace("_", " ").lower()
     if isinstance(error, ssl.SSLError) and "PEM lib" in str(error):
@@ -144,11 +145,11 @@ _REASONS = {
     "BAD_DECRYPT": "the password of the key is wrong",
     "HTTP_REQUEST": "it speaks HTTP without TLS",
     "KEY_VALUES_MISMATCH": "the key belongs to another certificate",
-    "NO_SHARED_CIPHER": "it offers no cipher that the channel has",
-    "NO_START_LINE": "there is nothing in PEM in it",
-    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate",
-    "UNSUPPORTED_PROTOCOL": "it offers no version of TLS that the channel speaks",
-    "WRONG_VERSION_NUMBER": "it speaks no TLS",
+    "NO_SHARED_CIPHER": "it supports no cipher of the channel",
+    "NO_START_LINE": "it contains no PEM data",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it sent no certificate",
+    "UNSUPPORTED_PROTOCOL": "it supports no TLS version of the channel",
+    "WRONG_VERSION_NUMBER": "it does not use TLS",
 }
 
 
@@ -161,7 +162,7 @@ def _key_password(config: ListenerTlsConfig) -> str:
             raise NoPassword(f"no password for {whose}: systemd has loaded no credentials (key_password_credential)")
         file = Path(directory, config.key_password_credential)
     elif file is None and variable is None:
-        raise NoPassword(f"{whose} has a password; name a file that holds it as tls.key_password_file")
+        raise NoPassword(f"{whose} has a password; set tls.key_password_file to a file that contains it")
     return read_password(whose, file, variable, os.environ)
 
 
@@ -219,7 +220,7 @@ def tls_context(config: ClientTlsConfig, alpn: Sequence[str] = ()) -> ssl.SSLCon
 
 def _client_key_password(variable: str | None) -> str:
     if variable is None:
-        raise OSError("the key has a password; name the environment variable that has it as tls.key_password_variable")
+        raise OSError("the key has a password; set tls.key_password_variable to an environment variable that contains it")
     password = os.environ.get(variable)
     if password is None:
         raise OSError(f"the environment variable {variable} (tls.key_password_variable) is not set")
@@ -248,7 +249,7 @@ def lacking(config: ListenerTlsConfig, addresses: Sequence[str] = ()) -> Iterato
         secrets.append(config.certificate_file)
     for path in secrets:
         if path.stat().st_mode & stat.S_IROTH:
-            yield f"{path}, which is secret, can be read by every user of this machine; `chmod o= {path}` mends that"
+            yield f"{path} contains a secret and can be read by every user of this machine; run `chmod o= {path}`"
 
 
 def _of_revocation_lists(config: ListenerTlsConfig) -> Iterator[str]:
@@ -261,7 +262,7 @@ def _of_revocation_lists(config: ListenerTlsConfig) -> Iterator[str]:
     for text in config.crl_file.read_bytes().split(mark)[1:]:
         end = load_pem_x509_crl(mark + text).next_update_utc
         if end is not None and end <= datetime.datetime.now(datetime.UTC):
-            yield f"tls.crl_file {config.crl_file}: a list in it is out of date since {end:%Y-%m-%d}; get a new one"
+            yield f"tls.crl_file {config.crl_file}: a list in it expired on {end:%Y-%m-%d}; get a new one"
 
 
 def expiring(config: ListenerTlsConfig) -> Iterator[str]:
@@ -286,7 +287,7 @@ def _of_certificate(config: ListenerTlsConfig, addresses: Sequence[str]) -> Iter
     end, begin = certificate.not_valid_after_utc, certificate.not_valid_before_utc
     where = f"tls.certificate_file {config.certificate_file}"
     if end <= now:
-        yield f"{where} has expired on {end:%Y-%m-%d}"
+        yield f"{where} expired on {end:%Y-%m-%d}"
     if begin > now:
         yield f"{where} is not valid before {begin:%Y-%m-%d %H:%M} UTC"
     names, numbers = _names_of(certificate)
@@ -295,11 +296,11 @@ def _of_certificate(config: ListenerTlsConfig, addresses: Sequence[str]) -> Iter
             number = ipaddress.ip_address(address)
         except ValueError:
             if address != "localhost" and not any(_is_for(name, address) for name in names):
-                yield f"{where} is not for {address}, where it listens, but for {', '.join(names) or 'no name'}"
+                yield f"{where} does not contain the listening address {address}, only {', '.join(names) or 'no name'}"
             continue
         # Clients may connect to an IP address by a host name that the bridge does not know.
         if not number.is_unspecified and not number.is_loopback and number not in numbers and not names:
-            yield f"{where} is for no name, and not for {address}, where it listens"
+            yield f"{where} contains no name and not the listening address {address}"
 
 
 def _names_of(certificate: object) -> tuple[list[str], list[object]]:

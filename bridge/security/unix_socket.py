@@ -36,7 +36,7 @@ def remove_left_behind(path: Path) -> None:
     """Remove a socket left by a killed process. Raises OSError if the file is not a socket, or if the socket is in use."""
     try:
         if not stat.S_ISSOCK(path.stat().st_mode):
-            raise FileExistsError(errno.EEXIST, "there is a file of that name that is no socket")
+            raise FileExistsError(errno.EEXIST, "a file with this name exists and is not a socket")
     except FileNotFoundError:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, socket_address(path) as address:

@@ -166,7 +166,7 @@ class Watch:
         return self.activity
 
     async def depth(self) -> int | None:
-        """Return the depth of the transmission queue; None if the queue manager does not answer in time."""
+        """Return the depth of the transmission queue, or None if the queue manager does not answer in time."""
         if self._depth is None:
             self._depth = _Depth(self._host, self._service.backend.transmission_queue)
         return await self._depth.ask()
@@ -254,7 +254,7 @@ class Sample(msgspec.Struct, frozen=True):
     delivered: int
     clients: int
     sessions: int
-    #: messages on the transmission queue and the dead-letter queue; None if the queue manager does not answer
+    #: messages on the transmission queue and the dead-letter queue, or None if the queue manager does not answer
     backlog: int | None
     dead_letters: int | None
 
@@ -334,7 +334,7 @@ class HistoryRecorder:
 
 
 def _rates(samples: Sequence[Sample], totals: Sequence[int]) -> list[float | None]:
-    """Return the increase per second before each sample; None for the first one."""
+    """Return the increase per second before each sample, or None for the first one."""
     rates: list[float | None] = [None] if samples else []
     for (before, first), (after, second) in pairwise(zip(samples, totals, strict=True)):
         seconds = after.time - before.time

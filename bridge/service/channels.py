@@ -37,9 +37,8 @@ def room_for(clients: int) -> int:
         return clients
     room = max(1, soft - RESERVE)
     log.warning(
-        "MQB0005W the limit of open files is %d: there is room for %d clients, and max_clients asks for %d in all; "
-        "raise the hard "
-        "limit (LimitNOFILE= of the systemd unit, ulimit -Hn of the shell)",
+        "MQB0005W the limit of open files is %d, enough for %d clients, but max_clients adds up to %d; raise the hard limit "
+        "(LimitNOFILE= of the systemd unit, ulimit -Hn of the shell)",
         soft, room, clients,
     )  # fmt: skip
     return room
@@ -83,7 +82,7 @@ class Channels:
         return len(self._channels)
 
     def get(self, name: str) -> Channel | None:
-        """Return a running channel; None if no channel with this name is running."""
+        """Return a running channel, or None if no channel with this name is running."""
         return self._channels.get(name)
 
     @property
@@ -186,7 +185,7 @@ class Channels:
         try:
             channel.use(config)
         except TlsError as error:
-            why = f"channel {name} goes on as it was: it cannot speak TLS: {error}"
+            why = f"channel {name} keeps its previous configuration: TLS cannot be used: {error}"
             log.error("MQB1103E %s", why)
             self._problems[name] = why
             return why
@@ -201,7 +200,7 @@ class Channels:
                 try:
                     context_of(config.tls)
                 except TlsError as error:
-                    raise ChannelError(f"channel {config.name} cannot speak TLS: {error}") from error
+                    raise ChannelError(f"channel {config.name} cannot use TLS: {error}") from error
 
     async def _try(self, config: ChannelConfig, done: str) -> str:
         try:
@@ -217,7 +216,7 @@ class Channels:
         try:
             where = await channel.listen()
         except TlsError as error:
-            why = f"channel {config.name} cannot speak TLS: {error}"
+            why = f"channel {config.name} cannot use TLS: {error}"
             self._problems[config.name] = why
             raise ChannelError(why) from error
         except OSError as error:

@@ -78,7 +78,7 @@ class Client:
     def expire(self) -> None:
         """Close the connection if the client's credentials, such as a token, have expired."""
         if self.expires <= time.time():
-            self.close("what it has shown of itself has expired", ReasonCode.MAXIMUM_CONNECT_TIME)
+            self.close("its credentials have expired", ReasonCode.MAXIMUM_CONNECT_TIME)
 
     def hold(self, weight: int) -> None:
         """Count a request to the queue manager by weight in bytes. Above the limit, stop reading from the client."""
@@ -104,7 +104,7 @@ class Client:
             )  # fmt: skip
 
     def close(self, why: str = "", reason_code: int | None = None) -> None:
-        """Close the connection after the pending output. `why` is logged; blank if it was logged already.
+        """Close the connection after the pending output. `why` is logged unless it is blank.
 
         `reason_code` is sent to MQTT 5 clients in DISCONNECT.
         """
@@ -137,7 +137,7 @@ class Units:
         self._under_way: dict[int, Ended] = {}
 
     def submit(self, unit: UnitOfWork, ended: Ended | None = None) -> Mapping[int, int]:
-        """Submit a unit to the backend; return publications known to be rejected, as index -> reason."""
+        """Submit a unit to the backend and return publications known to be rejected, as index -> reason."""
         self._number = unit.number = self._number + 1
         if ended is not None:
             self._under_way[unit.number] = ended
@@ -164,7 +164,7 @@ class Units:
                 ended(completion)
             except Exception:
                 # Don't affect other clients.
-                log.exception("MQB2303E a unit of work ended, but what follows it failed")
+                log.exception("MQB2303E the completion of a unit of work failed")
 
 
 def forbidden_of(session: Session, publications: Sequence[tuple[PublicationMessage, bool]]) -> frozenset[int]:
@@ -221,7 +221,7 @@ class Turns:
                 try:
                     job()
                 except Exception:
-                    log.exception("MQB0010E a job of the event loop failed; others go on")
+                    log.exception("MQB0010E a job of the event loop failed; other jobs continue")
                 self._spent += time.perf_counter() - began
         finally:
             self._running = False
@@ -266,7 +266,7 @@ async def _guarded(client: Client, sequence: Coroutine[Any, Any, None]) -> None:
     try:
         await sequence
     except Exception:
-        log.exception("MQB2105E client %s: a packet cannot be answered; the client is disconnected", client.peer)
+        log.exception("MQB2105E client %s: answering a packet failed; disconnecting the client", client.peer)
         client.close("", ReasonCode.UNSPECIFIED_ERROR)
 
 

@@ -294,8 +294,7 @@ class LockedOut:
             self._refused.popitem(last=False)
         if times == AGAIN:
             log.error(
-                "MQB2102E client %r is locked out: it comes back with a publication to %r, which is refused each "
-                "time: %s (%d); "
-                "mend the cause, or have such publications dead-lettered (refused_to_dead_letters of its channel)",
+                "MQB2102E client %r is locked out: it repeats a publication to %r, which is rejected each time: %s (%d); "
+                "fix the cause, or send such publications to the dead-letter queue (refused_to_dead_letters of its channel)",
                 client_id, topic[:200], cmqc.reason_name(reason), reason,
             )  # fmt: skip

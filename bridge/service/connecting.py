@@ -114,7 +114,7 @@ async def connect(service: TelemetryService, client: Client, packet: Connect) ->
     except Rejected as rejected:
         if client.protocol.state < State.CONNECTED:  # else the client has left
             log.warning(
-                "MQB1201W channel %s: client %s is refused, CONNACK %d (%s): %s", client.channel.name, client.peer,
+                "MQB1201W channel %s: rejected client %s with CONNACK %d (%s): %s", client.channel.name, client.peer,
                 rejected.code, rejected.code.name.replace("_", " ").lower(), rejected,
             )  # fmt: skip
             answer_refusal(service, client, rejected.code, str(rejected), rejected.reason_code)
@@ -226,9 +226,9 @@ class Handshake:
         except AuthenticatorUnavailable as error:
             why = str(error)
         except TimeoutError:
-            why = f"to find out who it is takes longer than {seconds:g} s (connect_timeout)"
+            why = f"authentication took longer than {seconds:g} s (connect_timeout)"
         except Exception:
-            log.exception("MQB1203E channel %s: client %s: an authenticator fails", client.channel.name, client.peer)
+            log.exception("MQB1203E channel %s: client %s: authenticator failed", client.channel.name, client.peer)
             why = "an authenticator fails"
         else:
             self._still_waiting()
@@ -321,7 +321,7 @@ class Handshake:
             raise Gone
 
     async def _record(self, session: Session, *, present: bool) -> Outgoing | None:
-        """Commit the session of the client; return the message recorded with it, if any. Raises Failure."""
+        """Commit the session of the client and return the message recorded with it, if any. Raises Failure."""
         recording: Outgoing | None = None
         unit = UnitOfWork()
         if session.durable:
@@ -369,7 +369,7 @@ class Handshake:
         client.transport.take_turn()
 
     async def _purged(self, client_id: str) -> bool:
-        """Wait until the messages of an ended session are removed; return False if there are none.
+        """Wait until the messages of an ended session are removed and return False if there are none.
 
         Otherwise they would be taken for messages of the new session.
         """
@@ -384,7 +384,8 @@ class Handshake:
 async def delay(client: Client, attempt: Attempt) -> None:
     """Delay an attempt to authenticate after failed ones of the same network or user."""
     log.warning(
-        "MQB1206W channel %s: client %s is judged %g s late, for others of its address have failed before (failed_connects)",
+        "MQB1206W channel %s: delayed authentication of client %s by %g s after failed attempts from its address "
+        "(failed_connects)",
         client.channel.name, client.peer, attempt.delay,
     )  # fmt: skip
     try:
@@ -408,7 +409,7 @@ async def authenticate(client: Client, exchange: Exchange, data: bytes | None) -
             why = f"the method took longer than {seconds:g} s (connect_timeout)"
             raise NotAuthenticated(ReasonCode.SERVER_BUSY, why) from error
         except Exception as error:
-            log.exception("MQB1202E channel %s: client %s: its authentication method fails", client.channel.name, client.peer)
+            log.exception("MQB1202E channel %s: client %s: authentication method failed", client.channel.name, client.peer)
             raise NotAuthenticated(ReasonCode.UNSPECIFIED_ERROR, "its authentication method fails") from error
         if client.protocol.state >= State.DISCONNECTING:
             raise Gone
@@ -442,11 +443,11 @@ async def authenticate_again(service: TelemetryService, client: Client, packet: 
                 shown = await channel.authenticate(presented, result)
             identity, name = admitted_identity(service, client, connect, shown)
         except (AuthenticationFailed, AuthenticatorUnavailable, TimeoutError, Barred) as error:
-            why = str(error) or "it takes longer than connect_timeout"
+            why = str(error) or "it took longer than connect_timeout"
             raise NotAuthenticated(ReasonCode.NOT_AUTHORIZED, why) from error
         except Exception as error:
             log.exception(
-                "MQB1205E channel %s: client %s authenticates itself again: an authenticator fails", client.channel.name,
+                "MQB1205E channel %s: re-authentication of client %s: authenticator failed", client.channel.name,
                 client.peer,
             )  # fmt: skip
             raise NotAuthenticated(ReasonCode.UNSPECIFIED_ERROR, "an authenticator fails") from error
@@ -486,7 +487,7 @@ def presented_by(client: Client, packet: Connect, attempt: Attempt | None = None
 def refusal_of(
     packet: Connect, config: ChannelConfig, queue_manager_name: str, methods: Collection[str] = (), names: ClientNames = AS_IS
 ) -> Rejected | None:
-    """Return the rejection of a client; None if it may be accepted.
+    """Return the rejection of a client, or None if it may be accepted.
 
     `methods` are the channel's enhanced authentication methods, `names` the queue manager names of clients. The rejection
     contains an MQTT 5 reason code if that is more specific than the CONNACK code.
@@ -528,7 +529,7 @@ def identity_of(
 ) -> ClientIdentity:
     """Return the MQ identity of a client. A blank client identifier is replaced (MQTT-3.1.3-6).
 
-    `user_name` is the authenticated user name; None uses the one in CONNECT.
+    `user_name` is the authenticated user name. None uses the one in CONNECT.
     """
     client_id = packet.client_id or "auto-" + secrets.token_hex(9)
     user_name = packet.user_name if user_name is None else user_name
@@ -539,7 +540,7 @@ def identity_of(
 def admitted_identity(
     service: TelemetryService, client: Client, packet: Connect, shown: Authenticated
 ) -> tuple[ClientIdentity, str]:
-    """Apply the channel's rules and channel authentication records; return the MQ identity and the user name.
+    """Apply the channel's rules and channel authentication records and return the MQ identity and the user name.
 
     The user name is authenticated or merely claimed. Raises Barred.
     """
@@ -614,7 +615,7 @@ def connack_properties(
 
 
 def _topics(client: Client, identity: ClientIdentity) -> TopicAccess | None:
-    """Return the topic rules of a client's channel; None if there are none."""
+    """Return the topic rules of a client's channel, or None if there are none."""
     config = client.channel
     if config.publish_topics is None and config.subscribe_topics is None:
         return None

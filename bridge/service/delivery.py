@@ -115,7 +115,7 @@ class Share:
         return True
 
     def _next(self, transmission: Transmission, grouped: Mapping[Session, Sequence[Transmission]]) -> Member | None:
-        """Return the member that gets a message; None if the message must wait.
+        """Return the member that gets a message, or None if the message must wait.
 
         QoS 0 messages need no room in a window. If all connected members are too slow, one of them is chosen and the message
         is dropped.
@@ -188,7 +188,7 @@ class Shares(dict[str, Share]):
         return [self[name] for name in taken]
 
     def drop(self, share: Share) -> bool:
-        """Remove a share without members; return whether it was removed."""
+        """Remove a share without members and return whether it was removed."""
         if share.members or share.joining:
             return False
         return self.pop(share.subscription.remote_queue_manager, None) is not None
@@ -235,7 +235,7 @@ class Delivery:
         self.use_limits(limits)
 
     def attached(self, session: Session) -> Client | None:
-        """Return the client connected to a session; None if it is disconnected."""
+        """Return the client connected to a session, or None if it is disconnected."""
         client = self._clients.get(session.client_id)
         return client if client is not None and client.session is session else None
 
@@ -337,7 +337,7 @@ class Delivery:
                     recording.append((session, session.take_records(records)))
             except Exception:
                 # Don't affect other clients. The messages stay on the transmission queue.
-                log.exception("MQB2406E messages for client %r cannot be sent; it is disconnected", session.client_id)
+                log.exception("MQB2406E sending messages to client %r failed; disconnecting it", session.client_id)
                 if client is not None:
                     client.transport.abort()
         if removals or records:
@@ -376,7 +376,7 @@ class Delivery:
         self.save(session, self.send_waiting(session, client))
 
     def send_waiting(self, session: Session, client: Client) -> list[Transmission]:
-        """Send from the backlog as far as the window allows; return messages that need no acknowledgement."""
+        """Send from the backlog as far as the window allows and return messages that need no acknowledgement."""
         outbox = session.outbox
         finished: list[Transmission] = []
         if outbox.backlog.messages and outbox.open:
@@ -458,7 +458,7 @@ class Delivery:
     def reject(self, recipient: str, refusal: Refusal) -> None:
         """Dead-letter a message that its client cannot take."""
         topic = refusal.transmission.topic or refusal.transmission.remote_queue
-        log.warning("MQB2402W a message for client %r, topic %r, cannot be delivered: %s", recipient, topic, refusal.why)
+        log.warning("MQB2402W a message for client %r, topic %r, could not be delivered: %s", recipient, topic, refusal.why)
         self.dead_letter(refusal.transmission, refusal.reason)
 
     def dead_letter(self, transmission: Transmission, reason: int) -> None:
@@ -468,7 +468,7 @@ class Delivery:
                 return
         except Exception:
             log.exception(
-                "MQB2405E a message for client %r stays on %s: it cannot be dead-lettered", transmission.client_id,
+                "MQB2405E dead-lettering a message for client %r failed; it stays on %s", transmission.client_id,
                 self._backend.transmission_queue,
             )  # fmt: skip
             return

@@ -72,7 +72,7 @@ class ClientHandler:
         self._service = service
         self._sequences = sequences
         self._client = Client(transport, protocol, channel, service.limits.pending_publication_bytes)
-        #: approximate number of deliveries caused by this turn's publications; 0 if they are few
+        #: approximate number of deliveries caused by this turn's publications, or 0 if they are few
         self._deliveries = 0
         protocol.recipients, protocol.portion = service.subscriptions, self._portion
         #: rate limit in publications per second; None: unlimited
@@ -234,14 +234,14 @@ class ClientHandler:
         message = effects.publications[index][0]
         self._service.delivery.save(session)
         user = session.identity.user.decode("utf-8", "replace")
-        what = f"publication to {message.topic[:200]!r} as user {user!r} is refused: {cmqc.reason_name(reason)} ({reason})"
+        what = f"rejected publication to {message.topic[:200]!r} as user {user!r}: {cmqc.reason_name(reason)} ({reason})"
         audit_log.note("publication refused", client.peer, channel=client.channel.name, topic=message.topic, reason=reason)
         if all(effects.publications[index][0].qos == 0 for index in refusals):
-            log.warning("MQB2301W client %s: %s; it had QoS 0 and is gone", client.peer, what)
+            log.warning("MQB2301W client %s: %s; lost, because it had QoS 0", client.peer, what)
             return
         self._service.events.publish(PublicationRejected(session, message, reason))
         if client.protocol.level == LEVEL_MQTT_5:
-            log.warning("MQB2302W client %s: %s; it was told so", client.peer, what)
+            log.warning("MQB2302W client %s: %s; reported to the client", client.peer, what)
         else:
             self._close(session, f"{what}; it is not acknowledged", reason_code_of(reason, PacketType.DISCONNECT))
 

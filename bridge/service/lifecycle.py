@@ -75,7 +75,7 @@ class Supervisor:
         pid = os.environ.get("WATCHDOG_PID", "")
         meant = not pid or pid == str(os.getpid())
         self._is_ready = False
-        #: seconds between watchdog notifications: half of systemd's timeout; 0.0 without a watchdog
+        #: seconds between watchdog notifications: half of systemd's timeout, or 0.0 without a watchdog
         self.interval = int(watchdog) / 2_000_000 if watchdog.isdigit() and meant else 0.0
 
     def _tell(self, state: str) -> None:
@@ -86,7 +86,7 @@ class Supervisor:
                 notifier.connect(self._address)
                 notifier.send(state.encode())
         except OSError as error:
-            log.warning("MQB0006W systemd cannot be told %r: %s", state.split("\n")[0], error)
+            log.warning("MQB0006W notifying systemd of %r failed: %s", state.split("\n")[0], error)
 
     def ready(self, status: str) -> None:
         """Report that the channels listen and the queue manager is available."""
@@ -104,7 +104,7 @@ class Supervisor:
 
     def stopping(self) -> None:
         """Report that the service stops."""
-        self._tell("STOPPING=1\nSTATUS=finishing what is in flight")
+        self._tell("STOPPING=1\nSTATUS=finishing work in progress")
 
     @contextlib.contextmanager
     def watched(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
@@ -180,7 +180,7 @@ class Bridge:
         source: ConfigurationSource | None = None,
         admin_port: Callable[[Bridge], AdminPort] | None = None,
     ) -> None:
-        """Create a bridge. `admin_port` creates the admin port; None for a bridge without it."""
+        """Create a bridge. `admin_port` creates the admin port. None creates a bridge without it."""
         self._configuration = configuration
         self.state = BridgeState.STARTING
         self.started_at = time.time()
@@ -345,7 +345,7 @@ class Bridge:
             from bridge.archive.writer import ArchiveError
             from bridge.service.recorder import Recorder
         except ImportError as error:
-            raise StartError(f"archive: {error}; `{install('archive')}` brings what it needs") from error
+            raise StartError(f"archive: {error}; `{install('archive')}` installs the dependencies") from error
         try:
             return Recorder(self.configuration.archive, asyncio.get_running_loop().time)
         except ArchiveError as error:
@@ -397,7 +397,7 @@ class Bridge:
     def _fenced(self, why: str) -> None:
         """Disconnect everything and become standby: another bridge has taken over."""
         if not self._ended.is_set():
-            log.critical("MQB0002S %s; this bridge lets go of its clients and stands by", why)
+            log.critical("MQB0002S %s; disconnecting all clients and standing by", why)
             self.status = STAND_BY
             self._ended.set()
 
@@ -450,7 +450,7 @@ class Bridge:
                 await self.channels.close()
         except TimeoutError:
             left = self.channels.abort()
-            log.warning("MQB0003W %d clients did not read what was sent to them within shutdown_timeout", left)
+            log.warning("MQB0003W %d clients did not read all data within shutdown_timeout", left)
             # The event loop processes their wills and sessions after it has noticed the closed connections.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
@@ -481,7 +481,7 @@ class Bridge:
             async with asyncio.timeout(self.configuration.limits.shutdown_timeout):
                 await ended
         except TimeoutError:
-            log.warning("MQB0004W units of work are still under way after shutdown_timeout; they are not acknowledged")
+            log.warning("MQB0004W units of work were not completed within shutdown_timeout and are not acknowledged")
 
     async def run(self, supervisor: Supervisor) -> int:
         """Start, run until SIGTERM or SIGINT, stop, and return the exit status. Raises StartError.

@@ -32,7 +32,7 @@ _REASON = re.compile(r"MQRC_[A-Z_]+[A-Z]")
 
 
 def peer_of(record: logging.LogRecord) -> Peer | None:
-    """Return the client that a record is about; None if unknown."""
+    """Return the client that a record is about, or None if unknown."""
     arguments = record.args if isinstance(record.args, tuple) else ()
     stated: Peer | None = getattr(record, "peer", None)
     return next((one for one in arguments if isinstance(one, Peer)), stated)

@@ -399,7 +399,7 @@ def _of_links_and_mappings(parts: Parts) -> Iterator[Problem]:
         if state is State.RETRYING and (blocked := status.blocked):
             more = f" (and {len(blocked) - 1:,} more queues)" if len(blocked) > 1 else ""
             full = sum(queue.waiting for queue in blocked) >= LOOK_AHEAD
-            others = "all later messages wait, too" if full else "messages for other destinations go on"
+            others = "all later messages wait, too" if full else "messages for other destinations continue"
             text = f"mapping {status.name}: {blocked[0]}{more}; {others}"
         else:
             why = f": {status.last_error}" if status.last_error and not paused else ""

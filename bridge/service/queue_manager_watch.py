@@ -30,7 +30,7 @@ class DivertedMessages:
     """
 
     def __init__(self) -> None:
-        #: messages put by others; 0 again after a minute without growth
+        #: messages put by others, or 0 again after a minute without growth
         self.number = 0
         self._grown_at = 0.0
         self._depth: int | None = None
@@ -78,7 +78,7 @@ class QueueManagerWatch:
         self._configuration = configuration
         self._inquiry = host.inquiry()
         self._loop = asyncio.get_running_loop()
-        #: queues to inspect; None stops the thread
+        #: queues to inspect. None stops the thread
         self._asked: SimpleQueue[Sequence[str] | None] = SimpleQueue()
         # A daemon thread, so that a queue manager that does not answer cannot keep the bridge from ending.
         self._thread = threading.Thread(target=self._run, name="queue manager watch", daemon=True)
@@ -104,11 +104,11 @@ class QueueManagerWatch:
 
     @property
     def latest(self) -> QueueManagerStatus | None:
-        """The result of the last inspection; None if it failed or is too old."""
+        """The result of the last inspection, or None if it failed or is too old."""
         return self._found if time.monotonic() - self._found_at <= _STALE else None
 
     async def status(self) -> QueueManagerStatus | None:
-        """Return the latest result, after a new inspection if the interval has passed; None if the result is too old."""
+        """Return the latest result, after a new inspection if the interval has passed, or None if the result is too old."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_WAIT):
                 # A running inspection may have begun before the state that the caller wants to see.

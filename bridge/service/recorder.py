@@ -82,8 +82,8 @@ class Recorder:
         """Write the remaining events, for at most `timeout` seconds. Blocks: call it on a separate thread."""
         if not self._archive.close(timeout):
             log.warning(
-                "MQB7011W archive: not all of it is written after %g s; what its process has it still writes, the "
-                "rest is missing",
+                "MQB7011W archive: not all rows were written within %g s; rows that the writer process does not have yet "
+                "are missing",
                 timeout,
             )
 

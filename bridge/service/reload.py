@@ -75,7 +75,7 @@ class Takeover:
             lines.append("limits changed, for clients that connect and sessions that begin from now on")
         admin_section = admin_of(parts.configuration, after)
         if admin_section != parts.configuration.admin:
-            lines.append("admin: who may log in, and what the console shows, changed")
+            lines.append("admin: authentication and displays changed")
         live = {name: getattr(after, name) for name in LIVE} | {"channels": channels, "log": log, "admin": admin_section}
         parts.configuration = parts.configuration.model_copy(update=live)
         lines += await parts.channels.apply(after.limits)
@@ -150,7 +150,7 @@ class Reload:
             try:
                 configuration = await asyncio.to_thread(source.load, source.path)
                 if source.file.model_fields_set and not configuration.model_fields_set:
-                    raise ReloadRefused(f"{source.path} says nothing: is it being written? (defaults take a restart)")
+                    raise ReloadRefused(f"{source.path} is empty: is it being written? (defaults need a restart)")
                 lines = await self._take_over(self._last or source.file, configuration)
             except (ConfigurationError, ReloadRefused) as error:
                 return self._log(False, [*str(error).splitlines(), "nothing has changed"])
@@ -158,7 +158,7 @@ class Reload:
         running = source.file.model_copy(update={"admin": admin_of(source.file, configuration)})
         for section in type(configuration).model_fields:
             if section not in LIVE and getattr(configuration, section) != getattr(running, section):
-                lines.append(f"{section} in {source.path} has changed, too: that takes a restart of the bridge")
+                lines.append(f"{section} in {source.path} has changed, too: this needs a restart")
         return self._log(True, lines)
 
     @staticmethod

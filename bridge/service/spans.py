@@ -38,7 +38,7 @@ class TraceContext(msgspec.Struct, frozen=True, gc=False):
     span_id: int
     #: the supported trace-flags
     flags: int = _SAMPLED
-    #: tracestate, for the collector; "" if absent
+    #: tracestate, for the collector, or "" if absent
     state: str = ""
 
     @property
@@ -130,7 +130,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     start: int
     end: int
     attributes: Mapping[str, Attribute] = {}
-    #: the error; "" if the operation succeeded
+    #: the error, or "" if the operation succeeded
     error: str = ""
     #: events during the operation, with their times
     events: tuple[tuple[str, int], ...] = ()

@@ -89,7 +89,7 @@ async def subscribe(service: TelemetryService, client: Client, session: Session,
         elif why is None and session.topics is not None and not session.topics.may_subscribe(topics_of(topic_filter)):
             why, code = "the channel does not let it subscribe to that (subscribe_topics)", ReasonCode.NOT_AUTHORIZED
         if why is not None:
-            log.warning("MQB2201W client %s: subscription to %r is refused: %s", client.peer, topic_filter, why)
+            log.warning("MQB2201W client %s: rejected subscription to %r: %s", client.peer, topic_filter, why)
             audit_log.note("subscription refused", client.peer, channel=client.channel.name, filter=topic_filter, why=why)
         elif sharing:
             # QoS 2 cannot be guaranteed across members: see SHARED.
@@ -125,7 +125,7 @@ async def subscribe(service: TelemetryService, client: Client, session: Session,
         topic_filter, qos = request.topic_filter, request.data.qos
         if reason:
             log.warning(
-                "MQB2202W client %s: subscription to %r as user %r is refused: %s (%d)", client.peer, topic_filter, user,
+                "MQB2202W client %s: rejected subscription to %r as user %r: %s (%d)", client.peer, topic_filter, user,
                 cmqc.reason_name(reason), reason,
             )  # fmt: skip
             if topic_filter in added:
@@ -206,7 +206,7 @@ class Joining:
 
 
 async def _put_on_record(service: TelemetryService, session: Session) -> int:
-    """Commit the memberships of a durable session; return the reason of a failure, or MQRC_NONE."""
+    """Commit the memberships of a durable session and return the reason of a failure, or MQRC_NONE."""
     if not session.durable or service.sessions.get(session.client_id) is not session:
         return cmqc.MQRC_NONE
     unit = UnitOfWork()

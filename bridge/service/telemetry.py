@@ -158,7 +158,7 @@ class Wills:
             reason = completion.failure or completion.refusals.get(0, 0)
             if reason:
                 log.error(
-                    "MQB2103E the will of client %r, a publication to %r as user %r, is refused: %s (%d)",
+                    "MQB2103E the will of client %r to %r as user %r was rejected: %s (%d)",
                     session.client_id, will.topic, session.identity.user.decode("utf-8", "replace"),
                     cmqc.reason_name(reason), reason,
                 )  # fmt: skip
@@ -381,7 +381,7 @@ class TelemetryService:
             self._expire_later(session)
 
     def _rejoined(self) -> list[ClientSubscription]:
-        """Restore the memberships of durable sessions in shares; return the corresponding subscriptions."""
+        """Restore the memberships of durable sessions in shares and return the corresponding subscriptions."""
         shares, found = self.delivery.shares, []
         for session in self.sessions.values():
             for name, (topic_filter, user_data) in list(session.shares.items()):
@@ -468,7 +468,7 @@ class TelemetryService:
             if client.will is not None:
                 self.wills.leave(client, session)
         except Exception:
-            log.exception("MQB2104E client %s: its will fails", client.peer)
+            log.exception("MQB2104E client %s: publishing the will failed", client.peer)
         self.leave(session)
 
     def leave(self, session: Session) -> None:
@@ -532,7 +532,7 @@ class TelemetryService:
             resolve(waiting, None)
 
     def purging(self, client_id: str) -> asyncio.Future[None] | None:
-        """Return a future of the removal of an ended session's messages; None if there are none."""
+        """Return a future of the removal of an ended session's messages, or None if there are none."""
         waiting = self._purging.get(client_id)
         if waiting is None:
             return None
@@ -558,7 +558,7 @@ class TelemetryService:
         session.shares.clear()
 
     def end_share(self, share: Share) -> asyncio.Future[list[int]] | None:
-        """Remove the subscription of a share without members, and its messages; None if it has members."""
+        """Remove the subscription of a share without members, and its messages. Return None if it has members."""
         if not self.delivery.shares.drop(share):
             return None
         name, written = share.subscription.remote_queue_manager, share.subscription.written

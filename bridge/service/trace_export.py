@@ -115,7 +115,7 @@ class _CountingExporter(SpanExporter):
         self._told = False
 
     def admit(self, most: int) -> bool:
-        """Count a span to be queued; return False if `most` are waiting."""
+        """Count a span to be queued and return False if `most` are waiting."""
         with self._lock:
             if self._waiting < most:
                 self._waiting += 1
@@ -136,7 +136,7 @@ class _CountingExporter(SpanExporter):
                 self._dropped += len(spans)
                 self._tell(_WORDS.last or "it does not answer")
             elif self._told:
-                log.info("MQB9302I the collector at %s takes spans again; %d were dropped", self._collector, self._dropped)
+                log.info("MQB9302I the collector at %s accepts spans again; %d were dropped", self._collector, self._dropped)
                 self._told, self._dropped = False, 0
         return result
 
@@ -144,7 +144,7 @@ class _CountingExporter(SpanExporter):
         if not self._told:
             self._told = True
             log.warning(
-                "MQB9301W the collector at %s does not take spans: %s; they are dropped, and it is said again when it does",
+                "MQB9301W sending spans to the collector at %s failed: %s; dropping spans until it succeeds",
                 self._collector, why,
             )  # fmt: skip
 
@@ -152,7 +152,7 @@ class _CountingExporter(SpanExporter):
         """Log how many spans are lost at the end."""
         with self._lock:
             if lost := self._dropped + self._waiting:
-                log.warning("MQB9303W the collector at %s has not taken %d spans", self._collector, lost)
+                log.warning("MQB9303W the collector at %s did not accept %d spans before the stop", self._collector, lost)
 
     def shutdown(self) -> None:
         self._exporter.shutdown()

@@ -78,7 +78,7 @@ class PublicationTraces:
         try:
             traced = self._begin(publications, frozenset(begun))
         except Exception:
-            log.exception("MQB9305E traces of publications fail; messages go on")
+            log.exception("MQB9305E tracing publications failed; messages are not affected")
             return ended
         if not traced:
             return ended
@@ -93,7 +93,7 @@ class PublicationTraces:
                 try:
                     self._end(session.client_id, publications, traced, completion, times)
                 except Exception:
-                    log.exception("MQB9306E spans of publications are lost; messages go on")
+                    log.exception("MQB9306E spans of publications were lost; messages are not affected")
 
         return traced_end
 
@@ -259,7 +259,7 @@ class MappingTraces:
         try:
             return self._traced(item, publication)
         except Exception:
-            log.exception("MQB9307E mapping %s: its traces fail; messages go on", self._mapping)
+            log.exception("MQB9307E mapping %s: tracing failed; messages are not affected", self._mapping)
             return publication
 
     def _traced(self, item: Got | Received, publication: Publication) -> Publication:
@@ -288,7 +288,7 @@ class MappingTraces:
         try:
             self._settled(fates, began)
         except Exception:
-            log.exception("MQB9304E mapping %s: its spans are lost; messages go on", self._mapping)
+            log.exception("MQB9304E mapping %s: spans were lost; messages are not affected", self._mapping)
 
     def _settled(self, fates: Sequence[Fate], began: int) -> None:
         end = time.time_ns()
@@ -366,7 +366,7 @@ def tracing_of(config: TracesConfig, clock: Callable[[], float]) -> Tracing | No
     try:
         from bridge.service.trace_export import SpanExport
     except ImportError as error:
-        raise TracesError(f"traces: {error}; `{install('otel')}` brings what they need") from error
+        raise TracesError(f"traces: {error}; `{install('otel')}` installs the dependencies") from error
     try:
         return Tracing(config, SpanExport(config, headers), clock)
     except OSError as error:

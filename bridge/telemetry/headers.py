@@ -52,18 +52,18 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 #: The maximum length of a first argument whose result is cached.
-LONGEST = 1024
+MAX_CACHED_LENGTH = 1024
 
 
 def remembered(entries: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Cache the last `entries` results of a function, except for first arguments longer than LONGEST."""
+    """Cache the last `entries` results of a function, except for first arguments longer than MAX_CACHED_LENGTH."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         cached = lru_cache(maxsize=entries)(function)
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            return (cached if len(args[0]) <= LONGEST else function)(*args, **kwargs)  # type: ignore[arg-type]
+            return (cached if len(args[0]) <= MAX_CACHED_LENGTH else function)(*args, **kwargs)  # type: ignore[arg-type]
 
         return call
 
@@ -135,13 +135,13 @@ class Property(NamedTuple):
     element: str
     #: its name in the specification
     title: str
-    #: decodes an element; None if MQTT does not allow the value
+    #: decodes an element, or None if MQTT does not allow the value
     read: Callable[[str, Headers], Any]
-    #: encodes a value, given the CorrelId of the MQMD; None if the message contains the value elsewhere
+    #: encodes a value, given the CorrelId of the MQMD, or None if the message contains the value elsewhere
     write: Callable[[Any, bytes], Writable | None]
     #: reads the value from another part of the message if there is no valid element
     elsewhere: Callable[[Headers], Any] | None = None
-    #: converts the value to text for templates; None if templates cannot use the property
+    #: converts the value to text for templates, or None if templates cannot use the property
     text: Callable[[Any], str] | None = None
 
 
@@ -310,17 +310,17 @@ class Headers:
     format: bytes
     encoding: int
     ccsid: int
-    #: mqtt.qos; None if no MQTT client published the message
+    #: mqtt.qos, or None if no MQTT client published the message
     qos: int | None
-    #: mqps.Top, the topic string of the publication; "" if absent
+    #: mqps.Top, the topic string of the publication, or "" if absent
     topic: str
     #: mqps.Ret: the message is a retained publication
     retained: bool
-    #: mqps.Sud, the user data of the subscription; None if absent
+    #: mqps.Sud, the user data of the subscription, or None if absent
     user_data: str | None
-    #: mqtt.clientId, the publisher; "" if absent
+    #: mqtt.clientId, the publisher, or "" if absent
     client_id: str
-    #: mqtt.msgid; 0 if absent
+    #: mqtt.msgid, or 0 if absent
     message_id: int
 
     def __init__(self, message: Message, *, discard_others: bool = False) -> None:
@@ -376,7 +376,7 @@ class Headers:
         return name in self._folders
 
     def folder(self, name: str) -> Mapping[str, str]:
-        """Return the properties in the folders with a name, as text by property name; empty if there is no such folder.
+        """Return the properties in the folders with a name, as text by property name, or empty if there is no such folder.
 
         A property in a group is `group.name`. The last value of a repeated property wins. Nil properties are omitted. Names
         in the usr folder are unescaped (`user_name`). Raises Unmappable if the folder is malformed, except usr.
@@ -406,7 +406,7 @@ class Headers:
 
     @property
     def expiry(self) -> float | None:
-        """The seconds until the message expires; None if it does not expire."""
+        """The seconds until the message expires, or None if it does not expire."""
         return self.md.Expiry / 10 if self.md.Expiry >= 0 else None
 
     @property
@@ -607,7 +607,7 @@ def rfh2_of(
 ) -> bytes:
     """Encode the RFH2 of a publication with its folders mqtt, mqps, usr and mqbridge.
 
-    `mqps` contains topic, retained flag and user data; None if the queue manager writes that folder. Correlation Data that
+    `mqps` contains topic, retained flag and user data, or None if the queue manager writes that folder. Correlation Data that
     does not fit `correl_id`, the CorrelId of the MQMD, is stored in the RFH2. `format` and `ccsid` describe the body. A
     `format` of None is derived from the Payload Format Indicator. Raises Unmappable (MQRC_RFH_FORMAT_ERROR) for a value that
     does not fit an RFH2.

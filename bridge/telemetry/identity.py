@@ -119,7 +119,7 @@ class ClientIdentity:
 
     def __init__(self, client_id: str, user: bytes, replies: ReplyAddresses | None = None) -> None:
         self.client_id = client_id
-        #: resolves the topics of replies to requests from MQ; None to treat them as ordinary topics
+        #: resolves the topics of replies to requests from MQ, or None to treat them as ordinary topics
         self.replies = replies
         self.user = user
         #: by QoS

@@ -50,13 +50,13 @@ class Publication(msgspec.Struct, gc=False):
     qos: int = 0
     #: the RETAIN flag
     retain: bool = False
-    #: packet identifier of the incoming PUBLISH; 0 for QoS 0 and without an incoming PUBLISH
+    #: packet identifier of the incoming PUBLISH, or 0 for QoS 0 and without an incoming PUBLISH
     message_id: int = 0
-    #: client identifier of the publisher, or the link's name if the broker does not report it; "" for an MQ application
+    #: client identifier of the publisher, or the link's name if the broker does not report it, or "" for an MQ application
     client_id: str = ""
-    #: identity of the publisher (MQMD.UserIdentifier, at most 12 bytes); empty for the bridge's own user
+    #: identity of the publisher (MQMD.UserIdentifier, at most 12 bytes), or empty for the bridge's own user
     user: bytes = b""
-    #: seconds until it expires (Message Expiry Interval, MQTT 5 section 3.3.2.3.3); None if it does not expire
+    #: seconds until it expires (Message Expiry Interval, MQTT 5 section 3.3.2.3.3), or None if it does not expire
     expiry: float | None = None
     #: MQTT 5 properties (`bridge.telemetry.headers.PROPERTIES`)
     properties: PublishProperties = NO_PROPERTIES
@@ -84,7 +84,7 @@ class Destination(msgspec.Struct, frozen=True, gc=False):
     #: name of the queue, or topic string
     name: str
     is_topic: bool = False
-    #: ObjectQMgrName of a queue; "" is this queue manager
+    #: ObjectQMgrName of a queue, or "" for this queue manager
     queue_manager: str = ""
 
 

@@ -1,4 +1,4 @@
-"""Messages on their way to one client: what waits, what the window lets go, and under which message id.
+"""Messages for one client: the backlog, the window of messages in flight, and their packet identifiers.
 
 MQTT 3.1.1 sections 4.3 and 4.4. The messages that are sent and not acknowledged are in `in_flight`. `conversion` makes
 publications of messages. An Outbox calls the commands of a protocol and writes nothing itself.
@@ -44,9 +44,9 @@ from bridge.wire import cmqc
 
 
 class PublicationCounts:
-    """Publications by QoS, and the bytes of their payloads; sessions of one channel and version share them.
+    """Number and payload bytes of publications by QoS, shared by the sessions of one channel and version.
 
-    A number for each, and no list: to add to it is then nearly nothing, where this is compiled.
+    Separate attributes instead of a list make additions cheap in compiled code.
     """
 
     __slots__ = (
@@ -73,14 +73,14 @@ class PublicationCounts:
         return [(self.sent_0, self.sent_size_0), (self.sent_1, self.sent_size_1), (self.sent_2, self.sent_size_2)]
 
 
-#: Why a message is finished without having been sent: its expiry, or that it had QoS 0 and the client was too slow.
+#: Reasons for messages that were not sent: expired, or QoS 0 and the client was too slow.
 EXPIRED: Final = "expired"
 SLOW: Final = "the client was too slow"
-#: Or that its client published it itself, and subscribed with No Local.
+#: The client published the message itself, and subscribed with No Local.
 OWN: Final = "No Local"
-#: Or that the backlog of its client was full.
+#: The backlog of the client was full.
 FULL: Final = "the backlog of the client was full"
-#: Or that its client may no longer subscribe to the topic.
+#: The client may no longer subscribe to the topic.
 NOT_ALLOWED: Final = "the client may no longer receive it"
 
 
@@ -97,9 +97,9 @@ def too_many(transmission: Transmission, limit: int) -> Refusal:
     return Refusal(transmission, cmqc.MQRC_Q_SPACE_NOT_AVAILABLE, f"{FULL}, {limit} bytes (limits.waiting_bytes)")
 
 
-#: Bytes, about, that a waiting message takes in addition to its data.
+#: Approximate overhead of a waiting message in bytes, in addition to its data.
 MESSAGE_OVERHEAD: Final = 512
-#: A backlog that rejects publications accepts them again when it is this part of its limit.
+#: A backlog that rejects publications accepts them again below this fraction of its limit.
 _RECOVERED: Final = 0.9
 
 
@@ -119,7 +119,7 @@ class BacklogTotal:
         return self.limit / max(1, self.backlogs)
 
 
-#: The messages of an empty backlog; nothing is ever added to it. A deque of its own would take 760 bytes.
+#: The shared, immutable content of empty backlogs. A separate deque would take 760 bytes.
 _NO_MESSAGES: Final[deque[Transmission]] = deque(maxlen=0)
 #: Most sessions never have such numbers, and an empty set takes 216 bytes.
 _NO_NUMBERS: Final[frozenset[int]] = frozenset()
@@ -128,7 +128,7 @@ _NO_NUMBERS: Final[frozenset[int]] = frozenset()
 class Backlog:
     """Waiting messages in order.
 
-    `owner` is the remote queue manager that they are addressed to: a client identifier, or the name of a share. `limit` is in
+    `owner` is the remote queue manager of the messages: a client identifier, or the name of a share. `limit` is in
     bytes. `when_full` is `refuse`, `drop-oldest` or `dead-letter`, as in `limits.waiting_full`.
     """
 
@@ -171,7 +171,7 @@ class Backlog:
         return self.total.bytes > self.total.limit * part and self.bytes > self.total.share * part
 
     def make_room(self, kept: Container[int]) -> tuple[list[Transmission], list[Transmission]]:
-        """Remove messages until the backlog is within its limit; return those to drop, and those for the dead-letter queue.
+        """Enforce the limit of the backlog. Return messages to drop, and messages for the dead-letter queue.
 
         Messages with these numbers stay: their client may already have them, and they hold a packet identifier.
         """
@@ -252,9 +252,9 @@ class Backlog:
 
 
 class Requests:
-    """Requests by the queue names that stand for them, the one asked last at the end.
+    """Requests by their generated queue names, the latest one at the end.
 
-    There is more than one answer to a request, perhaps: it is kept until those behind it need its room, or the session ends.
+    A request may have several answers. It is kept until later requests need its space, or the session ends.
     """
 
     __slots__ = ("_changed", "_durable", "_of_queue", "_room", "client_id", "most_bytes")
@@ -262,11 +262,11 @@ class Requests:
     def __init__(self, client_id: str, *, durable: bool, most_bytes: int) -> None:
         self.client_id = client_id
         self._durable = durable
-        #: bytes that all of them may take; the last one is kept, however large
+        #: maximum number of bytes of all requests. The last request is kept regardless of its size
         self.most_bytes = most_bytes
         self._room = most_bytes
         self._of_queue: dict[str, Request] = {}
-        #: queue names whose requests are not on record as they are (durable sessions only)
+        #: queue names whose records are out of date (durable sessions only)
         self._changed: dict[str, None] = {}
 
     def add(self, properties: PublishProperties) -> bool:
@@ -333,12 +333,12 @@ def is_request_queue(remote_queue: str) -> bool:
 
 log = logging.getLogger(__name__)
 
-#: Bytes, about, that are sent to one client in one turn; the rest waits for the next one, when it may have read these.
+#: Approximate maximum number of bytes sent to one client in one turn. The rest waits for the next turn.
 SENT_AT_A_TURN: Final = 256 * 1024
-#: Bytes of a turn that a message costs beside its payload.
+#: Bytes that a message counts in a turn, in addition to its payload.
 _MESSAGE_BYTES: Final = 64
 _REQUEST: Final = cmqc.MQMT_REQUEST
-#: Enum member access is slow; bind once.
+#: Enum member access is slow, so bind once.
 _ACKNOWLEDGED: Final = Phase.ACKNOWLEDGED
 #: Phases in which PUBLISH is sent again.
 _RESENT: Final = (Phase.AWAITING_PUBACK, Phase.AWAITING_PUBREC)
@@ -369,7 +369,7 @@ class Outgoing(Delivery):
         self.payload = payload
         self.retain = retain
         self.sent_at = sent_at
-        #: how often PUBLISH was sent; 2 if it is only known that it was sent before
+        #: how often PUBLISH was sent, or 2 if only an earlier run sent it
         self.times_sent = 1
         #: the properties of MQTT 5
         self.properties = properties
@@ -386,7 +386,7 @@ class Outgoing(Delivery):
 
 
 class SendEffects:
-    """What an outbox did in one turn, beyond the packets that it wrote."""
+    """The effects of one turn of an outbox, in addition to the packets that it wrote."""
 
     __slots__ = ("discarded", "finished", "more", "refusals")
 
@@ -428,19 +428,19 @@ class Outbox:
         backlog: Backlog | None = None,
     ) -> None:
         self._requests = requests
-        #: addresses for answers to requests of MQ applications; None: requests are delivered as ordinary messages
+        #: addresses for answers to requests of MQ applications, or None to deliver requests as ordinary messages
         self.replies: ReplyAddresses | None = None
         self.turn_bytes = turn_bytes
         #: bytes that may still be sent in this turn
         self._room = turn_bytes
         self.durable = durable
-        #: QoS of messages without a subscription; the client changes it by subscribing to DEFAULT.QoS
+        #: QoS of messages without a subscription. The client changes it by subscribing to DEFAULT.QoS
         self.direct_qos = DIRECT_MESSAGE_QOS
         #: messages that are sent and not acknowledged in full
         self.in_flight: SenderWindow[Outgoing] = SenderWindow(window)
         #: how often PUBLISH was sent with DUP since the reader last set this to 0
         self.resent = 0
-        #: the message that waits for the record of its packet identifier; later messages wait behind it
+        #: the message that waits for the record of its packet identifier. Later messages wait for it
         self.recording: Outgoing | None = None
         self.backlog = Backlog(requests.client_id) if backlog is None else backlog
         #: the client is connected and reads
@@ -448,7 +448,7 @@ class Outbox:
         #: messages that were sent since the client connected, and the clock's time at the last of them
         self.messages_sent = 0
         self.last_sent = 0.0
-        #: counts what is sent; None without metrics
+        #: counts sent publications, or None without metrics
         self.counts: PublicationCounts | None = None
         #: publications with QoS 0 that were dropped since the client stopped reading
         self.dropped = 0
@@ -458,7 +458,7 @@ class Outbox:
         self.sent_before: set[int] | frozenset[int] = _NO_NUMBERS
         #: the bridge ended while the client was connected: waiting messages may have been sent before (MQTT-3.3.1-1)
         self.uncertain = False
-        #: msg_number -> packet identifier, where it is not the one that the MsgId prescribes
+        #: msg_number -> packet identifier, if it differs from the one that the MsgId determines
         self.assigned: dict[int, int] = {}
 
     def mark_sent(self, numbers: Sequence[int]) -> None:
@@ -469,11 +469,11 @@ class Outbox:
             self.sent_before = set(numbers)
 
     def pause(self) -> None:
-        """Stop sending: the client does not read, or is away."""
+        """Stop sending, because the client does not read or is disconnected."""
         self.open = False
 
     def resume(self) -> None:
-        """Send again."""
+        """Resume sending."""
         self.open = True
 
     def take_dropped(self) -> int:
@@ -530,7 +530,7 @@ class Outbox:
         return effects
 
     def _send(self, transmission: Transmission, now: float, protocol: ServerProtocol, effects: SendEffects) -> bool:
-        """Send one message; return False if it has to wait. A message that cannot be sent affects no other message."""
+        """Send one message and return False if it has to wait. A message that cannot be sent affects no other message."""
         try:
             if not self.open:
                 return False
@@ -548,7 +548,7 @@ class Outbox:
             if transmission.topic is None and is_request_queue(topic):
                 request = self._requests.find(topic)
                 if request is None:
-                    why = f"it answers a request that is no longer known ({topic}; limits.request_bytes)"
+                    why = f"it answers an unknown request ({topic}, see limits.request_bytes)"
                     effects.refusals.append(Refusal(transmission, cmqc.MQRC_UNKNOWN_OBJECT_NAME, why))
                     return True
                 topic = request.response_topic
@@ -591,7 +591,7 @@ class Outbox:
         except MalformedPacket as error:
             refusal = Refusal(transmission, cmqc.MQRC_TOPIC_STRING_ERROR, str(error))
         except Exception as error:
-            log.exception("MQB2407E a message for client %r cannot be converted or sent", self._requests.client_id)
+            log.exception("MQB2407E a message for client %r could not be converted or sent", self._requests.client_id)
             refusal = Refusal(transmission, cmqc.MQRC_UNEXPECTED_ERROR, f"{type(error).__name__}: {error}")
         self._forget(transmission)
         effects.refusals.append(refusal)
@@ -664,9 +664,9 @@ class Outbox:
         self.withdraw_sent(lambda sent: sent is transmission)
 
     def _qos(self, transmission: Transmission) -> int:
-        """Return the QoS that a waiting message would go with.
+        """Return the QoS with which a waiting message will be sent.
 
-        A message of which it cannot be told is treated as reliable.
+        Unreadable messages count as reliable.
         """
         requested = subscription_qos(transmission.user_data)
         if requested is None:
@@ -677,14 +677,14 @@ class Outbox:
         return min(requested, 2 if source is None else source)
 
     def acknowledge(self, message_id: int) -> Transmission | None:
-        """Return the message of a PUBACK, to be removed; None where there is none. Raises WrongAcknowledgement."""
+        """Return the message of a PUBACK, to be removed, or None. Raises WrongAcknowledgement."""
         outgoing, step = self.in_flight.answered(PUBACK, message_id)
         if outgoing is None or step is not _ACKNOWLEDGED:
             return None
         return self._finish(outgoing)
 
     def receive(self, message_id: int, *, failed: bool = False) -> tuple[Outgoing | None, Transmission | None]:
-        """Take a PUBREC, or with `failed` one that rejects the message; return the delivery and the message to remove.
+        """Take a PUBREC, or with `failed` one that rejects the message, and return the delivery and the message to remove.
 
         (None, None) means that PUBREL can be sent at once. Raises WrongAcknowledgement.
         """
@@ -705,7 +705,7 @@ class Outbox:
         return transmission
 
     def complete(self, message_id: int) -> bool:
-        """Take a PUBCOMP; return whether the message id is free only once that is committed. Raises WrongAcknowledgement."""
+        """Process a PUBCOMP. Return whether its message id is free only after a commit. Raises WrongAcknowledgement."""
         _, step = self.in_flight.answered(PUBCOMP, message_id)
         if step is not Phase.COMPLETED:
             return False
@@ -716,7 +716,7 @@ class Outbox:
         return True
 
     def send_again(self, protocol: ServerProtocol, now: float, interval: float = 0.0) -> None:
-        """Send again, in the old order, what has been unacknowledged for `interval` seconds (MQTT-4.4.0-1)."""
+        """Send messages again, in order, that have been unacknowledged for `interval` seconds (MQTT-4.4.0-1)."""
         for message_id, outgoing in self.in_flight.deliveries.items():
             if interval and now - outgoing.sent_at < interval:
                 continue
@@ -728,7 +728,7 @@ class Outbox:
                 outgoing.sent_at = now
 
     def fit(self) -> None:
-        """Have what is in flight fit into a Receive Maximum that is smaller than the one before (MQTT-3.3.4-9)."""
+        """Reduce the messages in flight to a smaller Receive Maximum (MQTT-3.3.4-9)."""
         in_flight = self.in_flight
         room = max(in_flight.receive_maximum - (in_flight.unfinished - in_flight.unacknowledged), 0)
         unacknowledged = [
@@ -741,7 +741,7 @@ class Outbox:
             self.unsaved = self.durable
 
     def restore(self, acknowledged: Iterable[tuple[int, Transmission]]) -> None:
-        """Take back messages that are not finished, though they were sent; they go out again, under their message ids.
+        """Return sent but unfinished messages to the backlog. They are sent again with their packet identifiers.
 
         Their acknowledgements by the client could not be committed, or its window has become smaller.
         """
@@ -773,17 +773,17 @@ class Outbox:
 
     @property
     def room(self) -> int:
-        """Return how many messages with QoS 1 or 2 could be sent at once; 0 while the client does not read."""
+        """Return how many messages with QoS 1 or 2 could be sent at once, or 0 while the client does not read."""
         if not self.open or self.recording is not None:
             return 0
         return max(0, self.in_flight.room - len(self.backlog.messages))
 
     def withdraw_waiting(self, wanted: Callable[[Transmission], bool]) -> list[Transmission]:
-        """Remove the wanted ones of the messages that wait, and return them."""
+        """Remove the selected waiting messages and return them."""
         return self.backlog.withdraw(wanted)
 
     def withdraw_sent(self, wanted: Callable[[Transmission], bool]) -> list[Transmission]:
-        """Remove the wanted ones of the messages that are sent and not acknowledged, and return them."""
+        """Remove the selected unacknowledged messages and return them."""
         taken: list[Transmission] = []
         for message_id, outgoing in list(self.in_flight.deliveries.items()):
             transmission = outgoing.transmission
@@ -804,7 +804,7 @@ class Outbox:
 
 
 def _as_published(transmission: Transmission) -> bool:
-    """Return whether RETAIN stays; the subscription of a share keeps it for those of its members that ask for it."""
+    """Return whether RETAIN is kept. A shared subscription keeps it for members that request it."""
     if not is_remote_queue_manager(transmission.client_id):
         return True
     return transmission.user_data is not None and subscription_data(transmission.user_data).retain_as_published

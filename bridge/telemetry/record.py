@@ -1,16 +1,15 @@
-"""The records of durable sessions on SYSTEM.MQTT.PERSISTENT.STATE: their one layout, versioned.
+"""The records of durable sessions on SYSTEM.MQTT.PERSISTENT.STATE, and their versioned layout.
 
-A record is the body of one message, as JSON: `side` says which half of a session it is of, `clientIdentifier` whose,
-`version` is that of this layout, and of two for one session and side the one with the higher `sequence` counts. The receiving
-half belongs to publications of the client, the sending half to messages for it: each is put in the unit of work of what it
-belongs to.
+A record is the body of one message, as JSON. `side` is the half of the session that it describes, `clientIdentifier` the
+session, and `version` the version of the layout. Of two records for one session and side, the one with the higher `sequence`
+is valid. The receiving half changes with publications of the client, the sending half with messages for it. Each record is
+put in the unit of work that changes it. A request of an MQTT 5 client has a separate record, which is put in the unit of work
+of the request.
 
-A request of a client of MQTT 5 has a record of its own, put in the unit of work of the publication that asks it.
-
-Version 1 had no `side`, no `version` and no `sequence`: the embedded queue manager kept the bare JSON; on IBM MQ it stood in
-a MessagePack array of side, client identifier, sequence and JSON. Both are read still. A record that is neither, or newer,
-ends the start in words. So does, on IBM MQ, a message of somebody else: MQXR keeps other things on a queue of that name. What
-an application puts on that of the embedded queue manager goes to the dead-letter queue.
+Version 1 had no `side`, `version` and `sequence`. The embedded queue manager stored the bare JSON. On IBM MQ, the JSON was in
+a MessagePack array of side, client identifier, sequence and JSON. Both can still be read. The bridge does not start with a
+newer or unknown record. On IBM MQ, it does not start with any other message either, because MQXR uses a queue of the same
+name for other data. On the embedded queue manager, other messages go to the dead-letter queue.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ REQUEST_VERSION = 3
 #: Version of a session's own two records, which have not changed since.
 SESSION_VERSION = 2
 
-#: MQMD.CorrelId of the bridge's messages on the queue, where bridges reach it by MQI verbs: records, what says that a unit of
-#: work was committed, and which bridge is the owner.
+#: MQMD.CorrelId of the bridge's messages on the state queue of IBM MQ: session records, receipts of committed units of work,
+#: and the message that names the active bridge.
 RECORD_MARK = b"MQTT session record".ljust(24, b"\0")
 RECEIPT_MARK = b"MQTT unit of work".ljust(24, b"\0")
 OWNER_MARK = b"MQTT owner".ljust(24, b"\0")
@@ -40,9 +39,9 @@ MARKS = frozenset((RECORD_MARK, RECEIPT_MARK, OWNER_MARK))
 
 
 class Side(StrEnum):
-    """Whose record of a session it is: what was sent belongs to removals, what was received, or requested, to publications.
+    """The side of a session that a record belongs to. Removals update the sending side, publications the other ones.
 
-    The key of reply addresses is of no session.
+    The key of reply addresses belongs to no session.
     """
 
     RECEIVED = "received"
@@ -53,11 +52,11 @@ class Side(StrEnum):
 
 
 class StateKey(NamedTuple):
-    """Which record on SYSTEM.MQTT.PERSISTENT.STATE."""
+    """The identity of a record on SYSTEM.MQTT.PERSISTENT.STATE."""
 
     side: Side
     client_id: str
-    #: that stands for a request; "" for the others, of which a session has one each
+    #: the queue name of a request, or "" for records that a session has once
     queue: str = ""
 
 
@@ -72,17 +71,17 @@ class ReceivedRecord(msgspec.Struct, tag_field="side", tag="received"):
 
     @property
     def key(self) -> StateKey:
-        """Return which record it is."""
+        """The identity of the record."""
         return StateKey(Side.RECEIVED, self.clientIdentifier)
 
     def without(self, message_ids: Container[int]) -> ReceivedRecord:
-        """Return the record without some message ids: their publications were refused."""
+        """Return the record without the message ids of rejected publications."""
         received = [one for one in self.received if one not in message_ids]
         return msgspec.structs.replace(self, received=received)
 
 
 class SentRecord(msgspec.Struct, tag_field="side", tag="sent", omit_defaults=True):
-    """What is kept of the sending half of a durable session. Every durable session has this record."""
+    """The sending half of a durable session. Every durable session has this record."""
 
     clientIdentifier: str
     #: message ids for which PUBREL was sent and PUBCOMP has not come
@@ -91,23 +90,23 @@ class SentRecord(msgspec.Struct, tag_field="side", tag="sent", omit_defaults=Tru
     assigned: list[tuple[int, int]] = []
     #: numbers of the messages sent and not acknowledged: they go out again with DUP
     sent: list[int] = []
-    #: the client was connected: should the bridge die now, any message on the queue may have been sent
+    #: the client was connected, so any message on the queue may have been sent if the bridge was killed
     connected: bool = False
-    #: Session Expiry Interval in seconds; 0xFFFFFFFF: never
+    #: Session Expiry Interval in seconds, or 0xFFFFFFFF for never
     expiryInterval: int = 0xFFFFFFFF
-    #: when it expires while its client is away, in seconds since the epoch; 0: it does not
+    #: expiry time of the session of a disconnected client, in seconds since the epoch, or 0 for none
     expiresAt: float = 0.0
-    #: shared subscriptions that it is a member of: [`$share/NAME/FILTER`, user data]
+    #: shared subscriptions of the session: [`$share/NAME/FILTER`, user data]
     shares: list[tuple[str, str]] = []
-    #: when its client connected, or left, in seconds since the epoch; 0: that is not known
+    #: time of the last connect or disconnect, in seconds since the epoch, or 0 if unknown
     since: float = 0.0
-    #: the channel by which its client is, or was last, connected; blank: that is not known
+    #: the channel of the current or last connection, or blank if unknown
     channel: str = ""
-    #: the owner of the session; None if an older bridge wrote the record
+    #: the owner of the session, or None if an older bridge wrote the record
     principal: Principal | None = None
-    #: the MQ user that its subscriptions were last authorized for; blank if an older bridge wrote the record
+    #: the MQ user that its subscriptions were last authorized for, or blank if an older bridge wrote the record
     mqUser: str = ""
-    #: the network that the session began from; blank for a Unix socket, or if an older bridge wrote the record
+    #: the network that the session began from, or blank for a Unix socket, or if an older bridge wrote the record
     network: str = ""
     sequence: int = 0
     #: a factory, so that the version is written although it is the default
@@ -115,12 +114,12 @@ class SentRecord(msgspec.Struct, tag_field="side", tag="sent", omit_defaults=Tru
 
     @property
     def key(self) -> StateKey:
-        """Return which record it is."""
+        """The identity of the record."""
         return StateKey(Side.SENT, self.clientIdentifier)
 
 
 class RequestRecord(msgspec.Struct, tag_field="side", tag="requested"):
-    """A request of a client of MQTT 5 whose answer comes to a queue name that stands for it."""
+    """A request of an MQTT 5 client whose answer is sent to a generated queue name."""
 
     clientIdentifier: str
     queue: str
@@ -131,7 +130,7 @@ class RequestRecord(msgspec.Struct, tag_field="side", tag="requested"):
 
     @property
     def key(self) -> StateKey:
-        """Return which record it is."""
+        """The identity of the record."""
         return StateKey(Side.REQUESTED, self.clientIdentifier, self.queue)
 
 
@@ -146,7 +145,7 @@ class ReplyKeyRecord(msgspec.Struct, tag_field="side", tag="reply key"):
 
     @property
     def key(self) -> StateKey:
-        """Return which record it is."""
+        """The identity of the record."""
         return StateKey(Side.REPLY_KEY, self.clientIdentifier)
 
 
@@ -162,7 +161,7 @@ class WillRecord(msgspec.Struct, tag_field="side", tag="will"):
 
     @property
     def key(self) -> StateKey:
-        """Return which record it is."""
+        """The identity of the record."""
         return StateKey(Side.WILL, self.clientIdentifier)
 
 
@@ -171,7 +170,7 @@ StateRecord = SessionRecord | ReplyKeyRecord | WillRecord
 
 
 class UnknownRecord(ValueError):
-    """A message on SYSTEM.MQTT.PERSISTENT.STATE that this bridge cannot read; words for a person."""
+    """A message on SYSTEM.MQTT.PERSISTENT.STATE that this bridge cannot read."""
 
 
 class _First(msgspec.Struct, array_like=True):
@@ -184,7 +183,7 @@ class _First(msgspec.Struct, array_like=True):
 
 
 class _Fields(msgspec.Struct):
-    """What tells one layout from another."""
+    """The fields that identify a layout."""
 
     clientIdentifier: str
     version: int = 1
@@ -192,20 +191,20 @@ class _Fields(msgspec.Struct):
 
 
 def encode(record: StateRecord, sequence: int = 0) -> bytes:
-    """Return a record as it is put on the queue, the `sequence`th of its session and side."""
+    """Encode a record with a sequence number for its session and side."""
     record.sequence = sequence
     return msgspec.json.encode(record)
 
 
 def decode(data: bytes) -> StateRecord:
-    """Return the record that a message holds. Raises UnknownRecord."""
+    """Decode the record in a message. Raises UnknownRecord."""
     try:
         if data[:1] == b"{":
             return _decode(data)
         first = msgspec.msgpack.decode(data, type=_First)
         record = _decode(first.record)
     except msgspec.DecodeError as error:
-        raise UnknownRecord(f"it holds no record of a session: {error}") from None
+        raise UnknownRecord(f"it is not a session record: {error}") from None
     record.sequence = first.sequence
     return record
 
@@ -215,7 +214,7 @@ def _decode(data: bytes) -> StateRecord:
     if fields.version > VERSION:
         raise UnknownRecord(
             f"the record of session {fields.clientIdentifier!r} has version {fields.version}, and this bridge reads "
-            f"{VERSION} at most: a newer bridge has written it"
+            f"{VERSION} at most: a newer bridge wrote it"
         )
     if fields.version == 1:
         side = Side.SENT if fields.received is None else Side.RECEIVED

@@ -52,7 +52,7 @@ _REQUEST_BYTES: Final = 200
 
 
 def request_to_keep(properties: PublishProperties) -> Request | None:
-    """Return the request of a PUBLISH if it does not fit an MQMD; None if it fits or the PUBLISH is not a request."""
+    """Return the request of a PUBLISH if it does not fit an MQMD, or None if it fits or the PUBLISH is not a request."""
     topic, correlation_data = properties.response_topic, properties.correlation_data
     if not topic:
         return None

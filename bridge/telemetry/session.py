@@ -24,7 +24,7 @@ _PUBACK: Final = PacketType.PUBACK
 _PUBREC: Final = PacketType.PUBREC
 _PUBREL: Final = PacketType.PUBREL
 _PUBCOMP: Final = PacketType.PUBCOMP
-#: A Session Expiry Interval that says that the session does not expire; as a durable one before MQTT 5 does not.
+#: The Session Expiry Interval of a session that does not expire, such as a durable session before MQTT 5.
 NEVER: Final = 0xFFFFFFFF
 _PINGRESP: Final[Answer] = (PacketType.PINGRESP, 0)
 
@@ -51,7 +51,7 @@ class ReceiveEffects:
         self.answers: list[Answer] = []
         #: packet identifiers of publications with QoS 2 that arrived again; an earlier unit of work contains them
         self.repeated: list[int] = []
-        #: packet identifiers of publications with QoS 2 that the queue manager rejected; None if none is known yet
+        #: packet identifiers of publications with QoS 2 that the queue manager rejected, or None if none is known yet
         self.refused: set[int] | None = None
         #: the answers depend on earlier units of work
         self.ordered = False
@@ -67,7 +67,7 @@ class ReceiveEffects:
         self.forgotten: frozenset[int] = frozenset()
         #: answers about packet identifiers that are not in use: MQTT 5 has a reason code for them
         self.unknown: frozenset[Answer] = frozenset()
-        #: packet identifiers of messages that will be sent again; None until a packet needs them
+        #: packet identifiers of messages that will be sent again, or None until a packet needs them
         self.resent_later: set[int] | None = None
         #: the rule that the last packet broke: earlier packets count, then the connection is closed
         self.violation = ""
@@ -126,28 +126,28 @@ class Session:
         self.shares: dict[str, tuple[str, str]] = {}
         #: seconds that the session outlives its connection (MQTT 5 section 3.1.2.11.2)
         self.expiry_interval: int = NEVER if durable else 0
-        #: time.time() at which the session expires; 0.0 if the client is connected or the session does not expire
+        #: time.time() at which the session expires, or 0.0 if the client is connected or the session does not expire
         self.expires_at = 0.0
-        #: CONNACK has been sent; messages for subscriptions that arrived earlier belong to a previous session
+        #: CONNACK has been sent. Messages for subscriptions that arrived earlier belong to a previous session
         self.begun = False
         #: the client is connected, or its CONNECT is being committed
         self.connected = False
-        #: time.time() at which the client connected or left; 0.0 if unknown
+        #: time.time() at which the client connected or left, or 0.0 if unknown
         self.since = 0.0
-        #: the channel of the present or last connection; blank if unknown
+        #: the channel of the present or last connection, or blank if unknown
         self.channel = ""
         #: messages that the client has sent since it connected, and the time of the last one, in microseconds
         self.messages_received = 0
         self.last_received_at = 0
-        #: the owner, whose clients alone may resume the session; None if no client has connected since an older bridge ran
+        #: the owner, whose clients alone may resume the session, or None if no client has connected since an older bridge ran
         self.principal: Principal | None = None
-        #: the network that the session began from; blank for a Unix socket, or if an older bridge wrote the record
+        #: the network that the session began from, or blank for a Unix socket, or if an older bridge wrote the record
         self.network = ""
-        #: the protocol level of the present or last connection; 0 if unknown
+        #: the protocol level of the present or last connection, or 0 if unknown
         self.level = 0
-        #: counts publications of the client; None without metrics
+        #: counts publications of the client, or None without metrics
         self.counts: PublicationCounts | None = None
-        #: the topic rules of the channel; None for any topic
+        #: the topic rules of the channel, or None for any topic
         self.topics: TopicAccess | None = None
 
     def connect(self, channel: str, level: int, expiry_interval: int, now: float) -> None:
@@ -157,7 +157,7 @@ class Session:
         self.expiry_interval = expiry_interval
 
     def attach(self, identity: ClientIdentity, receive_maximum: int = MAX_IDENTIFIER) -> None:
-        """Let the client send and receive: CONNECT is committed."""
+        """Start sending and receiving after CONNECT is committed."""
         outbox = self.outbox
         self.connected = self.begun = True
         self.messages_received = outbox.messages_sent = 0
@@ -276,7 +276,7 @@ class Session:
         return effects
 
     def _receive_once(self, publish: Publish, effects: ReceiveEffects) -> bool:
-        """Take a PUBLISH with QoS 2; return False if too many are not released."""
+        """Take a PUBLISH with QoS 2 and return False if too many are not released."""
         message_id = publish.message_id
         arrival = self.receiver.arrival(message_id)
         if arrival is Arrival.TOO_MANY:

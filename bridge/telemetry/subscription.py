@@ -74,7 +74,7 @@ PUBLICATION_QUEUE = "SYSTEM.MQTT.PUBLICATION.QUEUE"
 
 _USER_DATA = re.compile(r"([012])( NL)?( RAP)?((?: ID=[1-9][0-9]{0,8})*)")
 #: The maximum Subscription Identifier (MQTT 5 section 3.8.2.1.2).
-_MOST_IDENTIFIER = 268_435_455
+_MAX_IDENTIFIER = 268_435_455
 
 
 def is_for_subscription(remote_queue: str) -> bool:
@@ -150,7 +150,7 @@ SHARED = SubscriptionData(1, retain_as_published=True)
 
 
 def subscriber_of(name: str, topic_filter: str, user_data: str) -> tuple[str, str] | None:
-    """Return client identifier and filter for a subscription's name, topic string and user data; None if not a client's.
+    """Return client identifier and filter for a subscription's name, topic string and user data, or None if not a client's.
 
     For a shared subscription, return its remote queue manager and the filter with `$share/`.
     """
@@ -170,7 +170,7 @@ def subscription_data(user_data: str) -> SubscriptionData:
     if found is None:
         return FOREIGN
     identifiers = tuple([int(text) for text in found[4].split(" ID=")[1:]])
-    if identifiers and max(identifiers) > _MOST_IDENTIFIER:
+    if identifiers and max(identifiers) > _MAX_IDENTIFIER:
         return FOREIGN
     return SubscriptionData(int(found[1]), found[2] is not None, found[3] is not None, identifiers)
 

@@ -28,7 +28,7 @@ class PublicationMessage(msgspec.Struct, tag="p", array_like=True, gc=False):
     payload: bytes
     qos: int = 0
     message_id: int = 0
-    #: MQTT 5 properties except the expiry (`bridge.telemetry.headers.kept`); absent in logs of older bridges
+    #: MQTT 5 properties except the expiry (`bridge.telemetry.headers.kept`). Absent in logs of older bridges
     properties: PublishProperties | None = None
     #: queue and queue manager of a reply to a request from MQ, used instead of the topic
     reply_to: tuple[str, str] | None = None
@@ -76,21 +76,21 @@ class Transmission(Protocol):
     #: RemoteQName: PUBLICATION_QUEUE, or the topic of a direct message
     remote_queue: str
     message: AnyMessage
-    #: topic string of the publication; None for a direct message
+    #: topic string of the publication, or None for a direct message
     topic: str | None
-    #: user data of the subscription; None without a subscription
+    #: user data of the subscription, or None without a subscription
     user_data: str | None
     #: it is a retained publication
     retained: bool
     persistent: bool
     #: the last eight bytes of MQMD.MsgId on the transmission queue, as a number
     msg_number: int
-    #: put time in seconds since the epoch; 0.0 if only the MQMD contains it
+    #: put time in seconds since the epoch, or 0.0 if only the MQMD contains it
     put_time: float
 
     @property
     def raw(self) -> bytes | None:
-        """The data on IBM MQ's transmission queue, including the MQXQH; None if the message is stored in parts."""
+        """The data on IBM MQ's transmission queue, including the MQXQH, or None if the message is stored in parts."""
 
     @property
     def expired(self) -> bool:
@@ -98,7 +98,7 @@ class Transmission(Protocol):
 
     @property
     def seconds_left(self) -> float | None:
-        """The seconds until the message expires (MQMD.Expiry); None if it does not expire."""
+        """The seconds until the message expires (MQMD.Expiry), or None if it does not expire."""
 
 
 def message_expiry_interval(transmission: Transmission) -> int | None:
@@ -108,7 +108,7 @@ def message_expiry_interval(transmission: Transmission) -> int | None:
 
 
 def put_time_of(transmission: Transmission) -> float:
-    """Return the put time of a message, in seconds since the epoch; 0.0 if unknown."""
+    """Return the put time of a message, in seconds since the epoch, or 0.0 if unknown."""
     if transmission.put_time:
         return transmission.put_time
     md = transmission.message.md
@@ -116,7 +116,7 @@ def put_time_of(transmission: Transmission) -> float:
 
 
 def _time(date: bytes, time: bytes) -> float:
-    """Convert MQMD.PutDate (YYYYMMDD) and PutTime (HHMMSSTH, in GMT) to seconds since the epoch; 0.0 if they are invalid."""
+    """Convert MQMD.PutDate (YYYYMMDD) and PutTime (HHMMSSTH, GMT) to seconds since the epoch, or 0.0 if invalid."""
     if len(date) != 8 or len(time) != 8 or not (date + time).isdigit():
         return 0.0
     moment = (

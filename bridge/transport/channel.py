@@ -62,7 +62,7 @@ class Channel:
         self.handshakes_failed = 0
         #: the client and the reason of the last failed handshake, in words
         self.handshake_failure = ""
-        #: listening address and port; None on a Unix socket
+        #: listening address and port, or None on a Unix socket
         self.endpoint: tuple[str, int] | None = None
         #: None without TLS
         self.tls: ListenerTls | None = None
@@ -105,7 +105,7 @@ class Channel:
         self.config, self.tls, self._networks = config, tls, _networks(config.proxies)
 
     def stack(self, connection: StreamConnection) -> Stack | None:
-        """Return the layers of a new connection; None if the connection carries plain MQTT."""
+        """Return the layers of a new connection, or None if the connection carries plain MQTT."""
         config = self.config
         layers: list[Layer] = []
         if config.proxies:
@@ -156,7 +156,7 @@ class Channel:
 
     def _admit(self, connection: StreamConnection) -> str:
         if self._networks and not _is_among(connection.address, self._networks):
-            return "it is none of the proxies of this channel (proxies)"
+            return "it does not come from a proxy of this channel (proxies)"
         config = self.config
         full = len(self.connections) >= config.max_clients
         if (full or self.room.taken >= self.room.connections) and not self._make_room():
@@ -248,7 +248,7 @@ class Channel:
 
 
 def _networks(proxies: Sequence[str]) -> list[Network | None]:
-    """Return the networks of proxies; None stands for the Unix socket."""
+    """Return the networks of proxies. None stands for the Unix socket."""
     return [None if one == "unix" else ipaddress.ip_network(one) for one in proxies]
 
 

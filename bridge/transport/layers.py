@@ -27,7 +27,7 @@ from bridge.security.tls import certificate_of, reason_of
 
 
 class LayerError(Exception):
-    """The peer violated the protocol of a layer; the connection must be closed. The message is for the log."""
+    """A violation of a layer's protocol by the peer. The connection must be closed. The message is for the log."""
 
 
 class Layer(Protocol):
@@ -127,7 +127,7 @@ class TlsLayer:
                 stream.do_handshake()
                 self._shaken = True
                 self._established(certificate_of(stream))
-            # OpenSSL consumes incomplete records entirely; then both values are 0.
+            # OpenSSL consumes incomplete records entirely. Then both values are 0.
             while incoming.pending or stream.pending():
                 plain = stream.read(RECORD)
                 if not plain:
@@ -195,7 +195,7 @@ class WebSocketLayer:
         if self._open:
             return self._payloads(data)
         if not self._seen and not data.startswith(b"G"):
-            raise LayerError("it speaks no HTTP, by which a WebSocket begins")
+            raise LayerError("it did not send an HTTP request, with which a WebSocket begins")
         # Process frames that arrive with the request after the response: the protocol would treat the connection as open.
         seen, self._seen = self._seen, (self._seen + data)[-len(_END) + 1 :]
         end = (seen + data).find(_END)
@@ -221,7 +221,7 @@ class WebSocketLayer:
             elif isinstance(event, Request):
                 self._shake_hands(event)
         if not self._open and protocol.handshake_exc is not None:
-            raise LayerError(f"its WebSocket handshake is refused: {protocol.handshake_exc}")
+            raise LayerError(f"WebSocket handshake rejected: {protocol.handshake_exc}")
         if protocol.parser_exc is not None and not isinstance(protocol.parser_exc, EOFError):
             raise LayerError(f"its WebSocket is malformed: {protocol.parser_exc}")
         return payloads[0] if len(payloads) == 1 else b"".join(payloads)
@@ -231,11 +231,11 @@ class WebSocketLayer:
         path = request.path.partition("?")[0]
         if path != self._config.path:
             protocol.send_response(protocol.reject(404, f"MQTT is at {self._config.path}\n"))
-            raise LayerError(f"it asks for a WebSocket at {path[:80]!r}, not at {self._config.path}")
+            raise LayerError(f"it requested a WebSocket at {path[:80]!r}, not at {self._config.path}")
         try:
             response = protocol.accept(request)
         except UnicodeError:  # raised while building the error message for an invalid header
-            raise LayerError("its WebSocket handshake is refused: a header has bytes in it that are no ASCII") from None
+            raise LayerError("WebSocket handshake rejected: a header contains bytes that are not ASCII") from None
         protocol.send_response(response)
         self._open = protocol.handshake_exc is None
 
@@ -276,17 +276,17 @@ class ProxyHeaderError(ValueError):
 class ProxyHeader(msgspec.Struct, frozen=True):
     """The client of a proxied connection."""
 
-    #: IP address and port of the client; None if the proxy speaks for itself (LOCAL) or does not know the client (UNKNOWN)
+    #: IP address and port of the client, or None if the proxy speaks for itself (LOCAL) or does not know the client (UNKNOWN)
     address: str | None = None
     port: int = 0
     #: the client uses TLS to the proxy
     tls: bool = False
-    #: Common Name of the client's certificate, verified by the proxy; None without a valid certificate
+    #: Common Name of the client's certificate, verified by the proxy, or None without a valid certificate
     common_name: str | None = None
 
 
 def read_proxy_header(data: bytes) -> tuple[ProxyHeader, int] | None:
-    """Return the header at the beginning of `data` and its length; None while it is incomplete.
+    """Return the header at the beginning of `data` and its length, or None while it is incomplete.
 
     Raises ProxyHeaderError.
     """

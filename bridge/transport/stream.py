@@ -113,7 +113,7 @@ class Listener(Protocol):
         """Register a new connection. Return why it is refused, or ""."""
 
     def stack(self, connection: StreamConnection) -> Stack | None:
-        """Return the layers of a new connection; None if the connection carries plain MQTT."""
+        """Return the layers of a new connection, or None if the connection carries plain MQTT."""
 
     def discard(self, connection: StreamConnection) -> None:
         """Forget a closed connection."""
@@ -143,7 +143,7 @@ class StreamConnection:
         )
         self.owner: Owner = listener.make_owner(self, self.protocol, config)
         self.peer = Peer("?")
-        #: IP address of the client, if known; "" on a Unix socket
+        #: IP address of the client, if known, or "" on a Unix socket
         self.address = ""
         #: the client's certificate, verified by TLS or a proxy
         self.certificate: Certificate | None = None
@@ -153,7 +153,7 @@ class StreamConnection:
         #: rate limit in bytes per second; None: unlimited
         self._bytes = None if config.publish_bytes is None else Rate(config.publish_bytes, self._time())
         self.closing = False
-        #: why the connection ended: the name of an MQTT 5 reason code, or one of the constants below; "" while it is open
+        #: why the connection ended: the name of an MQTT 5 reason code, or one of the constants below, or "" while it is open
         self.end_reason = ""
         #: bytes that may still arrive before CONNECT is complete
         self._before_connect = config.max_connect_size + LAYERS_BEFORE_CONNECT
@@ -185,7 +185,7 @@ class StreamConnection:
         self._transport.set_write_buffer_limits(high=listener.pending_bytes)
         no_room = listener.admit(self)
         if no_room:
-            log.warning("MQB1001W channel %s: a connection %s is refused: %s", listener.config.name, self.peer, no_room)
+            log.warning("MQB1001W channel %s: rejected a connection %s: %s", listener.config.name, self.peer, no_room)
             self._note_refusal(no_room)
             self._refuse()
             return
@@ -269,7 +269,7 @@ class StreamConnection:
             transport.write(answers)
         if why:
             name = self._listener.config.name
-            log.warning("MQB1002W channel %s: the connection of client %s ends: %s", name, self.peer, why)
+            log.warning("MQB1002W channel %s: closed the connection of client %s: %s", name, self.peer, why)
             if self.protocol.state is State.WAITING_FOR_CONNECT:
                 self._listener.handshakes_failed += 1
                 self._listener.handshake_failure = f"client {self.peer}: {why}"
@@ -305,7 +305,7 @@ class StreamConnection:
         self._transport = None
         if not self.closing and self.protocol.state is State.CONNECTED:
             log.info(
-                "MQB1003I channel %s: client %s is gone without DISCONNECT%s", self._listener.config.name, self.peer,
+                "MQB1003I channel %s: client %s left without DISCONNECT%s", self._listener.config.name, self.peer,
                 f": {error}" if error is not None else "",
             )  # fmt: skip
         self.closing = True
@@ -335,7 +335,7 @@ class StreamConnection:
         self._listener.loop.call_soon(self.take_turn)
 
     def slow_down(self, seconds: float) -> None:
-        """Stop reading for a number of seconds; 0.0 does nothing."""
+        """Stop reading for a number of seconds. 0.0 does nothing."""
         if not seconds:
             return
         self._slow_until = self._time() + seconds
@@ -385,14 +385,14 @@ class StreamConnection:
         self._listener.loop.call_soon(self.owner.send_more)
 
     def close(self, why: str = "", reason_code: int | None = None) -> None:
-        """Close the connection after the pending output. `why` is logged; blank if it was logged already.
+        """Close the connection after the pending output. `why` is logged unless it is blank.
 
-        `reason_code` is sent to MQTT 5 clients in DISCONNECT; None sends no DISCONNECT.
+        `reason_code` is sent to MQTT 5 clients in DISCONNECT. None sends no DISCONNECT.
         """
         if self.closing:
             return
         if why:
-            log.warning("MQB1004W channel %s: client %s is disconnected: %s", self._listener.config.name, self.peer, why)
+            log.warning("MQB1004W channel %s: disconnected client %s: %s", self._listener.config.name, self.peer, why)
         if not self.end_reason:
             self.end_reason = BY_CLIENT if reason_code is None else _NAMES[reason_code]
         self.protocol.disconnect(reason_code, why)

@@ -5,9 +5,9 @@ constants of command messages are in :mod:`bridge.wire.cmqcfc`. ``reason_codes.t
 codes. Three differences from IBM's:
 
 * character constants are ``bytes`` *without* trailing blanks (``MQFMT_RF_HEADER_2 == b"MQHRF2"``), as in the decoded
-  structures of :mod:`bridge.wire.mq`; only ``MQxxx_STRUC_ID`` has its four bytes;
-* masks whose top bit is set are the negative numbers that an MQLONG holds (32 bits, signed);
-* ``MQENC_NATIVE`` is 546, that of little-endian machines, on every machine.
+  structures of :mod:`bridge.wire.mq`. Only ``MQxxx_STRUC_ID`` has its four bytes.
+* masks whose top bit is set are negative numbers, as in an MQLONG (32 bits, signed).
+* ``MQENC_NATIVE`` is 546, the value of little-endian machines, on every machine.
 
 Source: IBM MQ, "API completion and reason codes" and "Constants".
 """

@@ -1,7 +1,7 @@
 """The constants of Programmable Command Formats (PCF), under IBM's names and with IBM's numbers.
 
-The module corresponds to ``pymqi.CMQCFC`` and to the C header cmqcfc.h; parameters that are attributes of objects
-(``MQIA_*``, ``MQCA_*``) are in :mod:`bridge.wire.cmqc`, as they are in IBM's headers.
+The module corresponds to ``pymqi.CMQCFC`` and to the C header cmqcfc.h. Parameters that are attributes of objects
+(``MQIA_*``, ``MQCA_*``) are in :mod:`bridge.wire.cmqc`, as in IBM's headers.
 
 Source: IBM MQ, "Programmable command formats reference" and "Constants".
 """

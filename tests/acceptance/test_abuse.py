@@ -1,4 +1,4 @@
-"""Limits of a channel for clients, addresses and what they send, on a real bridge; the others notice nothing."""
+"""Limits of a channel per client and address, on a real bridge. Other clients are not affected."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_clients_of_one_address_behind_a_proxy(bridge: BridgeProcess) -> None:
 
 
 def test_the_first_packet(bridge: BridgeProcess) -> None:
-    """Who is not known yet sends little; who is let in may send as much as the channel says, right behind CONNECT, too."""
+    """Unauthenticated clients can send little. Accepted clients can use the channel limits directly after CONNECT."""
     port = bridge.ports["CONNECT"]
     with RawClient(port, "x" * 48, level=5, user_name="u" * 400) as client:
         client.send(client.packet)

@@ -1,4 +1,4 @@
-"""The audit log of a real bridge: who is refused before it is anybody, and whose session is taken over."""
+"""The audit log of a real bridge: early rejections and session takeovers."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def entries(bridge: BridgeProcess, event: str, **facts: str) -> list[dict[str, A
     [
         ("FULL", 1, b"", "max_clients (1) are connected"),
         ("ADDRESS", 1, b"", "max_clients_per_address (1) of 127.0.0.1 are connected"),
-        ("ELSEWHERE", 0, b"", "it is none of the proxies of this channel (proxies)"),
+        ("ELSEWHERE", 0, b"", "it does not come from a proxy of this channel (proxies)"),
         ("PROXIED", 0, b"no PROXY header\r\n", "PROXY protocol"),
         ("TLS", 0, b"GET / HTTP/1.1\r\n\r\n", "the TLS handshake fails: it speaks HTTP without TLS"),
-        ("WS", 0, b"no HTTP\r\n\r\n", "it speaks no HTTP, by which a WebSocket begins"),
+        ("WS", 0, b"no HTTP\r\n\r\n", "it did not send an HTTP request, with which a WebSocket begins"),
     ],
 )
-def test_who_is_refused_before_its_connect(
+def test_rejections_before_connect(
     bridge: BridgeProcess, channel: str, there: int, sent: bytes, why: str
 ) -> None:
     """Its address, the channel and why are on record, as they are in the log."""
@@ -79,7 +79,7 @@ def test_who_is_refused_before_its_connect(
         assert entry["client"] == ""
 
 
-def test_who_connects_too_often(bridge: BridgeProcess) -> None:
+def test_frequent_connections(bridge: BridgeProcess) -> None:
     def told() -> set[str]:
         with RawClient(bridge.ports["RATE"], "fast"):
             return {one["why"] for one in entries(bridge, "refused", channel="RATE")}
@@ -88,7 +88,7 @@ def test_who_connects_too_often(bridge: BridgeProcess) -> None:
 
 
 def test_a_session_that_is_taken_over(bridge: BridgeProcess) -> None:
-    """Where it was, and who has it now."""
+    """The entry contains the previous channel and the new owner."""
     with RawClient.connected(bridge.ports["FREE"], "mine"):
         with RawClient.connected(bridge.ports["FREE"], "mine") as other:
             host, port = other.socket.getsockname()

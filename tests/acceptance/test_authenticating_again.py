@@ -1,4 +1,4 @@
-"""Clients that authenticate themselves again (MQTT 5 section 4.12.1) by SCRAM, beside a token and a channel's records."""
+"""Re-authentication with SCRAM (MQTT 5 section 4.12.1), with tokens and channel authentication records."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def bridge(tmp_path_factory: pytest.TempPathFactory, key: ec.EllipticCurvePrivat
 
 
 def shows(client: RawClient, first: Packet, scram: ScramClient) -> Packet:
-    """Go through an exchange that a packet begins; what the bridge says at its end."""
+    """Perform the exchange that a packet starts, and return the final packet of the bridge."""
     client.send(first)
     challenge = client.expect(Auth)
     assert challenge.properties is not None and challenge.properties.authentication_data is not None
@@ -68,7 +68,7 @@ def shows(client: RawClient, first: Packet, scram: ScramClient) -> Packet:
 
 
 def connected(bridge: BridgeProcess, channel: str, token: str | None = None) -> RawClient:
-    """A client of user dev that has shown its password by SCRAM, and a token where it is given one."""
+    """A client of user dev, authenticated with SCRAM and an optional token."""
     scram = ScramClient([SCRAM], "dev", SECRET)
     properties = ConnectProperties(authentication_method=SCRAM, authentication_data=scram.get_client_first().encode())
     user, password = (None, None) if token is None else ("dev", token.encode())
@@ -99,7 +99,7 @@ def test_as_the_same_user(bridge: BridgeProcess) -> None:
 
 @pytest.mark.parametrize(("user", "secret"), [("other", OTHER_SECRET), ("dev", OTHER_SECRET)])
 def test_as_another_user_or_without_its_password(bridge: BridgeProcess, user: str, secret: str) -> None:
-    """The connection ends: a client stays who it was."""
+    """The connection is closed, because a client cannot change its user."""
     with connected(bridge, "SCRAM") as client:
         assert again(client, user, secret) == Disconnect(ReasonCode.NOT_AUTHORIZED)
         client.expect_closed()

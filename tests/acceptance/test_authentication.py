@@ -102,7 +102,7 @@ def client_of(
         ("PASSWORD", "dev", "", (4, 0x86)),
         ("PASSWORD", "nobody-knows", SECRET, (4, 0x86)),
         ("PASSWORD", None, None, (5, 0x87)),
-        # Kept out with the right password: the answer is that to a wrong one, of which nobody is told more.
+        # Blocked with the right password: the answer is the same as for a wrong one.
         ("PASSWORD", "mqm", SECRET, (4, 0x86)),
         ("PASSWORD", "mqm          x", SECRET, (4, 0x86)),
         ("ANONYMOUS", None, None, (0, 0)),
@@ -125,7 +125,7 @@ def test_passwords(
 
 
 def test_a_password_that_changes(bridge: BridgeProcess, tmp_path: Path) -> None:
-    """`mqbridge passwd` counts for who connects next."""
+    """`mqbridge passwd` takes effect at the next connection."""
     file = bridge.data_directory.parent / "clients"
     assert passwd(file, "new", "first one").exit_code == 0
     for password, code in (("first one", 0), ("second one", 4)):
@@ -187,7 +187,7 @@ def test_tokens(bridge: BridgeProcess, key: ec.EllipticCurvePrivateKey, claims: 
         assert client.connect().return_code == {0: 0, 4: 0x86, 5: 0x87}[code]
 
 
-def test_tokens_that_nobody_issued(bridge: BridgeProcess, key: ec.EllipticCurvePrivateKey) -> None:
+def test_tokens_of_unknown_issuers(bridge: BridgeProcess, key: ec.EllipticCurvePrivateKey) -> None:
     """Neither another key, nor none, nor the public key as a secret makes a token."""
     public = (bridge.data_directory.parent / "issuer.pem").read_bytes()
     claims = {"sub": "pump", "aud": "mqtt", "iss": "us", "exp": int(time.time()) + 3600}
@@ -247,17 +247,17 @@ def test_a_client_identifier_that_is_a_wildcard(bridge: BridgeProcess, client_id
         assert client.subscribe(("own/c1/#", 1), (f"own/{client_id}", 1), ("own/c2/x", 1)) == (0x87, 0x87, 0x87)
 
 
-def test_the_will_of_a_client_is_no_way_round(bridge: BridgeProcess) -> None:
+def test_a_will_does_not_bypass_authorization(bridge: BridgeProcess) -> None:
     will = Will("own/c1/will", b"x", 1)
     client = RawClient(bridge.ports["PASSWORD"], "c3", user_name="dev", password=SECRET.encode(), will=will)
     assert client.connect().return_code == 0
     client.vanish()
-    told = "the will of client 'c3', a publication to 'own/c1/will' as user 'dev', is refused"
+    told = "the will of client 'c3' to 'own/c1/will' as user 'dev' was rejected"
     eventually(lambda: told in bridge.log, True)
 
 
 def test_the_audit_log(bridge: BridgeProcess) -> None:
-    """Who came, as whom, and what was refused; the file is the bridge's and its group's."""
+    """The log contains connections, users and rejections. Only the bridge's user and group can access the file."""
     file = bridge.data_directory.parent / "audit.jsonl"
     assert file.stat().st_mode & 0o777 == 0o640
     with client_of(bridge, "PASSWORD", "dev", "wrong", 5, "audited\n\x1b[31m") as client:
@@ -283,7 +283,7 @@ def test_the_audit_log(bridge: BridgeProcess) -> None:
 
 
 def test_applications_in_the_audit_log(bridge: BridgeProcess) -> None:
-    """Who connected, and what was changed by MQSC and by PCF; not what was only looked at."""
+    """The log contains connections, and changes by MQSC and PCF, but no inquiries."""
     (port,) = re.findall(r"MQ applications connect at 127\.0\.0\.1:(\d+)", "".join(bridge.announced))
     where = ("127.0.0.1", int(port))
     with pytest.raises(MQError, match="MQRC_NOT_AUTHORIZED"):

@@ -22,7 +22,7 @@ from tests.helpers.remote_bridge import ROOT, QueueManagerProcess, RemoteBridgeP
 XMITQ = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 NOT_AUTHORIZED = 5
 REFUSED = 0x80
-#: alice may do everything below `plant`, reader and writer one half of it, bob may connect and no more; nobody else is
+#: alice may do everything below `plant`, reader and writer one half of it, bob may only connect. No other user is
 #: known, but that a device may be `dev-7` by its client identifier.
 SCRIPT = f"""
 DEFINE TOPIC(PLANT) TOPICSTR('plant') NOREPLACE
@@ -95,7 +95,7 @@ def client(bridge: BridgeProcess, client_id: str, user: str | None, **options: A
     return RawClient.connected(bridge.port, client_id, user_name=user, **options)
 
 
-def test_who_may_do_everything(bridge: BridgeProcess, unique: str) -> None:
+def test_users_with_all_authorities(bridge: BridgeProcess, unique: str) -> None:
     with mosquitto.Subscriber(bridge.port, "plant/#", qos=1, options=("-u", "alice")) as subscriber:
         mosquitto.publish(bridge.port, f"plant/{unique}", "21.5", "-u", "writer", qos=1)
         assert subscriber.message() == {"topic": f"plant/{unique}", "payload": "21.5", "qos": 1, "retain": 0}
@@ -113,7 +113,7 @@ def test_a_client_without_authority_is_not_let_in(
     assert "MQRC_NOT_AUTHORIZED (2035)" in logged(unique, "CONNACK 5", "'carol'", XMITQ)
 
 
-def test_mosquitto_says_why(bridge: BridgeProcess) -> None:
+def test_mosquitto_reports_the_reason(bridge: BridgeProcess) -> None:
     command = ["mosquitto_pub", "-p", str(bridge.port), "-V", "mqttv311", "-u", "carol", "-t", "t", "-m", "m"]
     with LineProcess(command) as publisher:
         publisher.line_where(lambda line: "not authori" in line)
@@ -136,7 +136,7 @@ def test_a_client_that_is_refused_does_no_harm_to_another(bridge: BridgeProcess,
 @pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
 def test_subscriptions(bridge: BridgeProcess, logged: Callable[..., str], unique: str) -> None:
     with client(bridge, unique, "alice") as subscriber:
-        # Any topic object at or above the topic may give the authority; wildcards are asked for from where they stand.
+        # Any topic object at or above the topic can grant the authority. Wildcards are checked from their level on.
         wanted = [("plant/line1", 1), ("offices", 1), ("plant/#", 2), ("#", 0), ("plant", 0), ("+/line1", 0)]
         assert subscriber.subscribe(*wanted) == (1, REFUSED, 2, REFUSED, 0, REFUSED)
     assert "MQRC_NOT_AUTHORIZED (2035)" in logged(unique, "'offices'", "user 'alice'")
@@ -185,7 +185,7 @@ def test_a_will_that_is_refused(bridge: BridgeProcess, logged: Callable[..., str
 
 
 def test_mcauser(bridge: BridgeProcess, unique: str) -> None:
-    """Whoever a client says that it is, it acts as the MCAUSER of its channel."""
+    """A client acts as the MCAUSER of its channel, whatever user it claims."""
     port = bridge.ports["BY.MCAUSER"]
     for user in (None, "alice", "carol"):
         with RawClient.connected(port, f"{unique}{user}", user_name=user) as subscriber:
@@ -227,7 +227,7 @@ def test_authority_that_is_given_and_taken(bridge: BridgeProcess, unique: str) -
 
 @pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
 def test_durable_session_over_a_restart(queue_manager: str, tmp_path: Path, unique: str) -> None:
-    """What a session subscribed to with authority is there again, and what arrived for it meanwhile as well."""
+    """Authorized subscriptions of a session and the messages for them survive."""
     process = enforcing(queue_manager, tmp_path).start()
     try:
         with client(process, unique, "reader", clean=False) as subscriber:
@@ -257,8 +257,8 @@ def test_retained_publications_are_cleared(bridge: BridgeProcess, unique: str) -
         assert one.take().payload == b"live"
 
 
-def test_what_check_says_of_clients(queue_manager: str, bridge: BridgeProcess) -> None:
-    """`check --connect`: nothing that the bridge needs is missing; what the users of channels lack is a note."""
+def test_check_describes_the_clients(queue_manager: str, bridge: BridgeProcess) -> None:
+    """`check --connect` reports nothing as missing for the bridge. Missing authorities of channel users are notes."""
     assert bridge.config is not None
     if queue_manager == "embedded":
         settings = bridge.config.read_text().replace("{", f"{{data_directory: {bridge.data_directory}, ", 1)
@@ -276,7 +276,7 @@ def test_what_check_says_of_clients(queue_manager: str, bridge: BridgeProcess) -
 
 # The embedded queue manager does not check the bridge's own authority.
 @pytest.mark.queue_managers("ibmmq")
-def test_what_check_says_of_the_bridge(tmp_path: Path, queue_manager: str) -> None:
+def test_check_describes_the_bridge(tmp_path: Path, queue_manager: str) -> None:
     """Each authority that the bridge lacks is a line with the MQSC that gives it."""
     bridge = enforcing(queue_manager, tmp_path)
     try:

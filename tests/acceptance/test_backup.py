@@ -1,4 +1,4 @@
-"""A backup under load, the bridge killed, and a bridge on what is restored elsewhere: real processes and clients."""
+"""A backup under load, a kill, and a bridge on the restored data: real processes and clients."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Load(threading.Thread):
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_what_was_acknowledged_before_a_backup_began_is_there_after_a_restore(tmp_path: Path, qos: int) -> None:
+def test_a_restore_has_all_messages_acknowledged_before_the_backup(tmp_path: Path, qos: int) -> None:
     """The bridge is killed, its data directory lost: sessions come back, with each message once and in order."""
     bridge = BridgeProcess(tmp_path / "data").start()
     restored = BridgeProcess(tmp_path / "restored")
@@ -75,7 +75,7 @@ def test_what_was_acknowledged_before_a_backup_began_is_there_after_a_restore(tm
         assert done.returncode == 0, done.stderr
         restored.start()
         (queue,) = restored.mq_json("display", f"QLOCAL('{TRANSMISSION_QUEUE}')", "CURDEPTH")
-        subscriber.connect(restored.port)  # asserts that its session is there
+        subscriber.connect(restored.port)  # asserts that its session is present
         while len(subscriber.numbers) < queue["CURDEPTH"]:
             subscriber.step()
         subscriber.close()

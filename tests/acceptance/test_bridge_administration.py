@@ -73,7 +73,7 @@ def test_a_mapping_is_paused(bridge: BridgeProcess, administrator: Administrator
     watcher = RawClient.connected(bridge.port, "watcher")
     watcher.subscribe(("taken/#", 1))
     until(lambda: administrator.json("mapping", "list")[0]["state"] == "running")
-    assert administrator.does("mapping", "pause", "out") == "mapping out paused; what comes for it waits\n"
+    assert administrator.does("mapping", "pause", "out") == "mapping out paused; its messages wait\n"
     watcher.publish("out/1", b"waits", 1)
     (paused,) = administrator.json("mapping", "list")
     assert (paused["state"], paused["taken"]) == ("paused", 0)
@@ -138,8 +138,8 @@ def busy(bridge: BridgeProcess) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("busy")
-def test_top_tells_rates(bridge: BridgeProcess, administrator: Administrator) -> None:
-    """Each reading is an object; publications, clients, what waits and mappings are in it."""
+def test_top_prints_rates(bridge: BridgeProcess, administrator: Administrator) -> None:
+    """Each reading is an object with publications, clients, backlog and mappings."""
     found = administrator.json("top", "--limit", "3", "--interval", "1.2")
     assert len(found) == 3
     last = found[-1]
@@ -178,7 +178,7 @@ def test_top_in_a_terminal_ends_with_q(bridge: BridgeProcess) -> None:
 
 
 def drained(descriptor: int) -> bytes | None:
-    """What a terminal was sent, None at its end: one that nobody reads holds up who writes."""
+    """The output to a terminal, and None at its end. The terminal must be read, or the writer blocks."""
     if not select.select([descriptor], [], [], 0)[0]:
         return b""
     try:

@@ -31,7 +31,7 @@ def channels(bridge: BridgeProcess) -> dict[str, dict[str, Any]]:
 
 
 def display(bridge: BridgeProcess, *words: str) -> list[Any]:
-    """What DISPLAY shows; nothing where it finds nothing."""
+    """Return the output of DISPLAY, empty if nothing matches."""
     done = bridge.run_mq("display", *words, "--json")
     return [json.loads(line) for line in done.stdout.decode().splitlines()]
 
@@ -41,7 +41,7 @@ def states(bridge: BridgeProcess) -> dict[str, str]:
 
 
 def started(bridge: BridgeProcess, name: str) -> int:
-    """START CHANNEL; returns the port where it listens, once it does."""
+    """Run START CHANNEL and return the port when the channel listens."""
     bridge.mqsc(f"START CHANNEL('{name}') CHLTYPE(MQTT)")
     return port_of(bridge, name)
 
@@ -115,7 +115,7 @@ def test_one_client_is_stopped(bridge: BridgeProcess) -> None:
 
 
 def test_one_client_is_purged(bridge: BridgeProcess) -> None:
-    """PURGE CHANNEL with CLIENTID: what waits for a client that is away is gone, and so is its session."""
+    """PURGE CHANNEL with CLIENTID removes the session and waiting messages of a disconnected client."""
     bridge.mqsc("DEFINE CHANNEL(PLANT) CHLTYPE(MQTT) PORT(0)")
     port = started(bridge, "PLANT")
     for name in ("pump-1", "pump-2"):
@@ -183,7 +183,7 @@ def test_a_channel_of_the_file_is_started_and_stopped_and_altered_there_only(bri
 
 
 def test_a_reload_leaves_channels_of_commands_alone(bridge: BridgeProcess) -> None:
-    """It neither removes nor starts them; where the file gets one of the same name, the file's holds."""
+    """A reload neither removes nor starts them. A channel of the same name in the file takes precedence."""
     assert bridge.config is not None
     bridge.mqsc("DEFINE CHANNEL(PLANT) CHLTYPE(MQTT) PORT(0)\nDEFINE CHANNEL(REST) CHLTYPE(MQTT) PORT(0)\n")
     port = started(bridge, "PLANT")
@@ -195,7 +195,7 @@ def test_a_reload_leaves_channels_of_commands_alone(bridge: BridgeProcess) -> No
     bridge.config.write_text("channels: [{name: FILE, port: 0}, {name: PLANT, port: 0, protocols: [MQTTV3]}]\n")
     assert reload(bridge) == 0
     client.ping()
-    assert "channel PLANT is in the configuration file, and defined by a command, too: the file's holds" in bridge.log
+    assert "channel PLANT is defined in the configuration file and by a command; using the definition in the" in bridge.log
     assert channels(bridge)["PLANT"]["defined_by"] == "file"
     assert RawClient(port, "pump-2", level=4).connect().return_code == 1
     bridge.config.write_text("channels: [{name: FILE, port: 0}]\n")
@@ -205,7 +205,7 @@ def test_a_reload_leaves_channels_of_commands_alone(bridge: BridgeProcess) -> No
         pass
 
 
-def test_a_channel_that_cannot_listen_is_told_and_deleted(bridge: BridgeProcess) -> None:
+def test_a_channel_that_cannot_listen_is_reported_and_deleted(bridge: BridgeProcess) -> None:
     port = bridge.ports["FILE"]
     bridge.mqsc(f"DEFINE CHANNEL(PLANT) CHLTYPE(MQTT) PORT({port})\nSTART CHANNEL(PLANT) CHLTYPE(MQTT)\n")
     eventually(lambda: states(bridge)["PLANT"], "STOPPED")
@@ -218,7 +218,7 @@ def test_a_channel_that_cannot_listen_is_told_and_deleted(bridge: BridgeProcess)
 
 
 def test_tls_and_certificates(bridge: BridgeProcess, tmp_path: Path) -> None:
-    """SSLKEYR is one PEM file with certificate and key; beside it lie the authorities that clients' certificates are of."""
+    """SSLKEYR is one PEM file with certificate and key. A second file next to it contains the CAs of clients."""
     authority = Authority(tmp_path)
     authority.issue("server")
     authority.client("pump-7")

@@ -27,7 +27,7 @@ def administrator(bridge: BridgeProcess) -> Administrator:
 
 
 def leave_behind(bridge: BridgeProcess, client_id: str, topic_filter: str, *, level: int = 4) -> None:
-    """Have a client subscribe with a durable session, and leave."""
+    """Let a client subscribe with a durable session, and disconnect."""
     client = RawClient.connected(bridge.port, client_id, clean=False, level=level)
     client.subscribe((topic_filter, 1))
     client.disconnect()
@@ -92,7 +92,7 @@ def test_the_will_of_a_purged_client_is_not_published(
     assert watcher.take().topic == "will/disconnected"
 
 
-def test_a_will_that_waits_goes_with_the_session(bridge: BridgeProcess, administrator: Administrator) -> None:
+def test_a_delayed_will_ends_with_the_session(bridge: BridgeProcess, administrator: Administrator) -> None:
     """A will that waits for its delay is withdrawn by the purge, though the end of a session publishes it otherwise."""
     watcher = RawClient.connected(bridge.port, "watcher")
     watcher.subscribe(("will/#", 1))
@@ -111,7 +111,7 @@ def test_a_will_that_waits_goes_with_the_session(bridge: BridgeProcess, administ
 
 
 def test_since_when_a_client_is_away_outlives_a_restart(bridge: BridgeProcess, administrator: Administrator) -> None:
-    """`--away` counts from when the client left, not from the start of the bridge; what is connected is not away."""
+    """`--away` counts from the disconnect, not from the start of the bridge. Connected clients do not match."""
     leave_behind(bridge, "old", "t/#")
     since = administrator.clients("old")["old"]["since"]
     assert since > 0
@@ -120,7 +120,7 @@ def test_since_when_a_client_is_away_outlives_a_restart(bridge: BridgeProcess, a
     assert not found["connected"]
     assert abs(found["since"] - since) < 1.0
     connected = RawClient.connected(bridge.port, "here", clean=False)
-    # What is said beside a client identifier holds for it, too.
+    # Options also apply to a given client identifier.
     for words, why in (
         (("old", "--away", "1h"), "client 'old' has been away for "),
         (("here", "--away", "0s"), "client 'here' is connected; its session goes on\n"),
@@ -165,7 +165,7 @@ def test_a_member_of_a_share_is_purged(bridge: BridgeProcess, administrator: Adm
 
 
 def test_clients_are_listed_and_looked_at(bridge: BridgeProcess, administrator: Administrator) -> None:
-    """Lists are by client identifier, page by page; one client is told with subscriptions, what waits and is in flight."""
+    """Lists are sorted by client identifier and paged. `client show` prints subscriptions, backlog and messages in flight."""
     leave_behind(bridge, "pump-1", "a/#")
     two = RawClient.connected(bridge.port, "pump-2", clean=False, keep_alive=30, will=Will("w", b"", 0, False))
     two.subscribe(("a/#", 1), ("b/+", 2))
@@ -197,7 +197,7 @@ def test_clients_are_listed_and_looked_at(bridge: BridgeProcess, administrator: 
     assert "or 30d, found '3x'" in administrator.refused("client", "list", "--away", "3x", status=2)
 
 
-def test_a_disconnected_client_of_mqtt_5_is_told_why(bridge: BridgeProcess, administrator: Administrator) -> None:
+def test_a_disconnected_mqtt_5_client_gets_the_reason(bridge: BridgeProcess, administrator: Administrator) -> None:
     """DISCONNECT has the reason code 0x98, administrative action; the session stays."""
     client = RawClient.connected(bridge.port, "five", level=5, clean=False)
     administrator.does("client", "disconnect", "five")

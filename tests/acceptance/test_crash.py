@@ -50,7 +50,7 @@ class Killer:
         self._timer: threading.Timer | None = None
 
     def look(self, progress: int) -> None:
-        """Have the bridge killed a moment later, if it is time."""
+        """Schedule a kill of the bridge, if it is due."""
         if self._timer is None and self._marks and progress >= self._marks[0]:
             self._marks.pop(0)
             self._timer = threading.Timer(self._chance.random() * SPREAD, self._bridge.kill)
@@ -133,7 +133,7 @@ def test_kill_while_publishing_and_again_while_delivering(
 
 
 @pytest.mark.parametrize("qos", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_what_comes_again_after_a_kill_has_dup(own_bridge: BridgeProcess, chance: random.Random, qos: int) -> None:
+def test_messages_sent_again_after_a_kill_have_dup(own_bridge: BridgeProcess, chance: random.Random, qos: int) -> None:
     """MQTT-3.3.1-1: DUP must be 1 when the bridge attempts to deliver a PUBLISH again."""
     bridge, count = own_bridge, 1_000
     subscriber = enlist(bridge, qos)
@@ -154,7 +154,7 @@ def test_the_audit_is_the_judge(
     chance: random.Random,
     tmp_path: Path,
 ) -> None:
-    """The audit judges what the clients saw, and what the bridge's own archive, killed with it, still knows."""
+    """The audit checks the records of the clients, and the archive of the killed bridge."""
     archive = tmp_path / "archive"
     bridge = new_bridge(config=f"archive: {{directory: {archive}, roll: {{time: 100 ms}}}}").start()
     count, kills = 3_000, 3
@@ -186,12 +186,12 @@ def test_the_audit_is_the_judge(
     found = json.loads(judged.stdout)
     assert (judged.exit_code, found["held"]) == (0, True), judged.output
     assert {key: number for key, number in found["totals"].items() if number} == {"expected": count, "delivered": count}
-    # Of what was in the archive's memory at each kill nothing can be said, and nothing is.
+    # Events in the archive's memory at a kill are unknown, and the audit does not report them.
     verdict = audit([archive])
     assert verdict.held, verdict.examples
     assert verdict.gaps and verdict.totals.delivered >= 100
     assert verdict.totals.pending == 0
-    # A judge that cannot condemn is none: one delivery less is one loss.
+    # The audit must detect a loss: one delivery less is one lost message.
     verdict = audit([doctored])
     assert not verdict.held and verdict.totals.lost == 1
 

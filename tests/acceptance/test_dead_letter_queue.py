@@ -1,4 +1,4 @@
-"""`mqbridge dlq` at a bridge with mappings and clients: what was refused comes to where it was bound, mapped anew."""
+"""`mqbridge dlq` with mappings and clients: retried messages are mapped again and reach their destination."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def letters(bridge: BridgeProcess) -> list[dict[str, Any]]:
     return [json.loads(line) for line in dlq(bridge, "list", "--json").stdout.splitlines()]
 
 
-def test_what_a_mapping_could_not_put_is_mapped_anew(bridge: BridgeProcess) -> None:
+def test_a_message_that_could_not_be_put_is_mapped_again(bridge: BridgeProcess) -> None:
     """Other subscribers of the topic do not get the publication twice."""
     with RawClient.connected(bridge.port, "shopper") as shopper, RawClient.connected(bridge.port, "watcher") as watcher:
         watcher.subscribe(("shop/#", 1))

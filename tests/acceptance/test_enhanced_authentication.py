@@ -33,7 +33,7 @@ def config(*methods: str) -> str:
 
 @pytest.fixture(scope="module")
 def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
-    """A bridge on the embedded queue manager: who a client is, is known before any queue manager is asked."""
+    """A bridge on the embedded queue manager. Clients are authenticated before the queue manager is involved."""
     directory = tmp_path_factory.mktemp("authentication")
     process = BridgeProcess(directory / "data", config=config(NAME), env=install(directory / "site")).start()
     process.mqsc("DEFINE QLOCAL(SAID)\nDEFINE SUB(SAID) TOPICSTR('said/#') DEST(SAID)\n")
@@ -51,7 +51,7 @@ def auth(reason_code: ReasonCode, data: bytes | None) -> Auth:
 
 
 def exchange(client: RawClient, first: Packet, *responses: bytes) -> Packet:
-    """Send a packet, and respond to each challenge; what comes then."""
+    """Send a packet, respond to each challenge, and return the final packet."""
     client.send(first)
     for number, response in enumerate(responses, 1):
         assert client.expect(Auth) == auth(CONTINUE, b"%d" % (41 * number))

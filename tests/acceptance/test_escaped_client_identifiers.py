@@ -1,4 +1,4 @@
-"""`client_identifiers: escaped`: clients whose identifiers are no names of queue managers, on IBM MQ."""
+"""`client_identifiers: escaped`: client identifiers that are not valid queue manager names, on IBM MQ."""
 
 from __future__ import annotations
 

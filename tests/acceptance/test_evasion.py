@@ -1,4 +1,4 @@
-"""What somebody may try to get round the rules of a channel: a reset, a flood, a name, a proxy, many guesses at once."""
+"""Attempts to evade the rules of a channel: resets, floods, names, proxies, concurrent guesses."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ channels:
     failed_connects: 2
     authentication: [{{method: password, file: {0}/guessed}}]
 """
-#: Connections at a time, and bytes that each says it will send.
+#: Concurrent connections, and the bytes that each announces.
 CONNECTIONS, LENGTH = 16, 4_000_000
 #: When a client resets its connection.
 MOMENTS = ("before CONNECT", "in CONNECT", "behind CONNECT", "behind the answer")
@@ -86,7 +86,7 @@ class Peak:
     def __init__(self, bridge: BridgeProcess) -> None:
         assert bridge.process is not None
         self._directory = Path(f"/proc/{bridge.process.pid}")
-        (self._directory / "clear_refs").write_text("5")  # begin anew (proc_pid_clear_refs(5))
+        (self._directory / "clear_refs").write_text("5")  # reset the peak (proc_pid_clear_refs(5))
         self._before = self._peak()
 
     def grown(self) -> int:
@@ -99,7 +99,7 @@ class Peak:
 
 
 def begun(bridge: BridgeProcess, channel: str) -> socket.socket:
-    """A connection that has begun what is as long as a packet may be, and is none of CONNECT's."""
+    """A connection that has started a packet of maximum length other than CONNECT."""
     connection: socket.socket = socket.create_connection(("127.0.0.1", bridge.ports[channel]), PATIENCE)
     if channel == "TLS":
         context = ssl.create_default_context(cafile=str(bridge.data_directory.parent / "ca.pem"))
@@ -148,7 +148,7 @@ def password(file: Path, user: str) -> None:
 
 def reset(client: RawClient, moment: str) -> None:
     """End a connection at a moment so that the other end finds no address any more."""
-    with suppress(ConnectionClosed):  # who is refused at once
+    with suppress(ConnectionClosed):  # rejected at once
         if moment == "in CONNECT":
             client.send_bytes(encode(client.packet)[:7])
         elif moment != "before CONNECT":
@@ -251,8 +251,8 @@ def test_pings_of_a_websocket_are_no_connect(bridge: BridgeProcess) -> None:
         ("TLS", "max_connect_size: 268435455 bytes"),
     ],
 )
-def test_nobody_sends_much_before_it_is_known(bridge: BridgeProcess, channel: str, why: str) -> None:
-    """A frame as long as packets may be is not gathered of who has sent no CONNECT: the connection ends, memory stays."""
+def test_unauthenticated_clients_can_send_little(bridge: BridgeProcess, channel: str, why: str) -> None:
+    """A long frame before CONNECT is not buffered: the connection is closed, and memory does not grow."""
     before = len(bridge.log)
     peak = Peak(bridge)
     connections = [begun(bridge, channel) for _ in range(CONNECTIONS)]
@@ -294,7 +294,7 @@ def test_a_client_identifier_leads_to_no_topics_of_the_system(bridge: BridgeProc
 
 
 def proxied(bridge: BridgeProcess, common_name: str | None) -> int:
-    """The answer to a client that a proxy, which has a certificate of its own, says has this Common Name."""
+    """The answer to a client whose Common Name comes from a proxy with its own certificate."""
     values = b""
     if common_name is not None:
         inner = struct.pack("!BH", 0x22, len(common_name)) + common_name.encode()
@@ -314,12 +314,12 @@ def proxied(bridge: BridgeProcess, common_name: str | None) -> int:
 
 @pytest.mark.parametrize(("common_name", "code"), [("pump-7", 0), (None, 0x87)])
 def test_a_proxys_own_certificate_is_nobodys(bridge: BridgeProcess, common_name: str | None, code: int) -> None:
-    """Behind a proxy a client is who the header says it is; the certificate of the proxy's connection is the proxy's."""
+    """Behind a proxy, the header identifies the client. The certificate of the connection identifies the proxy."""
     assert proxied(bridge, common_name) == code
 
 
 def test_a_common_name_with_commas_is_one_name(bridge: BridgeProcess) -> None:
-    """No part of it is another attribute, by which a record for names of certificates would make it somebody else."""
+    """No part of a name is parsed as another attribute, which could match a record of another user."""
     assert proxied(bridge, "e,OU=admin") == 0
     text = (bridge.data_directory.parent / "audit.jsonl").read_text(encoding="utf-8")
     entries = [one for one in map(json.loads, text.splitlines()) if one["event"] == "connected"]
@@ -327,7 +327,7 @@ def test_a_common_name_with_commas_is_one_name(bridge: BridgeProcess) -> None:
     assert entries[-1]["user"] == "e,OU=admin"
 
 
-def test_who_connects_too_often_is_refused_for_a_while(bridge: BridgeProcess) -> None:
+def test_frequent_connections_are_rejected_temporarily(bridge: BridgeProcess) -> None:
     codes = []
     for number in range(20):
         with RawClient(bridge.ports["RATE"], f"c{number}") as client:
@@ -349,8 +349,8 @@ def test_who_connects_too_often_is_refused_for_a_while(bridge: BridgeProcess) ->
     eventually(comes_in, 0)
 
 
-def test_who_fails_again_and_again_is_judged_late(bridge: BridgeProcess) -> None:
-    """After two failures the next attempts wait, right or wrong: nobody can tell by waiting. Another user does not wait."""
+def test_repeated_failures_delay_authentication(bridge: BridgeProcess) -> None:
+    """After two failures, further attempts are delayed, with right and wrong passwords. Other users are not delayed."""
 
     def client_of(user: str, secret: str) -> RawClient:
         client_id = f"{user} is {'right' if secret == SECRET else 'wrong'}"
@@ -361,9 +361,9 @@ def test_who_fails_again_and_again_is_judged_late(bridge: BridgeProcess) -> None
             assert client.connect().return_code == 4
     with client_of("dev", OTHER_SECRET) as wrong, client_of("dev", SECRET) as right:
         wrong.send(wrong.packet)
-        eventually(lambda: bridge.log.count("is judged"), 1)
+        eventually(lambda: bridge.log.count("delayed authentication"), 1)
         right.send(right.packet)
-        eventually(lambda: bridge.log.count("is judged"), 2)
+        eventually(lambda: bridge.log.count("delayed authentication"), 2)
         with client_of("other", SECRET) as client:
             assert client.connect().return_code == 0
         assert wrong.expect(Connack).return_code == 4

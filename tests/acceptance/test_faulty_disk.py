@@ -52,7 +52,7 @@ RUNS, MANY_RUNS = 2, 120
 
 
 class Units:
-    """Units of work of an MQ application, two messages each, and what it was told of each."""
+    """Units of work of an MQ application, with two messages each, and their outcomes."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -62,7 +62,7 @@ class Units:
         self.refused: set[int] = set()
 
     def step(self) -> None:
-        """One more unit of work, if the queue manager is there."""
+        """Run another unit of work, if the queue manager is available."""
         number, self._next = self._next, self._next + 1
         try:
             if self._connection is None:
@@ -78,7 +78,7 @@ class Units:
             self._connection = None
 
     def verify(self, bodies: list[str]) -> None:
-        """Compare with what is on the queue."""
+        """Compare the outcomes with the contents of the queue."""
         found: dict[int, list[str]] = {}
         for body in bodies:
             found.setdefault(int(body.partition(".")[0]), []).append(body)
@@ -102,7 +102,7 @@ class Site:
         self.units = Units(bridge.data_directory)
 
     def start(self, fault: str = "") -> None:
-        """Start the bridge; one whose disk fails at once says so, and is started anew on a disk that is well."""
+        """Start the bridge. If its disk fails at once, it reports that and is started again with a working disk."""
         self.bridge.env |= {
             "LD_PRELOAD": str(self.library), "FAULTY_DISK_AT": fault, "FAULTY_DISK_TOLD": str(self.told)
         }  # fmt: skip
@@ -258,7 +258,7 @@ def used(directory: Path) -> int:
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_bridge_starts_on_a_full_disk(new_bridge: Callable[..., BridgeProcess], library: Path, killed: bool) -> None:
-    """Other programs have taken all space that the bridge does not use. It delivers, and rejects what does not fit."""
+    """Other programs have used up the disk. The bridge delivers, and rejects messages that do not fit."""
     bridge, numbers = new_bridge(), itertools.count()
     bridge.env |= {"LD_PRELOAD": str(library), "FAULTY_DISK_SIZE": str(DISK_SIZE)}
     bridge.start()
@@ -306,7 +306,7 @@ def test_a_start_that_fails_leaves_the_reserve(new_bridge: Callable[..., BridgeP
 
 @pytest.mark.parametrize("size", [100_000, pytest.param(2_000_000, marks=pytest.mark.slow)])
 def test_a_disk_that_was_filled_is_used_again(new_bridge: Callable[..., BridgeProcess], library: Path, size: int) -> None:
-    """The database itself has filled the disk, and keeps its room: what comes when that was drained finds it there."""
+    """The database has filled the disk and keeps its size. After it was drained, new messages fit again."""
     bridge, numbers = new_bridge(), itertools.count()
     bridge.env |= {"LD_PRELOAD": str(library), "FAULTY_DISK_SIZE": str(DISK_SIZE)}
     bridge.start()
@@ -363,7 +363,7 @@ class Load(threading.Thread):
 def test_other_processes_open_the_database_while_commits_fail(
     new_bridge: Callable[..., BridgeProcess], library: Path, tmp_path: Path, fault: str
 ) -> None:
-    """A disk that syncs in 5 ms and fails now and then. The bridge lives, and everything acknowledged is there."""
+    """A disk that syncs in 5 ms and fails sometimes. The bridge survives, and no acknowledged message is lost."""
     bridge, told, failing = new_bridge(), tmp_path / "faults", tmp_path / "fault"
     disk = {"FAULTY_DISK": failing, "FAULTY_DISK_DELAY": 5, "FAULTY_DISK_TOLD": told, "LD_PRELOAD": library}
     bridge.env |= {name: str(value) for name, value in disk.items()}
@@ -419,9 +419,9 @@ def campaign(new_bridge: Callable[..., BridgeProcess], library: Path, runs: int)
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_what_was_said_stays_true_in_many_runs(new_bridge: Callable[..., BridgeProcess], library: Path) -> None:
+def test_acknowledged_messages_survive_many_crashes(new_bridge: Callable[..., BridgeProcess], library: Path) -> None:
     campaign(new_bridge, library, MANY_RUNS)
 
 
-def test_what_was_said_stays_true(new_bridge: Callable[..., BridgeProcess], library: Path) -> None:
+def test_acknowledged_messages_survive_a_crash(new_bridge: Callable[..., BridgeProcess], library: Path) -> None:
     campaign(new_bridge, library, RUNS)

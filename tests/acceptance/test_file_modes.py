@@ -23,7 +23,7 @@ admin: {{port: 0}}
 
 
 def too_open(mode: int) -> bool:
-    """Return whether somebody may do more than what is written of files, directories and sockets in SECURITY.md."""
+    """Return whether permissions exceed those that SECURITY.md documents for files, directories and sockets."""
     allowed = 0o750 if stat.S_ISDIR(mode) else 0o660 if stat.S_ISSOCK(mode) else 0o640
     return bool(stat.S_IMODE(mode) & ~allowed)
 

@@ -13,7 +13,7 @@ CASES = 50
 
 
 async def test_nothing_that_is_sent_is_a_fault_of_the_bridge(tmp_path: Path) -> None:
-    """And the pair beside it does not notice."""
+    """Another pair of clients is not affected."""
     campaign = Campaign(tmp_path, seed=16)
     try:
         await campaign.run(range(CASES * len(campaign.listeners)))

@@ -44,7 +44,7 @@ def test_a_bridge_that_stands_by(remote: Callable[..., RemoteBridgeProcess], tmp
 
 
 def test_a_queue_that_is_not_to_be_used(remote: Callable[..., RemoteBridgeProcess], tmp_path: Path) -> None:
-    """The queue manager answers, and messages do not get through: `mqbridge status` says so, and why."""
+    """The queue manager answers, but messages are not accepted: `mqbridge status` reports the reason."""
     bridge = remote(settings=f"control_socket: {tmp_path}/control\n").start()
     administrator = Administrator(bridge)
     assert administrator.does("status")

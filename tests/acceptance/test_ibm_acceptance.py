@@ -52,7 +52,7 @@ def test_all_tests_but_those_of_authentication_pass_on_the_stand_in(bridge: Remo
     status, lines = run(bridge, "--json")
     results = {one["test"]: one for one in map(json.loads, lines)}
     assert {name: one["result"] for name, one in results.items() if one["result"] != "pass"} == {
-        # The stand-in's queue manager asks nobody for a password at its socket, and has no server-connection channels.
+        # The stand-in's queue manager checks no passwords at its socket, and has no server-connection channels.
         "wrong password": "fail",
         "channel": "skip",
     }, lines

@@ -30,9 +30,9 @@ def test_a_queue_manager_that_is_restarted_while_all_is_idle(
         clean.subscribe(*((f"t/{number}", 1) for number in range(20)))
         for _ in range(2):
             getattr(bridge.queue_manager, end)()
-            until(lambda: "subscriptions: lost the queue manager" in bridge.log)
+            until(lambda: "subscriptions: lost the connection to the queue manager" in bridge.log)
             bridge.queue_manager.start()
-            until(lambda: bridge.log.count("subscriptions: the queue manager is back") >= 1)
+            until(lambda: bridge.log.count("subscriptions: reconnected to the queue manager") >= 1)
             for number in range(20):
                 sender.publish(f"t/{number}", b"after", 1)
             assert sorted(clean.take().topic for _ in range(20)) == sorted(f"t/{number}" for number in range(20))
@@ -56,7 +56,7 @@ def test_publications_while_the_queue_manager_is_restarted_come_to_clean_session
 
 
 def test_a_queue_manager_that_does_not_answer(remote: Callable[..., RemoteBridgeProcess]) -> None:
-    """Stopped, it breaks no connection: clients stay, what they publish waits, and SIGTERM ends the bridge all the same."""
+    """A stopped queue manager closes no connections: clients stay, publications wait, and SIGTERM still ends the bridge."""
     bridge = remote(settings=PROBED, config="limits: {shutdown_timeout: 1 s}\n").start()
     with RawClient.connected(bridge.port, "sender") as sender, RawClient.connected(bridge.port, "clean") as clean:
         clean.subscribe(("t", 1))
@@ -76,7 +76,7 @@ def test_a_queue_manager_that_does_not_answer(remote: Callable[..., RemoteBridge
 def test_clients_are_disconnected_while_the_queue_manager_is_unreachable(
     remote: Callable[..., RemoteBridgeProcess],
 ) -> None:
-    """A standby, or nobody, serves them meanwhile. Their sessions go on afterwards."""
+    """A standby, or no bridge, serves the clients meanwhile. Their sessions continue afterwards."""
     bridge = remote(settings=PROBED + "  outage_timeout: 1 s\n").start()
     with RawClient.connected(bridge.port, "device", clean=False) as device:
         device.subscribe(("t", 1))
@@ -113,7 +113,7 @@ def test_connections_that_a_firewall_has_forgotten(relayed: tuple[RemoteBridgePr
         clean.subscribe(("t", 1))
         for round_ in range(2):
             forgotten = relay.forget()
-            until(lambda: bridge.log.count("cannot be made anew yet") > round_)  # noqa: B023
+            until(lambda: bridge.log.count("subscriptions were not restored yet") > round_)  # noqa: B023
             for pair in forgotten:
                 pair.close()
             for number in range(5):
@@ -121,7 +121,7 @@ def test_connections_that_a_firewall_has_forgotten(relayed: tuple[RemoteBridgePr
                 assert clean.take().payload == b"%d.%d" % (round_, number)
 
 
-def test_clients_that_leave_and_subscribe_while_their_subscriptions_cannot_be_made_anew(
+def test_clients_leave_and_subscribe_while_subscriptions_are_being_restored(
     relayed: tuple[RemoteBridgeProcess, Relay],
 ) -> None:
     bridge, relay = relayed
@@ -129,7 +129,7 @@ def test_clients_that_leave_and_subscribe_while_their_subscriptions_cannot_be_ma
         stays.subscribe(("t", 1))
         leaves.subscribe(("t", 1))
         forgotten = relay.forget()
-        until(lambda: "2 cannot be made anew yet" in bridge.log)
+        until(lambda: "2 subscriptions were not restored yet" in bridge.log)
         leaves.disconnect()
         assert stays.subscribe(("t", 0)) == (0,)
         for pair in forgotten:
@@ -151,11 +151,11 @@ def test_a_standby_does_not_take_over_from_one_that_is_well(remote: Callable[...
         first.queue_manager.start()
 
         def decided() -> bool:
-            stood_down = "lets go of its clients and stands by" in first.log
-            return stood_down or first.log.count("the queue manager is back") >= 7
+            stood_down = "disconnecting all clients and standing by" in first.log
+            return stood_down or first.log.count("reconnected to the queue manager") >= 7
 
         until(decided)
-        if "lets go of its clients and stands by" in first.log:
+        if "disconnecting all clients and standing by" in first.log:
             line = standby.line_where(lambda line: "listens for MQTT clients" in line)
             until(lambda: "standing by: another bridge" in first.log)
             port = int(line.rpartition(":")[2])

@@ -1,4 +1,4 @@
-"""Start and stop as a user and systemd see them; SIGTERM under load; what the bridge refuses to start with."""
+"""Start and stop as seen by a user and systemd, SIGTERM under load, and failures to start."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(*words: str | Path, env: dict[str, str] | None = None, cwd: Path | None 
 def run_on_terminal(
     *words: str | Path, wanted: str, errors: Path, env: Mapping[str, str] | None = None
 ) -> tuple[subprocess.Popen[bytes], int, str]:
-    """The bridge on a terminal, that terminal, and what the bridge printed there until a text came."""
+    """The bridge on a terminal, the terminal, and the output up to a text."""
     master, terminal = pty.openpty()
     # The tests may have been started with SIGHUP ignored.
     command = ["env", "--default-signal=HUP", "setsid", "--ctty", MQBRIDGE, "run", "--port", "0", *words]
@@ -52,7 +52,7 @@ def run_on_terminal(
     return process, master, printed.decode()
 
 
-def test_what_a_newcomer_sees(tmp_path: Path) -> None:
+def test_output_for_a_new_user(tmp_path: Path) -> None:
     """Two lines to try next, which work as they are. The log has the queue manager and the channels."""
     data, log = tmp_path / "data", tmp_path / "log"
     process, terminal, printed = run_on_terminal("--data-dir", data, wanted="hello from MQ", errors=log)
@@ -65,7 +65,7 @@ def test_what_a_newcomer_sees(tmp_path: Path) -> None:
         assert f"queue manager MQB1 (embedded), data in {data}" in text
         assert f"channel PLAIN.MQTT listens for MQTT clients on 127.0.0.1:{port}" in text
         with Subscriber(port, "demo/#") as subscriber:
-            # As the bridge was called, or by its name where the shell finds it.
+            # With the path of the bridge, or by its name if it is in PATH.
             assert publish.startswith((f"{MQBRIDGE} mq pub ", "mqbridge mq pub "))
             subprocess.run(["sh", "-c", publish], check=True, timeout=PATIENCE, stdout=subprocess.DEVNULL)
             assert subscriber.message() == {"topic": "demo/hello", "payload": "hello from MQ", "qos": 0, "retain": 0}
@@ -178,7 +178,7 @@ def test_data_directory_that_cannot_be(tmp_path: Path) -> None:
 
 def test_a_data_directory_of_another_user_comes_with_a_hint(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir(mode=0o555)
-    # As an ordinary user, who may not write everywhere.
+    # As an ordinary user, with limited permissions.
     command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
     command += [str(MQBRIDGE), "run", "--data-dir", str(tmp_path / "data"), "--port", "0"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
@@ -212,7 +212,7 @@ def test_configuration_with_mistakes(tmp_path: Path, command: str) -> None:
         assert line.endswith(f"found {found}")
 
 
-def test_check_says_what_a_right_file_does(tmp_path: Path) -> None:
+def test_check_describes_a_valid_file(tmp_path: Path) -> None:
     file = tmp_path / "bridge.yaml"
     file.write_text("channels:\n  - name: MY.CHANNEL\n    port: 18830\n")
     done = run("check", file)
@@ -368,7 +368,7 @@ def test_sigterm_with_a_client_that_never_reads(new_bridge: Callable[..., Bridge
 # systemd --------------------------------------------------------------------------------------------------------------
 
 
-def test_what_systemd_is_told(tmp_path: Path, new_bridge: Callable[..., BridgeProcess]) -> None:
+def test_notifications_to_systemd(tmp_path: Path, new_bridge: Callable[..., BridgeProcess]) -> None:
     """READY=1 when clients can connect, WATCHDOG=1 again and again, STOPPING=1 (sd_notify(3), Type=notify)."""
     address = str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifications:
@@ -387,7 +387,7 @@ def test_what_systemd_is_told(tmp_path: Path, new_bridge: Callable[..., BridgePr
         assert last.decode().splitlines()[0] == "STOPPING=1"
 
 
-def test_without_systemd_nothing_is_told(own_bridge: BridgeProcess) -> None:
+def test_without_systemd_no_notification_is_sent(own_bridge: BridgeProcess) -> None:
     assert own_bridge.stop() == 0
     assert "MQB0006W" not in own_bridge.log
 
@@ -473,7 +473,7 @@ def test_durable_subscription_of_an_application_outlives_it(own_bridge: BridgePr
 # On IBM MQ the start fails, because MQXR has a queue of the same name.
 @pytest.mark.queue_managers("embedded")
 def test_a_message_among_the_records_of_sessions_ends_no_start(new_bridge: Callable[..., BridgeProcess]) -> None:
-    """It goes to the dead-letter queue, once, also where the bridge is killed on the way."""
+    """The message goes to the dead-letter queue once, even if the bridge is killed in between."""
     bridge, queue = new_bridge().start(), "SYSTEM.MQTT.PERSISTENT.STATE"
     with RawClient(bridge.port, "keeper", clean=False) as keeper:
         keeper.connect()

@@ -1,4 +1,4 @@
-"""`mqbridge link`: who is connected to which broker, and a connection that is tried step by step."""
+"""`mqbridge link`: connections to brokers, and a step-by-step test of a connection."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ mappings:
   near: {{from: {{mqtt: "near/#", link: plain}}, to: {{topic: "x/near"}}}}
   far: {{from: {{mqtt: "far/#", link: nowhere}}, to: {{topic: "x/far"}}}}
 """
-#: link -> the beginnings of the steps of its trial, without what stands before them, and whether it succeeds
+#: link -> the beginnings of the steps of its test, without prefixes, and whether it succeeds
 TRIALS = {
     "plain": (["resolved: 127.0.0.1", "TCP: connected", "CONNACK: accepted as mqbridge-test-"], True),
     "secured": (["resolved: localhost is", "TCP: connected", "TLS: TLSv1.3", "CONNACK: accepted"], True),
     "untrusted": (["resolved: localhost is", "TCP: connected", "FAILED: the certificate of localhost:"], False),
     "known": (["resolved", "TCP: connected", "CONNACK: accepted as"], True),
-    "unknown": (["resolved", "TCP: connected", "FAILED: the broker refused CONNECT: Bad user name or password"], False),
+    "unknown": (["resolved", "TCP: connected", "FAILED: the broker rejected CONNECT: Bad user name or password"], False),
     "nowhere": (["resolved", "FAILED: no connection to the broker at 127.0.0.1:1: "], False),
 }
 
@@ -69,7 +69,7 @@ def bridge(broker: BridgeProcess, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 @pytest.mark.parametrize("link", TRIALS)
-def test_a_trial_says_each_step_and_leaves_nothing_behind(bridge: BridgeProcess, broker: BridgeProcess, link: str) -> None:
+def test_a_trial_reports_each_step_and_cleans_up(bridge: BridgeProcess, broker: BridgeProcess, link: str) -> None:
     """Address, TCP, TLS with the facts of the certificate, CONNACK: up to the step that fails; no session stays."""
     steps, succeeds = TRIALS[link]
     if succeeds:
@@ -86,7 +86,7 @@ def test_a_trial_says_each_step_and_leaves_nothing_behind(bridge: BridgeProcess,
 
 
 def test_links_are_shown_with_the_connections_of_mappings(bridge: BridgeProcess) -> None:
-    """Each mapping that uses a link is told with its client identifier, since when, and what went wrong last."""
+    """Each mapping of a link is listed with client identifier, time of connection and last error."""
     administrator = Administrator(bridge)
 
     def links() -> dict[str, list[dict[str, object]]]:
@@ -108,9 +108,9 @@ def test_links_are_shown_with_the_connections_of_mappings(bridge: BridgeProcess)
     assert administrator.refused("link", "test", "none") == "there is no link none\n"
 
 
-def test_a_broker_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where TCP connects and no CONNACK comes, the trial ends in time and says so, and its thread has ended."""
-    monkeypatch.setattr(trial, "PATIENCE", 0.2)
+def test_a_silent_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If TCP connects but no CONNACK arrives, the test ends in time with an error, and its thread ends."""
+    monkeypatch.setattr(trial, "TIMEOUT", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         config = LinkConfig(host="127.0.0.1", port=silent.getsockname()[1])
         before = threading.active_count()
@@ -121,7 +121,7 @@ def test_a_broker_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         assert threading.active_count() == before
 
 
-def test_a_host_that_nobody_knows() -> None:
+def test_an_unknown_host() -> None:
     """A name that does not resolve is the first step that can fail."""
     steps = try_link("lost", LinkConfig(host="broker.invalid"), lambda: None)
     with pytest.raises(TrialFailed, match=r"broker\.invalid is no address, and no name"):

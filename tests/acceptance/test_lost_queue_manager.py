@@ -110,7 +110,7 @@ def test_connections_cut_in_the_middle_of_a_unit_of_work(
 
 
 def test_subscriptions_cut(remote: Callable[..., RemoteBridgeProcess], tmp_path: Path) -> None:
-    """Each SUBACK comes, and each subscription is there, once; those of clean sessions are made anew."""
+    """Each SUBACK arrives, and each subscription exists once. Those of clean sessions are created again."""
     cuts = [f"MQSUB:{number}:{moment}" for number, moment in ((4, "before"), (9, "after"), (15, "before"), (20, "after"))]
     env = {"MQI_STANDIN_CUT": ",".join(cuts), "MQI_STANDIN_CUT_FILE": str(tmp_path / "cuts")}
     bridge = remote(env=env).start()
@@ -132,7 +132,7 @@ def test_subscriptions_cut(remote: Callable[..., RemoteBridgeProcess], tmp_path:
 def test_retained_publication_cleared_over_a_cut(
     remote: Callable[..., RemoteBridgeProcess], cut: str, number: int
 ) -> None:
-    """The empty retained publication is acknowledged, and clears: also where its commit or the command is cut."""
+    """The empty retained publication is acknowledged and clears the topic, even if its commit or the command fails."""
     bridge = remote(env={"MQI_STANDIN_CUT": cut.format(number)}, settings="  publishers: 1\n").start()
     with RawClient.connected(bridge.port, "one") as client:
         client.publish("state", b"kept", 1, retain=True)
@@ -221,7 +221,7 @@ def test_second_bridge_stands_by_and_takes_over(remote: Callable[..., RemoteBrid
         subscriber.publish("t", b"by the first", 1)
         assert subscriber.take().payload == b"by the first"
         assert not any("listens" in line for line in standby.seen)
-        # A PUBACK is not acknowledged: what it removes is gone a moment later.
+        # A PUBACK is not acknowledged, so the message is removed a moment later.
         first.wait_for_depth(TRANSMISSION_QUEUE, 0)
         first.kill()
         line = standby.line_where(lambda line: "listens for MQTT clients" in line)
@@ -258,10 +258,10 @@ STATE_QUEUE = "SYSTEM.MQTT.PERSISTENT.STATE"
     ],
     ids=["no transmission queue", "USAGE(NORMAL)", "state queue"],
 )
-def test_what_the_queue_manager_lacks(
+def test_missing_objects_of_the_queue_manager(
     remote: Callable[..., RemoteBridgeProcess], tmp_path: Path, mqsc: str, named: str, remedy: str
 ) -> None:
-    """Exit status 1, a sentence that names it, and the MQSC that mends it."""
+    """Exit status 1, an error that names the object, and the MQSC that creates it."""
     bridge = remote()
     bridge.queue_manager.start()
     bridge.mqsc(f"{mqsc}\n")

@@ -112,7 +112,7 @@ def number(n: int) -> bytes:
 
 
 def drained(client: RawClient) -> list[bytes]:
-    """Payloads of what has come: all up to the answer to a ping, read in small steps."""
+    """Payloads of the messages received up to the answer to a ping, read in small steps."""
     client.send(Pingreq())
     payloads = []
     while type(packet := client.receive()) is Publish:

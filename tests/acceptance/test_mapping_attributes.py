@@ -286,7 +286,7 @@ def test_places_to_put_to(site: MappingSite) -> None:
 # Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
 @pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize(("name", "mapping", "payload", "reason", "topic"), REFUSED, ids=[row[0] for row in REFUSED])
-def test_what_cannot_go_to_mq(
+def test_publications_that_cannot_be_put(
     site: MappingSite, name: str, mapping: dict[str, Any], payload: bytes, reason: int, topic: str
 ) -> None:
     publish_all(site.broker.port, [(topic, payload, 1, True, mqtt5({"UserProperty": [("a", "b")]}))])
@@ -354,7 +354,7 @@ def test_from_mq_to_own_clients(at_own_clients: dict[str, list[Any]], row: ToMqt
 # Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
 @pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize(("name", "mapping", "body", "reason"), REFUSED_OUT, ids=[row[0] for row in REFUSED_OUT])
-def test_what_cannot_go_to_mqtt(site: MappingSite, name: str, mapping: dict[str, Any], body: bytes, reason: int) -> None:
+def test_unpublishable_messages(site: MappingSite, name: str, mapping: dict[str, Any], body: bytes, reason: int) -> None:
     source = queue(f"{name}-refused")
     site.put(source, body, "--property", "a=b", "--correl-id", "c")
     letter = site.get(DLQ)

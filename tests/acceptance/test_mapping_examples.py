@@ -44,7 +44,7 @@ def site(queue_manager: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 # Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
 @pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_the_header_of_an_example_says_what_happens(site: MappingSite, example: str) -> None:
+def test_the_header_of_an_example_describes_its_effect(site: MappingSite, example: str) -> None:
     env = {"MQBRIDGE_DATA_DIR": str(site.bridge.data_directory), "LC_ALL": "C.UTF-8"}
     transcript = Transcript(SHIPPED / f"{example}.yaml")
     assert any("mqbridge check" in step.command for step in transcript.steps)
@@ -134,7 +134,7 @@ def test_prices(site: MappingSite) -> None:
     assert 590 <= again.properties.MessageExpiryInterval <= price.properties.MessageExpiryInterval == 600
 
 
-def test_status_is_retained_on_both_sides_and_comes_round_to_nobody(site: MappingSite) -> None:
+def test_status_is_retained_on_both_sides_without_a_loop(site: MappingSite) -> None:
     with PahoSubscriber(site.broker.port, "status/#") as broker, Subscriber(site.bridge.port, "status/#", qos=1) as own:
         # what is there already comes first
         site.publish("status/first", "at the broker", "-r")
@@ -185,7 +185,7 @@ def test_an_mqtt_5_client_is_answered_by_an_application_that_knows_nothing_of_mq
 
 # Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
 @pytest.mark.queue_managers("embedded")
-def test_a_publication_without_response_topic_is_no_request(site: MappingSite) -> None:
+def test_a_publication_without_response_topic_is_not_a_request(site: MappingSite) -> None:
     site.publish("service/time/request", "just so", "-D", "publish", "correlation-data", "7")
     message = site.get("SERVICE.TIME")
     assert (message["md"]["MsgType"], message["md"]["ReplyToQ"], message["body"]) == (8, "", "just so")
@@ -228,7 +228,7 @@ def test_text_of_every_code_page(site: MappingSite, ccsid: int, codec: str) -> N
     ("body", "ccsid", "reason"),
     [("no JSON".encode("cp500"), 500, 2110), (b"\x41\xff", 1208, 2119), (b"{}", 64999, 2111)],
 )
-def test_what_is_no_json_or_no_text(site: MappingSite, body: bytes, ccsid: int, reason: int) -> None:
+def test_payloads_that_are_not_json_or_text(site: MappingSite, body: bytes, ccsid: int, reason: int) -> None:
     site.bridge.mq("put", "HOST.STOCK", "--ccsid", str(ccsid), "--property", "site=x", stdin=body)
     letter = site.get(DLQ)
     assert (letter["dlh"]["Reason"], letter["dlh"]["PutApplName"]) == (reason, "stock")

@@ -58,12 +58,12 @@ def test_reload(new_bridge: Callable[..., BridgeProcess], queue_manager: str, tm
     def publish(topic: str) -> None:
         client.publish(topic, b"1", 1)  # to its PUBACK
 
-    # Disabled: what comes for it waits. The others go on, and are not started anew.
+    # Disabled: its messages wait. The others go on, and are not started anew.
     publish("kept/a")
     bridge.wait_for_depth("KEPT", 1)
     configure(bridge, PAUSED)
     done = command(bridge, "reload")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "mapping paused disabled; what comes for it waits\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "mapping paused disabled; its messages wait\n", "")
     assert statuses(bridge)["paused"]["state"] == "disabled"
     publish("paused/a")
     publish("kept/a")
@@ -98,7 +98,7 @@ def test_reload(new_bridge: Callable[..., BridgeProcess], queue_manager: str, tm
     client.disconnect()
 
 
-def test_what_waits_for_a_mapping_that_is_removed(
+def test_waiting_messages_of_a_removed_mapping(
     new_bridge: Callable[..., BridgeProcess], queue_manager: str, tmp_path: Any
 ) -> None:
     """It is gone with it, which the reload says."""

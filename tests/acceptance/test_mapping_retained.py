@@ -138,7 +138,7 @@ def test_from_a_broker_of_3_1_1(site: MappingSite) -> None:
 
 # Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
 @pytest.mark.queue_managers("embedded")
-def test_what_never_keeps_it_does_not_clear(site: MappingSite) -> None:
+def test_never_retained_does_not_clear_a_retained_publication(site: MappingSite) -> None:
     publish(site.bridge.port, "here/never/own", "own", "-r", qos=1)
     with Subscriber(site.bridge.port, "here/never/#", qos=1) as subscriber:
         assert subscriber.message()["topic"] == "here/never/own"
@@ -176,7 +176,7 @@ def test_from_a_queue_to_a_broker(site: MappingSite) -> None:
 
 # Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
 @pytest.mark.queue_managers("embedded")
-def test_what_was_there_before_the_mapping_comes_first(site: MappingSite) -> None:
+def test_messages_from_before_the_mapping_come_first(site: MappingSite) -> None:
     """A new subscription, of either version, is given what is retained; and says that it is."""
     config = site.bridge.config
     assert config is not None

@@ -31,7 +31,7 @@ def subscription(client_id: str, user_data: str | None) -> str:
     return f"DEFINE SUB('{client_id}:news/#') TOPICSTR('news/#') {where}{data}\n"
 
 
-def test_what_becomes_of_durable_subscriptions_by_their_user_data(bridge: RemoteBridgeProcess) -> None:
+def test_durable_subscriptions_are_adopted_by_user_data(bridge: RemoteBridgeProcess) -> None:
     """The QoS: the client has its session. Others, and none: a dead letter, as what was put straight; nothing is lost."""
     bridge.mqsc(subscription("known", "1") + subscription("other", "whatever") + subscription("blank", None))
     bridge.mq("pub", "news/a", "hello", "--persistent")

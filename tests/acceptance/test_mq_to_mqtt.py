@@ -81,7 +81,7 @@ def test_a_forwarded_publication_arrives_on_the_queue_name_that_it_was_put_to(
             assert publish == Publish("commands", b"forwarded", 2, False, False, publish.message_id)
 
 
-def test_a_cics_header_is_no_part_of_the_payload(bridge: BridgeProcess, unique: str) -> None:
+def test_a_cics_header_is_not_part_of_the_payload(bridge: BridgeProcess, unique: str) -> None:
     """Table 4: any other headers are discarded."""
     header = b"CIH " + struct.pack("<4i", 2, 180, 0, 0) + b"MQSTR   " + bytes(152)
     with RawClient.connected(bridge.port, unique) as client:

@@ -93,7 +93,7 @@ def test_a_packet_that_is_too_long(new_bridge: NewBridge) -> None:
         assert ended(client).reason_code == ReasonCode.PACKET_TOO_LARGE
 
 
-def test_what_a_channel_grants(new_bridge: NewBridge) -> None:
+def test_options_that_a_channel_grants(new_bridge: NewBridge) -> None:
     """Server Keep Alive (MQTT-3.2.2-21) and Session Expiry Interval, where the client asks for more than there is."""
     bridge = new_bridge(config="channels: [{name: C, keep_alive: 60, session_expiry: 100 s}]\n").start()
     for keep_alive, given in ((0, 60), (61, 60), (60, None), (10, None)):
@@ -126,7 +126,7 @@ def test_an_identifier_is_assigned(bridge: BridgeProcess) -> None:
         ),
     ],
 )
-def test_connack_says_why(bridge: BridgeProcess, options: dict[str, Any], code: ReasonCode) -> None:
+def test_connack_contains_the_reason(bridge: BridgeProcess, options: dict[str, Any], code: ReasonCode) -> None:
     """MQTT-3.1.4-2, MQTT-4.12.0-1."""
     with RawClient(bridge.port, options["name"], level=5, properties=options.get("properties")) as client:
         assert client.connect().return_code == code
@@ -199,7 +199,7 @@ def test_a_client_may_refuse_a_message(bridge: BridgeProcess, unique: str) -> No
     ],
     ids=["QoS 3", "AUTH without a method", "options", "PINGRESP"],
 )
-def test_disconnect_says_what_was_wrong(bridge: BridgeProcess, unique: str, data: bytes, code: ReasonCode) -> None:
+def test_disconnect_contains_the_reason(bridge: BridgeProcess, unique: str, data: bytes, code: ReasonCode) -> None:
     """MQTT-4.13.1-1, MQTT-3.14.0-1."""
     with client_of(bridge, unique) as client:
         client.send_bytes(data)
@@ -212,7 +212,7 @@ def test_keep_alive(bridge: BridgeProcess, unique: str) -> None:
         assert ended(client).reason_code == ReasonCode.KEEP_ALIVE_TIMEOUT
 
 
-def test_the_bridge_says_that_it_stops(new_bridge: NewBridge) -> None:
+def test_the_bridge_reports_its_stop(new_bridge: NewBridge) -> None:
     bridge = new_bridge().start()
     with client_of(bridge, "c") as client:
         assert bridge.process is not None
@@ -220,7 +220,7 @@ def test_the_bridge_says_that_it_stops(new_bridge: NewBridge) -> None:
         assert ended(client).reason_code == ReasonCode.SERVER_SHUTTING_DOWN
 
 
-def test_nothing_behind_disconnect_is_taken(bridge: BridgeProcess, unique: str) -> None:
+def test_packets_after_disconnect_are_ignored(bridge: BridgeProcess, unique: str) -> None:
     """MQTT-3.14.4-1, -2."""
     with client_of(bridge, unique) as witness:
         subscribe(witness, unique, 0)
@@ -232,7 +232,7 @@ def test_nothing_behind_disconnect_is_taken(bridge: BridgeProcess, unique: str) 
         assert witness.wait_for(Publish).payload == b"next"
 
 
-def test_what_is_no_mqtt_5_is_refused(bridge: BridgeProcess) -> None:
+def test_violations_of_mqtt_5_are_rejected(bridge: BridgeProcess) -> None:
     """MQTT-3.1.2-2: another level is refused in words of 3.1.1; before CONNECT nothing is said at all."""
     with socket.create_connection(("127.0.0.1", bridge.port)) as connection:
         connection.sendall(b"\x10\x0d\0\x04MQTT\x06\x02\0\0\0\0\x01c")
@@ -281,7 +281,7 @@ def test_many_user_properties_do_not_hold_up_others(bridge: BridgeProcess, uniqu
         beside.ping()
 
 
-def test_without_room_all_but_publish_goes_on(bridge: BridgeProcess, unique: str) -> None:
+def test_above_the_limit_only_publish_is_rejected(bridge: BridgeProcess, unique: str) -> None:
     """MQTT-3.3.4-10, MQTT-4.9.0-1 to -3."""
     with client_of(bridge, f"{unique}-2") as other, \
          client_of(bridge, unique, properties=ConnectProperties(receive_maximum=1)) as client:  # fmt: skip

@@ -33,7 +33,7 @@ def test_properties_come_as_they_were_published(
         assert old.take().payload == b"21.5"
 
 
-def test_what_is_left_of_the_expiry_goes_with_the_message(bridge: BridgeProcess, unique: str) -> None:
+def test_messages_carry_the_remaining_expiry(bridge: BridgeProcess, unique: str) -> None:
     """MQTT-3.3.2-5, -6."""
     with client_of(bridge, unique) as client:
         subscribe(client, unique)
@@ -43,7 +43,7 @@ def test_what_is_left_of_the_expiry_goes_with_the_message(bridge: BridgeProcess,
         assert 500 < got.properties.message_expiry_interval <= 600
 
 
-def test_a_topic_alias_stands_for_its_topic(bridge: BridgeProcess, unique: str) -> None:
+def test_a_topic_alias_replaces_its_topic(bridge: BridgeProcess, unique: str) -> None:
     """MQTT-3.3.2-7 to -12; an alias can be given to another topic."""
     with client_of(bridge, unique) as client:
         subscribe(client, f"{unique}/#")
@@ -65,7 +65,7 @@ def test_a_topic_alias_that_is_wrong(bridge: BridgeProcess, unique: str, alias: 
         assert ended(client).reason_code == code
 
 
-def test_the_server_uses_topic_aliases_where_the_client_takes_them(bridge: BridgeProcess, unique: str) -> None:
+def test_the_server_uses_topic_aliases_if_the_client_accepts_them(bridge: BridgeProcess, unique: str) -> None:
     """MQTT-3.3.2-9, -10: never more than the client takes; the topics sent last have them."""
     with client_of(bridge, unique, properties=ConnectProperties(topic_alias_maximum=2)) as client:
         subscribe(client, f"{unique}/#")

@@ -48,7 +48,7 @@ def test_session_expiry_interval(bridge: BridgeProcess, unique: str, expiry: int
         assert client.connect().session_present is False
 
 
-def test_an_expired_session_leaves_nothing_behind(bridge: BridgeProcess, unique: str) -> None:
+def test_an_expired_session_is_removed_completely(bridge: BridgeProcess, unique: str) -> None:
     """MQTT-4.1.0-2; its will, which was to wait longer, is published when it ends (MQTT-3.1.3-9)."""
     properties = ConnectProperties(session_expiry_interval=1)
     will = Will(f"{unique}/will", b"gone", 1, properties=WillProperties(will_delay_interval=600))
@@ -111,7 +111,7 @@ def test_a_durable_session_is_the_same_in_either_version(bridge: BridgeProcess, 
 
 
 @pytest.mark.parametrize("taken_over", [False, True], ids=["lost", "taken over"])
-def test_what_is_not_finished_comes_again(bridge: BridgeProcess, unique: str, taken_over: bool) -> None:
+def test_unfinished_messages_are_sent_again(bridge: BridgeProcess, unique: str, taken_over: bool) -> None:
     """MQTT-4.4.0-1, MQTT-3.3.1-1, MQTT-4.3.3-5, -6: PUBLISH with DUP, or PUBREL, under the same message ids, in order."""
     session = ConnectProperties(session_expiry_interval=600)
     with client_of(bridge, f"{unique}-2") as other, client_of(bridge, unique, properties=session) as first:

@@ -137,7 +137,7 @@ MATCHES = [
 
 
 @pytest.mark.parametrize(("topic_filter", "matched", "others"), MATCHES, ids=[case[0] for case in MATCHES])
-def test_what_a_filter_matches(
+def test_messages_that_a_filter_matches(
     bridge: BridgeProcess, unique: str, topic_filter: str, matched: list[str], others: list[str]
 ) -> None:
     """MQTT-3.3.2-3, MQTT-4.7.1-1, -2, MQTT-4.7.2-1; levels named a and b are the test's own."""
@@ -232,7 +232,7 @@ def test_options_outlive_connections(bridge: BridgeProcess, unique: str) -> None
         pass
 
 
-def test_a_retained_publication_has_all_that_was_said(bridge: BridgeProcess, unique: str) -> None:
+def test_a_retained_publication_keeps_all_properties(bridge: BridgeProcess, unique: str) -> None:
     """MQTT-3.3.1-5, MQTT-3.3.2-4, -15 to -20, MQTT-3.3.4-3: its properties, and the identifier of the subscription."""
     with client_of(bridge, unique) as client:
         for payload in (b"before", b"last"):
@@ -254,7 +254,7 @@ def test_a_retained_publication_has_all_that_was_said(bridge: BridgeProcess, uni
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_message_that_a_member_of_a_share_refuses(bridge: BridgeProcess, unique: str, qos: int) -> None:
-    """MQTT-4.8.2-6: it goes to nobody else."""
+    """MQTT-4.8.2-6: the message goes to no other member."""
     members = [client_of(bridge, f"{unique}-{number}") for number in range(2)]
     for member in members:
         assert subscribe(member, f"$share/g/{unique}", qos) == (1,)

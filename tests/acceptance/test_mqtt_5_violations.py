@@ -1,4 +1,4 @@
-"""What no client of MQTT 5 may send, byte by byte: the reason code that it is told, the end, and its will."""
+"""Violations of MQTT 5, byte by byte: the reason code, the end of the connection, and the will."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ VIOLATIONS = [
 @pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize(("data", "code"), [case[1:] for case in VIOLATIONS], ids=[case[0] for case in VIOLATIONS])
 def test_a_violation(bridge: BridgeProcess, unique: str, data: bytes, code: ReasonCode) -> None:
-    """MQTT-3.1.2-8, MQTT-4.13.1-1, MQTT-3.14.2-2: what came before it counts, what comes behind it does not."""
+    """MQTT-3.1.2-8, MQTT-4.13.1-1, MQTT-3.14.2-2: earlier packets are processed, later ones are not."""
     with client_of(bridge, f"{unique}-w") as witness:
         subscribe(witness, f"{unique}/#", 0)
         with client_of(bridge, unique, will=Will(f"{unique}/will", b"will")) as client:
@@ -117,7 +117,7 @@ def test_a_connect_that_is_refused(bridge: BridgeProcess, unique: str, wire: str
 # The channel rejects the bytes before they reach a queue manager.
 @pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize("wire", ["30 04 000161 00", "c0 00", "e0 00", "f0 00", "82 07 000a 00 000161 00", "00 00"])
-def test_what_is_no_connect_is_not_answered(bridge: BridgeProcess, wire: str) -> None:
+def test_a_first_packet_other_than_connect_is_not_answered(bridge: BridgeProcess, wire: str) -> None:
     """MQTT-3.1.0-1, MQTT-3.14.0-1."""
     with RawClient(bridge.port, "", level=5) as client:
         client.send_bytes(bytes.fromhex(wire))

@@ -52,7 +52,7 @@ def test_disconnect_with_will(bridge: BridgeProcess, unique: str) -> None:
 
 
 def test_a_client_that_is_back_in_time_leaves_no_will(bridge: BridgeProcess, unique: str) -> None:
-    """MQTT-3.1.3-9; a session that is begun anew ends the one before, whose will is published."""
+    """MQTT-3.1.3-9: a new session ends the previous one, whose will is published."""
     will = Will(f"{unique}/will", b"w", properties=WillProperties(will_delay_interval=600))
     session = ConnectProperties(session_expiry_interval=600)
     with client_of(bridge, f"{unique}-2") as witness:
@@ -87,7 +87,7 @@ def test_when_a_will_is_published(bridge: BridgeProcess, unique: str, expiry: in
 
 @pytest.mark.parametrize("clean", [False, True], ids=["goes on", "begins anew"])
 def test_a_will_that_waits_and_a_session_that_is_taken_over(bridge: BridgeProcess, unique: str, clean: bool) -> None:
-    """MQTT-3.1.3-9, MQTT-3.1.4-3: the older connection's will is not sent where its session goes on; else it is."""
+    """MQTT-3.1.3-9, MQTT-3.1.4-3: the older connection's will is published unless its session continues."""
     will = Will(f"{unique}/will", b"w", properties=WillProperties(will_delay_interval=600))
     session = ConnectProperties(session_expiry_interval=600)
     with client_of(bridge, f"{unique}-2") as witness:

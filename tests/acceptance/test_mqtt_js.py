@@ -46,7 +46,7 @@ def test_publish_and_subscribe(bridge: BridgeProcess, unique: str, version: int,
 # Other clients use the same channels on both queue managers.
 @pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize("version", [4, 5])
-def test_a_session_that_goes_on(bridge: BridgeProcess, unique: str, version: int) -> None:
+def test_a_session_that_continues(bridge: BridgeProcess, unique: str, version: int) -> None:
     kept: dict[str, Any] = {"clean": False}
     if version == 5:
         kept["properties"] = {"sessionExpiryInterval": 60}
@@ -81,7 +81,7 @@ def test_a_will(bridge: BridgeProcess, unique: str, version: int) -> None:
 # Other clients use the same channels on both queue managers.
 @pytest.mark.queue_managers("embedded")
 def test_topic_aliases_both_ways(bridge: BridgeProcess, unique: str) -> None:
-    """MQTT.js gives topics aliases as they come; what it is sent has some, too."""
+    """MQTT.js assigns topic aliases, and so does the bridge."""
     steps: Steps = [
         {"subscribe": [f"{unique}/#", {"qos": 1}]},
         *({"publish": [f"{unique}/{number % 3}", str(number), {"qos": 1}]} for number in range(12)),

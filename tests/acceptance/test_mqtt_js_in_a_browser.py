@@ -84,6 +84,6 @@ def test_origins(tmp_path: Path) -> None:
             else:
                 browser.do("sees", "#state", "closed")
                 assert browser.do("text", "#said") == ""
-        eventually(lambda: f"its WebSocket handshake is refused: invalid Origin header: {foreign}" in bridge.log, True)
+        eventually(lambda: f"WebSocket handshake rejected: invalid Origin header: {foreign}" in bridge.log, True)
         assert len(re.findall("client 'page' at [^ ]+ connected", bridge.log)) == 2
         assert bridge.stop() == 0

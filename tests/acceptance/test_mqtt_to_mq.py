@@ -1,4 +1,4 @@
-"""Acceptance 2, first half: what an MQ application in another process gets of a publication (integration tables 1 to 3)."""
+"""Publications as received by an MQ application in another process (integration tables 1 to 3)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.helpers import mosquitto
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.raw_client import RawClient
 
-#: MQENC_NATIVE on a little-endian machine, and UTF-8: what the bridge writes in all headers.
+#: MQENC_NATIVE on a little-endian machine, and UTF-8, which the bridge writes in all headers.
 ENCODING, CCSID = 546, 1208
 
 
@@ -144,7 +144,7 @@ def test_payload_byte_for_byte(bridge: BridgeProcess, unique: str, payload: byte
         )
 
 
-def test_retained_is_told_only_to_who_comes_later(bridge: BridgeProcess, unique: str) -> None:
+def test_only_later_subscribers_see_the_retain_flag(bridge: BridgeProcess, unique: str) -> None:
     """mqps/Ret is set if the publication was sent with RETAIN *and* is received as a retained publication."""
     with bridge.mq_subscriber(unique, "--limit", "1", "--json") as live:
         with RawClient.connected(bridge.port, unique) as client:

@@ -17,7 +17,7 @@ from tests.helpers.raw_client import RawClient
 
 
 class PahoClient:
-    """A paho client with its network loop in a thread; what it receives is taken from `take`."""
+    """A paho client with its network loop in a thread. `take` returns received messages."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class PahoClient:
         return bool(flags.session_present)
 
     def reconnect(self) -> None:
-        """Connect again, once, with what the lost connection left unacknowledged."""
+        """Reconnect once, with the unacknowledged messages of the lost connection."""
         self.client.loop_stop()
         self.client.reconnect()
         self.client.loop_start()
@@ -186,7 +186,7 @@ def test_durable_session_over_a_restart(own_bridge: BridgeProcess) -> None:
 
 
 def test_publisher_outlives_a_kill(own_bridge: BridgeProcess, protocol: int) -> None:
-    """paho keeps what is not acknowledged and sends it again after the kill: all arrive, with QoS 2 once, in order."""
+    """paho sends unacknowledged messages again after the kill. All arrive in order, with QoS 2 once."""
     bridge = own_bridge
     count = 500
     with PahoClient(bridge.port, "keeper", protocol, clean=False) as keeper:

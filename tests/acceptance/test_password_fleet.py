@@ -1,4 +1,4 @@
-"""A fleet with passwords: what the bridge verifies after a restart, and for clients that have left."""
+"""A fleet with passwords: verification after a restart, and for clients that have disconnected."""
 
 from __future__ import annotations
 

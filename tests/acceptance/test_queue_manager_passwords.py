@@ -45,7 +45,7 @@ def code(bridge: RemoteBridgeProcess, user: str | None, password: str | None) ->
 
 
 def test_passwords(bridge: RemoteBridgeProcess) -> None:
-    """Right, wrong, and while the queue manager is away: then nobody is let in, and it is not the client's fault."""
+    """Right and wrong passwords. While the queue manager is unreachable, clients are rejected as "unavailable"."""
     host = bridge.queue_manager
     found = {
         who: code(bridge, *who)

@@ -1,4 +1,4 @@
-"""CONNECT, what is none, and bad behaviour, byte by byte, on a raw socket."""
+"""Valid and invalid CONNECT packets, and protocol violations, byte by byte, on a raw socket."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_connect_is_refused_with_its_code(bridge: BridgeProcess, packet: Connect
     ],
     ids=["protocol name", "PUBLISH", "PINGREQ", "type 15", "type 0", "fifth length byte"],
 )
-def test_what_is_no_connect_is_disconnected(bridge: BridgeProcess, data: bytes) -> None:
+def test_a_first_packet_other_than_connect_closes_the_connection(bridge: BridgeProcess, data: bytes) -> None:
     """MQTT-3.1.0-1, MQTT-3.1.2-1, MQTT 3.1 section 2.1: the connection ends; with or without a CONNACK that refuses."""
     with RawClient(bridge.port, "unused") as client:
         client.send_bytes(data)
@@ -108,7 +108,7 @@ def test_packets_may_come_byte_by_byte_and_all_at_once(bridge: BridgeProcess, un
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_publication_right_behind_a_subscribe_comes(bridge: BridgeProcess, unique: str, clean: bool) -> None:
+def test_a_publication_directly_after_a_subscribe_is_delivered(bridge: BridgeProcess, unique: str, clean: bool) -> None:
     """Packets are done in the order sent (MQTT 3.1.1 section 4.6), though the SUBSCRIBE may wait for the disk."""
     with RawClient(bridge.port, unique, clean=clean) as client:
         topics = [f"{unique}/{number}" for number in range(5)]
@@ -120,7 +120,7 @@ def test_a_publication_right_behind_a_subscribe_comes(bridge: BridgeProcess, uni
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_an_unsubscribe_right_behind_a_subscribe_ends_it(bridge: BridgeProcess, unique: str, clean: bool) -> None:
+def test_an_unsubscribe_directly_after_a_subscribe_ends_it(bridge: BridgeProcess, unique: str, clean: bool) -> None:
     with RawClient(bridge.port, unique, clean=clean) as client:
         client.send(client.packet, Subscribe(1, ((unique, 1),)), Unsubscribe(2, (unique,)))
         client.expect(Connack)
@@ -155,7 +155,7 @@ def test_malformed_packets_end_only_their_own_connection(bridge: BridgeProcess, 
         good.ping()
 
 
-def test_whatever_comes_ends_only_its_own_connection(bridge: BridgeProcess, unique: str) -> None:
+def test_malformed_input_closes_only_its_own_connection(bridge: BridgeProcess, unique: str) -> None:
     """Packets with a few bytes that are others, missing or double: an answer or the end, and no error of the bridge's.
 
     That the log has no traceback is seen when the bridge has ended.

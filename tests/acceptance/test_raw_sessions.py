@@ -27,7 +27,7 @@ def test_session_present(bridge: BridgeProcess, unique: str, level: int) -> None
 @pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
 @pytest.mark.parametrize("kill", [False, True], ids=["SIGTERM", "SIGKILL"])
 def test_durable_session_over_a_restart(own_bridge: BridgeProcess, kill: bool) -> None:
-    """Subscriptions and queued messages of QoS 1 and 2 survive; a clean session does not; session present tells."""
+    """Subscriptions and waiting messages of QoS 1 and 2 survive, a clean session does not, and Session Present shows it."""
     bridge = own_bridge
     for level in (3, 4):
         with RawClient.connected(bridge.port, f"keeper-{level}", clean=False, level=level) as client:
@@ -178,8 +178,8 @@ def test_qos_2_sent_again_is_published_once(bridge: BridgeProcess, unique: str, 
 
 
 @pytest.mark.parametrize("restart", [None, "stop", "kill"])
-def test_unacknowledged_comes_again_with_dup(own_bridge: BridgeProcess, restart: str | None) -> None:
-    """MQTT-4.4.0-1, MQTT-3.3.1-1: same message ids, same order, DUP; what was acknowledged does not come again."""
+def test_unacknowledged_messages_are_sent_again_with_dup(own_bridge: BridgeProcess, restart: str | None) -> None:
+    """MQTT-4.4.0-1, MQTT-3.3.1-1: same packet identifiers, same order, DUP. Acknowledged messages are not repeated."""
     bridge = own_bridge
     first: dict[int, list[Publish]] = {}
     for qos in (1, 2):
@@ -227,7 +227,7 @@ def take_again(client: RawClient, qos: int, first: list[Publish], *, killed: boo
     client.expect(Pingresp)
 
 
-def test_pubrel_comes_again_after_a_reconnect(own_bridge: BridgeProcess) -> None:
+def test_pubrel_is_sent_again_after_a_reconnect(own_bridge: BridgeProcess) -> None:
     """After PUBREC the message itself never comes again; its PUBREL does, also after a kill."""
     bridge = own_bridge
     with RawClient.connected(bridge.port, "keeper", clean=False) as client:

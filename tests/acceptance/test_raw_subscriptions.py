@@ -26,7 +26,7 @@ def test_subscribe_to_several_topics_with_one_refused(bridge: BridgeProcess, uni
         assert client.take().payload == b"end"
 
 
-def test_subscribe_takes_effect_before_the_publish_behind_it(bridge: BridgeProcess, unique: str) -> None:
+def test_subscribe_takes_effect_before_a_following_publish(bridge: BridgeProcess, unique: str) -> None:
     """A client's packets take effect in the order sent, also when it does not wait for SUBACK."""
     with RawClient.connected(bridge.port, unique) as client:
         client.send(Subscribe(1, ((unique, 1),)), Publish(unique, b"at once", 1, False, False, 2))
@@ -37,7 +37,7 @@ def test_subscribe_takes_effect_before_the_publish_behind_it(bridge: BridgeProce
 
 
 def test_subscribing_again_alters_the_qos_and_repeats_the_retained(bridge: BridgeProcess, unique: str) -> None:
-    """MQTT-3.8.4-3: the new subscription replaces the old one; there are no two of one filter."""
+    """MQTT-3.8.4-3: a new subscription replaces the old one with the same filter."""
     with RawClient.connected(bridge.port, unique) as client:
         client.publish(unique, b"kept", 2, retain=True)
         for qos in (0, 2, 1):
@@ -72,7 +72,7 @@ def test_wildcards_do_not_name_dollar_topics(bridge: BridgeProcess, unique: str)
 
 @LEVELS
 def test_retained_live_late_and_cleared(bridge: BridgeProcess, unique: str, level: int) -> None:
-    """MQTT-3.3.1-5 to -11: RETAIN is 0 for who is subscribed already, 1 for who comes later, gone after an empty one."""
+    """MQTT-3.3.1-5 to -11: RETAIN is 0 for existing subscribers and 1 for later ones. An empty publication clears it."""
     with RawClient.connected(bridge.port, f"{unique}-p", level=level) as sender, \
          RawClient.connected(bridge.port, f"{unique}-l", level=level) as live:  # fmt: skip
         live.subscribe((f"{unique}/+", 2))

@@ -71,12 +71,12 @@ def reload(bridge: BridgeProcess, config: str, *, whole: bool = True) -> list[st
 
 
 def port_of(line: str) -> int:
-    """The port of a line that says that a channel listens."""
+    """The port in the log line of a listening channel."""
     return int(line.split(" on ")[1].split(" ")[0].rpartition(":")[2])
 
 
 def expect_told(client: RawClient) -> None:
-    """A client of MQTT 5 is told that an administrator has disconnected it."""
+    """An MQTT 5 client gets the reason code Administrative action."""
     assert client.expect(Disconnect).reason_code == ReasonCode.ADMINISTRATIVE_ACTION
     client.expect_closed()
 
@@ -89,14 +89,14 @@ A, B = "name: A, port: 0", "name: B, port: 0"
 
 
 def test_channels_are_added_altered_and_removed(make: Make) -> None:
-    """Clients of the others go on; who is disconnected is told so."""
+    """Clients of other channels continue. Disconnected clients get a reason code."""
     bridge = make(channels(A))
     stays = RawClient.connected(bridge.ports["A"], "stays", level=5)
     (line,) = reload(bridge, channels(A, B))
     publish(port_of(line), "t", "x", "-i", "by-mosquitto", qos=2)
     goes = RawClient.connected(port_of(line), "goes", level=5)
 
-    # One more client than there is room for now is refused; who is there stays.
+    # Clients beyond the new limit are rejected. Connected clients stay.
     assert reload(bridge, channels(A, f"{B}, max_clients: 1")) == [
         "channel B changed, for clients that connect from now on"
     ]
@@ -167,7 +167,7 @@ def serial_of(port: int, authority: Path) -> int:
     return int(str(certificate["serialNumber"]), 16)
 
 
-def test_who_a_client_has_to_be(make: Make, tmp_path: Path) -> None:
+def test_required_client_identity(make: Make, tmp_path: Path) -> None:
     """Methods of authentication, and the files that they name, are those of the new file for clients that connect."""
     for name, word in (("old", b"pa55"), ("new", b"w0rd")):
         done = subprocess.run([MQBRIDGE, "passwd", tmp_path / name, "carol", "--stdin"], input=word, timeout=PATIENCE)
@@ -248,8 +248,8 @@ def test_traffic_of_another_channel_does_not_notice(make: Make) -> None:
     assert not subscriber.inbox
 
 
-def test_a_port_in_use_is_told_and_mended_by_the_next_reload(make: Make) -> None:
-    """The rest is taken over; `mqbridge status` and /readyz say what is wrong as long as it is."""
+def test_a_port_in_use_is_reported_and_retried_at_the_next_reload(make: Make) -> None:
+    """The rest is applied. `mqbridge status` and /readyz report the problem until it is fixed."""
     admin = "admin: {port: 0}\n"
     bridge = make(channels(A, more=admin))
     console = next(line for line in bridge.announced if line.startswith("console")).split(" at ")[1]
@@ -285,7 +285,7 @@ def ready(console: str) -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
-#: A mistake that the file has beside changes that would be right, and what is said of it.
+#: A mistake in a file that also contains valid changes, and its error message.
 MISTAKES = {
     "YAML": ("limits: {", "expected"),
     "a value": ("limits: {in_flight: 0}\n", "in_flight"),
@@ -294,7 +294,7 @@ MISTAKES = {
     "a link that is not there": ('mappings: {m: {from: {mqtt: "a", link: none}, to: {queue: Q}}}\n', "none"),
     "no certificate": (
         "  - {name: T, port: 0, tls: {certificate_file: /nowhere/server.pem}}\n",
-        "channel T cannot speak TLS: tls.certificate_file /nowhere/server.pem cannot be used: No such file or directory",
+        "channel T cannot use TLS: tls.certificate_file /nowhere/server.pem cannot be used: No such file or directory",
     ),
     "no authenticator": (
         "  - {name: T, port: 0, authentication: [{method: plugin, name: none}]}\n",
@@ -325,7 +325,7 @@ def test_a_file_with_a_mistake_changes_nothing(make: Make, tmp_path: Path) -> No
 
 
 def test_reloads_at_the_same_time(make: Make) -> None:
-    """Each waits for those before it; all see the file, and the bridge ends up as it says."""
+    """Concurrent reloads run one after the other, and the bridge ends up with the file's configuration."""
     bridge = make(channels(A))
     client = RawClient.connected(bridge.ports["A"], "c")
     write(bridge, channels(A, B))
@@ -343,8 +343,8 @@ def test_reloads_at_the_same_time(make: Make) -> None:
     client.ping()
 
 
-def test_what_the_command_line_says_stays(make: Make) -> None:
-    """--port and --log-level hold where the file has not changed in that, though it has in the same section."""
+def test_command_line_options_survive_a_reload(make: Make) -> None:
+    """--port and --log-level apply unless the file changes the same option."""
     bridge = make(channels("name: A, port: 1883"), "--log-level", "warning")
     client = RawClient.connected(bridge.port, "c")
     lines = reload(bridge, channels("name: A, port: 1883, max_clients: 9", more="log: {format: json}\n"))
@@ -354,12 +354,12 @@ def test_what_the_command_line_says_stays(make: Make) -> None:
     assert "client d" not in bridge.log
     port = free_port()
     lines = reload(bridge, channels(f"name: A, port: {port}", more="log: {level: info}\n"))
-    assert lines[0] == "log: warning and above, as text"  # the file says what it said by default
+    assert lines[0] == "log: warning and above, as text"  # the file specifies the default value
     assert port_of(lines[1]) == port
 
 
 def test_limits_hold_for_sessions_that_begin(make: Make) -> None:
-    """The window of a session is the one that it began with; what is retained is limited at once."""
+    """A session keeps its window. Limits of retained publications apply at once."""
     bridge = make(channels(A))
     clients = {}
     for window, name in ((20, "old"), (2, "new")):
@@ -380,10 +380,10 @@ def test_limits_hold_for_sessions_that_begin(make: Make) -> None:
         assert sender.expect(Puback).reason_code == ReasonCode.QUOTA_EXCEEDED
 
 
-def test_what_takes_a_restart_is_named_and_left(make: Make) -> None:
+def test_changes_that_need_a_restart_are_reported_and_not_applied(make: Make) -> None:
     bridge = make(channels(A))
     lines = reload(bridge, channels(A, more=f"queue_manager: {{listener: {{port: {free_port()}}}}}\nadmin: {{port: 0}}\n"))
     assert lines == [
-        f"{section} in {bridge.config} has changed, too: that takes a restart of the bridge"
+        f"{section} in {bridge.config} has changed, too: this needs a restart"
         for section in ("queue_manager", "admin")
     ]

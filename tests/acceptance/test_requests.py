@@ -27,7 +27,7 @@ def device(bridge: BridgeProcess, name: str, *, expiry: int = 0) -> RawClient:
 
 
 def queue_of(bridge: BridgeProcess, topic: str) -> str:
-    """Define a queue that gets what is published to a topic."""
+    """Define a queue with a subscription to a topic."""
     name = f"REQUESTS.{next(_names)}"
     bridge.mqsc(f"DEFINE QLOCAL({name})\nDEFINE SUB('{name}') TOPICSTR('{topic}') DEST({name})\n")
     return name
@@ -98,7 +98,7 @@ def test_requests_outlive_the_bridge(new_bridge: NewBridge) -> None:
 
 
 @pytest.mark.queue_managers("embedded", slow="ibmmq")
-def test_a_session_that_ends_leaves_no_request_behind(new_bridge: NewBridge) -> None:
+def test_the_end_of_a_session_removes_its_requests(new_bridge: NewBridge) -> None:
     bridge = new_bridge().start()
     state = "SYSTEM.MQTT.PERSISTENT.STATE"
     queue_of(bridge, "ask")
@@ -159,7 +159,7 @@ def test_a_device_answers_after_the_bridge_was_killed(new_bridge: NewBridge) -> 
     client = device(bridge, "dev", expiry=600)
     (asked,) = bridge.mq_json("put", "cmd/restart", "now", "--to", "dev", "--reply-to", "ANSWERS")
     request = client.take()
-    # It is put on record beside the message, not before.
+    # The record is put with the message, not before.
     eventually(lambda: any("replyKey" in str(one["body"]) for one in bridge.messages("SYSTEM.MQTT.PERSISTENT.STATE")), True)
     bridge.kill()
     bridge.start()

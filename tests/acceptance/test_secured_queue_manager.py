@@ -63,7 +63,7 @@ class Site:
         )
 
     def start_queue_manager(self) -> None:
-        """Start the queue manager, and write where it listens now into the CCDT."""
+        """Start the queue manager, and write its address to the CCDT."""
         self.queue_manager.start()
         channel = {
             "name": CHANNEL,

@@ -27,7 +27,7 @@ COUNT, WINDOW = {"embedded": 1_000, "ibmmq": 200}, 20
 
 
 class Member:
-    """A member of a share that notes the numbers that it gets, and acknowledges them where it is told to."""
+    """A member of a share that records received numbers, and acknowledges them if requested."""
 
     def __init__(self, port: int, client_id: str, share: str, *, level: int = 4, clean: bool = True, qos: int = 1) -> None:
         self.client = RawClient.connected(port, client_id, level=level, clean=clean)
@@ -37,7 +37,7 @@ class Member:
         self.publishes: list[Publish] = []
 
     def take(self, *, acknowledge: bool = True, timeout: float = 0.05) -> int:
-        """Take what has come, or comes soon; the number of messages."""
+        """Receive messages that have arrived or arrive soon. Return their number."""
         try:
             if not self.client.inbox:
                 self.client.fill(timeout)
@@ -104,7 +104,7 @@ def test_each_message_goes_to_one_member(
         member.client.disconnect()
 
 
-def test_a_member_that_does_not_acknowledge_holds_up_nobody(bridge: BridgeProcess, unique: str) -> None:
+def test_a_member_that_does_not_acknowledge_does_not_block_others(bridge: BridgeProcess, unique: str) -> None:
     share = f"$share/g/{unique}"
     still, busy = (Member(bridge.port, f"{name}-{unique}"[:23], share) for name in ("s", "b"))
     publish_numbers(bridge.port, unique, range(200))
@@ -123,8 +123,8 @@ def test_a_member_that_does_not_acknowledge_holds_up_nobody(bridge: BridgeProces
     assert not any(one.dup for one in busy.publishes)
 
 
-def test_a_member_that_does_not_read_holds_up_nobody(bridge: BridgeProcess, unique: str) -> None:
-    """With QoS 0, too: what it cannot be sent goes to the other, and is not dropped for it."""
+def test_a_member_that_does_not_read_does_not_block_others(bridge: BridgeProcess, unique: str) -> None:
+    """Also with QoS 0: messages that cannot be sent to it go to the other member instead of being dropped."""
     share, count = f"$share/g/{unique}", 300
     busy = Member(bridge.port, f"b-{unique}"[:23], share)
     with RawClient.connected(bridge.port, f"d-{unique}"[:23], receive_buffer=4_096) as deaf, \
@@ -145,7 +145,7 @@ def test_a_member_that_does_not_read_holds_up_nobody(bridge: BridgeProcess, uniq
 
 @LEVELS
 def test_durable_members_that_are_away(own_bridge: BridgeProcess, level: int) -> None:
-    """The share keeps what comes, over a crash of the bridge, and who is back first gets it."""
+    """The share stores messages during a crash of the bridge, and the first member that returns gets them."""
     bridge, share = own_bridge, "$share/g/t/+"
     for name in ("one", "two"):
         Member(bridge.port, name, share, level=level, clean=False).client.disconnect()
@@ -165,7 +165,7 @@ def test_durable_members_that_are_away(own_bridge: BridgeProcess, level: int) ->
     eventually(lambda: subscriptions(bridge, "$share"), [])
 
 
-def test_what_was_not_acknowledged_comes_again_to_who_is_back(bridge: BridgeProcess, unique: str) -> None:
+def test_unacknowledged_messages_are_sent_again_after_a_reconnect(bridge: BridgeProcess, unique: str) -> None:
     """Alone, a durable member gets its own again: with DUP, under the same message ids."""
     share = f"$share/g/{unique}"
     member = Member(bridge.port, f"m-{unique}"[:23], share, clean=False)
@@ -220,8 +220,8 @@ def test_a_member_with_a_subscription_of_its_own_gets_both(bridge: BridgeProcess
         assert sorted(client.take().qos for _ in range(2)) == [1, 2]
 
 
-def test_no_retained_publication_comes_for_a_share(bridge: BridgeProcess, unique: str) -> None:
-    """Section 3.8.3.1. RETAIN of what comes live is as each member asked for."""
+def test_a_share_gets_no_retained_publications(bridge: BridgeProcess, unique: str) -> None:
+    """Section 3.8.3.1: RETAIN of live publications is as each member requested."""
     with RawClient.connected(bridge.port, unique, level=5) as client:
         client.publish(unique, b"kept", 1, retain=True)
         client.subscribe((f"$share/g/{unique}", 1))
@@ -245,7 +245,7 @@ def test_each_member_has_options_of_its_own(bridge: BridgeProcess, unique: str, 
     one, other = plain.wait_for(Publish), fancy.wait_for(Publish)
     assert (one.qos, one.retain, one.properties) == (0, False, None)
     assert other.qos == 1 and other.properties is not None and other.properties.subscription_identifier == (7,)
-    if queue_manager == "embedded":  # IBM MQ says of no publication that comes live that it is retained
+    if queue_manager == "embedded":  # IBM MQ does not mark live publications as retained
         assert other.retain
     plain.publish(unique, b"", 0, retain=True)
     plain.disconnect()

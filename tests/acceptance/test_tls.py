@@ -142,7 +142,7 @@ def test_a_publication_over_tls(bridge: BridgeProcess, certificates: Path, chann
     ],
     ids=["authority", "name", "version"],
 )
-def test_what_a_client_does_not_accept(
+def test_messages_that_a_client_does_not_accept(
     bridge: BridgeProcess, certificates: Path, channel: str, options: tuple[str, ...], host: str
 ) -> None:
     done = publish(bridge, channel, certificates, *(one.format(certificates) for one in options), host=host)
@@ -159,7 +159,7 @@ def test_what_a_client_does_not_accept(
         ("revoked", "certificate revoked"),
         ("usage", "(unsuitable|unsupported) certificate purpose"),
         ("weak", "(too weak|too small)"),
-        (None, "it shows no certificate"),
+        (None, "it sent no certificate"),
     ],
 )
 @pytest.mark.parametrize("channel", ["REQUIRED", "REQUIRED12"])
@@ -181,7 +181,7 @@ def test_certificates_that_are_refused(
 
 @pytest.mark.parametrize("ciphers", ["ANY_TLS12_OR_HIGHER", "ECDHE_RSA_AES_256_GCM_SHA384"])
 def test_a_weak_certificate_of_the_channel_itself(certificates: Path, ciphers: str) -> None:
-    """The bridge does not serve with a key that is too short, whatever ciphers it is told to have."""
+    """The bridge does not accept a key that is too short, regardless of the configured ciphers."""
     certificate, key = certificates / "weak-server.pem", certificates / "weak-server.key"
     config = ListenerTlsConfig(certificate_file=certificate, key_file=key, ciphers=ciphers)
     with pytest.raises(TlsError, match="too small"):
@@ -242,7 +242,7 @@ def test_paho(
 def test_a_certificate_names_the_user(
     bridge: BridgeProcess, certificates: Path, channel: str, name: str | None, users: list[str]
 ) -> None:
-    """Its Common Name is the user; who shows none is nobody, whatever user name it gives."""
+    """The Common Name is the user. A client without a certificate has no user, whatever name it claims."""
     options = () if name is None else own(certificates, name)
     done = publish(bridge, channel, certificates, *options, "-u", "mqm")
     assert done.returncode == 0, done.stderr
@@ -309,7 +309,7 @@ def test_certificates_that_change_while_clients_are_there(certificates: Path, tm
             stays.connect()
             first = serial()
             (tmp_path / "server.pem").write_text("no certificate")
-            eventually(lambda: "TLS goes on with the files as they were" in bridge.log, True)
+            eventually(lambda: "loading changed TLS files failed" in bridge.log, True)
             assert serial() == first
             renewed = authority.issue("server")
             eventually(lambda: serial() == f"{renewed.serial_number:X}".rjust(len(first), "0"), True)

@@ -165,7 +165,7 @@ def test_a_sender_decides_whether_its_messages_are_traced(
             ],
         )
         given = {message.topic: user_properties(message) for message in (subscriber.message() for _ in range(5))}
-        # The messages are traced in their order: what comes last is there last.
+        # The messages are traced in order, so the last one arrives last.
         publish, put, deliver = collector.named("publish", "put", "deliver")
     assert publish.attributes["messaging.destination.name"] == "plant/sampled"
     assert publish.trace_id == TRACE
@@ -180,7 +180,7 @@ def test_a_sender_decides_whether_its_messages_are_traced(
 
 
 def test_a_malformed_context_is_replaced(new_bridge: Callable[..., BridgeProcess], collector: Collector) -> None:
-    """The trace begins anew, without the tracestate that came with it; the publication is as good as any."""
+    """A new trace starts, without the received tracestate. The publication is processed as usual."""
     bridge = new_bridge(config=configured(collector)).start()
     malformed = said(("traceparent", SAMPLED.upper()), ("tracestate", "vendor=1"), ("unit", "C"))
     with PahoSubscriber(bridge.port, "plant/#", 1) as subscriber:
@@ -217,7 +217,7 @@ def test_headers_come_from_a_file(
     assert "s3cret" not in bridge.log
 
 
-def test_a_mapping_goes_on_with_the_trace(new_bridge: Callable[..., BridgeProcess], collector: Collector) -> None:
+def test_a_mapping_continues_the_trace(new_bridge: Callable[..., BridgeProcess], collector: Collector) -> None:
     """A publication that a mapping puts to a queue, and another takes from there to a topic, is one trace to its end."""
     mappings = {
         "out": {"from": {"mqtt": "up/+"}, "to": {"queue": "PLANT"}},
@@ -257,7 +257,7 @@ def test_an_application_and_a_link_are_in_the_trace(
     assert into.traceparent in json.dumps(got)
 
 
-def test_a_refused_publication_says_why(new_bridge: Callable[..., BridgeProcess], collector: Collector) -> None:
+def test_a_rejected_publication_has_a_reason(new_bridge: Callable[..., BridgeProcess], collector: Collector) -> None:
     """The spans of a publication that the queue manager refuses have its reason."""
     bridge = new_bridge(config=configured(collector)).start()
     bridge.mqsc("DEFINE TOPIC(SHUT) TOPICSTR('shut') PUB(DISABLED)\n")
@@ -268,8 +268,8 @@ def test_a_refused_publication_says_why(new_bridge: Callable[..., BridgeProcess]
     assert publish.error.startswith("MQRC_")
 
 
-def test_a_collector_that_refuses_is_told_once(new_bridge: Callable[..., BridgeProcess], collector: Collector) -> None:
-    """The log says it once, and once that it takes spans again."""
+def test_a_rejecting_collector_is_reported_once(new_bridge: Callable[..., BridgeProcess], collector: Collector) -> None:
+    """The failure and the recovery are each logged once."""
     collector.status = 400
     bridge = new_bridge(config=configured(collector)).start()
     publish_all(bridge.port, [(f"plant/{number}", b"", 1, False, said()) for number in range(5)])

@@ -63,7 +63,7 @@ def published(bridge: BridgeProcess) -> list[int]:
 
 
 def received(bridge: BridgeProcess, last: int) -> list[int]:
-    """Return the numbers of what the client gets when it is back, up to the one that comes last."""
+    """Return the numbers of the messages that the client gets after reconnecting, up to the last one."""
     numbers: list[int] = []
     with away(bridge) as client:
         while last not in numbers:
@@ -134,7 +134,7 @@ def test_a_session_that_ends_refuses_nothing_any_more(started: Started) -> None:
 
 
 def test_no_more_sessions_than_there_may_be(started: Started) -> None:
-    """Who has one comes back, who would begin one more is refused, and that is told as the protocol has it."""
+    """Clients with a session can reconnect. Clients that would start another one are rejected with a reason code."""
     bridge = started("dead-letter")
     with RawClient.connected(bridge.port, "one"), RawClient.connected(bridge.port, "two") as two:
         with RawClient(bridge.port, "three", level=5) as third:

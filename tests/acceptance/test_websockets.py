@@ -64,7 +64,7 @@ def trusting(bridge: BridgeProcess) -> ssl.SSLContext:
 
 
 class WebSocketClient:
-    """Packets over a WebSocket, which frames share and are cut into as a test says."""
+    """Packets over a WebSocket, grouped into frames or split as specified by a test."""
 
     def __init__(self, connection: ClientConnection) -> None:
         self.connection = connection
@@ -190,11 +190,11 @@ def test_bytes_in_a_header_that_are_no_ascii(bridge: BridgeProcess) -> None:
     with socket.create_connection(("127.0.0.1", bridge.ports["WS"]), PATIENCE) as connection:
         connection.sendall(REQUEST % b"web\xffsocket")
         assert not connection.recv(65_536).startswith(b"HTTP/1.1 101 ")
-    eventually(lambda: "a header has bytes in it that are no ASCII" in bridge.log, True)
+    eventually(lambda: "a header contains bytes that are not ASCII" in bridge.log, True)
 
 
 @pytest.mark.parametrize("rubbish", [b"GET / HTTP/1.1\r\n\r\n", encode(Connect("c")), b"\0" * 9_000, b"G" * 9_000])
-def test_what_is_no_websocket(bridge: BridgeProcess, rubbish: bytes) -> None:
+def test_connections_that_are_not_websockets(bridge: BridgeProcess, rubbish: bytes) -> None:
     with socket.create_connection(("127.0.0.1", bridge.ports["WS"]), PATIENCE) as connection:
         connection.sendall(rubbish)
         with contextlib.suppress(ConnectionResetError):
@@ -261,7 +261,7 @@ def test_a_client_behind_a_proxy(
         version_2(b"\xff"),
     ],
 )
-def test_what_is_no_header_of_a_proxy(bridge: BridgeProcess, header: bytes) -> None:
+def test_malformed_proxy_headers(bridge: BridgeProcess, header: bytes) -> None:
     before = len(bridge.log)
     with RawClient(bridge.ports["PROXIED"], "x") as client:
         client.send_bytes(header)
@@ -269,14 +269,14 @@ def test_what_is_no_header_of_a_proxy(bridge: BridgeProcess, header: bytes) -> N
     eventually(lambda: "PROXY protocol" in bridge.log[before:], True)
 
 
-def test_who_is_no_proxy(bridge: BridgeProcess) -> None:
+def test_connections_from_other_addresses_than_the_proxies(bridge: BridgeProcess) -> None:
     with RawClient(bridge.ports["ELSEWHERE"], "x") as client:
         assert client.expect(Connack).return_code == 3
         client.expect_closed()
     assert "it is none of the proxies of this channel" in bridge.log
 
 
-def test_tls_behind_the_header_of_a_proxy(bridge: BridgeProcess) -> None:
+def test_tls_after_a_proxy_header(bridge: BridgeProcess) -> None:
     with RawClient(bridge.ports["PROXIED.TLS"], "both") as client:
         client.send_bytes(version_1())
         client.socket = trusting(bridge).wrap_socket(client.socket, server_hostname="localhost")

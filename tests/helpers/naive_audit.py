@@ -6,7 +6,7 @@ from collections import defaultdict
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
-from bridge.archive.audit import BROKEN, MARGIN, PATIENCE, Counts, MappingCounts
+from bridge.archive.audit import BROKEN, MARGIN, TIMEOUT, Counts, MappingCounts
 from bridge.archive.history import History
 from bridge.archive.schema import Direction, Outcome
 from bridge.mqtt.topics import matches
@@ -92,7 +92,7 @@ def audit(rows: list[Row], low: int, high: int, late: float | None) -> dict[Key,
             kinds.append("expected")
         if out is None:
             overtaken = any(number > one.row["sequence"] for _, number in flow)
-            kinds.append(absence(one, history, key[0], overtaken, archive_end, PATIENCE if late is None else late))
+            kinds.append(absence(one, history, key[0], overtaken, archive_end, TIMEOUT if late is None else late))
         elif one is None:
             kinds.append(surplus(out, place, history))
         else:

@@ -149,8 +149,8 @@ MAPPING = ToMqMapping.model_validate({"from": {"mqtt": "#"}, "to": {"queue": "Q"
         ({"profile": "in", "config": True, "name": "m"}, "name: expected no value"),
         ({"profile": MAPPING}, "name and queue_manager are needed"),
         ({"queue": "Q", "topic": "t"}, "topic: expected no value, because queue says"),
-        ({"queue": "no name"}, "queue: 'no name' is no name for a queue"),
-        ({"topic": "a/+"}, "topic: 'a/\\+' is no topic to publish to"),
+        ({"queue": "no name"}, "queue: 'no name' is not a valid name for a queue"),
+        ({"topic": "a/+"}, "topic: 'a/\\+' is not a valid topic name"),
         ({"queue_manager": "QM1"}, "queue_manager: expected no value, with the profile standard"),
         ({"keep": ["when"]}, "has no column when"),
         ({"keep": ["topic"]}, "keep: expected other names than those of the result, found topic"),
@@ -167,7 +167,7 @@ def test_the_other_direction_refuses_likewise(spark: SparkSession, config: Path)
         to_publications(publications(spark).withColumnRenamed("payload", "body"), "in", config=config)
     with pytest.raises(OptionError, match="has no column body"):
         to_publications(publications(spark))
-    with pytest.raises(OptionError, match="topic: '' is no topic to publish to"):
+    with pytest.raises(OptionError, match="topic: '' is not a valid topic name"):
         to_publications(publications(spark), topic="")
     config.write_text("mappings: {in: {}}")
     with pytest.raises(ConfigurationError):

@@ -1,4 +1,4 @@
-"""The command that brings what a part of the bridge needs, where the bridge is installed."""
+"""Commands that install the dependencies of an extra."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from bridge import extras
 from bridge.extras import install
 
 
-def test_packages_are_named_themselves() -> None:
-    """The name of the bridge is nobody's at PyPI: it is in no such command."""
+def test_the_command_lists_the_dependencies() -> None:
+    """The bridge is not on PyPI, so the command does not contain its name."""
     for extra, package in (("archive", "pyarrow"), ("otel", "opentelemetry-sdk"), ("spark", "pyspark"), ("ibmmq", "ibmmq")):
         command = install(extra)
         assert command.startswith(f"{sys.executable} -m pip install '")
         assert f"'{package}" in command
-        assert "mq-mqtt-bridge" not in command
+        assert "mqbridge" not in command.removeprefix(sys.executable)
 
 
 def test_in_the_debian_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has no pip, and looks for what is not in it in another place."""
+    """The package has no pip and searches a second directory for packages."""
     monkeypatch.setattr(sys, "prefix", "/usr/lib/mqbridge")
     command = install("archive")
     assert command.startswith("pip install --upgrade --target /usr/local/lib/mqbridge '") and "'pyarrow" in command

@@ -113,7 +113,7 @@ def mapped(queue_manager: QueueManager, client: Connecting, shown: str | None) -
         )
     if why:
         address = client.address
-        log.warning("MQB3315W channel %s: an application at %s is refused: %s", channel, address, why)
+        log.warning("MQB3315W channel %s: rejected an application at %s: %s", channel, address, why)
         audit_log.note("application refused", stranger=address, user=client.user, address=address, why=why)
         raise MQError(cmqc.MQRC_NOT_AUTHORIZED, answer)
     return verdict.mcauser
@@ -167,14 +167,14 @@ class Admission:
         most = config.max_connections_per_address
         if count.total() >= config.max_connections:
             log.warning(
-                "MQB3302W an MQ application at %s is refused: max_connections %d is reached",
+                "MQB3302W rejected an MQ application at %s: max_connections %d is reached",
                 address,
                 config.max_connections,
             )
             note_refusal(address, f"max_connections {config.max_connections} is reached")
         elif most is not None and count[network] >= most:
             log.warning(
-                "MQB3303W an MQ application at %s is refused: max_connections_per_address %d is reached", address, most
+                "MQB3303W rejected an MQ application at %s: max_connections_per_address %d is reached", address, most
             )
             note_refusal(address, f"max_connections_per_address {most} is reached")
         else:
@@ -211,7 +211,7 @@ class Admission:
         attempt = self._failed.begin(address, user, self.config.failed_connects, LONGEST)
         if attempt is None:
             log.warning(
-                "MQB3312W an application at %s is refused: too many of its address wait to be judged", address or "?"
+                "MQB3312W rejected an application at %s: too many failed attempts from its address are queued", address or "?"
             )
             why = "too many of its address wait to be judged (failed_connects)"
             audit_log.note("application refused", stranger=address, user=user, address=address, why=why)
@@ -226,7 +226,7 @@ class Admission:
             succeeded = True
         except AuthenticationFailed as error:
             log.warning(
-                "MQB3305W an application at %s that says it is user %r is refused: %s", address or "?", user[:40], error
+                "MQB3305W rejected an application at %s as user %r: %s", address or "?", user[:40], error
             )
             audit_log.note("application refused", stranger=address, user=user, address=address, why=str(error))
             raise MQError(cmqc.MQRC_NOT_AUTHORIZED, "user or password is wrong") from None
@@ -236,9 +236,9 @@ class Admission:
             if task is not None and task.cancelling():
                 raise asyncio.CancelledError from None  # the application disconnected while its check was queued
             why = str(error) or f"to find out who it is takes longer than {LONGEST:g} s"
-            log.error("MQB3306E queue_manager.listener: an application at %s is refused: %s", address or "?", why)
+            log.error("MQB3306E queue_manager.listener: rejected an application at %s: %s", address or "?", why)
             audit_log.note("application refused", stranger=address, user=user, address=address, why=why)
-            raise MQError(cmqc.MQRC_SECURITY_ERROR, "who it is cannot be found out now") from None
+            raise MQError(cmqc.MQRC_SECURITY_ERROR, "authentication is not available") from None
         finally:
             attempt.end(succeeded)
         return Authenticated(user if found.user_name is None else found.user_name, None, found.expires)
@@ -249,7 +249,7 @@ class Admission:
         Raises MQError: MQRC_NOT_AUTHORIZED, or MQRC_SECURITY_ERROR if the password cannot be checked.
         """
         presented = Presented("", user, password)
-        if not any(one.judges(presented) for one in self._authentication.authenticators):
+        if not any(one.applies_to(presented) for one in self._authentication.authenticators):
             raise MQError(cmqc.MQRC_SECURITY_ERROR, "it knows no passwords (queue_manager.listener.password_file)")
         try:
             found = await self._authentication.authenticate(presented)
@@ -331,11 +331,11 @@ class TcpListener:
                 connection, address = await self._loop.sock_accept(listening)
             except OSError as error:
                 if error.errno in _NO_ROOM:
-                    log.error("MQB3310E MQ applications cannot be let in now: %s", error.strerror)
+                    log.error("MQB3310E accepting MQ applications failed: %s", error.strerror)
                     await asyncio.sleep(_NO_ROOM_INTERVAL)
                 continue
             if why := self._blocked(address[0]):
-                log.warning("MQB3313W an MQ application at %s is refused: %s", address[0], why)
+                log.warning("MQB3313W rejected an MQ application at %s: %s", address[0], why)
                 note_refusal(address[0], why)
                 connection.close()
                 continue
@@ -359,7 +359,7 @@ class TcpListener:
             )
         except OSError as error:
             place.give_back()
-            log.warning("MQB3311W an MQ application at %s is refused: TLS: %s", place.address, reason_of(error))
+            log.warning("MQB3311W rejected an MQ application at %s: TLS: %s", place.address, reason_of(error))
             note_refusal(place.address, f"TLS: {reason_of(error)}")
         except BaseException:
             place.give_back()

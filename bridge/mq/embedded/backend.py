@@ -152,7 +152,7 @@ class Beginnings:
             with whole(work):
                 return self._queue_manager.put_retained(work, subscription, topics, looks)
         except Exception:
-            log.exception("MQB3209E retained publications for subscription %s cannot be put", subscription.name)
+            log.exception("MQB3209E putting retained publications for subscription %s failed", subscription.name)
             return looks
 
 
@@ -197,12 +197,12 @@ class SessionRecords:
 
         def ended(reason: int) -> None:
             log.error(
-                "MQB3105E %s %s (MsgId %s) %s; the bridge goes on",
+                "MQB3105E %s %s (MsgId %s) %s; continuing",
                 # Salvage may have lost the row of the log that removed a record.
                 "a replaced record on" if stored.client_id else "a message that an application has put on",
                 STATE_QUEUE,
                 msg_id.hex().upper(),
-                "stays there: it cannot be dead-lettered" if reason else f"has gone to dead-letter queue {name}",
+                "stays there, because dead-lettering failed" if reason else f"was moved to dead-letter queue {name}",
             )
 
         if not dead_letter(queue_manager, work, stored, cmqc.MQRC_FORMAT_ERROR, STATE_QUEUE):
@@ -529,7 +529,7 @@ class EmbeddedBackend:
             try:
                 report()
             except Exception:
-                log.exception("MQB3211E messages or completions cannot be reported; messages stay on their queue")
+                log.exception("MQB3211E reporting messages or completions failed; messages stay on their queue")
 
     def _remove(self, late: Sequence[StoredMessage]) -> None:
         """Remove messages of a session that has ended."""
@@ -570,7 +570,7 @@ class EmbeddedBackend:
                 self._do(unit, work, refusals, diverted, unmatched)
             except Exception:
                 # The error affects only this unit: roll it back, report it to its owner, and continue.
-                log.exception("MQB3206E a unit of work of the telemetry service fails")
+                log.exception("MQB3206E a unit of work of the telemetry service failed")
                 undo(work)
                 work, refusals = Unit(), {}
                 work.done = partial(self._fail, unit.number)
@@ -652,7 +652,7 @@ class EmbeddedBackend:
                     reason = error.reason
                 except Exception:
                     log.exception(
-                        "MQB3207E publication of client %r to %r fails", message.client_id, message.topic[:200]
+                        "MQB3207E publication of client %r to %r failed", message.client_id, message.topic[:200]
                     )
                     reason = cmqc.MQRC_UNEXPECTED_ERROR
                 if reason:
@@ -709,7 +709,7 @@ class EmbeddedBackend:
                     reasons.append(error.reason)
                 except Exception:
                     log.exception(
-                        "MQB3208E subscription of client %r to %r fails", client_id, request.topic_filter[:200]
+                        "MQB3208E subscription of client %r to %r failed", client_id, request.topic_filter[:200]
                     )
                     reasons.append(cmqc.MQRC_UNEXPECTED_ERROR)
 

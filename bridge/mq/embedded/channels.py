@@ -170,7 +170,7 @@ def restore_channel(register: TelemetryChannelRegister, name: str, attributes: d
     try:
         register.set(name, definition_of(name, defaults(KIND) | attributes))
     except AttributeRefused as error:
-        log.error("MQB3106E channel %s is not restored: %s", name, error)
+        log.error("MQB3106E restoring channel %s failed: %s", name, error)
 
 
 def _tls(attributes: Mapping[str, Value]) -> dict[str, Any]:

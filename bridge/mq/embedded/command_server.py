@@ -443,7 +443,7 @@ class CommandServer:
             try:
                 self._put(unit, queue_manager.resolve(name, manager), message)
             except MQError as error:
-                log.warning("MQB3403W the reply to a PCF command for queue %s is not delivered: %s", name, error)
+                log.warning("MQB3403W the reply to a PCF command for queue %s was not delivered: %s", name, error)
                 if not request.Report & cmqc.MQRO_DISCARD_MSG:
                     lost = StoredMessage(
                         queue=stored.queue,

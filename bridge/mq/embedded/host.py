@@ -268,9 +268,8 @@ class EmbeddedHost:
         default = self.queue_manager.attributes["DEFXMITQ"]
         if default != configuration.transmission_queue and configuration.channels:
             log.warning(
-                "MQB3101W DEFXMITQ(%s) of the queue manager is not the bridge's transmission_queue %s: messages put "
-                "straight to a "
-                "client do not reach it; ALTER QMGR DEFXMITQ('%s')",
+                "MQB3101W DEFXMITQ(%s) of the queue manager is not the bridge's transmission_queue %s: messages that "
+                "applications put to a client do not reach it; ALTER QMGR DEFXMITQ('%s')",
                 default,
                 configuration.transmission_queue,
                 configuration.transmission_queue,
@@ -306,8 +305,8 @@ class EmbeddedHost:
         listener = self._settings.listener
         if listener is not None and not is_loopback(listener.address) and listener.believes:
             log.warning(
-                "MQB3301W queue_manager.listener is on %s: whoever reaches that address is an MQ application%s, "
-                "without a password",
+                "MQB3301W queue_manager.listener is on %s: anyone who reaches this address is an MQ application%s, without "
+                "a password",
                 listener.address,
                 " and administrator"
                 if self.queue_manager.authorization is None

@@ -78,7 +78,7 @@ def undelivered(
     policy = route.all_deliveries[persistent]
     if policy == "ALL" or (policy == "ALLDUR" and subscription.durable):
         log.warning(
-            "MQB3201W publication to %s is refused: subscription %s cannot take it: %s (%d)",
+            "MQB3201W rejected publication to %s: subscription %s cannot accept it: %s (%d)",
             route.topic,
             subscription.name,
             cmqc.reason_name(reason),
@@ -86,7 +86,7 @@ def undelivered(
         )
         return cmqc.MQRC_PUBLICATION_FAILURE
     log.warning(
-        "MQB3202W publication to %s is not delivered to subscription %s: %s (%d)",
+        "MQB3202W publication to %s was not delivered to subscription %s: %s (%d)",
         route.topic,
         subscription.name,
         cmqc.reason_name(reason),
@@ -113,7 +113,7 @@ def dead_letter(
     queue = queue_manager.queues.get(name)
     if queue is None or queue is stored.queue:
         why = "is no local queue" if queue is None else "is where it lies"
-        log.error("MQB3203E a message for %s cannot be dead-lettered: DEADQ(%s) %s", queue_name, name, why)
+        log.error("MQB3203E dead-lettering a message for %s failed: DEADQ(%s) %s", queue_name, name, why)
         return False
     _fit(stored)
     msg_id = queue_manager.appearance.msg_id(stored)
@@ -127,7 +127,7 @@ def dead_letter(
     try:
         queue_manager.put(unit, queue_manager.resolve(name), letter, application="mqbridge", replacing=replacing)
     except MQError as error:
-        log.error("MQB3204E a message for %s cannot be dead-lettered: %s", queue_name, error)
+        log.error("MQB3204E dead-lettering a message for %s failed: %s", queue_name, error)
         return False
     recipient = f"queue {queue_name} at {manager or queue_manager.name}"
     if manager and manager == client_id:

@@ -60,7 +60,7 @@ def restore_objects(objects: Objects, appearance: Appearance, store: Store) -> d
             subscription.selection = selection_of(appearance, subscription.selector)
             objects.topics.add(subscription)
         except MQError as error:
-            log.error("MQB3104E subscription %s is not restored: %s", name, error)
+            log.error("MQB3104E restoring subscription %s failed: %s", name, error)
     return altered
 
 
@@ -77,7 +77,7 @@ def _restore(objects: Objects, kind: str, name: str, attributes: dict[str, Any])
             register.forget(record.key) if removed else register.set(record)
         except ValidationError as error:
             why = "; ".join(one["msg"] for one in error.errors())
-            log.error("MQB3107E channel authentication record %s is not restored, set it again: %s", name, why)
+            log.error("MQB3107E restoring channel authentication record %s failed, set it again: %s", name, why)
     elif kind == TELEMETRY_CHANNEL:
         restore_channel(objects.telemetry_channels, name, attributes)
     elif kind == "QLOCAL":

@@ -195,7 +195,7 @@ class RequestStream(asyncio.Protocol, ABC):
                 return
 
     def _fail(self, what: str) -> None:
-        log.warning("MQB3307W an MQ connection is closed, it does not speak the protocol of this bridge: %s", what)
+        log.warning("MQB3307W closed an MQ connection that does not use the protocol of this bridge: %s", what)
         self.abort()
 
     def _reply(self, frame: bytes | bytearray) -> None:
@@ -377,7 +377,7 @@ class Conversation(RequestStream):
                 self._expiry = self._loop.call_later(found.expires - time.time(), self._expire, found.user_name)
 
     def _expire(self, user: str | None) -> None:
-        log.info("MQB3308I the MQ connection of user %r ends, as what it has shown of itself does", user)
+        log.info("MQB3308I closing MQ connection of user %r: credentials expired", user)
         self.abort()
 
     def _connected(self) -> Hconn:

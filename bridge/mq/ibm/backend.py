@@ -556,6 +556,6 @@ class _Events(BackendEvents):
 def log_failure(what: str) -> Callable[[int], None]:
     def done(reason: int) -> None:
         if reason:
-            log.error("MQB4010E %s failed, it stays where it is: %s (%d)", what, cmqc.reason_name(reason), reason)
+            log.error("MQB4010E %s failed, the message was not moved: %s (%d)", what, cmqc.reason_name(reason), reason)
 
     return done

@@ -143,7 +143,7 @@ class Browser(Worker[None]):
                 raise
             if self._read_ahead:
                 # Only a handle that does not read ahead can browse the message with other options.
-                log.info("MQB4213I %s: %s; going on without read ahead", self.name, error)
+                log.info("MQB4213I %s: %s; continuing without read ahead", self.name, error)
                 connection.close(self._handle)
                 self._open(connection, read_ahead=False)
                 return None
@@ -180,7 +180,7 @@ class Browser(Worker[None]):
                 client_id = ""
             self.unreadable += 1
             log.error(
-                "MQB4211E message %s (%d bytes) for client %r cannot be read and stays on %s: %s",
+                "MQB4211E message %s (%d bytes) for client %r could not be read and stays on %s: %s",
                 head.md.MsgId.hex().upper(),
                 head.DataLength,
                 client_id,
@@ -240,10 +240,10 @@ class Browser(Worker[None]):
             try:
                 batch.append(read_transmission(got))
             except MalformedHeader as error:
-                log.warning("MQB4210W a message of %s names no client: %s", self._queue, error)
+                log.warning("MQB4210W a message on %s specifies no client: %s", self._queue, error)
                 self._events.malformed(got, cmqc.MQRC_XQH_ERROR)
             except Exception:
-                log.exception("MQB4212E message %s of %s cannot be mapped", got.md.MsgId.hex().upper(), self._queue)
+                log.exception("MQB4212E message %s of %s could not be mapped", got.md.MsgId.hex().upper(), self._queue)
                 self._events.malformed(got, cmqc.MQRC_UNEXPECTED_ERROR)
             length += len(got.data)
             if waits and self._read_ahead:

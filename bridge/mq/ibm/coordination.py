@@ -212,7 +212,7 @@ class AnswerWatch:
                 # The list of problems reports the lost queue manager as an error, once for all workers.
                 log.info(
                     "MQB4006I %s: the queue manager has not answered for %d s; the heartbeat interval of its channel "
-                    "(HBINT) decides when the connection is given up",
+                    "(HBINT) determines when the connection is closed",
                     worker.name,
                     now - since,
                 )

@@ -115,7 +115,7 @@ class PersistentState:
         try:
             return msgspec.msgpack.decode(owner.data, type=Owner)
         except msgspec.DecodeError:
-            log.warning("MQB4104W %s: the message that names the owner cannot be read", STATE_QUEUE)
+            log.warning("MQB4104W %s: the owner message cannot be read", STATE_QUEUE)
         return None
 
     def own(self, workers: int) -> list[bytes]:
@@ -144,15 +144,15 @@ class PersistentState:
             taken = sum([self.remove(msg_id) for msg_id in receipts])
             if taken >= former.workers or time.monotonic() >= until:
                 if taken < former.workers:
-                    log.warning("MQB4105W %s: receipts of the bridge before are missing", STATE_QUEUE)
+                    log.warning("MQB4105W %s: receipts of the previous bridge are missing", STATE_QUEUE)
                 self._connection.commit()
                 return
             self._connection.backout()
             if not told:
                 told = True
                 log.warning(
-                    "MQB4106W waiting for units of work of the bridge before (host %s, process %d): %d of %d receipts "
-                    "are there",
+                    "MQB4106W waiting for units of work of the previous bridge (host %s, process %d): found %d of %d "
+                    "receipts",
                     former.host, former.process, taken, former.workers,
                 )  # fmt: skip
             if is_given_up():
@@ -175,7 +175,7 @@ class PersistentState:
         self.check_owner()
         if time.monotonic() - lost >= LONGEST_DOUBT:
             log.warning(
-                "MQB4107W messages of the bridge are missing on %s: a unit of work in doubt is put again", STATE_QUEUE
+                "MQB4107W messages of the bridge are missing on %s: repeating a unit of work in doubt", STATE_QUEUE
             )
             return False
         raise MQError(cmqc.MQRC_UOW_IN_PROGRESS, "the unit of work of the connection that was lost has not ended yet")

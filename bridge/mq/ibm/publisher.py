@@ -207,7 +207,7 @@ class Publisher(Worker[Part]):
             self._careful = True
             self.give_back(batch.parts)
             return
-        log.error("MQB4203E %s: a unit of work is backed out: %s", self.name, error)
+        log.error("MQB4203E %s: a unit of work was backed out: %s", self.name, error)
         for part in batch.parts:
             part.done(error.reason)
 
@@ -279,7 +279,7 @@ class Publisher(Worker[Part]):
         except MQError as error:
             if error.reason in LOST:
                 raise
-            log.error("MQB4204E the retained publication of topic %r is not cleared: %s", topic, error)
+            log.error("MQB4204E clearing the retained publication of topic %r failed: %s", topic, error)
 
     def _put(self, connection: Connection, message: PublicationMessage, options: int, *, retain: bool) -> int:
         """Put a publication. Return the reason code if the queue manager rejects it, or MQRC_NONE."""
@@ -299,7 +299,7 @@ class Publisher(Worker[Part]):
         except MQError as error:
             if error.reason in LOST or error.reason == cmqc.MQRC_BACKED_OUT:
                 raise
-            log.warning("MQB4205W publication to topic %r as user %r is refused: %s", message.topic, user, error)
+            log.warning("MQB4205W rejected publication to topic %r as user %r: %s", message.topic, user, error)
             return error.reason
         return cmqc.MQRC_NONE
 
@@ -334,7 +334,7 @@ class Publisher(Worker[Part]):
             cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING | options & cmqc.MQPMO_ASYNC_RESPONSE,
         )
         log.warning(
-            "MQB4206W publication of client %r to %r goes to dead-letter queue %s: %s (%d)",
+            "MQB4206W publication of client %r to %r was dead-lettered to queue %s: %s (%d)",
             message.client_id,
             message.topic,
             self._dead_letter_queue,

@@ -117,7 +117,7 @@ class Remover(Worker[Removal]):
             self._separate = len(batch)
             self.give_back(batch)
             return
-        log.error("MQB4207E %s: a unit of work is backed out: %s", self.name, error)
+        log.error("MQB4207E %s: a unit of work was backed out: %s", self.name, error)
         for removal in batch:
             removal.done(error.reason)
 
@@ -183,7 +183,7 @@ class Remover(Worker[Removal]):
             cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING,
         )
         log.warning(
-            "MQB4208W message for queue %s at %s goes to dead-letter queue %s: %s (%d)",
+            "MQB4208W message for queue %s at %s was dead-lettered to queue %s: %s (%d)",
             queue,
             manager,
             self._dead_letter_queue,
@@ -233,7 +233,7 @@ class FirstRemover(Remover):
         if error.reason == cmqc.MQRC_OBJECT_IN_USE and not self._standing_by:
             self._standing_by = True
             if self._active:
-                log.warning("MQB4101W the queue manager still holds %s for the connection that was lost", LOCK_QUEUE)
+                log.warning("MQB4101W the queue manager still has %s open for the lost connection", LOCK_QUEUE)
             else:
                 why = f"standing by: another bridge has {LOCK_QUEUE} or {self._queue} open for exclusive input"
                 log.info("MQB4102I %s", why)

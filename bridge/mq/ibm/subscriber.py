@@ -161,8 +161,8 @@ class Subscriber(Worker[Request]):
             self._unmade_since = 0.0
         elif not self._unmade_since:
             self._unmade_since = now
-            what = f"{len(self._to_make)} cannot be made anew yet, {next(iter(self._to_make))} among them"
-            log.warning("MQB4301W %s: %s; publications wait for them, %g s at most", self.name, what, MOST_HELD_UP)
+            what = f"{len(self._to_make)} subscriptions were not restored yet, for example {next(iter(self._to_make))}"
+            log.warning("MQB4301W %s: %s; publications wait for at most %g s", self.name, what, MOST_HELD_UP)
         if not self._to_make or now - self._unmade_since >= MOST_HELD_UP:
             self._assurance.assure(losses)
 
@@ -185,8 +185,7 @@ class Subscriber(Worker[Request]):
             del self._to_make[name]
             if reason:
                 log.error(
-                    "MQB4302E subscription %s cannot be made again after the reconnect, its client is disconnected: "
-                    "%s (%d)",
+                    "MQB4302E restoring subscription %s after the reconnect failed, disconnecting its client: %s (%d)",
                     name,
                     cmqc.reason_name(reason),
                     reason,
@@ -204,7 +203,7 @@ class Subscriber(Worker[Request]):
         for name, (client_id, topic_filter) in list(self._leftover.items()):
             if not self._unsubscribe_one(connection, client_id, topic_filter):
                 del self._leftover[name]
-                log.info("MQB4308I subscription %s is removed now", name)
+                log.info("MQB4308I removed subscription %s after an earlier failure", name)
 
     def lost(self) -> None:
         for connection in self._connections[1:]:
@@ -292,13 +291,13 @@ class Subscriber(Worker[Request]):
         except MQError as error:
             if self._full is None:
                 log.error(
-                    "MQB4309E no connection for more subscriptions of clean sessions, which are rejected meanwhile: %s", error
+                    "MQB4309E no connection is available for subscriptions of clean sessions; rejecting new ones: %s", error
                 )
             self._full, self._connect_at = error, time.monotonic() + CONNECTION_RETRY
             raise
         if self._full is not None:
             self._full = None
-            log.info("MQB4310I there is a connection for more subscriptions of clean sessions again")
+            log.info("MQB4310I a connection for subscriptions of clean sessions is available again")
         self._connections.append(connection)
         self._load[len(self._connections) - 1] = 0
         return len(self._connections) - 1
@@ -333,7 +332,7 @@ class Subscriber(Worker[Request]):
         except MQError as error:
             if error.reason in LOST:
                 raise
-            log.warning("MQB4304W client %r as user %r is refused: %s", request.client_id, request.user, error)
+            log.warning("MQB4304W rejected client %r as user %r: %s", request.client_id, request.user, error)
             return error.reason
         return cmqc.MQRC_NONE
 
@@ -373,7 +372,7 @@ class Subscriber(Worker[Request]):
         except MQError as error:
             if error.reason in LOST:
                 raise
-            log.warning("MQB4305W subscription %s as user %r is refused: %s", name, request.user, error)
+            log.warning("MQB4305W rejected subscription %s as user %r: %s", name, request.user, error)
             return error.reason
         if request.durable:
             connection.close(handle)
@@ -429,7 +428,7 @@ class Subscriber(Worker[Request]):
         except MQError as error:
             if error.reason in LOST:
                 raise
-            log.warning("MQB4306W retained publications are not sent again to a subscription that is altered: %s", error)
+            log.warning("MQB4306W requesting retained publications for an altered subscription failed: %s", error)
 
     def _close_held(self, held: Held) -> None:
         held.connection.close(held.handle)
@@ -450,7 +449,7 @@ class Subscriber(Worker[Request]):
             if error.reason in LOST:
                 raise
             if error.reason != cmqc.MQRC_NO_SUBSCRIPTION:
-                log.error("MQB4307E subscription %s is not removed: %s", name, error)
+                log.error("MQB4307E removing subscription %s failed: %s", name, error)
                 self.failure, self.failed_at = f"subscription {name} is not removed: {error}", time.monotonic()
                 return error.reason
         return cmqc.MQRC_NONE

@@ -101,7 +101,7 @@ def _sort_key(
 
 
 def _oldest(session: Session) -> float:
-    """Return the put time of the oldest message that a client has not acknowledged; 0.0 for none."""
+    """Return the put time of the oldest message that a client has not acknowledged, or 0.0 for none."""
     outbox, times = session.outbox, []
     if len(outbox.backlog):
         times.append(put_time_of(next(iter(outbox.backlog))))
@@ -250,7 +250,7 @@ def _session(parts: Parts, client_id: str) -> Session:
 
 
 def _away_for(parts: Parts, session: Session, now: float) -> float:
-    """Return the seconds since a client disconnected; -1.0 if it is connected.
+    """Return the seconds since a client disconnected, or -1.0 if it is connected.
 
     Sessions recorded by older versions of the bridge count as disconnected since the start of the bridge.
     """

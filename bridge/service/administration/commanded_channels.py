@@ -103,7 +103,7 @@ class CommandedChannels:
                     purge(self._parts, session)
                 if not number % ROWS_AT_A_TURN:
                     await asyncio.sleep(0)
-            log.info("MQB1008I %s; its connected clients are purged", await channels.stop(name))
+            log.info("MQB1008I %s; purged its connected clients", await channels.stop(name))
 
         self._ask(work, name, None if client_id is not None else "stopping")
 
@@ -129,9 +129,9 @@ class CommandedChannels:
                 try:
                     await work()
                 except ChannelError as error:
-                    log.error("MQB1010E a command on a telemetry channel is not done: %s", error)
+                    log.error("MQB1010E a command for a telemetry channel failed: %s", error)
                 except Exception:
-                    log.exception("MQB1011E a command on a telemetry channel fails")
+                    log.exception("MQB1011E a command for a telemetry channel failed unexpectedly")
                 finally:
                     if self._asked.get(name, (None,))[0] is mark:
                         del self._asked[name]

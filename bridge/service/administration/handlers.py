@@ -271,14 +271,14 @@ T = TypeVar("T")
 async def list_topics(parts: Parts, request: ListTopics) -> list[TopicNode]:
     """Return the levels below a topic. Raises Refused."""
     if request.below is not None and (error := topic_filter_error(request.below or "/")) is not None:
-        raise Invalid(f"{request.below!r} is no topic: {error}")
+        raise Invalid(f"{request.below!r} is not a valid topic: {error}")
     return await _asked(parts, parts.host.topic_inquiry.below(request.below, request.after, _rows(request.rows)))
 
 
 async def show_topic(parts: Parts, request: ShowTopic) -> TopicDetails:
     """Return the retained publications and subscriptions of a topic filter. Raises Refused."""
     if (error := topic_filter_error(request.topic_filter)) is not None:
-        raise Invalid(f"{request.topic_filter!r} is no topic filter: {error}")
+        raise Invalid(f"{request.topic_filter!r} is not a valid topic filter: {error}")
     rows = _rows(request.rows)
     return await _asked(parts, parts.host.topic_inquiry.details(request.topic_filter, rows, request.payloads))
 
@@ -426,8 +426,8 @@ class Administration:
             answer = Answer(ok=False, lines=[str(error)], invalid=isinstance(error, Invalid))
         except Exception:
             # An error of the administration must not affect messages.
-            log.exception("MQB9001E a request of %s fails: %s", user, request)
-            answer = Answer(ok=False, lines=["the bridge cannot answer that; its log says why"])
+            log.exception("MQB9001E a request of %s failed: %s", user, request)
+            answer = Answer(ok=False, lines=["the bridge failed to answer; its log contains the reason"])
         else:
             if isinstance(found, Answer):
                 answer = found

@@ -54,7 +54,7 @@ class Parts(msgspec.Struct, kw_only=True):
     history: HistoryRecorder | None = None
     log_tail: LogTail | None = None
     state: BridgeState = BridgeState.STARTING
-    #: why the last reload failed; blank if it succeeded, or there was none
+    #: why the last reload failed, or blank if it succeeded, or there was none
     failed_reload: str = ""
     #: a link test is running
     trying_link: bool = False

@@ -64,7 +64,7 @@ class MappingEnvironment:
         """
         #: mapping name -> observer of its moved messages
         self.observer = observer
-        #: mapping name -> tracer of its moved messages; None if tracing is disabled
+        #: mapping name -> tracer of its moved messages, or None if tracing is disabled
         self.traces: Callable[[str], MappingTraces] | None = None
         self._host = host
         self.owner = owner
@@ -80,7 +80,7 @@ class MappingEnvironment:
         return self._host.connect(purpose)
 
     def remove_subscription(self, mapping: str) -> int:
-        """Remove the subscription of a removed mapping; return how many waiting messages were deleted with it."""
+        """Remove the subscription of a removed mapping and return how many waiting messages were deleted with it."""
         lost: list[int] = []
         self._with_connection(lambda connection: lost.append(remove_subscription(connection, mapping)))
         return sum(lost)
@@ -124,9 +124,8 @@ class MappingEnvironment:
                 config = links.get(session.link)
                 if config is None:
                     log.warning(
-                        "MQB5205W mapping %s is no more, nor is its link %s: its session %r at %s:%d goes on there "
-                        "until somebody "
-                        "connects with that client identifier and a clean session",
+                        "MQB5205W mapping %s and its link %s were removed: session %r at %s:%d remains until a client "
+                        "connects with this client identifier and a clean session",
                         session.mapping, session.link, session.client_id, session.host, session.port,
                     )  # fmt: skip
                     continue
@@ -135,7 +134,7 @@ class MappingEnvironment:
                 from bridge.link.connection import end_session
 
                 if end_session(session.mapping, session.link, there, session.client_id):
-                    log.warning("MQB5206W mapping %s is no more: its session at %s is ended", session.mapping, session.host)
+                    log.warning("MQB5206W mapping %s was removed: ended its session at %s", session.mapping, session.host)
                     LinkSessions(connection).remove(session.mapping)
 
         self._with_connection(end)
@@ -163,7 +162,7 @@ class MappingEnvironment:
                 with contextlib.suppress(MQError):
                     connection.disconnect()
         except MQError as error:
-            log.warning("MQB5207W subscriptions or records of mappings that are no more may be left: %s", error)
+            log.warning("MQB5207W cleaning up after removed mappings failed: %s", error)
 
 
 def unique_name_of(connection: Connection, queue_manager: str) -> str:

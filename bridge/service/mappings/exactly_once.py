@@ -148,7 +148,7 @@ class ExactlyOnceRunner(ToLinkRunner):
         if sending:
             self._mid = sending[-1][0]
             log.info(
-                "MQB5301I mapping %s: %d messages that may be with the broker are sent again", self.mapping, len(sending)
+                "MQB5301I mapping %s: sending %d messages again that the broker may already have", self.mapping, len(sending)
             )
         while sending:
             most = self._most(self._link.in_flight_limit)
@@ -212,15 +212,14 @@ class ExactlyOnceRunner(ToLinkRunner):
         lost = [mid for mid in mids if mid in self._pending] if session != self._pending_session else []
         if lost:
             log.warning(
-                "MQB5302W mapping %s: the broker of link %s has lost its session and %d messages taken with it: they "
-                "are sent again",
+                "MQB5302W mapping %s: the broker of link %s lost the session with %d accepted messages; sending them again",
                 self.mapping, self._link_name, len(lost),
             )  # fmt: skip
         most = self._link.in_flight_limit
         for first in range(0, len(lost), most):
             part = lost[first : first + most]
             for index, refusal in self._link.publish_exactly([self._pending[mid] for mid in part], part, False).items():
-                log.error("MQB5303E mapping %s: a message is lost with the session: %s", self.mapping, refusal.text)
+                log.error("MQB5303E mapping %s: lost a message with the session: %s", self.mapping, refusal.text)
                 del self._pending[part[index]]
             self._link.release([mid for mid in part if mid in self._pending])
         self._pending_session = session

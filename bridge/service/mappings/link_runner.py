@@ -190,7 +190,11 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         if self._config.guarantee != "at-most-once" or not self._waiting:
             return
         # The outcome of the commit is unknown: putting the messages again could duplicate them.
-        log.warning("MQB5104W mapping %s: %d messages of an uncertain commit are given up", self.mapping, len(self._waiting))
+        log.warning(
+            "MQB5104W mapping %s: the outcome of a commit of %d messages is unknown; not repeating them",
+            self.mapping,
+            len(self._waiting),
+        )
         self._waiting = []
 
     def opened(self, connection: Connection) -> None:
@@ -256,7 +260,7 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
             return
         if self._received.identifiers:
             log.warning(
-                "MQB5304W mapping %s: the broker of link %s has lost the session; what was not released it may send again",
+                "MQB5304W mapping %s: the broker of link %s lost the session and may send unreleased messages again",
                 self.mapping, self._link_name,
             )  # fmt: skip
             # Before recording anything of the new session, which reuses the packet identifiers.
@@ -356,7 +360,7 @@ class ToLinkRunner(LinkRunner):
         if self._link.limits.maximum_qos < self._qos:
             # Messages stay on the queue: the broker may be replaced.
             self.status.wrong(
-                f"the broker of link {self._link_name} takes QoS {self._link.limits.maximum_qos} at most; guarantee "
+                f"the broker of link {self._link_name} supports QoS {self._link.limits.maximum_qos} at most; guarantee "
                 f"{self._config.guarantee} needs {self._qos}",
                 State.STUCK,
             )
@@ -409,7 +413,7 @@ class ToLinkRunner(LinkRunner):
             raise
         self.status.moved += len(taken) - len(refusals)
         for refusal in refusals.values():
-            log.warning("MQB5103W mapping %s: a message is given up: %s", self.mapping, refusal.text)
+            log.warning("MQB5103W mapping %s: lost a message: %s", self.mapping, refusal.text)
         for index, (item, publication) in enumerate(taken):
             outcome, why = (Outcome.REFUSED, refusals[index].text) if index in refusals else (Outcome.DELIVERED, None)
             self.note(tally, item, outcome, why, publication.topic)
@@ -497,7 +501,7 @@ class ToLinkRunner(LinkRunner):
         return left, send([publication for _, publication in left])
 
     def _reconnected(self) -> bool:
-        """Wait briefly for the link, because the unit of work stays open; return whether it is usable."""
+        """Wait briefly for the link, because the unit of work stays open and return whether it is usable."""
         before = time.monotonic() + RECONNECT_TIME
         while not self._ending and time.monotonic() < before:
             if self._link.wait_connected(WAIT):
@@ -543,5 +547,7 @@ class ToLinkRunner(LinkRunner):
             if not self._unretained:
                 self._unretained = True
                 log.warning(
-                    "MQB5305W mapping %s: the broker of link %s keeps no retained publications", self.mapping, self._link_name
+                    "MQB5305W mapping %s: the broker of link %s does not support retained publications",
+                    self.mapping,
+                    self._link_name,
                 )

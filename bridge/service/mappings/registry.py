@@ -79,7 +79,7 @@ class Mappings:
             return lines or ["no mapping has changed"]
 
     async def _put_in_place(self, name: str, old: Entry | None, config: AnyMapping, link: LinkConfig | None) -> int:
-        """Apply a mapping's configuration; return how many messages waiting for the previous one were deleted."""
+        """Apply a mapping's configuration and return how many messages waiting for the previous one were deleted."""
         lost = 0
         if old is not None:
             await self._stop(name, old)
@@ -92,7 +92,7 @@ class Mappings:
         return lost
 
     async def _remove(self, name: str) -> int:
-        """End a removed mapping; return how many messages waiting for it were deleted."""
+        """End a removed mapping and return how many messages waiting for it were deleted."""
         entry = self._entries.pop(name)
         await self._stop(name, entry)
         runner = entry.runner or self._runner(name, entry)
@@ -116,9 +116,8 @@ class Mappings:
         # The link may use another name of the same broker, where the session continues. Otherwise its messages must not be
         # lost.
         log.warning(
-            "MQB5209W mapping %s: its session at %s:%d is left there, with what waits in it; to take that, point the "
-            "link there once "
-            "more, and to end the session, remove the mapping while its link still points there",
+            "MQB5209W mapping %s: its session at %s:%d remains there with its messages; to fetch them, point the link there "
+            "again; to end the session, remove the mapping while its link still points there",
             name, old.link.host, old.link.broker_port,
         )  # fmt: skip
         return lost
@@ -139,9 +138,9 @@ class Mappings:
                 raise MappingError(f"mapping {name} is paused already")
             await self._stop(name, entry)
             if not entry.runner.ended:
-                raise MappingError(f"mapping {name} has not ended its unit of work yet; it takes nothing more when it has")
+                raise MappingError(f"mapping {name} has not completed its unit of work yet; it stops afterwards")
             entry.status.state = State.PAUSED
-            return f"mapping {name} paused; what comes for it waits"
+            return f"mapping {name} paused; its messages wait"
 
     async def resume(self, name: str) -> str:
         """Resume a paused mapping and return a line for display. Raises MappingError."""
@@ -169,7 +168,7 @@ class Mappings:
             return
         entry.runner.stop()
         if not await asyncio.to_thread(entry.runner.join, STOP_TIMEOUT):
-            log.warning("MQB5006W mapping %s has not ended its unit of work within %g s", name, STOP_TIMEOUT)
+            log.warning("MQB5006W mapping %s did not complete its unit of work within %g s", name, STOP_TIMEOUT)
         entry.status.state = State.STOPPED
         entry.status.blocked, entry.status.backlog = [], 0
 
@@ -235,7 +234,7 @@ def _change(entry: Entry | None, config: AnyMapping) -> str:
     if entry is None:
         return "added" if config.enabled else "added, disabled"
     if entry.config.enabled != config.enabled:
-        return "enabled" if config.enabled else "disabled; what comes for it waits"
+        return "enabled" if config.enabled else "disabled; its messages wait"
     return "changed"
 
 

@@ -82,7 +82,7 @@ class Runner(Worker[Never], WorkerEvents):
 
     @property
     def link(self) -> LinkConnection | None:
-        """The connection to the broker of the mapping's link; None without a link."""
+        """The connection to the broker of the mapping's link, or None without a link."""
         return None
 
     def __init__(self, name: str, config: MappingConfig, environment: MappingEnvironment, status: Status) -> None:
@@ -99,7 +99,7 @@ class Runner(Worker[Never], WorkerEvents):
         )
         #: name of the queue manager's side in MQDLH
         self._source = ""
-        #: the source queue; blank if the source is a topic or a link
+        #: the source queue, or blank if the source is a topic or a link
         self._queue = ""
         #: loops cut
         self._cuts = 0
@@ -107,7 +107,7 @@ class Runner(Worker[Never], WorkerEvents):
         self._traces = None if environment.traces is None else environment.traces(name)
 
     def leave_source(self) -> int:
-        """Remove the mapping's subscription at the queue manager, if any; return how many messages were deleted with it.
+        """Remove the mapping's subscription at the queue manager, if any, and return how many messages were deleted with it.
 
         Must not be called while the thread runs.
         """
@@ -133,7 +133,7 @@ class Runner(Worker[Never], WorkerEvents):
         """
         self.back_out()
         self.status.wrong(str(error), State.STUCK)
-        log.error("MQB5001E mapping %s cannot go on, and tries again in %g s: %s", self.mapping, LONGEST_RETRY, error)
+        log.error("MQB5001E mapping %s is stuck, retrying in %g s: %s", self.mapping, LONGEST_RETRY, error)
         self.pause(LONGEST_RETRY)
 
     def back_out(self) -> None:
@@ -165,7 +165,7 @@ class Runner(Worker[Never], WorkerEvents):
         try:
             self._observer.settled(fates, tally.began, self._queue)
         except Exception:
-            log.exception("MQB5002E mapping %s: its observer fails; messages go on", self.mapping)
+            log.exception("MQB5002E mapping %s: observer failed; messages are not affected", self.mapping)
         if self._traces is not None:
             self._traces.settled(fates, tally.began)
 
@@ -185,9 +185,8 @@ class Runner(Worker[Never], WorkerEvents):
         self._cuts += 1
         if self._cuts == 1 or self._cuts % 1_000 == 0:
             log.warning(
-                "MQB5003W mapping %s: a message for %s came through mapping %s, which would take it again: the loop "
-                "is cut here "
-                "(%d so far); its marks: %s",
+                "MQB5003W mapping %s: discarded a message for %s that came through mapping %s, which would get it again "
+                "(loop, %d so far); its marks: %s",
                 self.mapping, destination, through, self._cuts, ", ".join(hops),
             )  # fmt: skip
 
@@ -218,7 +217,7 @@ class Runner(Worker[Never], WorkerEvents):
 
     def crashed(self, why: str) -> None:
         self.status.wrong(why, State.STUCK)
-        log.critical("MQB5004S mapping %s ended by an error of the bridge; the others go on: %s", self.mapping, why)
+        log.critical("MQB5004S mapping %s ended because of an internal error; other mappings continue: %s", self.mapping, why)
 
 
 class PuttingRunner(Runner, Generic[Item]):
@@ -239,7 +238,7 @@ class PuttingRunner(Runner, Generic[Item]):
 
     @abstractmethod
     def map(self, item: Item) -> MappedMessage | None:
-        """Return the message to put; None if the mapping does not match it. Raises Unmappable."""
+        """Return the message to put, or None if the mapping does not match it. Raises Unmappable."""
 
     @abstractmethod
     def unit(self, connection: Connection, messages: int) -> None:
@@ -266,7 +265,7 @@ class PuttingRunner(Runner, Generic[Item]):
                 return  # it may succeed in its own unit of work
             if count == 2:
                 self._retry_logged = True
-                log.warning("MQB5005W mapping %s: a message is backed out and tried again: %s", self.mapping, refusal)
+                log.warning("MQB5005W mapping %s: backed out a message, retrying: %s", self.mapping, refusal)
             self.pause(min(FIRST_RETRY * 4 ** min(count - 1, 10), LONGEST_RETRY))
 
     def goes_on_past(self, refusal: MessageRefused) -> bool:
@@ -285,7 +284,7 @@ class PuttingRunner(Runner, Generic[Item]):
         tally.taken += 1
 
     def mapped(self, item: Item, tally: Tally) -> MappedMessage | None:
-        """Return the message to put; None if it was filtered, cut or dead-lettered within the unit of work."""
+        """Return the message to put, or None if it was filtered, cut or dead-lettered within the unit of work."""
         try:
             mapped = self.map(item)
         except Unmappable as error:
@@ -299,7 +298,7 @@ class PuttingRunner(Runner, Generic[Item]):
     def put(self, item: Item, mapped: MappedMessage, tally: Tally, refusals: int | None = None) -> None:
         """Put or dead-letter a message within the unit of work. Raises MessageRefused if it must be retried.
 
-        `refusals` is the number of previous rejections by its destination; None uses this object's count.
+        `refusals` is the number of previous rejections by its destination. None uses this object's count.
         """
         try:
             self._producer.put(mapped)
@@ -399,7 +398,7 @@ class BlockedQueues:
         if queue is None:
             queue = self._queues[destination] = _Blocked(destination, reason, time.time(), deque())
             log.warning(
-                "MQB5007W mapping %s: %s accepts no messages: %s; messages for other destinations go on",
+                "MQB5007W mapping %s: %s accepts no messages: %s; messages for other destinations continue",
                 self._mapping, name_of(destination), _in_words(reason),
             )  # fmt: skip
         queue.reason = reason
@@ -408,7 +407,7 @@ class BlockedQueues:
         queue.retry_at = time.monotonic() + pause
 
     def wait_for(self, destination: Destination, token: bytes) -> bool:
-        """Add a message to the waiting ones if its queue is blocked; return whether it is."""
+        """Add a message to the waiting ones if its queue is blocked and return whether it is."""
         queue = self._queues.get(destination)
         if queue is None:
             return False
@@ -608,7 +607,7 @@ class TransferRunner(PuttingRunner[Got]):
         self._blocked.unblock(destination)
 
     def _put_browsed(self, got: Got, mapped: MappedMessage, tally: Tally, refusals: int) -> bool:
-        """Put a message; return False if its queue rejected it and is now blocked."""
+        """Put a message and return False if its queue rejected it and is now blocked."""
         try:
             self.put(got, mapped, tally, refusals)
         except MessageRefused as refusal:

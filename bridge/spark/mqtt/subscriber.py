@@ -135,9 +135,8 @@ class Subscriber:
             self._session = self._link.generation
         elif self._fresh:
             log.warning(
-                "MQB8001W the broker %s has a session of client %s from before spool %s: publications that are "
-                "acknowledged and in no"
-                " batch are in another spool, and lost if that is lost",
+                "MQB8001W broker %s has a session of client %s that is older than spool %s: acknowledged publications that "
+                "are in no batch yet are in another spool; keep that spool",
                 self._broker.place,
                 self._client_id,
                 self.spool.place.path,
@@ -150,7 +149,7 @@ class Subscriber:
                 if self.spool.wait_below(self._limit, WAIT):
                     self._round()
         except Exception as error:
-            log.exception("MQB8002E spool %s", self.spool.place.path)
+            log.exception("MQB8002E filling spool %s failed", self.spool.place.path)
             self._error = error
 
     def _round(self) -> None:
@@ -166,9 +165,8 @@ class Subscriber:
             self._recorded_session, self._earlier, received = session, before, frozenset()
             if self.spool.last:
                 log.warning(
-                    "MQB8003W the broker %s had no session of client %s: what came for it meanwhile is lost, and what "
-                    "was not"
-                    " released it may send again",
+                    "MQB8003W broker %s had no session of client %s: publications since the end of the session are lost, "
+                    "and unreleased ones may be repeated",
                     self._broker.place,
                     self._client_id,
                 )

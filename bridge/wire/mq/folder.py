@@ -203,7 +203,7 @@ class Folder(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def name(self) -> str:
-        """The name of the folder element, such as "mqps"; "" if the bytes do not begin with an element.
+        """The name of the folder element, such as "mqps", or "" if the bytes do not begin with an element.
 
         A folder that cannot be parsed has a name, too.
         """
@@ -311,7 +311,7 @@ def _scan(
                 raise _ScanError(bracket, f"</{closing[1]}> closes element {name}")
             position = closing.end()
             if (children or not path) and between.strip(_SPACE):
-                raise _ScanError(bracket - len(between), f"element {name} has text beside elements")
+                raise _ScanError(bracket - len(between), f"element {name} has text next to elements")
             if not path:
                 break
             value = children or leaf(between, attributes, bracket - len(between))
@@ -325,7 +325,7 @@ def _scan(
         if tag is None:
             raise _ScanError(bracket, f"no tag: {text[bracket : bracket + 20]!r}")
         if between.strip(_SPACE):
-            raise _ScanError(bracket - len(between), f"element {name} has text beside elements")
+            raise _ScanError(bracket - len(between), f"element {name} has text next to elements")
         inner = _read_attributes(tag[2], bracket) if tag[2] else {}
         position = tag.end()
         if tag[3]:

@@ -2,7 +2,7 @@
 
 Layout and defaults: IBM MQ documentation, "MQMD - Message descriptor" and "MQMDE - Message descriptor extension".
 
-Character fields are ``bytes`` without their trailing blanks; a NUL and what follows it stay, so that decoding and
+Character fields are ``bytes`` without their trailing blanks. A NUL and the bytes after it stay, so that decoding and
 encoding again gives the same bytes. Byte fields (MsgId, CorrelId, AccountingToken, GroupId) have their full length.
 """
 

@@ -1,7 +1,7 @@
 """Command messages in Programmable Command Formats: an MQCFH, followed by parameter structures.
 
-A parameter is an integer, a string, a list of either, a filter or a group of parameters; each structure says its type
-and length first. Strings are padded with NULs to a multiple of four bytes, which StringLength does not count.
+A parameter is an integer, a string, a list of either, a filter or a group of parameters. Each structure begins with its
+type and length. Strings are padded with NULs to a multiple of four bytes, which StringLength does not count.
 
 Source: IBM MQ, "Structures for commands and responses" (MQCFH, MQCFIN, MQCFST ...) and "MQCFGR - PCF group parameter".
 """
@@ -272,7 +272,7 @@ class _Reader:
         type_, length, parameter = self.numbers("MQCFH", "3i", offset)
         known = _KINDS.get(type_)
         if known is None:
-            raise MalformedHeader("MQCFH", offset, f"{type_} is no type of parameter")
+            raise MalformedHeader("MQCFH", offset, f"{type_} is not a parameter type")
         name, fixed = known
         if length < fixed or offset + length > len(self._buffer):
             left = len(self._buffer) - offset

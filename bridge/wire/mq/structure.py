@@ -1,8 +1,8 @@
 """A fixed-length MQ structure as a table of fields, packed and unpacked in either byte order.
 
-The structures differ only in their tables; what is common to them lives here: an MQLONG is 4 bytes in the byte order
-at hand, an MQCHARn is padded with blanks, an MQBYTEn is n bytes as they are, and nothing is aligned, since every field
-of these structures is a multiple of 4 bytes long. Source: IBM MQ, "Elementary data types" and each structure's topic.
+The structures differ only in their tables. This module contains the common part: an MQLONG has 4 bytes in the given byte
+order, an MQCHARn is padded with blanks, and an MQBYTEn has n unchanged bytes. Nothing is aligned, because the length of
+every field is a multiple of 4 bytes. Source: IBM MQ, "Elementary data types" and each structure's topic.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class MalformedHeader(ValueError):
     :ivar structure: IBM's name of the structure, such as `"MQRFH2"`.
     :ivar offset: position of the error in bytes, from the start of the buffer passed to the decoder (not of the structure).
         When encoding, the position in the encoded bytes.
-    :ivar rule: what was expected and what was found, for a log line.
+    :ivar rule: the expected and the actual value, for a log line.
     """
 
     def __init__(self, structure: str, offset: int, rule: str) -> None:

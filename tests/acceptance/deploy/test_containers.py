@@ -1,4 +1,4 @@
-"""Containerfile and compose.yaml: what they name is there, and the health check. Nothing is built: that would want Docker."""
+"""Containerfile and compose.yaml: files exist, and the health check works. Nothing is built, because that needs Docker."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_the_bridge_is_not_root(target: str) -> None:
     assert not [line for line in stages()[target] + stages()["base"] if "pip install" in line or "apt-get" in line]
 
 
-def test_the_health_check_tells_a_bridge_that_lives_from_one_that_does_not(tmp_path: Path) -> None:
+def test_the_health_check_detects_a_bridge_that_hangs(tmp_path: Path) -> None:
     (check,) = (line for line in stages()["base"] if line.startswith("HEALTHCHECK"))
     port = free_port()
     program, *words = json.loads(check.partition(" CMD ")[2])

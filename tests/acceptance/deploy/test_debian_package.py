@@ -18,7 +18,7 @@ from tests.helpers.mosquitto import Subscriber, publish
 
 ROOT = Path(__file__).parents[3]
 MIRROR = "http://deb.debian.org/debian"
-#: Seconds for what the network and a package manager do.
+#: Timeout for the network and the package manager, in seconds.
 LONG = 900
 #: The chroot that tests begin with, kept for the next run; it is of the Debian that the tests run on, as the package is.
 BASE = ROOT / "build" / "chroot.tar"
@@ -33,7 +33,7 @@ _mqbridge_completion mqbridge
 echo "${COMPREPLY[@]}"
 """
 
-#: Where the unit is.
+#: Path of the unit.
 PACKAGED, INSTALLED = "lib/systemd/system", "etc/systemd/system"
 
 pytestmark = [
@@ -54,7 +54,7 @@ def run(*words: str | Path, **options: Any) -> str:
 
 
 class Debian:
-    """A Debian in a directory. No systemd runs in it: `policy-rc.d` says so to the scripts of packages."""
+    """A Debian in a directory, without systemd: `policy-rc.d` prevents package scripts from starting services."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -190,7 +190,7 @@ def test_it_is_installed_upgraded_removed_and_purged(debian: Debian, package: Ca
     shutil.rmtree(debian.directory / "usr/local/lib/mqbridge")
     left = debian.run("find", "/etc", "/usr", "/var", "/lib/systemd", "-xdev", "-name", "*mqbridge*").split()
     assert left == []
-    # His number is nobody else's: files of his may be in a backup.
+    # The user ID is not reused, because a backup may contain files of the user.
     assert "mqbridge" in (debian.directory / "etc/passwd").read_text()
 
 
@@ -212,7 +212,7 @@ def test_install_service_for_real(debian: Debian, package: Callable[[str], Path]
         "run: systemd-tmpfiles --create /etc/tmpfiles.d/mqbridge.conf",
         "/etc/mqbridge/bridge.yaml: written",
         "not run, for systemd does not run here: systemctl daemon-reload",
-        "it is not started: systemctl enable --now mqbridge (one that runs: systemctl restart mqbridge)",
+        "start the service with `systemctl enable --now mqbridge`, or restart it with `systemctl restart mqbridge`",
     ]
     assert debian.owner("/var/lib/mqbridge") == "750 mqbridge:mqbridge"
     assert debian.owner("/etc/mqbridge") == "750 root:mqbridge"

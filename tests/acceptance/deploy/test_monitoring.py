@@ -53,7 +53,7 @@ def test_prometheus_takes_the_alerts() -> None:
 
 
 def test_alerts_fire_when_they_should() -> None:
-    """Each alert fires for what it is about, and not for what is well (alerts_test.yaml)."""
+    """Each alert fires for its problem, and not otherwise (alerts_test.yaml)."""
     promtool("test", "rules", "alerts_test.yaml", cwd=HERE)
 
 
@@ -65,8 +65,8 @@ def test_each_alert_is_tested_both_ways() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["alert"]))
-def test_an_alert_says_what_to_do(rule: dict[str, Any]) -> None:
-    """Each alert names metrics that there are, how bad it is, what is wrong, and a command by which to begin."""
+def test_an_alert_has_an_action(rule: dict[str, Any]) -> None:
+    """Each alert uses existing metrics, and has a severity, a description and a command to start with."""
     assert not unknown(rule["expr"])
     assert rule["labels"]["severity"] in ("critical", "warning")
     assert rule["annotations"].keys() == {"summary", "description", "action"}
@@ -125,7 +125,7 @@ def test_panels_do_not_overlap() -> None:
 
 
 def test_names_are_such_as_prometheus_wants() -> None:
-    """Counters end in _total, nothing else does; what is measured in seconds or bytes says so; each meaning is a sentence."""
+    """Only counters end in _total. Names contain the units seconds and bytes. Each meaning is a sentence."""
     for metric in CATALOGUE.values():
         assert metric.name.startswith(("mqbridge_", "ibmmq_"))
         assert (metric.kind == "counter") == metric.name.endswith("_total"), metric.name

@@ -29,7 +29,7 @@ def test_an_environment_without_pip_is_created_again(tmp_path: Path) -> None:
     subprocess.run([environment / "bin" / "python", "-m", "pip", "--version"], check=True, timeout=PATIENCE)
 
 
-def test_a_complete_environment_is_kept_where_it_is_and_unusable_elsewhere(tmp_path: Path) -> None:
+def test_a_complete_environment_is_reused_only_in_its_directory(tmp_path: Path) -> None:
     environment = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True, timeout=PATIENCE)
     (environment / ".ready").write_text(f"{environment}\n", encoding="utf-8")

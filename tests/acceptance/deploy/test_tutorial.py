@@ -1,4 +1,4 @@
-"""docs/tutorial.md, done as it says: with its commands and its configuration, on ports that are free."""
+"""The commands and configuration of docs/tutorial.md work, on free ports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.helpers.mosquitto import free_port
 from tests.helpers.patience import PATIENCE, until
 
 PAGE = (Path(__file__).parents[3] / "docs" / "tutorial.md").read_text(encoding="utf-8")
-#: What somebody types when `mqbridge passwd` asks.
+#: Input for `mqbridge passwd`.
 PASSWORD = "secret"
 
 
@@ -60,8 +60,8 @@ def reader(tmp_path: Path) -> Reader:
     return Reader(tmp_path)
 
 
-def test_a_device_gets_what_an_application_sends(reader: Reader) -> None:
-    """The first section; the bridge takes any free port, so that the device is told which."""
+def test_a_device_gets_messages_of_an_application(reader: Reader) -> None:
+    """The first section, on a free port, which the device gets as an option."""
     bridge = BridgeProcess(reader.directory / "data").start()
     commands = [command for command, _ in reader.typed("A bridge")]
     (subscribe,) = [command for command in commands if command.startswith("mosquitto_sub")]

@@ -1,4 +1,4 @@
-"""The units of deploy/: what they say, that systemd accepts them, and how little they may do."""
+"""The systemd units in deploy/: their contents, acceptance by systemd, and restrictions."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def systemd_analyze() -> None:
 
 
 
-def test_the_file_of_the_service_says_where_the_units_have_their_data() -> None:
+def test_the_service_file_has_the_data_directory_of_the_units() -> None:
     """So that commands find it that do not run in the unit's environment."""
     directory = load(DEPLOY / "service.yaml").queue_manager.data_directory
     for unit in (UNIT, PIPELINE_UNIT):
@@ -92,7 +92,7 @@ def unit() -> configparser.ConfigParser:
         ("CapabilityBoundingSet", ""),
     ],
 )
-def test_the_unit_says(key: str, value: str, unit: configparser.ConfigParser) -> None:
+def test_contents_of_the_unit(key: str, value: str, unit: configparser.ConfigParser) -> None:
     assert unit["Service"][key] == value
 
 
@@ -115,7 +115,7 @@ def test_the_pipeline_runs_as_a_command_that_there_is() -> None:
 
 
 def complaints(unit: Path, directory: Path, drop_in: str = "") -> list[str]:
-    """What `systemd-analyze verify` says of a unit, with a drop-in beside it."""
+    """Return the output of `systemd-analyze verify` for a unit with a drop-in."""
     copy = directory / unit.name.replace("@", "@averages")
     # It looks for the program too, which a build machine does not have in its place.
     copy.write_text(unit.read_text(encoding="utf-8").replace("/opt/mqbridge/bin/mqbridge", "/bin/true"))
@@ -240,5 +240,5 @@ def test_the_bridge_asks_nothing_of_the_kernel_that_the_unit_refuses(tmp_path: P
         assert bridge.terminate() == 0
     used = set(re.findall(r"^\d+ +(\w+)\(", calls.read_text(), re.M))
     assert used >= {"bind", "fdatasync", "openat", "setpriority"}
-    # SQLite gives the files beside a database to the owner of that, and only as root.
+    # As root, SQLite creates the additional files of a database with the owner of the database.
     assert used - allowed(UNIT) <= ({"fchown"} if os.geteuid() == 0 else set())

@@ -48,7 +48,7 @@ def grant(mq: Workplace, profile: str, kind: str, authorities: str) -> None:
         (cmqc.MQOO_INQUIRE, "INQ"),
         (cmqc.MQOO_SET, "SET"),
         (cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT, "GET,BROWSE,PUT"),
-        # Context is the business of who connects.
+        # Context needs the authority of the connected user.
         (cmqc.MQOO_OUTPUT | cmqc.MQOO_SET_ALL_CONTEXT, "PUT"),
     ],
 )
@@ -201,7 +201,7 @@ def test_a_dynamic_queue_is_its_makers(mq: Workplace, app: Application, refused:
 
 
 def test_generic_profiles(mq: Workplace, app: Application, refused: Refused) -> None:
-    """The most specific profile decides, also where it gives less."""
+    """The most specific profile applies, even if it grants less."""
     first, second = mq.queue(), mq.queue()
     prefix = first.rpartition(".")[0]
     grant(mq, f"{prefix}.*", "QUEUE", "PUT")

@@ -28,7 +28,7 @@ def contents(recovered: Recovered) -> dict[tuple[str, str], list[int]]:
 
 
 @pytest.mark.smoke
-async def test_the_latest_record_wins_and_none_removes(bridge: Bridge) -> None:
+async def test_the_latest_record_wins_and_an_empty_one_removes(bridge: Bridge) -> None:
     await bridge.taken(
         unit(records=[ReceivedRecord("a", [1]), ReceivedRecord("b", [1])]),
         unit(records=[ReceivedRecord("a", [2]), SentRecord("a", sent=[7])]),
@@ -55,7 +55,7 @@ async def test_the_sequence_of_a_record_grows(bridge: Bridge) -> None:
 
 
 async def test_records_of_two_sessions_in_one_unit(bridge: Bridge) -> None:
-    """Each replaces its own session's one, whichever unit wrote that; also beside publications of one of them."""
+    """Each replaces the previous record of its session, also together with publications."""
     for number in range(3):
         await bridge.taken(unit(records=[ReceivedRecord(OTHER, [number])]))
     await bridge.taken(unit(records=[ReceivedRecord(ONE, [7]), ReceivedRecord(OTHER, [7]), SentRecord(ONE, sent=[7])]))
@@ -102,7 +102,7 @@ def take(connection: Connection, msg_id: bytes) -> None:
     connection.get(connection.open(MQOD(ObjectName=STATE_QUEUE), cmqc.MQOO_INPUT_SHARED), GetOptions(MsgId=msg_id))
 
 
-async def test_a_message_of_somebody_else(stopped: Bridge) -> None:
+async def test_a_message_of_another_application(stopped: Bridge) -> None:
     """It ends the start in words while it is on the queue; that of the embedded queue manager only the start can empty."""
     place = stopped.place
     await stopped.begin()
@@ -126,13 +126,13 @@ async def test_a_message_of_somebody_else(stopped: Bridge) -> None:
     assert contents(await stopped.begin()) == {("received", "a"): [1]}
 
 
-async def test_a_record_of_a_newer_bridge_ends_the_start_in_words(stopped: Bridge) -> None:
+async def test_a_record_of_a_newer_bridge_ends_the_start_with_an_error(stopped: Bridge) -> None:
     newer = b'{"side":"received","clientIdentifier":"a","version":99}'
     await stopped.place.write_records((received("a"), newer))
     assert "version 99" in await refused(stopped)
 
 
-async def test_a_record_that_is_none_ends_the_start_in_words(stopped: Bridge) -> None:
+async def test_an_invalid_record_ends_the_start_with_an_error(stopped: Bridge) -> None:
     await stopped.place.write_records((sent("a"), b"rubbish"))
     assert "it holds no record of a session" in await refused(stopped)
 

@@ -42,7 +42,7 @@ async def test_a_qos_is_altered(bridge: Bridge) -> None:
 
 @pytest.mark.smoke
 async def test_unsubscribing(bridge: Bridge) -> None:
-    """Filters that the client did not subscribe to are no error."""
+    """Unknown filters are not an error."""
     one, other = bridge.topic("one"), bridge.topic("other")
     await bridge.subscribed("c1", one, other)
     await bridge.subscribed("c2", one, durable=False)
@@ -87,7 +87,7 @@ async def test_durable_subscriptions_are_recovered_and_others_are_not(bridge: Br
 
 @pytest.mark.parametrize("durable", [False, True], ids=["clean", "durable"])
 async def test_retained_publications_come_to_new_subscriptions(bridge: Bridge, durable: bool) -> None:
-    """And again to who subscribes once more (MQTT-3.8.4-3); the last one of a topic, set and replaced."""
+    """They are sent again after another SUBSCRIBE (MQTT-3.8.4-3): the last one of a topic."""
     a, b = bridge.topic("a"), bridge.topic("b")
     await bridge.retain(publication(a, b"before"), publication(b, b"b"))
     await bridge.retain(publication(a, b"a"))
@@ -100,7 +100,7 @@ async def test_retained_publications_come_to_new_subscriptions(bridge: Bridge, d
         bridge.transmissions.clear()
 
 
-async def test_a_retained_publication_comes_as_any_other_to_who_has_subscribed(bridge: Bridge) -> None:
+async def test_existing_subscribers_get_a_retained_publication_without_the_flag(bridge: Bridge) -> None:
     await bridge.subscribed("c1", bridge.topic("a"))
     await bridge.retain(publication(bridge.topic("a"), b"state"))
     assert [(payload(one), one.retained) for one in await bridge.settled()] == [(b"state", False)]
@@ -129,8 +129,8 @@ async def test_retained_publications_outlive_the_bridge(bridge: Bridge) -> None:
 
 
 @pytest.mark.parametrize("durable", [False, True], ids=["clean", "durable"])
-async def test_what_was_for_a_session_that_has_ended_is_not_handed_over(bridge: Bridge, durable: bool) -> None:
-    """Not even to the next session of that client, which gets what is its own (MQTT-3.1.2-6)."""
+async def test_messages_of_an_ended_session_are_not_delivered(bridge: Bridge, durable: bool) -> None:
+    """Not even to the next session of that client, which gets only its own messages (MQTT-3.1.2-6)."""
     old, new = bridge.topic("old"), bridge.topic("new")
     await bridge.retain(publication(new, b"retained"))
     await bridge.subscribed("c1", old, durable=durable)
@@ -155,7 +155,7 @@ async def test_what_was_for_a_session_that_has_ended_is_not_handed_over(bridge: 
 
 
 async def test_a_direct_message_outlives_the_session_that_has_ended(bridge: Bridge) -> None:
-    """It came for no subscription: whoever is that client next gets it."""
+    """It belongs to no subscription, so the next session of the client gets it."""
     topic = bridge.topic("a")
     await bridge.subscribed("c1", topic)
     bridge.backend.unsubscribe("c1", [topic], ended=True)
@@ -221,7 +221,7 @@ async def test_the_subscription_of_a_share(bridge: Bridge) -> None:
 
 
 async def test_authority_is_asked_for_each_member_of_a_share(bridge: Bridge, user: str) -> None:
-    """Though the subscription is there already."""
+    """Even if the subscription already exists."""
     share = shared_subscription(f"$share/g/{bridge.topic('a')}")
     assert await _join(bridge, share, "c1") == [0]
     bridge.place.enforce_authorities()

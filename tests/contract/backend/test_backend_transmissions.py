@@ -17,7 +17,7 @@ from tests.helpers.backend_user import Bridge, payload, publication, unit
 
 
 @pytest.mark.smoke
-async def test_what_lies_there_is_handed_over_in_order_and_then_what_comes(bridge: Bridge) -> None:
+async def test_existing_messages_are_delivered_in_order_before_new_ones(bridge: Bridge) -> None:
     topic = bridge.topic("a")
     await bridge.subscribed("c1", topic, qos=2)
     await bridge.taken(*(unit(publication(topic, b"%d" % number, client_id=f"p{number % 3}")) for number in range(9)))
@@ -145,7 +145,7 @@ async def test_headers_before_the_first_segment_are_of_the_whole_message(bridge:
     assert from_mq(joined.message, topic="commands").payload == b"first second"
 
 
-async def test_each_segment_of_a_message_for_nobody_is_a_dead_letter(bridge: Bridge) -> None:
+async def test_each_segment_of_a_message_without_recipient_is_dead_lettered(bridge: Bridge) -> None:
     for number in range(2):
         await bridge.place.put("c7", PARTS[number], manager="nobody", **segment(number, 1))
     (joined,) = await bridge.arrived(1)
@@ -167,7 +167,7 @@ async def test_a_message_taken_off_the_transmission_queue_confirms_no_delivery(b
     assert (await bridge.place.depth(TRANSMISSION_QUEUE), await bridge.place.depth(replies)) == (0, 0)
 
 
-async def test_an_ims_header_is_no_part_of_the_payload(bridge: Bridge) -> None:
+async def test_an_ims_header_is_not_part_of_the_payload(bridge: Bridge) -> None:
     header = b"IIH " + struct.pack("<4i", 1, 84, 0, 0) + b"MQHRF2  " + bytes(56)
     chain = encode_chain([RFH2(Format=b"MQSTR", CodedCharSetId=1208, folders=PUBLISHED)], b"payload")
     await bridge.place.put("commands", header + chain.data, manager="dev1", Format=cmqc.MQFMT_IMS, CodedCharSetId=1208)
@@ -176,7 +176,7 @@ async def test_an_ims_header_is_no_part_of_the_payload(bridge: Bridge) -> None:
 
 
 async def test_a_dead_letter(bridge: Bridge) -> None:
-    """Once more is no error."""
+    """Repeating it is not an error."""
     await bridge.place.put("alarms/7", b"direct", manager="nobody", Persistence=1, Format=b"MQSTR")
     (found,) = await bridge.arrived(1)
     bridge.backend.dead_letter(found, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
@@ -218,7 +218,7 @@ async def test_a_dead_letter_that_cannot_be_put_stays_where_it_is(bridge: Bridge
     assert await bridge.place.depth(DEAD_LETTER_QUEUE) == 0
 
 
-async def test_an_application_that_browses_the_transmission_queue_sees_messages_behind_an_mqxqh(bridge: Bridge) -> None:
+async def test_messages_on_the_transmission_queue_have_an_mqxqh(bridge: Bridge) -> None:
     await bridge.subscribed("c1", bridge.topic("a"))
     await bridge.taken(unit(publication(bridge.topic("a"), b"data")))
     (found,) = await bridge.arrived(1)

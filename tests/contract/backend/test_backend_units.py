@@ -43,7 +43,7 @@ async def test_completions_come_once_each_with_their_numbers(bridge: Bridge) -> 
     assert sorted(one.number for one in bridge.completions) == [one.number for one in units]
 
 
-async def test_what_one_client_publishes_takes_effect_and_is_completed_in_order(bridge: Bridge) -> None:
+async def test_publications_of_one_client_are_completed_in_order(bridge: Bridge) -> None:
     """With every QoS, with and without records, and for a session that ends and begins again."""
     await bridge.subscribed("c1", bridge.topic("#"), qos=2)
     units = [
@@ -59,7 +59,7 @@ async def test_what_one_client_publishes_takes_effect_and_is_completed_in_order(
     assert await bridge.payloads() == [b"%d" % number for number in range(30)]
 
 
-async def test_removals_are_completed_in_order_and_once_more_is_no_error(bridge: Bridge) -> None:
+async def test_removals_are_completed_in_order_and_may_be_repeated(bridge: Bridge) -> None:
     await bridge.subscribed("c1", bridge.topic("#"))
     await bridge.taken(unit(*(publication(bridge.topic("a"), b"%d" % number) for number in range(5))))
     there = list(await bridge.arrived(5))
@@ -97,14 +97,14 @@ async def test_refusals_name_the_publication_and_the_reason(bridge: Bridge, numb
     assert [one.received for one in recovered.records if isinstance(one, ReceivedRecord)] == [[1, 4, 5]] * number
 
 
-async def test_publications_with_qos_1_are_no_business_of_records(bridge: Bridge) -> None:
+async def test_publications_with_qos_1_do_not_affect_records(bridge: Bridge) -> None:
     """The message id of one that is refused may be that of a QoS 2 publication that was received long ago."""
     await bridge.run(unit(publication(TOO_LONG, qos=1, message_id=7), records=[ReceivedRecord("dev", [7])]))
     (record,) = (await bridge.restart(start=False)).records
     assert isinstance(record, ReceivedRecord) and record.received == [7]
 
 
-async def test_a_refusal_is_no_business_of_another_sessions_record(bridge: Bridge) -> None:
+async def test_a_rejection_does_not_affect_the_records_of_other_sessions(bridge: Bridge) -> None:
     refused = unit(
         publication(TOO_LONG, qos=2, message_id=7), records=[ReceivedRecord("dev", [7]), ReceivedRecord("other", [7])]
     )
@@ -116,7 +116,7 @@ async def test_a_refusal_is_no_business_of_another_sessions_record(bridge: Bridg
     }
 
 
-async def test_a_refused_publication_goes_to_the_dead_letter_queue_where_that_is_asked_for(bridge: Bridge) -> None:
+async def test_refused_to_dead_letters_dead_letters_rejected_publications(bridge: Bridge) -> None:
     await bridge.place.topic_object(bridge.topic("shut"), "PUB(DISABLED)")
     await bridge.subscribed("c1", bridge.topic("#"))
     mixed = unit(
@@ -135,12 +135,12 @@ async def test_a_refused_publication_goes_to_the_dead_letter_queue_where_that_is
     header = decode_mqdlh(got.data)
     assert (header.Reason, header.DestQName) == (cmqc.MQRC_PUT_INHIBITED, bridge.topic("shut").encode())
     assert got.data.endswith(b"letter")
-    # What was diverted was received: the client is told so.
+    # A dead-lettered publication counts as received and is acknowledged.
     (record,) = (await bridge.restart(start=False)).records
     assert isinstance(record, ReceivedRecord) and record.received == [1, 3]
 
 
-async def test_flush_comes_after_all_that_was_given(bridge: Bridge) -> None:
+async def test_flush_completes_all_submitted_work(bridge: Bridge) -> None:
     await bridge.subscribed("c1", bridge.topic("#"))
     units = [unit(publication(bridge.topic("a"), client_id=f"c{number}")) for number in range(10)]
     units.append(unit(records=[SentRecord("dev"), ReceivedRecord("dev")]))
@@ -150,7 +150,7 @@ async def test_flush_comes_after_all_that_was_given(bridge: Bridge) -> None:
     await bridge.flush()
 
 
-async def test_everyone_who_flushes_is_called(bridge: Bridge) -> None:
+async def test_every_flush_callback_is_called(bridge: Bridge) -> None:
     called: list[str] = []
     bridge.submit(unit(publication(bridge.topic("a"))))
     bridge.backend.flush().add_done_callback(lambda _: called.append("first"))
@@ -161,7 +161,7 @@ async def test_everyone_who_flushes_is_called(bridge: Bridge) -> None:
     assert len(bridge.completions) == 2
 
 
-async def test_a_flush_waits_for_what_is_published_behind_a_subscribe(bridge: Bridge) -> None:
+async def test_flush_completes_publications_after_a_subscribe(bridge: Bridge) -> None:
     subscribing = bridge.backend.subscribe("dev", requests((bridge.topic("a"), 1)), durable=False, user="")
     bridge.submit(unit(publication(bridge.topic("a"))))
     await bridge.flush()
@@ -169,7 +169,7 @@ async def test_a_flush_waits_for_what_is_published_behind_a_subscribe(bridge: Br
     assert await bridge.payloads() == [b"x"], "a client gets what it publishes behind its SUBSCRIBE"
 
 
-async def test_stop_comes_after_all_that_was_given(bridge: Bridge) -> None:
+async def test_stop_completes_all_submitted_work(bridge: Bridge) -> None:
     await bridge.subscribed("c1", bridge.topic("#"))
     units = [unit(publication(bridge.topic("a"), b"%d" % n), records=[SentRecord("dev", sent=[n])]) for n in range(10)]
     bridge.submit(*units)
@@ -180,7 +180,7 @@ async def test_stop_comes_after_all_that_was_given(bridge: Bridge) -> None:
     assert await bridge.payloads() == [b"%d" % number for number in range(10)]
 
 
-async def test_stop_comes_after_what_is_published_behind_a_subscribe(bridge: Bridge) -> None:
+async def test_stop_completes_publications_after_a_subscribe(bridge: Bridge) -> None:
     topic = bridge.topic("a")
     bridge.place.at_end.append(f"DELETE SUB('dev:{topic}')")
     subscribing = bridge.backend.subscribe("dev", requests((topic, 1)), durable=True, user="")

@@ -48,7 +48,7 @@ def bodies(found: Sequence[Got | None]) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("options", [0, FIRST, FIRST | ACCEPT], ids=["gets", "browses", "glances"])
-def test_what_is_got_is_what_single_verbs_get(mq: Workplace, app: Application, options: int) -> None:
+def test_a_batch_gets_the_same_as_single_verbs(mq: Workplace, app: Application, options: int) -> None:
     """All of it: MQMD, data, lengths, warnings, properties."""
     room = 4 if options & ACCEPT else None
     queue = filled(mq, app)
@@ -65,7 +65,7 @@ def test_what_is_got_is_what_single_verbs_get(mq: Workplace, app: Application, o
 
 
 @pytest.mark.smoke
-def test_a_batch_ends_at_its_bounds_and_the_next_goes_on_at_the_cursor(
+def test_a_batch_ends_at_its_limits_and_the_next_continues_at_the_cursor(
     mq: Workplace, app: Application, refused: Refused
 ) -> None:
     handle = app.open_queue(filled(mq, app))

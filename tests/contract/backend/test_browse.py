@@ -1,4 +1,4 @@
-"""Browsing, and getting what the cursor is under (IBM MQ documentation, "MQGET")."""
+"""Browsing, and getting the message under the cursor (IBM MQ documentation, "MQGET")."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_each_handle_has_its_own_cursor(mq, app):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_browse_goes_on_behind_what_it_has_taken(mq, app, other, seed):
+def test_a_browse_continues_after_the_messages_it_returned(mq, app, other, seed):
     """In the order of gets, each message once: whatever is taken under the cursor, before it, or backed out again."""
     chance = random.Random(seed)
     name = mq.queue()

@@ -59,7 +59,7 @@ PUBLICATION = {"Format": cmqc.MQFMT_RF_HEADER_2}
 
 
 @pytest.mark.smoke
-def test_a_letter_says_in_words_why_it_is_there_and_where_it_was_to_go(dlq, send):
+def test_a_dead_letter_describes_its_reason_and_destination(dlq, send):
     send("ORDERS", "FAR", published("shop/7", Ret=True), reason=cmqc.MQRC_Q_FULL, msg_id=b"m" * 24, Priority=3, **PUBLICATION)
     (letter,) = dlq.browse(ALL)
     assert (letter.id, letter.reason, letter.reason_name) == ((b"m" * 24).hex().upper(), 2053, "MQRC_Q_FULL")
@@ -71,7 +71,7 @@ def test_a_letter_says_in_words_why_it_is_there_and_where_it_was_to_go(dlq, send
 
 
 @pytest.mark.parametrize("cut", [0, 1, HEADER_LENGTH - 1])
-def test_what_has_no_header_that_can_be_read_is_shown_as_such_and_stays(dlq, other, letters, mq, cut):
+def test_a_message_without_a_readable_header_is_listed_and_stays(dlq, other, letters, mq, cut):
     queue = mq.queue()
     other.put(letters, b"DLH " + bytes(cut), Format=cmqc.MQFMT_DEAD_LETTER_HEADER if cut else b"")
     (letter,) = dlq.browse(ALL)
@@ -100,7 +100,7 @@ SELECTIONS = [
 
 
 @pytest.mark.parametrize(("selection", "chosen"), SELECTIONS)
-def test_a_selection_takes_what_all_of_its_conditions_choose(dlq, send, other, letters, selection, chosen):
+def test_a_selection_must_meet_all_conditions(dlq, send, other, letters, selection, chosen):
     send("ORDERS", msg_id=b"a" * 24)
     send("ORDERS.2", msg_id=b"b" * 24)
     send("Q", "dev-2", published("shop/7"), reason=2082, msg_id=b"c" * 24, **PUBLICATION)
@@ -113,7 +113,7 @@ def test_a_selection_takes_what_all_of_its_conditions_choose(dlq, send, other, l
 
 
 @pytest.mark.smoke
-def test_a_letter_goes_back_to_its_queue_byte_for_byte_with_its_identity(mq, dlq, send, other, letters):
+def test_a_dead_letter_returns_to_its_queue_unchanged(mq, dlq, send, other, letters):
     queue = mq.queue()
     send(queue, mq.manager, Format=b"MYFMT", CorrelId=b"c" * 24, msg_id=b"m" * 24, Persistence=1, Priority=3, ReplyToQ=b"A")
     (retried,) = dlq.retry(ALL)
@@ -126,7 +126,7 @@ def test_a_letter_goes_back_to_its_queue_byte_for_byte_with_its_identity(mq, dlq
     assert other.all(letters) == []
 
 
-def test_what_is_refused_again_stays_in_its_place_and_the_next_is_tried(mq, dlq, send, other, letters):
+def test_a_message_rejected_again_stays_and_the_next_is_tried(mq, dlq, send, other, letters):
     full, room = mq.queue("MAXDEPTH(1)"), mq.queue()
     other.put(full, b"first")
     for number, queue in enumerate((room, full, room, "NO.SUCH.QUEUE", room)):
@@ -157,7 +157,7 @@ def test_a_publication_that_was_refused_is_published_to_its_whole_topic(mq, dlq,
     mq.at_end(f"CLEAR TOPICSTR('{topic}') CLRTYPE(RETAINED)")
 
 
-def test_what_a_subscription_was_to_get_goes_to_its_queue_alone(mq, dlq, send, other, root):
+def test_a_dead_letter_of_a_subscription_goes_to_its_queue_only(mq, dlq, send, other, root):
     topic = mq.queue()  # a topic and a queue of the same name
     _, elsewhere = other.subscribe(topic)
     data = published(topic, Sud="1")
@@ -169,7 +169,7 @@ def test_what_a_subscription_was_to_get_goes_to_its_queue_alone(mq, dlq, send, o
     assert got.data.endswith(BODY)
 
 
-def test_a_message_that_a_mapping_refused_goes_back_to_its_source(mq, dlq, app, other, letters, root):
+def test_a_message_that_a_mapping_rejected_goes_back_to_its_source(mq, dlq, app, other, letters, root):
     source, target = mq.queue(), mq.queue("MAXDEPTH(1)")
     other.put(target, b"full")
     other.put(source, BODY, Format=b"MYFMT", MsgId=b"m" * 24)
@@ -184,7 +184,7 @@ def test_a_message_that_a_mapping_refused_goes_back_to_its_source(mq, dlq, app, 
     assert (again.data, again.md.MsgId, again.md.Format.rstrip()) == (BODY, b"m" * 24, b"MYFMT")
 
 
-def test_a_publication_that_a_mapping_refused_goes_to_the_subscription_of_the_mapping_only(mq, app, other, letters, root):
+def test_a_publication_that_a_mapping_rejected_is_retried_to_the_mapping_only(mq, app, other, letters, root):
     name = mq.name("M")
     taken = MessageConsumer(app.connection, ConsumerSource(mapping=name, topic_filter=f"{root}/+"))
     _, others = other.subscribe(f"{root}/+")
@@ -202,7 +202,7 @@ def test_a_publication_that_a_mapping_refused_goes_to_the_subscription_of_the_ma
     taken.remove()
 
 
-def test_two_that_try_again_at_once_put_each_letter_once(mq, send, other, letters):
+def test_concurrent_retries_put_each_dead_letter_once(mq, send, other, letters):
     queue = mq.queue()
     for number in range(20):
         send(queue, mq.manager, bytes([number]))
@@ -215,7 +215,7 @@ def test_two_that_try_again_at_once_put_each_letter_once(mq, send, other, letter
     assert other.all(letters) == []
 
 
-def test_what_is_not_committed_is_there_as_before(mq, send, dlq, other, letters):
+def test_an_uncommitted_retry_changes_nothing(mq, send, dlq, other, letters):
     """A connection that ends in the midst of a retry leaves the letter, and puts nothing."""
     queue = mq.queue()
     send(queue, mq.manager)
@@ -226,7 +226,7 @@ def test_what_is_not_committed_is_there_as_before(mq, send, dlq, other, letters)
     assert len(list(dlq.browse(ALL))) == 1
 
 
-def test_a_message_of_a_transmission_queue_goes_on_to_where_its_header_says(mq, dlq, send, other):
+def test_a_dead_letter_of_a_transmission_queue_goes_to_the_destination_in_its_header(mq, dlq, send, other):
     queue = mq.queue()
     embedded = MQMD(Format=b"MYFMT", Encoding=cmqc.MQENC_NATIVE, CodedCharSetId=1208, MsgId=b"e" * 24)
     header = MQXQH(RemoteQName=queue.encode(), RemoteQMgrName=mq.manager.encode(), MsgDesc=embedded)
@@ -237,7 +237,7 @@ def test_a_message_of_a_transmission_queue_goes_on_to_where_its_header_says(mq, 
     assert (got.data, got.md.MsgId, got.md.Format.rstrip()) == (BODY, b"e" * 24, b"MYFMT")
 
 
-def test_a_copy_that_the_queue_of_a_subscription_did_not_take_goes_to_that_queue_alone(mq, app, other, letters, root):
+def test_a_rejected_copy_for_a_subscription_is_retried_to_its_queue_only(mq, app, other, letters, root):
     """USEDLQ(YES), and a full queue; the other subscription has had its copy."""
     mq.topic_object(root, "USEDLQ(YES)")
     full = mq.queue("MAXDEPTH(1)")
@@ -256,7 +256,7 @@ def test_a_copy_that_the_queue_of_a_subscription_did_not_take_goes_to_that_queue
     assert (chain.body, chain.Format.rstrip()) == (BODY, b"MYFMT")
 
 
-def test_a_report_that_its_queue_did_not_take_goes_to_that_queue(mq, app, other, letters):
+def test_a_rejected_report_is_retried_to_its_queue(mq, app, other, letters):
     queue, answers = mq.queue(), mq.queue("PUT(DISABLED)")
     app.put(queue, b"asked", ReplyToQ=answers.encode(), Report=cmqc.MQRO_COA, MsgId=b"m" * 24)
     mq.command(f"ALTER QLOCAL('{answers}') PUT(ENABLED)")

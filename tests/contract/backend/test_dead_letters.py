@@ -52,7 +52,7 @@ def got(app, other, source):
         (Destination("t" * 47 + "ä", True), "t" * 47, ""),
     ],
 )
-def test_the_message_stands_whole_behind_its_header(mq, app, other, source, letters, got, destination, queue, manager):
+def test_the_complete_message_follows_the_mqdlh(mq, app, other, source, letters, got, destination, queue, manager):
     reason = cmqc.MQRC_Q_FULL
     DeadLetters(app.connection, letters, "prices", source).put(got.md, got.data, reason, "full", destination)
     assert other.all(letters) == []
@@ -86,7 +86,7 @@ def test_without_a_name_it_is_the_queue_that_the_queue_manager_names(mq, app, ot
         (None, cmqc.MQRC_UNKNOWN_OBJECT_NAME),
     ],
 )
-def test_where_the_dead_letter_queue_refuses_the_message_is_not_lost(mq, app, other, source, got, attributes, reason):
+def test_a_message_is_not_lost_if_the_dead_letter_queue_rejects_it(mq, app, other, source, got, attributes, reason):
     queue = mq.name("NONE") if attributes is None else mq.queue(attributes)
     with pytest.raises(DeadLetterRefused, match=f"dead-letter queue {queue}") as error:
         DeadLetters(app.connection, queue, "prices").put(got.md, got.data, cmqc.MQRC_Q_FULL, "full")

@@ -1,4 +1,4 @@
-"""Each way in which the bridge dead-letters a message, and the way back: it comes to where it was bound, byte for byte."""
+"""Each reason for dead-lettering, and the retry: the message reaches its destination unchanged."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def retried(bridge: Bridge) -> Sequence[Retried]:
 
 
 def told(found: Transmission) -> tuple[Any, ...]:
-    """What a client is told by a message, and whom it is for, whichever way the queue manager holds it."""
+    """The content and recipient of a message, independent of the queue manager's representation."""
     message = found.message
     if isinstance(message, PublicationMessage):
         message = Message(message.md, message.data_as(retained=found.retained, user_data=found.user_data))
@@ -48,7 +48,7 @@ def told(found: Transmission) -> tuple[Any, ...]:
 
 
 REASONS = [
-    cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR,  # no session is there for it
+    cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR,  # it has no session
     cmqc.MQRC_Q_SPACE_NOT_AVAILABLE,  # waiting_bytes
     cmqc.MQRC_MSG_TOO_BIG_FOR_CHANNEL,  # Maximum Packet Size
     cmqc.MQRC_RFH_FORMAT_ERROR,
@@ -57,7 +57,7 @@ REASONS = [
 
 @pytest.mark.parametrize("reason", REASONS)
 @pytest.mark.parametrize("qos", [0, 1, 2])
-async def test_a_publication_for_a_client_comes_to_the_client_again(bridge: Bridge, reason: int, qos: int) -> None:
+async def test_a_publication_for_a_client_is_retried_to_the_client(bridge: Bridge, reason: int, qos: int) -> None:
     await bridge.subscribed("c1", bridge.topic("#"), qos=qos)
     topic = bridge.topic("a/" * 30 + "ä")
     properties = PublishProperties(content_type="text/plain", user_property=(("site", "north"), ("site", "south")))
@@ -75,7 +75,7 @@ async def test_a_publication_for_a_client_comes_to_the_client_again(bridge: Brid
 
 
 @pytest.mark.smoke
-async def test_a_retained_publication_comes_to_its_subscriber_as_one(bridge: Bridge) -> None:
+async def test_a_retried_retained_publication_keeps_the_flag(bridge: Bridge) -> None:
     await bridge.retain(publication(bridge.topic("a"), b"kept"))
     await bridge.subscribed("c1", bridge.topic("a"))
     (before,) = await bridge.arrived(1)
@@ -97,7 +97,7 @@ DIRECT = [
 
 
 @pytest.mark.parametrize("sent", DIRECT)
-async def test_a_message_straight_to_a_client_comes_to_the_client_again(bridge: Bridge, sent: dict[str, Any]) -> None:
+async def test_a_direct_message_to_a_client_is_retried_to_the_client(bridge: Bridge, sent: dict[str, Any]) -> None:
     await bridge.place.put("alarms/7", manager="c1", **sent)
     (before,) = await bridge.arrived(1)
     expected = told(before)
@@ -133,7 +133,7 @@ async def test_a_publication_that_was_refused_is_published(bridge: Bridge, retai
 
 
 @pytest.mark.smoke
-async def test_an_answer_that_its_queue_did_not_take_goes_to_that_queue(bridge: Bridge) -> None:
+async def test_a_rejected_answer_is_retried_to_its_queue(bridge: Bridge) -> None:
     await bridge.place.command("DEFINE QLOCAL(ANSWERS) REPLACE PUT(DISABLED)")
     bridge.place.at_end.append("DELETE QLOCAL(ANSWERS) PURGE")
     answer = msgspec.structs.replace(publication(bridge.topic("answer"), b"42"), reply_to=("ANSWERS", ""))

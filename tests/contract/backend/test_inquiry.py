@@ -14,7 +14,7 @@ from bridge.wire import cmqc, cmqcfc
 
 @pytest.mark.smoke
 def test_a_look(mq, app, monkeypatch):
-    """Depth, bounds, handles and ages, also of the dead-letter queue; what is not there or not local is left out."""
+    """Depth, limits, handles and ages, also of the dead-letter queue. Missing and non-local queues are left out."""
     monkeypatch.setattr(administration, "REPLY_WAIT", 100)
     queue, empty = mq.queue("MAXDEPTH(7)"), mq.queue("USAGE(XMITQ)")
     alias = mq.alias(f"TARGET('{queue}')")
@@ -29,7 +29,7 @@ def test_a_look(mq, app, monkeypatch):
     one = found[queue]
     assert (one.depth, one.max_depth, one.transmission, one.output_handles) == (2, 7, False, 1)
     assert found[empty].transmission
-    # Where no command server runs, nobody tells it.
+    # Without a command server, the age is unknown.
     assert one.oldest_message_age is None or one.oldest_message_age >= 0
     assert found[empty].oldest_message_age is None
 
@@ -48,7 +48,7 @@ def test_an_inhibited_queue_and_the_dead_letter_queue_are_named(mq):
 
 
 def test_looks_share_a_connection(mq):
-    """It is kept from one look to the next, and made anew where it was lost."""
+    """The connection is kept between inspections, and established again after a loss."""
     made = []
 
     def connect():
@@ -72,8 +72,8 @@ def test_looks_share_a_connection(mq):
         (MQError(cmqc.MQRC_NO_MSG_AVAILABLE, "none came in 30000 ms"), [None, None]),
     ],
 )
-def test_an_age_that_is_not_told(mq, app, monkeypatch, caplog, failure, told):
-    """A refusal is that queue's alone; a command server that does not answer is not asked again. The log says it once."""
+def test_a_message_age_that_is_not_available(mq, app, monkeypatch, caplog, failure, told):
+    """A rejection affects only its queue. A command server that does not answer is not asked again. Each is logged once."""
     closed, open_ = mq.queue(), mq.queue()
     asked = []
 

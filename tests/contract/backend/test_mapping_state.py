@@ -45,7 +45,7 @@ def test_each_mapping_has_its_own(mq, app, other, record):
         connection.commit()
 
 
-def test_a_record_outlives_what_another_connection_backs_out(mq, app, other, record):
+def test_a_record_survives_a_backout_of_another_connection(mq, app, other, record):
     queue = mq.queue()
     app.put(queue, b"message")
     handle = other.open_queue(queue)
@@ -58,8 +58,8 @@ def test_a_record_outlives_what_another_connection_backs_out(mq, app, other, rec
     app.commit()
 
 
-def test_sessions_are_found_among_what_others_put(app, other, record):
-    """Records of other kinds, and what an application may put there."""
+def test_sessions_are_found_among_other_messages(app, other, record):
+    """Records of other kinds, and messages of applications."""
     session = LinkSession("m", "owner", "link", "host", 1883, "client", ["a/#"])
     LinkSessions(app.connection).save(session)
     record.save(b"1")

@@ -1,4 +1,4 @@
-"""Where mappings take messages from: order, limits, who may open it, units of work, and changes of a topic filter."""
+"""Sources of mappings: order, limits, exclusive use, units of work, and changes of a topic filter."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_queue_is_open_for_one_mapping_only(app, other, consumer, queue):
 
 
 @pytest.mark.smoke
-def test_what_is_backed_out_comes_again_and_tells_how_often(app, consumer, queue):
+def test_backed_out_messages_come_again_with_a_backout_count(app, consumer, queue):
     app.put(queue, b"1")
     counts = []
     for _ in range(3):
@@ -92,7 +92,7 @@ def test_what_is_backed_out_comes_again_and_tells_how_often(app, consumer, queue
     assert counts == [0, 1, 2]
 
 
-def test_what_is_taken_for_good_does_not_come_again(app, consumer, queue):
+def test_committed_messages_do_not_come_again(app, consumer, queue):
     app.put(queue, b"1", Persistence=1)
     assert take(consumer, for_good=True) == [b"1"]
     app.backout()
@@ -133,7 +133,7 @@ def test_messages_are_found_by_their_identifiers(app, consumer, queue):
     assert take(consumer) == [b"2"]
 
 
-def test_an_answer_takes_what_is_kept_of_its_request(mq, app, other, queue):
+def test_an_answer_uses_its_stored_request(mq, app, other, queue):
     requests = mq.queue()
     consumer = MessageConsumer(app.connection, ConsumerSource(mapping="m", queue=queue, requests_queue=requests))
     first, second = (other.put(requests, body).MsgId for body in (b"first", b"second"))
@@ -160,7 +160,7 @@ def test_a_source_without_its_requests_is_not_left_open(mq, app, other, queue):
         assert error.value.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME
 
 
-def test_the_depth_is_told(app, consumer, queue):
+def test_the_depth_is_reported(app, consumer, queue):
     for _ in range(3):
         app.put(queue)
     assert consumer.depth == 3
@@ -171,7 +171,7 @@ def test_the_depth_is_told(app, consumer, queue):
 
 @pytest.fixture
 def topics(mq):
-    """A topic that nobody else publishes to."""
+    """A topic without other publishers."""
     return mq.name("topic")
 
 
@@ -203,7 +203,7 @@ def test_a_subscription_is_open_for_one_mapping_only(app, other, mapping, topics
     assert take(by_topic(other, mapping, topics)) == [b"1"]
 
 
-def test_a_retained_publication_comes_first_and_marked(app, mapping, topics):
+def test_a_retained_publication_comes_first_with_the_flag(app, mapping, topics):
     app.publish(topics, b"state", options=cmqc.MQPMO_RETAIN)
     (got,) = by_topic(app, mapping, topics).take(MANY, LARGE, LONG, 0.0)
     folders = {one.name: one.content for one in decode_rfh2(got.data).folders}
@@ -211,7 +211,7 @@ def test_a_retained_publication_comes_first_and_marked(app, mapping, topics):
     assert folders["mqps"]["Ret"]
 
 
-def test_when_the_filter_changes_what_waits_comes_first_and_nothing_is_lost(mq, app, other, mapping, topics):
+def test_after_a_filter_change_waiting_messages_come_first(mq, app, other, mapping, topics):
     consumer = by_topic(app, mapping, f"{topics}/old/#")
     app.publish(f"{topics}/old/1", b"old 1")
     app.connection.disconnect()

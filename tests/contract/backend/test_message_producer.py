@@ -70,7 +70,7 @@ def test_the_message_identifier_is_new_unless_it_is_given(mq, app, producer, giv
     assert (found == given) is kept
 
 
-def test_the_user_identifier_is_set_where_it_is_given(mq, app, producer):
+def test_a_given_user_identifier_is_set(mq, app, producer):
     queue = mq.queue()
     producer.put(mapped(queue, UserIdentifier=b"sensor"))
     producer.put(mapped(queue))
@@ -80,7 +80,7 @@ def test_the_user_identifier_is_set_where_it_is_given(mq, app, producer):
     assert users[1] != b"sensor"
 
 
-def test_properties_stand_beside_the_message(mq, app, producer):
+def test_properties_are_separate_from_the_message(mq, app, producer):
     queue = mq.queue()
     properties = {"mqtt.clientId": "c", "mqtt.qos": 1, "site": "Köln", "usr.big": 1 << 40, "usr.late": True}
     producer.put(mapped(queue, b"body", properties=properties, Format=cmqc.MQFMT_STRING))
@@ -93,7 +93,7 @@ def test_properties_stand_beside_the_message(mq, app, producer):
     assert folders["usr"] == {"site": "Köln", "big": 1 << 40, "late": True}
 
 
-def test_publications_to_topics_are_retained_where_they_are_to_be(mq, app, other, producer):
+def test_publications_to_topics_are_retained_as_specified(mq, app, other, producer):
     topic = mq.name("topic")
     _, queue = other.subscribe(topic)
     producer.put(mapped(topic, b"1", topic=True, retain=True))
@@ -112,14 +112,14 @@ def test_publications_to_topics_are_retained_where_they_are_to_be(mq, app, other
         ("MAXMSGL(2)", b"123", cmqc.MQRC_MSG_TOO_BIG_FOR_Q),
     ],
 )
-def test_what_a_destination_refuses_is_told_with_its_name(mq, app, producer, attributes, body, reason):
+def test_errors_name_the_destination_that_rejected_a_message(mq, app, producer, attributes, body, reason):
     queue = mq.queue(attributes)
     with pytest.raises(MQError, match=queue) as error:
         producer.put(mapped(queue, body))
     assert error.value.reason == reason
 
 
-def test_a_queue_that_is_not_defined_is_told_and_found_once_it_is(mq, app, other, producer):
+def test_an_undefined_queue_is_reported_and_found_once_defined(mq, app, other, producer):
     name = mq.name("LATER")
     with pytest.raises(MQError, match=name) as error:
         producer.put(mapped(name))
@@ -130,7 +130,7 @@ def test_a_queue_that_is_not_defined_is_told_and_found_once_it_is(mq, app, other
     assert other.all(name) == [b"1"]
 
 
-def test_what_is_kept_of_a_request_has_its_msgid(mq, app, other, producer):
+def test_a_stored_request_has_the_msgid_of_the_request(mq, app, other, producer):
     queue, kept = mq.queue(), mq.queue()
     request = mapped(queue, b"question")
     request.kept = KeptRequest(kept, Message(MQMD(), b"way back"))

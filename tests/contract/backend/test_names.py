@@ -39,7 +39,7 @@ def test_names_are_case_sensitive(mq, app, refused):
         app.open_queue(name.upper())
 
 
-def test_the_queue_managers_own_name_is_no_other(mq, app):
+def test_the_queue_managers_own_name_is_local(mq, app):
     queue = mq.queue()
     app.put(queue, b"here", manager=mq.manager)
     assert app.take(queue).data == b"here"
@@ -100,7 +100,7 @@ def test_remote_queue(mq, app, transmission):
     assert (got.md.Priority, got.md.Persistence) == (6, cmqc.MQPER_PERSISTENT)
 
 
-def test_what_lies_on_a_transmission_queue(mq, app, transmission):
+def test_messages_on_a_transmission_queue(mq, app, transmission):
     """ "MQXQH": an outer MQMD of its own, then MQXQH with the message's MQMD, then its data."""
     put = app.put("THERE", b"payload", manager=transmission, CorrelId=b"c" * 24, Format=b"MQSTR", CodedCharSetId=1208)
     got = app.take(transmission)

@@ -41,7 +41,7 @@ def published(topic: str, properties: PublishProperties, client_id: str = "dev.1
     ],
     ids=["all", "zero and empty", "Correlation Data of a CorrelId", "long Correlation Data", "Content Type"],
 )
-async def test_a_client_gets_what_another_published(bridge: Bridge, properties: PublishProperties) -> None:
+async def test_a_client_gets_publications_of_another_client(bridge: Bridge, properties: PublishProperties) -> None:
     await bridge.subscribed("c1", bridge.topic("a"))
     await bridge.taken(unit(published(bridge.topic("a"), properties)))
     (found,) = await bridge.settled()

@@ -1,4 +1,4 @@
-"""Publications, retained ones, and where they go (IBM MQ documentation, "Publish/subscribe messaging")."""
+"""Publications, retained publications and destinations (IBM MQ documentation, "Publish/subscribe messaging")."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_every_subscription_gets_its_copy_and_a_subscription_only_one(mq, app, o
 
 
 @pytest.mark.smoke
-def test_publishing_without_subscribers_is_no_error(app, root):
+def test_publishing_without_subscribers_is_not_an_error(app, root):
     assert app.publish(root, b"nobody hears").MsgId != cmqc.MQMI_NONE
 
 
@@ -134,7 +134,7 @@ def test_a_retained_publication_greets_new_subscribers(mq, app, other, root):
     assert sorted(app.drain(late)) == [b"more", b"state"]
 
 
-def test_only_what_comes_as_retained_says_so(mq, app, root):
+def test_only_retained_publications_have_the_flag(mq, app, root):
     _, present = app.subscribe(root)
     app.publish(root, b"state", options=RETAIN)
     _, late = app.subscribe(root)
@@ -277,7 +277,7 @@ def test_an_undeliverable_publication_goes_to_the_dead_letter_queue(mq, app, roo
     ("attributes", "reason"),
     [("MAXMSGL(3)", cmqc.MQRC_MSG_TOO_BIG_FOR_Q), ("PUT(DISABLED)", cmqc.MQRC_PUT_INHIBITED)],
 )
-def test_the_dead_letter_header_says_why(mq, app, root, attributes, reason):
+def test_the_dead_letter_header_contains_the_reason(mq, app, root, attributes, reason):
     dead, queue = mq.queue(), mq.queue(attributes)
     mq.alter(DEADQ=dead)
     app.subscribe(root, handle=app.open_queue(queue))

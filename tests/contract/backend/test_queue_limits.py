@@ -1,4 +1,4 @@
-"""Limits of queues and of the queue manager, and what is refused (IBM MQ documentation, "API reason codes")."""
+"""Limits of queues and of the queue manager, and their reason codes (IBM MQ documentation, "API reason codes")."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_exclusive_input(mq, app, other, refused):
     other.close(shared)
 
 
-def test_defsopt_and_share_decide_what_input_as_q_def_is(mq, app, other, refused):
+def test_defsopt_and_share_determine_input_as_q_def(mq, app, other, refused):
     exclusive = mq.queue("DEFSOPT(EXCL)")
     app.open_queue(exclusive, cmqc.MQOO_INPUT_AS_Q_DEF)
     with refused(cmqc.MQRC_OBJECT_IN_USE):
@@ -135,7 +135,7 @@ def test_exclusive_input_ends_with_the_connection(mq, app, other):
     other.open_queue(queue, cmqc.MQOO_INPUT_EXCLUSIVE)
 
 
-def test_a_handle_is_good_for_what_it_was_opened_for(mq, app, refused):
+def test_a_handle_allows_only_the_operations_it_was_opened_for(mq, app, refused):
     queue = mq.queue()
     app.put(queue)
     output = app.open_queue(queue, cmqc.MQOO_OUTPUT)

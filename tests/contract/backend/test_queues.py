@@ -175,7 +175,7 @@ def test_a_truncated_message_is_accepted_on_request(mq, app):
 
 
 def test_a_browse_that_fails_by_truncation_leaves_the_cursor(mq, app, refused):
-    """MQRC 2080: the cursor remains where it was; with MQGMO_BROWSE_FIRST it is before the first message."""
+    """MQRC 2080: the cursor does not move. With MQGMO_BROWSE_FIRST, it is before the first message."""
     queue = mq.queue()
     for data in (b"1", b"22", b"3"):
         app.put(queue, data)

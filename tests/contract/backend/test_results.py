@@ -1,4 +1,4 @@
-"""What verbs return beside the message: results in descriptors, attributes, status, retained publications on request."""
+"""Results of verbs other than the message: descriptors, attributes, status, retained publications on request."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_open_resolves_a_queue(mq, app):
 
 
 @pytest.mark.smoke
-def test_open_tells_the_whole_topic_string(mq, app):
+def test_open_returns_the_complete_topic_string(mq, app):
     topic = mq.name("topic")
     od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectName=mq.topic_object(topic), ObjectString="a/é")
     app.open(od, cmqc.MQOO_OUTPUT)
@@ -169,7 +169,7 @@ def test_groups(mq, app):
     assert app.take(queue).GroupStatus == cmqc.MQGS_MSG_IN_GROUP
 
 
-def test_the_status_of_puts_that_nobody_waited_for(mq, app):
+def test_the_status_of_asynchronous_puts(mq, app):
     queue = mq.queue("MAXDEPTH(2)")
     handle = app.open_queue(queue, cmqc.MQOO_OUTPUT)
     for _ in range(3):
@@ -185,7 +185,7 @@ def test_the_status_of_puts_that_nobody_waited_for(mq, app):
 # Subscriptions -------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_subscription_is_called_and_for(mq, app):
+def test_the_name_and_destination_of_a_subscription(mq, app):
     topic = mq.name("topic")
     sd = MQSD(
         Options=cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED, ObjectName=mq.topic_object(topic), ObjectString="#", PubPriority=3
@@ -198,7 +198,7 @@ def test_what_a_subscription_is_called_and_for(mq, app):
     assert (got.md.Priority, got.md.CorrelId) == (3, sd.SubCorrelId)
 
 
-def test_a_resumed_subscription_tells_what_it_is(mq, app, other):
+def test_resuming_a_subscription_returns_its_attributes(mq, app, other):
     topic, name = mq.name("topic"), mq.name("sub")
     app.subscribe(topic, options=DURABLE, SubName=name, SubUserData="qos=1", SubLevel=4)
     app.connection.disconnect()
@@ -242,7 +242,7 @@ def test_a_subscription_made_without_publications_on_request_makes_no_requests(m
     app.close(subscription, cmqc.MQCO_REMOVE_SUB)
 
 
-def test_requests_for_what_there_is_not(mq, app, refused):
+def test_requests_for_missing_resources(mq, app, refused):
     subscription, publications = app.subscribe(mq.name("topic"), options=cmqc.MQSO_PUBLICATIONS_ON_REQUEST)
     with refused(cmqc.MQRC_NO_RETAINED_MSG):
         app.connection.subscription_request(subscription)

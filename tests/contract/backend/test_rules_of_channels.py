@@ -53,7 +53,7 @@ def test_conversations_of_a_process_share_an_instance(mq, connect_by, refused):
         connect_by(channel)
 
 
-def test_a_channel_without_instances_lets_nobody_connect(mq, connect_by, refused):
+def test_a_channel_without_instances_rejects_all_connections(mq, connect_by, refused):
     with refused(cmqc.MQRC_CHANNEL_NOT_AVAILABLE):
         connect_by(mq.server_channel("MAXINST(0)"))
 

@@ -102,7 +102,7 @@ def test_usage_of_an_open_queue_changes_with_force_only(mq, app, refused):
         put(app, handle)
 
 
-def test_what_was_put_by_a_handle_that_became_invalid_can_be_committed(mq, app, refused):
+def test_puts_of_an_invalidated_handle_can_be_committed(mq, app, refused):
     first = mq.queue()
     alias = mq.alias(f"TARGET('{first}')")
     handle = app.open_queue(alias, cmqc.MQOO_OUTPUT)

@@ -34,15 +34,15 @@ def test_a_password_that_is_given_must_be_right(secured, refused, wrong):
 
 
 @pytest.mark.smoke
-def test_a_user_without_a_password_is_nobody_in_particular(secured, refused):
-    """CHCKCLNT(REQDADM) asks privileged users only. Here, a name that nobody vouches for has no authorities."""
+def test_a_user_without_a_password_is_not_authenticated(secured, refused):
+    """CHCKCLNT(REQDADM) checks privileged users only. Here, an unverified name has no authorities."""
     secured.manager.grant("CONNECT")
     with refused(NO):
         secured.connect(user="", password="")
 
 
 def test_privileged_users_are_blocked_on_every_channel(secured, refused):
-    """Until a rule of the channel says otherwise: BLOCKUSER('*MQADMIN')."""
+    """Unless a rule of the channel blocks them: BLOCKUSER('*MQADMIN')."""
     with refused(NO):
         secured.connect(user=ADMINISTRATOR)
     secured.manager.command(f"SET CHLAUTH('{CHANNEL}') TYPE(BLOCKUSER) USERLIST('nobody')")
@@ -52,7 +52,7 @@ def test_privileged_users_are_blocked_on_every_channel(secured, refused):
     assert shown.ok
 
 
-def test_nobody_connects_by_a_system_channel(secured, refused):
+def test_system_channels_reject_all_clients(secured, refused):
     secured.manager.grant("CONNECT")
     with refused(NO):
         secured.connect(channel="SYSTEM.DEF.SVRCONN")
@@ -69,7 +69,7 @@ def test_a_channel_that_is_not_defined(secured, refused):
         secured.connect(channel="NOT.DEFINED")
 
 
-def test_what_a_user_does_takes_authorities(secured, refused):
+def test_operations_of_a_user_need_authorities(secured, refused):
     secured.manager.grant("CONNECT")
     secured.manager.command("DEFINE QLOCAL(Q)")
     connection = secured.connect()

@@ -75,7 +75,7 @@ def test_a_non_durable_subscription_ends_with_its_handle_or_connection(mq, app, 
     assert app.all(queue) == [b"1"]
 
 
-def test_a_durable_subscription_goes_on_without_its_application(mq, app, other, root):
+def test_a_durable_subscription_continues_without_its_application(mq, app, other, root):
     name = mq.name("sub")
     app.subscribe(root, options=DURABLE, SubName=name)
     app.connection.disconnect()

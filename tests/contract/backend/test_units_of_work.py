@@ -11,7 +11,7 @@ PUT_SYNC, GET_SYNC = cmqc.MQPMO_SYNCPOINT, cmqc.MQGMO_SYNCPOINT
 
 
 @pytest.mark.smoke
-def test_a_put_in_syncpoint_is_seen_by_nobody_until_the_commit(mq, app, other, refused):
+def test_a_put_in_syncpoint_is_invisible_until_the_commit(mq, app, other, refused):
     queue = mq.queue()
     app.put(queue, b"1", options=PUT_SYNC)
     app.put(queue, b"2", options=PUT_SYNC)

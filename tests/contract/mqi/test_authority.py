@@ -22,7 +22,7 @@ SET AUTHREC PROFILE(Q) OBJTYPE(QUEUE) PRINCIPAL('app') AUTHADD(PUT,GET)
 SET AUTHREC PROFILE(PLANT) OBJTYPE(TOPIC) PRINCIPAL('app') AUTHADD(SUB)
 SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('nobody') AUTHADD(CONNECT)
 """
-#: Connects as a user, or as whoever runs the program.
+#: Connects as a user, or as the user that runs the program.
 AS = """
 def connected(*user):
     return mq.connect('MQB1', 'SYSTEM.DEF.SVRCONN', 'localhost(1414)', *user)
@@ -41,7 +41,7 @@ def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Manager]:
 
 
 @pytest.mark.smoke
-def test_who_runs_the_queue_manager_may_do_everything(manager: Manager, package: str) -> None:
+def test_the_user_of_the_queue_manager_has_all_authorities(manager: Manager, package: str) -> None:
     found = manager.run(
         package,
         AS
@@ -92,8 +92,8 @@ def test_a_user_that_may_not_connect(manager: Manager, package: str) -> None:
     assert found == {"reason": NO}
 
 
-def test_nothing_vouches_for_who_comes_by_tcp(manager: Manager, package: str) -> None:
-    """Whoever it says that it is, it is nobody."""
+def test_users_over_tcp_are_not_verified(manager: Manager, package: str) -> None:
+    """It has no user, whatever user it claims."""
     found = manager.run(
         package,
         AS
@@ -109,10 +109,10 @@ def test_nothing_vouches_for_who_comes_by_tcp(manager: Manager, package: str) ->
     assert found == {"app": NO, "mqm": NO}
 
 
-def test_only_an_administrator_may_say_that_it_is_somebody_else(
+def test_only_an_administrator_may_act_as_another_user(
     manager: Manager, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody asks for the password of an MQCSP: whoever else says a name is still who runs the program."""
+    """The password of an MQCSP is not checked, so a claimed name does not change the user."""
     monkeypatch.setattr(Conversation, "_peer", lambda self: "app")
     found = manager.run(
         package,

@@ -109,10 +109,10 @@ found['room'] = tried(opts=CMQC.MQCNO_NO_CONV_SHARING)
     assert found == {"shared": [0] * 10, "another": [0, 2537, 2537], "bindings": 0, "room": 0}
 
 
-def test_a_connection_breaks_when_nothing_comes_for_twice_the_heartbeat_interval(
+def test_a_connection_breaks_after_twice_the_heartbeat_interval_without_data(
     manager: Manager, package: str, queue: str
 ) -> None:
-    """The queue manager hangs: the client does not wait for ever ("Heartbeat interval (HBINT)")."""
+    """The queue manager hangs: the client gives up ("Heartbeat interval (HBINT)")."""
     manager.command("DEFINE CHANNEL(BEATS) CHLTYPE(SVRCONN) HBINT(1) REPLACE")
     with contextlib.ExitStack() as hanging:
 

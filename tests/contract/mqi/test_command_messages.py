@@ -168,7 +168,7 @@ found['escape'] = pcf.MQCMD_ESCAPE(escape)[0][CMQCFC.MQCACF_ESCAPE_TEXT].strip(b
     assert "CCSID(1208)" in found["escape"]
 
 
-def test_what_monitoring_programs_ask(manager: Manager, package: str, queue: str) -> None:
+def test_inquiries_of_monitoring_programs(manager: Manager, package: str, queue: str) -> None:
     found = manager.run(
         package,
         PCF

@@ -55,7 +55,7 @@ def test_bytes_come_one_by_one(manager: Manager) -> None:
 
 
 @pytest.mark.smoke
-def test_place_in_a_list_that_is_no_queue_manager(manager: Manager, package: str) -> None:
+def test_an_address_in_a_list_that_is_not_a_queue_manager(manager: Manager, package: str) -> None:
     """Something else listens at the first place: the library goes on to the next."""
     with socket.create_server(("127.0.0.1", 0)) as other:
 

@@ -1,4 +1,4 @@
-"""Broken connections, wrong handles and structures, and who may use a connection."""
+"""Broken connections, invalid handles and structures, and sharing of connections."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ found['after'] = reason(qmgr.commit)
     ],
 )
 def test_cut(manager: Manager, package: str, queue: str, cut: str, reasons: list[int], commit: int, depth: int) -> None:
-    """What was not committed is backed out; what was, is there, even if the program never heard of it."""
+    """Uncommitted work is backed out. Committed work stays, even if the program did not get the answer."""
     found = manager.run(package, BATCH.format(queue=queue), MQI_STANDIN_CUT=cut)
     assert found == {"reasons": reasons, "commit": commit, "after": 2009}
     manager.wait_for_depth(queue, depth)
@@ -47,7 +47,7 @@ def test_cut(manager: Manager, package: str, queue: str, cut: str, reasons: list
     [("", 0, 3), ("MQPUT:2:before", 2009, 0), ("MQPUT:3:after", 2009, 0), ("MQCMIT:1", 2009, 3)],
 )
 def test_asynchronous_puts(manager: Manager, package: str, queue: str, cut: str, commit: int, depth: int) -> None:
-    """MQCMIT tells when the connection was lost, whose answers they did not wait for."""
+    """MQCMIT reports that the connection was lost after asynchronous puts."""
     found = manager.run(
         package,
         f"""
@@ -143,7 +143,7 @@ def test_no_queue_manager(manager: Manager, package: str) -> None:
         connect=False,
         MQI_STANDIN="unix:/nowhere/mqi.sock",
     )
-    # MQRC_HOST_NOT_AVAILABLE; of a group, MQRC_Q_MGR_NOT_AVAILABLE: none of it is there.
+    # MQRC_HOST_NOT_AVAILABLE, or MQRC_Q_MGR_NOT_AVAILABLE for a group of which no queue manager is available.
     assert found == {"none": 2538, "group": 2059}
 
 
@@ -178,7 +178,7 @@ def test_connecting(manager: Manager, package: str) -> None:
     assert found == expected
 
 
-def test_who_may_connect_by_tcp(package: str, tmp_path: Path) -> None:
+def test_connections_over_tcp(package: str, tmp_path: Path) -> None:
     """An unknown channel is MQRC 2540, a wrong password 2035, a CipherSpec without a key repository 2381."""
     passwords = tmp_path / "passwords"
     passwords.write_text("# MQ applications\n\napp:secret:1\nnobody:\n")
@@ -223,7 +223,7 @@ def test_who_may_connect_by_tcp(package: str, tmp_path: Path) -> None:
 
 
 def test_an_orderly_end_of_the_queue_manager(package: str, tmp_path: Path) -> None:
-    """Who waits hears MQRC 2161, where it asked to; commits what it has, and disconnects. Nobody connects any more."""
+    """A waiting program gets MQRC 2161 if it requested that, can commit, and disconnects. New connections are rejected."""
     manager = Manager(tmp_path)
     for queue in ("Q", "EMPTY"):
         manager.command(f"DEFINE QLOCAL({queue})")

@@ -147,7 +147,7 @@ found['calls'] = [call[:3] for call in calls[:2]]
     assert found == {"calls": [[5, 2, 2033], [5, 2, 2033]]}
 
 
-def test_a_message_that_is_too_long_for_its_consumer_is_told_once(manager: Manager, ibmmq: str, queue: str) -> None:
+def test_a_message_that_is_too_long_for_its_consumer_is_reported_once(manager: Manager, ibmmq: str, queue: str) -> None:
     """MQCBCT_MSG_NOT_REMOVED with MQRC_TRUNCATED_MSG_FAILED: the message stays, and the consumer is suspended."""
     found = manager.run(
         ibmmq,

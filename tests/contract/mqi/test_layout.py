@@ -48,7 +48,7 @@ def test_offsets_of_the_bridge() -> None:
 
 
 def test_versions_end_alike_in_library_and_bridge() -> None:
-    """The library says by its headers how long each version is; the bridge refuses any other length."""
+    """The headers of the library define the length of each version. The bridge rejects any other length."""
     source = (ROOT / "testing" / "ibm_standin" / "src" / "structures.c").read_text()
     for name in ("MQOD", "MQPMO", "MQGMO", "MQSTS", "MQMD"):
         one: structures.Structure = getattr(structures, name if name != "MQMD" else "_MD")

@@ -92,7 +92,7 @@ def test_waiting_get(manager: Manager, package: str, queue: str) -> None:
 
 
 def test_truncation(manager: Manager, package: str, queue: str) -> None:
-    """A message that is too long stays, and its length is told; MQGMO_ACCEPT_TRUNCATED_MSG takes what fits."""
+    """A message that is too long stays, and its length is returned. MQGMO_ACCEPT_TRUNCATED_MSG gets the part that fits."""
     found = manager.run(
         package,
         f"""

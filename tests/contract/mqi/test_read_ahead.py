@@ -32,7 +32,7 @@ def program(queue: str) -> str:
 
 @pytest.mark.smoke
 def test_messages_that_are_read_ahead_need_no_round_trip(manager: Manager, package: str, program: str) -> None:
-    """They are browsed though they are no longer on the queue."""
+    """They are browsed even if they are no longer on the queue."""
     found = manager.run(
         package,
         program

@@ -57,7 +57,7 @@ def program(text: str, option: str = "MQCNO_RECONNECT", name: str = "MQB1") -> s
 def test_a_unit_of_work(
     manager: Manager, package: str, queue: str, cut: str, end: str, puts: list[int], ended: int, depth: int
 ) -> None:
-    """It is backed out, and whoever goes on with it hears so; of a commit under way nobody knows."""
+    """It is backed out, and the next call reports that. The outcome of a commit in progress is unknown."""
     found = manager.run(
         package, program(UNIT.format(queue=queue, end=end)), connect=False, MQI_STANDIN_CUT=cut
     )
@@ -107,7 +107,7 @@ def put_to_go(manager: Manager) -> None:
 
 
 class Restarted:
-    """A queue manager that ends while a program waits for a message of queue GO, and may start anew in its directory."""
+    """A queue manager that ends while a program waits for a message on queue GO, and can be restarted."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -126,10 +126,10 @@ class Restarted:
         self.manager = Manager(self._directory)
 
     def run(self, package: str, text: str, first: str = "") -> dict[str, Any]:
-        """Run a program; the queue manager ends, starts anew, runs a command, and has a message on GO."""
+        """Run a program, restart the queue manager, run a command, and put a message on GO."""
         with ThreadPoolExecutor(1) as executor:
             ran = self.end_under(package, text, executor)
-            before = QueueManager("MQB1", self._directory)  # nobody reaches this one
+            before = QueueManager("MQB1", self._directory)  # unreachable
             if first:
                 (response,) = EmbeddedConnection(before, "tests").command(first)
                 assert response.ok, response.message
@@ -156,8 +156,8 @@ def wait_for_the_start():
 
 
 @pytest.mark.smoke
-def test_a_queue_manager_that_was_started_anew(restarted: Restarted, package: str) -> None:
-    """What was open is open: for exclusive input, made of a model, managed or not; what was closed is not."""
+def test_a_restarted_queue_manager(restarted: Restarted, package: str) -> None:
+    """Open handles are open again: exclusive input, dynamic queues, managed subscriptions. Closed ones are not."""
     for queue in ("CLOSED", "EXCLUSIVE"):
         restarted.manager.command(f"DEFINE QLOCAL({queue})")
     found = restarted.run(
@@ -205,7 +205,7 @@ found['end'] = reason(qmgr.disconnect)
     ("meanwhile", "waited"),
     [("DELETE QLOCAL(Q)", 2548), ("ALTER QLOCAL(Q) GET(DISABLED)", 0)],
 )
-def test_what_cannot_be_opened_again(restarted: Restarted, package: str, meanwhile: str, waited: int) -> None:
+def test_objects_that_cannot_be_opened_again(restarted: Restarted, package: str, meanwhile: str, waited: int) -> None:
     """The connection is given up when something that was open is gone."""
     restarted.manager.command("DEFINE QLOCAL(Q)")
     found = restarted.run(
@@ -243,7 +243,7 @@ qmgr.ctl(CMQC.MQOP_STOP, mq.CTLO())
 found.update(events=events, data=data)
 """),
     )
-    # A call of the handler itself would wait for ever: MQRC_CALL_IN_PROGRESS.
+    # A call in the handler itself would never return: MQRC_CALL_IN_PROGRESS.
     assert found == {"events": [[1, 2544, 2219], [1, 2545, 2219]], "data": ["go"]}
 
 
@@ -267,7 +267,7 @@ def test_a_queue_manager_that_does_not_come_back(restarted: Restarted, package: 
         ("MQCNO_RECONNECT_Q_MGR", "NO", 0),
     ],
 )
-def test_who_reconnects(manager: Manager, package: str, option: str, defrecon: str, commit: int) -> None:
+def test_which_connections_reconnect(manager: Manager, package: str, option: str, defrecon: str, commit: int) -> None:
     number = ("NO", "YES", "QMGR", "DISABLED").index(defrecon)
     text = program("found['commit'] = reason(qmgr.commit)", option).replace(
         "cd=cd", f"cd=(setattr(cd, 'Version', 10), setattr(cd, 'DefReconnect', {number}), cd)[-1]"
@@ -293,7 +293,7 @@ def test_another_queue_manager(restarted: Restarted, package: str, tmp_path: Pat
 def test_options_that_do_not_go_with_reconnection(
     manager: Manager, package: str, queue: str, option: str, durable: int
 ) -> None:
-    """2547: they rely on what is lost. 2555: on the same queue manager ("MQRC_RECONNECT_Q_MGR_REQD")."""
+    """2547: the options depend on lost state. 2555: on the same queue manager ("MQRC_RECONNECT_Q_MGR_REQD")."""
     found = manager.run(
         package,
         program(

@@ -200,7 +200,7 @@ def test_the_definition_of_the_channel_decides_on_the_client(
             assert works(connect(site.secured(cipher_spec="ANY_TLS13")))
 
 
-def test_a_client_without_certificate_is_refused_where_the_channel_requires_one(
+def test_a_channel_that_requires_certificates_rejects_a_client_without(
     connect: Connecting, tmp_path: Path
 ) -> None:
     site = Site(tmp_path, client_certificates="optional")
@@ -437,7 +437,7 @@ def test_a_binary_ccdt_cannot_be_read_by_the_stand_in(
     assert error.reason == cmqc.MQRC_Q_MGR_NOT_AVAILABLE
 
 
-def test_the_client_library_does_not_reconnect_whatever_the_ccdt_says(
+def test_the_client_library_never_reconnects_even_if_the_ccdt_allows_it(
     connect: Connecting, tmp_path: Path
 ) -> None:
     """The bridge does, and restores its handles and units of work itself."""
@@ -525,7 +525,7 @@ def test_a_token_file_that_cannot_be_read_is_named(
     assert f"token_file {issuer.file} cannot be read: No such file" in error.detail
 
 
-def test_pymqi_says_that_it_cannot_send_a_token(
+def test_pymqi_reports_that_it_cannot_send_a_token(
     package: str, connect: Connecting, token_site: ServedQueueManager, issuer: Issuer
 ) -> None:
     only(package, "pymqi")

@@ -148,7 +148,7 @@ def test_a_broker_that_stops_and_comes_back(spark: SparkSession, tmp_path: Path)
         ({"topic": "a/#/b", "spool": "x"}, r"in 'a/#/b' # must be at the end"),
         ({"topic": "a/#,a/b", "spool": "x"}, r"filters that do not overlap, as a/# and a/b do"),
         ({"topic": "a/#,$share/g/a/b", "spool": "x"}, r"filters that do not overlap, as a/# and \$share/g/a/b do"),
-        ({"topic": "$share/g", "spool": "x"}, r"in '\$share/g' .*behind the name of a share stands a topic filter"),
+        ({"topic": "$share/g", "spool": "x"}, r"in '\$share/g' .*a topic filter must follow the share name"),
         ({"topic": "$share/g/a+", "spool": "x"}, r"in '\$share/g/a\+' \+ must be alone in its level"),
         ({"topic": "a,b", "spool": "x", "clientId": "one"}, r"option clientId: .*\{mapping\} in it"),
         ({"topic": "a", "spool": "x", "qos": "3"}, r"option qos: expected an integer from 0 to 2, found '3'"),

@@ -22,7 +22,7 @@ def test_a_message_says_what_happened_why_and_what_to_do(written: str) -> None:
     """Also in small letters, without the last letter, or as it was cut out of a line."""
     shown, _ = explain(written)
     head, *parts = shown.rstrip("\n").split("\n\n")
-    assert head == "MQB1201W  channel NAME: client CLIENT is refused, CONNACK CODE (MEANING): REASON"
+    assert head == "MQB1201W  channel NAME: rejected client CLIENT with CONNACK CODE (MEANING): REASON"
     assert [part.splitlines()[0] for part in parts] == ["What happened:", "Why:", "What to do:"]
     assert all(len(line) <= 100 for part in parts for line in part.splitlines())
     message = catalogue()["MQB1201W"]

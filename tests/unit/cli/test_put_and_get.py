@@ -65,7 +65,7 @@ def test_put_of_text_in_a_ccsid(mq: Any, queue_manager: Any) -> None:
     [
         ("--property", "site", "--property: expected NAME=VALUE, found 'site'"),
         ("--property", "=north", "--property: expected NAME=VALUE, found '=north'"),
-        ("--reply-to", "A B", "--reply-to: 'A B' is no name for a queue"),
+        ("--reply-to", "A B", "--reply-to: 'A B' is not a valid name for a queue"),
         ("--correl-id", "x" * 25, "--correl-id: "),
     ],
 )

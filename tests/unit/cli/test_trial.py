@@ -140,9 +140,9 @@ mappings:
 @pytest.mark.parametrize(
     ("mapping", "arguments", "told"),
     [
-        ("hot", ("--topic", "plant/a", "--payload", '{"temp": 20}'), "mapping rest takes it (otherwise)"),
+        ("hot", ("--topic", "plant/a", "--payload", '{"temp": 20}'), "mapping rest does (otherwise)"),
         ("hot", ("--topic", "plant/a", "--payload", '{"temp": 5}'), "and this mapping discards it"),
-        ("rest", ("--topic", "plant/a", "--payload", '{"temp": 40}'), "mapping hot, named by its otherwise, takes it"),
+        ("rest", ("--topic", "plant/a", "--payload", '{"temp": 40}'), "mapping hot in its otherwise accepts it"),
         ("commands", ("--payload", "1"), "the message goes to the dead-letter queue (filter.others)"),
     ],
 )
@@ -174,7 +174,7 @@ def test_payload_from_a_file(attempt: Any, tmp_path: Path) -> None:
         (
             ("plant", "--topic", "plant/l1/x", "--qos", 0),
             NOT_FOUND,
-            "mapping plant does not take the message: its filter does not let it through, and this mapping discards it\n",
+            "mapping plant does not take the message: its filter does not accept it, and this mapping discards it\n",
         ),
         (
             ("plant", "--topic", "plant/l1/x", "--qos", 1),

@@ -43,11 +43,13 @@ def test_all_of_it(tmp_path: Path) -> None:
         (ArchiveConfig(), []),
         (
             ArchiveConfig(directory=Path("/kept")),
-            ["what passes is archived in /kept, with payloads, kept for ever; a kill loses the last 10 s of it"],
+            ["messages are archived in /kept, with payloads, kept without limit; killing the archive "
+             "process loses the last 10 s"],
         ),
         (
             ArchiveConfig(directory=Path("/kept"), payloads=False, retention_days=30, roll=RollConfig(time=60)),
-            ["what passes is archived in /kept, without payloads, kept 30 days; a kill loses the last 1 min of it"],
+            ["messages are archived in /kept, without payloads, kept 30 days; killing the archive "
+             "process loses the last 1 min"],
         ),
     ],
 )

@@ -49,7 +49,7 @@ MAPPINGS = [
     ),
     (
         "{from: {mqtt: a, link: l}, to: {queue: A, queue_manager: QM2}, enabled: no, guarantee: at-most-once}",
-        " (not enabled: what comes for it waits): from MQTT topic a of link l to queue A at queue manager QM2, at-most-once",
+        " (not enabled: its messages wait): from MQTT topic a of link l to queue A at queue manager QM2, at-most-once",
     ),
     (
         "{from: {mqtt: a}, to: {queue: A, requests_queue: R}, attributes: {reply_to_queue: B}}",

@@ -242,9 +242,9 @@ def test_a_file_that_cannot_be_read(name: str, told: str, tmp_path: Path, monkey
 def test_the_default_in_words() -> None:
     assert describe(default_configuration()) == [
         "queue manager MQB1 (embedded), data in data of the working directory, messages of at most 4 MiB",
-        "MQ applications of other processes connect through the Unix socket only",
+        "MQ applications in other processes connect through the Unix socket only",
         "channel PLAIN.MQTT: MQTTV5, MQTTV311 and MQTTV3 at 127.0.0.1:1883, at most 10000 clients,"
-        " acting as their user name, and as nobody where they have none",
+        " acting as their user name, or as nobody if they have none",
         "messages for MQTT clients wait on SYSTEM.MQTT.TRANSMIT.QUEUE",
         "each client: at most 20 messages in flight, 1 MiB unread, 1 MiB uncommitted;"
         " resend to MQTT 3.1 clients after 20 s",
@@ -276,7 +276,7 @@ def test_another_configuration_in_words() -> None:
         "MQSC scripts run at start: /a.mqsc",
         "MQ applications connect to 10.0.0.1:1414; OTHER MACHINES CAN CONNECT WITHOUT A PASSWORD",
         "channel A: MQTTV3, little-endian at [::]:1883, at most 10000 clients,"
-        " acting as their user name, and as nobody where they have none, sessions expire after 720 h;"
+        " acting as their user name, or as nobody if they have none, sessions expire after 720 h;"
         " OTHER MACHINES CAN CONNECT WITHOUT A PASSWORD",
         "channel B: MQTTV5, MQTTV311 and MQTTV3 at any free port of 127.0.0.1, at most 10000 clients, acting as mqttuser",
         "channel C: MQTTV5, MQTTV311 and MQTTV3 at 127.0.0.1:1883, at most 10000 clients, acting as their client identifier",
@@ -295,10 +295,10 @@ TLS = {"key_repository": Path("/key.kdb"), "cipher_spec": "ANY"}
             CLIENT,
             [
                 "queue manager QM1 (IBM MQ) at mq1(1414), channel MQTT.BRIDGE, through ibmmq or pymqi",
-                "no TLS: what it sends can be read on the way",
+                "no TLS: others can read the data on the network",
                 "connects as the user that the bridge runs as, without a password, application name 'mqbridge'",
                 "4 publishers with units of work of at most 500 publications, 1 MiB, 50 ms; asynchronous puts",
-                "messages that can be delivered to nobody go to SYSTEM.DEAD.LETTER.QUEUE",
+                "undeliverable messages go to SYSTEM.DEAD.LETTER.QUEUE",
             ],
         ),
         (
@@ -311,7 +311,7 @@ TLS = {"key_repository": Path("/key.kdb"), "cipher_spec": "ANY"}
                 "connects as user u, password in the environment variable MQBRIDGE_PASSWORD,"
                 " application name 'our bridge'",
                 "1 publisher with units of work of at most 500 publications, 1 MiB, 50 ms; synchronous puts",
-                "messages that can be delivered to nobody go to D",
+                "undeliverable messages go to D",
             ],
         ),
         (

@@ -11,9 +11,9 @@ from tests.helpers.configuration_mistakes import DURATION_UNITS, MQ_NAME, NO_DEF
 CONNECTIONS = "host(port), or several with commas or as a list, of at most 264 characters together"
 NEEDED = "because mode client needs channel and connections (or ccdt_url)"
 IN_BINDINGS = "no value, because mode bindings connects without a channel"
-IN_THE_CCDT = "no value, because the CCDT that ccdt_url names says it"
+IN_THE_CCDT = "no value, because the CCDT of ccdt_url contains it"
 NO_PASSWORD = (
-    "no password in this file, because too many read it (write it into a file that the bridge alone may read, and name"
+    "no password in this file, because this file is not secret (write it to a file that only the bridge may read, and name"
     " that as password_file; or into the environment variable MQBRIDGE_PASSWORD)"
 )
 IBM_KEYS = (
@@ -116,8 +116,9 @@ MISTAKES = [
     ),
     (
         CLIENT + "tls: {key_repository: k, cipher_spec: ANY, key_repository_password: hunter2}",
-        "6:46: queue_manager.tls.key_repository_password: expected no password in this file, because too many read it (write"
-        " it into a file that only the bridge may read, and name that file as key_repository_password_file), found"
+        "6:46: queue_manager.tls.key_repository_password: expected no password in this file, because this file is not "
+        "secret (write"
+        " it to a file that only the bridge may read, and name that file as key_repository_password_file), found"
         " 'key_repository_password'",
     ),
     (
@@ -128,7 +129,8 @@ MISTAKES = [
     ),
     (
         CLIENT + "user: u\n  token_file: t",
-        "7:15: queue_manager.token_file: expected no value beside user and password_file, because a token replaces both,"
+        "7:15: queue_manager.token_file: expected no token_file together with user and password_file, because a token "
+        "replaces both,"
         " found 't'",
     ),
     (

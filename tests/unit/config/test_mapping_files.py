@@ -108,11 +108,11 @@ def test_a_mistake_has_its_file(tmp_path: Path) -> None:
         (
             {"bridge": f"mappings: [a.yaml, {{m: {A}}}]", "a": f"\nmappings: {{m: {A}}}"},
             "bridge.yaml:1:21: mappings[1].m: expected a name that no other mapping has,"
-            " found 'm' again, which stands at a.yaml:2",
+            " found 'm' again, which is also at a.yaml:2",
         ),
         (
             {"bridge": "links: {l: {host: h}}\nmappings: [a.yaml]", "a": "links: {l: {host: h}}"},
-            "a.yaml:1:9: links.l: expected a name that no other link has, found 'l' again, which stands at bridge.yaml:1",
+            "a.yaml:1:9: links.l: expected a name that no other link has, found 'l' again, which is also at bridge.yaml:1",
         ),
         (
             {"bridge": "mappings: [a.yaml, ./a.yaml]", "a": ""},

@@ -25,7 +25,7 @@ VARIABLE = "the name of an environment variable (not the password)"
 TO_MQ_SECTION = "mappings:\n  a:\n    from: {mqtt: t}\n    to: {queue: Q}\n    "
 TO_MQTT_SECTION = "mappings:\n  a:\n    from: {queue: Q}\n    to: {mqtt: t}\n    "
 NO_PASSWORD = (
-    "no password in this file, because too many read it (write it into a file that the bridge alone may read, and name"
+    "no password in this file, because this file is not secret (write it to a file that only the bridge may read, and name"
     " that as password_file; or name an environment variable as password_variable)"
 )
 
@@ -88,13 +88,14 @@ SHAPES = [
     ),
     (
         "mappings: {a: {from: {mqtt: t}, to: {queue: Q, requests_queue: R}}}",
-        "1:15: mappings.a.attributes.reply_to_queue: expected a reply_to_queue beside requests_queue (the queue that the"
+        "1:15: mappings.a.attributes.reply_to_queue: expected a reply_to_queue together with requests_queue (the "
+        "queue that the"
         " answers come to), found nothing",
     ),
     (
         "mappings: {a: {from: {mqtt: t}, to: {queue: Q, requests_queue: R}, attributes: {reply_to_queue: B, correl_id: c}}}",
-        "1:111: mappings.a.attributes.correl_id: expected no correl_id beside requests_queue (the answer is known by the"
-        " MsgId that the queue manager makes), found 'c'",
+        "1:111: mappings.a.attributes.correl_id: expected no correl_id with requests_queue (the answer is"
+        " identified by the MsgId of the queue manager), found 'c'",
     ),
     (
         "mappings: {a: {from: {mqtt: t}, to: {queue: Q, link: l}}}",
@@ -103,8 +104,8 @@ SHAPES = [
     ),
     (
         "mappings: {a: {from: {mqtt: t, queue: Q}, to: {queue: Q}}}",
-        "1:32: mappings.a.from.queue: expected no queue beside mqtt: (each of from and to is either mqtt:, or queue:, or"
-        " topic:), found 'queue'",
+        "1:32: mappings.a.from.queue: expected no queue together with mqtt: (each of from and to is either mqtt:, or"
+        " queue:, or topic:), found 'queue'",
     ),
     (
         "mappings: {a: {from: {queue: A*}, to: {mqtt: t}}}",

@@ -11,9 +11,9 @@ from tests.helpers.configuration_mistakes import ADDRESS, DURATION_UNITS, MQ_NAM
 CHANNEL_NAME = "a channel name of 1 to 20 of the characters A-Z a-z 0-9 . _ / %"
 USER_NAME = "a user name of 1 to 12 ASCII characters without blanks"
 LOOPBACK = (
-    "a loopback address (127.0.0.1, ::1 or localhost), because this channel lets clients in without a password"
-    " (to let other machines in, say how their clients show who they are, 'authentication: ...'; or let them in nonetheless"
-    " by 'allow_anonymous_remote: true' in this channel)"
+    "a loopback address (127.0.0.1, ::1 or localhost), because this channel accepts clients without a password"
+    " (to accept clients of other machines, specify 'authentication: ...', or"
+    " 'allow_anonymous_remote: true' in this channel)"
 )
 MAPPING = "a mapping (lines of 'key: value')"
 LIST = "a list (lines that begin with '- ')"
@@ -49,7 +49,7 @@ VALUES = [
     (
         LISTENER + "address: 0.0.0.0",
         "3:14: queue_manager.listener.address: expected a loopback address (127.0.0.1, ::1 or localhost), because this"
-        " listener lets applications in without a password (to let other machines in, write 'password_file: ...' or"
+        " listener accepts applications without a password (to accept other machines, write 'password_file: ...' or"
         " 'authentication: ...', or 'allow_anonymous_remote: true', in this listener), found '0.0.0.0'",
     ),
     (
@@ -59,7 +59,8 @@ VALUES = [
     ),
     (
         LISTENER + "password_file: f\n    authentication: [{method: password, file: f}]",
-        "4:31: queue_manager.listener.authentication[0].method: expected no method of passwords beside password_file, found"
+        "4:31: queue_manager.listener.authentication[0].method: expected no password method together with "
+        "password_file, found"
         " 'password'",
     ),
     (LISTENER + "address: 10.0.0.256", f"3:14: queue_manager.listener.address: expected {ADDRESS}, found '10.0.0.256'"),
@@ -220,7 +221,7 @@ SYNTAX = [
     ("channels: - name: A", "1:11: expected '- ' at the beginning of a line only, found it after other text"),
     ("log: ]", "1:6: expected a value, found ]"),
     ("log: %x", "1:6: expected a value, in quotes if it begins with %, found %"),
-    ("log: *x", "1:6: expected an alias whose anchor stands before it, found *x"),
+    ("log: *x", "1:6: expected an alias whose anchor precedes it, found *x"),
     ('log: "\\q"', "1:8: expected an escape that YAML knows (or single quotes), found \\q"),
     ("log: &a {}\nlimits: &a {}", "2:9: expected each anchor once, found it again"),
     ("log: |x", "1:7: expected YAML, found what is not: expected chomping or indentation indicators, but found 'x'"),

@@ -202,7 +202,7 @@ def test_channels_that_clash() -> None:
 
 
 def test_a_remote_address_must_be_allowed() -> None:
-    with pytest.raises(ValidationError, match="nonetheless by 'allow_anonymous_remote: true' in this channel"):
+    with pytest.raises(ValidationError, match="or 'allow_anonymous_remote: true' in this channel"):
         ChannelConfig(address="0.0.0.0")
     assert ChannelConfig(address="0.0.0.0", allow_anonymous_remote=True).address == "0.0.0.0"
     asked = ChannelConfig.model_validate({"address": "0.0.0.0", "authentication": [{"method": "password", "file": "f"}]})

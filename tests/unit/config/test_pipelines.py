@@ -68,8 +68,9 @@ MISTAKES = [
     ("from: {mq: {queue: Q}}, select: S, to: {mq: {queue: a, topic: b}}", "one of queue: and topic:, or neither"),
     ("from: {mq: {queue: Q}}, select: S, to: {archive: a, qos: 1}", "no qos, which belongs to mqtt:"),
     ("from: {mq: {queue: Q}}, select: ' ', to: {mq: {}}", "a SELECT of Spark SQL"),
-    ("from: {mq: {queue: Q}}, select: S", "pipelines.a.to: expected where it writes: to: (or mapping:, which says it)"),
-    ("from: {mq: {queue: Q}}, mapping: m, to: {archive: a}", "no to: beside mapping:, which says where its messages go"),
+    ("from: {mq: {queue: Q}}, select: S", "pipelines.a.to: expected the destination: to: (or mapping:, which specifies it)"),
+    ("from: {mq: {queue: Q}}, mapping: m, to: {archive: a}", "no to: with mapping:, which specifies the "
+                                                             "destination"),
     ("from: {mq: {queue: Q}}, mapping: m", "the name of a mapping (there is none)"),
     ("from: {mq: {queue: Q}}, select: S, to: {mq: {persistence: yes}}", "not-persistent, persistent or as-queue"),
     (f"{REST}, trigger: soon", "availableNow, or a duration such as 5 seconds, 500 ms or 1 min"),
@@ -101,7 +102,7 @@ MISTAKES = [
     (f"{REST}, late: {{window: 0, mq: {{queue: Q}}}}", "late.mq.queue: expected another queue than the one that it reads"),
     (f"{REST}, late: {{queue: L}}", "late.queue: expected mq: {queue: ...}"),
     (f"{REST}, late: {{window: 0, mq: {{queue: L}}, archive: a}}", "late: expected exactly one of mq:, mqtt:, archive: and"),
-    (f"{REST}, late: {{window: 0, mq: {{}}}}", "late.mq: expected a queue or a topic, because the columns name where"),
+    (f"{REST}, late: {{window: 0, mq: {{}}}}", "late.mq: expected a queue or a topic, because the columns contain"),
     (f"{REST}, late: {{window: 0, archive: a, compact: 1 h}}", "late.compact: expected a known key"),
     (f"{REST}, late: {{archive: a}}", "late.window: expected this key, which has no default"),
     (f"{REST}, late: {{window: 0, mqtt: l/x, link: none}}", "late.link: expected the name of a link"),
@@ -299,16 +300,16 @@ DESCRIBED = [
     (REST, ": from queue Q to queue R, every 1 s"),
     (
         "from: {mq: {queue: Q}}, select: S, to: {mq: {queue: R, persistence: as-queue}}",
-        ": from queue Q to queue R, every 1 s\n  messages are as persistent as the queue says",
+        ": from queue Q to queue R, every 1 s\n  messages are as persistent as the queue specifies",
     ),
     (
         "from: {mqtt: a/+}, select: S, to: {mqtt: 'b/{x}', archive: /out}, trigger: availableNow, enabled: no",
         " (not enabled): from MQTT a/+ to MQTT b/{x} (at least once) and archive /out, until"
-        " all that is there is done",
+        " all available messages are processed",
     ),
     (
         f"{REST}, late: {{mqtt: late/x, link: local, window: 1 min}}, dead_letters: {{format: parquet, path: /bad}}",
-        ": from queue Q to queue R, every 1 s\n  what comes late goes to MQTT late/x (at least once)\n"
+        ": from queue Q to queue R, every 1 s\n  late messages go to MQTT late/x (at least once)\n"
         "  bad payloads go to parquet /bad",
     ),
     (

@@ -105,7 +105,7 @@ def test_a_message_has_sentences_for_each_question(subtests: pytest.Subtests) ->
 
 def test_the_first_digit_is_the_room() -> None:
     """Each file of the catalogue has the messages of one room."""
-    rooms = sorted(Path(SOURCES, "log_messages", "rooms").iterdir())
+    rooms = sorted(Path(SOURCES, "log_messages", "explanations").iterdir())
     digits = [{line[3] for line in room.read_text().splitlines() if line.startswith("MQB")} for room in rooms]
     assert all(len(found) == 1 for found in digits)
     assert len(set.union(*digits)) == len(rooms)

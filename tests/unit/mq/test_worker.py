@@ -79,9 +79,9 @@ def test_the_log_says_when_the_queue_manager_is_lost_and_when_it_is_back(caplog:
     assert worker.join(PATIENCE)
     said = [record.getMessage().partition(": MQRC")[0] for record in caplog.records]
     assert said == [
-        "MQB4001I worker: lost the queue manager",
+        "MQB4001I worker: lost the connection to the queue manager",
         "MQB4014I worker: not reconnected (attempt 1)",
-        "MQB4004I worker: the queue manager is back",
+        "MQB4004I worker: reconnected to the queue manager",
     ]
 
 

@@ -14,7 +14,7 @@ from bridge.config.operations import AuditLogConfig
 from bridge.config.queue_manager import ListenerConfig
 from bridge.mq.embedded.admission import Admission
 from bridge.security import audit_log
-from bridge.security.audit_log import INTERVAL, MOST_ENTRIES
+from bridge.security.audit_log import INTERVAL, MAX_ENTRIES
 from bridge.transport.layers import Peer
 
 Entries = Callable[[], list[dict[str, Any]]]
@@ -40,10 +40,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 @pytest.mark.parametrize(
     ("addresses", "expected"),
     [
-        (("10.0.0.1",), MOST_ENTRIES),
-        (("10.0.0.1", "::ffff:10.0.0.1"), MOST_ENTRIES),
-        (("2001:db8::1", "2001:db8::2"), MOST_ENTRIES),
-        (("10.0.0.1", "10.0.0.2"), 2 * MOST_ENTRIES),
+        (("10.0.0.1",), MAX_ENTRIES),
+        (("10.0.0.1", "::ffff:10.0.0.1"), MAX_ENTRIES),
+        (("2001:db8::1", "2001:db8::2"), MAX_ENTRIES),
+        (("10.0.0.1", "10.0.0.2"), 2 * MAX_ENTRIES),
     ],
 )
 def test_a_stranger_with_many_names(
@@ -56,7 +56,7 @@ def test_a_stranger_with_many_names(
     assert len(entries()) == expected
     clock.now = INTERVAL
     audit_log.note("refused", Peer("10.0.0.1:1", "c"), stranger=addresses[0], why="x")
-    left_out = len(addresses) * 100 - expected if expected == MOST_ENTRIES else 100 - MOST_ENTRIES
+    left_out = len(addresses) * 100 - expected if expected == MAX_ENTRIES else 100 - MAX_ENTRIES
     assert entries()[-1]["left_out_before"] == left_out
 
 
@@ -65,7 +65,7 @@ def test_one_client_takes_no_entries_of_another(entries: Entries, clock: SimpleN
         audit_log.note("publication refused", Peer("10.0.0.1:1", "loud"), topic="t")
     audit_log.note("publication refused", Peer("10.0.0.1:1", "other"), topic="t")
     audit_log.note("disconnected", Peer("10.0.0.1:1", "loud"))
-    assert [one["client"] for one in entries()] == ["loud"] * MOST_ENTRIES + ["other", "loud"]
+    assert [one["client"] for one in entries()] == ["loud"] * MAX_ENTRIES + ["other", "loud"]
 
 
 def test_places_of_the_listener(entries: Entries) -> None:

@@ -124,8 +124,9 @@ def test_records_that_are_none(subtests: pytest.Subtests) -> None:
     for values, told in [
         ({"type": "ADDRESSMAP"}, "expected address in a record of type ADDRESSMAP"),
         ({"type": "ADDRESSMAP", "address": "host.example"}, "no host name"),
-        ({"type": "ADDRESSMAP", "address": "*"}, "expected mcauser, which user_source MAP maps to"),
-        ({"type": "ADDRESSMAP", "address": "*", "user_source": "CHANNEL", "mcauser": "a"}, "user_source MAP beside mcauser"),
+        ({"type": "ADDRESSMAP", "address": "*"}, "expected mcauser, which user_source MAP needs"),
+        ({"type": "ADDRESSMAP", "address": "*", "user_source": "CHANNEL", "mcauser": "a"}, "user_source MAP "
+                                                                                           "with mcauser"),
         ({"type": "USERMAP", "mcauser": "a"}, "expected client_user"),
         ({"type": "USERMAP", "client_user": "a", "mcauser": "a", "ssl_peer": "CN=a"}, "no ssl_peer in a record of type USER"),
         ({"type": "BLOCKUSER"}, "expected user_list"),

@@ -41,10 +41,10 @@ def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, users
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (f"a:{SECRET}\n", ":1: it is no line"),
-        (f"# a comment\n\na:{HASH}\nb\n", ":4: it is no line"),
+        (f"a:{SECRET}\n", ":1: expected a line"),
+        (f"# a comment\n\na:{HASH}\nb\n", ":4: expected a line"),
         (f"a:{HASH}\na:{HASH}\n", ":2: user 'a' stands in the file twice"),
-        (f":{HASH}\n", ":1: it is no line"),
+        (f":{HASH}\n", ":1: expected a line"),
     ],
 )
 async def test_a_file_that_is_none_lets_nobody_in(tmp_path: Path, text: str, told: str) -> None:

@@ -199,7 +199,7 @@ async def test_tls_for_clients_that_come(site: Site, tmp_path: Path) -> None:
     await site.begin(config())
     await site.connect("A")
     missing = config(tls=tls | {"key_file": tmp_path / "none"})
-    with pytest.raises(ChannelError, match=r"channel A cannot speak TLS: tls\.certificate_file .*No such file"):
+    with pytest.raises(ChannelError, match=r"channel A cannot use TLS: tls\.certificate_file .*No such file"):
         site.channels.check([missing])
     (line,) = await site.apply(missing)
     assert line.startswith("channel A goes on as it was: it cannot speak TLS")

@@ -38,7 +38,7 @@ def test_the_limit_is_raised_to_what_the_clients_need(
     caplog.set_level(logging.WARNING)
     assert room_for(clients) == room
     assert set_to == ([(raised, hard)] if raised is not None else [])
-    assert ("there is room for" in caplog.text) is (room < clients)
+    assert ("enough for" in caplog.text) is (room < clients)
 
 
 async def test_who_comes_when_the_descriptors_are_used_up_is_told(bridge: Any, caplog: Any) -> None:

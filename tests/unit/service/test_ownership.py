@@ -43,7 +43,7 @@ OPEN, PASSWORD, TOKEN = "OPEN", "PASSWORD", "TOKEN"
 class Passwords:
     """The password is the user name, backwards."""
 
-    def judges(self, presented: Presented) -> bool:
+    def applies_to(self, presented: Presented) -> bool:
         return presented.password is not None
 
     async def authenticate(self, presented: Presented) -> Authenticated:
@@ -56,7 +56,7 @@ class Passwords:
 class Tokens:
     """The password names the user; what the client claims as its user name counts for nothing."""
 
-    def judges(self, presented: Presented) -> bool:
+    def applies_to(self, presented: Presented) -> bool:
         return presented.password is not None
 
     async def authenticate(self, presented: Presented) -> Authenticated:

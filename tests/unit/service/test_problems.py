@@ -182,7 +182,7 @@ async def test_a_blocked_queue_of_a_mapping_is_a_problem(tmp_path: Path) -> None
         assert (problem.severity, problem.command) == ("error", "mqbridge mapping list")
         assert problem.what == (
             "mapping m: queue SHUT accepts no messages: MQRC_PUT_INHIBITED (2051); 1 message waits; "
-            "messages for other destinations go on"
+            "messages for other destinations continue"
         )
         await mqsc(bridge, tmp_path, "ALTER QLOCAL(SHUT) PUT(ENABLED)")
         await happens(lambda: status.moved == 2)

@@ -35,7 +35,7 @@ from bridge.transport.channel import Channel
 class Names:
     """Authenticates each client that has a password as the user that it claims to be."""
 
-    def judges(self, presented: Presented) -> bool:
+    def applies_to(self, presented: Presented) -> bool:
         return True
 
     async def authenticate(self, presented: Presented) -> Authenticated:

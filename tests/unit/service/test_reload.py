@@ -118,7 +118,7 @@ async def test_what_cannot_be_taken_over_is_compared_with_what_was_taken_last(pa
 async def test_what_takes_a_restart_is_told_until_the_file_is_as_at_the_start(path: Path, section: str) -> None:
     reload = Reload(source_of(path), Taken())
     write(path, FILE + RESTART[section])
-    restart = f"{section} in {path} has changed, too: that takes a restart of the bridge"
+    restart = f"{section} in {path} has changed, too: this needs a restart"
     assert await reload() == (True, ["taken", restart])
     assert await reload() == (True, ["taken", restart])
     write(path, FILE)

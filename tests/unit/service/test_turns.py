@@ -205,7 +205,7 @@ async def test_refused_publications_of_qos_0_lock_nobody_out(bridge: Any, caplog
         for _ in range(6):
             client.send(Publish("bad", b"", 0, False, False, 0))
             await client.silent()
-        assert "it had QoS 0 and is gone" in caplog.text
+        assert "lost, because it had QoS 0" in caplog.text
         assert "is locked out" not in caplog.text
 
 

@@ -598,7 +598,7 @@ class ChannelAuthenticationCommands:
         client = Connecting(channel, said["ADDRESS"], user, said.get("SSLPEER", ""), said.get("SSLCERTI", ""))
         verdict = self._register.at_work.verdict(client, self._register.own_user(channel, user))
         if verdict.refusal and verdict.record is None:
-            raise CommandRefused("AMQ8101E", detail=f"no record decides, and the client is refused: {verdict.refusal}")
+            raise CommandRefused("AMQ8101E", detail=f"no record applies, and the client is rejected: {verdict.refusal}")
         return [] if verdict.record is None else [verdict.record]
 
 

@@ -191,7 +191,7 @@ def upgrade(database: sqlite3.Connection, path: Path, version: int) -> None:
         database.execute("ROLLBACK")
         raise
     log.warning(
-        "MQB3010W %s: brought up from layout %d to %d; a copy as it was is %s", path, version, SCHEMA_VERSION, kept
+        "MQB3010W %s: converted from layout %d to %d; the original was saved as %s", path, version, SCHEMA_VERSION, kept
     )
 
 

@@ -83,8 +83,7 @@ class Reserve:
         self._path.unlink(missing_ok=True)
         self.full, self._look = True, time.monotonic() + LOOK_INTERVAL
         log.critical(
-            "MQB3002S %s: the disk is full; what is waiting is delivered, and no persistent message is taken until "
-            "there is room",
+            "MQB3002S %s: the disk is full; delivery continues, persistent messages are rejected until space is available",
             self._store.path,
         )
         self.empty_log()
@@ -99,7 +98,7 @@ class Reserve:
             return
         if self._take():
             self.full = False
-            log.info("MQB3011I %s: the disk has room again; persistent messages are accepted", self._store.path)
+            log.info("MQB3011I %s: disk space is available again; persistent messages are accepted", self._store.path)
         self._look = time.monotonic() + LOOK_INTERVAL
 
     def check_log(self) -> None:
@@ -114,7 +113,7 @@ class Reserve:
             if primary_code(error) == sqlite3.SQLITE_FULL:
                 self.give_up()
             else:
-                log.error("MQB3004E %s: the database does not take what is in its log: %s", self._store.path, error)
+                log.error("MQB3004E %s: WAL checkpoint failed: %s", self._store.path, error)
 
     def leave(self) -> None:
         """Leave as much of a reserve for the next start as there is room for. The store is closed, and its log deleted."""
@@ -307,10 +306,10 @@ class RecoveryLog:
             if commits is not None:
                 commits.count(len(units), size, time.perf_counter() - began)
         except sqlite3.Error as error:
-            log.error("MQB3005E %s cannot be written: %s; units of work are backed out", self._store.path, error)
+            log.error("MQB3005E writing %s failed: %s; units of work were backed out", self._store.path, error)
             reason = cmqc.MQRC_RESOURCE_PROBLEM
         except Exception:
-            log.exception("MQB3006E %s cannot be written; units of work are backed out", self._store.path)
+            log.exception("MQB3006E writing %s failed; units of work were backed out", self._store.path)
             reason = cmqc.MQRC_UNEXPECTED_ERROR
         if commits is not None and reason:
             commits.fail()
@@ -507,7 +506,7 @@ class RecoveryLog:
                 try:
                     unit.done(reason)
                 except Exception:
-                    log.exception("MQB3009E a unit of work ended, but what follows it failed")
+                    log.exception("MQB3009E completing a unit of work failed")
         _announce(arrived)
         self._ending = False
 
@@ -557,7 +556,7 @@ class RecoveryLog:
     def _drop(self, orphans: dict[int, tuple[str, Row]]) -> None:
         """Remove messages of undefined queues, which would reappear on a new queue with the same name."""
         for name in sorted({name for name, _ in orphans.values()}):
-            log.error("MQB3007E messages of queue %s are dropped: it is not defined any more", name)
+            log.error("MQB3007E dropped the messages of queue %s: the queue does not exist", name)
         remover = Row(*self._store.write(Batch([], list(orphans)), [], []))
         self._rows[remover.id] = remover
         self._size += remover.size
@@ -573,5 +572,5 @@ def _announce(arrived: dict[Queue, list[StoredMessage]]) -> None:
             try:
                 target.consumer(messages)
             except Exception:
-                log.exception("MQB3008E messages of queue %s cannot be handed on; they stay there", target.name)
+                log.exception("MQB3008E processing new messages on queue %s failed; they stay there", target.name)
         target.announce()

@@ -265,7 +265,7 @@ class Store:
             except (sqlite3.Error, OSError) as error:
                 if not told:
                     log.critical(
-                        "MQB3001S %s: a commit failed, and its traces cannot be removed: %s; trying again",
+                        "MQB3001S %s: a commit and its rollback failed: %s; retrying",
                         self.path,
                         error,
                     )

@@ -1,4 +1,4 @@
-"""Whatever a PCF command says, it is answered once, to the end, and never with MQRC_UNEXPECTED_ERROR."""
+"""Every PCF command gets one complete answer, and never MQRC_UNEXPECTED_ERROR."""
 
 from __future__ import annotations
 

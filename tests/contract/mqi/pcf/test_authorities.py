@@ -205,7 +205,7 @@ BY_AUTHORITY = [
 
 @pytest.fixture
 def clerk(admin: Administrator) -> Administrator:
-    """The commands of `admin`, who is no administrator any more, at a queue manager that asks for authorities."""
+    """The commands of `admin`, who is no longer an administrator, at a queue manager that enforces authorities."""
     admin.connection.command("SET AUTHREC PROFILE('SYSTEM.ADMIN.**') OBJTYPE(QUEUE) PRINCIPAL('admin') AUTHADD(PUT)")
     admin.connection.command("SET AUTHREC PROFILE(REPLIES) OBJTYPE(QUEUE) PRINCIPAL('admin') AUTHADD(GET)")
     admin.queue_manager.enforce_authorities()

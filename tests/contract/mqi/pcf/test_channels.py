@@ -57,8 +57,8 @@ def test_channels(admin: Administrator, running: Running) -> None:
     )
 
 
-def test_who_asks_for_other_channels_finds_none(admin: Administrator, running: Running) -> None:
-    """Telemetry channels are told of by their type only, as in IBM MQ."""
+def test_other_channel_types_are_not_found(admin: Administrator, running: Running) -> None:
+    """Telemetry channels are listed only if their type is specified, as in IBM MQ."""
     name = {MQCACH_CHANNEL_NAME: "*"}
     assert admin.refused(MQCMD_INQUIRE_CHANNEL, name)[0] == cmqcfc.MQRCCF_CHANNEL_NOT_FOUND
     assert admin.refused(MQCMD_INQUIRE_CHANNEL_STATUS, name)[0] == cmqcfc.MQRCCF_CHL_STATUS_NOT_FOUND
@@ -122,7 +122,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("verb", "given", "asked"), ASKED)
-def test_what_the_telemetry_service_is_asked_for(
+def test_commands_for_the_telemetry_service(
     admin: Administrator, running: Running, verb: str, given: dict[int, str], asked: object
 ) -> None:
     assert admin.ask(getattr(cmqcfc, f"MQCMD_{verb}_CHANNEL"), given | MQTT) == [{}]

@@ -1,4 +1,4 @@
-"""The command server: what a reply looks like, and requests that are no commands."""
+"""The command server: replies, and messages that are not commands."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_report_options_choose_the_identifiers_and_the_expiry(admin: Administrat
     assert 0 < md.Expiry <= 600
 
 
-def test_every_message_says_whether_another_follows(admin: Administrator) -> None:
+def test_every_reply_message_has_its_control_option(admin: Administrator) -> None:
     admin.send(encode_pcf(MQCFH(Command=cmqcfc.MQCMD_INQUIRE_Q), parameters({MQCA_Q_NAME: "APP.*"})))
     seen = [(header.MsgSeqNumber, header.Control) for _, header, _ in (admin.receive() for _ in range(4))]
     assert seen == [(1, 0), (2, 0), (3, 0), (4, 1)]
@@ -65,7 +65,7 @@ def test_commands_are_read_in_both_byte_orders_and_header_types(admin: Administr
         assert value(found[0]) == "APP.IN"
 
 
-def test_who_wants_no_reply_gets_none(admin: Administrator) -> None:
+def test_no_reply_is_sent_if_none_is_wanted(admin: Administrator) -> None:
     create = encode_pcf(MQCFH(Command=cmqcfc.MQCMD_CREATE_Q), parameters({MQCA_Q_NAME: "NEW", MQIA_Q_TYPE: 1}))
     admin.send(create, MsgType=cmqc.MQMT_DATAGRAM)
     with pytest.raises(MQError):
@@ -73,7 +73,7 @@ def test_who_wants_no_reply_gets_none(admin: Administrator) -> None:
     assert admin.shown("QLOCAL(NEW)", "MAXDEPTH") == 5000
 
 
-def test_a_reply_that_nobody_can_take_goes_to_the_dead_letter_queue(admin: Administrator) -> None:
+def test_an_undeliverable_reply_goes_to_the_dead_letter_queue(admin: Administrator) -> None:
     admin.connection.command("DEFINE QLOCAL(DLQ)\nALTER QMGR DEADQ(DLQ)")
     ping = encode_pcf(MQCFH(Command=cmqcfc.MQCMD_PING_Q_MGR), [])
     admin.send(ping, ReplyToQ=b"NOWHERE", Report=cmqc.MQRO_DISCARD_MSG)
@@ -144,7 +144,7 @@ HEADER = (1, 36, 1, cmqcfc.MQCMD_PING_Q_MGR, 1, 1, 0, 0, 0)
         ("STRUCTURE_TYPE_ERROR", encode_pcf(MQCFH(Command=40), [MQCFGR(1, ())])),
     ],
 )
-def test_a_message_that_is_no_command_is_refused(admin: Administrator, reason: str, data: bytes) -> None:
+def test_a_message_that_is_not_a_command_is_rejected(admin: Administrator, reason: str, data: bytes) -> None:
     admin.send(data)
     (first, _), (last, _) = admin.replied()
     assert cmqc.reason_name(first.Reason) == f"MQRCCF_{reason}"

@@ -77,11 +77,11 @@ def test_which_queues_are_inquired(
         (MQCFBF(cmqcfc.MQBACF_SUB_ID, EQUAL, b"x"), cmqcfc.MQRCCF_CFBF_PARM_ID_ERROR),
     ],
 )
-def test_filters_that_nothing_passes_or_that_are_none(admin: Administrator, one: PCFParameter, reason: int) -> None:
+def test_filters_without_matches_and_invalid_filters(admin: Administrator, one: PCFParameter, reason: int) -> None:
     assert admin.refused(INQUIRE, {MQCA_Q_NAME: "APP.*"}, one)[0] == reason
 
 
-def test_inquire_queue_tells_what_is_asked_for(admin: Administrator) -> None:
+def test_inquire_queue_returns_the_requested_attributes(admin: Administrator) -> None:
     given = {MQCA_Q_NAME: "APP.*", cmqcfc.MQIACF_Q_ATTRS: [MQIA_MAX_Q_DEPTH, cmqc.MQCA_STORAGE_CLASS]}
     found = {one.pop(MQCA_Q_NAME): one for one in admin.ask(INQUIRE, given)}
     assert found["APP.IN"] == {MQIA_Q_TYPE: cmqc.MQQT_LOCAL, MQIA_MAX_Q_DEPTH: 10}

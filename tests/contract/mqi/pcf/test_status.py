@@ -115,7 +115,7 @@ def test_connections(admin: Administrator) -> None:
         ("CREATE_CHANNEL", cmqcfc.MQCACH_CHANNEL_NAME, "C", cmqcfc.MQRCCF_CFH_COMMAND_ERROR),
     ],
 )
-def test_what_there_is_none_of(admin: Administrator, command: str, named: int, name: str, reason: int) -> None:
+def test_inquiries_without_results(admin: Administrator, command: str, named: int, name: str, reason: int) -> None:
     number = getattr(cmqcfc, f"MQCMD_{command}")
     assert admin.refused(number, {named: name}) == (reason, None)
     if command != "CREATE_CHANNEL":

@@ -22,7 +22,7 @@ CREATE, CHANGE, DELETE, INQUIRE = (
 NEW = {MQCACF_SUB_NAME: "new", MQCA_TOPIC_STRING: "a/#", MQCACF_DESTINATION: "APP.IN"}
 
 
-def test_a_subscription_comes_changes_and_goes(admin: Administrator) -> None:
+def test_create_change_and_delete_a_subscription(admin: Administrator) -> None:
     given = NEW | {
         MQCACF_SUB_USER_DATA: "qos=1",
         cmqcfc.MQIACF_SUB_LEVEL: 3,

@@ -20,7 +20,7 @@ CREATE, CHANGE, DELETE, INQUIRE = (
 NEW = {MQCA_TOPIC_NAME: "NEW", MQCA_TOPIC_STRING: "new/topic"}
 
 
-def test_a_topic_comes_changes_and_goes(admin: Administrator) -> None:
+def test_create_change_and_delete_a_topic(admin: Administrator) -> None:
     given = NEW | {
         MQCA_TOPIC_DESC: "a topic",
         cmqc.MQIA_INHIBIT_PUB: cmqc.MQTA_PUB_INHIBITED,

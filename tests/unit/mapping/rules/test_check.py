@@ -25,7 +25,7 @@ MISTAKES = [
     ),
     (
         "mappings: {a: {from: {mqtt: '{b}'}, to: {queue: '{b|uppr}'}}}",
-        "1:49: mappings.a.to.queue: expected a template without this mistake at its character 4: 'uppr' is no filter",
+        "1:49: mappings.a.to.queue: expected a template without this mistake at its character 4: 'uppr' is not a filter",
     ),
     (
         "mappings: {a: {from: {mqtt: '{b}'}, to: {queue: Q, queue_manager: '{'}}}",
@@ -53,7 +53,7 @@ MISTAKES = [
         TO_MQTT + "payload: {type: json, object: {a.b: '{'}}",
         "5:41: mappings.a.payload.object.'a.b': expected a template without",
     ),
-    (TO_MQTT + "payload: {type: text, ccsid: 65000}", "5:34: mappings.a.payload.ccsid: expected what goes with the rest"),
+    (TO_MQTT + "payload: {type: text, ccsid: 65000}", "5:34: mappings.a.payload.ccsid: expected a value without this"),
     (TO_MQ + "filter: {json: '$.a >'}", "5:20: mappings.a.filter.json: expected a filter without this mistake"),
     (
         TO_MQ.replace("Q}", "'{$.plant}'}"),
@@ -152,4 +152,4 @@ def test_a_loop_that_nothing_cuts_is_a_mistake() -> None:
     configuration = configured(around, version="3.1.1")
     (clash,) = problems(configuration.mappings, configuration.links)
     assert clash.location[0] == "mappings" and clash.location[2:] == ("to", "mqtt")
-    assert "carries no hop mark" in clash.expected
+    assert "transfers no hop mark" in clash.expected

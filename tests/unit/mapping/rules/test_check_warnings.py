@@ -25,7 +25,7 @@ WARNINGS = [
     ("from: {mqtt: 'a/{line}', link: five}, to: {queue: 'Q.{line}.{usr.device}'}", ""),
     (
         "from: {mqtt: a, link: five}, to: {queue: Q}, filter: {qos: 2}",
-        "its filter takes nothing: at-least-once subscribes with QoS 1, and nothing comes with more",
+        "its filter accepts nothing: at-least-once subscribes with QoS 1, and no message has a higher QoS",
     ),
     ("from: {mqtt: a, link: five}, to: {queue: Q}, filter: {qos: [1, 2]}", ""),
     ("from: {mqtt: a}, to: {queue: Q}, filter: {qos: 2}", ""),
@@ -57,7 +57,7 @@ WARNINGS = [
     ),
     (
         "from: {queue: Q}, to: {mqtt: a, link: low}, guarantee: exactly-once",
-        "exactly-once needs QoS 2, and its link takes 1 at most",
+        "exactly-once needs QoS 2, but its link supports at most 1",
     ),
     ("from: {queue: Q}, to: {mqtt: a, link: five}", ""),
     (
@@ -73,17 +73,17 @@ WARNINGS = [
     ("from: {mqtt: a, link: three}, to: {queue: \"Q.{usr.site|default:'none'}\"}", ""),
     (
         "from: {mqtt: a, link: three}, to: {queue: Q}, filter: {retained: true}",
-        "its filter takes retained publications only: a broker of MQTT 3.1.1 sends them with RETAIN when the mapping"
+        "its filter accepts retained publications only: a broker of MQTT 3.1.1 sends them with RETAIN when the mapping"
         " subscribes, and later ones without",
     ),
     ("from: {mqtt: a, link: five}, to: {queue: Q}, filter: {retained: true}", ""),
     (
         "from: {queue: Q, requests_queue: Q}, to: {mqtt: a, link: five}",
-        "its requests_queue is the queue that it takes messages from, and should be a queue of its own",
+        "its requests_queue is also its source queue, and should be a separate queue",
     ),
     (
         "from: {mqtt: a, link: five}, to: {queue: Q, requests_queue: Q}, attributes: {reply_to_queue: A}",
-        "its requests_queue is the queue that it puts messages to, and should be a queue of its own",
+        "its requests_queue is also its destination queue, and should be a separate queue",
     ),
 ]
 

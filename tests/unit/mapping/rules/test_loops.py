@@ -113,13 +113,14 @@ def test_found(mappings: dict[str, Any], expected: list[tuple[tuple[str, ...], b
 
 def test_a_loop_is_told_in_words() -> None:
     (loop,) = loops(MIRROR, LINKS)
-    assert str(loop) == "what goes through out → in → out may come round; the loop is cut when it does"
+    assert str(loop) == "messages through out → in → out may go in a loop; the bridge then discards them"
 
 
 def test_a_loop_whose_mark_is_lost_once_is_said_to_come_round_first() -> None:
     (loop,) = loops({"a": to_mqtt("x", topic="x", link="old"), "b": to_mq("x", topic="x", link="old")}, LINKS)
     assert str(loop).endswith(
-        "; the loop is cut after the first time, for a link of MQTT 3.1.1, or one that is not `trusted`, carries no hop mark"
+        "; the bridge discards them after the first round, because a link with MQTT 3.1.1, or without `trusted`, "
+        "transfers no hop mark"
     )
 
 

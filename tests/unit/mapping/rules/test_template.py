@@ -74,12 +74,12 @@ def test_errors_say_what_and_where(subtests: pytest.Subtests) -> None:
         ("a}", 2, "no partner"),
         ("{line", 6, "is missing after {line"),
         ("{line|}", 7, "a filter follows"),
-        ("{line|shout}", 7, "'shout' is no filter"),
-        ("{line|upper:'x'}", 7, "takes no value"),
+        ("{line|shout}", 7, "'shout' is not a filter"),
+        ("{line|upper:'x'}", 7, "accepts no value"),
         ("{line|default}", 7, "default:'none'"),
         ("x{md.correlid}", 3, "did you mean md.CorrelId"),
         ("{md.Nothing}", 2, "no field 'Nothing'"),
-        ("{usr..a}", 2, "no name"),
+        ("{usr..a}", 2, "not a name"),
         ("a\ud800", 2, "surrogate"),
     ]:
         with subtests.test(template=template, column=column, part=part):

@@ -187,7 +187,7 @@ def test_headers_in_front_are_walked_over() -> None:
         pytest.param({"from": {"topic": "a/#"}}, message(), 2425, "no topic", id="no topic"),
         pytest.param({"payload": {"type": "text"}}, message(b"\xff"), 2119, "CCSID 1208", id="no text"),
         pytest.param({"payload": {"type": "text"}}, message(CodedCharSetId=9999), 2111, "CCSID 9999", id="CCSID unknown"),
-        pytest.param({"payload": {"type": "json"}}, message(b"x"), 2110, "no JSON", id="no JSON"),
+        pytest.param({"payload": {"type": "json"}}, message(b"x"), 2110, "not JSON", id="no JSON"),
         pytest.param({"attributes": {"properties": {"p": "{text}"}}}, message(b"x" * 65536), 2119, "65535", id="property"),
         pytest.param({}, message(folders={"mqtt": {"qos": 3}}), 2421, "mqtt.qos is 0, 1 or 2", id="QoS 3"),
         pytest.param({}, Message(MQMD(Format=b"MQHRF2"), b"RFH?"), 2334, "cannot be read", id="broken RFH2"),
@@ -212,10 +212,10 @@ def test_a_folder_that_cannot_be_read_matters_only_to_who_needs_it() -> None:
     ("changes", "where", "part"),
     [
         ({"from": {"topic": "a/{b"}}, "from.topic", "no partner"),
-        ({"to": {"mqtt": "a/#", "link": "l"}}, "to.mqtt", "no topic to publish to"),
+        ({"to": {"mqtt": "a/#", "link": "l"}}, "to.mqtt", "not a valid topic name"),
         ({"to": {"mqtt": "{md.Msgid}", "link": "l"}}, "to.mqtt", "did you mean md.MsgId"),
         ({"payload": {"type": "json", "object": {"v": "{"}}}, "payload.object.v", "missing"),
-        ({"attributes": {"response_topic": "+"}}, "attributes.response_topic", "no topic to publish to"),
+        ({"attributes": {"response_topic": "+"}}, "attributes.response_topic", "not a valid topic name"),
         ({"filter": {"properties": {"md.X": 1}}}, "filter.properties.md.X", "no field 'X'"),
     ],
 )

@@ -59,13 +59,13 @@ def test_errors_say_what_and_where(subtests: pytest.Subtests) -> None:
         ("a/{{{x}}}", 5, "whole level"),
         ("a/{b", 3, "has no partner"),
         ("a/b}", 4, "has no partner"),
-        ("a/{}/b", 4, "no name for a capture"),
-        ("a/{9}", 4, "no name for a capture"),
-        ("a/{b-c}", 4, "no name for a capture"),
+        ("a/{}/b", 4, "not a valid capture name"),
+        ("a/{9}", 4, "not a valid capture name"),
+        ("a/{b-c}", 4, "not a valid capture name"),
         ("a/#/b", 3, "only at the end"),
         ("{x...}/b", 1, "only at the end"),
-        ("a/b+", 4, "stands alone"),
-        ("a/b#c", 4, "stands alone"),
+        ("a/b+", 4, "must be alone"),
+        ("a/b#c", 4, "must be alone"),
     ]:
         with subtests.test(pattern=pattern, column=column, part=part):
             with pytest.raises(PatternError, match=part) as raised:

@@ -71,10 +71,10 @@ def test_where_the_password_comes_from(
 @pytest.mark.parametrize(
     ("file", "environment", "told"),
     [
-        (None, {}, "there is no password_file, and the environment variable MQBRIDGE_PASSWORD is not set"),
-        (None, {"MQBRIDGE_PASSWORD": ""}, "there is no password_file, and the environment variable MQBRIDGE_PASSWORD"),
+        (None, {}, "password_file is not set, and the environment variable MQBRIDGE_PASSWORD is not set"),
+        (None, {"MQBRIDGE_PASSWORD": ""}, "password_file is not set, and the environment variable MQBRIDGE_PASSWORD"),
         (b"\nhunter2", {"MQBRIDGE_PASSWORD": "x"}, "the first line of password_file {file} is empty"),
-        (b"hunter2\xff", {}, "password_file {file} is no text in UTF-8"),
+        (b"hunter2\xff", {}, "password_file {file} is not UTF-8"),
     ],
 )
 def test_a_password_that_is_nowhere(file: bytes | None, environment: dict[str, str], told: str, tmp_path: Path) -> None:

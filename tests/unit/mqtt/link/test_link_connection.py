@@ -161,7 +161,7 @@ def test_a_filter_that_is_none_is_told(broker: FakeBroker, link: LinkFactory, im
     wrong = link(broker.port, broker.version, topic_filter="a#")
     peer, _ = broker.connecting()
     peer.send(peer.connack())
-    assert "'a#' is no topic filter" in wrong.state_where(LinkPhase.WAITING).error
+    assert "'a#' is not a valid topic filter" in wrong.state_where(LinkPhase.WAITING).error
 
 
 def test_a_smaller_qos_than_wanted_is_told(
@@ -171,7 +171,7 @@ def test_a_smaller_qos_than_wanted_is_told(
     broker.connected(subscribes=1)
     receiver.state_where(LinkPhase.CONNECTED)
     assert receiver.granted_qos == 1
-    assert "QoS 1 only, not 2" in caplog.text
+    assert "only QoS 1 instead of 2" in caplog.text
 
 
 def test_many_failures_are_few_lines_in_the_log(
@@ -182,7 +182,7 @@ def test_many_failures_are_few_lines_in_the_log(
         unreachable = link(port)
         states = [unreachable.state_where(LinkPhase.WAITING) for _ in range(12)]
     assert all("refused" in state.error for state in states)
-    told = [record.getMessage() for record in caplog.records if "not connected" in record.getMessage()]
+    told = [record.getMessage() for record in caplog.records if "connecting to" in record.getMessage()]
     assert len(told) == 2
     assert all(f"127.0.0.1:{port}" in line and "Connection refused" in line for line in told)
 

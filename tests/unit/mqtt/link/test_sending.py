@@ -60,7 +60,7 @@ def test_a_wrong_acknowledgement_ends_the_connection(
     call = calls.submit(sender.publish, publications(1, 2))
     ((_, mid),) = peer.published(1, 4)
     peer.send(answer(PUBACK, mid))
-    with pytest.raises(LinkLost, match=f"the broker broke MQTT: PUBACK for message id {mid}: MQTT 3.1.1 section 4.3.3"):
+    with pytest.raises(LinkLost, match=f"the broker violated MQTT: PUBACK for message id {mid}: MQTT 3.1.1 section 4.3.3"):
         call.result(PATIENCE)
 
 

@@ -373,7 +373,7 @@ def test_a_refusal_at_one_address_makes_the_pause_after_all_long(
     peer, _ = broker.connecting()
     peer.send(peer.connack(reason=0x86 if broker.version == "5" else 4))
     states = [made.state_where(LinkPhase.WAITING) for _ in range(2)]
-    assert "refused CONNECT" in states[0].error
+    assert "rejected CONNECT" in states[0].error
     assert states[0].pause == 0 and states[1].pause >= 5.0
 
 

@@ -43,7 +43,7 @@ CHANGES = [
     ("added, disabled", {"a": A, "c": disabled(C)}, ["mapping c added, disabled"], {"a"}),
     ("removed", {}, ["mapping a removed"], set()),
     ("changed", {"a": A.model_copy(update={"backouts": 9})}, ["mapping a changed"], set()),
-    ("disabled", {"a": disabled(A)}, ["mapping a disabled; what comes for it waits"], set()),
+    ("disabled", {"a": disabled(A)}, ["mapping a disabled; its messages wait"], set()),
     ("nothing", {"a": A}, ["no mapping has changed"], {"a"}),
     ("both", {"c": C}, ["mapping a removed", "mapping c added"], set()),
 ]
@@ -72,7 +72,7 @@ async def test_a_mapping_is_paused_and_goes_on(scene: Scene) -> None:
     await mappings.start({"a": A, "b": B}, LINKS)
     await happens(lambda: running(mappings, "a", "b"))
     other = threads(mappings)["b"]
-    assert await mappings.pause("a") == "mapping a paused; what comes for it waits"
+    assert await mappings.pause("a") == "mapping a paused; its messages wait"
     states = {status.name: status.state for status in mappings.statuses()}
     assert states == {"a": State.PAUSED, "b": State.RUNNING}
     scene.publish("a/1", b"1", Persistence=1)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from bridge.mqtt.packets import PacketType, PublishProperties
 from bridge.mqtt.properties import (
     ENTRIES,
-    LONGEST,
+    MAX_CACHED_LENGTH,
     USER_PROPERTIES,
     UserPropertyCache,
     decode_properties,
@@ -66,8 +66,8 @@ def test_what_is_remembered_is_bounded() -> None:
     for number in range(3 * ENTRIES):
         cache.remember(b"%d" % number, (("n", str(number)),))
         assert len(cache._pairs) == len(cache._bytes) <= ENTRIES
-    long = (("n", "x" * LONGEST),)
-    cache.remember(b"x" * (LONGEST + 1), long)
-    assert cache.bytes_of(long) is cache.pairs_of(b"x" * (LONGEST + 1)) is None
+    long = (("n", "x" * MAX_CACHED_LENGTH),)
+    cache.remember(b"x" * (MAX_CACHED_LENGTH + 1), long)
+    assert cache.bytes_of(long) is cache.pairs_of(b"x" * (MAX_CACHED_LENGTH + 1)) is None
     encode_properties(PUBLISH, PublishProperties(user_property=long))
     assert USER_PROPERTIES.bytes_of(long) is None

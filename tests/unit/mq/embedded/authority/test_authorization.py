@@ -60,7 +60,7 @@ def grant(manager: Manager, whose: str, profile: str = "Q", authorities: str = "
 # Whose records count --------------------------------------------------------------------------------------------------
 
 
-def test_who_may_do_everything(enforcing: Manager) -> None:
+def test_users_with_all_authorities(enforcing: Manager) -> None:
     assert may(enforcing, user_of_this_process(), "Q")
     assert may(enforcing, "mqm", "Q")
     service(enforcing).check(None, QUEUE, "Q", "PUT")

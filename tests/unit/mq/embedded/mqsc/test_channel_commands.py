@@ -184,7 +184,7 @@ def test_the_files_channel_holds_where_both_have_one(manager: Manager, caplog: p
     manager.ok("DEFINE CHANNEL(C) CHLTYPE(MQTT) PORT(1)")
     register = manager.itself.telemetry_channels
     register.use_file([ChannelConfig(name="C", port=2, use_client_id=True), ChannelConfig(name="F", websocket={})])
-    assert "channel C is in the configuration file, and defined by a command, too: the file's holds" in caplog.text
+    assert "channel C is defined in the configuration file and by a command; using the definition in the file" in caplog.text
     assert [(one.name, one.port) for one in register.channels] == [("C", 2), ("F", 1883)]
     assert [(one["PORT"], one["PROTOCOL"]) for one in shown(manager, "DISPLAY CHANNEL(*) ALL")] == [
         (2, "MQTTV5,MQTTV311,MQTTV3"),
@@ -202,7 +202,7 @@ def test_the_files_channel_holds_where_both_have_one(manager: Manager, caplog: p
 def test_a_definition_that_does_not_hold_any_more_is_told(manager: Manager, caplog: pytest.LogCaptureFixture) -> None:
     """Another version of the bridge may have let it in; the queue manager starts nonetheless."""
     restore_channel(manager.itself.telemetry_channels, "C", {"LOCLADDR": "0.0.0.0"})
-    assert "channel C is not restored: expected a loopback address" in caplog.text
+    assert "restoring channel C failed: expected a loopback address" in caplog.text
     assert manager.itself.telemetry_channels.defined == {}
 
 
@@ -245,7 +245,7 @@ ASKED = [
 
 
 @pytest.mark.parametrize(("command", "answer", "asked"), ASKED, ids=[case[0] for case in ASKED])
-def test_what_the_telemetry_service_is_asked_for(
+def test_commands_for_the_telemetry_service(
     manager: Manager, running: Running, command: str, answer: str, asked: list[object]
 ) -> None:
     response = manager.run(command)

@@ -154,7 +154,7 @@ def test_a_file_that_cannot_be_read(file: Path, caplog: pytest.LogCaptureFixture
     assert f"{file}:1" in caplog.text and f"{file} cannot be read" in caplog.text
 
 
-def test_who_fails_again_and_again_is_judged_late(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_failures_delay_authentication(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -279,7 +279,7 @@ def test_no_tls(what: str, tls: Tls, tmp_path: Path, caplog: pytest.LogCaptureFi
         assert refused.value.reason in (cmqc.MQRC_SSL_INITIALIZATION_ERROR, cmqc.MQRC_CONNECTION_BROKEN)
         RemoteConnection(where, tls=tls.client("app")).disconnect()
     if what != "other name":  # of which the listener hears at the end of the handshake only
-        assert "an MQ application at 127.0.0.1 is refused: TLS: " in caplog.text
+        assert "rejected an MQ application at 127.0.0.1: TLS: " in caplog.text
 
 
 def test_a_certificate_says_who_an_application_is(tls: Tls, tmp_path: Path) -> None:
