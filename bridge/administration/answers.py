@@ -12,6 +12,11 @@ import msgspec
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as `1 message` or `1,200 messages`."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def moment(seconds: float) -> str:
     """Format seconds since the epoch in the local time zone, or "" for 0.0."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds)) if seconds else ""

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Self
 import msgspec
 import typer
 
-from bridge.administration.answers import moment
+from bridge.administration.answers import counted, moment
 from bridge.cli import options
 from bridge.cli.failures import NOT_FOUND, WRONG_USAGE, Failure
 from bridge.cli.options import BRIDGE, OUTPUT, YES, Format, settings, takes
@@ -205,7 +205,7 @@ def retry(
         raise _nothing()
     if settings.output is Format.table:
         words = ", ".join(f"{number} {outcome}" for outcome, number in counts.items() if number or outcome == "delivered")
-        say(f"retried {sum(counts.values())} messages: {words}")
+        say(f"retried {counted(sum(counts.values()), 'message')}: {words}")
     if counts[Outcome.RETURNED] or counts[Outcome.STAYED]:
         raise Failure("")
 
@@ -261,7 +261,8 @@ def export(
             for letter, md, data in letters.read(selection, count=limit):
                 written.write(letter, md, data)
                 number += 1
-    say(f"exported {number} messages to {file}" + (f", and deleted them from queue {letters.name}" if delete else ""))
+    deleted = f", and deleted them from queue {letters.name}" if delete else ""
+    say(f"exported {counted(number, 'message')} to {file}{deleted}")
 
 
 @takes(BRIDGE | OUTPUT | YES)
@@ -286,7 +287,7 @@ def delete(
     if not number:
         raise _nothing()
     if settings.output is Format.table:
-        say(f"{number} messages would be deleted" if dry_run else f"deleted {number} messages")
+        say(f"{counted(number, 'message')} would be deleted" if dry_run else f"deleted {counted(number, 'message')}")
 
 
 def _nothing() -> Failure:

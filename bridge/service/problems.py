@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from bridge.administration.answers import Problem, ProblemKind
+from bridge.administration.answers import Problem, ProblemKind, counted
 from bridge.administration.mapping_status import State
 from bridge.config.mapping import ToMqttMapping
 from bridge.config.models import Configuration
@@ -253,7 +253,8 @@ class Rejections:
             recent = sum(moment > time.monotonic() - REJECTION_PERIOD for moment in times)
             if recent >= MANY_REJECTIONS:
                 what, identifier = self._last[name]
-                text = f"channel {name} rejected {recent:,} connections in {REJECTION_PERIOD / 60:.0f} minutes, last {what}"
+                number = counted(recent, "connection")
+                text = f"channel {name} rejected {number} in {REJECTION_PERIOD / 60:.0f} minutes, last {what}"
                 yield Problem("warning", ProblemKind.REJECTIONS, name, text, f"mqbridge explain {identifier}")
 
 
@@ -292,7 +293,7 @@ def _of_queues(status: QueueManagerStatus, parts: Parts, known: Collection[Key])
     for queue in status.queues:
         display = f"mqbridge mqsc display 'QLOCAL({queue.name})'"
         if queue.name == dead_letter_queue and (queue.depth or diverted):
-            text = f"{_messages(queue.depth)} on dead-letter queue {queue.name}"
+            text = f"{counted(queue.depth, 'message')} on dead-letter queue {queue.name}"
             if diverted:
                 text += f", which grows: {diverted:,} were put by the queue manager or by applications"
             yield Problem("error" if diverted else "warning", ProblemKind.DEAD_LETTERS, queue.name, text, "mqbridge dlq list")
@@ -309,7 +310,7 @@ def _of_queues(status: QueueManagerStatus, parts: Parts, known: Collection[Key])
                 text = f"transmission {text}; publications for clients go to the dead-letter queue"
             yield Problem("error", ProblemKind.QUEUE, queue.name, text, display)
         elif queue.name in read_by_bridge and (why := _backlog(queue)):
-            text, command = f"{_messages(queue.depth)} waiting on queue {queue.name}{why}", display
+            text, command = f"{counted(queue.depth, 'message')} waiting on queue {queue.name}{why}", display
             if queue.name == transmission_queue:
                 text, command = f"{text}{_largest_backlog(parts)}", LARGEST_BACKLOGS
             yield Problem("warning", ProblemKind.BACKLOG, queue.name, text, command)
@@ -321,10 +322,6 @@ def _largest_backlog(parts: Parts) -> str:
     if session is None or not (waiting := len(session.outbox.backlog)):
         return ""
     return f"; {waiting:,} of them for client {session.client_id!r}"
-
-
-def _messages(number: int) -> str:
-    return "1 message" if number == 1 else f"{number:,} messages"
 
 
 def _backlog(queue: QueueStatus) -> str:

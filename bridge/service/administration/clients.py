@@ -22,6 +22,7 @@ from bridge.administration.answers import (
     ClientTraffic,
     InFlightMessage,
     age,
+    counted,
 )
 from bridge.administration.requests import (
     MOST_ROWS,
@@ -174,7 +175,7 @@ async def purge_clients(parts: Parts, request: PurgeClients) -> Done:
         session = _session(parts, request.client_id)
         if why := _spared(parts, session, request, time.time()):
             raise Refused(f"client {request.client_id!r} {why}; its session goes on")
-        backlog = f"its backlog of {len(session.outbox.backlog):,} messages"
+        backlog = f"its backlog of {counted(len(session.outbox.backlog), 'message')}"
         if request.dry_run:
             return Done([f"session of client {request.client_id!r} would end, and {backlog} would be deleted"])
         purge(parts, session)
@@ -193,7 +194,8 @@ async def purge_clients(parts: Parts, request: PurgeClients) -> Done:
         purge(parts, session)
         if not ended % PURGES_AT_A_TURN and not not_yet:
             not_yet = await _committed(parts)
-    told = f"{ended} sessions {'would end' if request.dry_run else 'ended'}, with a backlog of {waiting:,} messages"
+    outcome = "would end" if request.dry_run else "ended"
+    told = f"{counted(ended, 'session')} {outcome}, with a backlog of {counted(waiting, 'message')}"
     if not request.dry_run:
         not_yet = not_yet or await _committed(parts)
     return Done([told, *not_yet])
