@@ -186,7 +186,7 @@ def retry(
 
     counts = dict.fromkeys(Outcome, 0)
 
-    def counted(retried: Iterator[Retried]) -> Iterator[_Result]:
+    def results(retried: Iterator[Retried]) -> Iterator[_Result]:
         for one in retried:
             counts[one.outcome] += 1
             yield _Result(one.letter.id, one.letter.stamp, one.place, one.outcome, one.failure, one.letter.name)
@@ -200,7 +200,7 @@ def retry(
         sources = {} if configuration is None else sources_of(configuration.mappings)
         transmission_queue = DEFAULT_TRANSMISSION_QUEUE if configuration is None else configuration.transmission_queue
         retried = letters.retry(selection, count=limit, to=to, sources=sources, transmission_queue=transmission_queue)
-        print_records(counted(retried), lambda one: one.name, each=text)
+        print_records(results(retried), lambda one: one.name, each=text)
     if not sum(counts.values()):
         raise _nothing()
     if settings.output is Format.table:
