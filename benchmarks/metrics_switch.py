@@ -63,7 +63,7 @@ async def switch(bridge: Bridge) -> None:
     turn = _counting(bridge) if bridge.metrics is not None else _tracing(bridge)
     while len(service.clients) < 2:  # noqa: ASYNC110 - a client tells nobody
         await asyncio.sleep(SPELL)
-    queue = bridge.host.queue_manager.queues[bridge.configuration.transmission_queue]
+    queue = bridge.host.queue_manager.objects.queues[bridge.configuration.transmission_queue]
     spells: list[tuple[bool, float]] = []
     counting = True
     while service.clients:

@@ -17,9 +17,8 @@ from pyspark.sql import SparkSession
 
 from benchmarks.servers import Bridge
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE
-from bridge.mq.batch import get_many
 from bridge.mq.mqi import MQOD, Connection, GetOptions, MQError
-from bridge.mq.remote import RemoteConnection
+from bridge.mq.remote import RemoteConnection, get_many
 from bridge.spark.session import session
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc

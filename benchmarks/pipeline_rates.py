@@ -21,8 +21,8 @@ from benchmarks.pipeline_mq import Place, place_of
 from benchmarks.servers import Mosquitto, Server
 from bridge.cli.pipeline import chosen_of, environment_of
 from bridge.config.document import load
-from bridge.mq.batch import MESSAGES, Put, get_many, put_many
 from bridge.mq.mqi import MQOD, Connection, GetOptions, MQError
+from bridge.mq.remote import MESSAGES, Put, get_many, put_many
 from bridge.spark.pipeline import plan
 from bridge.spark.runner import Batch, Runner
 from bridge.spark.session import session

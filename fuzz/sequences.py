@@ -10,8 +10,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from bridge.mq import remote as protocol
-from bridge.mq.batch import GetCall, Pipeline, PutCall
 from bridge.mq.mqi import MQOD, MQPMO, MQSD, GetOptions, Property
+from bridge.mq.remote import GetCall, Pipeline, PutCall
 from bridge.mqtt.packets import (
     Auth,
     AuthProperties,

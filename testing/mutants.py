@@ -67,7 +67,7 @@ MUTANTS = (
         "telemetry/outbox.py",
         "if self._room <= 0:",
         "if self._room <= -9:",
-        SESSION,
+        SESSION + " " + UNIT + "service/test_turns.py",
     ),
     Mutant(
         "telemetry/outbox.py",
@@ -76,12 +76,17 @@ MUTANTS = (
         SESSION,
     ),
     Mutant(
-        "telemetry/identity.py",
+        "mqtt/topics.py",
         'if topic_filter.startswith("$") and',
         "if False and",
-        UNIT + "mapping/test_topic.py",
+        UNIT + "security/test_authenticators.py",
     ),
-    Mutant("telemetry/subscription.py", "    return topic_filter.startswith(SHARE)", "    return False", SESSION),
+    Mutant(
+        "telemetry/subscription.py",
+        "    return topic_filter.startswith(SHARE)",
+        "    return False",
+        UNIT + "mapping/telemetry",
+    ),
     Mutant(
         "mq/embedded/queue.py",
         "if self.depth >= self.max_depth:",
@@ -128,16 +133,16 @@ MUTANTS = (
         CONTRACT + "test_backend_units.py " + UNIT + "mq/ibm",
     ),
     Mutant(
-        "service/quotas.py",
+        "service/telemetry.py",
         ">= limits.sessions_per_user:",
         "> limits.sessions_per_user:",
         UNIT + "service/test_quotas.py",
     ),
     Mutant(
-        "service/quotas.py", "if len(self._counted) >= limits.sessions:", "if False:", UNIT + "service/test_quotas.py"
+        "service/telemetry.py", "if len(self._counted) >= limits.sessions:", "if False:", UNIT + "service/test_quotas.py"
     ),
     Mutant(
-        "service/shares.py",
+        "service/delivery.py",
         "transmission.user_data = member.user_data",
         "pass",
         UNIT + "service/test_sharing.py " + UNIT + "service/test_shares_model.py",

@@ -36,21 +36,25 @@ class CommandFailed(MQError):
         self.responses = responses
 
 
+def open_reply_queue(connection: Connection, name: str = "MQBRIDGE.*") -> tuple[int, str]:
+    """Create a temporary dynamic queue. Return its handle and its name. Raises MQError."""
+    od = MQOD(ObjectName=MODEL_QUEUE, DynamicQName=name)
+    try:
+        handle = connection.open(od, cmqc.MQOO_INPUT_EXCLUSIVE)
+    except MQError as error:
+        if error.reason != cmqc.MQRC_UNKNOWN_OBJECT_NAME:
+            raise
+        od.ObjectName = DEFAULT_MODEL_QUEUE
+        handle = connection.open(od, cmqc.MQOO_INPUT_EXCLUSIVE)
+    return handle, od.ObjectName
+
+
 class Administration:
     """Commands over one connection. Replies arrive on a temporary dynamic queue, deleted when the connection ends."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        od = MQOD(ObjectName=MODEL_QUEUE, DynamicQName="MQBRIDGE.*")
-        try:
-            self._replies = connection.open(od, cmqc.MQOO_INPUT_EXCLUSIVE)
-        except MQError as error:
-            if error.reason != cmqc.MQRC_UNKNOWN_OBJECT_NAME:
-                raise
-            od.ObjectName = DEFAULT_MODEL_QUEUE
-            self._replies = connection.open(od, cmqc.MQOO_INPUT_EXCLUSIVE)
-        #: the name of the reply queue
-        self.reply_queue = od.ObjectName
+        self._replies, self.reply_queue = open_reply_queue(connection)
 
     def run(self, command: int, *parameters: PCFParameter, most: int | None = None) -> list[PcfResponse]:
         """Run a command. Raises CommandFailed with the reason of the first failed message of the reply.
@@ -84,7 +88,7 @@ class Administration:
             header, found = decode_pcf(got.data)
             if header.CompCode == cmqc.MQCC_FAILED and failure is None:
                 failure = CommandFailed(header.Reason, f"PCF command {command}", responses)
-            values = {one.Parameter: _value(one) for one in found if isinstance(one, MQCFIN | MQCFST)}
+            values = {parameter.Parameter: _value(parameter) for parameter in found if isinstance(parameter, MQCFIN | MQCFST)}
             responses.append(PcfResponse(header.Reason, values))
             if header.Control == cmqcfc.MQCFC_LAST or len(responses) == most:
                 break
@@ -155,8 +159,6 @@ def _value(parameter: MQCFIN | MQCFST) -> int | bytes:
 def _text(value: int | bytes) -> str:
     return value.decode("utf-8", "replace").rstrip(" \0") if isinstance(value, bytes) else str(value)
 
-
-__all__ = ["Administration", "CommandFailed", "CommandResponse", "PcfResponse"]
 
 
 _MESSAGE = re.compile(r"(AMQ\d{4})([IWEST])?")

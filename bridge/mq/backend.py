@@ -310,7 +310,7 @@ class JoinedMessage(msgspec.Struct, eq=False):
     @property
     def seconds_left(self) -> float | None:
         """Seconds until the first segment expires; None if no segment expires."""
-        return min([left for one in self.segments if (left := one.seconds_left) is not None], default=None)
+        return min([left for segment in self.segments if (left := segment.seconds_left) is not None], default=None)
 
 
 class SegmentJoiner:
@@ -322,8 +322,8 @@ class SegmentJoiner:
 
     def __call__(self, batch: Sequence[Transmission]) -> None:
         """Pass complete messages to the consumer. A joined message takes the position of its last segment to arrive."""
-        for one in batch:
-            if one.message.md.MsgFlags & SEGMENT:
+        for message in batch:
+            if message.message.md.MsgFlags & SEGMENT:
                 batch = self._joined(batch)
                 break
         if batch:
@@ -331,17 +331,17 @@ class SegmentJoiner:
 
     def _joined(self, batch: Sequence[Transmission]) -> list[Transmission]:
         for key, segments in list(self._incomplete.items()):
-            if any(one.expired for one in segments):
+            if any(segment.expired for segment in segments):
                 del self._incomplete[key]  # cannot become complete: the queue manager discards expired segments
         whole: list[Transmission] = []
-        for one in batch:
-            md = one.message.md
+        for message in batch:
+            md = message.message.md
             if not md.MsgFlags & SEGMENT:
-                whole.append(one)
+                whole.append(message)
                 continue
-            key = (one.client_id, one.remote_queue, md.GroupId, md.MsgSeqNumber)
+            key = (message.client_id, message.remote_queue, md.GroupId, md.MsgSeqNumber)
             segments = self._incomplete.setdefault(key, [])
-            segments.append(one)
+            segments.append(message)
             if md.MsgFlags & cmqc.MQMF_LAST_SEGMENT or any(_is_last(other) for other in segments):
                 segments.sort(key=_offset)
                 if _are_whole(segments):
@@ -352,12 +352,16 @@ class SegmentJoiner:
 
 def separate(removals: Sequence[Transmission]) -> Sequence[Any]:
     """Return the messages on the transmission queue: joined messages are replaced by their segments."""
-    for one in removals:
-        if type(one) is JoinedMessage:
+    for transmission in removals:
+        if type(transmission) is JoinedMessage:
             break
     else:
         return removals
-    return [part for one in removals for part in (one.segments if isinstance(one, JoinedMessage) else (one,))]
+    return [
+        part
+        for transmission in removals
+        for part in (transmission.segments if isinstance(transmission, JoinedMessage) else (transmission,))
+    ]
 
 
 def _offset(segment: Transmission) -> int:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from bridge.mapping.message_view import MessageView
-from bridge.mq.mqi import MQOD, Connection, MQError
+from bridge.mq.mqi import MQOD, Connection, MQError, inquire
 from bridge.mq.worker import LOST
 from bridge.mqtt.topics import matches
 from bridge.telemetry.headers import is_set
@@ -46,93 +46,94 @@ _MAPPING: Final = "Fix the message or the mapping (`mqbridge try` shows the resu
 _ROOM: Final = "Find out why nothing reads the queue, and retry when it has room."
 _SHORTER: Final = "Raise MAXMSGL (or the limit that the log names) and retry, or send shorter messages."
 
-_WORDS: Final[dict[int, ReasonInWords]] = {
-    cmqc.MQRC_NONE: ReasonInWords("The MQDLH gives no reason.", "Look at the message and its destination."),
-    cmqc.MQRC_Q_FULL: ReasonInWords("Its destination queue was full (MAXDEPTH).", _ROOM),
-    cmqc.MQRC_Q_SPACE_NOT_AVAILABLE: ReasonInWords(
+_WORDS: Final[dict[int, tuple[str, str]]] = {
+    cmqc.MQRC_NONE: ("The MQDLH gives no reason.", "Look at the message and its destination."),
+    cmqc.MQRC_Q_FULL: ("Its destination queue was full (MAXDEPTH).", _ROOM),
+    cmqc.MQRC_Q_SPACE_NOT_AVAILABLE: (
         "No space was left: on the disk, in the backlog of the client (waiting_bytes), or for retained messages.",
         "Free some space, raise the limit, or find out why the client does not receive. Then retry.",
     ),
-    cmqc.MQRC_STORAGE_MEDIUM_FULL: ReasonInWords(
-        "The disk of the queue manager was full.", "Free some disk space, then retry."
-    ),
-    cmqc.MQRC_STORAGE_NOT_AVAILABLE: ReasonInWords(
+    cmqc.MQRC_STORAGE_MEDIUM_FULL: ("The disk of the queue manager was full.", "Free some disk space, then retry."),
+    cmqc.MQRC_STORAGE_NOT_AVAILABLE: (
         "The queue manager had no memory for it.",
         "Retry. If it returns, look at the queue manager's memory (limits.memory_watermark of an embedded one).",
     ),
-    cmqc.MQRC_RESOURCE_PROBLEM: ReasonInWords(
-        "The queue manager lacked a resource.", "Look into the queue manager's log, then retry."
+    cmqc.MQRC_RESOURCE_PROBLEM: (
+        "The queue manager lacked a resource.",
+        "Look into the queue manager's log, then retry.",
     ),
-    cmqc.MQRC_MSG_TOO_BIG_FOR_Q: ReasonInWords("It is longer than the queue takes (MAXMSGL).", _SHORTER),
-    cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR: ReasonInWords("It is longer than the queue manager takes (MAXMSGL).", _SHORTER),
-    cmqc.MQRC_MSG_TOO_BIG_FOR_CHANNEL: ReasonInWords("It is longer than the channel or the client takes.", _SHORTER),
-    cmqc.MQRC_PUT_INHIBITED: ReasonInWords(
+    cmqc.MQRC_MSG_TOO_BIG_FOR_Q: ("It is longer than the queue takes (MAXMSGL).", _SHORTER),
+    cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR: ("It is longer than the queue manager takes (MAXMSGL).", _SHORTER),
+    cmqc.MQRC_MSG_TOO_BIG_FOR_CHANNEL: ("It is longer than the channel or the client takes.", _SHORTER),
+    cmqc.MQRC_PUT_INHIBITED: (
         "Puts to its queue, or publications to its topic, were inhibited.",
         "ALTER the queue PUT(ENABLED) or the topic PUB(ENABLED), then retry.",
     ),
-    cmqc.MQRC_NOT_AUTHORIZED: ReasonInWords(
+    cmqc.MQRC_NOT_AUTHORIZED: (
         "Its user may not put to the queue, or publish to the topic.",
         "Grant the authority with SET AUTHREC and retry, or delete the message.",
     ),
-    cmqc.MQRC_UNKNOWN_OBJECT_NAME: ReasonInWords(
+    cmqc.MQRC_UNKNOWN_OBJECT_NAME: (
         "The queue or topic does not exist, or the request that the message answers is unknown.",
         "DEFINE the queue and retry, or retry with --to another queue.",
     ),
-    cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR: ReasonInWords(
+    cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR: (
         "No client of that identifier has a session, and no queue manager has that name.",
         "Retry after the client has connected with a durable session, or delete the message.",
     ),
-    cmqc.MQRC_UNKNOWN_OBJECT_Q_MGR: ReasonInWords(
+    cmqc.MQRC_UNKNOWN_OBJECT_Q_MGR: (
         "The destination queue manager is unknown.",
         "DEFINE a transmission queue or a queue manager alias of that name, then retry.",
     ),
-    cmqc.MQRC_UNKNOWN_ALIAS_BASE_Q: ReasonInWords(
-        "The target of the alias queue does not exist.", "Fix its TARGET, then retry."
+    cmqc.MQRC_UNKNOWN_ALIAS_BASE_Q: ("The target of the alias queue does not exist.", "Fix its TARGET, then retry."),
+    cmqc.MQRC_Q_DELETED: ("Its queue was deleted.", "DEFINE the queue and retry, or retry with --to another."),
+    cmqc.MQRC_OBJECT_NAME_ERROR: ("Its destination is not a valid queue name.", _MAPPING),
+    cmqc.MQRC_OBJECT_Q_MGR_NAME_ERROR: ("Its destination is not a valid queue manager name.", _MAPPING),
+    cmqc.MQRC_OBJECT_STRING_ERROR: ("Its destination is not a valid topic string.", _MAPPING),
+    cmqc.MQRC_TOPIC_STRING_ERROR: (
+        "Its destination is not a topic string that is valid in both MQTT and MQ.",
+        _MAPPING,
     ),
-    cmqc.MQRC_Q_DELETED: ReasonInWords("Its queue was deleted.", "DEFINE the queue and retry, or retry with --to another."),
-    cmqc.MQRC_OBJECT_NAME_ERROR: ReasonInWords("Its destination is not a valid queue name.", _MAPPING),
-    cmqc.MQRC_OBJECT_Q_MGR_NAME_ERROR: ReasonInWords("Its destination is not a valid queue manager name.", _MAPPING),
-    cmqc.MQRC_OBJECT_STRING_ERROR: ReasonInWords("Its destination is not a valid topic string.", _MAPPING),
-    cmqc.MQRC_TOPIC_STRING_ERROR: ReasonInWords(
-        "Its destination is not a topic string that is valid in both MQTT and MQ.", _MAPPING
+    cmqc.MQRC_NO_SUBS_MATCHED: (
+        "Its queue is read by one mapping only, and the filter of that mapping does not accept it.",
+        _MAPPING,
     ),
-    cmqc.MQRC_NO_SUBS_MATCHED: ReasonInWords(
-        "Its queue is read by one mapping only, and the filter of that mapping does not accept it.", _MAPPING
-    ),
-    cmqc.MQRC_PUBLICATION_FAILURE: ReasonInWords(
+    cmqc.MQRC_PUBLICATION_FAILURE: (
         "A subscription could not receive it, and PMSGDLV or NPMSGDLV of the topic requires all of them to.",
         "Find the queue that is full or inhibited, then retry. The other subscriptions receive the message again.",
     ),
-    cmqc.MQRC_RFH_ERROR: ReasonInWords("Its MQRFH2 cannot be read.", _MAPPING),
-    cmqc.MQRC_RFH_FORMAT_ERROR: ReasonInWords("A folder of its MQRFH2 cannot be read.", _MAPPING),
-    cmqc.MQRC_RFH_DUPLICATE_PARM: ReasonInWords("Its MQRFH2 contains a property twice.", _MAPPING),
-    cmqc.MQRC_HEADER_ERROR: ReasonInWords("One of its headers cannot be read.", _MAPPING),
-    cmqc.MQRC_FORMAT_ERROR: ReasonInWords("Its Format does not match its data, or is not supported here.", _MAPPING),
-    cmqc.MQRC_MD_ERROR: ReasonInWords("Its MQMD cannot be read.", _MAPPING),
-    cmqc.MQRC_NOT_CONVERTED: ReasonInWords("Its text cannot be converted to the requested character set.", _MAPPING),
-    cmqc.MQRC_SOURCE_CCSID_ERROR: ReasonInWords("Its CodedCharSetId is unknown.", _MAPPING),
-    cmqc.MQRC_TARGET_CCSID_ERROR: ReasonInWords("The character set of the mapping is unknown.", _MAPPING),
-    cmqc.MQRC_PROPERTY_NAME_ERROR: ReasonInWords("One of its properties has a name that is not valid in MQ.", _MAPPING),
-    cmqc.MQRC_PROPERTY_NOT_AVAILABLE: ReasonInWords("It lacks a property that its mapping needs.", _MAPPING),
-    cmqc.MQRC_PROPERTIES_TOO_BIG: ReasonInWords("Its properties are longer than MAXPROPL.", _SHORTER),
-    cmqc.MQRC_MSG_ID_ERROR: ReasonInWords("Its mapping produced an invalid MsgId.", _MAPPING),
-    cmqc.MQRC_CORREL_ID_ERROR: ReasonInWords("Its mapping produced an invalid CorrelId.", _MAPPING),
-    cmqc.MQRC_MISSING_REPLY_TO_Q: ReasonInWords("It is a request without a reply-to queue.", _MAPPING),
-    cmqc.MQRC_PERSISTENT_NOT_ALLOWED: ReasonInWords(
+    cmqc.MQRC_RFH_ERROR: ("Its MQRFH2 cannot be read.", _MAPPING),
+    cmqc.MQRC_RFH_FORMAT_ERROR: ("A folder of its MQRFH2 cannot be read.", _MAPPING),
+    cmqc.MQRC_RFH_DUPLICATE_PARM: ("Its MQRFH2 contains a property twice.", _MAPPING),
+    cmqc.MQRC_HEADER_ERROR: ("One of its headers cannot be read.", _MAPPING),
+    cmqc.MQRC_FORMAT_ERROR: ("Its Format does not match its data, or is not supported here.", _MAPPING),
+    cmqc.MQRC_MD_ERROR: ("Its MQMD cannot be read.", _MAPPING),
+    cmqc.MQRC_NOT_CONVERTED: ("Its text cannot be converted to the requested character set.", _MAPPING),
+    cmqc.MQRC_SOURCE_CCSID_ERROR: ("Its CodedCharSetId is unknown.", _MAPPING),
+    cmqc.MQRC_TARGET_CCSID_ERROR: ("The character set of the mapping is unknown.", _MAPPING),
+    cmqc.MQRC_PROPERTY_NAME_ERROR: ("One of its properties has a name that is not valid in MQ.", _MAPPING),
+    cmqc.MQRC_PROPERTY_NOT_AVAILABLE: ("It lacks a property that its mapping needs.", _MAPPING),
+    cmqc.MQRC_PROPERTIES_TOO_BIG: ("Its properties are longer than MAXPROPL.", _SHORTER),
+    cmqc.MQRC_MSG_ID_ERROR: ("Its mapping produced an invalid MsgId.", _MAPPING),
+    cmqc.MQRC_CORREL_ID_ERROR: ("Its mapping produced an invalid CorrelId.", _MAPPING),
+    cmqc.MQRC_MISSING_REPLY_TO_Q: ("It is a request without a reply-to queue.", _MAPPING),
+    cmqc.MQRC_PERSISTENT_NOT_ALLOWED: (
         "It is persistent, and a temporary dynamic queue does not accept persistent messages.",
         "Retry with --to another queue.",
     ),
-    cmqc.MQRC_UNEXPECTED_ERROR: ReasonInWords(
-        "An error in the bridge.", "Look for the traceback in the log of the bridge, report it, and retry."
+    cmqc.MQRC_UNEXPECTED_ERROR: (
+        "An error in the bridge.",
+        "Look for the traceback in the log of the bridge, report it, and retry.",
     ),
-    cmqc.MQRC_PERSISTENCE_ERROR: ReasonInWords("Its Persistence is not a valid value.", _MAPPING),
-    cmqc.MQRC_PRIORITY_ERROR: ReasonInWords("Its Priority is not a valid value.", _MAPPING),
-    cmqc.MQFB_EXPIRATION: ReasonInWords("It expired.", "Delete it, or retry if it is still useful."),
-    cmqc.MQFB_APPL_CANNOT_BE_STARTED: ReasonInWords(
-        "The trigger monitor could not start the application of its process.", "Fix the process definition, then retry."
+    cmqc.MQRC_PERSISTENCE_ERROR: ("Its Persistence is not a valid value.", _MAPPING),
+    cmqc.MQRC_PRIORITY_ERROR: ("Its Priority is not a valid value.", _MAPPING),
+    cmqc.MQFB_EXPIRATION: ("It expired.", "Delete it, or retry if it is still useful."),
+    cmqc.MQFB_APPL_CANNOT_BE_STARTED: (
+        "The trigger monitor could not start the application of its process.",
+        "Fix the process definition, then retry.",
     ),
 }
-_OTHER: Final = ReasonInWords(
+_OTHER: Final = (
     "Its destination rejected it with this reason.",
     "Look up the reason in the IBM MQ documentation, and retry when the cause is fixed.",
 )
@@ -140,7 +141,7 @@ _OTHER: Final = ReasonInWords(
 
 def reason_in_words(reason: int) -> ReasonInWords:
     """Return an explanation of a reason in an MQDLH, and advice."""
-    return _WORDS.get(reason, _OTHER)
+    return ReasonInWords(*_WORDS.get(reason, _OTHER))
 
 
 def reason_number(text: str) -> int:
@@ -224,7 +225,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     def is_everything(self) -> bool:
         """Whether every message matches."""
         others = (self.queue, self.client, self.topic_filter, self.older_than, self.newer_than)
-        return not self.ids and not self.reasons and all(one is None for one in others)
+        return not self.ids and not self.reasons and all(criterion is None for criterion in others)
 
     def chooses(self, letter: Letter, now: float) -> bool:
         """Return whether a message matches. `now` is in seconds since the epoch."""
@@ -361,9 +362,7 @@ def transmitted(message: Message) -> tuple[MQXQH, Message] | None:
     """Return the MQXQH and the message of a transmission queue message; None for any other message."""
     if message.md.Format.rstrip(b" \0") != cmqc.MQFMT_XMIT_Q_HEADER.rstrip():
         return None
-    chain = decode_chain(
-        message.md.Format, message.md.Encoding, message.md.CodedCharSetId, message.data, strict=False
-    )
+    chain = decode_chain(message.md.Format, message.md.Encoding, message.md.CodedCharSetId, message.data, strict=False)
     if not chain.headers or not isinstance(header := chain.headers[0], MQXQH):
         return None
     return header, Message(header.MsgDesc, message.data[cmqc.MQXQH_LENGTH_1 :])
@@ -481,6 +480,13 @@ def as_name(name: str) -> bytes:
     return name.encode()[:_NAME_LENGTH].decode(errors="ignore").encode()
 
 
+def dead_letter_queue_of(connection: Connection) -> tuple[str, str]:
+    """Return the names of the dead-letter queue (DEADQ, blank if there is none) and of the queue manager. Raises MQError."""
+    selectors = (cmqc.MQCA_DEAD_LETTER_Q_NAME, cmqc.MQCA_Q_MGR_NAME)
+    queue, queue_manager = inquire(connection, MQOD(ObjectType=cmqc.MQOT_Q_MGR), selectors)[1]
+    return queue.rstrip(" \0"), queue_manager.rstrip(" \0")
+
+
 class DeadLetterRefused(MQError):
     """The dead-letter queue rejected a message or does not exist."""
 
@@ -560,12 +566,7 @@ class DeadLetters:
 
     def _inquire(self) -> None:
         """Inquire the names of the queue manager and its dead-letter queue."""
-        handle = self._connection.open(MQOD(ObjectType=cmqc.MQOT_Q_MGR), cmqc.MQOO_INQUIRE)
-        try:
-            _, found = self._connection.inquire(handle, (cmqc.MQCA_DEAD_LETTER_Q_NAME, cmqc.MQCA_Q_MGR_NAME))
-        finally:
-            self._connection.close(handle)
-        queue, queue_manager = (name.rstrip(" \0") for name in found)
+        queue, queue_manager = dead_letter_queue_of(self._connection)
         self._queue = self._queue or queue
         if not self._queue:
             raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, "ALTER QMGR DEADQ('SYSTEM.DEAD.LETTER.QUEUE') names one")

@@ -23,6 +23,7 @@ from bridge.mq.dead_letter import (
     as_name,
     characters,
     content_of,
+    dead_letter_queue_of,
     header_of,
     original_of,
     put_application,
@@ -124,7 +125,9 @@ class Destinations:
             if "Sud" in mqps:
                 return None
             # The queue manager writes the mqps folder for each subscription.
-            bare = msgspec.structs.replace(header, folders=tuple(one for one in header.folders if one.name != "mqps"))
+            bare = msgspec.structs.replace(
+                header, folders=tuple(folder for folder in header.folders if folder.name != "mqps")
+            )
             format_, encoding, ccsid, data = encode_chain(msgspec.structs.replace(chain, headers=(bare, *chain.headers[1:])))
         except MalformedHeader as error:
             raise NoDestination(f"its headers cannot be read ({error}): name a queue by --to") from error
@@ -195,7 +198,7 @@ _GONE = frozenset((cmqc.MQRC_NO_MSG_AVAILABLE, cmqc.MQRC_NO_MSG_UNDER_CURSOR))
 FOLLOW_TIMEOUT = 5.0
 #: The maximum number of messages whose outcome is awaited together.
 _FOLLOWED = 1_000
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+_MIN_PAUSE, _MAX_PAUSE = 0.05, 1.0
 
 
 class Outcome(StrEnum):
@@ -236,13 +239,8 @@ class DeadLetterQueue:
     def __init__(self, connection: Connection, queue: str = "") -> None:
         """Use `queue`, or the queue manager's dead-letter queue (DEADQ) by default. Raises MQError if there is none."""
         self._connection = connection
-        handle = connection.open(MQOD(ObjectType=cmqc.MQOT_Q_MGR), cmqc.MQOO_INQUIRE)
-        try:
-            _, found = connection.inquire(handle, (cmqc.MQCA_DEAD_LETTER_Q_NAME, cmqc.MQCA_Q_MGR_NAME))
-        finally:
-            connection.close(handle)
-        named, self.queue_manager = (name.rstrip(" \0") for name in found)
-        self.name = queue or named
+        deadq, self.queue_manager = dead_letter_queue_of(connection)
+        self.name = queue or deadq
         if not self.name:
             raise MQError(
                 cmqc.MQRC_UNKNOWN_OBJECT_NAME,
@@ -342,7 +340,7 @@ class DeadLetterQueue:
 
     def _follow(self, followed: list[_OnItsWay], transmission_queue: str, timeout: float) -> Iterator[Retried]:
         """Yield the outcome of each message within `timeout` seconds."""
-        deadline, pause = time.monotonic() + timeout, _SHORTEST_PAUSE
+        deadline, pause = time.monotonic() + timeout, _MIN_PAUSE
         while followed:
             left: list[_OnItsWay] = []
             waiting: list[str] = []
@@ -364,7 +362,7 @@ class DeadLetterQueue:
                 return
             if followed:
                 time.sleep(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE)
+                pause = min(pause * 2, _MAX_PAUSE)
 
     def _waits_on(self, queue: str, item: _OnItsWay) -> str:
         """Return why a message may still be on a queue; blank if it was got and the get is committed."""
@@ -396,7 +394,7 @@ class DeadLetterQueue:
             if error.reason in LOST:
                 raise
             return True
-        return any(shown.get("UNCOM") != "NO" for one in responses for shown in one.objects)
+        return any(shown.get("UNCOM") != "NO" for response in responses for shown in response.objects)
 
     def _returned(self, item: _OnItsWay) -> Retried | None:
         """Return the outcome if a message was dead-lettered again, after restoring its dead-letter time; None otherwise."""

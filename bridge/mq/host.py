@@ -31,11 +31,11 @@ from bridge.wire.mq.pcf import MQCFST
 #: The maximum number of payload bytes to show.
 PAYLOAD_SHOWN = 200
 #: The maximum number of messages to read from a PCF reply, which has one for each topic or subscription.
-MOST_RESPONSES = 10_000
+MAX_RESPONSES = 10_000
 
 
 class TooMany(Exception):
-    """The reply has more than MOST_RESPONSES messages. The text is for people."""
+    """The reply has more than MAX_RESPONSES messages. The text is for people."""
 
 
 class TopicInquiry(Protocol):
@@ -108,13 +108,13 @@ class PcfTopicInquiry:
         topic = MQCFST(cmqc.MQCA_TOPIC_STRING, topic_filter.encode())
         nothing = (cmqcfc.MQRCCF_TOPIC_STRING_NOT_FOUND, cmqcfc.MQRCCF_NONE_FOUND, cmqc.MQRC_UNKNOWN_OBJECT_NAME)
         responses = self._ask(cmqcfc.MQCMD_INQUIRE_TOPIC_STATUS, topic, nothing)
-        return [(_text(one, cmqc.MQCA_TOPIC_STRING), one) for one in responses]
+        return [(_text(response, cmqc.MQCA_TOPIC_STRING), response) for response in responses]
 
     def _ask(self, command: int, named: MQCFST, nothing: Iterable[int]) -> list[PcfResponse]:
         """Run a command. The reason codes in `nothing` mean an empty result. Raises MQError or TooMany."""
         connection = self._connect("topics")
         try:
-            responses = Administration(connection).run(command, named, most=MOST_RESPONSES + 1)
+            responses = Administration(connection).run(command, named, most=MAX_RESPONSES + 1)
         except CommandFailed as error:
             if error.reason in nothing:
                 return []
@@ -122,8 +122,8 @@ class PcfTopicInquiry:
         finally:
             with contextlib.suppress(MQError):
                 connection.disconnect()
-        if len(responses) > MOST_RESPONSES:
-            raise TooMany(f"there are more than {MOST_RESPONSES} of them, and the queue manager tells all at once")
+        if len(responses) > MAX_RESPONSES:
+            raise TooMany(f"there are more than {MAX_RESPONSES} of them, and the queue manager tells all at once")
         return responses
 
 

@@ -1,9 +1,8 @@
 """The consumer of a mapping: gets messages from a queue or a topic filter, and recognizes duplicate publications.
 
-The managed durable subscription of a mapping with a topic source.
-
-Its queue is created and deleted by the queue manager. The topic string of a subscription cannot be altered, so a mapping
-whose topic filter has changed creates a second subscription under another name before it removes the first.
+A mapping with a topic source has a managed durable subscription, whose queue the queue manager creates and deletes. The topic
+string of a subscription cannot be altered. A mapping whose topic filter has changed therefore creates a second subscription
+under another name before it removes the first.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from bridge.mq.administration import Administration
-from bridge.mq.batch import GLANCE
 from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, Got, MQError
+from bridge.mq.remote import GLANCE
 from bridge.mq.worker import LOST
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
@@ -173,7 +172,6 @@ def _content_of(got: Got) -> bytes:
     return hashlib.blake2b(b"\0".join((*made, got.data)), digest_size=16).digest()
 
 
-
 #: The maximum wait of one MQGET, in seconds, and so the maximum delay of an interruption.
 SLICE = 0.25
 #: Reason codes for a source that is open elsewhere. These errors are temporary.
@@ -272,16 +270,15 @@ class MessageConsumer:
         return [*self._former] if self._subscription is None else [*self._former, self._subscription]
 
     def _arrange(self) -> None:
-        self._queues = [one.queue for one in self._held]
+        self._queues = [subscription.queue for subscription in self._held]
 
     # Messages --------------------------------------------------------------------------------------------------------
 
-    def take(self, messages: int, size: int, seconds: float, wait: float, *, for_good: bool = False) -> list[Got]:
+    def take(self, messages: int, size: int, seconds: float, wait: float) -> list[Got]:
         """Get available messages in order, until there are `messages` messages or `size` bytes, or `seconds` after the first.
 
-        Wait up to `wait` seconds for the first message only. The last message may exceed `size`. `for_good` commits the unit
-        of work before the messages are returned, for delivery at most once. If this raises MQError, messages got before are
-        in the unit of work.
+        Wait up to `wait` seconds for the first message only. The last message may exceed `size`. If this raises MQError,
+        messages got before are in the unit of work.
         """
         until = time.monotonic() + wait
         pause = 0.0
@@ -292,9 +289,6 @@ class MessageConsumer:
             if self._former or self._duplicates is not None:
                 taken = self._once(taken)
             if taken:
-                if for_good:
-                    self._connection.commit()
-                    self.ended()
                 return taken
             if changing and self._succeed():
                 continue
@@ -457,9 +451,9 @@ class MessageConsumer:
             self._connection.close(self._queues[0])
             if self._requests is not None:
                 self._connection.close(self._requests)
-        for one in self._held:
-            self._connection.close(one.handle, cmqc.MQCO_KEEP_SUB)
-            self._connection.close(one.queue)
+        for subscription in self._held:
+            self._connection.close(subscription.handle, cmqc.MQCO_KEEP_SUB)
+            self._connection.close(subscription.queue)
         self._queues, self._former, self._subscription = [], [], None
 
     def remove(self) -> int:

@@ -39,17 +39,15 @@ class MessageProducer:
         self._cleared: dict[str, None] = {}
         self._administration: Administration | None = None
 
-    def put(self, mapped: MappedMessage, *, syncpoint: bool = True) -> None:
-        """Put a message. Raises MQError with the destination in its detail.
+    def put(self, mapped: MappedMessage) -> None:
+        """Put a message under syncpoint. Raises MQError with the destination in its detail.
 
-        Without syncpoint, the message is put and the retained publication is cleared immediately. The RFH2 of a message for a
-        topic must not have an mqps folder, because the queue manager writes it. The stored part of a request is put first, so
-        that a reply cannot overtake it.
+        The RFH2 of a message for a topic must not have an mqps folder, because the queue manager writes it. The stored part
+        of a request is put first, so that a reply cannot overtake it.
         """
         destination, message = mapped.destination, mapped.message
         identity = bool(message.md.UserIdentifier)
-        options = cmqc.MQPMO_FAIL_IF_QUIESCING
-        options |= cmqc.MQPMO_SYNCPOINT if syncpoint else cmqc.MQPMO_NO_SYNCPOINT
+        options = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING
         if identity:
             options |= cmqc.MQPMO_SET_IDENTITY_CONTEXT
         if message.md.MsgId == cmqc.MQMI_NONE:
@@ -73,8 +71,6 @@ class MessageProducer:
             raise MQError(error.reason, f"{place}{error.detail}", error.comp_code) from error
         if clears:
             self._cleared[destination.name] = None
-            if not syncpoint:
-                self.committed()
         elif mapped.retain and destination.is_topic:
             # This later publication of the same unit of work must not be cleared.
             self._cleared.pop(destination.name, None)

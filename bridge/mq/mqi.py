@@ -308,6 +308,17 @@ class Connection(Protocol):
         """Disconnect (MQDISC): commit the open unit of work and close all handles."""
 
 
+def inquire(
+    connection: Connection, od: MQOD, selectors: Sequence[int], options: int = cmqc.MQOO_INQUIRE
+) -> tuple[list[int], list[str]]:
+    """Open an object, inquire attributes (`Connection.inquire`), and close it. Raises MQError."""
+    handle = connection.open(od, options)
+    try:
+        return connection.inquire(handle, selectors)
+    finally:
+        connection.close(handle)
+
+
 class CommandResponse(msgspec.Struct, kw_only=True):
     """The response to one MQSC command."""
 

@@ -96,64 +96,24 @@ class CommandRefused(Exception):
 
 Item: TypeAlias = "str | tuple[Item, ...]"
 
+#: Verbs and nouns with their abbreviations, including those that only IBM MQ supports.
 VERBS = {
-    "ALTER": "ALTER",
-    "ALT": "ALTER",
-    "CLEAR": "CLEAR",
-    "DEFINE": "DEFINE",
-    "DEF": "DEFINE",
-    "DELETE": "DELETE",
-    "DEL": "DELETE",
-    "DISPLAY": "DISPLAY",
-    "DIS": "DISPLAY",
-    "MOVE": "MOVE",
-    "PING": "PING",
-    "PURGE": "PURGE",
-    "REFRESH": "REFRESH",
-    "RESET": "RESET",
-    "SET": "SET",
-    "START": "START",
-    "STOP": "STOP",
-}
-
-#: Nouns and their synonyms, including those that only IBM MQ supports.
+    word: word
+    for word in (
+        "ALTER", "CLEAR", "DEFINE", "DELETE", "DISPLAY", "MOVE", "PING", "PURGE", "REFRESH", "RESET", "SET", "START", "STOP"
+    )
+} | {"ALT": "ALTER", "DEF": "DEFINE", "DEL": "DELETE", "DIS": "DISPLAY"}  # fmt: skip
 NOUNS = {
-    "AUTHINFO": "AUTHINFO",
-    "AUTHREC": "AUTHREC",
-    "CHANNEL": "CHANNEL",
-    "CHL": "CHANNEL",
-    "CHLAUTH": "CHLAUTH",
-    "CHS": "CHSTATUS",
-    "CHSTATUS": "CHSTATUS",
-    "CONN": "CONN",
-    "LISTENER": "LISTENER",
-    "LSTR": "LISTENER",
-    "NAMELIST": "NAMELIST",
-    "NL": "NAMELIST",
-    "PROCESS": "PROCESS",
-    "PRO": "PROCESS",
-    "Q": "QUEUE",
-    "QA": "QALIAS",
-    "QALIAS": "QALIAS",
-    "QL": "QLOCAL",
-    "QLOCAL": "QLOCAL",
-    "QM": "QMODEL",
-    "QMGR": "QMGR",
-    "QMODEL": "QMODEL",
-    "QR": "QREMOTE",
-    "QREMOTE": "QREMOTE",
-    "QS": "QSTATUS",
-    "QSTATUS": "QSTATUS",
-    "QUEUE": "QUEUE",
-    "SBSTATUS": "SBSTATUS",
-    "SECURITY": "SECURITY",
-    "SERVICE": "SERVICE",
-    "SUB": "SUB",
-    "TOPIC": "TOPIC",
-    "TOPICSTR": "TOPICSTR",
-    "TPS": "TPSTATUS",
-    "TPSTATUS": "TPSTATUS",
-}
+    word: word
+    for word in (
+        "AUTHINFO", "AUTHREC", "CHANNEL", "CHLAUTH", "CHSTATUS", "CONN", "LISTENER", "NAMELIST", "PROCESS", "QALIAS",
+        "QLOCAL", "QMGR", "QMODEL", "QREMOTE", "QSTATUS", "QUEUE", "SBSTATUS", "SECURITY", "SERVICE", "SUB", "TOPIC",
+        "TOPICSTR", "TPSTATUS",
+    )
+} | {
+    "CHL": "CHANNEL", "CHS": "CHSTATUS", "LSTR": "LISTENER", "NL": "NAMELIST", "PRO": "PROCESS", "Q": "QUEUE", "QA": "QALIAS",
+    "QL": "QLOCAL", "QM": "QMODEL", "QR": "QREMOTE", "QS": "QSTATUS", "TPS": "TPSTATUS",
+}  # fmt: skip
 
 _TOKEN = re.compile(r"[\s,]*(?:(?P<string>'(?:[^']|'')*')|(?P<sign>[()])|(?P<word>[^\s,()']+)|(?P<open>'))")
 _OPENING = re.compile(r"([A-Za-z]+)\s+([A-Za-z]+)")
@@ -216,7 +176,7 @@ class Command:
 
     def parameter(self, keyword: str) -> Parameter | None:
         """Return the parameter with a keyword, or None."""
-        return next((one for one in self.parameters if one.keyword == keyword), None)
+        return next((parameter for parameter in self.parameters if parameter.keyword == keyword), None)
 
 
 class _Joined:

@@ -1,28 +1,36 @@
-"""MQ connections to an embedded queue manager that runs in another process, and their wire protocol.
+"""MQ connections to an embedded queue manager that runs in another process, their wire protocol, and batches of calls.
 
 Requests and replies are MessagePack frames over a stream socket. A frame is a length (four bytes, big-endian) and one value:
 a request, tagged with its MQI call, or a reply. A socket is one MQ connection, with one request in flight. Closing it backs
 out the unit of work.
+
+`get_many` and `put_many` run a batch of calls: in one round trip on a `RemoteConnection`, as a loop on any other connection.
+A batch ends at the first call that fails, and returns the results so far. The next batch starts with that call and raises its
+MQError. The error is raised immediately if the first call fails, or if it would otherwise be lost: the unit of work was
+backed out, or the outcome of a call is unknown.
 """
 
 from __future__ import annotations
 
+import math
 import socket
 import ssl
 import struct
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, repeat
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from bridge.mq.batch import GetCall, Pipeline, PutCall
 from bridge.mq.mqi import (
     MQOD,
     MQPMO,
     MQSD,
     MQSTS,
     CommandResponse,
+    Connection,
     GetOptions,
     Got,
     MQError,
@@ -63,6 +71,19 @@ def keep_alive(connection: socket.socket) -> None:
             connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
+#: Default limits of a batch: messages, and bytes of message data. An embedded queue manager does nothing else meanwhile.
+MESSAGES: Final = 250
+SIZE: Final = 1024 * 1024
+#: MQGMO options of a get without message data. Also set MaxLength to 0.
+GLANCE: Final = cmqc.MQGMO_ACCEPT_TRUNCATED_MSG | cmqc.MQGMO_NO_PROPERTIES
+
+#: Reason codes that are raised immediately.
+_AT_ONCE: Final = (cmqc.MQRC_BACKED_OUT, cmqc.MQRC_CALL_INTERRUPTED)
+
+#: A put: handle, message, MQPMO_ options.
+Put: TypeAlias = tuple[int, AnyMessage, int]
+
+
 class Connect(msgspec.Struct, tag="MQCONN", array_like=True):
     version: int
     application: str
@@ -80,6 +101,32 @@ class Open(msgspec.Struct, tag="MQOPEN", array_like=True):
 class Close(msgspec.Struct, tag="MQCLOSE", array_like=True):
     handle: MQLONG
     options: MQLONG
+
+
+class GetCall(msgspec.Struct, tag="MQGET", array_like=True):
+    """An MQGET."""
+
+    handle: MQLONG
+    options: GetOptions
+
+
+class PutCall(msgspec.Struct, tag="MQPUT", array_like=True):
+    """An MQPUT."""
+
+    handle: MQLONG
+    message: Message
+    options: MQPMO
+    properties: list[Property] = []
+
+
+class Pipeline(msgspec.Struct, tag="pipeline", array_like=True):
+    """Calls to run in order, while time remains. Each result is a Got, or the MQMD of a put."""
+
+    calls: list[GetCall | PutCall]
+    #: how often to run the calls; see `following` for the options of repeated gets
+    times: MQLONG = 1
+    #: bytes of message data after which the pipeline ends
+    size: MQLONG = SIZE
 
 
 class Put1(msgspec.Struct, tag="MQPUT1", array_like=True):
@@ -303,7 +350,7 @@ class RemoteConnection:
         return self._call(GetCall(handle, options), Got)
 
     def run(self, pipeline: Pipeline, kind: type[Result]) -> list[Result]:
-        """Run a pipeline (`bridge.mq.batch.PipelinedConnection`)."""
+        """Run a pipeline in one round trip, like `run_pipeline`. `kind` is the type of the results."""
         return self._call(pipeline, list[kind])  # type: ignore[valid-type]
 
     def inquire(self, handle: int, selectors: Sequence[int]) -> tuple[list[int], list[str]]:
@@ -369,3 +416,85 @@ def _fill(ours: msgspec.Struct, theirs: msgspec.Struct) -> None:
     """Copy the fields that the queue manager has filled in."""
     for name in ours.__struct_fields__:
         setattr(ours, name, getattr(theirs, name))
+
+
+def run_pipeline(
+    pipeline: Pipeline,
+    get: Callable[[int, GetOptions], Any],
+    put: Callable[[PutCall], Any],
+    *,
+    until: float = math.inf,
+) -> list[Any]:
+    """Run calls until one fails, a limit is reached, or time.monotonic() is `until`. Run one at least.
+
+    Raises the MQError of the first call.
+    """
+    results: list[Any] = []
+    size = pipeline.size
+    for call in _in_order(pipeline):
+        if results and time.monotonic() > until:
+            break
+        try:
+            result = get(call.handle, call.options) if isinstance(call, GetCall) else put(call)
+        except MQError as error:
+            if not results or error.reason in _AT_ONCE:
+                raise
+            break
+        results.append(result)
+        if isinstance(result, Got):
+            size -= len(result.data)
+            if size <= 0:
+                break
+    return results
+
+
+def _in_order(pipeline: Pipeline) -> Iterable[GetCall | PutCall]:
+    if pipeline.times == 1:
+        return pipeline.calls
+    again = [
+        GetCall(call.handle, following(call.options)) if isinstance(call, GetCall) else call for call in pipeline.calls
+    ]
+    return chain(pipeline.calls, chain.from_iterable(repeat(again, pipeline.times - 1)))
+
+
+def get_many(
+    connection: Connection, handle: int, options: GetOptions, messages: int = MESSAGES, size: int = SIZE
+) -> list[Got]:
+    """Call MQGET until there are `messages` messages, `size` bytes of data, or no more messages. Return one message at least.
+
+    With MQGMO_BROWSE_FIRST, all calls after the first use MQGMO_BROWSE_NEXT. With MQGMO_WAIT, only the first call waits. A
+    short result does not mean that the queue is empty: an embedded queue manager ends a batch that takes too long. Raises the
+    MQError of the first MQGET, for example MQRC_NO_MSG_AVAILABLE.
+    """
+    return _run(connection, Pipeline([GetCall(handle, options)], messages, size=size), Got)
+
+
+def put_many(connection: Connection, puts: Sequence[Put]) -> list[MQMD]:
+    """Call MQPUT for each message. Return the MQMDs of the messages that were put, as filled in by the queue manager.
+
+    It may end early, like `get_many`. Raises the MQError of the first MQPUT.
+    """
+    calls: list[GetCall | PutCall] = []
+    size = 0
+    for handle, message, options in puts[:MESSAGES]:
+        calls.append(PutCall(handle, Message(message.md, message.data), MQPMO(Options=options)))
+        size += message.length
+        if size >= SIZE:
+            break
+    return _run(connection, Pipeline(calls), MQMD) if calls else []
+
+
+def _run(connection: Connection, pipeline: Pipeline, kind: type[Result]) -> list[Result]:
+    if isinstance(connection, RemoteConnection):
+        return connection.run(pipeline, kind)
+    return run_pipeline(
+        pipeline, connection.get, lambda call: connection.put(call.handle, call.message, call.options.Options)
+    )
+
+
+def following(options: GetOptions) -> GetOptions:
+    """Return the options for the gets that follow the first."""
+    flags = options.Options & ~cmqc.MQGMO_WAIT
+    if flags & cmqc.MQGMO_BROWSE_FIRST:
+        flags = flags & ~cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_BROWSE_NEXT
+    return msgspec.structs.replace(options, Options=flags)

@@ -47,11 +47,9 @@ class StateQueue:
         options |= cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING
         self._connection.put(self._handle, Message(md, body), options)
 
-    def take(
-        self, correl_id: bytes = cmqc.MQCI_NONE, *, msg_id: bytes = cmqc.MQMI_NONE, wait: int = 0
-    ) -> bytes | None:
+    def take(self, correl_id: bytes = cmqc.MQCI_NONE, *, wait: int = 0) -> bytes | None:
         """Get the oldest matching message. Return its body, or None if none arrives within `wait` milliseconds."""
-        got = self._get(cmqc.MQGMO_SYNCPOINT, correl_id, msg_id, wait)
+        got = self._get(cmqc.MQGMO_SYNCPOINT, correl_id, cmqc.MQMI_NONE, wait)
         return None if got is None else got.data
 
     def remove(
@@ -232,4 +230,4 @@ class LinkSessions:
                     found[session.mapping] = session
         finally:
             queue.close()
-        return [one for one in found.values() if one.owner == owner]
+        return [session for session in found.values() if session.owner == owner]

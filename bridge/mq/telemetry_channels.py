@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -34,21 +34,27 @@ class ClientChannelStatus(msgspec.Struct, kw_only=True):
     last_message_at: float
 
 
-class RunningChannels(Protocol):
-    """The channels of a running bridge, for MQSC commands.
+class RunningChannels:
+    """The channels of a running bridge, for MQSC commands. This class represents a queue manager without a bridge.
 
     Methods are called on any thread, with the queue manager's lock held, and must not block. The event loop runs slow
     operations, in order.
     """
 
+    #: a telemetry service runs
+    active = False
+
     def statuses(self) -> Sequence[ChannelStatus]:
         """Return the status of each channel."""
+        return ()
 
     def clients(self, wanted: Callable[[str], bool]) -> Iterator[ClientChannelStatus]:
         """Yield the clients, connected or not, for whose identifiers `wanted` returns True."""
+        return iter(())
 
     def client(self, client_id: str) -> ClientChannelStatus | None:
         """Return the status of one client, or None if it has no session."""
+        return None
 
     def start(self, name: str) -> None:
         """Start a stopped channel."""
@@ -78,13 +84,12 @@ class TelemetryChannelRegister:
         self.of_file: Sequence[ChannelConfig] = ()
         #: definitions by commands, by name
         self.defined: dict[str, Definition] = {}
-        #: None while there is no telemetry service
-        self.running: RunningChannels | None = None
+        self.running = RunningChannels()
 
     @property
     def of_commands(self) -> list[ChannelConfig]:
         """The channels that are defined only by commands."""
-        names = {one.name for one in self.of_file}
+        names = {config.name for config in self.of_file}
         return [one.config for name, one in sorted(self.defined.items()) if name not in names]
 
     @property
@@ -94,7 +99,7 @@ class TelemetryChannelRegister:
 
     def is_of_file(self, name: str) -> bool:
         """Return whether the configuration file defines a channel with this name."""
-        return any(one.name == name for one in self.of_file)
+        return any(config.name == name for config in self.of_file)
 
     def use_file(self, channels: Sequence[ChannelConfig]) -> None:
         """Set the channels of the configuration file. Warn about definitions by commands that they override."""
@@ -109,13 +114,9 @@ class TelemetryChannelRegister:
     def set(self, name: str, definition: Definition) -> None:
         """Add or replace the definition by a command."""
         self.defined[name] = definition
-        self._tell()
+        self.running.changed()
 
     def forget(self, name: str) -> None:
         """Remove the definition by a command, if there is one."""
         self.defined.pop(name, None)
-        self._tell()
-
-    def _tell(self) -> None:
-        if self.running is not None:
-            self.running.changed()
+        self.running.changed()

@@ -51,7 +51,7 @@ LOST = frozenset(
 #: The reason codes in LOST for which it would suffice to reopen handles.
 STALE = frozenset((cmqc.MQRC_OBJECT_CHANGED, cmqc.MQRC_HOBJ_ERROR))
 #: Exponential back-off between attempts to connect, in seconds, with jitter.
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
+FIRST_PAUSE, MAX_PAUSE = 0.1, 10.0
 
 
 #: Interval between probes of the connection, in seconds.
@@ -132,7 +132,7 @@ class Worker(ABC, Generic[Job]):
         self.failure = ""
         self.failed_at = -FAILURE_KEPT
         #: the maximum back-off between attempts to connect, in seconds
-        self.longest_pause = LONGEST_PAUSE
+        self.max_pause = MAX_PAUSE
         self._connect = connect
         self._jobs: deque[Job] = deque()
         self._changed = threading.Condition()
@@ -338,7 +338,7 @@ class Worker(ABC, Generic[Job]):
 
         connection = tenacity.Retrying(
             retry=tenacity.retry_if_exception(self.is_temporary),
-            wait=tenacity.wait_exponential(multiplier=FIRST_PAUSE, max=self.longest_pause)
+            wait=tenacity.wait_exponential(multiplier=FIRST_PAUSE, max=self.max_pause)
             + tenacity.wait_random(0, FIRST_PAUSE),
             before_sleep=log_retry,
             sleep=pause,

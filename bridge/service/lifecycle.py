@@ -32,9 +32,10 @@ from bridge.administration.requests import Answer, AnyRequest, ListProblems, Sho
 from bridge.config.models import Configuration
 from bridge.config.values import endpoint
 from bridge.extras import install
+from bridge.mq import host_of
 from bridge.mq.host import THREADS, Events, Host, HostError, QueueManagerAuthenticator
-from bridge.mq.hosts import host_of
 from bridge.mq.mqi import MQError
+from bridge.mq.telemetry_channels import RunningChannels
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
 from bridge.security.authenticator import UnknownMethod
@@ -436,7 +437,7 @@ class Bridge:
         if self._control is not None:
             await self._control.stop()
         assert self.host is not None
-        self.host.telemetry_channels.running = None
+        self.host.telemetry_channels.running = RunningChannels()
         self.channels.stop_listening()
         await self.mappings.stop()
         await self._watch.stop()

@@ -21,7 +21,6 @@ from bridge.mq import mqi
 from bridge.mq.embedded import property as properties
 from bridge.mq.embedded.admission import Place, note_refusal
 from bridge.mq.embedded.attributes import Value
-from bridge.mq.embedded.channels import ChannelInstance
 from bridge.mq.embedded.handles import INPUT, QueueHandle
 from bridge.mq.embedded.server import ApplicationServer, Conversation, Malformed, unexpected
 from bridge.mq.embedded.verbs.get import BROWSES, mqget
@@ -34,8 +33,10 @@ from bridge.mq.mqi import MQPMO, GetOptions, Got, MQError, Property
 from bridge.security.tls import certificate_of
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
+from testing.ibm_standin import attributes as attributes  # adds what programs in C inquire
 from testing.ibm_standin import cmqc, structures
 from testing.ibm_standin.agreement import ChannelAgreement, agreed
+from testing.ibm_standin.channels import ChannelInstance, instances_of
 from testing.ibm_standin.frames import GREETING, LENGTH, Reader, Verb, Writer
 from testing.ibm_standin.values import read_properties, write_properties
 
@@ -126,12 +127,12 @@ class MqiConversation(Conversation):
         self._check_channel()
         wanted = ChannelAgreement(reader.long(), reader.long(), reader.long())
         self._ccsid, connection_name = reader.long(), reader.raw()
-        attributes = self._queue_manager.server_channels.get(channel)
-        found = agreed(attributes, int(self._queue_manager.attributes["MAXMSGL"]), wanted)
+        attributes = self._queue_manager.objects.server_channels.get(channel)
+        found = agreed(attributes, int(self._queue_manager.objects.attributes["MAXMSGL"]), wanted)
         if client:
             sharing = 0 if options & cmqc.MQCNO_NO_CONV_SHARING else found.sharing_conversations
             self._leave_channel()
-            self._instance = self._queue_manager.channel_instances.join(
+            self._instance = instances_of(self._queue_manager).join(
                 self,
                 channel,
                 attributes,
@@ -161,7 +162,7 @@ class MqiConversation(Conversation):
             return
         if self._channels and self._channel not in self._channels:
             self._reject(cmqc.MQRC_UNKNOWN_CHANNEL_NAME, "the listener has no such channel")
-        attributes = self._queue_manager.server_channels.get(self._channel)
+        attributes = self._queue_manager.objects.server_channels.get(self._channel)
         if attributes is not None:
             reason, why = _tls_mismatch(attributes, self._transport.get_extra_info("ssl_object"))
             if reason:
@@ -188,7 +189,7 @@ class MqiConversation(Conversation):
 
     def _leave_channel(self) -> None:
         if self._instance is not None:
-            self._queue_manager.channel_instances.leave(self._instance, self)
+            instances_of(self._queue_manager).leave(self._instance, self)
             self._instance = None
 
     def _mqdisc(self, hconn: Hconn, reader: Reader) -> None:

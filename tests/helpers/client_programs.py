@@ -105,7 +105,7 @@ class Manager(ServedQueueManager):
         ended = threading.Event()
 
         def watch() -> None:
-            while not self.itself.queues[queue].waiters:
+            while not self.itself.objects.queues[queue].waiters:
                 if ended.wait(0.005):
                     return
             act()

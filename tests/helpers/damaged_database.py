@@ -35,7 +35,7 @@ def put(manager: QueueManager, *bodies: bytes) -> None:
 
 
 def bodies(manager: QueueManager) -> list[bytes]:
-    return [stored.message.data for stored in manager.queues[QUEUE].messages()]
+    return [stored.message.data for stored in manager.objects.queues[QUEUE].messages()]
 
 
 #: What a database of a queue manager must not contain, and how the message names it.

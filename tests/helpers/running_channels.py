@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from bridge.administration.answers import ChannelState, ChannelStatus, ClientStatus
-from bridge.mq.telemetry_channels import ClientChannelStatus
+from bridge.mq.telemetry_channels import ClientChannelStatus, RunningChannels
 
 
-class Running:
+class Running(RunningChannels):
     """What a telemetry service has: two channels, and clients; it notes what it is asked for."""
+
+    active = True
 
     def __init__(self) -> None:
         self.states: dict[str, ChannelState] = {"A": "running", "B": "stopped"}

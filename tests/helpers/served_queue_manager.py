@@ -19,6 +19,7 @@ from bridge.mq.embedded.mqsc.commands import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server import ApplicationServer, Conversation
 from testing.ibm_standin import frames
+from testing.ibm_standin.channels import instances_of
 from testing.ibm_standin.pcf.command_server import StandInCommandServer
 from testing.ibm_standin.server import StandInServer
 from tests.helpers.patience import PATIENCE
@@ -48,7 +49,7 @@ class ServedQueueManager:
         """
         self.directory = directory
         self.itself = QueueManager(name, directory)
-        self.itself.channel_instances.max_channels = max_channels
+        instances_of(self.itself).max_channels = max_channels
         if authorities:
             self.itself.enforce_authorities()
         if objects:
@@ -59,8 +60,8 @@ class ServedQueueManager:
         self.itself.recovery_log.dispatch = self._loop.call_soon_threadsafe
         if commands:
             (StandInCommandServer if stand_in else CommandServer)(self.itself).start()
-        self.itself.connection_authentication.asks = listener is not None and not listener.believes
-        self.admission = Admission(listener, self.itself.connection_authentication)
+        self.itself.objects.connection_authentication.asks = listener is not None and not listener.believes
+        self.admission = Admission(listener, self.itself.objects.connection_authentication)
         self._server = (
             StandInServer(self.itself, self.admission, channels)
             if stand_in

@@ -101,7 +101,7 @@ def mapped(queue_manager: QueueManager, client: Connecting, shown: str | None) -
     Raises MQError if the application is blocked.
     """
     own = user_of(queue_manager, client.user, shown).identifier
-    verdict = queue_manager.channel_authentication.at_work.verdict(client, as_mq_has_it(own))
+    verdict = queue_manager.objects.channel_authentication.at_work.verdict(client, as_mq_has_it(own))
     channel = client.channel or "?"
     for warning in verdict.warnings:
         log.warning("MQB3314W channel %s: an application at %s: %s", channel, client.address, warning)
@@ -120,7 +120,7 @@ def mapped(queue_manager: QueueManager, client: Connecting, shown: str | None) -
 
 
 #: The maximum duration of an authentication, and the maximum delay after failed attempts, in seconds.
-LONGEST: Final = 30.0
+AUTHENTICATION_TIMEOUT: Final = 30.0
 
 
 class Place:
@@ -208,7 +208,7 @@ class Admission:
         if check is not None and not password and check.may_show_nothing(user):
             presented = msgspec.structs.replace(presented, user_name=None)
             authentication = msgspec.structs.replace(authentication, anonymous=True)
-        attempt = self._failed.begin(address, user, self.config.failed_connects, LONGEST)
+        attempt = self._failed.begin(address, user, self.config.failed_connects, AUTHENTICATION_TIMEOUT)
         if attempt is None:
             log.warning(
                 "MQB3312W rejected an application at %s: too many failed attempts from its address are queued", address or "?"
@@ -221,7 +221,7 @@ class Admission:
         try:
             await asyncio.sleep(attempt.delay)
             succeeded = False
-            async with asyncio.timeout(LONGEST):
+            async with asyncio.timeout(AUTHENTICATION_TIMEOUT):
                 found = await authentication.authenticate(presented)
             succeeded = True
         except AuthenticationFailed as error:
@@ -235,7 +235,7 @@ class Admission:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise asyncio.CancelledError from None  # the application disconnected while its check was queued
-            why = str(error) or f"to find out who it is takes longer than {LONGEST:g} s"
+            why = str(error) or f"to find out who it is takes longer than {AUTHENTICATION_TIMEOUT:g} s"
             log.error("MQB3306E queue_manager.listener: rejected an application at %s: %s", address or "?", why)
             audit_log.note("application refused", stranger=address, user=user, address=address, why=why)
             raise MQError(cmqc.MQRC_SECURITY_ERROR, "authentication is not available") from None
@@ -249,7 +249,7 @@ class Admission:
         Raises MQError: MQRC_NOT_AUTHORIZED, or MQRC_SECURITY_ERROR if the password cannot be checked.
         """
         presented = Presented("", user, password)
-        if not any(one.applies_to(presented) for one in self._authentication.authenticators):
+        if not any(authenticator.applies_to(presented) for authenticator in self._authentication.authenticators):
             raise MQError(cmqc.MQRC_SECURITY_ERROR, "it knows no passwords (queue_manager.listener.password_file)")
         try:
             found = await self._authentication.authenticate(presented)

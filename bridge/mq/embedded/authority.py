@@ -137,7 +137,7 @@ class AuthorityRecords:
 
     def remove_profile(self, unit: Unit, object_type: int, profile: str) -> None:
         """Remove all records of a profile in a unit of work."""
-        for identity in [one for one in self.granted if one[:2] == (object_type, profile)]:
+        for identity in [identity for identity in self.granted if identity[:2] == (object_type, profile)]:
             self.remove(unit, identity)
 
     def altered(
@@ -297,7 +297,7 @@ class AuthorizationService:
 
     def _granted(self, user: str, object_type: int, name: str) -> frozenset[int]:
         """Return a user's authorities for an object: the union of the most specific records of the user and each group."""
-        entities = [(ENTITY_TYPES["PRINCIPAL"], user), *((ENTITY_TYPES["GROUP"], one) for one in self.groups(user))]
+        entities = [(ENTITY_TYPES["PRINCIPAL"], user), *((ENTITY_TYPES["GROUP"], group) for group in self.groups(user))]
         granted: frozenset[int] = frozenset()
         for entity in entities:
             records = self._index.get((object_type, *entity), ())
@@ -312,7 +312,11 @@ class AuthorizationService:
             return
         self._up_to_date()
         granted = self._granted(user, object_type, name)
-        self._demand(user, f"{_KINDS[object_type]} {name}", [one for one in authorities if WORDS[one] not in granted])
+        self._demand(
+            user,
+            f"{_KINDS[object_type]} {name}",
+            [authority for authority in authorities if WORDS[authority] not in granted],
+        )
 
     def check_topic(self, user: str | None, topic: str, *authorities: str) -> None:
         """Check that a user has authorities for a topic string, granted by any topic object at or above it."""
@@ -321,7 +325,7 @@ class AuthorizationService:
         self._up_to_date()
         names = [name for name, _ in self._topics.above(topic)]
         granted = frozenset[int]().union(*(self._granted(user, _TOPIC, name) for name in names))
-        lacking = [one for one in authorities if WORDS[one] not in granted]
+        lacking = [authority for authority in authorities if WORDS[authority] not in granted]
         self._demand(user, f"topic {topic!r}, topic object {' or '.join(names)}", lacking)
 
     @staticmethod

@@ -58,12 +58,12 @@ def expire(queue_manager: QueueManager) -> None:
     now = time.time()
     with queue_manager.lock:
         unit = Unit()
-        for name, subscription in list(queue_manager.topics.subscriptions.items()):
+        for name, subscription in list(queue_manager.objects.topics.subscriptions.items()):
             if subscription.expires_at and subscription.expires_at <= now:
                 queue_manager.remove_subscription(unit, name)
         if not unit.empty:
             queue_manager.recovery_log.submit(unit)
-        for queue in list(queue_manager.queues.values()):
+        for queue in list(queue_manager.objects.queues.values()):
             if not queue.expiring:
                 continue
             queue.expiring = False
@@ -146,7 +146,7 @@ class Beginnings:
 
     def _put(self, work: Unit, subscription: Subscription, topics: Iterator[str | None], looks: float) -> float:
         """Return the remaining visits, more than 0 if the replay for the subscription is complete."""
-        if self._queue_manager.topics.subscriptions.get(subscription.name) is not subscription:
+        if self._queue_manager.objects.topics.subscriptions.get(subscription.name) is not subscription:
             return looks  # the subscription was removed or replaced
         try:
             with whole(work):
@@ -184,7 +184,7 @@ class SessionRecords:
                 except UnknownRecord as error:
                     raise unreadable(queue_manager.appearance.msg_id(stored), str(error)) from error
             self._sequences = {_name(record.key): record.sequence for record in records}
-            for stored in list(queue_manager.queues[STATE_QUEUE].messages()):
+            for stored in list(queue_manager.objects.queues[STATE_QUEUE].messages()):
                 own = states.get(stored.client_id) is stored or stored.message.md.CorrelId in MARKS
                 if not own and not stored.expired:
                     self._dead_letter(stored)
@@ -193,7 +193,7 @@ class SessionRecords:
     def _dead_letter(self, stored: StoredMessage) -> None:
         """Move a message that is not a current record to the dead-letter queue, if possible, and log it."""
         queue_manager, work = self._queue_manager, Unit()
-        msg_id, name = queue_manager.appearance.msg_id(stored), queue_manager.attributes["DEADQ"]
+        msg_id, name = queue_manager.appearance.msg_id(stored), queue_manager.objects.attributes["DEADQ"]
 
         def ended(reason: int) -> None:
             log.error(
@@ -220,7 +220,7 @@ class SessionRecords:
             self._sequences.pop(name, None)
             work.changes.latest.append((queue_manager.states, name, None))
             return
-        queue = queue_manager.queues[STATE_QUEUE]
+        queue = queue_manager.objects.queues[STATE_QUEUE]
         # Insert the entry again, so that it shares its key with the message.
         sequence = self._sequences[name] = self._sequences.pop(name, 0) + 1
         stored = StoredMessage(
@@ -279,13 +279,13 @@ def subscribe(
     name = subscription_name(client_id, request.topic_filter)
     topic_filter = topic_string(client_id, request.topic_filter)
     check_topic_string(topic_filter)
-    taken = queue_manager.topics.subscriptions.get(name)
+    taken = queue_manager.objects.topics.subscriptions.get(name)
     if taken is not None and (taken.client_id, taken.topic_filter) != (client_id, topic_filter):
         # Client `a` with filter `b:c` and client `a:b` with filter `c` have the same name.
         raise MQError(cmqc.MQRC_SUB_ALREADY_EXISTS, name)
     if refused := refusal_to_receive(queue_manager, transmission_queue.name, user, topic_filter):
         raise MQError(refused, name)
-    attributes = queue_manager.topics.attributes(topic_filter)
+    attributes = queue_manager.objects.topics.attributes(topic_filter)
     if attributes["SUB"] != "ENABLED":
         raise MQError(cmqc.MQRC_SUB_INHIBITED, name)
     if durable and attributes["DURSUB"] != "YES":
@@ -311,7 +311,7 @@ def subscribe(
 def unsubscribe(queue_manager: QueueManager, work: Unit, client_id: str, topic_filter: str) -> None:
     """Remove a subscription in a unit of work, if the client has it."""
     name = subscription_name(client_id, topic_filter)
-    held = queue_manager.topics.subscriptions.get(name)
+    held = queue_manager.objects.topics.subscriptions.get(name)
     if held is not None and held.client_id == client_id:
         queue_manager.remove_subscription(work, name)
 
@@ -320,7 +320,7 @@ def client_subscriptions(queue_manager: QueueManager) -> list[ClientSubscription
     """Return the subscriptions of all clients, and shared ones with their remote queue manager as client identifier."""
     found = []
     with queue_manager.lock:
-        for subscription in queue_manager.topics.subscriptions.values():
+        for subscription in queue_manager.objects.topics.subscriptions.values():
             client_id, topic_filter = subscription.client_id, subscription.topic_filter
             share = share_of_subscription(subscription.name, topic_filter)
             if share is not None and share.remote_queue_manager == client_id:
@@ -341,7 +341,7 @@ T = TypeVar("T")
 
 def put_answer(queue_manager: QueueManager, work: Unit, message: PublicationMessage, reply_to: tuple[str, str]) -> None:
     """Put a client's reply to a request. Raises MQError."""
-    destination = queue_manager.resolve(*reply_to)
+    destination = queue_manager.objects.resolve(*reply_to)
     if destination.queue is None:
         raise MQError(cmqc.MQRC_OBJECT_TYPE_ERROR, f"{reply_to[0]} leads to a topic")
     if queue_manager.authorization is not None:
@@ -407,8 +407,6 @@ EXPIRY_INTERVAL = 10.0
 #: Subscriptions of a resumed session to authorize in one iteration of the event loop. Each takes about 35 microseconds.
 CHECKS_PER_TURN = 100
 
-_STATE_DESCRIPTOR = MQMD(Persistence=cmqc.MQPER_PERSISTENT)
-
 
 class EmbeddedBackend:
     """`bridge.mq.backend.Backend` on an embedded queue manager. Call it on the thread of `loop`."""
@@ -468,7 +466,7 @@ class EmbeddedBackend:
         queue = self._queue()
         if queue.inputs:
             raise MQError(cmqc.MQRC_OBJECT_IN_USE, f"queue {queue.name} is open for input elsewhere")
-        if STATE_QUEUE not in self._queue_manager.queues:
+        if STATE_QUEUE not in self._queue_manager.objects.queues:
             raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"no queue {STATE_QUEUE}; deploy/mq/bridge.mqsc defines it")
         recovered = Recovered(self._records.load(), client_subscriptions(self._queue_manager))
         queue.inputs += 1
@@ -487,11 +485,11 @@ class EmbeddedBackend:
 
     @property
     def subscriptions(self) -> Sized:
-        return self._queue_manager.topics.subscriptions
+        return self._queue_manager.objects.topics.subscriptions
 
     def weight(self, topic: str) -> int:
         try:
-            return self._queue_manager.topics.route(topic).weight
+            return self._queue_manager.objects.topics.route(topic).weight
         except MQError:
             return 1  # it is rejected when it is published
 
@@ -503,9 +501,9 @@ class EmbeddedBackend:
         if self._fences:
             wanted: list[StoredMessage] = []
             late: list[StoredMessage] = []
-            for one in batch:
-                behind = one.user_data is None or one.msg_number > self._fences.get(one.client_id, 0)
-                (wanted if behind else late).append(one)
+            for message in batch:
+                behind = message.user_data is None or message.msg_number > self._fences.get(message.client_id, 0)
+                (wanted if behind else late).append(message)
             if late:
                 self._remove(late)
             batch = wanted
@@ -549,7 +547,7 @@ class EmbeddedBackend:
         self._timer = self._loop.call_later(EXPIRY_INTERVAL, self._expire)
 
     def _queue(self) -> Queue:
-        queue = self._queue_manager.queues.get(self.transmission_queue)
+        queue = self._queue_manager.objects.queues.get(self.transmission_queue)
         if queue is None:
             raise MQError(
                 cmqc.MQRC_UNKNOWN_OBJECT_NAME,
@@ -611,7 +609,7 @@ class EmbeddedBackend:
         queue_manager = self._queue_manager
         if unit.publications:
             now = time.time()
-            publish, route_of = queue_manager.publish, queue_manager.topics.route
+            publish, route_of = queue_manager.publish, queue_manager.objects.topics.route
             authorization, forbidden = queue_manager.authorization, unit.forbidden
             asked = 0
             for index, (message, retain) in enumerate(unit.publications):
@@ -745,7 +743,7 @@ class EmbeddedBackend:
 
     def refuse(self, client_id: str, refused: bool) -> None:
         with self._queue_manager.lock:
-            self._queue_manager.topics.refuse(client_id, refused)
+            self._queue_manager.objects.topics.refuse(client_id, refused)
 
     def unsubscribe(
         self, client_id: str, filters: Sequence[str], *, ended: bool = False, handed_over: bool = False
@@ -780,7 +778,7 @@ class EmbeddedBackend:
                 if not stored.linked or not dead_letter(
                     queue_manager, work, stored, reason, stored.remote_queue, stored.client_id, replacing=True
                 ):
-                    queue_manager.back_out(work)
+                    undo(work)
                     return False
                 stored.queue.take(stored)
                 work.gets.append(stored)

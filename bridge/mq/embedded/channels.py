@@ -1,20 +1,17 @@
-"""Channel definitions: server-connection channels, telemetry channels, and connection authentication."""
+"""Definitions of telemetry channels, and connection authentication."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-import msgspec
 from pydantic import ValidationError
 
 from bridge.config.channel import ChannelConfig
 from bridge.mq.embedded.attributes import AttributeRefused, Value, defaults
-from bridge.mq.mqi import MQError
 from bridge.mq.telemetry_channels import KIND, Definition, TelemetryChannelRegister
-from bridge.wire import cmqc
 
 #: The only authentication information object, and the kind of the row that stores its altered attributes.
 NAME: Final = "SYSTEM.DEFAULT.AUTHINFO.IDPWOS"
@@ -50,90 +47,6 @@ class ConnectionAuthentication:
         return self.in_force in (NONE, OPTIONAL)
 
 
-class StoppableConversation(Protocol):
-    """A conversation of a server-connection channel, for STOP CHANNEL."""
-
-    def stop(self, *, force: bool) -> None:
-        """Close the connection, without `force` after a grace period. Callable on any thread."""
-
-
-class ChannelInstance(msgspec.Struct, eq=False):
-    """A running server-connection channel: one network connection, which conversations of one client may share."""
-
-    channel: str
-    address: str
-    #: the client's process and its channel definition; conversations share an instance if theirs are equal
-    client: tuple[object, ...]
-    conversations: list[StoppableConversation] = []
-
-
-class ChannelInstances:
-    """The running instances of server-connection channels, and their limits.
-
-    Source: IBM MQ documentation, "Server-connection channel limits", "Using sharing conversations in a client application",
-    "2537 (MQRC_CHANNEL_NOT_AVAILABLE)".
-    """
-
-    def __init__(self) -> None:
-        #: MaxChannels of qm.ini; None for no limit
-        self.max_channels: int | None = None
-        self._running: list[ChannelInstance] = []
-        #: names of channels that STOP CHANNEL has stopped
-        self._stopped: set[str] = set()
-
-    def start(self, channel: str) -> bool:
-        """Start a channel. Return whether it was stopped."""
-        stopped = channel in self._stopped
-        self._stopped.discard(channel)
-        return stopped
-
-    def stop(self, channel: str, *, force: bool) -> None:
-        """Stop a channel and its conversations (IBM MQ documentation, "Stopping MQI channels")."""
-        self._stopped.add(channel)
-        for one in self._running:
-            if one.channel == channel:
-                for conversation in one.conversations:
-                    conversation.stop(force=force)
-
-    def join(
-        self,
-        conversation: StoppableConversation,
-        channel: str,
-        attributes: dict[str, Value] | None,
-        address: str,
-        client: tuple[object, ...],
-        sharing: int,
-    ) -> ChannelInstance:
-        """Add a conversation to an instance below its limit, or start a new instance. Raises MQError."""
-        if channel in self._stopped:
-            raise MQError(cmqc.MQRC_CHANNEL_NOT_AVAILABLE, f"channel {channel} is stopped")
-        key = channel, address, client
-        for one in self._running:
-            if (one.channel, one.address, one.client) == key and len(one.conversations) < sharing:
-                one.conversations.append(conversation)
-                return one
-        of_channel = [one for one in self._running if one.channel == channel]
-        limits: list[tuple[str, int, int]] = []
-        if self.max_channels is not None:
-            limits.append(("MaxChannels", len(self._running), self.max_channels))
-        if attributes is not None:
-            limits.append(("MAXINST", len(of_channel), int(attributes["MAXINST"])))
-            of_address = sum(one.address == address for one in of_channel)
-            limits.append(("MAXINSTC", of_address, int(attributes["MAXINSTC"])))
-        for name, running, limit in limits:
-            if running >= limit:
-                raise MQError(cmqc.MQRC_CHANNEL_NOT_AVAILABLE, f"channel {channel}: {name} {limit} is reached")
-        made = ChannelInstance(channel, address, client, [conversation])
-        self._running.append(made)
-        return made
-
-    def leave(self, instance: ChannelInstance, conversation: StoppableConversation) -> None:
-        """Remove a conversation. The last one ends the instance."""
-        instance.conversations.remove(conversation)
-        if not instance.conversations:
-            self._running.remove(instance)
-
-
 log = logging.getLogger(__name__)
 
 #: Keywords with the same values as keys of the configuration file. Blank means the key's default.
@@ -159,7 +72,7 @@ def definition_of(name: str, attributes: Mapping[str, Value]) -> Definition:
     try:
         config = ChannelConfig.model_validate(values)
     except ValidationError as error:
-        said = "; ".join(one["msg"] for one in error.errors())
+        said = "; ".join(detail["msg"] for detail in error.errors())
         beside = "; by DEFINE CHANNEL, SSLCAUTH(REQUIRED) says how" if "'authentication: ...'" in said else ""
         raise AttributeRefused(said + beside) from None
     return Definition(dict(attributes), config)

@@ -100,13 +100,13 @@ class Request:
         self.command = command
         self.filters: list[Filter] = []
         self._parameters: dict[int, PCFParameter] = {}
-        for one in parameters:
-            if isinstance(one, MQCFIF | MQCFSF | MQCFBF):
-                self.filters.append(one)
-            elif one.Parameter in self._parameters:
-                raise PCFRefused(_DUPLICATES.get(type(one), cmqcfc.MQRCCF_CFIN_DUPLICATE_PARM), one.Parameter)
+        for parameter in parameters:
+            if isinstance(parameter, MQCFIF | MQCFSF | MQCFBF):
+                self.filters.append(parameter)
+            elif parameter.Parameter in self._parameters:
+                raise PCFRefused(_DUPLICATES.get(type(parameter), cmqcfc.MQRCCF_CFIN_DUPLICATE_PARM), parameter.Parameter)
             else:
-                self._parameters[one.Parameter] = one
+                self._parameters[parameter.Parameter] = parameter
         self._known = set(_OF_A_GROUP)
 
     def __contains__(self, number: int) -> bool:
@@ -158,8 +158,8 @@ class Request:
 
     def finish(self, *, filters: bool = False) -> None:
         """Raise PCFRefused if there are parameters that were not read."""
-        for one in self.rest():
-            raise wrong(one)
+        for parameter in self.rest():
+            raise wrong(parameter)
         if self.filters and not filters:
             raise wrong(self.filters[0])
 
@@ -206,10 +206,10 @@ class PCFCommands:
         request.finish()
         found: list[Sequence[PCFParameter]] = [
             (
-                MQCFST(cmqc.MQCA_Q_NAME, str(one["QUEUE"]).encode().ljust(48)),
-                MQCFIN(cmqc.MQIA_CURRENT_Q_DEPTH, int(one["CURDEPTH"])),
+                MQCFST(cmqc.MQCA_Q_NAME, str(status["QUEUE"]).encode().ljust(48)),
+                MQCFIN(cmqc.MQIA_CURRENT_Q_DEPTH, int(status["CURDEPTH"])),
             )
-            for one in self._display.objects("QSTATUS", name)
+            for status in self._display.objects("QSTATUS", name)
         ]
         if not found:
             raise PCFRefused(cmqc.MQRC_UNKNOWN_OBJECT_NAME, cmqc.MQCA_Q_NAME)
@@ -220,7 +220,7 @@ class PCFCommands:
         name = request.name(cmqcfc.MQCACF_SUB_NAME)
         request.finish()
         found: list[Sequence[PCFParameter]] = [
-            list(values("SUB", one).values()) for one in self._display.objects("SUB", name)
+            list(values("SUB", subscription).values()) for subscription in self._display.objects("SUB", name)
         ]
         if not found:
             raise PCFRefused(cmqc.MQRC_NO_SUBSCRIPTION)
@@ -256,8 +256,8 @@ class PCFCommands:
 def _texts(response: CommandResponse) -> list[str]:
     """Return the text of the response for each object separately."""
     shown = [
-        CommandResponse(command=response.command, message=response.message, ok=response.ok, objects=[one])
-        for one in response.objects
+        CommandResponse(command=response.command, message=response.message, ok=response.ok, objects=[shown])
+        for shown in response.objects
     ]
     return [render(one) for one in shown or [response]]
 
@@ -326,7 +326,7 @@ class CommandServer:
                 self._started = False
 
     def _queue(self) -> Queue:
-        return self._queue_manager.queues[COMMAND_QUEUE]
+        return self._queue_manager.objects.queues[COMMAND_QUEUE]
 
     def _arrived(self, _messages: Sequence[StoredMessage]) -> None:
         self._next()
@@ -336,7 +336,7 @@ class CommandServer:
         queue_manager = self._queue_manager
         while self._started and not self._busy:
             # Skip commands that failed and could not be removed. They are retried after the next start.
-            stored = next((one for one in self._queue().messages() if not one.backout_count), None)
+            stored = next((stored for stored in self._queue().messages() if not stored.backout_count), None)
             if stored is None:
                 return
             if stored.expired:
@@ -352,7 +352,7 @@ class CommandServer:
         queue.depth -= 1  # commands must not count themselves
         header = MQCFH()
         try:
-            header, parameters = _command(md, data, int(self._queue_manager.attributes["CCSID"]))
+            header, parameters = _command(md, data, int(self._queue_manager.objects.attributes["CCSID"]))
             _check(header)
             reply = self._execute(header, parameters, md)
             answers = _answers(header, reply)
@@ -436,12 +436,12 @@ class CommandServer:
         queue_manager = self._queue_manager
         name = request.ReplyToQ.rstrip(b" \0").decode(errors="replace")
         manager = request.ReplyToQMgr.rstrip(b" \0").decode(errors="replace")
-        md = _reply_descriptor(request, int(queue_manager.attributes["CCSID"]))
+        md = _reply_descriptor(request, int(queue_manager.objects.attributes["CCSID"]))
         unit = Unit()
         for data in answers:
             message = Message(md, data)
             try:
-                self._put(unit, queue_manager.resolve(name, manager), message)
+                self._put(unit, queue_manager.objects.resolve(name, manager), message)
             except MQError as error:
                 log.warning("MQB3403W the reply to a PCF command for queue %s was not delivered: %s", name, error)
                 if not request.Report & cmqc.MQRO_DISCARD_MSG:
@@ -469,7 +469,11 @@ class CommandServer:
 def _note(header: MQCFH, parameters: tuple[PCFParameter, ...], md: MQMD, *, ok: bool) -> None:
     """Record in the audit log that a command changed something, or that its user was not authorized."""
     user = md.UserIdentifier.rstrip(b" \0").decode(errors="replace")
-    names = [one.String.rstrip(b" \0").decode(errors="replace") for one in parameters if isinstance(one, MQCFST)]
+    names = [
+        parameter.String.rstrip(b" \0").decode(errors="replace")
+        for parameter in parameters
+        if isinstance(parameter, MQCFST)
+    ]
     command = _NAMES.get(header.Command, str(header.Command))
     audit_log.note("command", user=user, command=" ".join([command, *names[:1]]), ok=ok)
 

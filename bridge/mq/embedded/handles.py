@@ -8,7 +8,7 @@ attributes that affect handles), "Some cases where the put calls fail", "ALTER q
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar, TypeAlias
+from typing import Any
 
 import msgspec
 
@@ -124,7 +124,7 @@ def segments(queue: Queue, first: StoredMessage) -> list[StoredMessage]:
     md = first.message.md
     if not md.MsgFlags & SEGMENT:
         return [first]
-    parts = [one for one in queue.messages() if _key(one) == _key(first) and one.message.md.MsgFlags & SEGMENT]
+    parts = [stored for stored in queue.messages() if _key(stored) == _key(first) and stored.message.md.MsgFlags & SEGMENT]
     return _joining(parts)
 
 
@@ -162,10 +162,10 @@ def available(queue: Queue, *, groups: bool) -> Callable[[StoredMessage], bool]:
     lasts = {
         key[0]: key[1]
         for key, parts in logical.items()
-        if any(one.message.md.MsgFlags & cmqc.MQMF_LAST_MSG_IN_GROUP for one in parts)
+        if any(part.message.md.MsgFlags & cmqc.MQMF_LAST_MSG_IN_GROUP for part in parts)
     }
 
-    begins = {key for key, parts in logical.items() if any(not one.message.md.Offset for one in parts)}
+    begins = {key for key, parts in logical.items() if any(not part.message.md.Offset for part in parts)}
 
     def is_available(stored: StoredMessage) -> bool:
         md = stored.message.md
@@ -206,7 +206,40 @@ def segmented(message: Message, limit: int, generated: Callable[[], bytes]) -> l
 INPUT = cmqc.MQOO_INPUT_AS_Q_DEF | cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_INPUT_EXCLUSIVE
 
 
-class QueueHandle(msgspec.Struct, eq=False):
+class Handle(msgspec.Struct, eq=False, kw_only=True):
+    """What MQOPEN or MQSUB has opened."""
+
+    #: a definition has changed: only MQCLOSE is allowed
+    changed: bool = False
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """OBJTYPE and OBJNAME of DISPLAY CONN."""
+        raise NotImplementedError
+
+    @property
+    def gets(self) -> bool:
+        """Whether it is open for input."""
+        return False
+
+    def is_for(self, kind: str, name: str, queue: Queue | None) -> bool:
+        """Return whether it is open for an object, or its name resolves via it. `queue` is the queue of a QLOCAL."""
+        return False
+
+    def inquires(self, kind: str, name: str) -> bool:
+        """Return whether it is open only for the definition of an object."""
+        return False
+
+    def leads_elsewhere(self, resolve: Resolve) -> bool:
+        """Return whether its name now resolves to a different destination."""
+        return False
+
+    def invalidate(self) -> None:
+        """Allow only MQCLOSE from now on. A waiting get ends."""
+        self.changed = True
+
+
+class QueueHandle(Handle, eq=False):
     """An open queue."""
 
     destination: Destination
@@ -218,8 +251,6 @@ class QueueHandle(msgspec.Struct, eq=False):
     profile: str = ""
     #: ObjectName and ObjectQMgrName of MQOPEN
     opened: tuple[str, ...] = ()
-    #: a definition has changed: only MQCLOSE is allowed
-    changed: bool = False
     #: the browse cursor
     cursor: StoredMessage | None = None
     #: the message before the cursor, if the handle has got the one under it: browsing continues there
@@ -241,7 +272,6 @@ class QueueHandle(msgspec.Struct, eq=False):
 
     @property
     def names(self) -> tuple[str, str]:
-        """OBJTYPE and OBJNAME of DISPLAY CONN."""
         return "QUEUE", self.opened[0] if self.opened and self.opened[0] else self.queue.name
 
     @property
@@ -255,92 +285,59 @@ class QueueHandle(msgspec.Struct, eq=False):
         return bool(self.options & INPUT)
 
     def is_for(self, kind: str, name: str, queue: Queue | None) -> bool:
-        """Return whether it is open for an object, or its name resolves via it. `queue` is the queue of a QLOCAL."""
         return self.queue is queue if kind == "QLOCAL" else name in self.opened
 
-    def inquires(self, kind: str, name: str) -> bool:
-        """Return whether it is open only for the definition of an object."""
-        return False
-
     def leads_elsewhere(self, resolve: Resolve) -> bool:
-        """Return whether its name now resolves to a different destination."""
         own, found = self.destination, _resolved(resolve, self.opened)
         if found is None:
             return bool(self.opened)
         return (found.queue, found.remote_queue, found.client_id) != (own.queue, own.remote_queue, own.client_id)
 
     def invalidate(self) -> None:
-        """Allow only MQCLOSE from now on. A waiting get ends."""
-        self.changed = True
+        super().invalidate()
         self.queue.announce()
 
 
-class TopicHandle(msgspec.Struct, eq=False):
+class TopicHandle(Handle, eq=False):
     """An open topic."""
 
     topic: str
     options: int
     #: ObjectName and ObjectQMgrName of an alias of the topic
     opened: tuple[str, ...] = ()
-    changed: bool = False
-    gets: ClassVar = False
 
     @property
     def names(self) -> tuple[str, str]:
-        """OBJTYPE and OBJNAME of DISPLAY CONN."""
         return "TOPIC", self.topic
 
     def is_for(self, kind: str, name: str, queue: Queue | None) -> bool:
         return kind != "QLOCAL" and name in self.opened
 
-    def inquires(self, kind: str, name: str) -> bool:
-        return False
-
     def leads_elsewhere(self, resolve: Resolve) -> bool:
         found = _resolved(resolve, self.opened)
         return bool(self.opened) if found is None else found.topic != self.topic
 
-    def invalidate(self) -> None:
-        self.changed = True
 
-
-class SubscriptionHandle(msgspec.Struct, eq=False):
+class SubscriptionHandle(Handle, eq=False):
     """An open subscription."""
 
     subscription: Subscription
-    gets: ClassVar = False
 
     @property
     def names(self) -> tuple[str, str]:
-        """OBJTYPE and OBJNAME of DISPLAY CONN."""
         return "SUB", self.subscription.name
 
-    def is_for(self, kind: str, name: str, queue: Queue | None) -> bool:
-        return False
 
-    def inquires(self, kind: str, name: str) -> bool:
-        return False
-
-    def leads_elsewhere(self, resolve: Resolve) -> bool:
-        return False
-
-    def invalidate(self) -> None:
-        """Do nothing: changed definitions do not affect subscriptions."""
-
-
-class DefinitionHandle(msgspec.Struct, eq=False):
+class DefinitionHandle(Handle, eq=False):
     """An object open only for inquire or set: the queue manager, a namelist, or a queue definition."""
 
     kind: str
     name: str
     options: int
     attributes: dict[str, Value]
-    changed: bool = False
-    gets: ClassVar = False
 
     @property
     def names(self) -> tuple[str, str]:
-        """OBJTYPE and OBJNAME of DISPLAY CONN."""
         return "QUEUE" if self.kind.startswith("Q") and self.kind != "QMGR" else self.kind, self.name
 
     def is_for(self, kind: str, name: str, queue: Queue | None) -> bool:
@@ -348,15 +345,6 @@ class DefinitionHandle(msgspec.Struct, eq=False):
 
     def inquires(self, kind: str, name: str) -> bool:
         return (self.kind, self.name) == (kind, name)
-
-    def leads_elsewhere(self, resolve: Resolve) -> bool:
-        return False
-
-    def invalidate(self) -> None:
-        self.changed = True
-
-
-Handle: TypeAlias = QueueHandle | TopicHandle | SubscriptionHandle | DefinitionHandle
 
 
 def _resolved(resolve: Resolve, opened: tuple[str, ...]) -> Destination | None:
@@ -422,8 +410,8 @@ def invalidate(handles: Iterable[Handle]) -> None:
 
 def open_for(queue_manager: QueueManager, kind: str, name: str) -> list[Handle]:
     """Return the handles that are open for a queue, or whose names resolve via its definition."""
-    queue = queue_manager.queues.get(name) if kind == "QLOCAL" else None
-    return [one for one in open_handles(queue_manager) if one.is_for(kind, name, queue)]
+    queue = queue_manager.objects.queues.get(name) if kind == "QLOCAL" else None
+    return [handle for handle in open_handles(queue_manager) if handle.is_for(kind, name, queue)]
 
 
 def affected(
@@ -432,15 +420,15 @@ def affected(
     """Return the handles that new attributes of a queue invalidate. If there are any, the command requires FORCE."""
     if kind == "QLOCAL":
         handles = open_for(queue_manager, kind, name)
-        unshared = (old["SHARE"], new["SHARE"]) == ("YES", "NO") and sum(one.gets for one in handles) > 1
+        unshared = (old["SHARE"], new["SHARE"]) == ("YES", "NO") and sum(handle.gets for handle in handles) > 1
         return handles if unshared or old["USAGE"] != new["USAGE"] else []
     if kind not in ("QALIAS", "QREMOTE"):
         return []
     resolving = ("TARGET", "TARGTYPE") if kind == "QALIAS" else ("RNAME", "RQMNAME", "XMITQ")
     if all(old[keyword] == new[keyword] for keyword in resolving):
         return []
-    inquiring = [one for one in open_handles(queue_manager) if one.inquires(kind, name)]
-    return inquiring + rerouted(queue_manager, queue_manager.held(kind), name, new)
+    inquiring = [handle for handle in open_handles(queue_manager) if handle.inquires(kind, name)]
+    return inquiring + rerouted(queue_manager, queue_manager.objects.of_kind(kind), name, new)
 
 
 def rerouted(queue_manager: QueueManager, held: dict[str, Any], key: str, value: object) -> list[Handle]:
@@ -448,6 +436,6 @@ def rerouted(queue_manager: QueueManager, held: dict[str, Any], key: str, value:
     before = held[key]
     held[key] = value
     try:
-        return [one for one in open_handles(queue_manager) if one.leads_elsewhere(queue_manager.resolve)]
+        return [handle for handle in open_handles(queue_manager) if handle.leads_elsewhere(queue_manager.objects.resolve)]
     finally:
         held[key] = before

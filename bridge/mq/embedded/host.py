@@ -47,7 +47,7 @@ from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire.mq import decode_chain
 
 #: The maximum number of queues in a status.
-MOST_QUEUES: Final = 500
+MAX_QUEUES: Final = 500
 
 
 class EmbeddedInquiry:
@@ -61,9 +61,9 @@ class EmbeddedInquiry:
     def look(self, queues: Sequence[str], *, ages: bool = True) -> QueueManagerStatus:
         queue_manager = self._queue_manager
         # Omit dynamic queues, whose generated names would create a new time series each.
-        defined = {name: one for name, one in list(queue_manager.queues.items()) if "DEFTYPE" not in one.attributes}
+        defined = {name: one for name, one in list(queue_manager.objects.queues.items()) if "DEFTYPE" not in one.attributes}
         names = dict.fromkeys([*(name for name in queues if name in defined), *sorted(defined)])
-        shown = list(names)[:MOST_QUEUES]
+        shown = list(names)[:MAX_QUEUES]
         now = time.time()
         database = queue_manager.data_directory / "queuemanager.db"
         sizes = {}
@@ -76,7 +76,7 @@ class EmbeddedInquiry:
             left_out=len(defined) - len(shown),
             retained=len(queue_manager.retained),
             file_sizes=sizes,
-            dead_letter_queue=str(queue_manager.attributes["DEADQ"]),
+            dead_letter_queue=str(queue_manager.objects.attributes["DEADQ"]),
             diverts_silently=False,
             disk_full=queue_manager.recovery_log.reserve.full,
             disk_free=disk.free,
@@ -121,7 +121,7 @@ class EmbeddedTopicInquiry:
         manager = self._queue_manager
         words = [] if topic is None else topic.split("/")
         with manager.lock:
-            retained, subscribed = manager.retained.level(words), manager.topics.level(words)
+            retained, subscribed = manager.retained.level(words), manager.objects.topics.level(words)
             names = [*(() if retained is None else retained.below), *(() if subscribed is None else subscribed.below)]
         first: set[str] = set()
         async for some in _in_slices(names):
@@ -135,7 +135,7 @@ class EmbeddedTopicInquiry:
         return found
 
     def _node(self, name: str, words: list[str]) -> TopicNode:
-        retained, subscribed = self._queue_manager.retained.level(words), self._queue_manager.topics.level(words)
+        retained, subscribed = self._queue_manager.retained.level(words), self._queue_manager.objects.topics.level(words)
         return TopicNode(
             name=name,
             topic="/".join(words),
@@ -150,11 +150,11 @@ class EmbeddedTopicInquiry:
         subscriptions: list[TopicSubscription] = []
         async for topics in _in_slices(manager.retained.matching(topic_filter)):
             stored = [manager.retained.get(topic) for topic in topics if topic is not None]
-            kept += [_retained(one, payloads) for one in stored if one is not None]
+            kept += [_retained(publication, payloads) for publication in stored if publication is not None]
             if len(kept) > rows:
                 break
         with manager.lock:
-            every = list(manager.topics.subscriptions.values())
+            every = list(manager.objects.topics.subscriptions.values())
         async for some in _in_slices(every):
             subscriptions += [_subscription(one) for one in some if _overlaps(one, topic_filter)]
             if len(subscriptions) > rows:
@@ -200,7 +200,7 @@ def _overlaps(subscription: Subscription, topic_filter: str) -> bool:
     # An approximation for different wildcard schemes: compare only the text before the first wildcards.
     fixed = literal_prefix(subscription.topic_filter)
     mine = subscription.topic_filter if fixed is None else fixed
-    theirs = topic_filter[: min(topic_filter.find(one) for one in "+#" if one in topic_filter)]
+    theirs = topic_filter[: min(topic_filter.find(wildcard) for wildcard in "+#" if wildcard in topic_filter)]
     return mine.startswith(theirs) or theirs.startswith(mine)
 
 
@@ -248,16 +248,16 @@ class EmbeddedHost:
             ) from error
         except OSError as error:
             raise HostError(f"data directory {settings.data_directory}: {error}") from error
-        self.channel_authentication = self.queue_manager.channel_authentication
-        self.telemetry_channels = self.queue_manager.telemetry_channels
+        self.channel_authentication = self.queue_manager.objects.channel_authentication
+        self.telemetry_channels = self.queue_manager.objects.telemetry_channels
         self.telemetry_channels.use_file(configuration.channels)
         self.channel_authentication.use_file(configuration.channel_authentication, configuration.channels)
         listener = settings.listener
-        self.queue_manager.connection_authentication.asks = listener is not None and not listener.believes
+        self.queue_manager.objects.connection_authentication.asks = listener is not None and not listener.believes
         self.queue_manager.recovery_log.reserve.keep()
         if settings.authorities == "enforced":
             self.queue_manager.enforce_authorities()
-        self.queue_manager.topics.overlapping_once = settings.overlapping_subscriptions == "once"
+        self.queue_manager.objects.topics.overlapping_once = settings.overlapping_subscriptions == "once"
         try:
             prepare(self.queue_manager)
             for script in settings.scripts:
@@ -265,7 +265,7 @@ class EmbeddedHost:
         except (HostError, ScriptFailed, MQError) as error:
             self.queue_manager.close()
             raise HostError(str(error)) from error
-        default = self.queue_manager.attributes["DEFXMITQ"]
+        default = self.queue_manager.objects.attributes["DEFXMITQ"]
         if default != configuration.transmission_queue and configuration.channels:
             log.warning(
                 "MQB3101W DEFXMITQ(%s) of the queue manager is not the bridge's transmission_queue %s: messages that "
@@ -284,7 +284,7 @@ class EmbeddedHost:
         self.topic_inquiry: TopicInquiry = EmbeddedTopicInquiry(self.queue_manager)
         self._loop = loop
         try:
-            self._admission = Admission(listener, self.queue_manager.connection_authentication)
+            self._admission = Admission(listener, self.queue_manager.objects.connection_authentication)
         except UnknownAuthenticator as error:
             self.queue_manager.close()
             raise HostError(f"queue_manager.listener: {error}") from error

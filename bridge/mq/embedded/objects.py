@@ -1,25 +1,50 @@
-"""The objects of a queue manager, and the resolution of their names."""
+"""The objects of a queue manager, their restoration from the database, and the resolution of queue names."""
 
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+from pydantic import ValidationError
 
-from bridge.mq.embedded.attributes import MQ_OBJECT_NAME_LENGTH, Value, defaults
-from bridge.mq.embedded.authority import AuthorityRecords, AuthorizationService
-from bridge.mq.embedded.channels import ChannelInstances, ConnectionAuthentication
+from bridge.config.authentication import ChannelAuthenticationConfig
+from bridge.config.queue_manager import COMMAND_QUEUE
+from bridge.mq.embedded.appearance import Appearance
+from bridge.mq.embedded.attributes import (
+    BASE_TOPIC,
+    MODEL_QUEUES,
+    MQ_OBJECT_NAME_LENGTH,
+    NAMELISTS,
+    SERVER_CHANNELS,
+    Value,
+    defaults,
+)
+from bridge.mq.embedded.authority import KIND as AUTHORITY_RECORD
+from bridge.mq.embedded.authority import AuthorityRecords
+from bridge.mq.embedded.channels import AUTHINFO, ConnectionAuthentication, restore_channel
 from bridge.mq.embedded.queue import Queue
+from bridge.mq.embedded.selector import selection_of
+from bridge.mq.embedded.storage.store import Store
 from bridge.mq.embedded.subscription import Subscription
-from bridge.mq.embedded.topics import TopicTree
+from bridge.mq.embedded.topics import TopicTree, shared_text
 from bridge.mq.mqi import MQError
+from bridge.mq.telemetry_channels import KIND as TELEMETRY_CHANNEL
 from bridge.mq.telemetry_channels import TelemetryChannelRegister
+from bridge.security.channel_authentication import KIND as CHANNEL_AUTHENTICATION_RECORD
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
 from bridge.security.privileged import PrivilegedUsers
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
+
+RETAINED_QUEUE: Final = "SYSTEM.RETAINED.PUB.QUEUE"
+#: MAXDEPTH of system queues.
+SYSTEM_MAX_DEPTH: Final = 999_999_999
+_RETAINED_QUEUE: dict[str, Value] = {"MAXDEPTH": SYSTEM_MAX_DEPTH, "MAXMSGL": 104_857_600}
+_COMMAND_QUEUE: dict[str, Value] = {"SHARE": "NO", "DESCR": "IBM MQ administration commands (PCF)"}
+#: Attributes of subscriptions that often have equal values, which are shared to save memory.
+_REPEATED: Final = ("DEST", "DESTQMGR", "USERDATA", "SUBUSER", "SUBTYPE")
 
 
 class Destination(msgspec.Struct):
@@ -38,7 +63,7 @@ class Destination(msgspec.Struct):
 
 
 class Objects:
-    """Queues, aliases, remote queues and topics by name, and queue name resolution."""
+    """The objects of a queue manager by name: everything that the object table of its database stores."""
 
     def __init__(self, name: str) -> None:
         #: name of the queue manager
@@ -47,8 +72,6 @@ class Objects:
         self.queues: dict[str, Queue] = {}
         self.aliases: dict[str, dict[str, Value]] = {}
         self.remotes: dict[str, dict[str, Value]] = {}
-        #: running instances of server-connection channels
-        self.channel_instances = ChannelInstances()
         #: model queues
         self.models: dict[str, dict[str, Value]] = {}
         self.namelists: dict[str, dict[str, Value]] = {}
@@ -59,14 +82,64 @@ class Objects:
         privileged = PrivilegedUsers()
         self.channel_authentication = ChannelAuthenticationRegister(privileged.include)
         self.connection_authentication = ConnectionAuthentication(privileged.include)
-        #: None: authorities are not checked
-        self.authorization: AuthorizationService | None = None
 
-    def enforce_authorities(self) -> None:
-        """Check authorities from now on."""
-        self.authorization = AuthorizationService(self.name, self.authority_records, self.topics)
+    def restore(self, store: Store, appearance: Appearance) -> dict[str, Value]:
+        """Restore all objects and durable subscriptions. Return the attributes set by ALTER QMGR.
 
-    def held(self, kind: str) -> dict[str, dict[str, Value]]:
+        A record or subscription that cannot be restored is logged and skipped.
+        """
+        altered: dict[str, Value] = {}
+        for kind, name, attributes in store.objects():
+            if kind == "QMGR":
+                altered.update(attributes)
+                self.attributes.update(attributes)
+            else:
+                self._restore(kind, name, attributes)
+        self._make_system_objects()
+        for name, attributes in store.subscriptions():
+            attributes |= {keyword: shared_text(attributes[keyword]) for keyword in _REPEATED if keyword in attributes}
+            try:
+                subscription = self.make_subscription(name, attributes, stored=True)
+                subscription.selection = selection_of(appearance, subscription.selector)
+                self.topics.add(subscription)
+            except MQError as error:
+                log.error("MQB3104E restoring subscription %s failed: %s", name, error)
+        return altered
+
+    def _restore(self, kind: str, name: str, attributes: dict[str, Any]) -> None:
+        if kind == AUTHORITY_RECORD:
+            self.authority_records.restore(attributes)
+        elif kind == AUTHINFO:
+            self.connection_authentication.restore(attributes)
+        elif kind == CHANNEL_AUTHENTICATION_RECORD:
+            register = self.channel_authentication
+            try:
+                removed = attributes.pop("removed", False)
+                record = ChannelAuthenticationConfig.model_validate(attributes)
+                register.forget(record.key) if removed else register.set(record)
+            except ValidationError as error:
+                why = "; ".join(detail["msg"] for detail in error.errors())
+                log.error("MQB3107E restoring channel authentication record %s failed, set it again: %s", name, why)
+        elif kind == TELEMETRY_CHANNEL:
+            restore_channel(self.telemetry_channels, name, attributes)
+        elif kind == "QLOCAL":
+            self.queues[name] = Queue(name, defaults(kind) | attributes)
+        else:
+            self.of_kind(kind)[name] = defaults(kind) | attributes
+
+    def _make_system_objects(self) -> None:
+        self.topics.objects.setdefault("SYSTEM.BASE.TOPIC", defaults("TOPIC") | BASE_TOPIC | {"TOPICSTR": ""})
+        for name, own in ((RETAINED_QUEUE, _RETAINED_QUEUE), (COMMAND_QUEUE, _COMMAND_QUEUE)):
+            if name not in self.queues:
+                self.queues[name] = Queue(name, defaults("QLOCAL") | own)
+        for name, own in MODEL_QUEUES.items():
+            self.models.setdefault(name, defaults("QMODEL") | own)
+        for name in SERVER_CHANNELS:
+            self.server_channels.setdefault(name, defaults("SVRCONN"))
+        for name, own in NAMELISTS.items():
+            self.namelists.setdefault(name, defaults("NAMELIST") | own)
+
+    def of_kind(self, kind: str) -> dict[str, dict[str, Value]]:
         """Return the attributes of all objects of a kind, by name. For local queues, the dictionary is a copy."""
         if kind == "QLOCAL":
             return {name: queue.attributes for name, queue in self.queues.items()}

@@ -25,16 +25,16 @@ from bridge.mq.dead_letter import OriginContext
 from bridge.mq.dead_letter import dead_letter as behind_header
 from bridge.mq.embedded.appearance import Appearance, with_properties
 from bridge.mq.embedded.attributes import Value, defaults
-from bridge.mq.embedded.objects import Destination, Objects
+from bridge.mq.embedded.authority import AuthorizationService
+from bridge.mq.embedded.objects import RETAINED_QUEUE, SYSTEM_MAX_DEPTH, Destination, Objects
 from bridge.mq.embedded.queue import MAX_PRIORITY, Queue, StoredMessage
-from bridge.mq.embedded.restoration import RETAINED_QUEUE, SYSTEM_MAX_DEPTH, MessageRestorer, restore_objects
 from bridge.mq.embedded.retained import PUT_LOOKS, RetainedPublications
 from bridge.mq.embedded.selector import selection_of
 from bridge.mq.embedded.storage.recovery_log import RecoveryLog, allocate_most, reserve_path
 from bridge.mq.embedded.storage.store import Store
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.topics import Route
-from bridge.mq.embedded.unit import Unit, undo
+from bridge.mq.embedded.unit import Unit
 from bridge.mq.memory import MESSAGE_OVERHEAD, MemoryWatermark
 from bridge.mq.mqi import MQError
 from bridge.telemetry.headers import Headers
@@ -109,8 +109,8 @@ def dead_letter(
 
     For `replacing`, see `QueueManager.put`.
     """
-    name = str(queue_manager.attributes["DEADQ"])
-    queue = queue_manager.queues.get(name)
+    name = str(queue_manager.objects.attributes["DEADQ"])
+    queue = queue_manager.objects.queues.get(name)
     if queue is None or queue is stored.queue:
         why = "is no local queue" if queue is None else "is where it lies"
         log.error("MQB3203E dead-lettering a message for %s failed: DEADQ(%s) %s", queue_name, name, why)
@@ -125,7 +125,7 @@ def dead_letter(
     outer = msgspec.structs.replace(md, MsgId=msg_id)
     letter = behind_header(outer, data, reason, queue_name, manager or queue_manager.name, OriginContext.of(md))
     try:
-        queue_manager.put(unit, queue_manager.resolve(name), letter, application="mqbridge", replacing=replacing)
+        queue_manager.put(unit, queue_manager.objects.resolve(name), letter, application="mqbridge", replacing=replacing)
     except MQError as error:
         log.error("MQB3204E dead-lettering a message for %s failed: %s", queue_name, error)
         return False
@@ -226,7 +226,7 @@ def report(queue_manager: QueueManager, unit: Unit, stored: StoredMessage, feedb
     )
     name, manager = md.ReplyToQ.decode(errors="replace"), md.ReplyToQMgr.decode(errors="replace")
     try:
-        destination = queue_manager.resolve(name, manager)
+        destination = queue_manager.objects.resolve(name, manager)
         if destination.queue is None:
             raise MQError(cmqc.MQRC_OBJECT_TYPE_ERROR, f"{name} leads to a topic")
         queue_manager.put(unit, destination, message, application=None, replacing=True)
@@ -306,7 +306,7 @@ def _identified(subscription: Subscription, message: AnyMessage) -> AnyMessage:
     return msgspec.structs.replace(message, md=md)
 
 
-class QueueManager(Objects):
+class QueueManager:
     """A queue manager with its data in one directory.
 
     Raises DataDirectoryInUse if another process uses it, or StoreError if its database cannot be used.
@@ -320,7 +320,10 @@ class QueueManager(Objects):
         max_message_length: int = 4_194_304,
         memory: MemoryWatermark | None = None,
     ) -> None:
-        super().__init__(name)
+        self.name = name
+        self.objects = Objects(name)
+        #: None: authorities are not checked
+        self.authorization: AuthorizationService | None = None
         self.appearance = Appearance(name)
         #: with the recovery log's reserve, decides whether messages are accepted (`shortage`)
         self.memory = memory or MemoryWatermark(None)
@@ -330,7 +333,7 @@ class QueueManager(Objects):
         data_directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         self._held = hold(data_directory)
         self.lock = threading.RLock()
-        self.attributes["MAXMSGL"] = max_message_length
+        self.objects.attributes["MAXMSGL"] = max_message_length
         #: attributes set by ALTER QMGR, which override the defaults and `max_message_length`
         self.altered: dict[str, Value] = {}
         #: retained publications by topic string
@@ -345,7 +348,6 @@ class QueueManager(Objects):
         #: the next message number, which includes the number of starts and so is unique across restarts
         self._next = (store.starts << 40) + 1
         self.recovery_log = RecoveryLog(store, self.lock)
-        self.recovery_log.queues = self.queues.values
         #: connections (`bridge.mq.embedded.verbs.hconn.Hconn`)
         self.applications: WeakSet[Any] = WeakSet()
         #: the queue manager is about to end: it rejects connections, and calls with a FAIL_IF_QUIESCING option fail
@@ -368,16 +370,20 @@ class QueueManager(Objects):
             raise
 
     def _load(self, store: Store) -> None:
-        self.altered.update(restore_objects(self, self.appearance, store))
-        for stored in self.recovery_log.replay(MessageRestorer(self.queues).restored):
+        self.altered.update(self.objects.restore(store, self.appearance))
+        for stored in self.recovery_log.replay(self.objects.queues):
             stored.queue.append(stored)
             stored.queue.depth += 1
             if stored.queue.name == RETAINED_QUEUE and stored.topic is not None:
                 self.retained[stored.topic] = stored
             elif stored.queue.name == STATE_QUEUE and stored.client_id:
                 self.states[stored.client_id] = stored
-        for queue in self.queues.values():
+        for queue in self.objects.queues.values():
             queue.reset_statistics()
+
+    def enforce_authorities(self) -> None:
+        """Check authorities from now on."""
+        self.authorization = AuthorizationService(self.name, self.objects.authority_records, self.objects.topics)
 
     def close(self) -> None:
         """Complete all submitted commits, and release the data directory. Idempotent."""
@@ -515,7 +521,7 @@ class QueueManager(Objects):
         MQRC_NO_SUBS_MATCHED is not returned. If a destination rejects its copy, only that copy is lost or dead-lettered,
         unless the topic's PMSGDLV or NPMSGDLV requires all deliveries. If this raises, the unit of work is unchanged.
         """
-        topics = self.topics
+        topics = self.objects.topics
         if route.reviewed != topics.full_version:
             route.review(topics.full, topics.full_version)
         if route.refusal:
@@ -573,7 +579,7 @@ class QueueManager(Objects):
                 )
             if route.selective:
                 kept = StoredMessage(
-                    queue=self.queues[RETAINED_QUEUE],
+                    queue=self.objects.queues[RETAINED_QUEUE],
                     msg_number=0,
                     message=message,
                     persistent=persistent,
@@ -599,7 +605,7 @@ class QueueManager(Objects):
             if clear_retained:
                 unit.changes.latest.append((self.retained, route.topic, None))
             elif retain:
-                queue = self.queues[RETAINED_QUEUE]
+                queue = self.objects.queues[RETAINED_QUEUE]
                 queue.depth += 1
                 kept = StoredMessage(
                     queue=queue,
@@ -653,10 +659,6 @@ class QueueManager(Objects):
             del self.retained[stored.topic or ""]
         self.recovery_log.submit(unit)
 
-    def back_out(self, unit: Unit) -> None:
-        """Undo a unit of work that was not submitted."""
-        undo(unit)
-
     # Subscriptions -------------------------------------------------------------------------------------------------
 
     def add_subscription(self, unit: Unit, subscription: Subscription, *, at_once: bool = False) -> None:
@@ -667,22 +669,22 @@ class QueueManager(Objects):
         """
         if subscription.selector and subscription.selection is None:
             subscription.selection = selection_of(self.appearance, subscription.selector)
-        before = self.topics.subscriptions.get(subscription.name)
+        before = self.objects.topics.subscriptions.get(subscription.name)
         if subscription.durable:
-            unit.changes.definitions.append(self.subscription_row(subscription))
+            unit.changes.definitions.append(self.objects.subscription_row(subscription))
         elif before is not None and before.durable:
             unit.changes.definitions.append(("SUB", subscription.name, None))
         if not at_once:
-            unit.changes.effects.append(lambda: self.topics.add(subscription))
+            unit.changes.effects.append(lambda: self.objects.topics.add(subscription))
             return
-        self.topics.add(subscription)
-        unit.changes.undone.append(lambda: self.topics.replace(subscription.name, before))
+        self.objects.topics.add(subscription)
+        unit.changes.undone.append(lambda: self.objects.topics.replace(subscription.name, before))
 
     def remove_subscription(self, unit: Unit, name: str) -> Subscription | None:
         """Remove a subscription immediately and return it, or return None if there is none with that name."""
-        subscription = self.topics.remove(name)
+        subscription = self.objects.topics.remove(name)
         if subscription is not None:
-            unit.changes.undone.append(partial(self.topics.add, subscription))
+            unit.changes.undone.append(partial(self.objects.topics.add, subscription))
         if subscription is not None and subscription.durable:
             unit.changes.definitions.append(("SUB", name, None))
         if subscription is not None and subscription.managed:
@@ -696,7 +698,7 @@ class QueueManager(Objects):
         return subscription
 
     def _forget(self, queue: Queue) -> None:
-        self.queues.pop(queue.name, None)
+        self.objects.queues.pop(queue.name, None)
 
     def managed_queue(self, unit: Unit, *, durable: bool) -> Queue:
         """Create the queue of a managed subscription."""
@@ -704,7 +706,7 @@ class QueueManager(Objects):
         name = f"SYSTEM.MANAGED.{kind}.{self.next_number():016X}"
         queue = Queue(name, defaults("QLOCAL") | {"MAXDEPTH": SYSTEM_MAX_DEPTH, "MAXMSGL": 104_857_600})
         queue.temporary = not durable
-        self.queues[name] = queue
+        self.objects.queues[name] = queue
         unit.changes.undone.append(partial(self._forget, queue))
         if durable:
             unit.changes.definitions.append(("QLOCAL", name, msgspec.json.encode(queue.attributes).decode()))

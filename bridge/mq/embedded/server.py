@@ -19,13 +19,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Final, cast
 
 import msgspec
 
 import bridge
 from bridge.mq import remote
-from bridge.mq.batch import GetCall, Pipeline, PutCall
 from bridge.mq.embedded.admission import (
     FIRST_TIMEOUT,
     Admission,
@@ -40,21 +39,31 @@ from bridge.mq.embedded.admission import (
 )
 from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.unit import Unit
-from bridge.mq.embedded.verbs import pipeline
-from bridge.mq.embedded.verbs.get import WaitingGet, mqget
+from bridge.mq.embedded.unit import Unit, undo
+from bridge.mq.embedded.verbs.get import (
+    BROWSES,
+    WaitingGet,
+    candidates,
+    get_result,
+    manner_of,
+    mqget,
+    ready_handle,
+    release_lock,
+)
+from bridge.mq.embedded.verbs.get import OPTIONS as PROPERTIES
 from bridge.mq.embedded.verbs.hconn import Hconn
 from bridge.mq.embedded.verbs.inquire import mqinq, mqset, mqstat
 from bridge.mq.embedded.verbs.open import mqback, mqclose, mqcmit, mqconn, mqdisc, mqopen
 from bridge.mq.embedded.verbs.put import mqput, mqput1
 from bridge.mq.embedded.verbs.sub import mqsub, mqsubrq
-from bridge.mq.mqi import GetOptions, MQError, TruncatedMessage
-from bridge.mq.remote import LENGTH, SOCKET_NAME, keep_alive
+from bridge.mq.mqi import GetOptions, Got, MQError, TruncatedMessage
+from bridge.mq.remote import LENGTH, SOCKET_NAME, GetCall, Pipeline, PutCall, following, keep_alive, run_pipeline
 from bridge.security import audit_log
 from bridge.security.privileged import NOBODY
 from bridge.security.tls import certificate_of
 from bridge.security.unix_socket import bound_socket
 from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
 
 log = logging.getLogger(__name__)
 
@@ -540,7 +549,7 @@ class ApplicationServer:
         return ApplicationProtocol(self, place)
 
     def _blocked(self, address: str) -> str:
-        return self.queue_manager.channel_authentication.at_work.blocked_address(address)
+        return self.queue_manager.objects.channel_authentication.at_work.blocked_address(address)
 
     def discard(self, connection: Conversation) -> None:
         """Remove a connection that has ended."""
@@ -659,9 +668,9 @@ class ApplicationProtocol(Conversation):
             return
         call = requested.calls[0]
         if isinstance(call, GetCall):
-            self._get(call.handle, call.options, get=partial(pipeline.run, hconn, requested))
+            self._get(call.handle, call.options, get=partial(_pipelined, hconn, requested))
         else:
-            results, unit = pipeline.run(hconn, requested)
+            results, unit = _pipelined(hconn, requested)
             self._end(unit, results)
 
     def _commands(self, hconn: Hconn, text: str) -> None:
@@ -689,3 +698,83 @@ class ApplicationProtocol(Conversation):
             self._answer(responses)
 
         run()
+
+
+#: The maximum duration of a pipeline in seconds, and of its results in bytes of message data.
+MAX_PIPELINE_SECONDS: Final = 0.02
+_MAX_PIPELINE_SIZE: Final = 4 * 1024 * 1024
+#: Options of browses that change nothing but the cursor, so that repeated browses are a single pass over the queue.
+_WALK: Final = (
+    cmqc.MQGMO_BROWSE_FIRST
+    | cmqc.MQGMO_BROWSE_NEXT
+    | cmqc.MQGMO_NO_SYNCPOINT
+    | cmqc.MQGMO_WAIT
+    | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG
+    | cmqc.MQGMO_FAIL_IF_QUIESCING
+    | sum(PROPERTIES)
+)
+
+
+def _pipelined(hconn: Hconn, pipeline: Pipeline) -> tuple[list[Any], Unit | None]:
+    """Run a pipeline, during which the queue manager does nothing else. Raises MQError.
+
+    Return its results, and the unit of work to submit. Calls outside syncpoint share one unit of work, so they are committed
+    together or not at all.
+    """
+    until = time.monotonic() + MAX_PIPELINE_SECONDS
+    pipeline.size = min(pipeline.size, _MAX_PIPELINE_SIZE)
+    call = pipeline.calls[0]
+    if pipeline.times > 1 and isinstance(call, GetCall) and _is_walk(call.options.Options):
+        return _walk(hconn, call, pipeline, until), None
+    unit = Unit()
+
+    def collect(result: Any, part: Unit | None) -> Any:
+        if part is not None:
+            unit.add(part)
+        return result
+
+    def get(hobj: int, options: GetOptions) -> Any:
+        return collect(*mqget(hconn, hobj, options))
+
+    def put(call: PutCall) -> MQMD:
+        md: MQMD = collect(*mqput(hconn, call.handle, call.message, call.options, call.properties))
+        return md
+
+    try:
+        results = run_pipeline(pipeline, get, put, until=until)
+    except BaseException:
+        undo(unit)
+        raise
+    return results, None if unit.empty else unit
+
+
+def _is_walk(options: int) -> bool:
+    return bool(options & BROWSES) and not options & ~_WALK
+
+
+def _walk(hconn: Hconn, call: GetCall, pipeline: Pipeline, until: float) -> list[Got]:
+    """Repeat a browse like `run_pipeline`, with one check of its options. Raises the MQError of the first browse."""
+    options = call.options
+    handle = ready_handle(hconn, call.handle, options)
+    how = manner_of(handle, options)
+    found: list[Got] = []
+    size = pipeline.size
+    for stored in candidates(hconn, handle, options):
+        try:
+            got = get_result(hconn, handle, (stored,), options, how)
+        except MQError:
+            if not found:
+                raise
+            break
+        if not found:
+            release_lock(handle)
+            options = following(options)
+        handle.cursor = stored
+        found.append(got)
+        size -= len(got.data)
+        if len(found) >= pipeline.times or size <= 0 or time.monotonic() > until:
+            break
+    if not found:
+        raise MQError(cmqc.MQRC_NO_MSG_AVAILABLE, f"queue {handle.queue.name}")
+    return found
+

@@ -67,9 +67,9 @@ class Route:
         #: the approximate cost of a publication in deliveries, including the search for its subscriptions
         self.weight = weight
         #: those that neither filter nor change publications
-        self.subscriptions = tuple(one for one in subscriptions if not one.selective)
+        self.subscriptions = tuple(subscription for subscription in subscriptions if not subscription.selective)
         #: those with a selector, priority or identity, and those whose copies are direct messages
-        self.selective = tuple(one for one in subscriptions if one.selective)
+        self.selective = tuple(subscription for subscription in subscriptions if subscription.selective)
         #: the approximate memory of a publication in addition to its payload, in bytes
         self.memory = MESSAGE_OVERHEAD * (1 + len(self.subscriptions))
         self._put_inhibited = attributes["PUB"] != "ENABLED"
@@ -88,12 +88,14 @@ class Route:
         self.reviewed = version
         if self._put_inhibited:
             return
-        blocked = bool(full) and any(one.client_id in full for one in (*self.subscriptions, *self.selective))
+        blocked = bool(full) and any(
+            subscription.client_id in full for subscription in (*self.subscriptions, *self.selective)
+        )
         self.refusal = cmqc.MQRC_Q_SPACE_NOT_AVAILABLE if blocked else cmqc.MQRC_NONE
 
     def without(self, left_out: Callable[[Subscription], bool]) -> Route:
         """Return the route without some of its subscriptions."""
-        left = tuple(one for one in (*self.subscriptions, *self.selective) if not left_out(one))
+        left = tuple(subscription for subscription in (*self.subscriptions, *self.selective) if not left_out(subscription))
         route = Route(self.topic, left, BASE_TOPIC)
         route.refusal, route.reviewed, route.default_persistent = self.refusal, self.reviewed, self.default_persistent
         route.priority, route.all_deliveries, route.dead_letters = self.priority, self.all_deliveries, self.dead_letters
@@ -149,7 +151,7 @@ class Level:
         if self._several is not None:
             self._several[subscription.name] = subscription
         elif self._only is not None:
-            self._several = {one.name: one for one in (self._only, subscription)}
+            self._several = {member.name: member for member in (self._only, subscription)}
             self._only = None
         else:
             self._only = subscription
@@ -302,13 +304,13 @@ class TopicTree:
     def _entitled(self, topic: str, level: int, found: list[Subscription]) -> tuple[Subscription, ...]:
         """Return those of the matching subscriptions that get a copy."""
         blocks = [block for block in self._blocks() if topic == block or topic.startswith(block + "/")]
-        found = [one for one in found if not any(_is_blocked(one, block) for block in blocks)]
-        found = [one for one in found if one.level <= level and not one.on_request]
-        if any(one.level != 1 for one in found):
+        found = [subscription for subscription in found if not any(_is_blocked(subscription, block) for block in blocks)]
+        found = [subscription for subscription in found if subscription.level <= level and not subscription.on_request]
+        if any(subscription.level != 1 for subscription in found):
             # IBM MQ, "Intercepting publications": only the highest SubLevel that does not exceed the PubLevel gets a copy.
-            highest = max(one.level for one in found)
-            found = [one for one in found if one.level == highest]
-        if any(one.grouped for one in found):
+            highest = max(subscription.level for subscription in found)
+            found = [subscription for subscription in found if subscription.level == highest]
+        if any(subscription.grouped for subscription in found):
             found = _one_of_each_group(found)
         if self.overlapping_once and len(found) > 1:
             found = _one_of_each_client(found)
@@ -351,10 +353,6 @@ class TopicTree:
         for attributes in self.objects.values():
             if attributes["WILDCARD"] == "BLOCK" and attributes["TOPICSTR"]:
                 yield str(attributes["TOPICSTR"])
-
-    def nearest(self, topic: str) -> str:
-        """Return the name of the nearest administrative topic object of a topic string."""
-        return next(self.above(topic), ("SYSTEM.BASE.TOPIC", {}))[0]
 
     def above(self, topic: str) -> Iterator[tuple[str, dict[str, Value]]]:
         """Yield the topic objects at or above a topic string, nearest first."""
@@ -406,19 +404,27 @@ def check_topic_string(topic: str) -> None:
 def _one_of_each_group(found: list[Subscription]) -> list[Subscription]:
     """Keep one subscription of each group (MQSO_GROUP_SUB)."""
     chosen: dict[object, Subscription] = {}
-    for one in found:
-        group = (id(one.queue), one.remote_queue, one.client_id, one.correl_id) if one.grouped else id(one)
-        chosen.setdefault(group, one)
+    for subscription in found:
+        group = (
+            (id(subscription.queue), subscription.remote_queue, subscription.client_id, subscription.correl_id)
+            if subscription.grouped
+            else id(subscription)
+        )
+        chosen.setdefault(group, subscription)
     return list(chosen.values())
 
 
 def _one_of_each_client(found: list[Subscription]) -> list[Subscription]:
     """Merge the subscriptions of each MQTT client that have the same No Local option."""
     groups: dict[object, list[tuple[Subscription, SubscriptionData]]] = {}
-    for one in found:
-        data = subscription_data(one.user_data or "")
-        group = (one.client_id, data.no_local) if one.client_id and one.user_data == data.user_data else id(one)
-        groups.setdefault(group, []).append((one, data))
+    for subscription in found:
+        data = subscription_data(subscription.user_data or "")
+        group = (
+            (subscription.client_id, data.no_local)
+            if subscription.client_id and subscription.user_data == data.user_data
+            else id(subscription)
+        )
+        groups.setdefault(group, []).append((subscription, data))
     return [_one_of(members) for members in groups.values()]
 
 
@@ -432,12 +438,12 @@ def _one_of(members: list[tuple[Subscription, SubscriptionData]]) -> Subscriptio
 
 def _few_of_each_client(found: list[Subscription]) -> list[Subscription]:
     """Merge the subscriptions of each MQTT client that has more than MAX_COPIES."""
-    copies = Counter(one.client_id for one in found if one.client_id)
+    copies = Counter(subscription.client_id for subscription in found if subscription.client_id)
     excessive = {client_id for client_id, count in copies.items() if count > MAX_COPIES}
     if not excessive:
         return found
-    few = [one for one in found if one.client_id not in excessive]
-    return few + _one_of_each_client([one for one in found if one.client_id in excessive])
+    few = [subscription for subscription in found if subscription.client_id not in excessive]
+    return few + _one_of_each_client([subscription for subscription in found if subscription.client_id in excessive])
 
 
 def _is_blocked(subscription: Subscription, block: str) -> bool:

@@ -105,12 +105,12 @@ def undo(unit: Unit) -> None:
 def take_back(units: list[Unit]) -> None:
     """Restore the latest messages of keys from before these units."""
     changes = [unit.changed for unit in units if unit.changed is not None]
-    for one in changes:
-        for kept, key, replacement in one.applied:
+    for change in changes:
+        for kept, key, replacement in change.applied:
             if replacement is not None and kept.get(key) is replacement:
                 del kept[key]
-    for one in changes:
-        for kept, key, before in one.displaced:
+    for change in changes:
+        for kept, key, before in change.displaced:
             kept[key] = before
 
 
@@ -119,7 +119,7 @@ def whole(unit: Unit) -> Iterator[None]:
     """Savepoint: roll back the changes made in the block if it raises."""
     changes = unit.changes
     lists = (unit.puts, unit.gets, changes.definitions, changes.latest, changes.effects, changes.undone)
-    before = [len(one) for one in lists]
+    before = [len(items) for items in lists]
     try:
         yield
     except BaseException:

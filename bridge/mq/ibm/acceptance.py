@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from bridge.mq.administration import DEFAULT_MODEL_QUEUE, MODEL_QUEUE, Administration
+from bridge.mq.administration import Administration, open_reply_queue
 from bridge.mq.ibm.requirements import HEADERS, MAX_MESSAGE_LENGTH, Requirements
 from bridge.mq.ibm.requirements_check import missing
 from bridge.mq.ibm.transmission import read_transmission
-from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, Got, MQError
+from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, Got, MQError, inquire
 from bridge.telemetry.message import Message
 from bridge.telemetry.subscription import PUBLICATION_QUEUE
 from bridge.wire import cmqc, cmqcfc
@@ -157,8 +157,11 @@ class Acceptance:
 
     def _objects(self) -> str:
         lacking = missing(self._mq, self._requirements)
-        if needed := [one for one in lacking if one.needed]:
-            raise Failed("; ".join(one.what for one in needed), "; ".join(one.remedy for one in needed))
+        if needed := [requirement for requirement in lacking if requirement.needed]:
+            raise Failed(
+                "; ".join(requirement.what for requirement in needed),
+                "; ".join(requirement.remedy for requirement in needed),
+            )
         notes = "; ".join(map(str, lacking))
         return f"complete, with notes: {notes}" if notes else "complete"
 
@@ -204,25 +207,14 @@ class Acceptance:
         return shown
 
     def _inquire(self, od: MQOD, selector: int) -> tuple[list[int], list[str]]:
-        handle = self._mq.open(od, cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING)
-        try:
-            return self._mq.inquire(handle, (selector,))
-        finally:
-            self._mq.close(handle)
+        return inquire(self._mq, od, (selector,), cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING)
 
     @contextlib.contextmanager
     def _own_queue(self) -> Iterator[tuple[str, int]]:
         """Yield the name of a temporary dynamic queue, and its handle for input."""
-        od = MQOD(ObjectName=MODEL_QUEUE, DynamicQName=f"{PREFIX}.*")
+        handle, name = open_reply_queue(self._mq, f"{PREFIX}.*")
         try:
-            handle = self._mq.open(od, cmqc.MQOO_INPUT_EXCLUSIVE)
-        except MQError as error:
-            if error.reason != cmqc.MQRC_UNKNOWN_OBJECT_NAME:
-                raise
-            od.ObjectName = DEFAULT_MODEL_QUEUE
-            handle = self._mq.open(od, cmqc.MQOO_INPUT_EXCLUSIVE)
-        try:
-            yield od.ObjectName, handle
+            yield name, handle
         finally:
             self._mq.close(handle)
 

@@ -30,6 +30,7 @@ from bridge.mq.backend import (
     resolve,
     separate,
 )
+from bridge.mq.host import Events
 from bridge.mq.ibm.browser import Browser
 from bridge.mq.ibm.coordination import AnswerWatch, BackendEvents, BrowsePasses, SubscriptionBarrier
 from bridge.mq.ibm.persistent_state import Identifiers
@@ -145,14 +146,8 @@ class IbmBackend:
         self.on_dropped: Callable[[str, str, int], None] = lambda _client_id, _filter, _reason: None
         #: called on the event loop with finished units of work
         self.on_completed: Callable[[Sequence[Completion]], None] = lambda _completions: None
-        #: called on the event loop, with a description, when an internal error ends a thread
-        self.on_crash: Callable[[str], None] = log.critical
-        #: called on the event loop, with a description, when another bridge has taken over
-        self.on_fenced: Callable[[str], None] = log.critical
-        #: called on the event loop, with a description, when another bridge is active and this one is a standby
-        self.on_standing_by: Callable[[str], None] = lambda _why: None
-        #: called on the loop when the queue manager has been unreachable for `outage_timeout` seconds
-        self.on_outage: Callable[[], None] = lambda: None
+        #: called on the event loop
+        self.events = Events(log.critical, log.critical, standing_by=lambda _why: None, outage=lambda: None)
         self._consumer: Consumer | None = None
         #: clients whose session has ended while messages for it may be on the queue, and their delayed subscriptions
         self._fences: dict[str, int] = {}
@@ -213,10 +208,10 @@ class IbmBackend:
             worker.start()
         self._watch.start()
         recovered = Recovered(found, [])
-        for one in await subscriptions:
-            one.client_id = self.client_names.client_of(one.client_id)
-            if one.client_id:
-                recovered.subscriptions.append(one)
+        for subscription in await subscriptions:
+            subscription.client_id = self.client_names.client_of(subscription.client_id)
+            if subscription.client_id:
+                recovered.subscriptions.append(subscription)
         return recovered
 
     def _publisher_of(self, client_id: str) -> Publisher:
@@ -228,8 +223,8 @@ class IbmBackend:
     def _remove(self, messages: Iterable[QueuedMessage], what: str) -> None:
         """Remove messages that no client gets. `what` describes them in the log if that fails."""
         removals: dict[Remover, list[bytes]] = {}
-        for one in messages:
-            removals.setdefault(self._remover_of(one.client_id), []).append(one.msg_id)
+        for message in messages:
+            removals.setdefault(self._remover_of(message.client_id), []).append(message.msg_id)
         for remover, msg_ids in removals.items():
             remover.submit(Removal(msg_ids, {}, log_failure(what)))
 
@@ -242,17 +237,24 @@ class IbmBackend:
 
     def _hand_over(self, batch: Sequence[QueuedMessage]) -> None:
         """Pass browsed messages to the consumer. Called on the browser's thread."""
-        if any(one.replay for one in batch):
+        if any(message.replay for message in batch):
             # The subscription that requested retained publications again also got the new ones, as duplicates.
-            self._remove([one for one in batch if one.replay and not one.retained], "removing duplicates of a replay")
-            batch = [one for one in batch if one.retained or not one.replay]
-        for one in batch if self.client_names.escaped else ():
-            one.client_id = self.client_names.client_of(one.client_id)
+            self._remove(
+                [message for message in batch if message.replay and not message.retained],
+                "removing duplicates of a replay",
+            )
+            batch = [message for message in batch if message.retained or not message.replay]
+        for message in batch if self.client_names.escaped else ():
+            message.client_id = self.client_names.client_of(message.client_id)
         fences = self._fences
         if fences:
-            late = {one.msg_id: one for one in batch if one.user_data is not None and one.client_id in fences}
+            late = {
+                message.msg_id: message
+                for message in batch
+                if message.user_data is not None and message.client_id in fences
+            }
             self._remove(late.values(), "removing messages of a session that has ended")
-            batch = [one for one in batch if one.msg_id not in late]
+            batch = [message for message in batch if message.msg_id not in late]
         if self._consumer is not None and batch:
             self._call(self._consumer, batch)
 
@@ -449,7 +451,10 @@ class IbmBackend:
     def dead_letter(self, transmission: Transmission, reason: int) -> bool:
         # Move segments separately, because the joined message may be too long for the dead-letter queue.
         queued = cast("list[QueuedMessage]", separate([transmission]))
-        letters = [(one.got, *one.undelivered, one.remote_queue, one.queue_manager, reason) for one in queued]
+        letters = [
+            (message.got, *message.undelivered, message.remote_queue, message.queue_manager, reason)
+            for message in queued
+        ]
         remover = self._remover_of(transmission.client_id)
         remover.submit(Removal([], {}, log_failure("dead-lettering a message"), letters))
         return True
@@ -519,13 +524,13 @@ class _Events(BackendEvents):
                 other.hint()
 
     def crashed(self, why: str) -> None:
-        self._backend._call(self._backend.on_crash, why)
+        self._backend._call(self._backend.events.failed, why)
 
     def fenced(self, why: str) -> None:
-        self._backend._call(self._backend.on_fenced, why)
+        self._backend._call(self._backend.events.fenced, why)
 
     def standing_by(self, why: str) -> None:
-        self._backend._call(self._backend.on_standing_by, why)
+        self._backend._call(self._backend.events.standing_by, why)
 
     def took_over(self, records: dict[StateKey, tuple[bytes, StateRecord]]) -> None:
         self._backend._call(self._backend._ready.set_result, records)
@@ -550,7 +555,7 @@ class _Events(BackendEvents):
         self._backend._call(self._backend.on_dropped, client_id, topic_filter, reason)
 
     def unreachable(self) -> None:
-        self._backend.on_outage()
+        self._backend.events.outage()
 
 
 def log_failure(what: str) -> Callable[[int], None]:

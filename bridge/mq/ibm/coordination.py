@@ -51,11 +51,11 @@ class BackendEvents(WorkerEvents):
 
 #: Seconds that publishers and the browser wait for each other. A pass takes so long only if the transmission queue fills
 #: faster than the bridge reads it, and a commit only if the queue manager hangs.
-LONGEST_WAIT = 60.0
+WAIT_TIMEOUT = 60.0
 #: Seconds after the last commit of a publisher from which on the browser waits in MQGET; before, it polls.
 QUIET = 1.0
 #: Seconds between the passes of a browser that polls.
-LEAST_PAUSE, POLL_INTERVAL = 0.001, 0.005
+MIN_PAUSE, POLL_INTERVAL = 0.001, 0.005
 
 
 class SubscriptionBarrier:
@@ -123,7 +123,7 @@ class BrowsePasses:
         """Begin a pass, when no commit is under way. Called before the MQGET that begins at the front."""
         with self._changed:
             self._waiting = True
-            self._changed.wait_for(lambda: not self._committing and not self._first, LONGEST_WAIT)
+            self._changed.wait_for(lambda: not self._committing and not self._first, WAIT_TIMEOUT)
             self._waiting, self._first = False, 0
             self._under_way, self._wanted = True, False
 
@@ -140,15 +140,15 @@ class BrowsePasses:
         return time.monotonic() - self._committed >= QUIET
 
     def rest(self) -> None:
-        """Wait until the next pass is wanted, between LEAST_PAUSE and POLL_INTERVAL."""
-        time.sleep(LEAST_PAUSE)
+        """Wait until the next pass is wanted, between MIN_PAUSE and POLL_INTERVAL."""
+        time.sleep(MIN_PAUSE)
         with self._changed:
-            self._changed.wait_for(lambda: self._wanted, POLL_INTERVAL - LEAST_PAUSE)
+            self._changed.wait_for(lambda: self._wanted, POLL_INTERVAL - MIN_PAUSE)
 
     @contextmanager
     def commit(self, is_given_up: Callable[[], bool]) -> Iterator[None]:
         """Commit in this block. It begins when no pass is under way, or `is_given_up` returns True."""
-        until = time.monotonic() + LONGEST_WAIT
+        until = time.monotonic() + WAIT_TIMEOUT
         with self._changed:
             self._publishers += 1
             while (self._under_way or (self._waiting and not self._first)) and not is_given_up():

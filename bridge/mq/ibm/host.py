@@ -31,7 +31,7 @@ from bridge.mq.ibm.publisher import BatchLimits
 from bridge.mq.ibm.requirements import Missing, requirements_of
 from bridge.mq.ibm.requirements_check import missing, refused_connection
 from bridge.mq.memory import MemoryWatermark
-from bridge.mq.mqi import MQOD, Connection, MQError
+from bridge.mq.mqi import MQOD, Connection, MQError, inquire
 from bridge.mq.telemetry_channels import TelemetryChannelRegister
 from bridge.mq.worker import LOST
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
@@ -93,16 +93,13 @@ class IbmInquiry:
     def _queue(self, connection: Connection, name: str, ages: bool) -> QueueStatus | None:
         """Return the status of a queue, None if it is not local, does not exist, or may not be inquired."""
         try:
-            handle = connection.open(MQOD(ObjectName=name), _INQUIRE)
-            try:
-                (kind, usage, depth, max_depth, inputs, outputs, inhibited), _ = connection.inquire(handle, _ATTRIBUTES)
-            finally:
-                connection.close(handle)
+            values, _ = inquire(connection, MQOD(ObjectName=name), _ATTRIBUTES, _INQUIRE)
         except MQError as error:
             if error.reason in LOST:
                 raise
             log.debug("queue %s is in no metric: %s", name, error)
             return None
+        kind, usage, depth, max_depth, inputs, outputs, inhibited = values
         if kind != cmqc.MQQT_LOCAL:
             return None
         return QueueStatus(
@@ -138,16 +135,14 @@ class IbmInquiry:
 
 def _dead_letter_queue(connection: Connection) -> str:
     try:
-        handle = connection.open(MQOD(ObjectType=cmqc.MQOT_Q_MGR), _INQUIRE)
+        _, (name,) = inquire(
+            connection, MQOD(ObjectType=cmqc.MQOT_Q_MGR), (cmqc.MQCA_DEAD_LETTER_Q_NAME,), _INQUIRE
+        )
     except MQError as error:
         if error.reason in LOST:
             raise
         log.debug("the name of the dead-letter queue cannot be inquired: %s", error)
         return ""
-    try:
-        _, (name,) = connection.inquire(handle, (cmqc.MQCA_DEAD_LETTER_Q_NAME,))
-    finally:
-        connection.close(handle)
     return name.strip()
 
 
@@ -202,7 +197,7 @@ class IbmHost:
                 return []
             return [refused_connection(error, self.name, self._requirements.user)]
         try:
-            return [one for one in missing(connection, self._requirements) if one.needed]
+            return [requirement for requirement in missing(connection, self._requirements) if requirement.needed]
         except MQError as error:
             if error.reason in LOST:
                 return []
@@ -223,10 +218,7 @@ class IbmHost:
         connect_ibm(self._library, as_user).disconnect()
 
     async def start(self, events: Events) -> list[str]:
-        self.backend.on_crash = events.failed
-        self.backend.on_fenced = events.fenced
-        self.backend.on_standing_by = events.standing_by
-        self.backend.on_outage = events.outage
+        self.backend.events = events
         self.memory.start()
         loop = asyncio.get_running_loop()
         lacking = await loop.run_in_executor(None, self._examine)

@@ -96,7 +96,7 @@ def mqsc_script(configuration: Configuration, grantee: str = "GROUP('mqbridge')"
     settings = configuration.queue_manager
     if not isinstance(settings, IbmQueueManagerConfig):
         # Mappings may be added later, and the embedded queue manager runs the same script then.
-        identities = tuple("" if one == NOBODY else one for one in requirements.identities)
+        identities = tuple("" if identity == NOBODY else identity for identity in requirements.identities)
         requirements = msgspec.structs.replace(
             requirements, dead_letter_queue=DEFAULT_DEAD_LETTER_QUEUE, mapping_state=True, identities=identities
         )
@@ -160,17 +160,17 @@ def _authorities(requirements: Requirements, grantee: str) -> Iterator[str]:
         "authorities only with authorities: enforced.)"
     )
     together: dict[tuple[str, str, str], list[Authority]] = {}
-    for one in requirements.authorities(""):
-        together.setdefault((one.user, one.kind, one.name), []).append(one)
+    for authority in requirements.authorities(""):
+        together.setdefault((authority.user, authority.kind, authority.name), []).append(authority)
     for (user, kind, name), several in together.items():
-        lines = [f"{one.word:<8} {one.purpose}" for one in several]
+        lines = [f"{authority.word:<8} {authority.purpose}" for authority in several]
         comment = _comment("\n".join(_wrapped(line) for line in lines))
-        if name in {one.transmission_queue for one in requirements.mapping_queues}:
+        if name in {queue.transmission_queue for queue in requirements.mapping_queues}:
             comment += _comment(
                 f"{name} is the transmission queue to the queue manager of that name.\n"
                 "If there is none, name the default transmission queue instead."
             )
-        words = ",".join(one.word for one in several)
+        words = ",".join(authority.word for authority in several)
         command = set_authrec(kind, name, f"PRINCIPAL('{user}')" if user else grantee, words)
         yield comment + _command("SET AUTHREC", command.removeprefix("SET AUTHREC ").split())
     for mapping, template in requirements.mapping_templates:

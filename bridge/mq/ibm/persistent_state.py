@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 #: The maximum time in seconds until a queue manager has detected a lost connection and backed out its unit of work. The
 #: default heartbeat interval (HBINT) of a server-connection channel is 300 s.
-LONGEST_DOUBT = 600.0
+DOUBT_TIMEOUT = 600.0
 
 #: Interval between attempts to get the receipts of the previous bridge, in seconds.
 CLAIM_INTERVAL = 0.1
@@ -133,7 +133,7 @@ class PersistentState:
 
         Wait for missing receipts, which are in units of work in progress. Raises Stopped if `is_given_up` returns True.
         """
-        until = time.monotonic() + LONGEST_DOUBT
+        until = time.monotonic() + DOUBT_TIMEOUT
         told = False
         while True:
             receipts = [
@@ -163,7 +163,7 @@ class PersistentState:
         """Return whether the unit of work that puts `receipt` and gets `before` was committed.
 
         Its connection was lost at `lost` (time.monotonic()). While the unit of work is still in progress, neither message is
-        visible, and this raises MQError: retry later. After `LONGEST_DOUBT`, it must have ended. If neither message exists,
+        visible, and this raises MQError: retry later. After `DOUBT_TIMEOUT`, it must have ended. If neither message exists,
         it was backed out, and `before` was removed by someone else.
         """
         if self._queue.holds(receipt):
@@ -173,7 +173,7 @@ class PersistentState:
         if self._queue.holds(receipt):
             return True  # committed between the two calls
         self.check_owner()
-        if time.monotonic() - lost >= LONGEST_DOUBT:
+        if time.monotonic() - lost >= DOUBT_TIMEOUT:
             log.warning(
                 "MQB4107W messages of the bridge are missing on %s: repeating a unit of work in doubt", STATE_QUEUE
             )

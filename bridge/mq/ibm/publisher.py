@@ -397,7 +397,7 @@ class UnitsUnderWay:
 
     def when_published(self, call: Callable[[], None]) -> None:
         """Call a function when the current units with publications have ended, immediately if there are none."""
-        self._when_ended({one for one in self._open if one.unit.publications}, call)
+        self._when_ended({unit for unit in self._open if unit.unit.publications}, call)
 
     def _when_ended(self, units: set[DividedUnit], call: Callable[[], None]) -> None:
         if units:

@@ -216,7 +216,7 @@ class FirstRemover(Remover):
             dead_letter_queue=dead_letter_queue,
             asynchronous=asynchronous,
         )
-        self.longest_pause = STANDBY_PAUSE
+        self.max_pause = STANDBY_PAUSE
         self._workers = workers
         #: The receipts for the first units of work of the other workers.
         self.receipts: list[bytes] = []

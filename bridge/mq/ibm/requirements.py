@@ -82,7 +82,7 @@ class QueueRequirement(msgspec.Struct, frozen=True):
     @property
     def words(self) -> list[str]:
         """The attributes of a new queue, as MQSC."""
-        checked = [one.mqsc for one in self.attributes if not one.mqsc.endswith("(ENABLED)")]
+        checked = [attribute.mqsc for attribute in self.attributes if not attribute.mqsc.endswith("(ENABLED)")]
         return [*checked, *self.recommended.split()]
 
     @property
@@ -264,9 +264,9 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
             *self._clients(),
         ]
         unique: dict[Key, Authority] = {}
-        for one in found:
-            if one.needed or self.optional:
-                unique.setdefault(one.key, one)
+        for authority in found:
+            if authority.needed or self.optional:
+                unique.setdefault(authority.key, authority)
         return list(unique.values())
 
     def _queue_manager_authorities(self) -> Iterator[Authority]:
@@ -502,7 +502,7 @@ def requirements_of(configuration: Configuration) -> Requirements:
     """Return what the bridge of a configuration needs."""
     settings = configuration.queue_manager
     mappings = configuration.mappings.values()
-    exactly_once = any(one.enabled and one.guarantee == "exactly-once" for one in mappings)
+    exactly_once = any(mapping.enabled and mapping.guarantee == "exactly-once" for mapping in mappings)
     common = Requirements(
         transmission_queue=configuration.transmission_queue,
         identities=tuple(_identities(configuration)),
@@ -511,13 +511,14 @@ def requirements_of(configuration: Configuration) -> Requirements:
         mapping_queues=tuple(_mapping_queues(configuration)),
         mapping_templates=tuple(_mapping_templates(configuration)),
         mapping_publishes=any(
-            one.enabled and isinstance(one, ToMqMapping) and one.destination.topic is not None for one in mappings
+            mapping.enabled and isinstance(mapping, ToMqMapping) and mapping.destination.topic is not None
+            for mapping in mappings
         ),
     )
     if not isinstance(settings, IbmQueueManagerConfig):
         # The embedded queue manager does not take a client that has no identity for the bridge.
         nobody = NOBODY if settings.authorities == "enforced" else ""
-        identities = tuple(one or nobody for one in common.identities)
+        identities = tuple(identity or nobody for identity in common.identities)
         return msgspec.structs.replace(common, identities=identities)
     lengths = [channel.max_packet_size + HEADERS for channel in configuration.channels]
     return msgspec.structs.replace(
@@ -528,7 +529,7 @@ def requirements_of(configuration: Configuration) -> Requirements:
         # A publication may have a record that replaces another. A mapping gets and puts each message, saves one, and keeps
         # one for each request.
         uncommitted=max(
-            3 * max(REMOVALS, settings.batch.messages), *(3 * one.batch.messages + 2 for one in mappings), 0
+            3 * max(REMOVALS, settings.batch.messages), *(3 * mapping.batch.messages + 2 for mapping in mappings), 0
         ),
         message_length=min(MAX_MESSAGE_LENGTH, max(lengths, default=0)),
     )

@@ -36,7 +36,7 @@ from bridge.mq.ibm.requirements import (
     set_authrec,
     setmqaut,
 )
-from bridge.mq.mqi import MQOD, MQSD, Connection, MQError
+from bridge.mq.mqi import MQOD, MQSD, Connection, MQError, inquire
 from bridge.mq.worker import LOST
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc, cmqcfc
@@ -109,7 +109,7 @@ class _Examination:
                 self._queue(queue)
             self._resolve_mapping_queues()
             self._reply_queue()
-            self._table = {one.key: one for one in self._requirements.authorities(dead_letter_queue)}
+            self._table = {authority.key: authority for authority in self._requirements.authorities(dead_letter_queue)}
             for key in self._table:
                 self._is_granted(key)
             self._report_authorities()
@@ -128,11 +128,7 @@ class _Examination:
     def _inquire(self, od: MQOD, selectors: Sequence[int]) -> tuple[list[int], list[str]] | int:
         """Inquire attributes of an object (MQINQ), or return the reason why that fails. Raises MQError of LOST."""
         try:
-            handle = self._connection.open(msgspec.structs.replace(od), _INQUIRE)
-            try:
-                return self._connection.inquire(handle, selectors)
-            finally:
-                self._connection.close(handle)
+            return inquire(self._connection, msgspec.structs.replace(od), selectors, _INQUIRE)
         except MQError as error:
             if error.reason in LOST:
                 raise
@@ -189,7 +185,7 @@ class _Examination:
             first = f"{deletion}('{queue.name}'), then " if deletion else ""
             self._lacks(f"{label} is {is_}, and has to be a local one", first + queue.definition)
         else:
-            values = self._inquire(MQOD(ObjectName=queue.name), [one.selector for one in queue.attributes])
+            values = self._inquire(MQOD(ObjectName=queue.name), [attribute.selector for attribute in queue.attributes])
             for attribute, value in zip(queue.attributes, () if isinstance(values, int) else values[0], strict=False):
                 if value != attribute.value:
                     self._lacks(f"{label} has not {attribute.mqsc}", f"ALTER QLOCAL('{queue.name}') {attribute.mqsc}")
@@ -388,14 +384,14 @@ class _Examination:
     def _report_authorities(self) -> None:
         """Report the authorities that are missing: one sentence for each user and object."""
         together: dict[tuple[str, str, str, bool], list[Authority]] = {}
-        for one in self._table.values():
-            if one.key not in self._denied:
+        for authority in self._table.values():
+            if authority.key not in self._denied:
                 continue
-            together.setdefault((one.user, one.kind, one.name, one.needed), []).append(one)
+            together.setdefault((authority.user, authority.kind, authority.name, authority.needed), []).append(authority)
         for (user, kind, name, needed), denied in together.items():
-            words = ",".join(one.word for one in denied)
+            words = ",".join(authority.word for authority in denied)
             who = user or self._requirements.user
-            purposes = "; to ".join(dict.fromkeys(one.purpose for one in denied))
+            purposes = "; to ".join(dict.fromkeys(authority.purpose for authority in denied))
             what = f"user {who} lacks authority {words} for {_label(denied[0])}, needed to {purposes}"
             manager = self._requirements.queue_manager
             shell = setmqaut(manager, kind, name, who, words) if manager else ""
@@ -410,8 +406,12 @@ class _Examination:
             return
         publishes = f"clients may publish messages of {wanted} bytes (max_packet_size and headers)"
         objects = [(MQOD(ObjectType=cmqc.MQOT_Q_MGR), "the queue manager", "QMGR")]
-        names = [one.name for one in self._requirements.queues(dead_letter_queue) if one.name != LOCK_QUEUE]
-        names += [one.name for one in self._requirements.mapping_queues if "PUT" in one.words and not one.queue_manager]
+        names = [queue.name for queue in self._requirements.queues(dead_letter_queue) if queue.name != LOCK_QUEUE]
+        names += [
+            queue.name
+            for queue in self._requirements.mapping_queues
+            if "PUT" in queue.words and not queue.queue_manager
+        ]
         objects += [(MQOD(ObjectName=name), f"queue {name}", f"QLOCAL('{name}')") for name in dict.fromkeys(names)]
         too_short = False
         for od, label, command in objects:

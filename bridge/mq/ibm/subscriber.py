@@ -12,7 +12,7 @@ from bridge.mq.administration import Administration
 from bridge.mq.backend import ClientSubscription, SubscriptionRequest
 from bridge.mq.ibm.coordination import BackendEvents, SubscriptionBarrier
 from bridge.mq.ibm.transmission import REPLAY
-from bridge.mq.mqi import MQOD, MQSD, Connection, MQError
+from bridge.mq.mqi import MQOD, MQSD, Connection, MQError, inquire
 from bridge.mq.worker import LOST, Stopped, Worker, probe
 from bridge.mqtt.topics import topic_string_error
 from bridge.telemetry.subscription import PUBLICATION_QUEUE, subscriber_of, subscription_name, topic_string
@@ -85,10 +85,10 @@ PASSING = CAPACITY | frozenset(
     )
 )
 #: Interval between retries in seconds, and the maximum number of attempts to list the subscriptions.
-MAKE_INTERVAL, MOST_INQUIRIES = 1.0, 30
+MAKE_INTERVAL, MAX_INQUIRIES = 1.0, 30
 #: The maximum delay of publications while subscriptions cannot be created again, in seconds. The queue manager detects the
 #: lost connection earlier, after twice the HBINT(10) of deploy/mq/bridge.mqsc.
-MOST_HELD_UP = 30.0
+MAX_PUBLICATION_DELAY = 30.0
 #: Time for which the result of an authority check is cached, in seconds.
 ANSWER_KEPT = 1.0
 #: Seconds between attempts to make one more connection after one was rejected.
@@ -155,15 +155,15 @@ class Subscriber(Worker[Request]):
         self._assure(losses)
 
     def _assure(self, losses: int) -> None:
-        """Release the barrier for publishers when all subscriptions exist again, or after MOST_HELD_UP seconds."""
+        """Release the barrier for publishers when all subscriptions exist again, or after MAX_PUBLICATION_DELAY seconds."""
         now = time.monotonic()
         if not self._to_make:
             self._unmade_since = 0.0
         elif not self._unmade_since:
             self._unmade_since = now
             what = f"{len(self._to_make)} subscriptions were not restored yet, for example {next(iter(self._to_make))}"
-            log.warning("MQB4301W %s: %s; publications wait for at most %g s", self.name, what, MOST_HELD_UP)
-        if not self._to_make or now - self._unmade_since >= MOST_HELD_UP:
+            log.warning("MQB4301W %s: %s; publications wait for at most %g s", self.name, what, MAX_PUBLICATION_DELAY)
+        if not self._to_make or now - self._unmade_since >= MAX_PUBLICATION_DELAY:
             self._assurance.assure(losses)
 
     def _make_again(self) -> None:
@@ -225,7 +225,7 @@ class Subscriber(Worker[Request]):
         elif request is not None:
             # Retry, because messages for unknown sessions would be treated as undeliverable.
             self._inquiries += 1
-            if self._inquiries >= MOST_INQUIRIES:
+            if self._inquiries >= MAX_INQUIRIES:
                 self._events.crashed(f"the queue manager does not list its subscriptions: {error}")
                 raise Stopped
             self.give_back([request])
@@ -239,7 +239,7 @@ class Subscriber(Worker[Request]):
         request = self._request = self.next_job()
         match request:
             case Subscribe():
-                reasons = [self._subscribe(request, one) for one in request.requests]
+                reasons = [self._subscribe(request, subscription) for subscription in request.requests]
                 self._request = None
                 request.done(reasons)
             case Admit():
@@ -247,7 +247,10 @@ class Subscriber(Worker[Request]):
                 self._request = None
                 request.done(reason)
             case Unsubscribe():
-                reasons = [self._unsubscribe_one(connection, request.client_id, one) for one in request.filters]
+                reasons = [
+                    self._unsubscribe_one(connection, request.client_id, topic_filter)
+                    for topic_filter in request.filters
+                ]
                 if request.ended:
                     self._leftover |= {
                         subscription_name(request.client_id, one): (request.client_id, one)
@@ -264,14 +267,9 @@ class Subscriber(Worker[Request]):
     @staticmethod
     def _handles(connection: Connection) -> int:
         """Return how many handles a connection may have (MAXHANDS)."""
-        handle = connection.open(
-            MQOD(ObjectType=cmqc.MQOT_Q_MGR), cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
-        )
-        try:
-            (handles,), _ = connection.inquire(handle, (cmqc.MQIA_MAX_HANDLES,))
-        finally:
-            connection.close(handle)
-        return handles
+        options = cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
+        od = MQOD(ObjectType=cmqc.MQOT_Q_MGR)
+        return inquire(connection, od, (cmqc.MQIA_MAX_HANDLES,), options)[0][0]
 
     def _roomy(self) -> int:
         """Return the index of a connection with room for one more subscription.

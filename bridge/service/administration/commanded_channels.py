@@ -1,4 +1,4 @@
-"""Access to the running channels for MQ commands: `bridge.mq.telemetry_channels.RunningChannels`."""
+"""Access to the running channels for MQ commands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 import msgspec
 
 from bridge.administration.answers import ChannelState, ChannelStatus
-from bridge.mq.telemetry_channels import ClientChannelStatus
+from bridge.mq.telemetry_channels import ClientChannelStatus, RunningChannels
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security.authenticators import Authenticators
 from bridge.service.administration.clients import purge, status_of
@@ -22,8 +22,10 @@ from bridge.telemetry.session import Session
 log = logging.getLogger(__name__)
 
 
-class CommandedChannels:
+class CommandedChannels(RunningChannels):
     """Reads channel status on any thread, and performs commands one at a time on the event loop."""
+
+    active = True
 
     def __init__(self, parts: Parts, authenticators: Authenticators) -> None:
         self._parts = parts

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from bridge.mq.batch import get_many
 from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, MQError
+from bridge.mq.remote import get_many
 from bridge.spark.mq.envelope import MqMessage, record_batch
 from bridge.wire import cmqc
 

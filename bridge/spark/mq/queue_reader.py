@@ -26,10 +26,10 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE
-from bridge.mq.batch import get_many
 from bridge.mq.mqi import MQOD, Connection, GetOptions, MQError
+from bridge.mq.remote import get_many
 from bridge.mq.state import StateQueue
-from bridge.mq.worker import FIRST_PAUSE, LONGEST_PAUSE, LOST
+from bridge.mq.worker import FIRST_PAUSE, LOST, MAX_PAUSE
 from bridge.spark.mq.browsing import GET, depth
 from bridge.spark.mq.envelope import MqMessage, put_time, record_batch
 from bridge.spark.mq.queue_manager import QueueManagerOptions
@@ -175,7 +175,7 @@ class QueueReader:
                         raise
                     log.warning("MQB8004W connection of the reader of queue %s lost: %s", self._queue, error)
                     time.sleep(pause)
-                    pause = min(pause * 2, LONGEST_PAUSE)
+                    pause = min(pause * 2, MAX_PAUSE)
         except Exception as error:
             if self._connected:
                 log.error("MQB8005E the reader of queue %s has ended: %s", self._queue, error)

@@ -17,10 +17,10 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from bridge.mq.batch import MESSAGES, SIZE, Put, put_many
 from bridge.mq.dead_letter import DeadLetters
 from bridge.mq.message_producer import MessageProducer, name_of
 from bridge.mq.mqi import Connection, MQError
+from bridge.mq.remote import MESSAGES, SIZE, Put, put_many
 from bridge.spark import task
 from bridge.spark.mq.queue_manager import APPLICATION_NAME
 from bridge.spark.mq.rows import rows_of

@@ -58,10 +58,10 @@ class QueueCommands:
     def _existing_kind(self, name: str) -> str | None:
         queue_manager = self._queue_manager
         held: tuple[tuple[str, object], ...] = (
-            ("QLOCAL", queue_manager.queues),
-            ("QALIAS", queue_manager.aliases),
-            ("QREMOTE", queue_manager.remotes),
-            ("QMODEL", queue_manager.models),
+            ("QLOCAL", queue_manager.objects.queues),
+            ("QALIAS", queue_manager.objects.aliases),
+            ("QREMOTE", queue_manager.objects.remotes),
+            ("QMODEL", queue_manager.objects.models),
         )
         return next((kind for kind, objects in held if isinstance(objects, dict) and name in objects), None)
 
@@ -286,7 +286,7 @@ class TopicCommands:
     def _subscribers(self, topic: str) -> Iterator[Attributes]:
         """Yield topic status of type SUB: the subscriptions for just that topic string."""
         manager = self._queue_manager.name
-        for subscription in self._queue_manager.topics.subscriptions.values():
+        for subscription in self._queue_manager.objects.topics.subscriptions.values():
             if subscription.topic_filter != topic:
                 continue
             durable = cmqc.MQSUB_DURABLE_YES if subscription.durable else cmqc.MQSUB_DURABLE_NO

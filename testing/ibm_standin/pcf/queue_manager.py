@@ -165,7 +165,7 @@ class AbsentCommands:
     def _auth_infos(self, request: Request) -> Reply:
         name = request.name(cmqc.MQCA_AUTH_INFO_NAME)
         kind = request.integer(cmqc.MQIA_AUTH_INFO_TYPE, cmqc.MQAIT_ALL)
-        shown = self._queue_manager.connection_authentication
+        shown = self._queue_manager.objects.connection_authentication
         parameters: tuple[PCFParameter, ...] = (
             MQCFST(cmqc.MQCA_AUTH_INFO_NAME, CONNECTION_AUTHENTICATION.encode().ljust(48)),
             MQCFIN(cmqc.MQIA_AUTH_INFO_TYPE, cmqc.MQAIT_IDPW_OS),
@@ -216,7 +216,7 @@ class AuthorityCommands:
 
     def __init__(self, queue_manager: QueueManager) -> None:
         self._queue_manager = queue_manager
-        self._records = queue_manager.authority_records
+        self._records = queue_manager.objects.authority_records
         self.commands: dict[int, Callable[[Request], Reply]] = {
             cmqcfc.MQCMD_SET_AUTH_REC: self._set,
             cmqcfc.MQCMD_DELETE_AUTH_REC: self._delete,

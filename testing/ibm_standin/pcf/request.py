@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from bridge.mq.embedded.attributes import SELECTORS, AttributeRefused, Selector, Value, selector, values
+from bridge.mq.embedded.attributes import AttributeRefused, Selector, Value, selector, values
 from bridge.mq.embedded.command_server import Filter, PCFRefused, Reply, Request, decoded, wrong
 from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.mqsc.display import is_named
@@ -26,6 +26,7 @@ from bridge.wire.mq.pcf import (
     PCFParameter,
 )
 from testing.ibm_standin import cmqc, cmqcfc
+from testing.ibm_standin.attributes import SELECTORS
 
 
 def integers(request: Request, number: int) -> tuple[int, ...] | None:
@@ -241,7 +242,7 @@ class Operation:
         try:
             return commands.execute(command)[1]
         except MQSCSyntaxError as error:
-            number = next((one.number for one in SELECTORS.get(self._noun, ()) if one.keyword == error.near), None)
+            number = next((one.number for one in SELECTORS.get(self._noun, {}).values() if one.keyword == error.near), None)
             raise PCFRefused(
                 cmqcfc.MQRCCF_ATTR_VALUE_ERROR if number is not None else cmqcfc.MQRCCF_PARM_MISSING, number
             ) from error

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 
 from bridge.mq.embedded.command_server import PCFRefused, Reply, Request
-from bridge.mq.embedded.handles import INPUT, Handle, QueueHandle, SubscriptionHandle, TopicHandle
+from bridge.mq.embedded.handles import INPUT, DefinitionHandle, Handle, QueueHandle, SubscriptionHandle, TopicHandle
 from bridge.mq.embedded.mqsc.display import Display, is_named
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.verbs.hconn import Hconn
@@ -63,8 +63,8 @@ class StatusCommands:
         request.choice(cmqc.MQIA_Q_TYPE, (cmqc.MQQT_ALL, cmqc.MQQT_LOCAL))
         types = (cmqcfc.MQQSOT_ALL, cmqcfc.MQQSOT_INPUT, cmqcfc.MQQSOT_OUTPUT)
         open_type = request.choice(cmqcfc.MQIACF_OPEN_TYPE, types)
-        if not any(is_named(own, name) for own in self._queue_manager.queues):
-            aliases, remotes = self._queue_manager.aliases, self._queue_manager.remotes
+        if not any(is_named(own, name) for own in self._queue_manager.objects.queues):
+            aliases, remotes = self._queue_manager.objects.aliases, self._queue_manager.objects.remotes
             known = any(is_named(own, name) for own in (*aliases, *remotes))
             raise PCFRefused(cmqcfc.MQRCCF_Q_WRONG_TYPE if known else cmqc.MQRC_UNKNOWN_OBJECT_NAME, cmqc.MQCA_Q_NAME)
         handles = kind == cmqcfc.MQIACF_Q_HANDLE
@@ -85,7 +85,7 @@ class StatusCommands:
             counted = {cmqcfc.MQQSOT_INPUT: inputs, cmqcfc.MQQSOT_OUTPUT: outputs}
             if open_type != cmqcfc.MQQSOT_ALL and not counted[open_type]:
                 continue
-            queue = self._queue_manager.queues[str(shown["QUEUE"])]
+            queue = self._queue_manager.objects.queues[str(shown["QUEUE"])]
             depth = int(shown["CURDEPTH"])
             available = sum(1 for _ in queue.messages())
             age = int(shown["MSGAGE"]) if available else cmqc.MQMON_NOT_AVAILABLE
@@ -110,7 +110,7 @@ class StatusCommands:
         """Do Reset Queue Statistics: reply with the counts since the time before, one message for each local queue."""
         name = request.name(cmqc.MQCA_Q_NAME)
         request.finish()
-        found = [queue for own, queue in sorted(self._queue_manager.queues.items()) if is_named(own, name)]
+        found = [queue for own, queue in sorted(self._queue_manager.objects.queues.items()) if is_named(own, name)]
         if not found:
             raise PCFRefused(cmqc.MQRC_UNKNOWN_OBJECT_NAME, cmqc.MQCA_Q_NAME)
         statistics = [
@@ -222,6 +222,7 @@ def _opened(handle: Handle) -> tuple[str, int, int]:
         return handle.topic, cmqc.MQOT_TOPIC, handle.options
     if isinstance(handle, SubscriptionHandle):
         return handle.subscription.name, cmqc.MQOT_TOPIC, 0
+    assert isinstance(handle, DefinitionHandle)
     types = {"QMGR": cmqc.MQOT_Q_MGR, "NAMELIST": cmqc.MQOT_NAMELIST}
     return handle.name, types.get(handle.kind, cmqc.MQOT_Q), handle.options
 

@@ -1,4 +1,4 @@
-"""Batches of verbs (`bridge.mq.batch`): on every connection the same as the single verbs in a row."""
+"""Batches of verbs (`bridge.mq.remote`): on every connection the same as the single verbs in a row."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from bridge.mq import batch
-from bridge.mq.embedded.verbs import pipeline
+from bridge.mq import remote
+from bridge.mq.embedded import server
 from bridge.mq.ibm.connection import IbmConnection
 from bridge.mq.mqi import GetOptions, Got, MQError, TruncatedMessage
 from bridge.telemetry.message import Message
@@ -27,7 +27,7 @@ BODIES = [b"%d" % number * 10 for number in range(7)]
 @pytest.fixture(autouse=True)
 def _at_leisure(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine the embedded queue manager would end batches early, as it may."""
-    monkeypatch.setattr(pipeline, "MAX_SECONDS", 60)
+    monkeypatch.setattr(server, "MAX_PIPELINE_SECONDS", 60)
 
 
 def filled(mq: Workplace, app: Application, bodies: Sequence[bytes] = BODIES, attributes: str = "") -> str:
@@ -40,7 +40,7 @@ def filled(mq: Workplace, app: Application, bodies: Sequence[bytes] = BODIES, at
 def many(
     app: Application, handle: int, options: int, messages: int = 100, size: int = 1000, **more: object
 ) -> list[Got]:
-    return batch.get_many(app.connection, handle, GetOptions(Options=options, **more), messages, size)  # type: ignore[arg-type]
+    return remote.get_many(app.connection, handle, GetOptions(Options=options, **more), messages, size)  # type: ignore[arg-type]
 
 
 def bodies(found: Sequence[Got | None]) -> list[bytes | None]:
@@ -95,7 +95,7 @@ def test_in_syncpoint(mq: Workplace, app: Application, other: Application, commi
     output = app.open_queue(target, cmqc.MQOO_OUTPUT)
     found = many(app, app.open_queue(source), cmqc.MQGMO_SYNCPOINT, messages=4)
     puts = [(output, Message(MQMD(), got.data), cmqc.MQPMO_SYNCPOINT) for got in found]
-    assert len(batch.put_many(app.connection, puts)) == 4
+    assert len(remote.put_many(app.connection, puts)) == 4
     assert other.all(target) == []
     app.commit() if commits else app.backout()
     assert (other.all(target), other.all(source)) == ((BODIES[:4], BODIES[4:]) if commits else ([], BODIES))
@@ -106,7 +106,7 @@ def test_outside_of_syncpoint_all_is_done_at_once(mq: Workplace, app: Applicatio
     output = app.open_queue(target, cmqc.MQOO_OUTPUT)
     found = many(app, app.open_queue(source), cmqc.MQGMO_NO_SYNCPOINT, messages=4)
     puts = [(output, Message(MQMD(), got.data), cmqc.MQPMO_NO_SYNCPOINT) for got in found]
-    mds = batch.put_many(app.connection, puts)
+    mds = remote.put_many(app.connection, puts)
     app.backout()
     handle = other.open_queue(target)
     assert [(got.md.MsgId, got.data) for got in many(other, handle, 0)] == [
@@ -154,19 +154,19 @@ def test_puts_to_several_queues_in_order(mq: Workplace, app: Application) -> Non
     queues = [mq.queue(), mq.queue()]
     handles = [app.open_queue(queue, cmqc.MQOO_OUTPUT) for queue in queues]
     puts = [(handles[number % 2], Message(MQMD(Priority=number), body), 0) for number, body in enumerate(BODIES)]
-    mds = batch.put_many(app.connection, puts)
+    mds = remote.put_many(app.connection, puts)
     assert [md.Priority for md in mds] == list(range(7))
     assert [app.all(queue) for queue in queues] == [BODIES[::-2], BODIES[-2::-2]]
-    assert batch.put_many(app.connection, []) == []
+    assert remote.put_many(app.connection, []) == []
 
 
 def test_more_puts_than_go_at_once(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     output = app.open_queue(queue, cmqc.MQOO_OUTPUT)
-    sent = [b"%d" % number for number in range(batch.MESSAGES + 10)] + [bytes(batch.SIZE // 2)] * 3
+    sent = [b"%d" % number for number in range(remote.MESSAGES + 10)] + [bytes(remote.SIZE // 2)] * 3
     puts = [(output, Message(MQMD(), body), cmqc.MQPMO_SYNCPOINT) for body in sent]
     while puts:
-        puts = puts[len(batch.put_many(app.connection, puts)) :]
+        puts = puts[len(remote.put_many(app.connection, puts)) :]
     app.commit()
     assert app.all(queue) == sent
 
@@ -177,7 +177,7 @@ def test_a_put_that_is_refused_ends_a_batch_and_fails_the_next(
     queue = mq.queue("MAXDEPTH(3)")
     output = app.open_queue(queue, cmqc.MQOO_OUTPUT)
     puts = [(output, Message(MQMD(), body), cmqc.MQPMO_NO_SYNCPOINT) for body in BODIES]
-    assert len(batch.put_many(app.connection, puts)) == 3
+    assert len(remote.put_many(app.connection, puts)) == 3
     with refused(cmqc.MQRC_Q_FULL):
-        batch.put_many(app.connection, puts[3:])
+        remote.put_many(app.connection, puts[3:])
     assert app.all(queue) == BODIES[:3]

@@ -92,13 +92,6 @@ def test_backed_out_messages_come_again_with_a_backout_count(app, consumer, queu
     assert counts == [0, 1, 2]
 
 
-def test_committed_messages_do_not_come_again(app, consumer, queue):
-    app.put(queue, b"1", Persistence=1)
-    assert take(consumer, for_good=True) == [b"1"]
-    app.backout()
-    assert take(consumer) == []
-
-
 def test_messages_come_whole_and_unconverted(app, consumer, queue):
     text = "Straße".encode("cp500")
     app.put(queue, text, Format=cmqc.MQFMT_STRING, CodedCharSetId=500)

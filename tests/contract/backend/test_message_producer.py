@@ -38,15 +38,6 @@ def test_messages_wait_for_the_commit_and_keep_their_order(mq, app, other, produ
     assert [other.all(queue) for queue in queues] == [[b"0", b"2"], [b"1", b"3"]]
 
 
-@pytest.mark.smoke
-def test_a_message_outside_of_the_unit_of_work_is_there_at_once(mq, app, other, producer):
-    queue = mq.queue()
-    producer.put(mapped(queue, b"in"))
-    producer.put(mapped(queue, b"out"), syncpoint=False)
-    app.backout()
-    assert other.all(queue) == [b"out"]
-
-
 def test_few_handles_reach_many_destinations(mq, app, other):
     queues = [mq.queue() for _ in range(5)]
     producer = MessageProducer(app.connection, handles=2)

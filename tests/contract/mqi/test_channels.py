@@ -132,7 +132,7 @@ found['get'] = reason(queue.get, None, mq.MD(), wait)
                 connect=False,
             )
     assert found == {"get": 2009}
-    until(lambda: not manager.itself.queues[queue].inputs)
+    until(lambda: not manager.itself.objects.queues[queue].inputs)
 
 
 def test_a_channel_that_is_stopped(manager: Manager, package: str, queue: str) -> None:
@@ -161,7 +161,7 @@ found['another'] = reason(connected, b'STOPS', HeartbeatInterval=9)
         )
     manager.command("START CHANNEL(STOPS)")
     again = manager.run(package, CONNECTED + "found['again'] = reason(connected, b'STOPS')", connect=False)
-    until(lambda: not manager.itself.queues[queue].inputs)
+    until(lambda: not manager.itself.objects.queues[queue].inputs)
     assert found | again == {"waits": 2202, "puts": [2202, 0], "another": 2537, "again": 0}
 
 
@@ -183,4 +183,4 @@ found['waits'] = reason(queue.get, None, mq.MD(), mq.GMO(Options=CMQC.MQGMO_WAIT
         )
     manager.command("START CHANNEL(STOPS)")
     assert found == {"waits": 2009}
-    until(lambda: not manager.itself.queues[queue].inputs)
+    until(lambda: not manager.itself.objects.queues[queue].inputs)

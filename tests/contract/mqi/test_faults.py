@@ -239,7 +239,7 @@ def test_an_orderly_end_of_the_queue_manager(package: str, tmp_path: Path) -> No
         """
     with ThreadPoolExecutor(1) as executor:
         run = executor.submit(manager.run, package, program)
-        until(lambda: run.done() or manager.itself.queues["EMPTY"].waiters)
+        until(lambda: run.done() or manager.itself.objects.queues["EMPTY"].waiters)
         manager.close()
         assert run.result() == {"waiting": 2161, "put": 2161, "open": 2161, "commit": 0, "end": 0}
     again = Manager(tmp_path)

@@ -117,7 +117,7 @@ class Restarted:
     def end_under(self, package: str, text: str, executor: Executor, **variables: str) -> Future[dict[str, Any]]:
         """Run a program until it waits, and end the queue manager."""
         ran = executor.submit(self.manager.run, package, text, connect=False, **variables)
-        until(lambda: ran.done() or self.manager.itself.queues["GO"].waiters)
+        until(lambda: ran.done() or self.manager.itself.objects.queues["GO"].waiters)
         assert not ran.done(), ran.result()
         self.manager.close()
         return ran

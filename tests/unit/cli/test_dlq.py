@@ -184,7 +184,7 @@ def test_a_kill_in_the_midst_neither_loses_nor_doubles_a_letter(
     assert queue_manager.depth(letters) > 0
     again = start("dlq", "retry", "--all", "--queue", letters, "--data-dir", queue_manager.directory)
     assert again.wait(PATIENCE) == 0
-    found = sorted(int(stored.message.data) for stored in queue_manager.itself.queues[room].messages())
+    found = sorted(int(stored.message.data) for stored in queue_manager.itself.objects.queues[room].messages())
     assert found == list(range(300))
 
 

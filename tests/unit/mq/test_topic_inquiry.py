@@ -144,7 +144,7 @@ async def test_the_loop_turns_between_slices(site: Site) -> None:
 
 async def test_a_reply_without_bounds_is_not_read(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """A queue manager tells all by PCF; more than so many messages are refused in words, and the rest goes unread."""
-    monkeypatch.setattr(topic_inquiry, "MOST_RESPONSES", 3)
+    monkeypatch.setattr(topic_inquiry, "MAX_RESPONSES", 3)
     for number in range(5):
         site.retain(f"t/{number}")
     inquiry = KINDS["pcf"](site)

@@ -165,7 +165,7 @@ def test_who_waits_to_connect_hears_that_another_is_back(
     idle: Callable[..., Idle], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_module, "FIRST_PAUSE", 10_000.0)
-    monkeypatch.setattr(worker_module, "LONGEST_PAUSE", 10_000.0)
+    monkeypatch.setattr(worker_module, "MAX_PAUSE", 10_000.0)
     worker = idle(probe_interval=10_000.0)
     connection = worker.connections.get(timeout=PATIENCE)
     worker.refused = 1

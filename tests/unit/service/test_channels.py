@@ -202,7 +202,7 @@ async def test_tls_for_clients_that_come(site: Site, tmp_path: Path) -> None:
     with pytest.raises(ChannelError, match=r"channel A cannot use TLS: tls\.certificate_file .*No such file"):
         site.channels.check([missing])
     (line,) = await site.apply(missing)
-    assert line.startswith("channel A goes on as it was: it cannot speak TLS")
+    assert line.startswith("channel A keeps its previous configuration: TLS cannot be used")
     assert site.channels.problems == {"A": line}
     await site.connect("A", "second")
     (tmp_path / "none").write_bytes((tmp_path / "server.key").read_bytes())

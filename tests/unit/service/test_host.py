@@ -9,8 +9,8 @@ import pytest
 
 from bridge.config.models import Configuration
 from bridge.config.queue_manager import EmbeddedQueueManagerConfig, ListenerConfig
+from bridge.mq import host_of
 from bridge.mq.host import Host
-from bridge.mq.hosts import host_of
 from bridge.mq.mqi import MQOD, GetOptions
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc

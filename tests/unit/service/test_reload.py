@@ -95,7 +95,7 @@ async def test_an_empty_file_changes_nothing(path: Path, text: str) -> None:
     write(path, text)
     ok, lines = await reload()
     assert not ok
-    assert "says nothing" in lines[0]
+    assert "is empty" in lines[0]
     assert not taken.pairs
 
 

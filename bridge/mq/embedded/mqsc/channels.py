@@ -6,6 +6,7 @@ import dataclasses
 import time
 from collections.abc import Iterator
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -43,23 +44,10 @@ _CHANNEL = frozenset(ATTRIBUTES[KIND])
 _SUMMARY = frozenset(("CONNECTIONS", "STATUS"))
 _DETAILS = frozenset(
     (
-        "CHLSDATE",
-        "CHLSTIME",
-        "CLNTUSER",
-        "CONNAME",
-        "INDOUBTIN",
-        "INDOUBTOUT",
-        "KAINT",
-        "LMSGDATE",
-        "LMSGTIME",
-        "MCAUSER",
-        "MSGRCVD",
-        "MSGSNT",
-        "PENDING",
-        "PROTOCOL",
-        "STATUS",
+        "CHLSDATE", "CHLSTIME", "CLNTUSER", "CONNAME", "INDOUBTIN", "INDOUBTOUT", "KAINT", "LMSGDATE", "LMSGTIME",
+        "MCAUSER", "MSGRCVD", "MSGSNT", "PENDING", "PROTOCOL", "STATUS",
     )
-)
+)  # fmt: skip
 
 
 class ChannelDisplay:
@@ -67,7 +55,7 @@ class ChannelDisplay:
 
     def __init__(self, queue_manager: QueueManager) -> None:
         self._queue_manager = queue_manager
-        self._register = queue_manager.telemetry_channels
+        self._register = queue_manager.objects.telemetry_channels
 
     def show(self, command: Command) -> tuple[str, list[Shown]]:
         """Run DISPLAY CHANNEL. Return the AMQ message and the channels. Raises CommandRefused or MQSCSyntaxError."""
@@ -75,9 +63,9 @@ class ChannelDisplay:
         wanted, where = _request(command, _CHANNEL | {"CHANNEL"})
         whole = "ALL" in wanted or not (wanted or where or name.endswith("*"))
         shown = [
-            _only(one, ("CHANNEL", "CHLTYPE"), wanted, where, whole)
-            for one in self.channels(name)
-            if where is None or where.passes(one)
+            _only(channel, ("CHANNEL", "CHLTYPE"), wanted, where, whole)
+            for channel in self.channels(name)
+            if where is None or where.passes(channel)
         ]
         if not shown:
             raise CommandRefused("AMQ8147E", kind="Channel", name=name)
@@ -86,7 +74,7 @@ class ChannelDisplay:
     def channels(self, name: str) -> Iterator[Shown]:
         """Yield the channels that match a name, which may be generic, with all attributes."""
         register = self._register
-        of_file = {one.name: attributes_of(one) for one in register.of_file}
+        of_file = {config.name: attributes_of(config) for config in register.of_file}
         channels = {own: one.attributes for own, one in register.defined.items()} | of_file
         for own in sorted(channels):
             if is_named(own, name):
@@ -108,7 +96,7 @@ class ChannelDisplay:
         heads: tuple[str, ...] = ("CHANNEL", "CHLTYPE", "CONNECTIONS", "STATUS")
         more = False
         if client_id is None:
-            shown = [one for one in self.summaries(name) if where is None or where.passes(one)]
+            shown = [summary for summary in self.summaries(name) if where is None or where.passes(summary)]
         else:
             heads = ("CHANNEL", "CHLTYPE", "CLIENTID", "STATUS")
             shown, more = self.clients(name, client_id.value or "", where)
@@ -119,20 +107,15 @@ class ChannelDisplay:
 
     def summaries(self, name: str) -> Iterator[Shown]:
         """Yield a row for each channel that matches a name, which may be generic."""
-        running = self._register.running
-        statuses = [] if running is None else running.statuses()
-        for one in sorted(statuses, key=lambda status: status.name):
-            if is_named(one.name, name):
-                yield _summary(one)
+        for status in sorted(self._register.running.statuses(), key=attrgetter("name")):
+            if is_named(status.name, name):
+                yield _summary(status)
 
     def clients(self, name: str, client_id: str, where: Filter | None = None) -> tuple[list[Shown], bool]:
         """Return a row for each client that matches the names, which may be generic, and whether there are more."""
-        running = self._register.running
         shown: list[Shown] = []
-        if running is None:
-            return shown, False
-        most = int(self._queue_manager.models[_REPLY_QUEUE]["MAXDEPTH"])
-        for number, one in enumerate(running.clients(lambda own: is_named(own, client_id))):
+        most = int(self._queue_manager.objects.models[_REPLY_QUEUE]["MAXDEPTH"])
+        for number, one in enumerate(self._register.running.clients(lambda own: is_named(own, client_id))):
             if number == LOOKED_AT or len(shown) == most:
                 return shown, True
             row = _details(one)
@@ -233,46 +216,15 @@ def of_server_channel(command: Command) -> Command | None:
         return None
     if command.verb != "DISPLAY":
         _channel_name(command)
-    rest = tuple(one for one in command.parameters if one is not kind)
+    rest = tuple(parameter for parameter in command.parameters if parameter is not kind)
     return dataclasses.replace(command, noun="SVRCONN", parameters=rest)
-
-
-class ServerChannelCommands:
-    """START and STOP CHANNEL of server-connection channels."""
-
-    def __init__(self, queue_manager: QueueManager) -> None:
-        self._instances = queue_manager.channel_instances
-        self._channels = queue_manager.server_channels
-
-    def start(self, command: Command) -> Answer:
-        """Run START CHANNEL. Raises MQSCSyntaxError or CommandRefused."""
-        name = self._existing(command)
-        _known(command, ())
-        if not self._instances.start(name):
-            raise CommandRefused("AMQ9514E", name=name, detail="it is running already")
-        return message("AMQ8018I", name=name, hint=""), None
-
-    def stop(self, command: Command) -> Answer:
-        """Run STOP CHANNEL, with MODE QUIESCE (default), FORCE or TERMINATE. Raises MQSCSyntaxError or CommandRefused."""
-        name = self._existing(command)
-        _known(command, ("MODE",))
-        mode = command.parameter("MODE")
-        if mode is not None and mode.value not in ("QUIESCE", "FORCE", "TERMINATE"):
-            raise MQSCSyntaxError("MODE is one of QUIESCE, FORCE, TERMINATE", mode.where, "MODE")
-        self._instances.stop(name, force=mode is not None and mode.value != "QUIESCE")
-        return message("AMQ8019I", verb="Stop", name=name), None
-
-    def _existing(self, command: Command) -> str:
-        if command.name not in self._channels:
-            raise CommandRefused("AMQ8147E", kind="Channel", name=command.name, reason=cmqcfc.MQRCCF_CHANNEL_NOT_FOUND)
-        return command.name
 
 
 class ChannelCommands:
     """The commands that change telemetry channels of one queue manager. Call them with its lock held."""
 
     def __init__(self, queue_manager: QueueManager) -> None:
-        self._register = queue_manager.telemetry_channels
+        self._register = queue_manager.objects.telemetry_channels
 
     def define(self, command: Command) -> Answer:
         """Run DEFINE CHANNEL. Raises MQSCSyntaxError or CommandRefused."""
@@ -319,7 +271,7 @@ class ChannelCommands:
         _known(command, ())
         self._existing(name)
         running = self._register.running
-        if running is None:
+        if not running.active:
             # The command is in a script that runs before the telemetry service starts, which starts all channels.
             return message("AMQ8018I", name=name, hint=" It starts with the telemetry service."), None
         if self._state(name) in ("running", "starting"):
@@ -360,13 +312,12 @@ class ChannelCommands:
         if client_id is not None and not client_id.value:
             raise MQSCSyntaxError("CLIENTID takes a client identifier", client_id.where, "CLIENTID")
         self._existing(name)
-        if self._register.running is None:
+        if not self._register.running.active:
             raise CommandRefused("AMQ9533W", name=name, detail="no telemetry service runs")
         return self._register.running, name, None if client_id is None else client_id.value
 
     def _state(self, name: str) -> str:
-        running = self._register.running
-        states = {} if running is None else {one.name: one.state for one in running.statuses()}
+        states = {status.name: status.state for status in self._register.running.statuses()}
         return states.get(name, "stopped")
 
     def _existing(self, name: str) -> None:
@@ -431,7 +382,10 @@ def _given(command: Command) -> dict[str, Value]:
             "`authentication` says of a channel in the bridge's configuration file"
         )
         raise CommandRefused("AMQ8101E", detail=detail)
-    return settings(KIND, [one for one in attribute_parameters(command) if one.keyword not in ("CHLTYPE", "JAASCFG")])
+    return settings(
+        KIND,
+        [parameter for parameter in attribute_parameters(command) if parameter.keyword not in ("CHLTYPE", "JAASCFG")],
+    )
 
 
 def _definition(command: Command, name: str, attributes: dict[str, Value]) -> Definition:
@@ -466,7 +420,7 @@ class ChannelAuthenticationCommands:
     """The CHLAUTH commands of one queue manager. Call them with its lock held."""
 
     def __init__(self, queue_manager: QueueManager) -> None:
-        self._register = queue_manager.channel_authentication
+        self._register = queue_manager.objects.channel_authentication
 
     def set(self, command: Command) -> Answer:
         """Run SET CHLAUTH. Raises MQSCSyntaxError or CommandRefused."""
@@ -500,9 +454,9 @@ class ChannelAuthenticationCommands:
         try:
             record = ChannelAuthenticationConfig.model_validate(values)
         except ValidationError as error:
-            detail = "; ".join(one["msg"].removeprefix("expected ") for one in error.errors())
+            detail = "; ".join(detail["msg"].removeprefix("expected ") for detail in error.errors())
             raise MQSCSyntaxError(f"expected {detail}", command.where, "CHLAUTH") from None
-        if record.key in {one.key for one in self._register.of_file}:
+        if record.key in {config.key for config in self._register.of_file}:
             raise CommandRefused("AMQ8101E", detail=_OF_FILE)
         if action == "REMOVE":
             return self._remove(record)
@@ -530,10 +484,14 @@ class ChannelAuthenticationCommands:
         return self._dropped([known])
 
     def _remove_all(self, command: Command, values: dict[str, Any]) -> Answer:
-        records = [one for one in self._register.records if (one.channel, one.type) == (command.name, values.get("type"))]
+        records = [
+            record
+            for record in self._register.records
+            if (record.channel, record.type) == (command.name, values.get("type"))
+        ]
         if not records:
             raise CommandRefused("AMQ8884E", name=command.name)
-        if {one.key for one in records} & {one.key for one in self._register.of_file}:
+        if {record.key for record in records} & {config.key for config in self._register.of_file}:
             raise CommandRefused("AMQ8101E", detail=_OF_FILE)
         return self._dropped(records)
 
@@ -574,11 +532,11 @@ class ChannelAuthenticationCommands:
             wanted = None if kind is None or kind.value in (None, "ALL") else kind.value
             every = match != "EXACT" or profile.endswith("*")
             found = [
-                one
-                for one in self._register.records
-                if wanted in (None, one.type)
-                and (one.channel == profile or (every and matches_channel(profile, one.channel))
-                     or (match == "GENERIC" and matches_channel(one.channel, profile)))
+                record
+                for record in self._register.records
+                if wanted in (None, record.type)
+                and (record.channel == profile or (every and matches_channel(profile, record.channel))
+                     or (match == "GENERIC" and matches_channel(record.channel, profile)))
             ]  # fmt: skip
         if not found:
             raise CommandRefused("AMQ8884E", name=profile)
@@ -629,9 +587,9 @@ def _shown(record: ChannelAuthenticationConfig) -> dict[str, Value]:
 
 def _value(parameter: Parameter) -> Any:
     """Convert the value of a parameter to that in the YAML file. Raises MQSCSyntaxError."""
-    values = [one for one in parameter.values or () if isinstance(one, str)]
+    values = [value for value in parameter.values or () if isinstance(value, str)]
     if parameter.keyword in _LISTS:
-        return [one for one in values if one]
+        return [value for value in values if value]
     if parameter.keyword == "WARN":
         return _choice(parameter, ("YES", "NO")) == "YES"
     if len(values) != 1 or len(parameter.values or ()) != 1:
@@ -655,7 +613,7 @@ class ConnectionAuthenticationCommands:
     """The AUTHINFO commands of one queue manager. Call them with its lock held."""
 
     def __init__(self, queue_manager: QueueManager) -> None:
-        self._object = queue_manager.connection_authentication
+        self._object = queue_manager.objects.connection_authentication
 
     def alter(self, command: Command) -> Answer:
         """Run ALTER AUTHINFO for CHCKCLNT and DESCR. Raises MQSCSyntaxError or CommandRefused."""

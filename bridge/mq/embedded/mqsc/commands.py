@@ -8,6 +8,8 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import ClassVar
 
 from bridge.mq import mqsc
 from bridge.mq.embedded.attributes import Value
@@ -26,7 +28,6 @@ from bridge.mq.embedded.mqsc.channels import (
     ChannelCommands,
     ChannelDisplay,
     ConnectionAuthenticationCommands,
-    ServerChannelCommands,
     of_server_channel,
 )
 from bridge.mq.embedded.mqsc.definitions import QUEUE_KINDS, Answer, Definitions, Subscriptions
@@ -52,7 +53,7 @@ class AuthorityRecordCommands:
 
     def __init__(self, queue_manager: QueueManager) -> None:
         self._queue_manager = queue_manager
-        self._records: AuthorityRecords = queue_manager.authority_records
+        self._records: AuthorityRecords = queue_manager.objects.authority_records
 
     def identities(self, command: Command) -> list[Identity]:
         """Return the identities of the records of a SET or DELETE. Raises MQSCSyntaxError."""
@@ -111,7 +112,7 @@ class AuthorityRecordCommands:
         """
         _check_keywords(command, (*_WHOSE, "MATCH", "ALL", *_SHOWN))
         wanted = self._wanted(command)
-        asked = [one.keyword for one in command.parameters if one.values is None]
+        asked = [parameter.keyword for parameter in command.parameters if parameter.values is None]
         whole = not asked or "ALL" in asked
         shown = [
             {keyword: value for keyword, value in _shown(identity, granted).items() if whole or keyword in asked}
@@ -136,7 +137,7 @@ class AuthorityRecordCommands:
         given = [parameter for word in ENTITY_TYPES if (parameter := command.parameter(word)) is not None]
         if len(given) > 1:
             raise MQSCSyntaxError("PRINCIPAL or GROUP, not both", given[1].where, given[1].keyword)
-        entities = {(ENTITY_TYPES[one.keyword], name) for one in given for name in _words(one)}
+        entities = {(ENTITY_TYPES[parameter.keyword], name) for parameter in given for name in _words(parameter)}
         if match == "MEMBERSHIP":
             if not given or given[0].keyword != "PRINCIPAL":
                 raise MQSCSyntaxError("MATCH(MEMBERSHIP) is for a PRINCIPAL", command.where, "MATCH")
@@ -161,7 +162,7 @@ def _shown(identity: Identity, granted: frozenset[int]) -> dict[str, Value]:
         "ENTITY": identity.entity,
         "ENTTYPE": _ENTITY_WORDS[identity.entity_type],
         "OBJTYPE": _OBJECT_WORDS[identity.object_type],
-        "AUTHLIST": ",".join(sorted(NUMBERS[one] for one in granted)) or "NONE",
+        "AUTHLIST": ",".join(sorted(NUMBERS[authority] for authority in granted)) or "NONE",
     }
 
 
@@ -174,7 +175,7 @@ def _check_keywords(command: Command, known: tuple[str, ...]) -> None:
 
 def _words(parameter: Parameter) -> list[str]:
     """Return the values of a list. Raises MQSCSyntaxError if the list is missing or empty."""
-    words = [one for one in parameter.values or () if isinstance(one, str) and one]
+    words = [value for value in parameter.values or () if isinstance(value, str) and value]
     if not words or len(words) != len(parameter.values or ()):
         raise MQSCSyntaxError(
             f"{parameter.keyword} takes names, with commas between them", parameter.where, parameter.keyword
@@ -213,6 +214,9 @@ def _authorities(parameter: Parameter | None) -> frozenset[int] | None:
 class Commands:
     """Reads and runs MQSC commands for one queue manager."""
 
+    #: More commands, by verb and noun. The tests' stand-in for IBM MQ adds those that control server-connection channels.
+    ADDED: ClassVar[dict[tuple[str, str], Callable[[QueueManager, Command], Answer]]] = {}
+
     def __init__(self, queue_manager: QueueManager) -> None:
         self._queue_manager = queue_manager
         self._display = Display(queue_manager)
@@ -221,7 +225,6 @@ class Commands:
         self._authority_records = AuthorityRecordCommands(queue_manager)
         self._channel_authentication = ChannelAuthenticationCommands(queue_manager)
         channels, channel_display = ChannelCommands(queue_manager), ChannelDisplay(queue_manager)
-        server_channels = ServerChannelCommands(queue_manager)
         connection_authentication = ConnectionAuthenticationCommands(queue_manager)
         self._shows: dict[str, Callable[[Command], tuple[str, list[dict[str, Value]]]]] = {
             "AUTHINFO": connection_authentication.show,
@@ -251,8 +254,7 @@ class Commands:
             ("STOP", "CHANNEL"): channels.stop,
             ("PURGE", "CHANNEL"): channels.purge,
             ("STOP", "CONN"): self._stop_connection,
-            ("START", "SVRCONN"): server_channels.start,
-            ("STOP", "SVRCONN"): server_channels.stop,
+            **{key: partial(run, queue_manager) for key, run in self.ADDED.items()},
         }
         for noun in (*QUEUE_KINDS, "NAMELIST", "SVRCONN", "TOPIC"):
             self._runs["DEFINE", noun] = definitions.define
@@ -263,7 +265,7 @@ class Commands:
         """Yield verb and noun of each supported command."""
         shown = [("DISPLAY", noun) for noun in (*self._display.nouns, *self._shows)]
         # DEFINE CHANNEL(…) CHLTYPE(SVRCONN) is a command about a CHANNEL.
-        yield from (one for one in (*self._runs, *shown) if one[1] != "SVRCONN")
+        yield from (command for command in (*self._runs, *shown) if command[1] != "SVRCONN")
 
     def read(self, text: str) -> list[Command]:
         """Return the commands of a script. Running a command with a syntax error reports the error."""
@@ -307,7 +309,8 @@ class Commands:
             command = self._channel_kind(command)
         run = self._runs.get((command.verb, command.noun))
         if run is None:
-            detail = f"the embedded queue manager has no command {command.verb} {command.noun}"
+            noun = "CHANNEL for server-connection channels" if command.noun == "SVRCONN" else command.noun
+            detail = f"the embedded queue manager has no command {command.verb} {noun}"
             raise MQSCSyntaxError(detail, command.where, command.noun)
         return run(command)
 
@@ -317,9 +320,10 @@ class Commands:
         Without CHLTYPE, DISPLAY, START and STOP apply to a server-connection channel if no telemetry channel has the name.
         """
         if command.verb in ("DISPLAY", "START", "STOP") and command.parameter("CHLTYPE") is None:
-            server = command.name in self._queue_manager.server_channels
-            telemetry = any(one.name == command.name for one in self._queue_manager.telemetry_channels.channels)
-            return dataclasses.replace(command, noun="SVRCONN") if server and not telemetry else command
+            objects = self._queue_manager.objects
+            telemetry = {channel.name for channel in objects.telemetry_channels.channels}
+            server = command.name in objects.server_channels and command.name not in telemetry
+            return dataclasses.replace(command, noun="SVRCONN") if server else command
         return of_server_channel(command) or command
 
     def _ping(self, command: Command) -> Answer:
@@ -360,7 +364,7 @@ class Commands:
                 raise MQSCSyntaxError(detail, parameter.where, parameter.keyword)
         queue_manager = self._queue_manager
         answer = message("AMQ8022I", what=f"Retained publication of {topic!r}")
-        found = [one for one in queue_manager.retained.matching(topic) if one is not None]
+        found = [name for name in queue_manager.retained.matching(topic) if name is not None]
         if not found:
             return answer, None
         unit = Unit()
@@ -389,9 +393,9 @@ def prepare(queue_manager: QueueManager) -> None:
     changes. Call it before the recovery log dispatches to an event loop.
     """
     commands = [
-        _where_blank(queue_manager, one)
-        for one in Commands(queue_manager).read(bridge_script())
-        if not _is_on_record(queue_manager, one)
+        _where_blank(queue_manager, command)
+        for command in Commands(queue_manager).read(bridge_script())
+        if not _is_on_record(queue_manager, command)
     ]
     _run(queue_manager, commands, "bridge.mqsc")
 
@@ -432,7 +436,11 @@ def _where_blank(queue_manager: QueueManager, command: Command) -> Command:
     """Return ALTER QMGR without attributes that already have a value. Return any other command unchanged."""
     if (command.verb, command.noun) != ("ALTER", "QMGR"):
         return command
-    blank = tuple(one for one in command.parameters if queue_manager.attributes.get(one.keyword) in (None, ""))
+    blank = tuple(
+        parameter
+        for parameter in command.parameters
+        if queue_manager.objects.attributes.get(parameter.keyword) in (None, "")
+    )
     return dataclasses.replace(command, parameters=blank)
 
 
@@ -441,4 +449,4 @@ def _is_on_record(queue_manager: QueueManager, command: Command) -> bool:
     if (command.verb, command.noun) != ("SET", "AUTHREC"):
         return False
     identities = AuthorityRecordCommands(queue_manager).identities(command)
-    return all(one in queue_manager.authority_records.granted for one in identities)
+    return all(identity in queue_manager.objects.authority_records.granted for identity in identities)

@@ -29,9 +29,9 @@ from bridge.mq.embedded.attributes import (
 )
 from bridge.mq.embedded.authority import OBJECT_TYPES
 from bridge.mq.embedded.handles import Handle, affected, invalidate, open_for, rerouted
+from bridge.mq.embedded.objects import RETAINED_QUEUE
 from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.restoration import RETAINED_QUEUE
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.unit import Unit, whole
 from bridge.mq.mqi import MQError
@@ -116,7 +116,7 @@ def like(command: Command) -> str | None:
 
 def attribute_parameters(command: Command) -> list[Parameter]:
     """Return the parameters of DEFINE or ALTER that set attributes."""
-    return [one for one in command.parameters if one.keyword not in _MANNERS or command.verb != "DEFINE"]
+    return [parameter for parameter in command.parameters if parameter.keyword not in _MANNERS or command.verb != "DEFINE"]
 
 
 def object_name(command: Command) -> str:
@@ -139,7 +139,7 @@ class Definitions:
 
     def _existing(self, kind: str, name: str) -> dict[str, Value]:
         """Return the attributes of an object. Raises CommandRefused if it does not exist."""
-        attributes: dict[str, Value] | None = self._queue_manager.held(kind).get(name)
+        attributes: dict[str, Value] | None = self._queue_manager.objects.of_kind(kind).get(name)
         if attributes is None:
             raise CommandRefused("AMQ8147E", kind=_word(kind), name=name)
         return attributes
@@ -155,9 +155,9 @@ class Definitions:
         attributes = base | given
         if kind in QUEUE_KINDS:
             for other in QUEUE_KINDS:
-                if other != kind and name in self._queue_manager.held(other):
+                if other != kind and name in self._queue_manager.objects.of_kind(other):
                     raise CommandRefused("AMQ8150E", kind=f"Queue of type {other}", name=name)
-        old: dict[str, Value] | None = self._queue_manager.held(kind).get(name)
+        old: dict[str, Value] | None = self._queue_manager.objects.of_kind(kind).get(name)
         if old is not None and not replace:
             raise CommandRefused("AMQ8150E", kind=_word(kind), name=name)
         if old is not None and kind == "TOPIC" and "TOPICSTR" not in given:
@@ -169,7 +169,7 @@ class Definitions:
         kind, name = command.noun, object_name(command)
         forced = forces(command) if kind in QUEUE_KINDS else False
         manner = ("FORCE", "NOFORCE") if kind in QUEUE_KINDS else ()
-        given = settings(kind, [one for one in command.parameters if one.keyword not in manner])
+        given = settings(kind, [parameter for parameter in command.parameters if parameter.keyword not in manner])
         old = self._existing(kind, name)
         return self._change(kind, name, old, old | given, forced=forced)
 
@@ -204,19 +204,19 @@ class Definitions:
         """Apply checked attributes to a new or existing object."""
         queue_manager = self._queue_manager
         if kind == "QLOCAL":
-            queue = queue_manager.queues.get(name)
+            queue = queue_manager.objects.queues.get(name)
             leads_elsewhere = queue is None or queue.attributes["USAGE"] != attributes["USAGE"]
             if queue is None:
-                queue_manager.queues[name] = Queue(name, attributes)
+                queue_manager.objects.queues[name] = Queue(name, attributes)
             else:
                 _refresh(queue, attributes)
             if leads_elsewhere:
                 self.resolve_again()
         elif kind == "TOPIC":
-            queue_manager.topics.objects[name] = attributes
-            queue_manager.topics.forget_routes()
+            queue_manager.objects.topics.objects[name] = attributes
+            queue_manager.objects.topics.forget_routes()
         else:
-            self._queue_manager.held(kind)[name] = attributes
+            self._queue_manager.objects.of_kind(kind)[name] = attributes
             self.resolve_again()
 
     def _check_topic(self, name: str, old: dict[str, Value] | None, attributes: dict[str, Value]) -> None:
@@ -228,7 +228,7 @@ class Definitions:
             raise CommandRefused(
                 "AMQ8101E", detail=f"topic {name} needs a TOPICSTR", reason=cmqc.MQRC_TOPIC_STRING_ERROR
             )
-        for other, others in self._queue_manager.held("TOPIC").items():
+        for other, others in self._queue_manager.objects.of_kind("TOPIC").items():
             if other != name and others["TOPICSTR"] == topic:
                 detail = f"topic string {topic!r} belongs to topic {other}"
                 raise CommandRefused("AMQ8101E", detail=detail, reason=cmqcfc.MQRCCF_TOPICSTR_ALREADY_EXISTS)
@@ -240,7 +240,7 @@ class Definitions:
         """Reject a change of USAGE unless the queue is empty, because messages on transmission queues have an MQXQH."""
         if attributes["USAGE"] == old["USAGE"]:
             return
-        queue = self._queue_manager.queues[name]
+        queue = self._queue_manager.objects.queues[name]
         if queue.depth:
             raise CommandRefused("AMQ8143E", name=name, detail=f"USAGE cannot change with {queue.depth} messages on it")
         if name in _OWN or queue.consumer is not None:
@@ -270,17 +270,17 @@ class Definitions:
         unit.changes.definitions.append((kind, name, None))
         if records is None or records.value == "YES":
             object_type = OBJECT_TYPES[_word(kind).upper()]
-            self._queue_manager.authority_records.remove_profile(unit, object_type, name)
+            self._queue_manager.objects.authority_records.remove_profile(unit, object_type, name)
         unit.changes.effects.append(lambda: self._remove(kind, name))
         return message(_NUMBERS[kind][2], name=name), unit
 
     def _remove(self, kind: str, name: str) -> None:
         queue_manager = self._queue_manager
         if kind == "QLOCAL":
-            queue_manager.queues.pop(name).end()
+            queue_manager.objects.queues.pop(name).end()
         else:
-            self._queue_manager.held(kind).pop(name, None)
-            queue_manager.topics.forget_routes()
+            self._queue_manager.objects.of_kind(kind).pop(name, None)
+            queue_manager.objects.topics.forget_routes()
         self.resolve_again()
 
     def _check_topic_unused(self, name: str) -> None:
@@ -290,10 +290,10 @@ class Definitions:
     def _check_queue_unused(self, kind: str, name: str) -> None:
         queue_manager = self._queue_manager
         if kind == "QLOCAL":
-            self.check_unused(name, queue_manager.queues[name])
+            self.check_unused(name, queue_manager.objects.queues[name])
         own = ("", queue_manager.name)
         # A durable subscription that is not open does not prevent the deletion: its publications are lost meanwhile.
-        for subscription in queue_manager.topics.subscriptions.values():
+        for subscription in queue_manager.objects.topics.subscriptions.values():
             named = subscription.destination == name and subscription.destination_manager in own
             if named and kind == "QLOCAL" and subscription.owner is None and not subscription.managed:
                 continue
@@ -312,7 +312,7 @@ class Definitions:
 
     def _empty(self, unit: Unit, name: str, purge: bool) -> None:
         """Remove the messages of a queue that is deleted."""
-        queue = self._queue_manager.queues[name]
+        queue = self._queue_manager.objects.queues[name]
         if queue.depth and not purge:
             raise CommandRefused("AMQ8143E", name=name, detail=f"{queue.depth} messages are on it; PURGE deletes them")
         self._take_all(unit, name, queue)
@@ -334,7 +334,7 @@ class Definitions:
             first = command.parameters[0]
             raise MQSCSyntaxError(f"CLEAR QLOCAL knows no {first.keyword}", first.where, first.keyword)
         self._existing("QLOCAL", name)
-        queue = self._queue_manager.queues[name]
+        queue = self._queue_manager.objects.queues[name]
         self.check_unused(name, queue)
         unit = Unit()
         self._take_all(unit, name, queue)
@@ -346,8 +346,8 @@ class Definitions:
         With TYPE(MOVE), the default, the target must be empty. Source: IBM MQ for z/OS documentation, "MOVE QLOCAL".
         """
         name = object_name(command)
-        parameters = {one.keyword: one for one in command.parameters}
-        if unknown := [one for one in command.parameters if one.keyword not in ("TOQLOCAL", "TYPE")]:
+        parameters = {parameter.keyword: parameter for parameter in command.parameters}
+        if unknown := [parameter for parameter in command.parameters if parameter.keyword not in ("TOQLOCAL", "TYPE")]:
             raise MQSCSyntaxError(f"MOVE QLOCAL knows no {unknown[0].keyword}", unknown[0].where, unknown[0].keyword)
         to, kind = parameters.get("TOQLOCAL"), parameters.get("TYPE")
         if to is None or not to.value:
@@ -356,8 +356,8 @@ class Definitions:
             raise MQSCSyntaxError("TYPE is one of MOVE, ADD", kind.where, "TYPE")
         for one in (name, to.value):
             self._existing("QLOCAL", one)
-            self.check_unused(one, self._queue_manager.queues[one])
-        source, target = self._queue_manager.queues[name], self._queue_manager.queues[to.value]
+            self.check_unused(one, self._queue_manager.objects.queues[one])
+        source, target = self._queue_manager.objects.queues[name], self._queue_manager.objects.queues[to.value]
         if target.depth and (kind is None or kind.value == "MOVE"):
             detail = f"{target.depth} messages are on it; TYPE(ADD) adds messages to them"
             raise CommandRefused("AMQ8143E", name=to.value, detail=detail)
@@ -377,10 +377,12 @@ class Definitions:
         """Run ALTER QMGR. Attributes that were never altered are not stored: defaults and the configuration apply."""
         queue_manager = self._queue_manager
         forced = forces(command)
-        given = settings("QMGR", [one for one in command.parameters if one.keyword not in ("FORCE", "NOFORCE")])
+        given = settings(
+            "QMGR", [parameter for parameter in command.parameters if parameter.keyword not in ("FORCE", "NOFORCE")]
+        )
         handles: list[Handle] = []
         if "DEFXMITQ" in given:
-            handles = rerouted(queue_manager, queue_manager.attributes, "DEFXMITQ", given["DEFXMITQ"])
+            handles = rerouted(queue_manager, queue_manager.objects.attributes, "DEFXMITQ", given["DEFXMITQ"])
         if handles and not forced:
             raise _open("Queue manager", queue_manager.name)
         altered = queue_manager.altered | given
@@ -392,7 +394,7 @@ class Definitions:
 
         def effect() -> None:
             queue_manager.altered.update(given)
-            queue_manager.attributes.update(given)
+            queue_manager.objects.attributes.update(given)
             self.resolve_again()
             invalidate(handles)
 
@@ -406,13 +408,13 @@ class Definitions:
         logged.
         """
         queue_manager = self._queue_manager
-        for subscription in queue_manager.topics.subscriptions.values():
+        for subscription in queue_manager.objects.topics.subscriptions.values():
             if not subscription.managed and not subscription.queue.temporary:
                 self._resolve(subscription)
 
     def _resolve(self, subscription: Subscription) -> None:
         try:
-            found = self._queue_manager.resolve(subscription.destination, subscription.destination_manager)
+            found = self._queue_manager.objects.resolve(subscription.destination, subscription.destination_manager)
         except MQError as error:
             log.error("MQB3102E the destination of subscription %s cannot be resolved: %s", subscription.name, error)
             return
@@ -481,7 +483,7 @@ class Subscriptions:
         self._queue_manager = queue_manager
 
     def _existing(self, name: str) -> Subscription:
-        subscription = self._queue_manager.topics.subscriptions.get(name)
+        subscription = self._queue_manager.objects.topics.subscriptions.get(name)
         if subscription is None:
             raise CommandRefused("AMQ8147E", kind="Subscription", name=name, reason=cmqc.MQRC_NO_SUBSCRIPTION)
         return subscription
@@ -497,7 +499,7 @@ class Subscriptions:
             base |= {"DEST": "", "DESTQMGR": ""}
         attributes = base | given
         _check(attributes, command)
-        old = self._queue_manager.topics.subscriptions.get(name)
+        old = self._queue_manager.objects.topics.subscriptions.get(name)
         if old is not None and not replace:
             raise CommandRefused("AMQ8150E", kind="Subscription", name=name, reason=cmqcfc.MQRCCF_SUB_ALREADY_EXISTS)
         if managed and "DEST" in given:
@@ -519,11 +521,11 @@ class Subscriptions:
 
     def _check_topic(self, attributes: dict[str, Value]) -> None:
         queue_manager = self._queue_manager
-        topic_filter = queue_manager.topic_string(str(attributes["TOPICOBJ"]), str(attributes["TOPICSTR"]))
+        topic_filter = queue_manager.objects.topic_string(str(attributes["TOPICOBJ"]), str(attributes["TOPICSTR"]))
         if len(topic_filter) > MQ_TOPIC_STR_LENGTH:
             detail = f"the topic string has {len(topic_filter)} characters, at most {MQ_TOPIC_STR_LENGTH} are allowed"
             raise CommandRefused("AMQ8101E", detail=detail)
-        effective = queue_manager.topics.attributes(topic_filter)
+        effective = queue_manager.objects.topics.attributes(topic_filter)
         if effective["SUB"] != "ENABLED":
             raise MQError(cmqc.MQRC_SUB_INHIBITED, f"topic {topic_filter!r} has SUB(DISABLED)")
         if effective["DURSUB"] != "YES":
@@ -533,8 +535,8 @@ class Subscriptions:
         """Create a queue for a managed destination in a unit of work."""
         queue_manager = self._queue_manager
         queue = queue_manager.managed_queue(unit, durable=True)
-        del queue_manager.queues[queue.name]
-        unit.changes.effects.append(lambda: queue_manager.queues.update({queue.name: queue}))
+        del queue_manager.objects.queues[queue.name]
+        unit.changes.effects.append(lambda: queue_manager.objects.queues.update({queue.name: queue}))
         return queue
 
     def _make(self, name: str, attributes: dict[str, Value], managed: Queue | None) -> Subscription:
@@ -543,15 +545,15 @@ class Subscriptions:
         expires = 0.0 if isinstance(expiry, str) else time.time() + expiry / 10
         queue_manager = self._queue_manager
         if managed is None:
-            return queue_manager.make_subscription(name, attributes | {"EXPIRES": expires})
-        known = managed.name in queue_manager.queues
-        queue_manager.queues[managed.name] = managed
+            return queue_manager.objects.make_subscription(name, attributes | {"EXPIRES": expires})
+        known = managed.name in queue_manager.objects.queues
+        queue_manager.objects.queues[managed.name] = managed
         try:
             own = {"DEST": managed.name, "DESTQMGR": "", "EXPIRES": expires, "MANAGED": True}
-            return queue_manager.make_subscription(name, attributes | own)
+            return queue_manager.objects.make_subscription(name, attributes | own)
         finally:
             if not known:
-                del queue_manager.queues[managed.name]
+                del queue_manager.objects.queues[managed.name]
 
     def alter(self, command: Command) -> Answer:
         """Run ALTER SUB. A non-durable subscription changes in memory only."""
@@ -609,7 +611,7 @@ def _destination_class(parameters: list[Parameter]) -> tuple[bool, list[Paramete
             if parameter.value not in ("PROVIDED", "MANAGED"):
                 raise MQSCSyntaxError("DESTCLAS is PROVIDED or MANAGED", parameter.where, "DESTCLAS")
             managed = parameter.value == "MANAGED"
-    return managed, [one for one in parameters if one.keyword != "DESTCLAS"]
+    return managed, [parameter for parameter in parameters if parameter.keyword != "DESTCLAS"]
 
 
 def _check(attributes: dict[str, Value], command: Command) -> None:

@@ -94,21 +94,9 @@ Shown = dict[str, Value]
 _QUEUE_STATUS = ("CURDEPTH", "DEFTYPE", "IPPROCS", "OPPROCS")
 _ALTERED = ("ALTDATE", "ALTTIME")
 _SUBSCRIPTION = (
-    "DEST",
-    "DESTCLAS",
-    "DESTCORL",
-    "DESTQMGR",
-    "DURABLE",
-    "EXPIRY",
-    "SUBID",
-    "SUBLEVEL",
-    "SUBTYPE",
-    "SUBUSER",
-    "TOPICOBJ",
-    "TOPICSTR",
-    "USERDATA",
-    "WSCHEMA",
-)
+    "DEST", "DESTCLAS", "DESTCORL", "DESTQMGR", "DURABLE", "EXPIRY", "SUBID", "SUBLEVEL", "SUBTYPE", "SUBUSER",
+    "TOPICOBJ", "TOPICSTR", "USERDATA", "WSCHEMA",
+)  # fmt: skip
 #: constant attributes of the queue manager
 _SECURITY = {"CHLAUTH": "ENABLED", "CONNAUTH": CONNECTION_AUTHENTICATION}
 #: represents DISPLAY QSTATUS with TYPE(HANDLE), which has different attributes
@@ -218,7 +206,7 @@ class Display:
         Raises CommandRefused or MQSCSyntaxError.
         """
         noun = command.noun
-        if any((one.keyword, one.value) == ("TYPE", "HANDLE") for one in command.parameters):
+        if any((parameter.keyword, parameter.value) == ("TYPE", "HANDLE") for parameter in command.parameters):
             noun = _HANDLE_NOUNS.get(noun, noun)
         head, number, kind = _HEADS[noun]
         name = "*" if noun == "QMGR" else command.name
@@ -231,9 +219,9 @@ class Display:
         if where is not None and where.keyword not in (*wanted, head, "TYPE"):
             wanted.append(where.keyword)
         shown = []
-        for one in self._sources[noun](name):
-            if _is_selected(one, noun, selection) and (where is None or where.passes(one)):
-                shown.append(_ordered(one, noun) if whole else _only(one, head, wanted))
+        for row in self._sources[noun](name):
+            if _is_selected(row, noun, selection) and (where is None or where.passes(row)):
+                shown.append(_ordered(row, noun) if whole else _only(row, head, wanted))
         if not shown:
             raise CommandRefused("AMQ8147E", kind=kind, name=name)
         return message(number), shown
@@ -242,17 +230,17 @@ class Display:
         queue_manager = self._queue_manager
         made = stamps(queue_manager.created)
         identifier = f"{queue_manager.name}_{made['CRDATE']}_{made['CRTIME']}"
-        yield {"QMNAME": queue_manager.name, "QMID": identifier[:48], **made, **queue_manager.attributes, **_SECURITY}
+        yield {"QMNAME": queue_manager.name, "QMID": identifier[:48], **made, **queue_manager.objects.attributes, **_SECURITY}
 
     def _queues(self, name: str) -> Iterator[Shown]:
         queue_manager = self._queue_manager
         made = stamps(queue_manager.created)
         shown: list[tuple[str, str, Shown]] = []
-        for own, queue in queue_manager.queues.items():
+        for own, queue in queue_manager.objects.queues.items():
             shown.append((own, "QLOCAL", {"DEFTYPE": "PREDEFINED"} | queue.attributes | _counts(queue)))
-        shown += [(own, "QALIAS", attributes) for own, attributes in queue_manager.aliases.items()]
-        shown += [(own, "QREMOTE", attributes) for own, attributes in queue_manager.remotes.items()]
-        shown += [(own, "QMODEL", attributes) for own, attributes in queue_manager.models.items()]
+        shown += [(own, "QALIAS", attributes) for own, attributes in queue_manager.objects.aliases.items()]
+        shown += [(own, "QREMOTE", attributes) for own, attributes in queue_manager.objects.remotes.items()]
+        shown += [(own, "QMODEL", attributes) for own, attributes in queue_manager.objects.models.items()]
         for own, kind, attributes in sorted(shown, key=lambda one: one[0]):
             if is_named(own, name):
                 shown_stamps = made if kind == "QLOCAL" else {keyword: made[keyword] for keyword in _ALTERED}
@@ -260,7 +248,7 @@ class Display:
 
     def _queue_status(self, name: str) -> Iterator[Shown]:
         now = time.time()
-        for own, queue in sorted(self._queue_manager.queues.items()):
+        for own, queue in sorted(self._queue_manager.objects.queues.items()):
             if is_named(own, name):
                 firsts = [chain.first.put_time for chain in queue.chains.values() if chain.first is not None]
                 available = sum(1 for _ in queue.messages())
@@ -278,7 +266,7 @@ class Display:
     def _queue_handles(self, name: str) -> Iterator[Shown]:
         """Yield the open handles of queues (IBM MQ, "DISPLAY QSTATUS", handle status)."""
         applications = self._applications()
-        for own, queue in sorted(self._queue_manager.queues.items()):
+        for own, queue in sorted(self._queue_manager.objects.queues.items()):
             if not is_named(own, name):
                 continue
             for application in applications:
@@ -329,7 +317,7 @@ class Display:
 
     def _namelists(self, name: str) -> Iterator[Shown]:
         made = stamps(self._queue_manager.created)
-        for own, attributes in sorted(self._queue_manager.namelists.items()):
+        for own, attributes in sorted(self._queue_manager.objects.namelists.items()):
             if is_named(own, name):
                 count = len(str(attributes["NAMES"]).split(",")) if attributes["NAMES"] else 0
                 yield {"NAMELIST": own, **made, **attributes, "NAMCOUNT": count}
@@ -337,25 +325,25 @@ class Display:
     def _server_channels(self, name: str) -> Iterator[Shown]:
         made = stamps(self._queue_manager.created)
         shown_stamps = {keyword: made[keyword] for keyword in _ALTERED}
-        for own, attributes in sorted(self._queue_manager.server_channels.items()):
+        for own, attributes in sorted(self._queue_manager.objects.server_channels.items()):
             if is_named(own, name):
                 yield {"CHANNEL": own, "CHLTYPE": "SVRCONN", **shown_stamps, **attributes}
 
     def _topics(self, name: str) -> Iterator[Shown]:
         made = stamps(self._queue_manager.created)
-        for own, attributes in sorted(self._queue_manager.topics.objects.items()):
+        for own, attributes in sorted(self._queue_manager.objects.topics.objects.items()):
             if is_named(own, name):
                 yield {"TOPIC": own, "TYPE": "LOCAL", **made, **attributes}
 
     def _subscriptions(self, name: str) -> Iterator[Shown]:
-        for own, subscription in sorted(self._queue_manager.topics.subscriptions.items()):
+        for own, subscription in sorted(self._queue_manager.objects.topics.subscriptions.items()):
             if is_named(own, name):
                 yield _subscription(subscription) | {
                     "SUBID": subscription_id(self._queue_manager.name, own).hex().upper()
                 }
 
     def _topic_status(self, name: str) -> Iterator[Shown]:
-        topics, retained = self._queue_manager.topics, self._queue_manager.retained
+        topics, retained = self._queue_manager.objects.topics, self._queue_manager.retained
         objects = {str(attributes["TOPICSTR"]): own for own, attributes in topics.objects.items()}
         counts: dict[str, int] = {}
         for subscription in topics.subscriptions.values():

@@ -108,7 +108,7 @@ def browsed(hconn: Hconn, handle: QueueHandle, stored: StoredMessage, flags: int
             handle.marked.clear()
         handle.marked.add(stored.msg_number)
     if flags & cmqc.MQGMO_MARK_BROWSE_CO_OP:
-        interval = hconn.queue_manager.attributes.get("MARKINT", 5_000)
+        interval = hconn.queue_manager.objects.attributes.get("MARKINT", 5_000)
         until = time.monotonic() + interval / 1000 if isinstance(interval, int) else float("inf")
         if len(queue.marks) >= _MARK_LIMIT:
             queue.marks.clear()
@@ -202,7 +202,6 @@ _MATCHES = (
     | cmqc.MQMO_MATCH_OFFSET
     | cmqc.MQMO_MATCH_MSG_TOKEN
 )
-_GROUP_MATCHES = cmqc.MQMO_MATCH_GROUP_ID | cmqc.MQMO_MATCH_MSG_SEQ_NUMBER | cmqc.MQMO_MATCH_OFFSET
 
 
 def check_get(handle: QueueHandle, options: GetOptions) -> None:
@@ -308,7 +307,7 @@ def candidates(hconn: Hconn, handle: QueueHandle, options: GetOptions) -> Iterat
     queue_manager = hconn.queue_manager
     flags = options.Options
     queue = handle.queue
-    wanted = [one for one in (matching(queue_manager.appearance, options), handle.selection) if one]
+    wanted = [predicate for predicate in (matching(queue_manager.appearance, options), handle.selection) if predicate]
     if flags & cmqc.MQGMO_LOGICAL_ORDER:
         place = Place() if flags & cmqc.MQGMO_BROWSE_FIRST else handle.got_place
         wanted.append(lambda stored: place.is_next(stored.message.md))
@@ -334,15 +333,15 @@ def candidates(hconn: Hconn, handle: QueueHandle, options: GetOptions) -> Iterat
         if stored.expires_at and stored.expired:
             queue_manager.discard(stored)
             continue
-        for one in wanted:
-            if not one(stored):
+        for predicate in wanted:
+            if not predicate(stored):
                 break
         else:
             yield stored
 
 
 #: The maximum number of headers to convert.
-_MOST_HEADERS = 64
+_MAX_HEADERS = 64
 _COMMANDS = (cmqc.MQFMT_ADMIN, cmqc.MQFMT_PCF, cmqc.MQFMT_EVENT)
 #: The CCSID (ASCII) to which the fixed parts of headers are converted for parsing.
 _ASCII = 819
@@ -403,7 +402,7 @@ def _headers(format: bytes, own: _Form, data: bytes, wanted: _Form) -> tuple[lis
     """Return the headers to convert, and the Format, form and offset of the data after them."""
     steps: list[_Step] = []
     offset = 0
-    while own != wanted and len(steps) < _MOST_HEADERS and (kind := KIND_OF_FORMAT.get(format)) is not None:
+    while own != wanted and len(steps) < _MAX_HEADERS and (kind := KIND_OF_FORMAT.get(format)) is not None:
         raw = bytearray(data[offset:])
         _recode(kind, raw, _Text(own, _Form(_ASCII, own.encoding)))
         header: Header = kind.decode(raw, 0, byte_order=byte_order_of(own.encoding, kind.structure))
@@ -422,10 +421,10 @@ def _header(step: _Step, form: _Form, wanted: _Form) -> bytes:
     if isinstance(header, RFH2):
         # Folders keep their own CCSID. The byte order of UTF-16 is that of the header.
         folders = tuple(
-            Folder(_swapped(one.NameValueData), one.NameValueCCSID, byte_order)
-            if header.NameValueCCSID in UTF_16 and one.byte_order != byte_order
-            else one
-            for one in header.folders
+            Folder(_swapped(folder.NameValueData), folder.NameValueCCSID, byte_order)
+            if header.NameValueCCSID in UTF_16 and folder.byte_order != byte_order
+            else folder
+            for folder in header.folders
         )
         header = msgspec.structs.replace(header, folders=folders)
     header = described(header, descriptor_of(header).Format, form.encoding, form.ccsid)
@@ -499,7 +498,7 @@ def _body(format: bytes, own: _Form, data: bytes, wanted: _Form) -> bytes:
         return _Text(own, wanted).converted(data)
     if format in _COMMANDS:
         header, parameters = decode_pcf(data, byte_order=byte_order_of(own.encoding, "MQCFH"))
-        converted = [_parameter(one, own, wanted) for one in parameters]
+        converted = [_parameter(parameter, own, wanted) for parameter in parameters]
         return encode_pcf(header, converted, byte_order=byte_order_of(wanted.encoding, "MQCFH"))
     raise _Unconverted(cmqc.MQRC_FORMAT_ERROR)
 
@@ -543,7 +542,7 @@ def get_result(
     room = options.MaxLength
     if flags & cmqc.MQGMO_CONVERT and (room is None or len(data) <= room):
         wanted = options.CodedCharSetId
-        own = int(queue_manager.attributes["CCSID"])
+        own = int(queue_manager.objects.attributes["CCSID"])
         converted = convert(md, data, wanted if wanted > 0 else own, options.Encoding)
         if room is not None and len(converted[1]) > room and not flags & cmqc.MQGMO_ACCEPT_TRUNCATED_MSG:
             reason = cmqc.MQRC_CONVERTED_MSG_TOO_BIG  # return it unconverted, because that fits

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from bridge.mq.embedded.handles import Handle, QueueHandle, SubscriptionHandle
+from bridge.mq.embedded.handles import Handle, QueueHandle
 from bridge.mq.embedded.objects import Destination
 from bridge.mq.embedded.queuemanager import REQUESTED, QueueManager, check_report
 from bridge.mq.embedded.unit import Unit
@@ -208,7 +208,7 @@ class Hconn:
 
     def check_room(self) -> None:
         """Check that another handle may be opened (MAXHANDS). Raises MQError."""
-        if len(self.handles) >= int(self.queue_manager.attributes["MAXHANDS"]):
+        if len(self.handles) >= int(self.queue_manager.objects.attributes["MAXHANDS"]):
             raise MQError(cmqc.MQRC_HANDLE_NOT_AVAILABLE, "MAXHANDS handles are open")
 
     def keep(self, handle: Handle) -> int:
@@ -223,7 +223,7 @@ class Hconn:
         handle = self.handles.get(hobj)
         if handle is None:
             raise MQError(cmqc.MQRC_HOBJ_ERROR, f"handle {hobj}")
-        if not isinstance(handle, SubscriptionHandle) and handle.changed:
+        if handle.changed:
             raise MQError(cmqc.MQRC_OBJECT_CHANGED, f"definitions of handle {hobj} have changed: close it and open it again")
         return handle
 
@@ -246,7 +246,7 @@ class Hconn:
         unit = self.unit
         if unit is None:
             unit = self.unit = Unit()
-        if unit.verbs >= int(self.queue_manager.attributes["MAXUMSGS"]):
+        if unit.verbs >= int(self.queue_manager.objects.attributes["MAXUMSGS"]):
             raise MQError(cmqc.MQRC_SYNCPOINT_LIMIT_REACHED, "MAXUMSGS messages are uncommitted")
         unit.verbs += 1
         return unit
@@ -286,7 +286,7 @@ class Hconn:
             assert destination.queue is not None
             name = destination.queue.name
         if queue_manager.authorization is not None:
-            queue = queue_manager.queues.get(name)
+            queue = queue_manager.objects.queues.get(name)
             if queue is None or queue.owner is None or queue.owner != self.acting(od, options):
                 self.ask_object(od, options, cmqc.MQOT_Q, name, *more)
             else:

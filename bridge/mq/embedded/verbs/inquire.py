@@ -113,17 +113,17 @@ def mqset(hconn: Hconn, hobj: int, selectors: Sequence[int], ints: Sequence[int]
 def _change(hconn: Hconn, kind: str, name: str, given: dict[str, Value]) -> Unit | None:
     queue_manager = hconn.queue_manager
     if kind == "QLOCAL":
-        queue = queue_manager.queues.get(name)
+        queue = queue_manager.objects.queues.get(name)
         old = queue.attributes if queue is not None else None
     else:
-        old = (queue_manager.aliases if kind == "QALIAS" else queue_manager.remotes).get(name)
+        old = (queue_manager.objects.aliases if kind == "QALIAS" else queue_manager.objects.remotes).get(name)
     if old is None:
         raise MQError(cmqc.MQRC_OBJECT_CHANGED, f"{kind} {name} is not there any more")
     attributes = old | given
     if attributes == old:
         return None
     unit = Unit()
-    if not (kind == "QLOCAL" and queue_manager.queues[name].temporary):
+    if not (kind == "QLOCAL" and queue_manager.objects.queues[name].temporary):
         unit.changes.definitions.append((kind, name, msgspec.json.encode(attributes).decode()))
     definitions = Definitions(queue_manager)
     unit.changes.effects.append(lambda: definitions.install(kind, name, attributes))

@@ -21,7 +21,7 @@ from bridge.mq.embedded.objects import Destination
 from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.selector import selection_of
-from bridge.mq.embedded.unit import Unit
+from bridge.mq.embedded.unit import Unit, undo
 from bridge.mq.embedded.verbs.hconn import Hconn
 from bridge.mq.mqi import MQOD, MQError, check_od
 from bridge.wire import cmqc
@@ -29,7 +29,7 @@ from bridge.wire import cmqc
 TEMPORARY = "TEMPDYN"
 PERMANENT = "PERMDYN"
 #: "the last nonblank character in positions 1 through 33"
-_LONGEST_PREFIX = 33
+_MAX_PREFIX_LENGTH = 33
 
 
 def dynamic_queue(
@@ -40,18 +40,18 @@ def dynamic_queue(
     Its creator has all authorities for it. For a permanent one, they are stored as an authority record.
     """
     name = _name(queue_manager, wanted)
-    if name in queue_manager.queues or name in queue_manager.aliases or name in queue_manager.remotes:
+    if name in queue_manager.objects.queues or name in queue_manager.objects.aliases or name in queue_manager.objects.remotes:
         raise MQError(cmqc.MQRC_OBJECT_ALREADY_EXISTS, f"queue {name}")
     queue = Queue(name, {keyword: model[keyword] for keyword in defaults("QLOCAL")} | {"DEFTYPE": model["DEFTYPE"]})
     queue.temporary = model["DEFTYPE"] == TEMPORARY
     queue.owner = creator
-    queue_manager.queues[name] = queue
+    queue_manager.objects.queues[name] = queue
     if not queue.temporary:
         unit = Unit()
         unit.changes.definitions.append(("QLOCAL", name, msgspec.json.encode(queue.attributes).decode()))
         if creator is not None and queue_manager.authorization is not None:
             identity = Identity(cmqc.MQOT_Q, name, cmqc.MQZAET_PRINCIPAL, creator)
-            queue_manager.authority_records.put(unit, identity, ALL)
+            queue_manager.objects.authority_records.put(unit, identity, ALL)
         queue_manager.recovery_log.submit(unit)
     return queue
 
@@ -60,8 +60,8 @@ def _name(queue_manager: QueueManager, wanted: str) -> str:
     wanted = wanted.rstrip(" ")
     generic = wanted.endswith("*")
     prefix = wanted[:-1] if generic else wanted
-    if not wanted or len(wanted) > (_LONGEST_PREFIX if generic else MQ_OBJECT_NAME_LENGTH):
-        raise MQError(cmqc.MQRC_DYNAMIC_Q_NAME_ERROR, f"{wanted!r}: a `*` ends at most {_LONGEST_PREFIX} characters")
+    if not wanted or len(wanted) > (_MAX_PREFIX_LENGTH if generic else MQ_OBJECT_NAME_LENGTH):
+        raise MQError(cmqc.MQRC_DYNAMIC_Q_NAME_ERROR, f"{wanted!r}: a `*` ends at most {_MAX_PREFIX_LENGTH} characters")
     if wrong := invalid_name_character(prefix):
         raise MQError(cmqc.MQRC_DYNAMIC_Q_NAME_ERROR, f"{wanted!r} holds {wrong!r}")
     return f"{prefix}{queue_manager.next_number() & 0xFFFFFFFFFFFFFF:014X}" if generic else prefix
@@ -83,13 +83,13 @@ def delete(queue_manager: QueueManager, queue: Queue) -> Unit:
     """Delete a dynamic queue and its messages. Other handles for it allow only MQCLOSE."""
     unit = Unit()
     queue.deleted = True
-    queue_manager.queues.pop(queue.name, None)
+    queue_manager.objects.queues.pop(queue.name, None)
     for stored in list(queue.messages()):
         queue.take(stored)
         unit.gets.append(stored)
     if not queue.temporary:
         unit.changes.definitions.append(("QLOCAL", queue.name, None))
-        queue_manager.authority_records.remove_profile(unit, cmqc.MQOT_Q, queue.name)
+        queue_manager.objects.authority_records.remove_profile(unit, cmqc.MQOT_Q, queue.name)
     queue.announce()
     return unit
 
@@ -168,7 +168,7 @@ def _open_topic(hconn: Hconn, od: MQOD, options: int) -> TopicHandle:
         raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, "a topic is opened for output")
     if od.SelectionString:
         raise MQError(cmqc.MQRC_SELECTOR_INVALID_FOR_TYPE, "a selector is for queues that are got from")
-    topic = check_publishable(hconn.queue_manager.topic_string(od.ObjectName, od.ObjectString))
+    topic = check_publishable(hconn.queue_manager.objects.topic_string(od.ObjectName, od.ObjectString))
     hconn.ask_topic(od, options, topic)
     od.ResObjectString = topic
     od.ResolvedType = cmqc.MQOT_TOPIC
@@ -183,13 +183,13 @@ def _open_queue_manager(hconn: Hconn, od: MQOD, options: int) -> DefinitionHandl
         if name not in ("", queue_manager.name):
             raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"this is queue manager {queue_manager.name}, not {name}")
     hconn.ask_object(od, options, cmqc.MQOT_Q_MGR, queue_manager.name)
-    return DefinitionHandle("QMGR", queue_manager.name, options, queue_manager.attributes)
+    return DefinitionHandle("QMGR", queue_manager.name, options, queue_manager.objects.attributes)
 
 
 def _open_namelist(hconn: Hconn, od: MQOD, options: int) -> DefinitionHandle:
     if options & ~_INQUIRING:
         raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, "a namelist is opened to inquire")
-    attributes = hconn.queue_manager.namelists.get(od.ObjectName)
+    attributes = hconn.queue_manager.objects.namelists.get(od.ObjectName)
     if attributes is None:
         raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"no namelist {od.ObjectName!r}")
     hconn.ask_object(od, options, cmqc.MQOT_NAMELIST, od.ObjectName)
@@ -201,7 +201,7 @@ def _open_named_queue(hconn: Hconn, od: MQOD, options: int) -> Handle:
     name = od.ObjectName
     local = od.ObjectQMgrName in ("", queue_manager.name)
     selection = selection_of(queue_manager.appearance, od.SelectionString)
-    if local and name not in queue_manager.queues and name in queue_manager.models:
+    if local and name not in queue_manager.objects.queues and name in queue_manager.objects.models:
         return _open_model(hconn, od, options)
     definition = _definition(queue_manager, name) if local else None
     if not options & (INPUT | cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT) and definition is not None:
@@ -210,7 +210,7 @@ def _open_named_queue(hconn: Hconn, od: MQOD, options: int) -> Handle:
             return DefinitionHandle(definition[0], name, options, definition[1])
     elif not local and options & (cmqc.MQOO_INQUIRE | cmqc.MQOO_SET):
         raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"{name} is at another queue manager")
-    destination = queue_manager.resolve(name, od.ObjectQMgrName)
+    destination = queue_manager.objects.resolve(name, od.ObjectQMgrName)
     _resolved(queue_manager, od, destination)
     if destination.topic is not None:
         if options & _NOT_FOR_TOPICS:
@@ -233,12 +233,12 @@ def _open_named_queue(hconn: Hconn, od: MQOD, options: int) -> Handle:
 
 def _definition(queue_manager: QueueManager, name: str) -> tuple[str, dict[str, Value]] | None:
     """Return the kind and attributes of the object with a name, or None."""
-    if name in queue_manager.queues:
-        return "QLOCAL", queue_manager.queues[name].attributes
-    if name in queue_manager.aliases:
-        return "QALIAS", queue_manager.aliases[name]
-    if name in queue_manager.remotes:
-        return "QREMOTE", queue_manager.remotes[name]
+    if name in queue_manager.objects.queues:
+        return "QLOCAL", queue_manager.objects.queues[name].attributes
+    if name in queue_manager.objects.aliases:
+        return "QALIAS", queue_manager.objects.aliases[name]
+    if name in queue_manager.objects.remotes:
+        return "QREMOTE", queue_manager.objects.remotes[name]
     return None
 
 
@@ -258,9 +258,9 @@ def _open_model(hconn: Hconn, od: MQOD, options: int) -> QueueHandle:
     queue_manager = hconn.queue_manager
     selection = selection_of(queue_manager.appearance, od.SelectionString)
     hconn.ask_queue(od, options, od.ObjectName, None, "DSP")
-    model = queue_manager.models[od.ObjectName]
+    model = queue_manager.objects.models[od.ObjectName]
     queue = dynamic_queue(queue_manager, model, od.DynamicQName, hconn.acting(od, options))
-    destination = queue_manager.resolve(queue.name)
+    destination = queue_manager.objects.resolve(queue.name)
     handle = open_queue(destination, options)
     handle.profile = queue.name
     handle.creator = queue.temporary
@@ -330,7 +330,7 @@ def mqback(hconn: Hconn) -> None:
     """Back out the unit of work."""
     unit, hconn.unit = hconn.unit, None
     if unit is not None:
-        hconn.queue_manager.back_out(unit)
+        undo(unit)
 
 
 def mqconn(queue_manager: QueueManager, name: str, user: str, asked: str | None) -> Hconn:

@@ -58,7 +58,7 @@ def completed(hconn: Hconn, md: MQMD, pmo: MQPMO) -> tuple[MQMD, str | None]:
     Also return the name of the application if the context is its own, otherwise None. The result is cached, because
     applications use the same MQMD object for many messages.
     """
-    ccsid = hconn.queue_manager.attributes["CCSID"]
+    ccsid = hconn.queue_manager.objects.attributes["CCSID"]
     last = hconn.completed
     if last is not None and last.given is md and last.options == pmo.Options and last.ccsid == ccsid:
         pmo.Reason = last.reason
@@ -103,7 +103,7 @@ def _complete(hconn: Hconn, md: MQMD, pmo: MQPMO) -> tuple[MQMD, str | None]:
     elif md.ReplyToQ and not md.ReplyToQMgr:
         changes |= _reply_to(hconn, md.ReplyToQ)
     if md.CodedCharSetId == cmqc.MQCCSI_Q_MGR:
-        changes["CodedCharSetId"] = int(hconn.queue_manager.attributes["CCSID"])
+        changes["CodedCharSetId"] = int(hconn.queue_manager.objects.attributes["CCSID"])
     application = _add_context(hconn, changes, pmo)
     return msgspec.structs.replace(md, **changes), application
 
@@ -113,7 +113,7 @@ def _reply_to(hconn: Hconn, queue: bytes) -> dict[str, bytes]:
 
     They are from the remote queue definition with this name, or the queue is local (IBM MQ, "Reply-to queue alias").
     """
-    remote = hconn.queue_manager.remotes.get(queue.decode("ascii", "replace"))
+    remote = hconn.queue_manager.objects.remotes.get(queue.decode("ascii", "replace"))
     if remote is not None and remote["RNAME"]:
         return {"ReplyToQ": str(remote["RNAME"]).encode(), "ReplyToQMgr": str(remote["RQMNAME"]).encode()}
     return {"ReplyToQMgr": hconn.queue_manager.name.encode()}
@@ -229,15 +229,15 @@ def mqput1(hconn: Hconn, od: MQOD, message: Message, options: int | MQPMO, prope
         raise MQError(cmqc.MQRC_OPTIONS_ERROR, "MQPMO_LOGICAL_ORDER is for MQPUT")
     check_od(od)
     if od.ObjectType == cmqc.MQOT_TOPIC:
-        topic = check_publishable(queue_manager.topic_string(od.ObjectName, od.ObjectString))
+        topic = check_publishable(queue_manager.objects.topic_string(od.ObjectName, od.ObjectString))
         hconn.ask_topic(od, open_options(pmo.Options), topic)
         od.ResObjectString = topic
         return _put(hconn, topic, message, pmo, properties)
     if od.ObjectType != cmqc.MQOT_Q:
         raise MQError(cmqc.MQRC_OBJECT_TYPE_ERROR, f"object type {od.ObjectType}")
-    if od.ObjectQMgrName in ("", queue_manager.name) and od.ObjectName in queue_manager.models:
+    if od.ObjectQMgrName in ("", queue_manager.name) and od.ObjectName in queue_manager.objects.models:
         raise MQError(cmqc.MQRC_Q_TYPE_ERROR, f"{od.ObjectName} is a model queue: open it")
-    destination = queue_manager.resolve(od.ObjectName, od.ObjectQMgrName)
+    destination = queue_manager.objects.resolve(od.ObjectName, od.ObjectQMgrName)
     hconn.ask_queue(od, open_options(pmo.Options), od.ObjectName, destination)
     if destination.topic is not None:
         topic = check_publishable(destination.topic)
@@ -267,7 +267,7 @@ def _put(
         if place.unfinished:
             following, pmo.Reason = Place(), pmo.Reason or place.unfinished
     limit = _segment_limit(hconn, target, md)
-    if len(message.data) > int(hconn.queue_manager.attributes["MAXMSGL"]) and not limit:
+    if len(message.data) > int(hconn.queue_manager.objects.attributes["MAXMSGL"]) and not limit:
         raise MQError(cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR, f"{len(message.data)} bytes")
     message = _with_properties(md, message.data, properties)
     unit = hconn.unit_of_work() if syncpoint else Unit()
@@ -297,7 +297,7 @@ def _segment_limit(hconn: Hconn, target: str | Destination, md: MQMD) -> int:
     queue = None if isinstance(target, str) else target.queue
     if queue is None or queue.is_transmission or not md.MsgFlags & cmqc.MQMF_SEGMENTATION_ALLOWED:
         return 0
-    return 0 if md.MsgFlags & SEGMENT else min(queue.max_length, int(hconn.queue_manager.attributes["MAXMSGL"]))
+    return 0 if md.MsgFlags & SEGMENT else min(queue.max_length, int(hconn.queue_manager.objects.attributes["MAXMSGL"]))
 
 
 def _put_segments(
@@ -306,7 +306,7 @@ def _put_segments(
     """Put all segments of a message, or none."""
     before = len(unit.puts)
     try:
-        first, *_ = [_put_to_queue(hconn, unit, destination, one, pmo, application) for one in parts]
+        first, *_ = [_put_to_queue(hconn, unit, destination, part, pmo, application) for part in parts]
     except MQError:
         for stored in unit.puts[before:]:
             stored.queue.depth -= 1
@@ -339,7 +339,7 @@ def _publish(hconn: Hconn, unit: Unit, topic: str, message: Message, pmo: MQPMO,
     queue_manager = hconn.queue_manager
     if not 0 <= pmo.PubLevel <= _MAX_PUB_LEVEL:
         raise MQError(cmqc.MQRC_PMO_ERROR, f"PubLevel {pmo.PubLevel}")
-    route = queue_manager.topics.route_below(topic, pmo.PubLevel)
+    route = queue_manager.objects.topics.route_below(topic, pmo.PubLevel)
     if pmo.Options & cmqc.MQPMO_NOT_OWN_SUBS:
         route = route.without(lambda subscription: subscription.owner is hconn)
     md = message.md

@@ -88,7 +88,7 @@ def mqsub(hconn: Hconn, sd: MQSD, hobj: int | None) -> tuple[tuple[int, int], Un
     _check_descriptor(sd)
     hconn.check_quiescing(sd.Options)
     selection = selection_of(hconn.queue_manager.appearance, sd.SelectionString)
-    existing = hconn.queue_manager.topics.subscriptions.get(sd.SubName) if sd.SubName else None
+    existing = hconn.queue_manager.objects.topics.subscriptions.get(sd.SubName) if sd.SubName else None
     if existing is None:
         if not sd.Options & cmqc.MQSO_CREATE:
             raise MQError(cmqc.MQRC_NO_SUBSCRIPTION, f"no subscription {sd.SubName!r}")
@@ -99,11 +99,11 @@ def mqsub(hconn: Hconn, sd: MQSD, hobj: int | None) -> tuple[tuple[int, int], Un
 
 def _topic_filter(hconn: Hconn, sd: MQSD, durable: bool) -> str:
     queue_manager = hconn.queue_manager
-    topic_filter = queue_manager.topic_string(sd.ObjectName, sd.ObjectString)
+    topic_filter = queue_manager.objects.topic_string(sd.ObjectName, sd.ObjectString)
     if not topic_filter:
         raise MQError(cmqc.MQRC_TOPIC_STRING_ERROR, "no topic string")
     check_topic_string(topic_filter)
-    attributes = queue_manager.topics.attributes(topic_filter)
+    attributes = queue_manager.objects.topics.attributes(topic_filter)
     if attributes["SUB"] != "ENABLED":
         raise MQError(cmqc.MQRC_SUB_INHIBITED, f"topic {topic_filter!r} has SUB(DISABLED)")
     if durable and attributes["DURSUB"] != "YES":
@@ -222,7 +222,7 @@ def _destination_options(sd: MQSD) -> int:
 
 
 def _check_group(hconn: Hconn, sd: MQSD, topic_filter: str, destination: Destination) -> None:
-    for other in hconn.queue_manager.topics.subscriptions.values():
+    for other in hconn.queue_manager.objects.topics.subscriptions.values():
         if (
             other.grouped
             and other.topic_filter == topic_filter
@@ -250,7 +250,7 @@ def _check_existing(hconn: Hconn, existing: Subscription, sd: MQSD) -> None:
         alternate = sd.AlternateUserId if options & cmqc.MQSO_ALTERNATE_USER_AUTHORITY else ""
         if existing.user and existing.user != alternate:
             raise MQError(cmqc.MQRC_IDENTITY_MISMATCH, f"subscription {sd.SubName!r} is {existing.user}'s")
-    topic_filter = hconn.queue_manager.topic_string(sd.ObjectName, sd.ObjectString)
+    topic_filter = hconn.queue_manager.objects.topic_string(sd.ObjectName, sd.ObjectString)
     if topic_filter and topic_filter != existing.topic_filter:
         detail = f"subscription {sd.SubName!r} is for {existing.topic_filter!r}"
         raise MQError(cmqc.MQRC_TOPIC_NOT_ALTERABLE, detail)
@@ -314,7 +314,7 @@ def mqsubrq(hconn: Hconn, hobj: int, action: int, options: int) -> tuple[int, Un
     name = handle.subscription.name
     queue_manager = hconn.queue_manager
     with whole(unit):
-        _put_retained(queue_manager, unit, queue_manager.topics.subscriptions.get(name, handle.subscription))
+        _put_retained(queue_manager, unit, queue_manager.objects.topics.subscriptions.get(name, handle.subscription))
     if not unit.puts:
         raise MQError(cmqc.MQRC_NO_RETAINED_MSG, f"topic {handle.subscription.topic_filter!r}")
     return len(unit.puts), unit

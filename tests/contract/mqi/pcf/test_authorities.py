@@ -75,7 +75,7 @@ def test_records_are_kept(tmp_path: Path) -> None:
     identity = Identity(cmqc.MQOT_TOPIC, "PRICES", cmqc.MQZAET_PRINCIPAL, "bob jones")
     for _ in range(2):
         queue_manager = QueueManager("MQB1", tmp_path)
-        records = queue_manager.authority_records
+        records = queue_manager.objects.authority_records
         if not records.granted:
             with queue_manager.lock:
                 unit, gone = Unit(), Identity(*identity[:3], "gone")
@@ -136,7 +136,7 @@ def test_authority_commands_that_are_refused(
     admin: Administrator, command: int, given: dict[int, Any], reason: int
 ) -> None:
     assert admin.refused(command, given)[0] == reason
-    assert not admin.queue_manager.authority_records.granted
+    assert not admin.queue_manager.objects.authority_records.granted
 
 
 def test_generic_profiles(subtests: pytest.Subtests) -> None:
@@ -171,7 +171,7 @@ def test_records_go_with_their_object(
     profile = {MQCACF_AUTH_PROFILE_NAME: name, MQIACF_OBJECT_TYPE: type_}
     admin.ask(SET, profile | {cmqcfc.MQCACF_GROUP_ENTITY_NAMES: ["apps"]} | PUT_AND_GET)
     admin.ask(command, object_ | given)
-    assert len(admin.queue_manager.authority_records.granted) == left
+    assert len(admin.queue_manager.objects.authority_records.granted) == left
 
 
 # Who may run commands -------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ def running(admin: Administrator) -> Running:
     """Channels A, which runs, and B, which is stopped."""
     script = "DEF CHL(A) CHLTYPE(MQTT) DESCR('the plant') PROTOCOL(MQTTV311)\nDEF CHL(B) CHLTYPE(MQTT)\n"
     assert [response.ok for response in admin.connection.command(script)] == [True, True]
-    admin.queue_manager.telemetry_channels.running = made = Running()
+    admin.queue_manager.objects.telemetry_channels.running = made = Running()
     return made
 
 

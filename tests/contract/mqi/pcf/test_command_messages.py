@@ -83,7 +83,7 @@ def test_an_undeliverable_reply_goes_to_the_dead_letter_queue(admin: Administrat
 
 
 def test_an_expired_command_is_not_run(queue_manager: QueueManager, admin: Administrator) -> None:
-    queue = queue_manager.queues[COMMAND_QUEUE]
+    queue = queue_manager.objects.queues[COMMAND_QUEUE]
     queue.consumer = None
     admin.send(encode_pcf(MQCFH(Command=cmqcfc.MQCMD_PING_Q_MGR), []), Expiry=1)
     time.sleep(0.12)
@@ -113,7 +113,7 @@ def test_commands_wait_for_the_server_and_run_in_order(tmp_path: Path) -> None:
     assert raised.value.reason == cmqc.MQRC_OBJECT_IN_USE
     server.stop()
     admin.send(encode_pcf(MQCFH(Command=cmqcfc.MQCMD_PING_Q_MGR), []))
-    assert queue_manager.queues[COMMAND_QUEUE].depth == 1
+    assert queue_manager.objects.queues[COMMAND_QUEUE].depth == 1
     queue_manager.close()
 
 
@@ -167,6 +167,6 @@ def test_a_command_that_cannot_be_kept_has_no_effect(
         patch.setattr(queue_manager.recovery_log._store, "write", broken)
         reason, _ = admin.refused(cmqcfc.MQCMD_CREATE_Q, {MQCA_Q_NAME: "NEW", MQIA_Q_TYPE: cmqc.MQQT_LOCAL})
         assert reason == cmqc.MQRC_RESOURCE_PROBLEM
-    assert "NEW" not in queue_manager.queues
-    assert queue_manager.queues[COMMAND_QUEUE].depth == 0
+    assert "NEW" not in queue_manager.objects.queues
+    assert queue_manager.objects.queues[COMMAND_QUEUE].depth == 0
     admin.ask(cmqcfc.MQCMD_CREATE_Q, {MQCA_Q_NAME: "NEW", MQIA_Q_TYPE: cmqc.MQQT_LOCAL})

@@ -79,5 +79,5 @@ def test_mqsc_and_mqinq(admin: Administrator, queue_manager: QueueManager) -> No
         assert error.value.reason == cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE
     queue_manager.close()
     again = QueueManager("MQB1", queue_manager.data_directory)
-    assert again.namelists["MINE"]["NAMES"] == "APP.IN,lower"
+    assert again.objects.namelists["MINE"]["NAMES"] == "APP.IN,lower"
     again.close()

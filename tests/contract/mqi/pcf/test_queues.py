@@ -115,9 +115,9 @@ CREATE, CHANGE, DELETE, INQUIRE = (
 def test_queue_commands_that_are_refused(
     admin: Administrator, command: int, given: dict[int, Any], reason: int, parameter: int | None
 ) -> None:
-    before = sorted(admin.queue_manager.queues)
+    before = sorted(admin.queue_manager.objects.queues)
     assert admin.refused(command, given) == (reason, parameter)
-    assert sorted(admin.queue_manager.queues) == before
+    assert sorted(admin.queue_manager.objects.queues) == before
 
 
 def test_create_replaces_and_copies(admin: Administrator) -> None:
@@ -142,4 +142,4 @@ def test_delete_and_clear_queue(admin: Administrator) -> None:
     assert admin.shown("QLOCAL(NEW)", "CURDEPTH") == 0
     admin.put("NEW")
     admin.ask(DELETE, {MQCA_Q_NAME: "NEW", cmqcfc.MQIACF_PURGE: cmqcfc.MQPO_YES})
-    assert "NEW" not in admin.queue_manager.queues
+    assert "NEW" not in admin.queue_manager.objects.queues

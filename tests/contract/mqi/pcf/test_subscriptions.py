@@ -42,7 +42,7 @@ def test_create_change_and_delete_a_subscription(admin: Administrator) -> None:
     assert (changed[MQCACF_SUB_USER_DATA], changed[MQCACF_DESTINATION]) == ("qos=2", "APP.IN")
     assert 5900 < changed[cmqcfc.MQIACF_EXPIRY] <= 6000
     admin.ask(DELETE, {MQBACF_SUB_ID: made[MQBACF_SUB_ID]})
-    assert "new" not in admin.queue_manager.topics.subscriptions
+    assert "new" not in admin.queue_manager.objects.topics.subscriptions
 
 
 def test_destinations_and_topic_objects(admin: Administrator) -> None:
@@ -104,9 +104,9 @@ def test_copy(admin: Administrator) -> None:
 def test_subscription_commands_that_are_refused(
     admin: Administrator, command: int, given: dict[int, Any], reason: int, parameter: int | None
 ) -> None:
-    before = sorted(admin.queue_manager.topics.subscriptions)
+    before = sorted(admin.queue_manager.objects.topics.subscriptions)
     assert admin.refused(command, given) == (reason, parameter)
-    assert sorted(admin.queue_manager.topics.subscriptions) == before
+    assert sorted(admin.queue_manager.objects.topics.subscriptions) == before
 
 
 @pytest.mark.parametrize(

@@ -76,9 +76,9 @@ def test_copy_takes_all_but_the_topic_string(admin: Administrator) -> None:
 def test_topic_commands_that_are_refused(
     admin: Administrator, command: int, given: dict[int, Any], reason: int, parameter: int | None
 ) -> None:
-    before = sorted(admin.queue_manager.topics.objects)
+    before = sorted(admin.queue_manager.objects.topics.objects)
     assert admin.refused(command, given) == (reason, parameter)
-    assert sorted(admin.queue_manager.topics.objects) == before
+    assert sorted(admin.queue_manager.objects.topics.objects) == before
 
 
 def test_which_topics_are_inquired(admin: Administrator) -> None:

@@ -44,6 +44,7 @@ def test_names() -> None:
     assert subscription_name(name, share.written) == share.subscription_name
     assert topic_string(name, share.written) == share.topic_filter
     assert subscription_name("c", "a/b") == "c:a/b" and topic_string("c", "$share/g/t") == "$share/g/t"
+    assert is_shared("$share/g/t")
     assert not is_shared("$shared/g/t") and not is_remote_queue_manager("SHARE." + 31 * "0")
 
 

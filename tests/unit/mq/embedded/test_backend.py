@@ -52,7 +52,7 @@ async def test_a_failed_removal_leaves_the_message_on_the_queue(started):
         again = unit(removals=service.transmissions)
         await service.execute(again)
         assert not again.failure
-        assert service.queue_manager.queues[TRANSMISSION_QUEUE].depth == 0
+        assert service.queue_manager.objects.queues[TRANSMISSION_QUEUE].depth == 0
 
 
 async def test_a_failed_unit_gives_back_its_own_retained_publication_not_a_transmission(started):
@@ -68,7 +68,7 @@ async def test_a_failed_unit_gives_back_its_own_retained_publication_not_a_trans
         kept = service.queue_manager.retained["t"]
         assert (kept.queue.name, kept.message.payload) == ("SYSTEM.RETAINED.PUB.QUEUE", b"state")
         await service.execute(unit(publication("t", b"next"), retain=True))
-        assert service.queue_manager.queues["SYSTEM.RETAINED.PUB.QUEUE"].depth == 1
+        assert service.queue_manager.objects.queues["SYSTEM.RETAINED.PUB.QUEUE"].depth == 1
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,8 @@ async def test_a_message_for_nobody_stays_where_the_transmission_queue_is_the_de
         (transmission,) = service.transmissions
         assert not service.backend.dead_letter(transmission, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
         await service.flush()
-        assert list(service.queue_manager.queues[TRANSMISSION_QUEUE].messages()) == service.transmissions == [transmission]
+        queue = service.queue_manager.objects.queues[TRANSMISSION_QUEUE]
+        assert list(queue.messages()) == service.transmissions == [transmission]
         assert f"DEADQ({TRANSMISSION_QUEUE}) is where it lies" in caplog.text
 
 
@@ -116,19 +117,19 @@ async def test_a_message_of_an_older_release_with_too_long_fields_is_dead_letter
     """It does not stay on the transmission queue for ever, before and after a restart."""
     async with started() as service:
         manager = service.queue_manager
-        manager.attributes["DEFXMITQ"] = TRANSMISSION_QUEUE
+        manager.objects.attributes["DEFXMITQ"] = TRANSMISSION_QUEUE
         # As an older release stored it: no verb checks these fields.
         work = Unit()
         message = Message(MQMD(Persistence=1, **OLD | fields), b"body")
-        manager.put(work, manager.resolve("command", "gone"), message, application=None).topic = topic
+        manager.put(work, manager.objects.resolve("command", "gone"), message, application=None).topic = topic
         manager.recovery_log.submit(work)
         await service.flush()
     async with started() as service:
         (transmission,) = service.transmissions
         assert service.backend.dead_letter(transmission, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
         await service.flush()
-        assert not service.queue_manager.queues[TRANSMISSION_QUEUE].depth
-        (letter,) = service.queue_manager.queues[DEAD_LETTER_QUEUE].messages()
+        assert not service.queue_manager.objects.queues[TRANSMISSION_QUEUE].depth
+        (letter,) = service.queue_manager.objects.queues[DEAD_LETTER_QUEUE].messages()
         md, data = service.queue_manager.appearance.seen(letter)
         encode_mqmd(md)
         header = decode_mqdlh(data)

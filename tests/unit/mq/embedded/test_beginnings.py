@@ -74,7 +74,7 @@ async def test_subscriptions_are_refused_one_by_one(started):
     async with started(script=script) as service:
         reasons = await service.subscribe("c1", ("a", 1), ("closed/x", 1), ("brief", 1), durable=True)
         assert reasons == [cmqc.MQRC_NONE, cmqc.MQRC_SUB_INHIBITED, cmqc.MQRC_DURABILITY_NOT_ALLOWED]
-        assert set(service.queue_manager.topics.subscriptions) == {"c1:a"}
+        assert set(service.queue_manager.objects.topics.subscriptions) == {"c1:a"}
         assert await service.subscribe("c1", ("brief", 1)) == [cmqc.MQRC_NONE]
 
 

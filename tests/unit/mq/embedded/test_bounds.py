@@ -66,7 +66,7 @@ def test_topic_strings(manager: QueueManager, topic: str, is_taken: bool) -> Non
     connection = EmbeddedConnection(manager)
     put = (MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic), Message(MQMD(), b""))
     sd = MQSD(Options=cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED | cmqc.MQSO_NON_DURABLE, ObjectString=topic)
-    queues = len(manager.queues)
+    queues = len(manager.objects.queues)
     if is_taken:
         connection.put1(*put)
         connection.subscribe(sd)
@@ -75,7 +75,7 @@ def test_topic_strings(manager: QueueManager, topic: str, is_taken: bool) -> Non
             with pytest.raises(MQError) as error:
                 verb()
             assert error.value.reason == cmqc.MQRC_TOPIC_STRING_ERROR
-        assert len(manager.queues) == queues
+        assert len(manager.objects.queues) == queues
     connection.disconnect()
 
 
@@ -84,7 +84,7 @@ def test_the_deepest_topic_reaches_the_deepest_filter(manager: QueueManager) -> 
         connection = EmbeddedConnection(manager)
         sd = MQSD(Options=cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED | cmqc.MQSO_NON_DURABLE, ObjectString=topic_filter)
         connection.subscribe(sd)
-    assert len(manager.topics.route(DEEPEST).subscriptions) == 4
+    assert len(manager.objects.topics.route(DEEPEST).subscriptions) == 4
 
 
 async def test_what_is_raised_for_one_publication_is_its_alone(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ async def test_what_is_raised_for_one_publication_is_its_alone(tmp_path: Path) -
         backend.start(came.extend)
         await backend.subscribe("c", requests(("n", 1), ("#", 1)), durable=False, user="")
         await asyncio.sleep(0)  # messages are handed over after those who await the answer have run
-        route = manager.topics.route("n")
+        route = manager.objects.topics.route("n")
         route.subscriptions = (*route.subscriptions, None)  # type: ignore[assignment]
         ended: list[Completion] = []
         backend.on_completed = ended.extend
@@ -109,7 +109,7 @@ async def test_what_is_raised_for_one_publication_is_its_alone(tmp_path: Path) -
         assert not completion.failure
         assert completion.refusals == {0: cmqc.MQRC_UNEXPECTED_ERROR, 2: cmqc.MQRC_UNEXPECTED_ERROR}
         assert [one.topic for one in came] == ["fine"]
-        assert manager.queues[XMITQ].depth == 1
+        assert manager.objects.queues[XMITQ].depth == 1
         assert not manager.retained
     finally:
         manager.close()
@@ -135,7 +135,7 @@ async def test_a_client_with_very_many_matching_subscriptions_gets_one_copy(tmp_
         copies = [one.user_data for one in came if one.client_id == "many"]
         assert copies == ["1"] if count > MAX_COPIES else len(copies) == count
         assert sorted(one.user_data or "" for one in came if one.client_id == "few") == ["0", "1"]
-        assert manager.topics.route(levels + "a/a").weight >= count
+        assert manager.objects.topics.route(levels + "a/a").weight >= count
     finally:
         manager.close()
 
@@ -286,8 +286,8 @@ def _publication(
 
 def test_what_routes_take_is_bounded_in_bytes(manager: QueueManager) -> None:
     for number in range(5_000):
-        manager.topics.route(f"{number}/" + "x" * 10_000)
-    assert sum(2 * len(topic) for topic in manager.topics._routes) <= ROUTE_BYTES
+        manager.objects.topics.route(f"{number}/" + "x" * 10_000)
+    assert sum(2 * len(topic) for topic in manager.objects.topics._routes) <= ROUTE_BYTES
 
 
 def test_long_arguments_are_not_remembered() -> None:

@@ -27,12 +27,12 @@ def test_more_queues_than_are_told_of(queue_manager, monkeypatch) -> None:
     """Those asked for come first; how many are left out is told."""
     for number in range(20):
         name = f"Q{number:02}"
-        queue_manager.queues[name] = Queue(name, defaults("QLOCAL"))
-    monkeypatch.setattr(inquiry, "MOST_QUEUES", 5)
+        queue_manager.objects.queues[name] = Queue(name, defaults("QLOCAL"))
+    monkeypatch.setattr(inquiry, "MAX_QUEUES", 5)
     status = EmbeddedInquiry(queue_manager).look(["Q19", "Q07", "NO.SUCH.QUEUE"])
     assert [one.name for one in status.queues[:3]] == ["Q19", "Q07", "Q00"]
     assert len(status.queues) == 5
-    assert status.left_out == len(queue_manager.queues) - 5
+    assert status.left_out == len(queue_manager.objects.queues) - 5
 
 
 def test_dynamic_queues_are_not_told_of(queue_manager) -> None:
@@ -41,7 +41,7 @@ def test_dynamic_queues_are_not_told_of(queue_manager) -> None:
     connection = EmbeddedConnection(queue_manager)
     od = MQOD(ObjectName="SYSTEM.DEFAULT.MODEL.QUEUE", DynamicQName="REPLIES.*")
     connection.open(od, cmqc.MQOO_INPUT_EXCLUSIVE)
-    assert od.ObjectName in queue_manager.queues
+    assert od.ObjectName in queue_manager.objects.queues
     now = EmbeddedInquiry(queue_manager).look([])
     assert [one.name for one in now.queues] == [one.name for one in before.queues]
     assert now.left_out == 0

@@ -42,7 +42,7 @@ def consumer_of(connection, mapping="m", topic_filter="t/#") -> MessageConsumer:
 
 
 def managed_queues(manager) -> list[str]:
-    return [name for name in manager.itself.queues if name.startswith("SYSTEM.MANAGED.")]
+    return [name for name in manager.itself.objects.queues if name.startswith("SYSTEM.MANAGED.")]
 
 
 def test_subscription_queue_and_messages_outlive_a_restart_and_go_together(manager):
@@ -63,7 +63,7 @@ def test_subscription_queue_and_messages_outlive_a_restart_and_go_together(manag
     manager.restart()
 
     assert managed_queues(manager) == []
-    assert not manager.itself.topics.subscriptions
+    assert not manager.itself.objects.topics.subscriptions
 
 
 def test_a_live_publication_is_marked_as_it_was_published_for_mappings_only(manager):
@@ -210,7 +210,7 @@ def test_nothing_is_lost_or_comes_twice_when_the_filter_changes_under_load(manag
         return len(got)
 
     try:
-        while {one.topic_filter for one in manager.itself.topics.subscriptions.values()} != {after}:
+        while {one.topic_filter for one in manager.itself.objects.topics.subscriptions.values()} != {after}:
             move()
     finally:
         ended.set()

@@ -85,7 +85,7 @@ async def test_publications_of_clients_are_rejected_and_removals_and_records_go_
         )  # fmt: skip
         await service.execute(rejected)
         assert (rejected.failure, dict(rejected.refusals)) == (0, {0: SHORT, 1: SHORT})
-        assert service.queue_manager.queues[TRANSMISSION_QUEUE].depth == 0
+        assert service.queue_manager.objects.queues[TRANSMISSION_QUEUE].depth == 0
         record = decode(service.queue_manager.states["received:dev"].message.data)
         assert isinstance(record, ReceivedRecord) and record.received == [9], "the rejected message id must not be on record"
         rise(service.queue_manager, False)
@@ -102,7 +102,7 @@ async def test_rejected_publications_do_not_become_dead_letters(started) -> None
         refused.dead_letters = frozenset((SHORT, cmqc.MQRC_NOT_AUTHORIZED))
         await service.execute(refused)
         assert list(refused.refusals.values()) == [cmqc.MQRC_NOT_AUTHORIZED]
-        assert service.queue_manager.queues[DEAD_LETTERS].depth == 0
+        assert service.queue_manager.objects.queues[DEAD_LETTERS].depth == 0
 
 
 async def test_an_empty_retained_publication_still_clears_the_retained_one(started) -> None:
@@ -123,7 +123,7 @@ async def test_an_undeliverable_message_still_moves_to_the_dead_letter_queue(sta
         rise(service.queue_manager)
         service.backend.dead_letter(transmission, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
         await service.flush()
-        depths = {name: service.queue_manager.queues[name].depth for name in (DEAD_LETTERS, TRANSMISSION_QUEUE)}
+        depths = {name: service.queue_manager.objects.queues[name].depth for name in (DEAD_LETTERS, TRANSMISSION_QUEUE)}
         assert depths == {DEAD_LETTERS: 1, TRANSMISSION_QUEUE: 0}
 
 
@@ -145,11 +145,11 @@ def test_restored_messages_share_equal_parts(manager: Manager) -> None:
     manager.ok("DEFINE SUB(S) TOPICSTR('plant/#') DEST(Q)")
     for payload in (b"1", b"2"):
         work = Unit()
-        route = manager.itself.topics.route("plant/pump")
+        route = manager.itself.objects.topics.route("plant/pump")
         assert manager.itself.publish(work, route, publication("plant/pump", payload), 1.0) == cmqc.MQRC_NONE
         manager.itself.recovery_log.submit(work)
     manager.restart()
-    first, second = manager.itself.queues["Q"].messages()
+    first, second = manager.itself.objects.queues["Q"].messages()
     assert [one.message.payload for one in (first, second)] == [b"1", b"2"]
     assert first.message.md is second.message.md
     assert first.message.topic is second.message.topic is first.topic

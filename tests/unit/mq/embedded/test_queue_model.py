@@ -235,8 +235,8 @@ class QueueMachine(RuleBasedStateMachine):
     @invariant()
     def depth_counts_uncommitted_messages(self) -> None:
         for queue in QUEUES:
-            if queue in self.manager.queues:
-                assert self.manager.queues[queue].depth == self.depth(queue), queue
+            if queue in self.manager.objects.queues:
+                assert self.manager.objects.queues[queue].depth == self.depth(queue), queue
 
 
 QueueMachine.TestCase.settings = settings(

@@ -29,7 +29,7 @@ async def put(service: Service, data: bytes, *properties: Property, persistent: 
 
 
 def lying(service: Service, queue: str) -> list[StoredMessage]:
-    return list(service.queue_manager.queues[queue].messages())
+    return list(service.queue_manager.objects.queues[queue].messages())
 
 
 def letters(service: Service) -> list[bytes]:
@@ -63,7 +63,7 @@ async def test_it_is_moved_once_whatever_the_disk_does(started, caplog):
             await service.flush()
             assert (len(lying(service, STATE_QUEUE)), letters(service)) == (1, [b"stray"])
             assert [record.received for record in service.recovered.records] == [[1]]
-    assert caplog.text.count(f"was moved to dead-letter queue {DEAD_LETTER_QUEUE}; the bridge goes on") == 1
+    assert caplog.text.count(f"was moved to dead-letter queue {DEAD_LETTER_QUEUE}; continuing") == 1
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ async def test_what_is_in_a_unit_of_work_or_another_bridges_is_left_alone(starte
         await put(service, b"put")
         await begin_again(service)
         assert letters(service) == [b"got", b"put"]
-        assert len(lying(service, STATE_QUEUE)) == service.queue_manager.queues[STATE_QUEUE].depth == len(MARKS)
+        assert len(lying(service, STATE_QUEUE)) == service.queue_manager.objects.queues[STATE_QUEUE].depth == len(MARKS)
 
 
 async def test_a_replaced_record_that_a_salvaged_database_brings_back(started, tmp_path, caplog):

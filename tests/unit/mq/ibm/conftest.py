@@ -18,7 +18,7 @@ from bridge.mq.ibm.subscriber import Subscriber
 @pytest.fixture
 def queue_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[QueueManager]:
     monkeypatch.setattr(worker, "FIRST_PAUSE", 0.005)
-    monkeypatch.setattr(worker, "LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(worker, "MAX_PAUSE", 0.01)
     monkeypatch.setattr(browser, "BROWSE_WAIT", 20)
     monkeypatch.setattr(Subscriber, "_inquire", staticmethod(lambda _connection: []))
     manager = QueueManager("QM1", tmp_path)

@@ -71,8 +71,8 @@ def test_what_a_failed_test_leaves_is_removed(queue_manager: QueueManager) -> No
     ]
     assert found["client identifiers"].result == "skip"
     assert found["clean-up"].detail.startswith("nothing is left (1 subscriptions and")
-    assert not queue_manager.topics.subscriptions
-    assert queue_manager.queues[XMITQ].depth == 0
+    assert not queue_manager.objects.topics.subscriptions
+    assert queue_manager.objects.queues[XMITQ].depth == 0
     assert not [one for one in queue_manager.retained.matching("mqbridge/#") if one is not None]
 
 

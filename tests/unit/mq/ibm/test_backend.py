@@ -208,7 +208,7 @@ async def test_a_receipt_that_somebody_took_away(
     queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch, purpose: str
 ) -> None:
     """It is missed by nobody; a unit of work in doubt that left no receipt was backed out, and is put again."""
-    monkeypatch.setattr(persistent_state, "LONGEST_DOUBT", 0.05)
+    monkeypatch.setattr(persistent_state, "DOUBT_TIMEOUT", 0.05)
     fault = LostCommit(purpose, 4, after=False)
     backend = backend_of(queue_manager, fault)
     await backend.open()

@@ -159,7 +159,7 @@ def test_each_authority_of_the_script_is_reported_if_it_is_missing(
 
 
 def subscriptions(queue_manager: QueueManager) -> set[str]:
-    return set(queue_manager.topics.subscriptions)
+    return set(queue_manager.objects.topics.subscriptions)
 
 
 def test_an_examination_leaves_nothing_behind(queue_manager: QueueManager) -> None:

@@ -58,7 +58,7 @@ def test_at_the_connection_limit_only_more_subscriptions_of_clean_sessions_are_r
     subscriber.opened(connection)
     reasons = [run(subscriber, connection, f"c{number}", "a") for number in range(6)]
     assert reasons == [0] * 4 + [cmqc.MQRC_MAX_CONNS_LIMIT_REACHED] * 2
-    assert {"c0:a", "c1:a", "c2:a", "c3:a"} <= queue_manager.topics.subscriptions.keys()
+    assert {"c0:a", "c1:a", "c2:a", "c3:a"} <= queue_manager.objects.topics.subscriptions.keys()
     connect.limit = 3
     assert run(subscriber, connection, "c6", "a") == 0
     assert [record.getMessage()[:9] for record in caplog.records if record.getMessage()[:7] == "MQB4309"] == ["MQB4309E "]
@@ -84,9 +84,9 @@ def test_a_subscription_of_an_ended_session_that_cannot_be_removed_is_removed_la
         subscriber.serve(connection)
     assert answers == [[0], [cmqc.MQRC_NOT_AUTHORIZED]]
     assert "c:a" in subscriber.failure
-    assert "c:a" in queue_manager.topics.subscriptions
+    assert "c:a" in queue_manager.objects.topics.subscriptions
     subscriber.probe(connection)
-    assert "c:a" not in queue_manager.topics.subscriptions
+    assert "c:a" not in queue_manager.objects.topics.subscriptions
 
 
 async def test_a_replay_of_retained_publications_delivers_no_new_publication_twice(queue_manager: QueueManager) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
 
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.ibm import persistent_state
@@ -44,7 +45,7 @@ async def test_who_takes_over_ends_the_writing_of_the_one_before(queue_manager: 
     made: list[tuple[str, BreakableConnection]] = []
     first = backend_of(queue_manager, NONE, made=made, probe_interval=10_000)
     fenced: list[str] = []
-    first.on_fenced = fenced.append
+    first.events = replace(first.events, fenced=fenced.append)
     await asyncio.wait_for(first.open(), PATIENCE)
     await published(first, "a", 1)
     second = backend_of(queue_manager, NONE)
@@ -69,7 +70,7 @@ async def test_a_bridge_goes_on_where_the_queue_manager_holds_its_own_lost_conne
     made: list[tuple[str, BreakableConnection]] = []
     backend = backend_of(queue_manager, NONE, made=made, probe_interval=0.02)
     fenced: list[str] = []
-    backend.on_fenced = fenced.append
+    backend.events = replace(backend.events, fenced=fenced.append)
     await asyncio.wait_for(backend.open(), PATIENCE)
     await happens(lambda: backend._first_remover.connection is not None)
     ghost = backend._first_remover.connection
@@ -99,7 +100,7 @@ async def test_who_takes_over_waits_for_a_unit_of_work_under_way(queue_manager: 
     committing = asyncio.ensure_future(ended(first, fill))
     # The receipt before is taken, the new one is not committed yet.
     await happens(lambda: not first._publishers[0]._jobs and first._publishers[0].busy_since > 0)
-    state_queue = queue_manager.queues[persistent_state.STATE_QUEUE]
+    state_queue = queue_manager.objects.queues[persistent_state.STATE_QUEUE]
     await happens(lambda: sum(1 for _ in state_queue.messages()) < 3)
     second = backend_of(queue_manager, NONE)
     waiting = asyncio.ensure_future(second.open())

@@ -30,7 +30,7 @@ async def test_a_connection_that_is_lost_while_idle_is_made_again_without_traffi
     for connection in before:
         connection.die()
     await happens(lambda: sum(kind == purpose for kind, _ in made) == 2 * len(before))
-    await happens(lambda: "dev:t/#" in queue_manager.topics.subscriptions)
+    await happens(lambda: "dev:t/#" in queue_manager.objects.topics.subscriptions)
     await published(backend, "a", 1)
     await happens(lambda: len(came) == 1)
     await stop(backend)
@@ -56,7 +56,7 @@ async def test_nothing_is_published_before_the_subscriptions_stand_again(queue_m
         connection.die()
     publishing = asyncio.ensure_future(published(backend, "a", 1))
     await happens(lambda: sum(kind == "publisher" for kind, _ in made) == 2)
-    assert "dev:t/#" not in queue_manager.topics.subscriptions
+    assert "dev:t/#" not in queue_manager.objects.topics.subscriptions
     assert not publishing.done()
     gate.set()
     assert (await publishing).failure == 0
@@ -75,7 +75,7 @@ async def test_a_subscription_that_the_queue_manager_still_holds_is_made_when_it
     await happens(lambda: bool(backend._subscriber._to_make))
     ghost.die()
     await happens(lambda: not backend._subscriber._to_make)
-    assert "dev:t/#" in queue_manager.topics.subscriptions
+    assert "dev:t/#" in queue_manager.objects.topics.subscriptions
     await stop(backend)
 
 

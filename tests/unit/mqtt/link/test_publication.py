@@ -129,5 +129,5 @@ def test_the_largest_packet_that_the_broker_takes(version_5: bool, size: int) ->
     assert len(encode(publication, 7, False, version_5, limits)) == size  # type: ignore[arg-type]
     publication.payload += b"x"
     assert encode(publication, 7, False, version_5, limits) == Refusal(
-        0x95, f"Packet too large: {size + 1} bytes, the broker takes {size}"
+        0x95, f"Packet too large: {size + 1} bytes, the broker accepts {size}"
     )

@@ -21,7 +21,7 @@ QUEUES = ("IN", "OUT")
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     """Queues IN and OUT, and a broker. Whatever waits, waits a moment only."""
     monkeypatch.setattr(worker, "FIRST_PAUSE", 0.002)
-    monkeypatch.setattr(worker, "LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(worker, "MAX_PAUSE", 0.01)
     monkeypatch.setattr(message_consumer, "SLICE", 0.005)
     for module in (runner, link_runner, exactly_once):
         monkeypatch.setattr(module, "WAIT", 0.005)

@@ -266,7 +266,7 @@ def test_permanent_dynamic_queues(app: Manager) -> None:
     connection = EmbeddedConnection(app.itself, "app", "app")
     other.disconnect()
     connection.close(connection.open(MQOD(ObjectName="MINE"), cmqc.MQOO_INPUT_SHARED), cmqc.MQCO_DELETE)
-    assert not [one for one in app.itself.authority_records.granted if one.profile == "MINE"]
+    assert not [one for one in app.itself.objects.authority_records.granted if one.profile == "MINE"]
 
 
 def test_setting_context_on_an_own_dynamic_queue_takes_the_authority_for_the_queue_manager(app: Manager) -> None:

@@ -19,7 +19,7 @@ def held(manager: Manager) -> dict[tuple[str, int, str], str]:
     """(profile, entity type, entity) -> authorities, as the records have them."""
     return {
         (one.profile, one.entity_type, one.entity): ",".join(sorted(NUMBERS[number] for number in granted))
-        for one, granted in manager.itself.authority_records.granted.items()
+        for one, granted in manager.itself.objects.authority_records.granted.items()
     }
 
 
@@ -138,7 +138,7 @@ def test_what_a_record_shows(manager: Manager) -> None:
 )
 def test_commands_that_are_refused(manager: Manager, command: str, number: str) -> None:
     manager.refused(command, number)
-    assert not manager.itself.authority_records.granted
+    assert not manager.itself.objects.authority_records.granted
 
 
 @pytest.mark.parametrize(("manner", "left"), [("", 1), ("AUTHREC(YES)", 1), ("AUTHREC(NO)", 2)])

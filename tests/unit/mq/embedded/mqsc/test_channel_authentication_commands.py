@@ -42,7 +42,8 @@ def test_set_and_display(manager: Manager) -> None:
     assert shown(manager, "DISPLAY CHLAUTH(*)") == [record, DEFAULT]
     assert shown(manager, "DISPLAY CHLAUTH(*) TYPE(ADDRESSMAP)") == [record]
     assert shown(manager, "DISPLAY CHLAUTH('PLAIN.MQTT') MATCH(GENERIC)") == [record, DEFAULT]
-    verdict = manager.itself.channel_authentication.at_work.verdict(Connecting("PLAIN.MQTT", "10.1.2.3", "carol"), "carol")
+    client = Connecting("PLAIN.MQTT", "10.1.2.3", "carol")
+    verdict = manager.itself.objects.channel_authentication.at_work.verdict(client, "carol")
     assert verdict.mcauser == "plant"
 
 
@@ -87,7 +88,7 @@ def test_runcheck(manager: Manager) -> None:
 
 def test_runcheck_of_who_is_privileged(manager: Manager) -> None:
     """As MQ compares users; also where no record refuses it, and by the channel's own rules."""
-    manager.itself.channel_authentication.use_file(
+    manager.itself.objects.channel_authentication.use_file(
         [], [ChannelConfig(name="BY.MCAUSER", mcauser="mqm"), ChannelConfig(name="BY.CLIENT", use_client_id=True)]
     )
 
@@ -110,7 +111,7 @@ def test_the_default_record_can_be_removed(manager: Manager, rest: str) -> None:
     assert "Privileged users are refused all the same" in answer.message
     for _ in range(2):
         manager.refused("DISPLAY CHLAUTH(*)", "AMQ8884E")
-        verdict = manager.itself.channel_authentication.at_work.verdict(Connecting("A", "10.1.2.3", "mqm"), "mqm")
+        verdict = manager.itself.objects.channel_authentication.at_work.verdict(Connecting("A", "10.1.2.3", "mqm"), "mqm")
         assert verdict.refusal
         manager.restart()
     manager.refused(f"SET CHLAUTH(*) TYPE(BLOCKUSER) {rest}", "AMQ8884E")
@@ -121,7 +122,7 @@ def test_the_default_record_can_be_removed(manager: Manager, rest: str) -> None:
 
 def test_the_records_of_the_file_are_the_files(manager: Manager) -> None:
     record = {"type": "USERMAP", "client_user": "carol", "mcauser": "file"}
-    manager.itself.channel_authentication.use_file([ChannelAuthenticationConfig.model_validate(record)])
+    manager.itself.objects.channel_authentication.use_file([ChannelAuthenticationConfig.model_validate(record)])
     assert [one["MCAUSER"] for one in shown(manager, "DISPLAY CHLAUTH(*) TYPE(USERMAP)")] == ["file"]
     for rest in (
         "CLNTUSER('carol') MCAUSER('other') ACTION(REPLACE)",
@@ -169,7 +170,7 @@ def test_records_outlive_a_restart(tmp_path: Path, manager: Manager) -> None:
     manager.ok("SET CHLAUTH('B') TYPE(USERMAP) CLNTUSER('a') ACTION(REMOVE)")
     manager.itself.close()
     again = QueueManager(manager.itself.name, manager.itself.data_directory)
-    assert [(one.channel, one.user_list, one.warn) for one in again.channel_authentication.of_commands] == [
+    assert [(one.channel, one.user_list, one.warn) for one in again.objects.channel_authentication.of_commands] == [
         ("A", ["x", "y"], True)
     ]
     again.close()

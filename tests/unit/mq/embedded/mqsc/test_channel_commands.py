@@ -127,7 +127,7 @@ def shown(manager: Manager, command: str) -> list[dict[str, object]]:
 
 
 def configured(manager: Manager, name: str = "C") -> ChannelConfig:
-    return manager.itself.telemetry_channels.defined[name].config
+    return manager.itself.objects.telemetry_channels.defined[name].config
 
 
 @pytest.mark.parametrize(("words", "attributes", "config"), DEFINED, ids=[case[0] for case in DEFINED])
@@ -145,7 +145,7 @@ def test_a_definition(manager: Manager, words: str, attributes: dict[str, Any], 
 @pytest.mark.parametrize(("command", "number", "words"), REFUSED, ids=[case[0] for case in REFUSED])
 def test_what_is_refused_changes_nothing(manager: Manager, command: str, number: str, words: str) -> None:
     manager.ok("DEFINE CHANNEL(OLD) CHLTYPE(MQTT)")
-    manager.itself.telemetry_channels.use_file([ChannelConfig(name="FILE")])
+    manager.itself.objects.telemetry_channels.use_file([ChannelConfig(name="FILE")])
     before = shown(manager, "DISPLAY CHANNEL(*) ALL")
     assert words in manager.refused(command, number)
     assert shown(manager, "DISPLAY CHANNEL(*) ALL") == before
@@ -182,7 +182,7 @@ def test_synonyms_and_filters(manager: Manager) -> None:
 
 def test_the_files_channel_holds_where_both_have_one(manager: Manager, caplog: pytest.LogCaptureFixture) -> None:
     manager.ok("DEFINE CHANNEL(C) CHLTYPE(MQTT) PORT(1)")
-    register = manager.itself.telemetry_channels
+    register = manager.itself.objects.telemetry_channels
     register.use_file([ChannelConfig(name="C", port=2, use_client_id=True), ChannelConfig(name="F", websocket={})])
     assert "channel C is defined in the configuration file and by a command; using the definition in the file" in caplog.text
     assert [(one.name, one.port) for one in register.channels] == [("C", 2), ("F", 1883)]
@@ -201,9 +201,9 @@ def test_the_files_channel_holds_where_both_have_one(manager: Manager, caplog: p
 
 def test_a_definition_that_does_not_hold_any_more_is_told(manager: Manager, caplog: pytest.LogCaptureFixture) -> None:
     """Another version of the bridge may have let it in; the queue manager starts nonetheless."""
-    restore_channel(manager.itself.telemetry_channels, "C", {"LOCLADDR": "0.0.0.0"})
+    restore_channel(manager.itself.objects.telemetry_channels, "C", {"LOCLADDR": "0.0.0.0"})
     assert "restoring channel C failed: expected a loopback address" in caplog.text
-    assert manager.itself.telemetry_channels.defined == {}
+    assert manager.itself.objects.telemetry_channels.defined == {}
 
 
 def test_a_script_that_starts_a_channel_runs_before_there_is_a_service(manager: Manager) -> None:
@@ -221,7 +221,7 @@ def running(manager: Manager) -> Running:
     """Channels A, which runs, and B, which is stopped."""
     manager.ok("DEFINE CHANNEL(A) CHLTYPE(MQTT)")
     manager.ok("DEFINE CHANNEL(B) CHLTYPE(MQTT)")
-    manager.itself.telemetry_channels.running = made = Running()
+    manager.itself.objects.telemetry_channels.running = made = Running()
     return made
 
 

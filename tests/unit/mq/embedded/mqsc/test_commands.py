@@ -73,19 +73,19 @@ def test_alter_qmgr_outlives_a_restart_and_keeps_the_configured_rest(manager: Ma
     manager.close()
     queue_manager = QueueManager("MQB1", manager.itself.data_directory, max_message_length=1_000_000)
     try:
-        assert queue_manager.attributes["DEADQ"] == "dlq"
-        assert queue_manager.attributes["MAXHANDS"] == 7
-        assert queue_manager.attributes["DESCR"] == "later"
-        assert queue_manager.attributes["MAXMSGL"] == 1_000_000, "the configuration's, as MAXMSGL was not altered"
+        assert queue_manager.objects.attributes["DEADQ"] == "dlq"
+        assert queue_manager.objects.attributes["MAXHANDS"] == 7
+        assert queue_manager.objects.attributes["DESCR"] == "later"
+        assert queue_manager.objects.attributes["MAXMSGL"] == 1_000_000, "the configuration's, as MAXMSGL was not altered"
     finally:
         queue_manager.close()
 
 
 @pytest.mark.parametrize("setting", ["MAXMSGL(1)", "MAXHANDS(x)", "BANANA(1)", "DEADQ"])
 def test_alter_qmgr_refuses_what_cannot_be(manager: Manager, setting: str) -> None:
-    before = dict(manager.itself.attributes)
+    before = dict(manager.itself.objects.attributes)
     manager.refused(f"ALTER QMGR DESCR('x') {setting}", "AMQ8405I")
-    assert manager.itself.attributes == before
+    assert manager.itself.objects.attributes == before
 
 
 def test_ping(manager: Manager) -> None:

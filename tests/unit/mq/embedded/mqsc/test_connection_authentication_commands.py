@@ -14,12 +14,12 @@ def test_alter_and_display(manager: Manager) -> None:
     assert manager.attribute("QMGR", "CONNAUTH") == NAME
     assert manager.attribute(f"AUTHINFO({NAME})", "CHCKCLNT") == "NONE"
     assert "It has no effect" in manager.ok(f"ALTER AUTHINFO({NAME}) AUTHTYPE(IDPWOS) CHCKCLNT(REQDADM)").message
-    manager.itself.connection_authentication.asks = True
+    manager.itself.objects.connection_authentication.asks = True
     assert manager.attribute("AUTHINFO(SYSTEM*)", "CHCKCLNT") == "REQDADM"
     answer = manager.ok(f"ALTER AUTHINFO({NAME}) CHCKCLNT(OPTIONAL) DESCR('who asks')")
     assert answer.message == "AMQ8567I: IBM MQ authentication information changed."
     manager.restart()
-    manager.itself.connection_authentication.asks = True
+    manager.itself.objects.connection_authentication.asks = True
     assert manager.ok("DISPLAY AUTHINFO(*)").objects == [
         {
             "AUTHINFO": NAME,
@@ -46,4 +46,4 @@ def test_alter_and_display(manager: Manager) -> None:
 def test_what_is_refused(manager: Manager, command: str, number: str) -> None:
     """It changes nothing."""
     manager.refused(command, number)
-    assert manager.itself.connection_authentication.check_clients == "REQUIRED"
+    assert manager.itself.objects.connection_authentication.check_clients == "REQUIRED"

@@ -210,7 +210,7 @@ def test_queue_status_follows_the_queue(connection: EmbeddedConnection, queue_ma
     reading = connection.open(od, cmqc.MQOO_INPUT_SHARED)
     writing = [connection.open(od, cmqc.MQOO_OUTPUT) for _ in range(2)]
     connection.put(writing[0], Message(MQMD(Persistence=0), b"x"))
-    next(queue_manager.queues["APP.IN"].messages()).put_time = time.time() - 60
+    next(queue_manager.objects.queues["APP.IN"].messages()).put_time = time.time() - 60
     connection.put(writing[0], Message(MQMD(Persistence=0, Priority=9), b"x"), cmqc.MQPMO_SYNCPOINT)
     (one,) = shown(connection, "DISPLAY QSTATUS(APP.IN)")
     assert {keyword: one[keyword] for keyword in ("CURDEPTH", "IPPROCS", "OPPROCS", "UNCOM")} == {

@@ -15,7 +15,7 @@ def test_the_bridges_script_defines_what_it_needs(manager: Manager) -> None:
     assert manager.attribute("QMGR", "DEFXMITQ") == "SYSTEM.MQTT.TRANSMIT.QUEUE"
     assert manager.attribute("QMGR", "DEADQ") == "SYSTEM.DEAD.LETTER.QUEUE"
     assert manager.attribute("QMGR", "MAXMSGL") == 4_194_304, "the configuration's"
-    assert "SYSTEM.DEAD.LETTER.QUEUE" in manager.itself.queues
+    assert "SYSTEM.DEAD.LETTER.QUEUE" in manager.itself.objects.queues
 
 
 def test_preparing_again_leaves_what_an_administrator_altered(manager: Manager) -> None:
@@ -43,4 +43,4 @@ def test_a_script_stops_at_the_line_that_fails(manager: Manager) -> None:
         run_script(
             manager.itself, "DEFINE QLOCAL(A)\nDEFINE QLOCAL(A)\nDEFINE QLOCAL(B) X\nDEFINE QLOCAL(C)", "own.mqsc"
         )
-    assert "A" in manager.itself.queues and "C" not in manager.itself.queues
+    assert "A" in manager.itself.objects.queues and "C" not in manager.itself.objects.queues

@@ -72,10 +72,10 @@ def test_subscriptions_that_cannot_be(manager: Manager, parameters: str, number:
     manager.ok("DEFINE QLOCAL(A)")
     manager.ok("DEFINE TOPIC(CLOSED) TOPICSTR('closed') SUB(DISABLED)")
     manager.ok("DEFINE TOPIC(FLEETING) TOPICSTR('fleeting') DURSUB(NO)")
-    queues = set(manager.itself.queues)
+    queues = set(manager.itself.objects.queues)
     manager.refused(f"DEFINE SUB(S) {parameters}", number)
     manager.refused("DISPLAY SUB(S)", "AMQ8147E")
-    assert set(manager.itself.queues) == queues, "nothing is left behind"
+    assert set(manager.itself.objects.queues) == queues, "nothing is left behind"
 
 
 def test_a_subscription_is_replaced_altered_and_copied(manager: Manager) -> None:

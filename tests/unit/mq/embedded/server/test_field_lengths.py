@@ -105,8 +105,8 @@ def test_a_value_longer_than_its_field_is_rejected_and_changes_nothing(
     with pytest.raises(MQError) as error:
         call(connection)
     assert (error.value.reason, detail in error.value.detail) == (reason, True)
-    assert not [queue.name for queue in served.itself.queues.values() if queue.depth]
-    assert not served.itself.topics.subscriptions
+    assert not [queue.name for queue in served.itself.objects.queues.values() if queue.depth]
+    assert not served.itself.objects.topics.subscriptions
     # The connection can still be used.
     assert connection.inquire(connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INQUIRE), [cmqc.MQIA_CURRENT_Q_DEPTH])[0] == [0]
 

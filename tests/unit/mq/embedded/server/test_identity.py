@@ -102,7 +102,7 @@ def test_no_application_becomes_an_administrator_by_saying_so(
     with site.served(authentication, authorities=True) as served:
         connection = site.connected(served, said)
         assert pcf(connection, deletion()) == cmqc.MQRC_NOT_AUTHORIZED
-        assert "Q" in served.itself.queues
+        assert "Q" in served.itself.objects.queues
     entries = [json.loads(one.getMessage()) for one in caplog.records if one.name == "bridge.audit"]
     who = "alice" if authentication is CERTIFICATE else "nobody"
     assert [(one["user"], one["ok"]) for one in entries if one["event"] == "command"][-1] == (who, False)

@@ -36,7 +36,7 @@ def test_what_a_connection_has_begun_ends_with_it(said: bytes, tmp_path: Path) -
         manager = served.itself
         RemoteConnection(tmp_path).command("DEFINE QLOCAL(BUSY) MAXDEPTH(1000000)")
         busy = executor.submit(keep_the_disk_busy, tmp_path, ends)
-        before = set(manager.queues)
+        before = set(manager.objects.queues)
         for _ in range(100):
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 connection.connect(str(tmp_path / protocol.SOCKET_NAME))
@@ -46,7 +46,8 @@ def test_what_a_connection_has_begun_ends_with_it(said: bytes, tmp_path: Path) -
 
         def left() -> tuple[int, int, set[str]]:
             with manager.lock:
-                return len(served._server.connections), len(manager.topics.subscriptions), set(manager.queues) - before
+                objects = manager.objects
+                return len(served._server.connections), len(objects.topics.subscriptions), set(objects.queues) - before
 
         eventually(left, (0, 0, set()))
 

@@ -13,11 +13,10 @@ import pytest
 
 from bridge.config.queue_manager import ListenerConfig
 from bridge.mq import remote as protocol
-from bridge.mq.batch import GetCall
 from bridge.mq.embedded.admission import Admission
 from bridge.mq.embedded.server import READ_AHEAD
 from bridge.mq.mqi import MQOD, GetOptions
-from bridge.mq.remote import RemoteConnection
+from bridge.mq.remote import GetCall, RemoteConnection
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

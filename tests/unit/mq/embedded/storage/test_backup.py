@@ -306,7 +306,7 @@ def test_the_commands_say_what_is_in_it(written: Path, tmp_path: Path) -> None:
 
 def _queues(directory: Path) -> list:
     manager = started(directory)
-    found = list(manager.queues.values())
+    found = list(manager.objects.queues.values())
     manager.close()
     return found
 

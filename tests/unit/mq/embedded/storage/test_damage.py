@@ -156,8 +156,8 @@ def test_a_directory_of_layout_1_is_brought_up(tmp_path: Path) -> None:
         try:
             expected = [b"message %d" % number for number in range(5, 20)]
             assert bodies(manager)[:15] == expected
-            assert manager.queues[QUEUE].max_depth == 777
-            assert "plant events" in manager.topics.subscriptions
+            assert manager.objects.queues[QUEUE].max_depth == 777
+            assert "plant events" in manager.objects.topics.subscriptions
             assert list(manager.retained) == ["plant/line1"]
         finally:
             manager.close()
@@ -222,7 +222,7 @@ def test_one_damaged_definition_costs_no_other(copy: Path, tmp_path: Path) -> No
         assert "the definition of QLOCAL AAA is not as it was written" in runner.invoke(program, command).output
     manager = QueueManager("MQB1", tmp_path / "new")
     try:
-        assert "ZZZ" in manager.queues and "KEEP" in manager.topics.subscriptions
+        assert "ZZZ" in manager.objects.queues and "KEEP" in manager.objects.topics.subscriptions
     finally:
         manager.close()
 
@@ -369,7 +369,7 @@ class Ended:
         unit.done = done
         with self._manager.lock:
             message = Message(MQMD(Persistence=cmqc.MQPER_PERSISTENT), body)
-            self._manager.put(unit, self._manager.resolve(QUEUE), message)
+            self._manager.put(unit, self._manager.objects.resolve(QUEUE), message)
             self._manager.recovery_log.submit(unit)
 
     def wait(self) -> None:

@@ -238,10 +238,10 @@ def test_definitions_durable_subscriptions_and_retained_publications_survive(tmp
             _, handle = connection.subscribe(resume)
             assert connection.get(handle, GetOptions()).data == f"p{number}".encode()
             if number in gone:
-                assert f"S{number}" not in queue_manager.topics.subscriptions
+                assert f"S{number}" not in queue_manager.objects.topics.subscriptions
                 assert f"s/{number}" not in queue_manager.retained
             elif number != max(made):  # the last one may have been on its way
-                assert queue_manager.topics.subscriptions[f"S{number}"].user_data == f"u{number}"
+                assert queue_manager.objects.topics.subscriptions[f"S{number}"].user_data == f"u{number}"
                 assert queue_manager.retained[f"s/{number}"].message.data == f"p{number}".encode()
             publish(connection, f"s/{number}", b"after")
             assert connection.get(handle, GetOptions()).data == b"after"

@@ -60,7 +60,7 @@ class Disk:
         assert raised.value.reason == reason
 
     def depth(self, queue: str) -> int:
-        return self.manager.queues[queue].depth
+        return self.manager.objects.queues[queue].depth
 
 
 @pytest.fixture
@@ -135,24 +135,24 @@ def test_a_definition_that_cannot_be_written_never_was(disk):
         disk.connection.command("DEFINE QLOCAL(NEW)")
     with disk.refused():
         disk.connection.command("ALTER QLOCAL(Q) MAXDEPTH(7)")
-    assert "NEW" not in disk.manager.queues
-    assert disk.manager.queues["Q"].max_depth != 7
+    assert "NEW" not in disk.manager.objects.queues
+    assert disk.manager.objects.queues["Q"].max_depth != 7
     define(disk.connection, "DEFINE QLOCAL(NEW)")
 
 
 def test_a_subscription_that_cannot_be_written_never_was(disk):
     durable = MQSD(Options=cmqc.MQSO_CREATE | cmqc.MQSO_DURABLE | cmqc.MQSO_MANAGED, ObjectString="t", SubName="S")
-    queues = set(disk.manager.queues)
+    queues = set(disk.manager.objects.queues)
     with disk.refused():
         disk.connection.subscribe(durable)
-    assert "S" not in disk.manager.topics.subscriptions
-    assert set(disk.manager.queues) == queues
+    assert "S" not in disk.manager.objects.topics.subscriptions
+    assert set(disk.manager.objects.queues) == queues
     handle, _ = disk.connection.subscribe(durable)
     publish(disk.connection, "t", b"1")
     with disk.refused():
         disk.connection.close(handle, cmqc.MQCO_REMOVE_SUB)
     publish(disk.connection, "t", b"2")
-    queue = disk.manager.topics.subscriptions["S"].queue.name
+    queue = disk.manager.objects.topics.subscriptions["S"].queue.name
     assert drained(disk.connection, queue) == ["1", "2"]
     disk.restart()
     assert drained(disk.connection, queue) == ["1", "2"]
@@ -266,9 +266,9 @@ def test_a_message_logged_again_does_not_come_back(disk, monkeypatch):
     unit("Q", take=7)
     assert drained(connection, "Q") == ["7"]
     monkeypatch.setattr(recovery_log_module, "COMPACTION_FLOOR", 0)
-    first = next(disk.manager.queues["Q"].messages()).row
+    first = next(disk.manager.objects.queues["Q"].messages()).row
     commits = 0
-    while next(disk.manager.queues["Q"].messages()).row is first:
+    while next(disk.manager.objects.queues["Q"].messages()).row is first:
         unit("P", *[b"p"] * 8)
         handle = connection.open(MQOD(ObjectName="P"), cmqc.MQOO_INPUT_SHARED)
         for _ in range(8):

@@ -22,11 +22,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from bridge.mq.embedded.connection import EmbeddedConnection
+from bridge.mq.embedded.objects import RETAINED_QUEUE
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.restoration import RETAINED_QUEUE
 from bridge.mq.embedded.storage import recovery_log as recovery_log_module
 from bridge.mq.embedded.storage.store import Batch
-from bridge.mq.embedded.unit import Unit
+from bridge.mq.embedded.unit import Unit, undo
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
@@ -93,7 +93,7 @@ class JournalMachine(RuleBasedStateMachine):
         work = Done()
         for kind, where, how in actions:
             if kind in ("get", "thin"):
-                waiting = list(self.manager.queues[where].messages())
+                waiting = list(self.manager.objects.queues[where].messages())
                 if waiting:
                     chosen = waiting.pop(how % len(waiting))
                     for stored in [chosen] if kind == "get" else waiting:
@@ -104,18 +104,18 @@ class JournalMachine(RuleBasedStateMachine):
             if kind == "series":
                 for _ in range(how):
                     data = self.body()
-                    self.manager.put(work.unit, self.manager.resolve(where), Message(MQMD(Persistence=1), data))
+                    self.manager.put(work.unit, self.manager.objects.resolve(where), Message(MQMD(Persistence=1), data))
                     work.puts.append((where, data, True))
                 continue
             data = self.body()
             persistent = how if kind == "put" else True
             message = Message(MQMD(Persistence=int(persistent)), data)
             if kind == "put":
-                self.manager.put(work.unit, self.manager.resolve(where), message)
+                self.manager.put(work.unit, self.manager.objects.resolve(where), message)
                 work.puts.append((where, data, persistent))
                 continue
             retain, clear = how == "retain", how == "clear"
-            route = self.manager.topics.route(where)
+            route = self.manager.objects.topics.route(where)
             self.manager.publish(work.unit, route, message, time.time(), retain=retain, clear_retained=clear)
             work.puts.append(("A", data, persistent))
             if retain or clear:
@@ -167,7 +167,7 @@ class JournalMachine(RuleBasedStateMachine):
     @rule(actions=units)
     def back_out(self, actions: list[tuple]) -> None:
         with self.manager.lock:
-            self.manager.back_out(self.begin(actions).unit)
+            undo(self.begin(actions).unit)
 
     @rule()
     def kill_and_restart(self) -> None:
@@ -186,7 +186,7 @@ class JournalMachine(RuleBasedStateMachine):
         }
         self.retained = {topic: held for topic, held in self.retained.items() if held[1]}
 
-    @precondition(lambda self: "C" in self.manager.queues)
+    @precondition(lambda self: "C" in self.manager.objects.queues)
     @rule(again=st.booleans())
     def delete_and_define_queue(self, again: bool) -> None:
         connection = EmbeddedConnection(self.manager)
@@ -214,7 +214,7 @@ class JournalMachine(RuleBasedStateMachine):
     @invariant()
     def queues_hold_what_was_committed(self) -> None:
         for name in QUEUES:
-            queue = self.manager.queues[name]
+            queue = self.manager.objects.queues[name]
             found = {stored.message.data: stored.persistent for stored in queue.messages()}
             assert found == self.messages[name], name
             assert queue.depth == len(found), name
@@ -225,7 +225,7 @@ class JournalMachine(RuleBasedStateMachine):
     def retained_publications_are_the_latest(self) -> None:
         found = {topic: (kept.message.data, kept.persistent) for topic, kept in self.manager.retained.items()}
         assert found == self.retained
-        queue = self.manager.queues[RETAINED_QUEUE]
+        queue = self.manager.objects.queues[RETAINED_QUEUE]
         assert {stored.topic: stored for stored in queue.messages()} == self.manager.retained
         assert queue.depth == len(self.retained)
 
@@ -237,7 +237,7 @@ class JournalMachine(RuleBasedStateMachine):
             database = sqlite3.connect(self.directory / "queuemanager.db")
             rows = database.execute("SELECT id, body FROM batch ORDER BY id").fetchall()
             database.close()
-            live = [one for queue in self.manager.queues.values() for one in queue.messages() if one.durable]
+            live = [one for queue in self.manager.objects.queues.values() for one in queue.messages() if one.durable]
             assert all(stored.row is not None for stored in live)
             assert [row_id for row_id, _ in rows] == sorted(recovery_log._rows)
             assert recovery_log._size == sum(len(body) for _, body in rows)

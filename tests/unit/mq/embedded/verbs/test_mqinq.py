@@ -7,6 +7,7 @@ import re
 import pytest
 
 from bridge.mq.mqi import MQOD, MQError
+from testing.ibm_standin import attributes as attributes  # adds the constant attributes
 from testing.ibm_standin import cmqc
 
 INQUIRE, SET = cmqc.MQOO_INQUIRE, cmqc.MQOO_SET

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from bridge.mq.embedded.connection import EmbeddedConnection
-from bridge.mq.mqi import MQOD, MQPMO, GetOptions, Got, MQError
+from bridge.mq.mqi import MQOD, MQPMO, MQSD, GetOptions, Got, MQError
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
 from testing.ibm_standin import cmqc
@@ -110,6 +110,14 @@ def test_a_priority_above_the_highest_is_a_warning(connection):
     assert pmo.Reason == cmqc.MQRC_NONE
     got = get(connection)
     assert (got.data, got.md.Priority) == (b"first", 11)
+
+
+def test_a_publication_has_the_highest_priority_at_most(connection):
+    sd = MQSD(Options=cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED, ObjectString="news")
+    _, queue = connection.subscribe(sd)
+    od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="news")
+    connection.put1(od, Message(MQMD(Priority=11), b"x"))
+    assert connection.get(queue, GetOptions()).md.Priority == 9
 
 
 def test_what_a_put_fills_in(connection):

@@ -246,7 +246,7 @@ def test_the_properties_of_an_mqtt_publication(manager):
     with itself.lock:
         unit = Unit()
         message = PublicationMessage(MQMD(Format=b"MQHRF2"), "device", "a/b", b"body", 1, 7)
-        itself.publish(unit, itself.topics.route("a/b"), message, 1.0)
+        itself.publish(unit, itself.objects.topics.route("a/b"), message, 1.0)
         itself.recovery_log.submit(unit)
     queue = manager.connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED)
     got = manager.connection.get(queue, GetOptions(Options=HANDLE))
@@ -267,7 +267,7 @@ def test_properties_of_mqtt_5_in_a_message_handle(manager):
     message = to_mq(Publish("a/b", b"body", 0, properties=said), ClientIdentity("dev", b""))
     with manager.itself.lock:
         unit = Unit()
-        manager.itself.publish(unit, manager.itself.topics.route("a/b"), message, 1.0)
+        manager.itself.publish(unit, manager.itself.objects.topics.route("a/b"), message, 1.0)
         manager.itself.recovery_log.submit(unit)
     queue = manager.connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED)
     got = manager.connection.get(queue, GetOptions(Options=HANDLE))
