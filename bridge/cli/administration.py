@@ -165,8 +165,7 @@ def _print_status(found: BridgeStatus) -> None:
     for problem in found.problems:
         severity = styled(f"PROBLEM ({problem.severity}):", "yellow" if problem.severity == "warning" else "red")
         typer.echo(f"{severity} {problem.what}; see `{_as_typed(problem.command)}`")
-        since = f"since {moment(problem.since)}; " if problem.since else ""
-        typer.echo(f"  {since}fix: {problem.remedy}")
+        typer.echo(f"  since {moment(problem.since)}. {problem.remedy}")
 
 
 def _as_typed(command: str) -> str:

@@ -66,27 +66,28 @@ _LOGGED_ELSEWHERE: Final = frozenset({ProblemKind.RELOAD})
 
 #: How to fix each kind of problem.
 REMEDIES: Final = {
-    ProblemKind.QUEUE_MANAGER: "start the queue manager or repair the network; the bridge reconnects by itself",
-    ProblemKind.DISK: "free space on the disk, or let clients fetch their messages; the bridge notices within seconds",
-    ProblemKind.MEMORY: "connect the clients with the largest backlogs, remove sessions that nobody needs with `mqbridge"
-    " client purge`, or give the bridge more memory",
-    ProblemKind.CHANNEL: "fix the cause, then run `mqbridge channel start {}`",
-    ProblemKind.CERTIFICATE: "replace the certificate file and the key file; the bridge reads them within seconds",
-    ProblemKind.MAPPING: "fix the cause in the message; the mapping continues by itself unless it was paused",
-    ProblemKind.LINK: "start the broker, or correct the link's options and run `mqbridge reload`; the bridge reconnects by"
-    " itself",
-    ProblemKind.QUEUE: "let applications take messages, raise MAXDEPTH, or enable puts: ALTER QLOCAL({}) PUT(ENABLED)",
-    ProblemKind.DEAD_LETTERS: "fix the cause (`mqbridge dlq show ID`), then run `mqbridge dlq retry --all`, or delete the"
-    " messages",
-    ProblemKind.BACKLOG: "connect the clients or start the applications that take the messages, or remove sessions that"
-    " nobody needs with `mqbridge client purge`",
-    ProblemKind.CLIENT: "make the client reconnect with `mqbridge client disconnect CLIENT`, and check its program",
-    ProblemKind.PUBLISH_RATE: "set publish_rate of its channel, then run `mqbridge reload` and `mqbridge client"
-    " disconnect {}`",
-    ProblemKind.REJECTIONS: "correct the client's password, certificate or configuration, or block its address",
-    ProblemKind.COMMITS: "check the disk or the queue manager that the log names",
-    ProblemKind.RELOAD: "correct the file, then run `mqbridge reload`",
-    ProblemKind.ARCHIVE: "free space on the archive's disk, or raise archive.memory",
+    ProblemKind.QUEUE_MANAGER: "Start the queue manager or repair the network. The bridge reconnects by itself.",
+    ProblemKind.DISK: "Free space on the disk, or let clients fetch their messages. The bridge notices within seconds.",
+    ProblemKind.MEMORY: "Connect the clients with the largest backlogs, remove unused sessions with `mqbridge client"
+    " purge`, or give the bridge more memory.",
+    ProblemKind.CHANNEL: "Fix the cause, then run `mqbridge channel start {}`.",
+    ProblemKind.CERTIFICATE: "Replace the certificate file and the key file. The bridge reads them within seconds.",
+    ProblemKind.MAPPING: "Fix the cause. The mapping continues by itself, unless it was paused: `mqbridge mapping"
+    " resume {}`.",
+    ProblemKind.LINK: "Start the broker, or correct the link's options and run `mqbridge reload`. The bridge reconnects by"
+    " itself.",
+    ProblemKind.QUEUE: "Let applications take messages, raise MAXDEPTH, or enable puts: ALTER QLOCAL({}) PUT(ENABLED)",
+    ProblemKind.DEAD_LETTERS: "Fix the cause (`mqbridge dlq show ID`), then run `mqbridge dlq retry --all`, or delete the"
+    " messages.",
+    ProblemKind.BACKLOG: "Connect the clients or start the applications that take the messages, or remove unused sessions"
+    " with `mqbridge client purge`.",
+    ProblemKind.CLIENT: "Make the client reconnect with `mqbridge client disconnect CLIENT`, and check its program.",
+    ProblemKind.PUBLISH_RATE: "Set publish_rate of its channel, then run `mqbridge reload` and `mqbridge client"
+    " disconnect {}`.",
+    ProblemKind.REJECTIONS: "Correct the client's password, certificate or configuration, or block its address.",
+    ProblemKind.COMMITS: "Check the disk or the queue manager that the log names.",
+    ProblemKind.RELOAD: "Correct the file, then run `mqbridge reload`.",
+    ProblemKind.ARCHIVE: "Free space on the archive's disk, or raise archive.memory.",
 }
 
 Key = tuple[ProblemKind, str]
@@ -201,7 +202,7 @@ class Publishers:
         self._counts: dict[str, int] = {}
         self._counted_at = 0.0
         self._suspect = ""
-        #: client identifier, publications per second, and their share of all; None if no client floods
+        #: client identifier, publications per second, and their share of all. None if no client floods.
         self.flood: tuple[str, float, float] | None = None
 
     def count(self, counts: dict[str, int], now: float) -> None:
