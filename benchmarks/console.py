@@ -9,7 +9,6 @@ from __future__ import annotations
 import http.client
 import resource
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -84,4 +83,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -3,7 +3,7 @@
     python docs/reference.py            write docs/reference/*.md
     python docs/reference.py --check    exit with status 1 if a page is not current
 
-The pages are checked in, so that links to them work in the repository. tests/acceptance/deploy/test_docs.py fails if they are
+The pages are checked in, so that links to them work in the repository. tests/unit/test_docs.py fails if they are
 not current.
 """
 

@@ -136,7 +136,7 @@ def applications(number: random.Random) -> Parts:
         lambda: protocol.Disconnect(),
     )
     said += [number.choice(choices)() for _ in range(number.randrange(10))]
-    return [protocol.frame(one) for one in said]
+    return [bytes(protocol.frame(one)) for one in said]
 
 
 def _changed(number: random.Random, structure: Structure) -> Structure:

@@ -46,6 +46,13 @@ settings.register_profile(
 settings.load_profile("tests")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Warn of a pytest that spreads the tests of a group: each process then starts Spark and a bridge of its own."""
+    if config.getoption("numprocesses", None) and pytest.version_tuple >= (9, 2):
+        message = f"pytest {pytest.__version__} ignores xdist_group; `make test` installs the locked version"
+        config.issue_config_time_warning(pytest.PytestWarning(message), 2)
+
+
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
     """The event loop that the bridge runs on."""
     return {"uvloop": uvloop.new_event_loop}

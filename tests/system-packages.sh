@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what the tests need of the system: a C compiler; mosquitto and its clients; openssl for certificates; slapd for LDAP and
 # promtool, which are only unpacked; systemd, of which only the programs that check units are used; man, zsh and fish for the
-# manual page and the completion of the commands. "slow" adds PostgreSQL, Chromium, strace and debootstrap (for the Debian package).
+# manual page and the completion of the commands. "slow" adds Chromium, strace and debootstrap (for the Debian package).
 # usage: system-packages.sh [slow]
 set -eu
 here=$(dirname "$0")
@@ -18,9 +18,6 @@ if [ "${1:-}" = slow ]; then
     for program in strace debootstrap; do
         command -v $program >/dev/null 2>&1 || [ -x /usr/sbin/$program ] || missing="$missing $program"
     done
-fi
-if [ "${1:-}" = slow ] && [ ! -e /usr/share/java/postgresql.jar ]; then
-    missing="$missing postgresql libpostgresql-jdbc-java"
 fi
 if [ "${1:-}" = slow ] && ! command -v chromium >/dev/null 2>&1; then
     missing="$missing chromium"

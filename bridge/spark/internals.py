@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any, Final
 
-import py4j  # type: ignore[import-untyped]
+import py4j
 from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 import msgspec
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery

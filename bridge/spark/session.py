@@ -102,7 +102,7 @@ def session(
 def job(name: str, master: str | None, settings: Mapping[str, str]) -> Iterator[SparkSession]:
     """Yield a session that ends with a command. Raises SparkMissing, and JobFailed for errors of Spark."""
     require_packages()
-    from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import PySparkException
 
     from bridge.spark.internals import has_ended, silence

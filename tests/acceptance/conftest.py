@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import remote_bridge
+from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.remote_bridge import RemoteBridgeProcess
 
@@ -69,6 +70,31 @@ def bridge(shared_bridge: BridgeProcess) -> BridgeProcess:
     """The shared bridge. Tests take topics and client identifiers of their own: see `unique`."""
     assert shared_bridge.running, f"an earlier test ended the shared bridge:\n{shared_bridge.log}"
     return shared_bridge
+
+
+@pytest.fixture(scope="module")
+def bridge_of_the_file(
+    request: pytest.FixtureRequest, queue_manager: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BridgeProcess]:
+    """One bridge with the CONFIG of a test module, in which {} is a temporary directory."""
+    directory = tmp_path_factory.mktemp("bridge")
+    process = bridge_on(queue_manager, directory / "data", config=request.module.CONFIG.format(directory)).start()
+    yield process
+    if process.running:
+        assert process.stop() == 0, process.log
+    process.discard()
+    assert "Traceback" not in process.log, process.log
+
+
+@pytest.fixture
+def administered_bridge(bridge_of_the_file: BridgeProcess) -> Iterator[BridgeProcess]:
+    """The bridge of the file. It has no sessions at the start of a test."""
+    assert bridge_of_the_file.running, f"an earlier test ended the bridge:\n{bridge_of_the_file.log}"
+    yield bridge_of_the_file
+    administrator = Administrator(bridge_of_the_file)
+    while clients := administrator.clients():
+        for client_id in clients:
+            administrator.run("client", "purge", client_id)  # fails if the client's connection has just ended
 
 
 @pytest.fixture

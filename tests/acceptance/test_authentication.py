@@ -14,7 +14,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from scramp import ScramClient
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from bridge.cli.program import program
 from bridge.mq.mqi import MQOD, MQError
@@ -83,7 +83,7 @@ def bridge(tmp_path_factory: pytest.TempPathFactory, key: ec.EllipticCurvePrivat
     assert json.loads(audited.splitlines()[-1])["event"] == "stopped"
 
 
-def passwd(file: Path, user: str, password: str, *options: str) -> object:
+def passwd(file: Path, user: str, password: str, *options: str) -> Result:
     return CliRunner().invoke(program, ["passwd", str(file), user, "--stdin", *options], input=f"{password}\n")
 
 

@@ -239,4 +239,4 @@ def test_tls_and_certificates(bridge: BridgeProcess, tmp_path: Path) -> None:
 
 def reload(bridge: BridgeProcess) -> int:
     command = [MQBRIDGE, "reload", "--config", bridge.config, *bridge.data_options()]
-    return subprocess.run(command, timeout=PATIENCE, env=bridge.env).returncode  # type: ignore[arg-type]
+    return subprocess.run(command, timeout=PATIENCE, env=bridge.env).returncode

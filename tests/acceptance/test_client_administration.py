@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -14,11 +13,12 @@ from tests.helpers.patience import until
 from tests.helpers.raw_client import ConnectionClosed, RawClient
 
 TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
+CONFIG = "control_socket: {}/control\n"
 
 
 @pytest.fixture
-def bridge(new_bridge: Callable[..., BridgeProcess], tmp_path: Path) -> BridgeProcess:
-    return new_bridge(config=f"control_socket: {tmp_path / 'control'}\n").start()
+def bridge(administered_bridge: BridgeProcess) -> BridgeProcess:
+    return administered_bridge
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_a_member_of_a_share_is_purged(bridge: BridgeProcess, administrator: Adm
     first.subscribe((share, 1))
     publisher = RawClient.connected(bridge.port, "publisher")
     publisher.publish("work/1", b"", 1)
-    assert first.receive().topic == "work/1"  # type: ignore[union-attr]
+    assert first.receive().topic == "work/1"
     second = RawClient.connected(bridge.port, "second", clean=False)
     second.subscribe((share, 1))
     administrator.does("client", "purge", "first")

@@ -196,7 +196,7 @@ def test_the_audit_is_the_judge(
     assert not verdict.held and verdict.totals.lost == 1
 
 
-@pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
+@pytest.mark.queue_managers("embedded", "ibmmq", slow="pymqi")
 @pytest.mark.parametrize("qos", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_kill_while_both_are_at_work(
     own_bridge: BridgeProcess, queue_manager: str, chance: random.Random, qos: int
@@ -216,7 +216,7 @@ def test_kill_while_both_are_at_work(
 
     try:
         for mark in marks:
-            until_at_last(lambda mark=mark: reached(mark), lambda: len(subscriber.received))
+            until_at_last(lambda mark=mark: reached(mark), lambda: len(subscriber.received))  # type: ignore[misc]
             bridge.kill()
             bridge.start()
         until_at_last(

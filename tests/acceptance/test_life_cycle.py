@@ -106,7 +106,7 @@ def test_the_log_has_numbered_events_and_standard_output_is_empty(tmp_path: Path
         [MQBRIDGE, "run", config, "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stderr is not None and process.stdout is not None
-    lines = []
+    lines: list[str] = []
     while "MQB0012I" not in (lines[-1] if lines else ""):
         lines.append(process.stderr.readline())
         assert lines[-1], lines
@@ -368,6 +368,8 @@ def test_sigterm_with_a_client_that_never_reads(new_bridge: Callable[..., Bridge
 # systemd --------------------------------------------------------------------------------------------------------------
 
 
+# The queue manager has no part in this.
+@pytest.mark.queue_managers("embedded", slow="ibmmq")
 def test_notifications_to_systemd(tmp_path: Path, new_bridge: Callable[..., BridgeProcess]) -> None:
     """READY=1 when clients can connect, WATCHDOG=1 again and again, STOPPING=1 (sd_notify(3), Type=notify)."""
     address = str(tmp_path / "notify")
@@ -387,6 +389,8 @@ def test_notifications_to_systemd(tmp_path: Path, new_bridge: Callable[..., Brid
         assert last.decode().splitlines()[0] == "STOPPING=1"
 
 
+# The queue manager has no part in this.
+@pytest.mark.queue_managers("embedded", slow="ibmmq")
 def test_without_systemd_no_notification_is_sent(own_bridge: BridgeProcess) -> None:
     assert own_bridge.stop() == 0
     assert "MQB0006W" not in own_bridge.log
@@ -395,6 +399,8 @@ def test_without_systemd_no_notification_is_sent(own_bridge: BridgeProcess) -> N
 # Channels -------------------------------------------------------------------------------------------------------------
 
 
+# The queue manager has no part in this.
+@pytest.mark.queue_managers("embedded", slow="ibmmq")
 def test_little_endian_channel(new_bridge: Callable[..., BridgeProcess]) -> None:
     """Seed 002's dialect on one channel, MQTT on the other; they exchange messages of every QoS."""
     config = "channels:\n  - {name: BIG, port: 0}\n  - {name: LITTLE, port: 0, byte_order: little}\n"
@@ -421,6 +427,8 @@ def test_little_endian_channel(new_bridge: Callable[..., BridgeProcess]) -> None
         assert little.socket.recv(100) == b"\x40\x02\x34\x12"
 
 
+# The queue manager has no part in this.
+@pytest.mark.queue_managers("embedded", slow="ibmmq")
 def test_channel_with_one_protocol(new_bridge: Callable[..., BridgeProcess]) -> None:
     bridge = new_bridge(config="channels:\n  - protocols: [MQTTV3]\n").start()
     with RawClient(bridge.port, "new", level=4) as new:

@@ -181,7 +181,7 @@ def test_publishers_are_not_read_while_the_queue_manager_is_away(remote: Callabl
         other.ping()
         bridge.queue_manager.start()
         for number in range(blocked):
-            assert sender.receive().message_id == number + 100  # type: ignore[attr-defined]
+            assert sender.receive().message_id == number + 100
 
 
 def _publish(number: int, payload: bytes) -> bytes:

@@ -98,7 +98,7 @@ PLACES: dict[str, dict[str, Any]] = {
     "captures": {"from": {"mqtt": "c/{one}/+/{rest...}"}, "to": {"queue": "R.{one|upper}.{rest|mqname}"}},
     "own-queue-manager": {"from": {"mqtt": "m/{one}"}, "to": {"queue": "R.X.a.b", "queue_manager": "MQB1"}},
 }
-REFUSED = [
+REFUSED: list[tuple[str, dict[str, Any], bytes, int, str]] = [
     ("unfillable", {"to": {"queue": "R.{usr.site}"}}, b"1", 2471, "a/unfillable"),
     ("bad-name", {"to": {"queue": "R {text}"}}, b"1", 2152, "a/bad-name"),
     ("no-json", {"payload": "json"}, b"{", 2110, "a/no-json"),
@@ -157,7 +157,7 @@ TO_MQTT = [
     ToMqtt("filter-qos", {"filter": {"qos": 2, "others": "discard"}},
            (PERSISTENT,), {"qos": 2}, passed_by=()),
 ]  # fmt: skip
-REFUSED_OUT = [
+REFUSED_OUT: list[tuple[str, dict[str, Any], bytes, int]] = [
     ("unfillable", {"to": {"mqtt": "b/{usr.site}"}}, b"1", 2471),
     ("bad-topic", {"to": {"mqtt": "b/{text}"}}, b"#", 2425),
     ("no-json", {"payload": "json"}, b"{", 2110),

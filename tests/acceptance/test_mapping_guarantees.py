@@ -65,7 +65,7 @@ class PacedPublisher(Publisher):
         super().__init__(client_id, topics, total, 2, **options)
 
     @property
-    def count(self) -> int:  # type: ignore[override]
+    def count(self) -> int:
         return min(self.allowed, self.total)
 
     @count.setter
@@ -170,7 +170,7 @@ def test_guarantees_under_load(
     watcher = Subscriber(mosquitto.port, "out/0")
     end = threading.Event()
     threads = [
-        Restless(one, place, seed, end)  # type: ignore[arg-type]
+        Restless(one, place, seed, end)
         for seed, (one, place) in enumerate(
             [(publisher, mosquitto), (local, bridge), *((subscriber, mosquitto) for subscriber in subscribers)]
         )
@@ -193,7 +193,7 @@ def test_guarantees_under_load(
             publisher.allowed = local.allowed = share.stop
             # Some of each way, of which each has its share, is through.
             mark = 4 * share.start + len(share)
-            until_at_last(lambda mark=mark: progress() >= mark, progress)
+            until_at_last(lambda mark=mark: progress() >= mark, progress)  # type: ignore[misc]
             fault()
             print(f"{getattr(fault, '__name__', fault)} at {progress()} of {whole}")
         until_at_last(lambda: publisher.finished and local.finished and progress() >= whole, progress)

@@ -75,7 +75,7 @@ def test_reload(new_bridge: Callable[..., BridgeProcess], queue_manager: str, tm
     configure(bridge, WRONG)
     done = command(bridge, "reload")
     assert done.returncode != 0
-    line = bridge.config.read_text().splitlines().index(WRONG.splitlines()[-1]) + 1  # type: ignore[union-attr]
+    line = bridge.config.read_text().splitlines().index(WRONG.splitlines()[-1]) + 1
     assert any(one.startswith(f"{bridge.config}:{line}:") for one in done.stderr.splitlines()), done.stderr
     assert bridge.process is not None
     bridge.process.send_signal(signal.SIGHUP)

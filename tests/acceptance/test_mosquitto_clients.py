@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.mosquitto import Subscriber, publish
 from tests.helpers.raw_client import RawClient
+
+# test_paho_clients.py runs the same sessions on IBM MQ.
+pytestmark = pytest.mark.queue_managers("embedded", slow="ibmmq")
 
 VERSIONS = pytest.mark.parametrize("version", ["mqttv31", "mqttv311", "mqttv5"])
 
@@ -88,7 +93,7 @@ def test_wildcards(bridge: BridgeProcess, unique: str) -> None:
             assert received == wanted, topic_filter
 
 
-def iter_topics(subscriber: Subscriber):
+def iter_topics(subscriber: Subscriber) -> Iterator[Any]:
     while True:
         yield subscriber.message()["topic"]
 

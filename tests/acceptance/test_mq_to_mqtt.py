@@ -228,7 +228,7 @@ def test_messages_wait_for_a_client_that_is_away(own_bridge: BridgeProcess) -> N
         assert client.take().payload == b"in memory"
 
 
-@pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
+@pytest.mark.queue_managers("embedded", "ibmmq", slow="pymqi")
 def test_unknown_client_goes_to_the_dead_letter_queue(own_bridge: BridgeProcess) -> None:
     bridge = own_bridge
     put = bridge.mq_json("put", "commands/reset", "nobody home", "--to", "nobody", "--persistent")[0]

@@ -31,6 +31,9 @@ from bridge.mqtt.topics import TOPIC_LEVELS
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.mqtt_5_client import client_of
 
+# The bridge decides this before it asks the queue manager: tests/contract/backend covers what it asks.
+pytestmark = pytest.mark.queue_managers("embedded", slow="ibmmq")
+
 Sides = tuple[Sequence[Packet], Sequence[Packet]]
 IN_USE, NOT_FOUND = ReasonCode.PACKET_IDENTIFIER_IN_USE, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
 NO_SUBSCRIPTION, INVALID_FILTER = ReasonCode.NO_SUBSCRIPTION_EXISTED, ReasonCode.TOPIC_FILTER_INVALID
@@ -45,7 +48,7 @@ def ask(message_id: int, *filters: tuple[str, int], identifier: int | None = Non
 
 
 def say(topic: str, payload: bytes, qos: int = 0, message_id: int = 0, **properties: object) -> Publish:
-    said = PublishProperties(**properties) if properties else None  # type: ignore[arg-type]
+    said = PublishProperties(**properties) if properties else None
     return Publish(topic, payload, qos, False, False, message_id, said)
 
 

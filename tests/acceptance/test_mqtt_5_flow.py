@@ -38,6 +38,9 @@ from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.mqtt_5_client import NewBridge, client_of, ended, subscribe
 from tests.helpers.raw_client import ConnectionClosed, RawClient
 
+# The bridge decides this before it asks the queue manager: tests/contract/backend covers what it asks.
+pytestmark = pytest.mark.queue_managers("embedded", slow="ibmmq")
+
 
 def test_the_clients_receive_maximum_holds(bridge: BridgeProcess, unique: str) -> None:
     """MQTT-3.3.4-9: with QoS 2 a message counts until PUBCOMP."""

@@ -30,7 +30,7 @@ class PahoClient:
         reconnects: bool = True,
     ) -> None:
         self.client = paho.Client(
-            paho.CallbackAPIVersion.VERSION2,
+            paho.CallbackAPIVersion.VERSION2,  # type: ignore[attr-defined]
             client_id=client_id,
             clean_session=None if protocol == paho.MQTTv5 else clean,
             protocol=protocol,
@@ -80,7 +80,7 @@ class PahoClient:
     def take(self) -> tuple[str, bytes, int, bool]:
         """The next message: topic, payload, QoS, RETAIN."""
         message = self._messages.get(timeout=PATIENCE)
-        return message.topic, message.payload, message.qos, bool(message.retain)
+        return message.topic, bytes(message.payload), message.qos, bool(message.retain)
 
     def close(self) -> None:
         self.client.disconnect()
@@ -153,13 +153,13 @@ def test_wildcards_and_refused_filters(bridge: BridgeProcess, unique: str, proto
         for topic in ("a/b/c", "b/c", "x", "x/y/z", "c"):
             client.publish(f"{unique}/{topic}", topic.encode(), 2)
         client.publish(f"{unique}/x/end", b"end", 2)
-        received = []
+        received: list[Any] = []
         while not received or received[-1][1] != b"end":
             received.append(client.take())
         assert [(payload, qos) for _, payload, qos, _ in received] == [(b"b/c", 1), (b"x", 2), (b"x/y/z", 2), (b"end", 2)]
 
 
-@pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
+@pytest.mark.queue_managers("embedded", "ibmmq", slow="pymqi")
 def test_durable_session_over_a_restart(own_bridge: BridgeProcess) -> None:
     """The client reconnects by itself, and finds its subscriptions and all that was published meanwhile."""
     bridge = own_bridge
@@ -185,6 +185,8 @@ def test_durable_session_over_a_restart(own_bridge: BridgeProcess) -> None:
                 assert came == [(f"news/{round_}", b"%d" % qos, qos, False) for qos in (1, 2)]
 
 
+# test_crash.py kills a bridge on IBM MQ.
+@pytest.mark.queue_managers("embedded", slow="ibmmq")
 def test_publisher_outlives_a_kill(own_bridge: BridgeProcess, protocol: int) -> None:
     """paho sends unacknowledged messages again after the kill. All arrive in order, with QoS 2 once."""
     bridge = own_bridge

@@ -28,6 +28,9 @@ from bridge.mqtt.writer import encode
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.raw_client import ConnectionClosed, RawClient
 
+# The bridge decides this before it asks the queue manager: tests/contract/backend covers what it asks.
+pytestmark = pytest.mark.queue_managers("embedded", slow="ibmmq")
+
 # CONNECT --------------------------------------------------------------------------------------------------------------
 
 

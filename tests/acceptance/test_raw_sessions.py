@@ -24,7 +24,7 @@ def test_session_present(bridge: BridgeProcess, unique: str, level: int) -> None
     assert answers == [False, False, level >= 4, False, False]
 
 
-@pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
+@pytest.mark.queue_managers("embedded", "ibmmq", slow="pymqi")
 @pytest.mark.parametrize("kill", [False, True], ids=["SIGTERM", "SIGKILL"])
 def test_durable_session_over_a_restart(own_bridge: BridgeProcess, kill: bool) -> None:
     """Subscriptions and waiting messages of QoS 1 and 2 survive, a clean session does not, and Session Present shows it."""

@@ -58,7 +58,7 @@ def test_wildcards_do_not_name_dollar_topics(bridge: BridgeProcess, unique: str)
         client.subscribe((f"+/{unique}", 1), ("#", 0), (f"$x/{unique}", 1), (f"end/{unique}", 1))
         client.publish(f"$x/{unique}", b"1", 1)
         client.publish(f"end/{unique}", b"2", 1)
-        topics = []
+        topics: list[str] = []
         while not topics or topics[-1] != f"end/{unique}":
             publish = client.wait_for(Publish)
             client.acknowledge(publish)

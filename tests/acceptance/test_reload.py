@@ -232,7 +232,7 @@ def test_traffic_of_another_channel_does_not_notice(make: Make) -> None:
         thread.start()
     try:
         for turn in range(RELOADS):
-            until(lambda turn=turn: number() >= turn * BETWEEN, lambda: bridge.log)
+            until(lambda turn=turn: number() >= turn * BETWEEN, lambda: bridge.log)  # type: ignore[misc]
             write(bridge, variants[turn % len(variants)])
             answer = ask(bridge.data_directory / "control.sock", Reload())
             assert answer.ok and answer.lines, answer
@@ -331,7 +331,7 @@ def test_reloads_at_the_same_time(make: Make) -> None:
     write(bridge, channels(A, B))
     command = [MQBRIDGE, "reload", "--config", bridge.config, *bridge.data_options()]
     under_way = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=bridge.env)  # type: ignore[arg-type]
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=bridge.env)
         for _ in range(3)
     ]
     assert bridge.process is not None
@@ -345,7 +345,7 @@ def test_reloads_at_the_same_time(make: Make) -> None:
 
 def test_command_line_options_survive_a_reload(make: Make) -> None:
     """--port and --log-level apply unless the file changes the same option."""
-    bridge = make(channels("name: A, port: 1883"), "--log-level", "warning")
+    bridge = make(channels("name: A, port: 1883"), "--log-level", "warning")  # type: ignore[call-arg]
     client = RawClient.connected(bridge.port, "c")
     lines = reload(bridge, channels("name: A, port: 1883, max_clients: 9", more="log: {format: json}\n"))
     assert lines == ["log: warning and above, as json", "channel A changed, for clients that connect from now on"]

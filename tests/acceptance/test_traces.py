@@ -25,6 +25,9 @@ from tests.helpers.mosquitto import Mosquitto, free_port
 from tests.helpers.paho_clients import PahoSubscriber, publish_all
 from tests.helpers.patience import PATIENCE, until
 
+# tests/contract/backend shows that contexts pass through each queue manager.
+pytestmark = pytest.mark.queue_managers("embedded", slow="ibmmq")
+
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 SAMPLED, UNSAMPLED = f"00-{TRACE}-{SPAN}-01", f"00-{TRACE}-{SPAN}-00"
 MANY = 500
@@ -63,7 +66,7 @@ def user_properties(message: paho.MQTTMessage) -> dict[str, str]:
 @contextmanager
 def durable(port: int) -> Iterator[None]:
     """A subscriber whose session stays, connected; it has subscribed to plant/# with QoS 2."""
-    client = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id="sleeper", protocol=paho.MQTTv5)
+    client = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id="sleeper", protocol=paho.MQTTv5)  # type: ignore[attr-defined]
     kept = Properties(PacketTypes.CONNECT)
     kept.SessionExpiryInterval = 3_600
     subscribed = threading.Event()
@@ -115,6 +118,8 @@ def test_a_publication_its_put_and_its_delivery_are_one_trace(
     assert ("unit" in user_properties(message)) == (version == "5")
 
 
+# The context is in the message: it waits on the queue manager.
+@pytest.mark.queue_managers("embedded", "ibmmq")
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_message_that_waited_over_restarts_is_in_its_trace(
     new_bridge: Callable[..., BridgeProcess], collector: Collector, qos: int
@@ -235,6 +240,7 @@ def test_a_mapping_continues_the_trace(new_bridge: Callable[..., BridgeProcess],
     assert user_properties(message) == {"unit": "C", "traceparent": spans[3].traceparent}
 
 
+@pytest.mark.queue_managers("embedded", "ibmmq")
 def test_an_application_and_a_link_are_in_the_trace(
     new_bridge: Callable[..., BridgeProcess], collector: Collector, broker: Mosquitto
 ) -> None:

@@ -117,7 +117,7 @@ def test_handshakes(
     """Path, subprotocol and origin have to be right (MQTT-6.0.0-3); over TLS."""
     options = {"ssl": trusting(bridge), "origin": origin, "subprotocols": [Subprotocol(one) for one in subprotocols] or None}
     try:
-        with connect(f"wss://localhost:{bridge.ports['WSS']}{path}", **options) as connection:  # type: ignore[arg-type]
+        with connect(f"wss://localhost:{bridge.ports['WSS']}{path}", **options) as connection:
             client = WebSocketClient(connection)
             client.send(Connect("wss"))
             assert isinstance(client.receive(), Connack)

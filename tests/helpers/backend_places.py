@@ -259,7 +259,7 @@ def local(directory: Path) -> Iterator[Place]:
     with ServedQueueManager(directory, objects=False) as manager:
         place = Elsewhere(lambda: EmbeddedConnection(manager.itself, "contract"), asynchronous=False)
         # Not at once: what it asks the command server for, nobody asks for.
-        place.enforce_authorities = manager.itself.enforce_authorities  # type: ignore[method-assign]
+        place.enforce_authorities = manager.itself.enforce_authorities
         yield place
 
 

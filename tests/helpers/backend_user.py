@@ -13,7 +13,7 @@ from bridge.telemetry.record import Side, StateKey, StateRecord
 from bridge.telemetry.transmission import PublicationMessage, Transmission
 from tests.helpers.backend_places import Place
 from tests.helpers.patience import PATIENCE
-from tests.helpers.subscription_requests import requests
+from tests.helpers.units import requests
 
 _markers = itertools.count(1)
 

@@ -23,7 +23,7 @@ class Browser:
     def __init__(self, url: str) -> None:
         assert INSTALLED.is_dir(), f"{INSTALLED} is not there; `make test-slow` makes it (tests/node-packages.sh)"
         command = [NODE, DRIVER, INSTALLED, url, str(PATIENCE)]
-        self._process = LineProcess(command, stdin=subprocess.PIPE)  # type: ignore[arg-type]
+        self._process = LineProcess(command, stdin=subprocess.PIPE)
 
     def do(self, action: str, *arguments: Any) -> Any:
         """Do something in the page, and return what it has come to. Raises AssertionError."""

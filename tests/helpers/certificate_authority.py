@@ -82,7 +82,7 @@ class Authority:
 
     def client(self, name: str, **options: object) -> x509.Certificate:
         """Make the certificate of a client."""
-        return self.issue(name, alternative=None, usage=ExtendedKeyUsageOID.CLIENT_AUTH, **options)  # type: ignore[arg-type]
+        return self.issue(name, alternative=None, usage=ExtendedKeyUsageOID.CLIENT_AUTH, **options)
 
     def key_repository(self, name: str, password: str, *, label: str, trusts: Authority | None = None) -> Path:
         """Write NAME.p12: a client's certificate and its key with a label, and the certificate of a trusted authority."""

@@ -71,5 +71,5 @@ def real_queue_manager() -> Iterator[Callable[..., Connection]]:
     except LibraryMissing as error:
         pytest.fail(f"{QUEUE_MANAGER_VARIABLE} is set, but: {error}")
     given = {field: os.environ.get(f"MQBRIDGE_TEST_{field.upper()}", "") for field in _FIELDS}
-    parameters = ConnectionParameters(queue_manager=name, application_name="contract", **given)  # type: ignore[arg-type]
+    parameters = ConnectionParameters(queue_manager=name, application_name="contract", **given)
     yield functools.partial(_connected, library, parameters)

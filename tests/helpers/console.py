@@ -1,4 +1,4 @@
-"""The console as a browser without JavaScript has it: pages, forms and cookies."""
+"""The console as a browser without JavaScript shows it: pages, forms, cookies, and live views."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Console:
 
     def change(self, path: str, **fields: str) -> Page:
         """Send a form of a page, and return the page that is shown then."""
-        page = self.post(path, csrf_token=self.csrf_token, **fields)  # type: ignore[arg-type]
+        page = self.post(path, csrf_token=self.csrf_token, **fields)
         return page if page.status != 303 else self.get(page.headers["Location"])
 
     def json(self, path: str, **query: str) -> Any:
@@ -110,3 +110,35 @@ class Console:
         """The links of a page to others whose addresses begin like this."""
         found = re.findall(rf'href="({re.escape(to)}[^"]*)"', self.get(path).html)
         return [unescape(one) for one in found]
+
+
+class LiveView:
+    """Server-sent events of a topic filter, for somebody who has logged in."""
+
+    def __init__(self, console: Console, topic_filter: str) -> None:
+        cookie = "; ".join(f"{name}={value}" for name, value in console.cookies.items())
+        self._connection = http.client.HTTPConnection(console.place, timeout=PATIENCE)
+        query = urlencode({"filter": topic_filter})
+        self._connection.request("GET", f"/topics/events?{query}", headers={"Cookie": cookie})
+        self._answer = self._connection.getresponse()
+        self.status = self._answer.status
+        self.content_type = self._answer.headers["Content-Type"]
+
+    def event(self, kind: str = "") -> dict[str, Any]:
+        """The next event of a kind, or of any."""
+        while True:
+            line = self._answer.readline().decode()
+            assert line, "the view ended"
+            if line.startswith("event: ") and line[7:].strip() in (kind or line):
+                found: dict[str, Any] = json.loads(self._answer.readline().decode().removeprefix("data: "))
+                return found
+
+    def close(self) -> None:
+        self._answer.close()
+        self._connection.close()
+
+    def __enter__(self) -> LiveView:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

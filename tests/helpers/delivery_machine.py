@@ -142,7 +142,7 @@ class Delivery(Scene):
             queued.append(Queued(self.numbers << 16 | low, message, qos, f"out/{qos}"))
             self.messages[payload] = queued[-1]
         self.manager.queue += queued
-        self.service.delivery.deliver(queued)  # type: ignore[arg-type]
+        self.service.delivery.deliver(queued)
         self.settle()
 
     @precondition(lambda self: self.manager.units)

@@ -68,7 +68,7 @@ class Scene(RuleBasedStateMachine):
     def start_bridge(self) -> None:
         limits = LimitsConfig(in_flight=self.window)
         self.service = TelemetryService(
-            self.manager,  # type: ignore[arg-type]
+            self.manager,
             limits,
             self.loop.time,
             queue_manager_name="QM",
@@ -145,10 +145,10 @@ class Scene(RuleBasedStateMachine):
             self.abandon()
         if not self.durable:
             self.forget()
-        connection = StreamConnection(self.channel)  # type: ignore[arg-type]
+        connection = StreamConnection(self.channel)
         transport = Transport(self.on_bytes)
         self.link = self.opening = Link(connection, transport, Decoder(server=False, protocol_level=self.level))
-        connection.connection_made(transport)  # type: ignore[arg-type]
+        connection.connection_made(transport)
         name = "MQIsdp" if self.level == 3 else "MQTT"
         properties = None
         if self.level == 5:

@@ -104,9 +104,9 @@ class QueueManager:
             if index not in refusals:
                 self.entered.append(message.payload)
         for removed in unit.removals:
-            if removed in self.queue:  # type: ignore[comparison-overlap]
-                self.on_removal(removed)  # type: ignore[arg-type]
-                self.queue.remove(removed)  # type: ignore[arg-type]
+            if removed in self.queue:
+                self.on_removal(removed)
+                self.queue.remove(removed)
         for key, record in unit.records_without(refusals).items():
             if record is None:
                 self.states.pop(key, None)
@@ -190,7 +190,7 @@ class Loop(asyncio.AbstractEventLoop):
 
     def turn(self) -> None:
         """Run what is due, and what follows it."""
-        asyncio._set_running_loop(self)  # type: ignore[arg-type]
+        asyncio._set_running_loop(self)
         while self._ready:
             context, callback, arguments = self._ready.popleft()
             if context is None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import Any
 
 from bridge.mq.embedded.backend import EmbeddedBackend
 from bridge.mq.embedded.queuemanager import QueueManager
@@ -13,8 +14,7 @@ from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.helpers.patience import PATIENCE
-from tests.helpers.subscription_requests import requests
-from tests.helpers.units import Unit, Units
+from tests.helpers.units import Unit, Units, requests
 
 TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 
@@ -25,23 +25,23 @@ class Service:
     def __init__(self, queue_manager: QueueManager) -> None:
         self.queue_manager = queue_manager
         self.backend = EmbeddedBackend(queue_manager, TRANSMISSION_QUEUE, asyncio.get_running_loop())
-        self.batches: list[list] = []
+        self.batches: list[list[Any]] = []
         self.units = Units()
         self.backend.on_completed = self.units.completed
         #: what happened, in order
-        self.events: list[tuple] = []
+        self.events: list[tuple[Any, ...]] = []
 
     async def start(self) -> Service:
         self.recovered = await self.backend.open()
         self.backend.start(self.consume)
         return self
 
-    def consume(self, transmissions) -> None:
+    def consume(self, transmissions: Any) -> None:
         self.batches.append(list(transmissions))
         self.events += [("transmission", one.topic) for one in transmissions]
 
     @property
-    def transmissions(self) -> list:
+    def transmissions(self) -> list[Any]:
         return [one for batch in self.batches for one in batch]
 
     async def flush(self) -> None:
@@ -78,14 +78,14 @@ class Service:
         await asyncio.wait_for(self.backend.stop(), PATIENCE)
 
     @contextmanager
-    def failing_disk(self):
+    def failing_disk(self) -> Iterator[Any]:
         store = self.queue_manager.recovery_log._store
         real = store.write
 
-        def write(*_arguments):
+        def write(*_arguments: Any) -> None:
             raise sqlite3.OperationalError("database or disk is full")
 
-        store.write = write
+        store.write = write  # type: ignore[assignment]
         try:
             yield
         finally:
@@ -102,7 +102,9 @@ def publication(
     return PublicationMessage(md, client_id, topic, payload, qos, message_id if qos else 0)
 
 
-def unit(*publications: PublicationMessage, retain: bool = False, removals=(), records=(), ended=()) -> Unit:
+def unit(
+    *publications: PublicationMessage, retain: bool = False, removals: Any = (), records: Any = (), ended: Any = ()
+) -> Unit:
     """`records` are written, `ended` removed."""
     made = Unit()
     made.publications = [(one, retain) for one in publications]

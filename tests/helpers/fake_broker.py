@@ -135,7 +135,7 @@ class FakeBroker:
         peer, _ = self.connecting()
         peer.send(peer.connack(present=present, properties=properties))
         if subscribes is not None:
-            peer.send(peer.suback(*peer.expect(SUBSCRIBE), subscribes))  # type: ignore[arg-type]
+            peer.send(peer.suback(*peer.expect(SUBSCRIBE), subscribes))
         return peer
 
     def close(self) -> None:

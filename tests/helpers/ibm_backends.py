@@ -18,8 +18,7 @@ from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 from tests.helpers.breakable_connection import BreakableConnection, Fault
 from tests.helpers.patience import PATIENCE
-from tests.helpers.subscription_requests import requests
-from tests.helpers.units import Unit, Units
+from tests.helpers.units import Unit, Units, requests
 
 TRANSMIT = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 
@@ -46,7 +45,7 @@ def backend_of(
         return connection
 
     return IbmBackend(
-        connect,  # type: ignore[arg-type,return-value]
+        connect,
         asyncio.get_running_loop(),
         probe_interval=probe_interval,
         transmission_queue=TRANSMIT,

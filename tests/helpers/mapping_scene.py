@@ -94,14 +94,14 @@ class Scene:
         self.killed = False
         self.links: dict[str, FakeLink] = {}
         self._connections: list[MortalConnection] = []
-        self.environment = MappingEnvironment(self, OWNER)  # type: ignore[arg-type]
+        self.environment = MappingEnvironment(self, OWNER)
 
     # The host --------------------------------------------------------------------------------------------------------
 
     def connect(self, purpose: str) -> Any:
         connection = MortalConnection(
             BreakableConnection(self.queue_manager, purpose, self.fault),
-            self,  # type: ignore[arg-type]
+            self,
         )
         self._connections.append(connection)
         return connection

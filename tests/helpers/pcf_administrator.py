@@ -132,4 +132,4 @@ def value(one: PCFParameter) -> Any:
     if isinstance(one, MQCFBS):
         return one.String
     assert not isinstance(one, MQCFGR)
-    return [text.rstrip().decode() for text in one.Strings] if hasattr(one, "Strings") else list(one.Values)  # type: ignore[union-attr]
+    return [text.rstrip().decode() for text in one.Strings] if hasattr(one, "Strings") else list(one.Values)

@@ -94,7 +94,7 @@ class RawClient:
     @classmethod
     def connected(cls, *arguments: object, **options: object) -> Self:
         """A client whose CONNECT was accepted; takes what the constructor takes."""
-        client = cls(*arguments, **options)  # type: ignore[arg-type]
+        client = cls(*arguments, **options)
         connack = client.connect()
         assert connack.return_code == 0, connack
         return client

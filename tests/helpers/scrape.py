@@ -1,12 +1,16 @@
-"""Scrapes of `/metrics`, and what the admin port answers."""
+"""Scrapes of `/metrics`, answers of the admin port, and promtool."""
 
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterable
+from pathlib import Path
 
+import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from tests.helpers.bridge_process import BridgeProcess
@@ -58,3 +62,16 @@ class Scrape:
         """The sum of all samples that have these labels, and perhaps others."""
         wanted = set(labels.items())
         return sum(value for (one, has), value in self.values.items() if one == name and wanted <= has)
+
+
+_UNPACKED = Path(__file__).parents[2] / "build" / "promtool"
+
+
+def promtool(*arguments: str | Path, given: str = "", cwd: Path | None = None) -> str:
+    """What it finds wrong, or prints; fails the test where it is not there."""
+    command = shutil.which("promtool") or (str(_UNPACKED) if _UNPACKED.exists() else None)
+    if command is None:
+        pytest.fail("promtool is not there; `make test` fetches it (tests/unpacked-packages.sh)")
+    done = subprocess.run([command, *arguments], input=given, capture_output=True, text=True, cwd=cwd, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr

@@ -83,7 +83,7 @@ class Bridge:
         loop.set_exception_handler(self._fail)
         self.failed: list[Any] = []
         self.service = TelemetryService(
-            self.backend,  # type: ignore[arg-type]
+            self.backend,
             self.limits,
             loop.time,
             queue_manager_name="MQB1",
@@ -142,3 +142,13 @@ class Bridge:
         """The only connection there is."""
         (connection,) = self.channel.connections
         return connection
+
+
+ACCEPTED, PRESENT = Connack(0), Connack(0, True)
+
+
+async def answers(bridge: Any, *packets: Any) -> list[Any]:
+    """What a new connection gets until it is closed."""
+    client = await bridge.open()
+    client.send(*packets)
+    return await client.rest()

@@ -38,14 +38,14 @@ def drained(connection: EmbeddedConnection, queue: str) -> list[str]:
     return found
 
 
-def put(connection, queue: str, data: bytes, options: int = 0, md: MQMD = PERSISTENT) -> None:
+def put(connection: EmbeddedConnection, queue: str, data: bytes, options: int = 0, md: MQMD = PERSISTENT) -> None:
     connection.put1(MQOD(ObjectName=queue), Message(md, data), options)
 
 
-def publish(connection, topic: str, data: bytes, options: int = 0, md: MQMD = PERSISTENT) -> None:
+def publish(connection: EmbeddedConnection, topic: str, data: bytes, options: int = 0, md: MQMD = PERSISTENT) -> None:
     connection.put1(MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic), Message(md, data), options)
 
 
-def define(connection, text: str) -> None:
+def define(connection: EmbeddedConnection, text: str) -> None:
     for response in connection.command(text):
         assert response.ok, response.message

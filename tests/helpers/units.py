@@ -1,4 +1,4 @@
-"""Units of work with what became of them."""
+"""Units of work with their results, and requests for subscriptions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from bridge.mq.backend import Completion, UnitOfWork
+from bridge.mq.backend import Completion, SubscriptionRequest, UnitOfWork
+from bridge.telemetry.subscription import SubscriptionData
 
 _numbers = itertools.count(1)
 
@@ -49,3 +50,8 @@ class Units:
             unit = self._under_way.pop(completion.number)
             unit.completion = completion
             unit.done(unit)
+
+
+def requests(*filters: tuple[str, int]) -> list[SubscriptionRequest]:
+    """Return what a backend is asked for."""
+    return [SubscriptionRequest(topic_filter, SubscriptionData(qos)) for topic_filter, qos in filters]

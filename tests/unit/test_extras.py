@@ -28,7 +28,7 @@ def test_in_the_debian_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_in_a_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(_: str) -> list[str]:
-        raise extras.PackageNotFoundError
+        raise extras.PackageNotFoundError  # type: ignore[attr-defined]
 
     monkeypatch.setattr(extras, "requires", nothing)
     assert install("archive").endswith("pip install '.[archive]'")

@@ -92,7 +92,7 @@ def test_the_configuration_refers_to_files_in_mounted_volumes(
     (channel,) = configuration.channels
     (method,) = channel.authentication
     assert channel.tls is not None and configuration.queue_manager.type == "embedded"
-    files = {"tls": (channel.tls.certificate_file, channel.tls.key_file), "secrets": (method.file,)}  # type: ignore[union-attr]
+    files = {"tls": (channel.tls.certificate_file, channel.tls.key_file), "secrets": (method.file,)}
     for name, paths in files.items():
         assert {str(path.parent) for path in paths if path is not None} == {mounts[name]}
     assert str(configuration.queue_manager.data_directory) == mounts["data"]
@@ -176,7 +176,7 @@ def test_clients_and_probes_of_a_bridge_that_is_configured_so(
 @pytest.fixture(scope="module")
 def render() -> Callable[..., str]:
     """The function that renders the chart. The package with Helm's engine is installed by `make test-slow` only."""
-    return runpy.run_path(str(DEPLOY / "helm" / "render.py"))["render"]  # type: ignore[no-any-return]
+    return runpy.run_path(str(DEPLOY / "helm" / "render.py"))["render"]
 
 
 @pytest.mark.slow

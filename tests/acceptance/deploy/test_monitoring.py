@@ -13,7 +13,7 @@ import yaml
 from bridge.administration.answers import ProblemKind
 from bridge.cli.examples import EXAMPLES
 from bridge.service.metric_catalogue import CATALOGUE
-from tests.helpers.promtool import promtool
+from tests.helpers.scrape import promtool
 
 HERE = Path(__file__).parent
 DEPLOY = HERE.parents[2] / "deploy"

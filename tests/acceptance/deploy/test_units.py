@@ -66,7 +66,7 @@ def test_the_service_file_has_the_data_directory_of_the_units() -> None:
 @pytest.fixture
 def unit() -> configparser.ConfigParser:
     parser = configparser.ConfigParser(strict=False, interpolation=None)
-    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.optionxform = str  # type: ignore[assignment]
     parser.read_string(UNIT.read_text(encoding="utf-8"))
     return parser
 

@@ -93,7 +93,7 @@ def refused() -> Callable[[int], AbstractContextManager[None]]:
 
 
 @pytest.fixture
-def root(mq):
+def root(mq: Workplace) -> str:
     """A topic string that no other test uses."""
     return mq.name("news")
 

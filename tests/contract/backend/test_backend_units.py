@@ -9,7 +9,7 @@ from bridge.wire import cmqc
 from bridge.wire.mq import decode_mqdlh
 from tests.helpers.backend_places import DEAD_LETTER_QUEUE, TRANSMISSION_QUEUE
 from tests.helpers.backend_user import Bridge, payload, publication, received, sent, unit
-from tests.helpers.subscription_requests import requests
+from tests.helpers.units import requests
 
 TOO_LONG = "x" * 10_241
 

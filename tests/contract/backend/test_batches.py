@@ -40,7 +40,7 @@ def filled(mq: Workplace, app: Application, bodies: Sequence[bytes] = BODIES, at
 def many(
     app: Application, handle: int, options: int, messages: int = 100, size: int = 1000, **more: object
 ) -> list[Got]:
-    return remote.get_many(app.connection, handle, GetOptions(Options=options, **more), messages, size)  # type: ignore[arg-type]
+    return remote.get_many(app.connection, handle, GetOptions(Options=options, **more), messages, size)
 
 
 def bodies(found: Sequence[Got | None]) -> list[bytes | None]:

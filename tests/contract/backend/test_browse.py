@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
 
 import pytest
 
 from bridge.mq.mqi import GetOptions, MQError
 from bridge.wire import cmqc
+from tests.helpers.mq_applications import Application, Workplace
 
 BROWSE_FIRST = cmqc.MQGMO_BROWSE_FIRST
 UNDER_CURSOR, BROWSE_UNDER_CURSOR = cmqc.MQGMO_MSG_UNDER_CURSOR, cmqc.MQGMO_BROWSE_MSG_UNDER_CURSOR
 
 
 @pytest.mark.smoke
-def test_browse_leaves_messages_where_they_are(mq, app, refused):
+def test_browse_leaves_messages_where_they_are(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     queue = mq.queue()
     for data in (b"1", b"2", b"3"):
         app.put(queue, data)
@@ -31,7 +37,7 @@ def test_browse_leaves_messages_where_they_are(mq, app, refused):
 
 
 @pytest.mark.smoke
-def test_browse_next_begins_at_the_first(mq, app):
+def test_browse_next_begins_at_the_first(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     app.put(queue, b"low", Priority=0)
     app.put(queue, b"high", Priority=9)
@@ -39,7 +45,9 @@ def test_browse_next_begins_at_the_first(mq, app):
     assert [app.browse(handle), app.browse(handle)] == [b"high", b"low"]
 
 
-def test_browse_goes_on_where_it_was_when_its_message_is_taken(mq, app, other):
+def test_browse_goes_on_where_it_was_when_its_message_is_taken(
+    mq: Workplace, app: Application, other: Application
+) -> None:
     queue = mq.queue()
     for data in (b"1", b"2", b"3", b"4"):
         app.put(queue, data)
@@ -50,7 +58,9 @@ def test_browse_goes_on_where_it_was_when_its_message_is_taken(mq, app, other):
     assert app.browse(handle) == b"4"
 
 
-def test_browse_goes_on_across_priorities_when_its_message_is_taken(mq, app, other, refused):
+def test_browse_goes_on_across_priorities_when_its_message_is_taken(
+    mq: Workplace, app: Application, other: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     queue = mq.queue()
     for data, priority in ((b"9", 9), (b"5", 5), (b"5b", 5), (b"0", 0)):
         app.put(queue, data, Priority=priority)
@@ -66,7 +76,7 @@ def test_browse_goes_on_across_priorities_when_its_message_is_taken(mq, app, oth
     assert app.browse(handle) == b"0 too"
 
 
-def test_browse_goes_past_messages_that_expire_meanwhile(mq, app):
+def test_browse_goes_past_messages_that_expire_meanwhile(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     app.put(queue, b"first")
     app.put(queue, b"short-lived", Expiry=1)
@@ -79,7 +89,9 @@ def test_browse_goes_past_messages_that_expire_meanwhile(mq, app):
     assert app.browse(handle) == b"last"
 
 
-def test_get_under_the_cursor(mq, app, refused):
+def test_get_under_the_cursor(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     queue = mq.queue()
     for data in (b"1", b"2", b"3"):
         app.put(queue, data)
@@ -96,7 +108,9 @@ def test_get_under_the_cursor(mq, app, refused):
     assert app.drain(handle) == [b"1", b"3"]
 
 
-def test_the_message_under_the_cursor_may_be_gone(mq, app, other, refused):
+def test_the_message_under_the_cursor_may_be_gone(
+    mq: Workplace, app: Application, other: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     queue = mq.queue()
     app.put(queue, b"1")
     handle = app.open_queue(queue)
@@ -106,7 +120,9 @@ def test_the_message_under_the_cursor_may_be_gone(mq, app, other, refused):
         app.browse(handle, UNDER_CURSOR)
 
 
-def test_browse_by_correl_id(mq, app, refused):
+def test_browse_by_correl_id(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     queue = mq.queue()
     key = b"key".ljust(24, b"\0")
     for data, correlation in ((b"1", key), (b"2", bytes(24)), (b"3", key)):
@@ -117,7 +133,7 @@ def test_browse_by_correl_id(mq, app, refused):
         app.browse(handle, CorrelId=key)
 
 
-def test_each_handle_has_its_own_cursor(mq, app):
+def test_each_handle_has_its_own_cursor(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     app.put(queue, b"1")
     app.put(queue, b"2")
@@ -126,7 +142,9 @@ def test_each_handle_has_its_own_cursor(mq, app):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_browse_continues_after_the_messages_it_returned(mq, app, other, seed):
+def test_a_browse_continues_after_the_messages_it_returned(
+    mq: Workplace, app: Application, other: Application, seed: Any
+) -> None:
     """In the order of gets, each message once: whatever is taken under the cursor, before it, or backed out again."""
     chance = random.Random(seed)
     name = mq.queue()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from bridge.mq.mqi import GetOptions, MQError
 from bridge.telemetry.message import Destination
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MQXQH, RFH2, Folder, decode_chain, encode_mqxqh, encode_rfh2
+from tests.helpers.mq_applications import Application, Workplace
 from tests.helpers.patience import PATIENCE
 
 BODY = bytes(range(256))
@@ -20,7 +23,7 @@ ALL = Selection()
 
 
 @pytest.fixture
-def letters(mq):
+def letters(mq: Workplace) -> str:
     """The name of a dead-letter queue of this test, which DEADQ names."""
     name = mq.queue()
     mq.alter(DEADQ=name)
@@ -28,15 +31,24 @@ def letters(mq):
 
 
 @pytest.fixture
-def dlq(app, letters):
+def dlq(app: Application, letters: str) -> DeadLetterQueue:
     return DeadLetterQueue(app.connection)
 
 
 @pytest.fixture
-def send(other, letters):
+def send(other: Application, letters: str) -> Callable[..., MQMD]:
     """Put a letter for a destination to the dead-letter queue."""
 
-    def put(queue="", manager="", data=BODY, *, reason=cmqc.MQRC_Q_FULL, put_by="putter", msg_id=bytes(24), **md):
+    def put(
+        queue: str = "",
+        manager: str = "",
+        data: Any = BODY,
+        *,
+        reason: int = cmqc.MQRC_Q_FULL,
+        put_by: str = "putter",
+        msg_id: Any = bytes(24),
+        **md: Any,
+    ) -> Any:
         described = MQMD(MsgId=msg_id, Encoding=cmqc.MQENC_NATIVE, CodedCharSetId=1208, **md)
         letter = dead_letter(described, data, reason, queue, manager, OriginContext.now(put_by))
         fields = {name: getattr(letter.md, name) for name in MQMD.__struct_fields__}
@@ -45,7 +57,7 @@ def send(other, letters):
     return put
 
 
-def published(topic, body=BODY, **mqps):
+def published(topic: Any, body: Any = BODY, **mqps: Any) -> Any:
     """The data of a publication: an RFH2 with the folders mqtt and mqps, and a body."""
     folders = (
         Folder.build("mqtt", {"clientId": "dev", "qos": 1}),
@@ -59,7 +71,7 @@ PUBLICATION = {"Format": cmqc.MQFMT_RF_HEADER_2}
 
 
 @pytest.mark.smoke
-def test_a_dead_letter_describes_its_reason_and_destination(dlq, send):
+def test_a_dead_letter_describes_its_reason_and_destination(dlq: DeadLetterQueue, send: Callable[..., MQMD]) -> None:
     send("ORDERS", "FAR", published("shop/7", Ret=True), reason=cmqc.MQRC_Q_FULL, msg_id=b"m" * 24, Priority=3, **PUBLICATION)
     (letter,) = dlq.browse(ALL)
     assert (letter.id, letter.reason, letter.reason_name) == ((b"m" * 24).hex().upper(), 2053, "MQRC_Q_FULL")
@@ -71,7 +83,9 @@ def test_a_dead_letter_describes_its_reason_and_destination(dlq, send):
 
 
 @pytest.mark.parametrize("cut", [0, 1, HEADER_LENGTH - 1])
-def test_a_message_without_a_readable_header_is_listed_and_stays(dlq, other, letters, mq, cut):
+def test_a_message_without_a_readable_header_is_listed_and_stays(
+    dlq: DeadLetterQueue, other: Application, letters: str, mq: Workplace, cut: Any
+) -> None:
     queue = mq.queue()
     other.put(letters, b"DLH " + bytes(cut), Format=cmqc.MQFMT_DEAD_LETTER_HEADER if cut else b"")
     (letter,) = dlq.browse(ALL)
@@ -100,7 +114,9 @@ SELECTIONS = [
 
 
 @pytest.mark.parametrize(("selection", "chosen"), SELECTIONS)
-def test_a_selection_must_meet_all_conditions(dlq, send, other, letters, selection, chosen):
+def test_a_selection_must_meet_all_conditions(
+    dlq: DeadLetterQueue, send: Callable[..., MQMD], other: Application, letters: str, selection: Any, chosen: Any
+) -> None:
     send("ORDERS", msg_id=b"a" * 24)
     send("ORDERS.2", msg_id=b"b" * 24)
     send("Q", "dev-2", published("shop/7"), reason=2082, msg_id=b"c" * 24, **PUBLICATION)
@@ -113,7 +129,9 @@ def test_a_selection_must_meet_all_conditions(dlq, send, other, letters, selecti
 
 
 @pytest.mark.smoke
-def test_a_dead_letter_returns_to_its_queue_unchanged(mq, dlq, send, other, letters):
+def test_a_dead_letter_returns_to_its_queue_unchanged(
+    mq: Workplace, dlq: DeadLetterQueue, send: Callable[..., MQMD], other: Application, letters: str
+) -> None:
     queue = mq.queue()
     send(queue, mq.manager, Format=b"MYFMT", CorrelId=b"c" * 24, msg_id=b"m" * 24, Persistence=1, Priority=3, ReplyToQ=b"A")
     (retried,) = dlq.retry(ALL)
@@ -126,7 +144,9 @@ def test_a_dead_letter_returns_to_its_queue_unchanged(mq, dlq, send, other, lett
     assert other.all(letters) == []
 
 
-def test_a_message_rejected_again_stays_and_the_next_is_tried(mq, dlq, send, other, letters):
+def test_a_message_rejected_again_stays_and_the_next_is_tried(
+    mq: Workplace, dlq: DeadLetterQueue, send: Callable[..., MQMD], other: Application, letters: str
+) -> None:
     full, room = mq.queue("MAXDEPTH(1)"), mq.queue()
     other.put(full, b"first")
     for number, queue in enumerate((room, full, room, "NO.SUCH.QUEUE", room)):
@@ -139,7 +159,15 @@ def test_a_message_rejected_again_stays_and_the_next_is_tried(mq, dlq, send, oth
 
 
 @pytest.mark.parametrize("retain", [False, True])
-def test_a_publication_that_was_refused_is_published_to_its_whole_topic(mq, dlq, send, app, other, root, retain):
+def test_a_publication_that_was_refused_is_published_to_its_whole_topic(
+    mq: Workplace,
+    dlq: DeadLetterQueue,
+    send: Callable[..., MQMD],
+    app: Application,
+    other: Application,
+    root: str,
+    retain: bool,
+) -> None:
     topic = f"{root}/" + "long/" * 12 + "ä" * 30
     subscription = other.subscribe(topic)
     mqps = {"Ret": True} if retain else {}
@@ -157,7 +185,9 @@ def test_a_publication_that_was_refused_is_published_to_its_whole_topic(mq, dlq,
     mq.at_end(f"CLEAR TOPICSTR('{topic}') CLRTYPE(RETAINED)")
 
 
-def test_a_dead_letter_of_a_subscription_goes_to_its_queue_only(mq, dlq, send, other, root):
+def test_a_dead_letter_of_a_subscription_goes_to_its_queue_only(
+    mq: Workplace, dlq: DeadLetterQueue, send: Callable[..., MQMD], other: Application, root: str
+) -> None:
     topic = mq.queue()  # a topic and a queue of the same name
     _, elsewhere = other.subscribe(topic)
     data = published(topic, Sud="1")
@@ -169,7 +199,9 @@ def test_a_dead_letter_of_a_subscription_goes_to_its_queue_only(mq, dlq, send, o
     assert got.data.endswith(BODY)
 
 
-def test_a_message_that_a_mapping_rejected_goes_back_to_its_source(mq, dlq, app, other, letters, root):
+def test_a_message_that_a_mapping_rejected_goes_back_to_its_source(
+    mq: Workplace, dlq: DeadLetterQueue, app: Application, other: Application, letters: str, root: str
+) -> None:
     source, target = mq.queue(), mq.queue("MAXDEPTH(1)")
     other.put(target, b"full")
     other.put(source, BODY, Format=b"MYFMT", MsgId=b"m" * 24)
@@ -184,7 +216,9 @@ def test_a_message_that_a_mapping_rejected_goes_back_to_its_source(mq, dlq, app,
     assert (again.data, again.md.MsgId, again.md.Format.rstrip()) == (BODY, b"m" * 24, b"MYFMT")
 
 
-def test_a_publication_that_a_mapping_rejected_is_retried_to_the_mapping_only(mq, app, other, letters, root):
+def test_a_publication_that_a_mapping_rejected_is_retried_to_the_mapping_only(
+    mq: Workplace, app: Application, other: Application, letters: str, root: str
+) -> None:
     name = mq.name("M")
     taken = MessageConsumer(app.connection, ConsumerSource(mapping=name, topic_filter=f"{root}/+"))
     _, others = other.subscribe(f"{root}/+")
@@ -202,7 +236,9 @@ def test_a_publication_that_a_mapping_rejected_is_retried_to_the_mapping_only(mq
     taken.remove()
 
 
-def test_concurrent_retries_put_each_dead_letter_once(mq, send, other, letters):
+def test_concurrent_retries_put_each_dead_letter_once(
+    mq: Workplace, send: Callable[..., MQMD], other: Application, letters: str
+) -> None:
     queue = mq.queue()
     for number in range(20):
         send(queue, mq.manager, bytes([number]))
@@ -215,7 +251,9 @@ def test_concurrent_retries_put_each_dead_letter_once(mq, send, other, letters):
     assert other.all(letters) == []
 
 
-def test_an_uncommitted_retry_changes_nothing(mq, send, dlq, other, letters):
+def test_an_uncommitted_retry_changes_nothing(
+    mq: Workplace, send: Callable[..., MQMD], dlq: DeadLetterQueue, other: Application, letters: str
+) -> None:
     """A connection that ends in the midst of a retry leaves the letter, and puts nothing."""
     queue = mq.queue()
     send(queue, mq.manager)
@@ -226,7 +264,9 @@ def test_an_uncommitted_retry_changes_nothing(mq, send, dlq, other, letters):
     assert len(list(dlq.browse(ALL))) == 1
 
 
-def test_a_dead_letter_of_a_transmission_queue_goes_to_the_destination_in_its_header(mq, dlq, send, other):
+def test_a_dead_letter_of_a_transmission_queue_goes_to_the_destination_in_its_header(
+    mq: Workplace, dlq: DeadLetterQueue, send: Callable[..., MQMD], other: Application
+) -> None:
     queue = mq.queue()
     embedded = MQMD(Format=b"MYFMT", Encoding=cmqc.MQENC_NATIVE, CodedCharSetId=1208, MsgId=b"e" * 24)
     header = MQXQH(RemoteQName=queue.encode(), RemoteQMgrName=mq.manager.encode(), MsgDesc=embedded)
@@ -237,7 +277,9 @@ def test_a_dead_letter_of_a_transmission_queue_goes_to_the_destination_in_its_he
     assert (got.data, got.md.MsgId, got.md.Format.rstrip()) == (BODY, b"e" * 24, b"MYFMT")
 
 
-def test_a_rejected_copy_for_a_subscription_is_retried_to_its_queue_only(mq, app, other, letters, root):
+def test_a_rejected_copy_for_a_subscription_is_retried_to_its_queue_only(
+    mq: Workplace, app: Application, other: Application, letters: str, root: str
+) -> None:
     """USEDLQ(YES), and a full queue; the other subscription has had its copy."""
     mq.topic_object(root, "USEDLQ(YES)")
     full = mq.queue("MAXDEPTH(1)")
@@ -256,7 +298,9 @@ def test_a_rejected_copy_for_a_subscription_is_retried_to_its_queue_only(mq, app
     assert (chain.body, chain.Format.rstrip()) == (BODY, b"MYFMT")
 
 
-def test_a_rejected_report_is_retried_to_its_queue(mq, app, other, letters):
+def test_a_rejected_report_is_retried_to_its_queue(
+    mq: Workplace, app: Application, other: Application, letters: str
+) -> None:
     queue, answers = mq.queue(), mq.queue("PUT(DISABLED)")
     app.put(queue, b"asked", ReplyToQ=answers.encode(), Report=cmqc.MQRO_COA, MsgId=b"m" * 24)
     mq.command(f"ALTER QLOCAL('{answers}') PUT(ENABLED)")
@@ -266,7 +310,9 @@ def test_a_rejected_report_is_retried_to_its_queue(mq, app, other, letters):
     assert (report.md.MsgType, report.md.Feedback, report.md.CorrelId) == (cmqc.MQMT_REPORT, cmqc.MQFB_COA, b"m" * 24)
 
 
-def test_the_context_of_a_message_is_kept(mq, dlq, other, letters):
+def test_the_context_of_a_message_is_kept(
+    mq: Workplace, dlq: DeadLetterQueue, other: Application, letters: str
+) -> None:
     queue = mq.queue()
     other.put(queue, b"x")
     before = other.take(queue).md
@@ -280,11 +326,13 @@ def test_the_context_of_a_message_is_kept(mq, dlq, other, letters):
     assert [getattr(after, one) for one in kept] == [getattr(before, one) for one in kept]
 
 
-def test_a_connection_without_the_authority_for_context_puts_without_it(mq, dlq, send, other, monkeypatch):
+def test_a_connection_without_the_authority_for_context_puts_without_it(
+    mq: Workplace, dlq: DeadLetterQueue, send: Callable[..., MQMD], other: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
     queue = mq.queue()
     put1 = dlq._connection.put1
 
-    def unauthorized(od, message, options, properties=()):
+    def unauthorized(od: Any, message: Any, options: Any, properties: Any = ()) -> Any:
         if options.Options & cmqc.MQPMO_SET_ALL_CONTEXT:
             raise MQError(cmqc.MQRC_NOT_AUTHORIZED, "SETALL")
         return put1(od, message, options, properties)
@@ -296,11 +344,11 @@ def test_a_connection_without_the_authority_for_context_puts_without_it(mq, dlq,
 
 
 @pytest.fixture
-def mapping(mq, other, letters):
+def mapping(mq: Workplace, other: Application, letters: str) -> Any:
     """The source queue of a mapping "orders" that dead-letters its messages, and a function that does so until `ended`."""
     source = mq.queue()
 
-    def reject(ended):
+    def reject(ended: Any) -> None:
         connection = mq.connect()
         consumer = MessageConsumer(connection, ConsumerSource(mapping="orders", queue=source))
         dead_letters = DeadLetters(connection, letters, "orders", source)
@@ -313,7 +361,9 @@ def mapping(mq, other, letters):
     return source, reject
 
 
-def test_a_retried_message_that_its_mapping_rejects_again_is_reported_as_returned(mq, dlq, send, other, letters, mapping):
+def test_a_retried_message_that_its_mapping_rejects_again_is_reported_as_returned(
+    mq: Workplace, dlq: DeadLetterQueue, send: Callable[..., MQMD], other: Application, letters: str, mapping: Any
+) -> None:
     source, reject = mapping
     send("TARGET", put_by="orders", msg_id=b"m" * 24)
     ended = threading.Event()
@@ -329,7 +379,9 @@ def test_a_retried_message_that_its_mapping_rejects_again_is_reported_as_returne
     assert len(other.all(letters)) == 1
 
 
-def test_a_returned_message_keeps_the_time_at_which_it_was_dead_lettered_first(dlq, letters, other, mapping):
+def test_a_returned_message_keeps_the_time_at_which_it_was_dead_lettered_first(
+    dlq: DeadLetterQueue, letters: str, other: Application, mapping: Any
+) -> None:
     source, reject = mapping
     old = OriginContext(cmqc.MQAT_UNIX, b"orders", b"20200102", b"03040506")
     md = MQMD(MsgId=b"m" * 24, Encoding=cmqc.MQENC_NATIVE, CodedCharSetId=1208, PutDate=b"20200101", PutTime=b"00000000")
@@ -350,12 +402,14 @@ def test_a_returned_message_keeps_the_time_at_which_it_was_dead_lettered_first(d
     assert again[2][HEADER_LENGTH:] == BODY
 
 
-def test_a_retried_message_that_its_mapping_took_is_reported_as_delivered(mq, dlq, send, other):
+def test_a_retried_message_that_its_mapping_took_is_reported_as_delivered(
+    mq: Workplace, dlq: DeadLetterQueue, send: Callable[..., MQMD], other: Application
+) -> None:
     source = mq.queue()
     send("TARGET", put_by="orders", msg_id=b"m" * 24)
     retrying = dlq.retry(ALL, sources={"orders": source}, timeout=PATIENCE)
 
-    def take():
+    def take() -> None:
         connection = mq.connect()
         MessageConsumer(connection, ConsumerSource(mapping="orders", queue=source)).take(1, 1, 1.0, PATIENCE)
         connection.commit()

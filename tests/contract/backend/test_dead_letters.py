@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from bridge.mq.dead_letter import DeadLetterRefused, DeadLetters
@@ -9,23 +11,24 @@ from bridge.mq.message_consumer import ConsumerSource, MessageConsumer
 from bridge.telemetry.message import Destination
 from bridge.wire import cmqc
 from bridge.wire.mq import decode_mqdlh
+from tests.helpers.mq_applications import Application, Workplace
 
 BODY = bytes(range(256))
 LENGTH = 172
 
 
 @pytest.fixture
-def source(mq):
+def source(mq: Workplace) -> str:
     return mq.queue()
 
 
 @pytest.fixture
-def letters(mq):
+def letters(mq: Workplace) -> str:
     return mq.queue()
 
 
 @pytest.fixture
-def got(app, other, source):
+def got(app: Application, other: Application, source: str) -> Any:
     """A message that a mapping has taken."""
     other.put(
         source,
@@ -52,7 +55,17 @@ def got(app, other, source):
         (Destination("t" * 47 + "ä", True), "t" * 47, ""),
     ],
 )
-def test_the_complete_message_follows_the_mqdlh(mq, app, other, source, letters, got, destination, queue, manager):
+def test_the_complete_message_follows_the_mqdlh(
+    mq: Workplace,
+    app: Application,
+    other: Application,
+    source: str,
+    letters: str,
+    got: Any,
+    destination: Any,
+    queue: str,
+    manager: str,
+) -> None:
     reason = cmqc.MQRC_Q_FULL
     DeadLetters(app.connection, letters, "prices", source).put(got.md, got.data, reason, "full", destination)
     assert other.all(letters) == []
@@ -71,7 +84,9 @@ def test_the_complete_message_follows_the_mqdlh(mq, app, other, source, letters,
 
 
 @pytest.mark.smoke
-def test_without_a_name_it_is_the_queue_that_the_queue_manager_names(mq, app, other, letters, got):
+def test_without_a_name_it_is_the_queue_that_the_queue_manager_names(
+    mq: Workplace, app: Application, other: Application, letters: str, got: Any
+) -> None:
     mq.alter(DEADQ=letters)
     DeadLetters(app.connection, "", "prices").put(got.md, got.data, cmqc.MQRC_Q_FULL, "full")
     app.commit()
@@ -86,7 +101,9 @@ def test_without_a_name_it_is_the_queue_that_the_queue_manager_names(mq, app, ot
         (None, cmqc.MQRC_UNKNOWN_OBJECT_NAME),
     ],
 )
-def test_a_message_is_not_lost_if_the_dead_letter_queue_rejects_it(mq, app, other, source, got, attributes, reason):
+def test_a_message_is_not_lost_if_the_dead_letter_queue_rejects_it(
+    mq: Workplace, app: Application, other: Application, source: str, got: Any, attributes: str | None, reason: int
+) -> None:
     queue = mq.name("NONE") if attributes is None else mq.queue(attributes)
     with pytest.raises(DeadLetterRefused, match=f"dead-letter queue {queue}") as error:
         DeadLetters(app.connection, queue, "prices").put(got.md, got.data, cmqc.MQRC_Q_FULL, "full")
@@ -97,7 +114,9 @@ def test_a_message_is_not_lost_if_the_dead_letter_queue_rejects_it(mq, app, othe
 
 
 @pytest.mark.smoke
-def test_a_message_too_long_for_the_dead_letter_queue_stays_where_it_is(mq, app, other, source, got):
+def test_a_message_too_long_for_the_dead_letter_queue_stays_where_it_is(
+    mq: Workplace, app: Application, other: Application, source: str, got: Any
+) -> None:
     letters = mq.queue(f"MAXMSGL({LENGTH + 1})")
     with pytest.raises(DeadLetterRefused, match="raise MAXMSGL of the dead-letter queue") as error:
         DeadLetters(app.connection, letters, "prices", source).put(got.md, got.data, cmqc.MQRC_Q_FULL, "full")

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from bridge.mq import administration
 from bridge.mq.administration import CommandFailed, PcfResponse
 from bridge.mq.ibm import host as inquiry
 from bridge.mq.ibm.host import IbmInquiry
-from bridge.mq.mqi import MQError
+from bridge.mq.mqi import Connection, MQError
 from bridge.wire import cmqc, cmqcfc
+from tests.helpers.mq_applications import Application, Workplace
 
 
 @pytest.mark.smoke
-def test_a_look(mq, app, monkeypatch):
+def test_a_look(mq: Workplace, app: Application, monkeypatch: pytest.MonkeyPatch) -> None:
     """Depth, limits, handles and ages, also of the dead-letter queue. Missing and non-local queues are left out."""
     monkeypatch.setattr(administration, "REPLY_WAIT", 100)
     queue, empty = mq.queue("MAXDEPTH(7)"), mq.queue("USAGE(XMITQ)")
@@ -35,7 +38,7 @@ def test_a_look(mq, app, monkeypatch):
 
 
 @pytest.mark.smoke
-def test_an_inhibited_queue_and_the_dead_letter_queue_are_named(mq):
+def test_an_inhibited_queue_and_the_dead_letter_queue_are_named(mq: Workplace) -> None:
     open_, closed = mq.queue("USAGE(XMITQ)"), mq.queue("USAGE(XMITQ) PUT(DISABLED)")
     mq.alter(DEADQ=(dead := mq.queue()))
     own = mq.queue()
@@ -47,11 +50,11 @@ def test_an_inhibited_queue_and_the_dead_letter_queue_are_named(mq):
     assert found.dead_letter_queue == dead, "where the queue manager puts messages, not the bridge"
 
 
-def test_looks_share_a_connection(mq):
+def test_looks_share_a_connection(mq: Workplace) -> None:
     """The connection is kept between inspections, and established again after a loss."""
     made = []
 
-    def connect():
+    def connect() -> Any:
         made.append(mq.connect())
         return made[-1]
 
@@ -72,16 +75,23 @@ def test_looks_share_a_connection(mq):
         (MQError(cmqc.MQRC_NO_MSG_AVAILABLE, "none came in 30000 ms"), [None, None]),
     ],
 )
-def test_a_message_age_that_is_not_available(mq, app, monkeypatch, caplog, failure, told):
+def test_a_message_age_that_is_not_available(
+    mq: Workplace,
+    app: Application,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    failure: Any,
+    told: Any,
+) -> None:
     """A rejection affects only its queue. A command server that does not answer is not asked again. Each is logged once."""
     closed, open_ = mq.queue(), mq.queue()
     asked = []
 
     class Server:
-        def __init__(self, connection):
+        def __init__(self, connection: Connection) -> None:
             pass
 
-        def run(self, command, parameter):
+        def run(self, command: Any, parameter: Any) -> Any:
             asked.append(parameter.String.decode())
             if asked[-1] == closed:
                 raise failure

@@ -6,17 +6,18 @@ import pytest
 
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE
 from bridge.mq.state import LinkSession, LinkSessions, MappingState
+from tests.helpers.mq_applications import Application, Workplace
 
 
 @pytest.fixture
-def record(mq, app):
+def record(mq: Workplace, app: Application) -> MappingState:
     """The record of a mapping, and a queue for all records."""
     app.connection.command(f"DEFINE QLOCAL('{MAPPING_STATE_QUEUE}') SHARE DEFSOPT(SHARED)")
     return MappingState(app.connection, mq.name("map"))
 
 
 @pytest.mark.smoke
-def test_a_record_is_replaced_in_a_unit_of_work(app, record):
+def test_a_record_is_replaced_in_a_unit_of_work(app: Application, record: MappingState) -> None:
     assert record.load() is None
     for saved, ended, found in (
         (b"1", app.commit, b"1"),
@@ -33,7 +34,7 @@ def test_a_record_is_replaced_in_a_unit_of_work(app, record):
 
 
 @pytest.mark.smoke
-def test_each_mapping_has_its_own(mq, app, other, record):
+def test_each_mapping_has_its_own(mq: Workplace, app: Application, other: Application, record: MappingState) -> None:
     another = MappingState(other.connection, mq.name("map"))
     record.save(b"1")
     another.save(b"2")
@@ -45,7 +46,9 @@ def test_each_mapping_has_its_own(mq, app, other, record):
         connection.commit()
 
 
-def test_a_record_survives_a_backout_of_another_connection(mq, app, other, record):
+def test_a_record_survives_a_backout_of_another_connection(
+    mq: Workplace, app: Application, other: Application, record: MappingState
+) -> None:
     queue = mq.queue()
     app.put(queue, b"message")
     handle = other.open_queue(queue)
@@ -58,7 +61,7 @@ def test_a_record_survives_a_backout_of_another_connection(mq, app, other, recor
     app.commit()
 
 
-def test_sessions_are_found_among_other_messages(app, other, record):
+def test_sessions_are_found_among_other_messages(app: Application, other: Application, record: MappingState) -> None:
     """Records of other kinds, and messages of applications."""
     session = LinkSession("m", "owner", "link", "host", 1883, "client", ["a/#"])
     LinkSessions(app.connection).save(session)

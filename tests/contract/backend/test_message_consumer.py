@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import uuid
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -12,11 +14,12 @@ from bridge.mq.mqi import MQOD, MQError, Property
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_rfh2
+from tests.helpers.mq_applications import Application, Connect, Workplace
 
 MANY, LARGE, LONG = 100, 1 << 30, 60.0
 
 
-def bodies(got) -> list[bytes]:
+def bodies(got: Any) -> list[bytes]:
     """The bodies of messages, without the RFH2 that publications come with."""
     return [
         one.data[decode_rfh2(one.data).StrucLength :] if one.md.Format == cmqc.MQFMT_RF_HEADER_2 else one.data
@@ -24,27 +27,34 @@ def bodies(got) -> list[bytes]:
     ]
 
 
-def take(consumer, messages=MANY, size=LARGE, seconds=LONG, wait=0.0, **keywords) -> list[bytes]:
+def take(
+    consumer: MessageConsumer,
+    messages: Any = MANY,
+    size: Any = LARGE,
+    seconds: Any = LONG,
+    wait: float = 0.0,
+    **keywords: Any,
+) -> list[bytes]:
     return bodies(consumer.take(messages, size, seconds, wait, **keywords))
 
 
-def settle(app, consumer) -> None:
+def settle(app: Application, consumer: MessageConsumer) -> None:
     app.commit()
     consumer.ended()
 
 
 @pytest.fixture
-def queue(mq):
+def queue(mq: Workplace) -> str:
     return mq.queue()
 
 
 @pytest.fixture
-def consumer(app, queue):
+def consumer(app: Application, queue: str) -> MessageConsumer:
     return MessageConsumer(app.connection, ConsumerSource(mapping="m", queue=queue))
 
 
 @pytest.fixture(autouse=True)
-def mapping(connect):
+def mapping(connect: Connect) -> Iterator[str]:
     """A name that no mapping has. Its subscriptions end when every application of the test has ended."""
     name = f"map.{uuid.uuid4().hex[:12]}"
     yield name
@@ -64,14 +74,18 @@ def mapping(connect):
         (MANY, LARGE, 0.0, [b"0000"]),
     ],
 )
-def test_messages_come_in_order_up_to_the_limits(app, consumer, queue, messages, size, seconds, taken):
+def test_messages_come_in_order_up_to_the_limits(
+    app: Application, consumer: MessageConsumer, queue: str, messages: Any, size: Any, seconds: Any, taken: Any
+) -> None:
     for body in (b"0000", b"1111", b"2222"):
         app.put(queue, body)
     assert take(consumer, messages, size, seconds) == taken
 
 
 @pytest.mark.smoke
-def test_a_queue_is_open_for_one_mapping_only(app, other, consumer, queue):
+def test_a_queue_is_open_for_one_mapping_only(
+    app: Application, other: Application, consumer: MessageConsumer, queue: str
+) -> None:
     with pytest.raises(MQError) as error:
         MessageConsumer(other.connection, ConsumerSource(mapping="another", queue=queue))
     assert error.value.reason in OPENED_ELSEWHERE
@@ -81,7 +95,9 @@ def test_a_queue_is_open_for_one_mapping_only(app, other, consumer, queue):
 
 
 @pytest.mark.smoke
-def test_backed_out_messages_come_again_with_a_backout_count(app, consumer, queue):
+def test_backed_out_messages_come_again_with_a_backout_count(
+    app: Application, consumer: MessageConsumer, queue: str
+) -> None:
     app.put(queue, b"1")
     counts = []
     for _ in range(3):
@@ -92,7 +108,7 @@ def test_backed_out_messages_come_again_with_a_backout_count(app, consumer, queu
     assert counts == [0, 1, 2]
 
 
-def test_messages_come_whole_and_unconverted(app, consumer, queue):
+def test_messages_come_whole_and_unconverted(app: Application, consumer: MessageConsumer, queue: str) -> None:
     text = "Straße".encode("cp500")
     app.put(queue, text, Format=cmqc.MQFMT_STRING, CodedCharSetId=500)
     app.put(queue, b"x" * 1_000_000)
@@ -101,7 +117,7 @@ def test_messages_come_whole_and_unconverted(app, consumer, queue):
     assert (len(second.data), second.Reason) == (1_000_000, cmqc.MQRC_NONE)
 
 
-def test_properties_come_in_an_rfh2(app, consumer, queue):
+def test_properties_come_in_an_rfh2(app: Application, consumer: MessageConsumer, queue: str) -> None:
     app.connection.put1(
         MQOD(ObjectName=queue), Message(MQMD(Format=cmqc.MQFMT_STRING), b"body"), 0, [Property(name="usr.n", value="v")]
     )
@@ -111,14 +127,14 @@ def test_properties_come_in_an_rfh2(app, consumer, queue):
     assert (got.data[header.StrucLength :], header.Format) == (b"body", cmqc.MQFMT_STRING)
 
 
-def test_a_wait_ends_when_it_is_interrupted(app, queue):
+def test_a_wait_ends_when_it_is_interrupted(app: Application, queue: str) -> None:
     asked = itertools.count()
     consumer = MessageConsumer(app.connection, ConsumerSource(mapping="m", queue=queue), lambda: next(asked) == 1)
     assert consumer.take(MANY, LARGE, LONG, LONG) == []
     assert next(asked) == 2
 
 
-def test_messages_are_found_by_their_identifiers(app, consumer, queue):
+def test_messages_are_found_by_their_identifiers(app: Application, consumer: MessageConsumer, queue: str) -> None:
     ids = [app.put(queue, body).MsgId for body in (b"1", b"2", b"3")]
     absent = b"absent".ljust(24, b"\0")
     assert bodies(consumer.take_exactly([ids[2], absent, ids[0]])) == [b"3", b"1"]
@@ -126,13 +142,13 @@ def test_messages_are_found_by_their_identifiers(app, consumer, queue):
     assert take(consumer) == [b"2"]
 
 
-def test_an_answer_uses_its_stored_request(mq, app, other, queue):
+def test_an_answer_uses_its_stored_request(mq: Workplace, app: Application, other: Application, queue: str) -> None:
     requests = mq.queue()
     consumer = MessageConsumer(app.connection, ConsumerSource(mapping="m", queue=queue, requests_queue=requests))
     first, second = (other.put(requests, body).MsgId for body in (b"first", b"second"))
     answers = [MQMD(CorrelId=one) for one in (second, bytes(24), b"\1" * 24, second)]
 
-    def found():
+    def found() -> Any:
         return [None if one is None else one.data for one in map(consumer.request_of, answers)]
 
     assert found() == [b"second", None, None, None]
@@ -145,7 +161,9 @@ def test_an_answer_uses_its_stored_request(mq, app, other, queue):
     consumer.close()
 
 
-def test_a_source_without_its_requests_is_not_left_open(mq, app, other, queue):
+def test_a_source_without_its_requests_is_not_left_open(
+    mq: Workplace, app: Application, other: Application, queue: str
+) -> None:
     source = ConsumerSource(mapping="m", queue=queue, requests_queue="NOT.DEFINED")
     for _ in range(2):
         with pytest.raises(MQError) as error:
@@ -153,7 +171,7 @@ def test_a_source_without_its_requests_is_not_left_open(mq, app, other, queue):
         assert error.value.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME
 
 
-def test_the_depth_is_reported(app, consumer, queue):
+def test_the_depth_is_reported(app: Application, consumer: MessageConsumer, queue: str) -> None:
     for _ in range(3):
         app.put(queue)
     assert consumer.depth == 3
@@ -163,16 +181,18 @@ def test_the_depth_is_reported(app, consumer, queue):
 
 
 @pytest.fixture
-def topics(mq):
+def topics(mq: Workplace) -> Any:
     """A topic without other publishers."""
     return mq.name("topic")
 
 
-def by_topic(app, mapping, topic_filter) -> MessageConsumer:
+def by_topic(app: Application, mapping: str, topic_filter: Any) -> MessageConsumer:
     return MessageConsumer(app.connection, ConsumerSource(mapping=mapping, topic_filter=topic_filter))
 
 
-def test_publications_wait_while_the_mapping_does_not_run(mq, app, other, mapping, topics):
+def test_publications_wait_while_the_mapping_does_not_run(
+    mq: Workplace, app: Application, other: Application, mapping: str, topics: Any
+) -> None:
     consumer = by_topic(app, mapping, f"{topics}/+/t")
     app.publish(f"{topics}/1/t", b"1")
     app.publish(f"{topics}/1/u", b"other")
@@ -186,7 +206,9 @@ def test_publications_wait_while_the_mapping_does_not_run(mq, app, other, mappin
     assert take(again) == [b"2"]
 
 
-def test_a_subscription_is_open_for_one_mapping_only(app, other, mapping, topics):
+def test_a_subscription_is_open_for_one_mapping_only(
+    app: Application, other: Application, mapping: str, topics: Any
+) -> None:
     consumer = by_topic(app, mapping, topics)
     with pytest.raises(MQError) as error:
         by_topic(other, mapping, topics)
@@ -196,7 +218,7 @@ def test_a_subscription_is_open_for_one_mapping_only(app, other, mapping, topics
     assert take(by_topic(other, mapping, topics)) == [b"1"]
 
 
-def test_a_retained_publication_comes_first_with_the_flag(app, mapping, topics):
+def test_a_retained_publication_comes_first_with_the_flag(app: Application, mapping: str, topics: Any) -> None:
     app.publish(topics, b"state", options=cmqc.MQPMO_RETAIN)
     (got,) = by_topic(app, mapping, topics).take(MANY, LARGE, LONG, 0.0)
     folders = {one.name: one.content for one in decode_rfh2(got.data).folders}
@@ -204,7 +226,9 @@ def test_a_retained_publication_comes_first_with_the_flag(app, mapping, topics):
     assert folders["mqps"]["Ret"]
 
 
-def test_after_a_filter_change_waiting_messages_come_first(mq, app, other, mapping, topics):
+def test_after_a_filter_change_waiting_messages_come_first(
+    mq: Workplace, app: Application, other: Application, mapping: str, topics: Any
+) -> None:
     consumer = by_topic(app, mapping, f"{topics}/old/#")
     app.publish(f"{topics}/old/1", b"old 1")
     app.connection.disconnect()
@@ -233,7 +257,9 @@ def test_after_a_filter_change_waiting_messages_come_first(mq, app, other, mappi
     assert take(consumer) == [b"old 4"], "and back again"
 
 
-def test_a_mapping_that_is_removed_leaves_no_subscription(app, other, mapping, topics):
+def test_a_mapping_that_is_removed_leaves_no_subscription(
+    app: Application, other: Application, mapping: str, topics: Any
+) -> None:
     consumer = by_topic(app, mapping, topics)
     other.publish(topics, b"1")
     assert consumer.remove() == 1
@@ -241,7 +267,7 @@ def test_a_mapping_that_is_removed_leaves_no_subscription(app, other, mapping, t
     assert take(by_topic(app, mapping, topics)) == []
 
 
-def test_browse_returns_each_message_once_and_leaves_it(app, mapping):
+def test_browse_returns_each_message_once_and_leaves_it(app: Application, mapping: str) -> None:
     topic = f"t/{mapping}"
     consumer = MessageConsumer(app.connection, ConsumerSource(mapping=mapping, topic_filter=topic))
     for body in (b"1", b"2", b"3"):
@@ -264,7 +290,7 @@ def test_browse_returns_each_message_once_and_leaves_it(app, mapping):
     assert take(consumer) == [b"1"]
 
 
-def test_a_message_of_higher_priority_is_browsed_from_the_front(app, mapping):
+def test_a_message_of_higher_priority_is_browsed_from_the_front(app: Application, mapping: str) -> None:
     topic = f"t/{mapping}"
     consumer = MessageConsumer(app.connection, ConsumerSource(mapping=mapping, topic_filter=topic))
     app.publish(topic, b"low", Priority=0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from bridge.mq.message_producer import MessageProducer
@@ -9,11 +11,14 @@ from bridge.mq.mqi import GetOptions, MQError
 from bridge.telemetry.message import Destination, KeptRequest, MappedMessage, Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_rfh2
+from tests.helpers.mq_applications import Application, Workplace
 
 RFH2 = GetOptions(Options=cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
 
 
-def mapped(name: str, body: bytes = b"", *, topic: bool = False, properties=None, retain=False, **md) -> MappedMessage:
+def mapped(
+    name: str, body: bytes = b"", *, topic: bool = False, properties: Any = None, retain: bool = False, **md: Any
+) -> MappedMessage:
     return MappedMessage(
         destination=Destination(name, topic),
         message=Message(MQMD(**md), body),
@@ -23,12 +28,14 @@ def mapped(name: str, body: bytes = b"", *, topic: bool = False, properties=None
 
 
 @pytest.fixture
-def producer(app):
+def producer(app: Application) -> MessageProducer:
     return MessageProducer(app.connection)
 
 
 @pytest.mark.smoke
-def test_messages_wait_for_the_commit_and_keep_their_order(mq, app, other, producer):
+def test_messages_wait_for_the_commit_and_keep_their_order(
+    mq: Workplace, app: Application, other: Application, producer: MessageProducer
+) -> None:
     queues = [mq.queue(), mq.queue()]
     for number in range(4):
         producer.put(mapped(queues[number % 2], b"%d" % number))
@@ -38,7 +45,7 @@ def test_messages_wait_for_the_commit_and_keep_their_order(mq, app, other, produ
     assert [other.all(queue) for queue in queues] == [[b"0", b"2"], [b"1", b"3"]]
 
 
-def test_few_handles_reach_many_destinations(mq, app, other):
+def test_few_handles_reach_many_destinations(mq: Workplace, app: Application, other: Application) -> None:
     queues = [mq.queue() for _ in range(5)]
     producer = MessageProducer(app.connection, handles=2)
     for _ in range(2):
@@ -52,7 +59,9 @@ def test_few_handles_reach_many_destinations(mq, app, other):
     ("given", "kept"),
     [(b"", False), (b"mine".ljust(24, b"\0"), True)],
 )
-def test_the_message_identifier_is_new_unless_it_is_given(mq, app, producer, given, kept):
+def test_the_message_identifier_is_new_unless_it_is_given(
+    mq: Workplace, app: Application, producer: MessageProducer, given: Any, kept: bool
+) -> None:
     queue = mq.queue()
     producer.put(mapped(queue, **({"MsgId": given} if given else {})))
     app.commit()
@@ -61,7 +70,7 @@ def test_the_message_identifier_is_new_unless_it_is_given(mq, app, producer, giv
     assert (found == given) is kept
 
 
-def test_a_given_user_identifier_is_set(mq, app, producer):
+def test_a_given_user_identifier_is_set(mq: Workplace, app: Application, producer: MessageProducer) -> None:
     queue = mq.queue()
     producer.put(mapped(queue, UserIdentifier=b"sensor"))
     producer.put(mapped(queue))
@@ -71,7 +80,7 @@ def test_a_given_user_identifier_is_set(mq, app, producer):
     assert users[1] != b"sensor"
 
 
-def test_properties_are_separate_from_the_message(mq, app, producer):
+def test_properties_are_separate_from_the_message(mq: Workplace, app: Application, producer: MessageProducer) -> None:
     queue = mq.queue()
     properties = {"mqtt.clientId": "c", "mqtt.qos": 1, "site": "Köln", "usr.big": 1 << 40, "usr.late": True}
     producer.put(mapped(queue, b"body", properties=properties, Format=cmqc.MQFMT_STRING))
@@ -84,7 +93,9 @@ def test_properties_are_separate_from_the_message(mq, app, producer):
     assert folders["usr"] == {"site": "Köln", "big": 1 << 40, "late": True}
 
 
-def test_publications_to_topics_are_retained_as_specified(mq, app, other, producer):
+def test_publications_to_topics_are_retained_as_specified(
+    mq: Workplace, app: Application, other: Application, producer: MessageProducer
+) -> None:
     topic = mq.name("topic")
     _, queue = other.subscribe(topic)
     producer.put(mapped(topic, b"1", topic=True, retain=True))
@@ -103,14 +114,18 @@ def test_publications_to_topics_are_retained_as_specified(mq, app, other, produc
         ("MAXMSGL(2)", b"123", cmqc.MQRC_MSG_TOO_BIG_FOR_Q),
     ],
 )
-def test_errors_name_the_destination_that_rejected_a_message(mq, app, producer, attributes, body, reason):
+def test_errors_name_the_destination_that_rejected_a_message(
+    mq: Workplace, app: Application, producer: MessageProducer, attributes: str, body: bytes, reason: int
+) -> None:
     queue = mq.queue(attributes)
     with pytest.raises(MQError, match=queue) as error:
         producer.put(mapped(queue, body))
     assert error.value.reason == reason
 
 
-def test_an_undefined_queue_is_reported_and_found_once_defined(mq, app, other, producer):
+def test_an_undefined_queue_is_reported_and_found_once_defined(
+    mq: Workplace, app: Application, other: Application, producer: MessageProducer
+) -> None:
     name = mq.name("LATER")
     with pytest.raises(MQError, match=name) as error:
         producer.put(mapped(name))
@@ -121,7 +136,9 @@ def test_an_undefined_queue_is_reported_and_found_once_defined(mq, app, other, p
     assert other.all(name) == [b"1"]
 
 
-def test_a_stored_request_has_the_msgid_of_the_request(mq, app, other, producer):
+def test_a_stored_request_has_the_msgid_of_the_request(
+    mq: Workplace, app: Application, other: Application, producer: MessageProducer
+) -> None:
     queue, kept = mq.queue(), mq.queue()
     request = mapped(queue, b"question")
     request.kept = KeptRequest(kept, Message(MQMD(), b"way back"))
@@ -134,7 +151,9 @@ def test_a_stored_request_has_the_msgid_of_the_request(mq, app, other, producer)
     assert found[0][0].md.MsgId != found[1][0].md.MsgId
 
 
-def test_nothing_is_kept_of_a_request_to_nowhere(mq, app, other, producer):
+def test_nothing_is_kept_of_a_request_to_nowhere(
+    mq: Workplace, app: Application, other: Application, producer: MessageProducer
+) -> None:
     kept = mq.queue()
     for destination, keeper, named in (("NOT.DEFINED", kept, "queue NOT.DEFINED"), (mq.queue(), "NO.KEEPER", "NO.KEEPER")):
         request = mapped(destination, b"question")

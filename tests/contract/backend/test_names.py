@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
 import pytest
 
-from bridge.mq.mqi import MQOD
+from bridge.mq.mqi import MQOD, Got
 from bridge.wire import cmqc
 from bridge.wire.mq import decode_mqxqh
+from tests.helpers.mq_applications import Application, Workplace
 
 OUTPUT = cmqc.MQOO_OUTPUT
 
 
 @pytest.fixture
-def transmission(mq):
+def transmission(mq: Workplace) -> str:
     """A transmission queue."""
     return mq.queue("USAGE(XMITQ)")
 
 
-def addressee(got):
+def addressee(got: Got) -> Any:
     """(RemoteQName, RemoteQMgrName) of a message on a transmission queue."""
     header = decode_mqxqh(got.data)
     return header.RemoteQName.decode(), header.RemoteQMgrName.decode()
 
 
 @pytest.mark.smoke
-def test_unknown_queue(mq, app, refused):
+def test_unknown_queue(mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]) -> None:
     for name in (mq.name(), "", "no.such.queue"):
         with refused(cmqc.MQRC_UNKNOWN_OBJECT_NAME):
             app.open_queue(name)
@@ -33,19 +38,21 @@ def test_unknown_queue(mq, app, refused):
 
 
 @pytest.mark.smoke
-def test_names_are_case_sensitive(mq, app, refused):
+def test_names_are_case_sensitive(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     name = mq.queue(name=mq.name("Mixed"))
     with refused(cmqc.MQRC_UNKNOWN_OBJECT_NAME):
         app.open_queue(name.upper())
 
 
-def test_the_queue_managers_own_name_is_local(mq, app):
+def test_the_queue_managers_own_name_is_local(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     app.put(queue, b"here", manager=mq.manager)
     assert app.take(queue).data == b"here"
 
 
-def test_alias(mq, app):
+def test_alias(mq: Workplace, app: Application) -> None:
     queue = mq.queue("DEFPRTY(1)")
     alias = mq.alias(f"TARGET('{queue}') DEFPRTY(7) DEFPSIST(YES)")
     put = app.put(alias, b"through")
@@ -54,7 +61,9 @@ def test_alias(mq, app):
     assert (got.data, got.ResolvedQName) == (b"through", queue)
 
 
-def test_an_alias_has_its_own_put_and_get(mq, app, refused):
+def test_an_alias_has_its_own_put_and_get(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     queue = mq.queue()
     closed = mq.alias(f"TARGET('{queue}') PUT(DISABLED) GET(DISABLED)")
     app.put(queue, b"x")
@@ -65,25 +74,31 @@ def test_an_alias_has_its_own_put_and_get(mq, app, refused):
     assert app.take(mq.alias(f"TARGET('{queue}')")).data == b"x"
 
 
-def test_an_alias_of_a_closed_remote_queue_is_closed(mq, app, transmission, refused):
+def test_an_alias_of_a_closed_remote_queue_is_closed(
+    mq: Workplace, app: Application, transmission: str, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     remote = mq.remote_queue(f"RNAME(THERE) RQMNAME(FAR) XMITQ('{transmission}') PUT(DISABLED)")
     for name in (remote, mq.alias(f"TARGET('{remote}')")):
         with refused(cmqc.MQRC_PUT_INHIBITED):
             app.put(name)
 
 
-def test_alias_without_base(mq, app, refused):
+def test_alias_without_base(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     with refused(cmqc.MQRC_UNKNOWN_ALIAS_BASE_Q):
         app.open_queue(mq.alias("TARGET(NO.SUCH.QUEUE)"))
 
 
-def test_alias_of_an_alias(mq, app, refused):
+def test_alias_of_an_alias(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     alias = mq.alias(f"TARGET('{mq.queue()}')")
     with refused(cmqc.MQRC_ALIAS_BASE_Q_TYPE_ERROR):
         app.open_queue(mq.alias(f"TARGET('{alias}')"))
 
 
-def test_alias_of_a_topic(mq, app):
+def test_alias_of_a_topic(mq: Workplace, app: Application) -> None:
     topic = mq.name("topic")
     alias = mq.alias(f"TARGET('{mq.topic_object(topic)}') TARGTYPE(TOPIC)")
     _, publications = app.subscribe(topic)
@@ -91,7 +106,7 @@ def test_alias_of_a_topic(mq, app):
     assert app.drain(publications) == [b"published"]
 
 
-def test_remote_queue(mq, app, transmission):
+def test_remote_queue(mq: Workplace, app: Application, transmission: str) -> None:
     remote = mq.remote_queue(f"RNAME(THERE) RQMNAME(FAR) XMITQ('{transmission}') DEFPRTY(6) DEFPSIST(YES)")
     put = app.put(remote, b"payload", CorrelId=b"c" * 24, Format=b"MQSTR", CodedCharSetId=1208)
     got = app.take(transmission)
@@ -100,7 +115,7 @@ def test_remote_queue(mq, app, transmission):
     assert (got.md.Priority, got.md.Persistence) == (6, cmqc.MQPER_PERSISTENT)
 
 
-def test_messages_on_a_transmission_queue(mq, app, transmission):
+def test_messages_on_a_transmission_queue(mq: Workplace, app: Application, transmission: str) -> None:
     """ "MQXQH": an outer MQMD of its own, then MQXQH with the message's MQMD, then its data."""
     put = app.put("THERE", b"payload", manager=transmission, CorrelId=b"c" * 24, Format=b"MQSTR", CodedCharSetId=1208)
     got = app.take(transmission)
@@ -121,7 +136,9 @@ def test_messages_on_a_transmission_queue(mq, app, transmission):
     assert got.data[428:] == b"payload"
 
 
-def test_a_message_on_a_transmission_queue_is_found_by_its_own_identifiers(mq, app, transmission, refused):
+def test_a_message_on_a_transmission_queue_is_found_by_its_own_identifiers(
+    mq: Workplace, app: Application, transmission: str, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     put = app.put("THERE", b"1", manager=transmission)
     with refused(cmqc.MQRC_NO_MSG_AVAILABLE):
         app.take(transmission, MsgId=put.MsgId)
@@ -131,7 +148,7 @@ def test_a_message_on_a_transmission_queue_is_found_by_its_own_identifiers(mq, a
     assert again.md.MsgId != outer.MsgId
 
 
-def test_a_transmission_queue_is_named_like_its_queue_manager(mq, app):
+def test_a_transmission_queue_is_named_like_its_queue_manager(mq: Workplace, app: Application) -> None:
     far = mq.queue("USAGE(XMITQ)", name=mq.name("FAR"))
     elsewhere = mq.queue("USAGE(XMITQ)")
     mq.alter(DEFXMITQ=elsewhere)
@@ -140,38 +157,42 @@ def test_a_transmission_queue_is_named_like_its_queue_manager(mq, app):
     assert app.all(elsewhere) == []
 
 
-def test_the_default_transmission_queue_takes_all_others(mq, app, transmission):
+def test_the_default_transmission_queue_takes_all_others(mq: Workplace, app: Application, transmission: str) -> None:
     mq.alter(DEFXMITQ=transmission)
     app.put("sensors/7", b"direct", manager="client-7")
     assert addressee(app.take(transmission)) == ("sensors/7", "client-7")
 
 
-def test_queue_manager_alias(mq, app, transmission):
+def test_queue_manager_alias(mq: Workplace, app: Application, transmission: str) -> None:
     alias = mq.remote_queue(f"RNAME('') RQMNAME(REALNAME) XMITQ('{transmission}')")
     app.put("THERE", manager=alias)
     assert addressee(app.take(transmission)) == ("THERE", "REALNAME")
 
 
-def test_queue_manager_alias_of_the_local_queue_manager(mq, app):
+def test_queue_manager_alias_of_the_local_queue_manager(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     alias = mq.remote_queue(f"RNAME('') RQMNAME({mq.manager})")
     app.put(queue, b"home", manager=alias)
     assert app.take(queue).data == b"home"
 
 
-def test_remote_queue_that_is_local_after_all(mq, app):
+def test_remote_queue_that_is_local_after_all(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     app.put(mq.remote_queue(f"RNAME('{queue}') RQMNAME({mq.manager})"), b"x")
     assert app.take(queue).data == b"x"
 
 
-def test_no_way_to_a_queue_manager(mq, app, refused):
+def test_no_way_to_a_queue_manager(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     mq.alter(DEFXMITQ="")
     with refused(cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR):
         app.put("THERE", manager="NOWHERE")
 
 
-def test_wrong_transmission_queues(mq, app, refused):
+def test_wrong_transmission_queues(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     normal = mq.queue()
     with refused(cmqc.MQRC_UNKNOWN_XMIT_Q):
         app.put(mq.remote_queue("RNAME(Q) RQMNAME(FAR) XMITQ(NO.SUCH.QUEUE)"))
@@ -184,14 +205,22 @@ def test_wrong_transmission_queues(mq, app, refused):
         app.put("Q", manager="NOWHERE")
 
 
-def test_the_default_transmission_queue_must_be_there(mq, app, refused):
+def test_the_default_transmission_queue_must_be_there(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     mq.alter(DEFXMITQ="NO.SUCH.QUEUE")
     with refused(cmqc.MQRC_UNKNOWN_DEF_XMIT_Q):
         app.put("Q", manager="NOWHERE")
 
 
 @pytest.mark.parametrize("options", [cmqc.MQOO_INPUT_SHARED, cmqc.MQOO_BROWSE])
-def test_remote_queues_are_for_output(mq, app, transmission, refused, options):
+def test_remote_queues_are_for_output(
+    mq: Workplace,
+    app: Application,
+    transmission: str,
+    refused: Callable[[int], AbstractContextManager[None]],
+    options: int,
+) -> None:
     remote = mq.remote_queue(f"RNAME(THERE) RQMNAME(FAR) XMITQ('{transmission}')")
     with refused(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE):
         app.open_queue(remote, options)

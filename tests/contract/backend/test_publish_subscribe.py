@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
 
 import pytest
 
 from bridge.mq.mqi import GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import decode_mqdlh, decode_rfh2
+from tests.helpers.mq_applications import Application, Workplace
 
 DURABLE, RESUME = cmqc.MQSO_DURABLE, cmqc.MQSO_RESUME
 FORCE = cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2
@@ -31,7 +35,7 @@ RETAIN = cmqc.MQPMO_RETAIN
         ("a/b+", ["a/b+"], ["a/bc"]),
     ],
 )
-def test_wildcards(mq, app, root, topic_filter, matching, others):
+def test_wildcards(mq: Workplace, app: Application, root: str, topic_filter: str, matching: Any, others: Any) -> None:
     _, publications = app.subscribe(f"{root}/{topic_filter}")
     for topic in [*others, *matching]:
         if "+" not in topic:
@@ -40,7 +44,9 @@ def test_wildcards(mq, app, root, topic_filter, matching, others):
 
 
 @pytest.mark.smoke
-def test_every_subscription_gets_its_copy_and_a_subscription_only_one(mq, app, other, root):
+def test_every_subscription_gets_its_copy_and_a_subscription_only_one(
+    mq: Workplace, app: Application, other: Application, root: str
+) -> None:
     first, second = app.subscribe(f"{root}/#")[1], other.subscribe(f"{root}/a")[1]
     app.publish(f"{root}/a", b"1")
     app.publish(f"{root}/b", b"2")
@@ -48,19 +54,23 @@ def test_every_subscription_gets_its_copy_and_a_subscription_only_one(mq, app, o
 
 
 @pytest.mark.smoke
-def test_publishing_without_subscribers_is_not_an_error(app, root):
+def test_publishing_without_subscribers_is_not_an_error(app: Application, root: str) -> None:
     assert app.publish(root, b"nobody hears").MsgId != cmqc.MQMI_NONE
 
 
 @pytest.mark.parametrize("topic", ["", "a/+/b", "#", "x" * 10_241])
-def test_topics_that_cannot_be_published_to(app, refused, topic):
+def test_topics_that_cannot_be_published_to(
+    app: Application, refused: Callable[[int], AbstractContextManager[None]], topic: str
+) -> None:
     with refused(cmqc.MQRC_TOPIC_STRING_ERROR):
         app.publish(topic)
     with refused(cmqc.MQRC_TOPIC_STRING_ERROR):
         app.open_topic(topic)
 
 
-def test_topics_are_for_output(app, root, refused):
+def test_topics_are_for_output(
+    app: Application, root: str, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     for options in (cmqc.MQOO_INPUT_SHARED, cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT):
         with refused(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE):
             app.open_topic(root, options)
@@ -69,7 +79,7 @@ def test_topics_are_for_output(app, root, refused):
 # What a subscriber gets -----------------------------------------------------------------------------------------------
 
 
-def test_a_publication_has_the_topic_string_and_the_user_data(mq, app, root):
+def test_a_publication_has_the_topic_string_and_the_user_data(mq: Workplace, app: Application, root: str) -> None:
     _, publications = app.subscribe(f"{root}/#", SubUserData="qos=1")
     app.publish(f"{root}/x", b"data", Format=b"MQSTR", CodedCharSetId=1208)
     got = app.get(publications, GetOptions(Options=FORCE))
@@ -83,7 +93,7 @@ def test_a_publication_has_the_topic_string_and_the_user_data(mq, app, root):
     assert "<Ret" not in text
 
 
-def test_persistence_and_priority_are_the_publications(mq, app, root):
+def test_persistence_and_priority_are_the_publications(mq: Workplace, app: Application, root: str) -> None:
     _, publications = app.subscribe(root)
     app.publish(root, b"1", Persistence=1, Priority=3)
     app.publish(root, b"2", Persistence=0, Priority=7)
@@ -92,7 +102,7 @@ def test_persistence_and_priority_are_the_publications(mq, app, root):
     assert (second.Priority, second.Persistence) == (3, 1)
 
 
-def test_a_correlation_identifier_of_the_subscription(mq, app, root):
+def test_a_correlation_identifier_of_the_subscription(mq: Workplace, app: Application, root: str) -> None:
     queue = mq.queue()
     handle = app.open_queue(queue)
     mine = b"mine".ljust(24, b"\0")
@@ -101,14 +111,16 @@ def test_a_correlation_identifier_of_the_subscription(mq, app, root):
     assert app.take(queue, CorrelId=mine).data == b"x"
 
 
-def test_mqci_none_leaves_the_publishers_correlation_identifier(mq, app, root):
+def test_mqci_none_leaves_the_publishers_correlation_identifier(mq: Workplace, app: Application, root: str) -> None:
     """ "If the field contains MQCI_NONE, the correlation identifier ... is [that of] the original put" (SubCorrelId)."""
     _, publications = app.subscribe(root, options=cmqc.MQSO_SET_CORREL_ID)
     app.publish(root, CorrelId=b"c" * 24)
     assert app.get(publications, GetOptions()).md.CorrelId == b"c" * 24
 
 
-def test_publications_expire(app, root, refused):
+def test_publications_expire(
+    app: Application, root: str, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     _, publications = app.subscribe(root)
     app.publish(root, b"short", Expiry=1)
     app.publish(root, b"long", Expiry=600)
@@ -123,7 +135,9 @@ def test_publications_expire(app, root, refused):
 # Retained publications ------------------------------------------------------------------------------------------------
 
 
-def test_a_retained_publication_greets_new_subscribers(mq, app, other, root):
+def test_a_retained_publication_greets_new_subscribers(
+    mq: Workplace, app: Application, other: Application, root: str
+) -> None:
     _, present = app.subscribe(f"{root}/#")
     other.publish(f"{root}/a", b"old", options=RETAIN)
     other.publish(f"{root}/a", b"state", options=RETAIN)
@@ -134,7 +148,7 @@ def test_a_retained_publication_greets_new_subscribers(mq, app, other, root):
     assert sorted(app.drain(late)) == [b"more", b"state"]
 
 
-def test_only_retained_publications_have_the_flag(mq, app, root):
+def test_only_retained_publications_have_the_flag(mq: Workplace, app: Application, root: str) -> None:
     _, present = app.subscribe(root)
     app.publish(root, b"state", options=RETAIN)
     _, late = app.subscribe(root)
@@ -143,14 +157,18 @@ def test_only_retained_publications_have_the_flag(mq, app, root):
     assert b"<Ret" in retained
 
 
-def test_a_retained_publication_that_cannot_be_delivered_goes_to_the_dead_letter_queue(mq, app, root):
+def test_a_retained_publication_that_cannot_be_delivered_goes_to_the_dead_letter_queue(
+    mq: Workplace, app: Application, root: str
+) -> None:
     mq.alter(DEADQ=(dead := mq.queue()))
     app.publish(root, b"kept", options=cmqc.MQPMO_RETAIN)
     app.subscribe(root, handle=app.open_queue(mq.queue("MAXDEPTH(0)")))
     assert mq.attribute(f"QLOCAL('{dead}')", "CURDEPTH") == 1
 
 
-def test_a_subscription_is_not_made_if_its_retained_publications_cannot_be_delivered(mq, app, root, refused):
+def test_a_subscription_is_not_made_if_its_retained_publications_cannot_be_delivered(
+    mq: Workplace, app: Application, root: str, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     """IBM MQ documentation, "2526 (MQRC_RETAINED_NOT_DELIVERED)"."""
     mq.alter(DEADQ="")
     app.publish(root, b"kept", options=cmqc.MQPMO_RETAIN)
@@ -161,14 +179,14 @@ def test_a_subscription_is_not_made_if_its_retained_publications_cannot_be_deliv
     assert mq.refuses(f"DISPLAY SUB('{name}')")
 
 
-def test_new_publications_only(app, root):
+def test_new_publications_only(app: Application, root: str) -> None:
     app.publish(root, b"old", options=RETAIN)
     _, publications = app.subscribe(root, options=cmqc.MQSO_NEW_PUBLICATIONS_ONLY)
     app.publish(root, b"new")
     assert app.drain(publications) == [b"new"]
 
 
-def test_a_resumed_subscription_gets_nothing_retained(mq, app, root):
+def test_a_resumed_subscription_gets_nothing_retained(mq: Workplace, app: Application, root: str) -> None:
     app.publish(root, b"state", options=RETAIN)
     name = mq.name("sub")
     subscription, publications = app.subscribe(root, options=DURABLE, SubName=name)
@@ -179,13 +197,13 @@ def test_a_resumed_subscription_gets_nothing_retained(mq, app, root):
     app.close(subscription, cmqc.MQCO_REMOVE_SUB)
 
 
-def test_a_retained_publication_can_be_cleared(mq, app, root):
+def test_a_retained_publication_can_be_cleared(mq: Workplace, app: Application, root: str) -> None:
     app.publish(root, b"state", options=RETAIN)
     mq.command(f"CLEAR TOPICSTR('{root}') CLRTYPE(RETAINED)")
     assert app.drain(app.subscribe(root)[1]) == []
 
 
-def test_a_retained_publication_of_a_unit_of_work_that_is_backed_out_never_was(app, root):
+def test_a_retained_publication_of_a_unit_of_work_that_is_backed_out_never_was(app: Application, root: str) -> None:
     app.publish(root, b"before", options=RETAIN)
     app.publish(root, b"never", options=RETAIN | cmqc.MQPMO_SYNCPOINT)
     app.backout()
@@ -196,7 +214,7 @@ def test_a_retained_publication_of_a_unit_of_work_that_is_backed_out_never_was(a
 
 
 @pytest.fixture
-def full(mq, app, root):
+def full(mq: Workplace, app: Application, root: str) -> Any:
     """A subscriber whose queue is full already, and one whose queue is not."""
     blocked, free = mq.queue("MAXDEPTH(0)"), mq.queue()
     for queue in (blocked, free):
@@ -204,7 +222,7 @@ def full(mq, app, root):
     return blocked, free
 
 
-def durable_full(mq, app, root):
+def durable_full(mq: Workplace, app: Application, root: str) -> Any:
     queue, name = mq.queue("MAXDEPTH(0)"), mq.name("sub")
     return app.subscribe(root, handle=app.open_queue(queue), options=DURABLE, SubName=name)[0]
 
@@ -222,8 +240,16 @@ def durable_full(mq, app, root):
     ],
 )
 def test_delivery_rules_without_dead_letter_queue(
-    mq, app, root, full, refused, delivery, persistence, durable, accepted
-):
+    mq: Workplace,
+    app: Application,
+    root: str,
+    full: Any,
+    refused: Callable[[int], AbstractContextManager[None]],
+    delivery: str,
+    persistence: int,
+    durable: bool,
+    accepted: bool,
+) -> None:
     mq.topic_object(root, f"{delivery} USEDLQ(NO)")
     mq.alter(DEADQ=mq.queue())
     extra = durable_full(mq, app, root) if durable else None
@@ -240,7 +266,9 @@ def test_delivery_rules_without_dead_letter_queue(
         app.close(extra, cmqc.MQCO_REMOVE_SUB)
 
 
-def test_the_default_delivery_rules(mq, app, root, full, refused):
+def test_the_default_delivery_rules(
+    mq: Workplace, app: Application, root: str, full: Any, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     """SYSTEM.BASE.TOPIC: PMSGDLV(ALLDUR) NPMSGDLV(ALLAVAIL), here without a dead-letter queue."""
     mq.alter(DEADQ="")
     app.publish(root, b"p", Persistence=1)
@@ -252,7 +280,9 @@ def test_the_default_delivery_rules(mq, app, root, full, refused):
     app.close(subscription, cmqc.MQCO_REMOVE_SUB)
 
 
-def test_an_undeliverable_publication_goes_to_the_dead_letter_queue(mq, app, root, full):
+def test_an_undeliverable_publication_goes_to_the_dead_letter_queue(
+    mq: Workplace, app: Application, root: str, full: Any
+) -> None:
     dead = mq.queue()
     mq.alter(DEADQ=dead)
     mq.topic_object(root, "PMSGDLV(ALL) NPMSGDLV(ALL) USEDLQ(YES)")
@@ -277,7 +307,9 @@ def test_an_undeliverable_publication_goes_to_the_dead_letter_queue(mq, app, roo
     ("attributes", "reason"),
     [("MAXMSGL(3)", cmqc.MQRC_MSG_TOO_BIG_FOR_Q), ("PUT(DISABLED)", cmqc.MQRC_PUT_INHIBITED)],
 )
-def test_the_dead_letter_header_contains_the_reason(mq, app, root, attributes, reason):
+def test_the_dead_letter_header_contains_the_reason(
+    mq: Workplace, app: Application, root: str, attributes: str, reason: int
+) -> None:
     dead, queue = mq.queue(), mq.queue(attributes)
     mq.alter(DEADQ=dead)
     app.subscribe(root, handle=app.open_queue(queue))
@@ -285,7 +317,9 @@ def test_the_dead_letter_header_contains_the_reason(mq, app, root, attributes, r
     assert decode_mqdlh(app.take(dead).data).Reason == reason
 
 
-def test_a_dead_letter_that_cannot_be_put_either_leaves_it_to_the_delivery_rules(mq, app, root, full, refused):
+def test_a_dead_letter_that_cannot_be_put_either_leaves_it_to_the_delivery_rules(
+    mq: Workplace, app: Application, root: str, full: Any, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     mq.alter(DEADQ=mq.queue("PUT(DISABLED)"))
     mq.topic_object(root, "PMSGDLV(ALL)")
     with refused(cmqc.MQRC_PUBLICATION_FAILURE):

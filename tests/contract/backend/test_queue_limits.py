@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
 import pytest
 
 from bridge.mq.mqi import MQOD, MQPMO, GetOptions
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from tests.helpers.mq_applications import Application, Workplace
 
 BROWSE_FIRST, BROWSE_NEXT = cmqc.MQGMO_BROWSE_FIRST, cmqc.MQGMO_BROWSE_NEXT
 UNDER_CURSOR, BROWSE_UNDER_CURSOR = cmqc.MQGMO_MSG_UNDER_CURSOR, cmqc.MQGMO_BROWSE_MSG_UNDER_CURSOR
 
 
 @pytest.mark.smoke
-def test_maxdepth(mq, app, refused):
+def test_maxdepth(mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]) -> None:
     queue = mq.queue("MAXDEPTH(2)")
     app.put(queue)
     app.put(queue)
@@ -25,7 +29,9 @@ def test_maxdepth(mq, app, refused):
 
 
 @pytest.mark.smoke
-def test_uncommitted_messages_count_for_maxdepth(mq, app, other, refused):
+def test_uncommitted_messages_count_for_maxdepth(
+    mq: Workplace, app: Application, other: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     queue = mq.queue("MAXDEPTH(1)")
     app.put(queue, options=cmqc.MQPMO_SYNCPOINT)
     with refused(cmqc.MQRC_Q_FULL):
@@ -39,14 +45,16 @@ def test_uncommitted_messages_count_for_maxdepth(mq, app, other, refused):
     other.put(queue)
 
 
-def test_maxmsgl(mq, app, refused):
+def test_maxmsgl(mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]) -> None:
     queue = mq.queue("MAXMSGL(10)")
     app.put(queue, b"0" * 10)
     with refused(cmqc.MQRC_MSG_TOO_BIG_FOR_Q):
         app.put(queue, b"0" * 11)
 
 
-def test_maxmsgl_of_the_queue_manager(mq, app, refused):
+def test_maxmsgl_of_the_queue_manager(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     queue = mq.queue("MAXMSGL(104857600)")
     mq.alter(MAXMSGL="32768")
     app.put(queue, b"0" * 32_768)
@@ -54,7 +62,9 @@ def test_maxmsgl_of_the_queue_manager(mq, app, refused):
         app.put(queue, b"0" * 32_769)
 
 
-def test_put_disabled_and_get_disabled(mq, app, refused):
+def test_put_disabled_and_get_disabled(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     queue = mq.queue()
     handle = app.open_queue(queue, cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT)
     app.put(queue, b"1")
@@ -81,7 +91,15 @@ def test_put_disabled_and_get_disabled(mq, app, refused):
     ],
 )
 @pytest.mark.parametrize("to", ["queue", "topic"])
-def test_descriptor_fields_are_checked(mq, app, refused, field, value, reason, to):
+def test_descriptor_fields_are_checked(
+    mq: Workplace,
+    app: Application,
+    refused: Callable[[int], AbstractContextManager[None]],
+    field: str,
+    value: int,
+    reason: int,
+    to: str,
+) -> None:
     with refused(reason):
         if to == "queue":
             app.put(mq.queue(), **{field: value})
@@ -89,7 +107,7 @@ def test_descriptor_fields_are_checked(mq, app, refused, field, value, reason, t
             app.publish(mq.name(), **{field: value})
 
 
-def test_a_priority_above_the_maximum_counts_as_the_maximum(mq, app):
+def test_a_priority_above_the_maximum_counts_as_the_maximum(mq: Workplace, app: Application) -> None:
     """MQRC 2049: "the message is accepted, but is placed on the queue at the queue manager's maximum priority"."""
     queue = mq.queue()
     app.put(queue, b"9", Priority=9)
@@ -100,7 +118,9 @@ def test_a_priority_above_the_maximum_counts_as_the_maximum(mq, app):
     assert app.all(queue) == [b"9", b"10", b"9 too"]
 
 
-def test_exclusive_input(mq, app, other, refused):
+def test_exclusive_input(
+    mq: Workplace, app: Application, other: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     queue = mq.queue()
     handle = app.open_queue(queue, cmqc.MQOO_INPUT_EXCLUSIVE)
     for options in (cmqc.MQOO_INPUT_SHARED, cmqc.MQOO_INPUT_EXCLUSIVE, cmqc.MQOO_INPUT_AS_Q_DEF):
@@ -117,7 +137,9 @@ def test_exclusive_input(mq, app, other, refused):
     other.close(shared)
 
 
-def test_defsopt_and_share_determine_input_as_q_def(mq, app, other, refused):
+def test_defsopt_and_share_determine_input_as_q_def(
+    mq: Workplace, app: Application, other: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     exclusive = mq.queue("DEFSOPT(EXCL)")
     app.open_queue(exclusive, cmqc.MQOO_INPUT_AS_Q_DEF)
     with refused(cmqc.MQRC_OBJECT_IN_USE):
@@ -128,14 +150,16 @@ def test_defsopt_and_share_determine_input_as_q_def(mq, app, other, refused):
         other.open_queue(for_one, cmqc.MQOO_INPUT_SHARED)
 
 
-def test_exclusive_input_ends_with_the_connection(mq, app, other):
+def test_exclusive_input_ends_with_the_connection(mq: Workplace, app: Application, other: Application) -> None:
     queue = mq.queue()
     app.open_queue(queue, cmqc.MQOO_INPUT_EXCLUSIVE)
     app.connection.disconnect()
     other.open_queue(queue, cmqc.MQOO_INPUT_EXCLUSIVE)
 
 
-def test_a_handle_allows_only_the_operations_it_was_opened_for(mq, app, refused):
+def test_a_handle_allows_only_the_operations_it_was_opened_for(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     queue = mq.queue()
     app.put(queue)
     output = app.open_queue(queue, cmqc.MQOO_OUTPUT)
@@ -151,7 +175,9 @@ def test_a_handle_allows_only_the_operations_it_was_opened_for(mq, app, refused)
         app.connection.put(get, Message(MQMD(), b""))
 
 
-def test_wrong_handles(mq, app, other, refused):
+def test_wrong_handles(
+    mq: Workplace, app: Application, other: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     queue = mq.queue()
     handle = app.open_queue(queue, cmqc.MQOO_OUTPUT | cmqc.MQOO_INPUT_SHARED)
     foreign = max(handle, other.open_queue(queue)) + 1000
@@ -168,7 +194,9 @@ def test_wrong_handles(mq, app, other, refused):
 @pytest.mark.parametrize(
     "options", [0, cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_INPUT_EXCLUSIVE, cmqc.MQOO_FAIL_IF_QUIESCING]
 )
-def test_options_of_open(mq, app, refused, options):
+def test_options_of_open(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]], options: int
+) -> None:
     with refused(cmqc.MQRC_OPTIONS_ERROR):
         app.open_queue(mq.queue(), options)
 
@@ -183,7 +211,9 @@ def test_options_of_open(mq, app, refused, options):
         BROWSE_FIRST | cmqc.MQGMO_SYNCPOINT,
     ],
 )
-def test_options_of_get(mq, app, refused, options):
+def test_options_of_get(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]], options: int
+) -> None:
     """ "Rules for validating MQI options": one of the browse options, and not with MQGMO_SYNCPOINT."""
     queue = mq.queue()
     app.put(queue)
@@ -191,17 +221,19 @@ def test_options_of_get(mq, app, refused, options):
         app.take(queue, options)
 
 
-def test_options_of_put(mq, app, refused):
+def test_options_of_put(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     with refused(cmqc.MQRC_OPTIONS_ERROR):
         app.put(mq.queue(), options=cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_NO_SYNCPOINT)
 
 
-def test_object_types(mq, app, refused):
+def test_object_types(mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]) -> None:
     with refused(cmqc.MQRC_OBJECT_TYPE_ERROR):
         app.open(MQOD(ObjectType=cmqc.MQOT_CHANNEL, ObjectName=mq.queue()), cmqc.MQOO_INQUIRE)
 
 
-def test_maxhands(mq, app, refused):
+def test_maxhands(mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]) -> None:
     queue = mq.queue()
     mq.alter(MAXHANDS="3")
     handles = [app.open_queue(queue) for _ in range(3)]
@@ -211,7 +243,9 @@ def test_maxhands(mq, app, refused):
     app.open_queue(queue)
 
 
-def test_after_mqdisc_the_connection_handle_is_wrong(mq, app, refused):
+def test_after_mqdisc_the_connection_handle_is_wrong(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     queue = mq.queue()
     app.connection.disconnect()
     with refused(cmqc.MQRC_HCONN_ERROR):

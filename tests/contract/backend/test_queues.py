@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,6 +14,7 @@ from bridge.mq.mqi import MQOD
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
 from testing.ibm_standin import cmqc
+from tests.helpers.mq_applications import Application, Workplace
 
 BROWSE_FIRST = cmqc.MQGMO_BROWSE_FIRST
 BROWSE_UNDER_CURSOR = cmqc.MQGMO_BROWSE_MSG_UNDER_CURSOR
@@ -20,7 +24,7 @@ BROWSE_UNDER_CURSOR = cmqc.MQGMO_BROWSE_MSG_UNDER_CURSOR
 
 
 @pytest.mark.smoke
-def test_put_and_get_keep_data_and_descriptor(mq, app, other):
+def test_put_and_get_keep_data_and_descriptor(mq: Workplace, app: Application, other: Application) -> None:
     queue = mq.queue()
     descriptor = MQMD(
         MsgType=cmqc.MQMT_REQUEST,
@@ -51,7 +55,7 @@ def test_put_and_get_keep_data_and_descriptor(mq, app, other):
 
 
 @pytest.mark.smoke
-def test_the_queue_manager_completes_the_descriptor(mq, app):
+def test_the_queue_manager_completes_the_descriptor(mq: Workplace, app: Application) -> None:
     queue = mq.queue("DEFPRTY(3) DEFPSIST(YES)")
     before = time.strftime("%Y%m%d%H%M%S", time.gmtime()).encode()
     put = app.put(queue, b"x")
@@ -64,12 +68,12 @@ def test_the_queue_manager_completes_the_descriptor(mq, app):
     assert put.CodedCharSetId not in (cmqc.MQCCSI_Q_MGR, 0)
 
 
-def test_every_message_gets_its_own_msg_id(mq, app):
+def test_every_message_gets_its_own_msg_id(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     assert len({app.put(queue).MsgId for _ in range(50)}) == 50
 
 
-def test_a_given_msg_id_is_kept_and_new_ones_are_made_on_request(mq, app):
+def test_a_given_msg_id_is_kept_and_new_ones_are_made_on_request(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     mine = b"mine".ljust(24, b"\1")
     assert app.put(queue, MsgId=mine).MsgId == mine
@@ -82,13 +86,13 @@ def test_a_given_msg_id_is_kept_and_new_ones_are_made_on_request(mq, app):
 
 
 @pytest.mark.parametrize("length", [0, 1, 100_000])
-def test_any_length_of_data(mq, app, length):
+def test_any_length_of_data(mq: Workplace, app: Application, length: int) -> None:
     queue = mq.queue()
     app.put(queue, b"z" * length)
     assert app.take(queue).data == b"z" * length
 
 
-def test_the_context_of_a_message_is_its_putters_unless_passed(mq, app):
+def test_the_context_of_a_message_is_its_putters_unless_passed(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     app.put(queue, UserIdentifier=b"impostor")
     assert app.take(queue).md.UserIdentifier != b"impostor"
@@ -99,14 +103,14 @@ def test_the_context_of_a_message_is_its_putters_unless_passed(mq, app):
 # Order ----------------------------------------------------------------------------------------------------------------
 
 
-def test_higher_priority_first_and_first_in_first_out_within(mq, app):
+def test_higher_priority_first_and_first_in_first_out_within(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     for text, priority in (("a4", 4), ("b0", 0), ("c9", 9), ("d4", 4), ("e9", 9), ("f0", 0)):
         app.put(queue, text.encode(), Priority=priority)
     assert app.all(queue) == [b"c9", b"e9", b"a4", b"d4", b"b0", b"f0"]
 
 
-def test_msgdlvsq_fifo_disregards_priority(mq, app):
+def test_msgdlvsq_fifo_disregards_priority(mq: Workplace, app: Application) -> None:
     queue = mq.queue("MSGDLVSQ(FIFO)")
     for text, priority in (("a", 0), ("b", 9), ("c", 4)):
         app.put(queue, text.encode(), Priority=priority)
@@ -115,7 +119,7 @@ def test_msgdlvsq_fifo_disregards_priority(mq, app):
     assert app.drain(handle) == [b"a", b"b", b"c"]
 
 
-def test_priority_as_queue_default(mq, app):
+def test_priority_as_queue_default(mq: Workplace, app: Application) -> None:
     queue = mq.queue("DEFPRTY(5)")
     app.put(queue, b"four", Priority=4)
     app.put(queue, b"default")
@@ -125,7 +129,7 @@ def test_priority_as_queue_default(mq, app):
 # Getting a certain message --------------------------------------------------------------------------------------------
 
 
-def test_get_by_msg_id_and_by_correl_id(mq, app):
+def test_get_by_msg_id_and_by_correl_id(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     one, two = (word.ljust(24, b"\0") for word in (b"one", b"two"))
     app.put(queue, b"first", MsgId=one, CorrelId=one)
@@ -137,7 +141,9 @@ def test_get_by_msg_id_and_by_correl_id(mq, app):
     assert app.take(queue, MsgId=one, CorrelId=one).data == b"first"
 
 
-def test_both_identifiers_must_match(mq, app, refused):
+def test_both_identifiers_must_match(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     queue = mq.queue()
     one, two = (word.ljust(24, b"\0") for word in (b"one", b"two"))
     app.put(queue, MsgId=one, CorrelId=one)
@@ -148,7 +154,7 @@ def test_both_identifiers_must_match(mq, app, refused):
     assert app.take(queue, MsgId=one, CorrelId=one)
 
 
-def test_get_by_a_generated_msg_id(mq, app):
+def test_get_by_a_generated_msg_id(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     made = [app.put(queue, str(number).encode()).MsgId for number in range(3)]
     assert app.take(queue, MsgId=made[1]).data == b"1"
@@ -158,7 +164,9 @@ def test_get_by_a_generated_msg_id(mq, app):
 # Truncation -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_message_longer_than_the_buffer_stays(mq, app, refused):
+def test_a_message_longer_than_the_buffer_stays(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     queue = mq.queue()
     app.put(queue, b"0123456789")
     with refused(cmqc.MQRC_TRUNCATED_MSG_FAILED):
@@ -166,7 +174,7 @@ def test_a_message_longer_than_the_buffer_stays(mq, app, refused):
     assert app.take(queue, MaxLength=10).data == b"0123456789"
 
 
-def test_a_truncated_message_is_accepted_on_request(mq, app):
+def test_a_truncated_message_is_accepted_on_request(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     app.put(queue, b"0123456789")
     got = app.take(queue, cmqc.MQGMO_ACCEPT_TRUNCATED_MSG, MaxLength=4)
@@ -174,7 +182,9 @@ def test_a_truncated_message_is_accepted_on_request(mq, app):
     assert app.all(queue) == []
 
 
-def test_a_browse_that_fails_by_truncation_leaves_the_cursor(mq, app, refused):
+def test_a_browse_that_fails_by_truncation_leaves_the_cursor(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     """MQRC 2080: the cursor does not move. With MQGMO_BROWSE_FIRST, it is before the first message."""
     queue = mq.queue()
     for data in (b"1", b"22", b"3"):
@@ -195,7 +205,9 @@ def test_a_browse_that_fails_by_truncation_leaves_the_cursor(mq, app, refused):
 # Expiry ---------------------------------------------------------------------------------------------------------------
 
 
-def test_an_expired_message_cannot_be_got(mq, app, refused):
+def test_an_expired_message_cannot_be_got(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     queue = mq.queue()
     app.put(queue, b"short", Expiry=1)
     app.put(queue, b"long", Expiry=6000)
@@ -216,7 +228,9 @@ def test_an_expired_message_cannot_be_got(mq, app, refused):
         ('JMSMessageID = "0x' + "41" * 24 + '"', [b"persistent"]),
     ],
 )
-def test_a_selector_names_fields_of_the_mqmd_as_jms_does(mq, app, selector, expected):
+def test_a_selector_names_fields_of_the_mqmd_as_jms_does(
+    mq: Workplace, app: Application, selector: str, expected: Any
+) -> None:
     """ "JMS fields and properties with corresponding MQMD fields"."""
     queue = mq.queue()
     app.put(queue, b"persistent", Persistence=1, MsgId=b"A" * 24)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
 
 import pytest
 
@@ -10,6 +13,7 @@ from bridge.mq.mqi import MQOD, MQPMO, MQSD, GetOptions, MQError, Property
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_rfh2
+from tests.helpers.mq_applications import Application, Workplace
 
 INPUT = cmqc.MQOO_INPUT_SHARED
 DURABLE, RESUME = cmqc.MQSO_DURABLE, cmqc.MQSO_RESUME
@@ -19,7 +23,7 @@ DURABLE, RESUME = cmqc.MQSO_DURABLE, cmqc.MQSO_RESUME
 
 
 @pytest.mark.smoke
-def test_open_resolves_a_queue(mq, app):
+def test_open_resolves_a_queue(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     od = MQOD(ObjectName=mq.alias(f"TARGET('{queue}')"))
     app.open(od, cmqc.MQOO_OUTPUT)
@@ -27,14 +31,16 @@ def test_open_resolves_a_queue(mq, app):
 
 
 @pytest.mark.smoke
-def test_open_returns_the_complete_topic_string(mq, app):
+def test_open_returns_the_complete_topic_string(mq: Workplace, app: Application) -> None:
     topic = mq.name("topic")
     od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectName=mq.topic_object(topic), ObjectString="a/é")
     app.open(od, cmqc.MQOO_OUTPUT)
     assert (od.ResObjectString, od.ResolvedType) == (f"{topic}/a/é", cmqc.MQOT_TOPIC)
 
 
-def test_a_dynamic_queue_has_its_name_in_the_descriptor(mq, app, other, refused):
+def test_a_dynamic_queue_has_its_name_in_the_descriptor(
+    mq: Workplace, app: Application, other: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     od = MQOD(ObjectName="SYSTEM.DEFAULT.MODEL.QUEUE", DynamicQName="MQB.*")
     handle = app.open(od, INPUT)
     assert od.ObjectName.startswith("MQB.")
@@ -46,25 +52,29 @@ def test_a_dynamic_queue_has_its_name_in_the_descriptor(mq, app, other, refused)
         other.put(od.ObjectName)
 
 
-def test_a_name_that_is_too_long_is_not_cut(mq, app, refused):
+def test_a_name_that_is_too_long_is_not_cut(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     name = mq.name("LONG").ljust(48, "X")
     mq.queue(name=name)
     with refused(cmqc.MQRC_UNKNOWN_OBJECT_NAME):
         app.open_queue(name + "X")
 
 
-def test_a_close_that_is_refused_leaves_the_handle(mq, app, refused):
+def test_a_close_that_is_refused_leaves_the_handle(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     handle = app.open_queue(mq.queue())
     with refused(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE):
         app.close(handle, cmqc.MQCO_DELETE)
     app.close(handle)
 
 
-def test_attributes_can_be_inquired_and_set(mq, app):
+def test_attributes_can_be_inquired_and_set(mq: Workplace, app: Application) -> None:
     queue = mq.queue("MAXDEPTH(7) TRIGDATA('before')")
     handle = app.open_queue(queue, cmqc.MQOO_INQUIRE | cmqc.MQOO_SET)
 
-    def inquired():
+    def inquired() -> Any:
         selectors = [cmqc.MQCA_Q_NAME, cmqc.MQIA_MAX_Q_DEPTH, cmqc.MQCA_TRIGGER_DATA, cmqc.MQIA_INHIBIT_PUT]
         ints, chars = app.connection.inquire(handle, selectors)
         return ints, [text.rstrip() for text in chars]
@@ -75,13 +85,15 @@ def test_attributes_can_be_inquired_and_set(mq, app):
     assert inquired() == ([7, cmqc.MQQA_PUT_INHIBITED], [queue, "after"])
 
 
-def test_an_attribute_that_a_queue_has_not(mq, app, refused):
+def test_an_attribute_that_a_queue_has_not(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     handle = app.open_queue(mq.queue(), cmqc.MQOO_INQUIRE)
     with refused(cmqc.MQRC_SELECTOR_NOT_FOR_TYPE):
         app.connection.inquire(handle, [cmqc.MQIA_MAX_HANDLES])
 
 
-def test_a_selector_string_limits_a_handle(mq, app):
+def test_a_selector_string_limits_a_handle(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     for colour in ("red", "blue", "red"):
         put(app, queue, colour.encode(), colour)
@@ -94,12 +106,12 @@ def test_a_selector_string_limits_a_handle(mq, app):
 # Puts and gets -------------------------------------------------------------------------------------------------------
 
 
-def put(app, queue, data, colour):
+def put(app: Application, queue: str, data: Any, colour: Any) -> Any:
     properties = [Property(name="colour", value=colour), Property(name="size", type=cmqc.MQTYPE_INT32, value=7)]
     return app.connection.put1(MQOD(ObjectName=queue), Message(MQMD(Format=b"MQSTR"), data), 0, properties)
 
 
-def test_properties_of_a_put(mq, app):
+def test_properties_of_a_put(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     put(app, queue, b"data", "green")
     got = app.take(queue, cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
@@ -121,7 +133,7 @@ def test_properties_of_a_put(mq, app):
         (cmqc.MQTYPE_FLOAT64, 1.5, "1.5"),
     ],
 )
-def test_types_of_properties(mq, app, kind, value, as_text):
+def test_types_of_properties(mq: Workplace, app: Application, kind: int, value: int, as_text: str) -> None:
     queue = mq.queue()
     one = Property(name="one", type=kind, value=value)
     app.connection.put1(MQOD(ObjectName=queue), Message(MQMD(), b""), 0, [one])
@@ -129,14 +141,14 @@ def test_types_of_properties(mq, app, kind, value, as_text):
     assert re.search(f"<one[^>]*>{as_text}</one>".encode(), got.data, re.IGNORECASE), got.data
 
 
-def test_put_resolves_its_queue(mq, app):
+def test_put_resolves_its_queue(mq: Workplace, app: Application) -> None:
     queue, options = mq.queue(), MQPMO()
     app.put(mq.alias(f"TARGET('{queue}')"), options=options)
     assert (options.ResolvedQName, options.ResolvedQMgrName) == (queue, mq.manager)
     assert (options.KnownDestCount, options.InvalidDestCount) == (1, 0)
 
 
-def test_context_is_passed_on(mq, app):
+def test_context_is_passed_on(mq: Workplace, app: Application) -> None:
     source, target = mq.queue(), mq.queue()
     first = app.put(source, UserIdentifier=b"device7", options=cmqc.MQPMO_SET_IDENTITY_CONTEXT)
     handle = app.open_queue(source, INPUT | cmqc.MQOO_SAVE_ALL_CONTEXT)
@@ -146,7 +158,7 @@ def test_context_is_passed_on(mq, app):
     assert (passed.UserIdentifier, passed.PutTime) == (b"device7", first.PutTime)
 
 
-def test_a_long_message_is_browsed_like_a_short_one(mq, app):
+def test_a_long_message_is_browsed_like_a_short_one(mq: Workplace, app: Application) -> None:
     queue = mq.queue("MAXMSGL(4194304)")
     messages = [b"short", b"L" * 300_000, b"last"]
     for data in messages:
@@ -158,7 +170,7 @@ def test_a_long_message_is_browsed_like_a_short_one(mq, app):
     assert app.drain(handle) == messages
 
 
-def test_groups(mq, app):
+def test_groups(mq: Workplace, app: Application) -> None:
     queue, group = mq.queue(), b"g" * 24
     for number, flags in ((1, cmqc.MQMF_MSG_IN_GROUP), (2, cmqc.MQMF_LAST_MSG_IN_GROUP)):
         app.put(queue, Version=2, GroupId=group, MsgSeqNumber=number, MsgFlags=flags)
@@ -169,7 +181,7 @@ def test_groups(mq, app):
     assert app.take(queue).GroupStatus == cmqc.MQGS_MSG_IN_GROUP
 
 
-def test_the_status_of_asynchronous_puts(mq, app):
+def test_the_status_of_asynchronous_puts(mq: Workplace, app: Application) -> None:
     queue = mq.queue("MAXDEPTH(2)")
     handle = app.open_queue(queue, cmqc.MQOO_OUTPUT)
     for _ in range(3):
@@ -185,7 +197,7 @@ def test_the_status_of_asynchronous_puts(mq, app):
 # Subscriptions -------------------------------------------------------------------------------------------------------
 
 
-def test_the_name_and_destination_of_a_subscription(mq, app):
+def test_the_name_and_destination_of_a_subscription(mq: Workplace, app: Application) -> None:
     topic = mq.name("topic")
     sd = MQSD(
         Options=cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED, ObjectName=mq.topic_object(topic), ObjectString="#", PubPriority=3
@@ -198,7 +210,7 @@ def test_the_name_and_destination_of_a_subscription(mq, app):
     assert (got.md.Priority, got.md.CorrelId) == (3, sd.SubCorrelId)
 
 
-def test_resuming_a_subscription_returns_its_attributes(mq, app, other):
+def test_resuming_a_subscription_returns_its_attributes(mq: Workplace, app: Application, other: Application) -> None:
     topic, name = mq.name("topic"), mq.name("sub")
     app.subscribe(topic, options=DURABLE, SubName=name, SubUserData="qos=1", SubLevel=4)
     app.connection.disconnect()
@@ -209,7 +221,7 @@ def test_resuming_a_subscription_returns_its_attributes(mq, app, other):
     other.close(subscription, cmqc.MQCO_REMOVE_SUB)
 
 
-def test_a_subscription_selects(mq, app):
+def test_a_subscription_selects(mq: Workplace, app: Application) -> None:
     topic = mq.name("topic")
     _, publications = app.subscribe(topic, SelectionString="colour = 'red'")
     od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic)
@@ -219,7 +231,9 @@ def test_a_subscription_selects(mq, app):
     assert app.drain(publications, cmqc.MQGMO_NO_PROPERTIES) == [b"red"]
 
 
-def test_retained_publications_on_request(mq, app, refused):
+def test_retained_publications_on_request(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     topic = mq.name("topic")
     for level in ("a", "b"):
         app.publish(f"{topic}/{level}", level.encode(), options=cmqc.MQPMO_RETAIN)
@@ -230,7 +244,9 @@ def test_retained_publications_on_request(mq, app, refused):
 
 
 @pytest.mark.parametrize("options", [0, cmqc.MQSO_DURABLE], ids=["not durable", "durable"])
-def test_a_subscription_made_without_publications_on_request_makes_no_requests(mq, app, options):
+def test_a_subscription_made_without_publications_on_request_makes_no_requests(
+    mq: Workplace, app: Application, options: int
+) -> None:
     """IBM MQ documentation, "MQSUBRQ - Subscription request"; it names no reason for this."""
     topic, name = mq.name("topic"), mq.name("S") if options else ""
     app.publish(topic, b"kept", options=cmqc.MQPMO_RETAIN)
@@ -242,7 +258,9 @@ def test_a_subscription_made_without_publications_on_request_makes_no_requests(m
     app.close(subscription, cmqc.MQCO_REMOVE_SUB)
 
 
-def test_requests_for_missing_resources(mq, app, refused):
+def test_requests_for_missing_resources(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     subscription, publications = app.subscribe(mq.name("topic"), options=cmqc.MQSO_PUBLICATIONS_ON_REQUEST)
     with refused(cmqc.MQRC_NO_RETAINED_MSG):
         app.connection.subscription_request(subscription)
@@ -251,7 +269,9 @@ def test_requests_for_missing_resources(mq, app, refused):
 
 
 @pytest.mark.parametrize("verb", ["commit", "backout", "disconnect", "statistics"])
-def test_verbs_after_mqdisc(app, refused, verb):
+def test_verbs_after_mqdisc(
+    app: Application, refused: Callable[[int], AbstractContextManager[None]], verb: str
+) -> None:
     app.connection.disconnect()
     with refused(cmqc.MQRC_HCONN_ERROR):
         getattr(app.connection, verb)()

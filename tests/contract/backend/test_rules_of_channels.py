@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
 import pytest
 
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from tests.helpers.mq_applications import Application, Workplace
 
 
 @pytest.mark.smoke
-def test_a_message_longer_than_the_channel_allows_cannot_be_put(mq, connect_by, refused):
+def test_a_message_longer_than_the_channel_allows_cannot_be_put(
+    mq: Workplace, connect_by: Callable[[str], Application], refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     """IBM MQ documentation, "2010 (MQRC_DATA_LENGTH_ERROR)"."""
     queue = mq.queue()
     app = connect_by(mq.server_channel("MAXMSGL(5000)"))
@@ -24,7 +30,12 @@ def test_a_message_longer_than_the_channel_allows_cannot_be_put(mq, connect_by, 
 
 
 @pytest.mark.smoke
-def test_a_message_longer_than_the_channel_allows_is_got_truncated_only(mq, app, connect_by, refused):
+def test_a_message_longer_than_the_channel_allows_is_got_truncated_only(
+    mq: Workplace,
+    app: Application,
+    connect_by: Callable[[str], Application],
+    refused: Callable[[int], AbstractContextManager[None]],
+) -> None:
     """IBM MQ documentation, "Limiting the size of a message in a client application"."""
     queue = mq.queue()
     app.put(queue, bytes(100_000))
@@ -36,7 +47,12 @@ def test_a_message_longer_than_the_channel_allows_is_got_truncated_only(mq, app,
 
 
 @pytest.mark.parametrize("limit", ["MAXINST", "MAXINSTC"])
-def test_a_channel_has_a_limited_number_of_instances(mq, connect_by, refused, limit):
+def test_a_channel_has_a_limited_number_of_instances(
+    mq: Workplace,
+    connect_by: Callable[[str], Application],
+    refused: Callable[[int], AbstractContextManager[None]],
+    limit: str,
+) -> None:
     """IBM MQ documentation, "Server-connection channel limits", "2537 (MQRC_CHANNEL_NOT_AVAILABLE)"."""
     channel = mq.server_channel(f"{limit}(2) SHARECNV(1)")
     connect_by(channel), connect_by(channel)
@@ -44,7 +60,9 @@ def test_a_channel_has_a_limited_number_of_instances(mq, connect_by, refused, li
         connect_by(channel)
 
 
-def test_conversations_of_a_process_share_an_instance(mq, connect_by, refused):
+def test_conversations_of_a_process_share_an_instance(
+    mq: Workplace, connect_by: Callable[[str], Application], refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     """IBM MQ documentation, "Using sharing conversations in a client application"."""
     channel = mq.server_channel("MAXINST(1) SHARECNV(3)")
     for _ in range(3):
@@ -53,12 +71,16 @@ def test_conversations_of_a_process_share_an_instance(mq, connect_by, refused):
         connect_by(channel)
 
 
-def test_a_channel_without_instances_rejects_all_connections(mq, connect_by, refused):
+def test_a_channel_without_instances_rejects_all_connections(
+    mq: Workplace, connect_by: Callable[[str], Application], refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     with refused(cmqc.MQRC_CHANNEL_NOT_AVAILABLE):
         connect_by(mq.server_channel("MAXINST(0)"))
 
 
-def test_a_lower_limit_ends_no_instance(mq, connect_by, refused):
+def test_a_lower_limit_ends_no_instance(
+    mq: Workplace, connect_by: Callable[[str], Application], refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     channel = mq.server_channel("SHARECNV(1)")
     running = connect_by(channel)
     mq.command(f"ALTER CHANNEL('{channel}') CHLTYPE(SVRCONN) MAXINST(1)")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from bridge.config.queue_manager import COMMAND_QUEUE
@@ -10,22 +12,23 @@ from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
 from bridge.wire.mq.pcf import MQCFH, MQCFIN, MQCFST, encode_pcf
 from testing.ibm_standin import cmqc, cmqcfc
+from tests.helpers.mq_applications import Application, Workplace
 
 
 @pytest.fixture(autouse=True)
-def command_server(request):
+def command_server(request: pytest.FixtureRequest) -> None:
     if request.node.callspec.params["connect"] in ("local", "remote"):
         pytest.skip("it has no command server")
 
 
-def ask(app, reply_queue, command, *parameters):
+def ask(app: Application, reply_queue: Any, command: Any, *parameters: Any) -> None:
     body = encode_pcf(MQCFH(Command=command), parameters)
     md = MQMD(Format=cmqc.MQFMT_ADMIN, MsgType=cmqc.MQMT_REQUEST, ReplyToQ=reply_queue.encode(), CodedCharSetId=1208)
     app.connection.put1(MQOD(ObjectName=COMMAND_QUEUE), Message(md, body), cmqc.MQPMO_NO_SYNCPOINT)
 
 
 @pytest.mark.smoke
-def test_replies_beyond_maxdepth_go_to_the_dead_letter_queue(mq, app):
+def test_replies_beyond_maxdepth_go_to_the_dead_letter_queue(mq: Workplace, app: Application) -> None:
     """MAXDEPTH is that of the model queue (IBM MQ documentation, "DeadLetterQName")."""
     dead, done = mq.queue(), mq.queue()
     mq.alter(DEADQ=dead)
@@ -44,7 +47,7 @@ def test_replies_beyond_maxdepth_go_to_the_dead_letter_queue(mq, app):
 
 
 @pytest.mark.smoke
-def test_a_persistent_command_has_persistent_replies(mq, app):
+def test_a_persistent_command_has_persistent_replies(mq: Workplace, app: Application) -> None:
     """A temporary dynamic queue takes none ("Retrieving replies to your commands", "Dynamic queues")."""
     dead, done = mq.queue(), mq.queue()
     mq.alter(DEADQ=dead)

@@ -6,22 +6,29 @@ Source: IBM MQ documentation, "MQOPEN - Open object" (attributes that affect han
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
 import pytest
 
 from bridge.mq.mqi import GetOptions
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from tests.helpers.mq_applications import Application, Workplace
 
 CHANGED = cmqc.MQRC_OBJECT_CHANGED
 
 
-def put(app, handle):
+def put(app: Application, handle: Any) -> None:
     app.connection.put(handle, Message(MQMD(), b"x"))
 
 
 @pytest.mark.smoke
-def test_an_alias_that_is_open_gets_another_target_with_force_only(mq, app, refused):
+def test_an_alias_that_is_open_gets_another_target_with_force_only(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     first, second = mq.queue(), mq.queue()
     alias = mq.alias(f"TARGET('{first}')")
     handle = app.open_queue(alias, cmqc.MQOO_OUTPUT)
@@ -38,7 +45,7 @@ def test_an_alias_that_is_open_gets_another_target_with_force_only(mq, app, refu
 
 
 @pytest.mark.smoke
-def test_a_handle_of_the_target_stays_valid(mq, app):
+def test_a_handle_of_the_target_stays_valid(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     alias = mq.alias(f"TARGET('{queue}')")
     handle = app.open_queue(queue, cmqc.MQOO_OUTPUT)
@@ -46,7 +53,7 @@ def test_a_handle_of_the_target_stays_valid(mq, app):
     put(app, handle)
 
 
-def test_attributes_that_resolve_nothing_change_without_force(mq, app):
+def test_attributes_that_resolve_nothing_change_without_force(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     alias = mq.alias(f"TARGET('{queue}')")
     handles = [app.open_queue(name, cmqc.MQOO_OUTPUT) for name in (queue, alias)]
@@ -56,7 +63,9 @@ def test_attributes_that_resolve_nothing_change_without_force(mq, app):
         put(app, handle)
 
 
-def test_a_remote_queue_that_is_open_changes_with_force_only(mq, app, refused):
+def test_a_remote_queue_that_is_open_changes_with_force_only(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     transmission = mq.queue("USAGE(XMITQ)")
     remote = mq.remote_queue(f"RNAME(A) RQMNAME(ELSEWHERE) XMITQ('{transmission}')")
     handle = app.open_queue(remote, cmqc.MQOO_OUTPUT)
@@ -66,7 +75,9 @@ def test_a_remote_queue_that_is_open_changes_with_force_only(mq, app, refused):
         put(app, handle)
 
 
-def test_the_default_transmission_queue_changes_with_force_only(mq, app, refused):
+def test_the_default_transmission_queue_changes_with_force_only(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     """Handles that resolve to it become invalid, others do not."""
     first, second, queue = mq.queue("USAGE(XMITQ)"), mq.queue("USAGE(XMITQ)"), mq.queue()
     mq.alter(DEFXMITQ=first)
@@ -83,7 +94,9 @@ def test_the_default_transmission_queue_changes_with_force_only(mq, app, refused
     assert [mq.attribute(f"QLOCAL('{name}')", "CURDEPTH") for name in (first, second)] == [1, 1]
 
 
-def test_noshare_with_two_readers_needs_force(mq, app, other, refused):
+def test_noshare_with_two_readers_needs_force(
+    mq: Workplace, app: Application, other: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     queue = mq.queue()
     handles = [(one, one.open_queue(queue)) for one in (app, other)]
     assert mq.refuses(f"ALTER QLOCAL('{queue}') NOSHARE")
@@ -93,7 +106,9 @@ def test_noshare_with_two_readers_needs_force(mq, app, other, refused):
             one.get(handle, GetOptions(Options=cmqc.MQGMO_BROWSE_FIRST))
 
 
-def test_usage_of_an_open_queue_changes_with_force_only(mq, app, refused):
+def test_usage_of_an_open_queue_changes_with_force_only(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     queue = mq.queue()
     handle = app.open_queue(queue, cmqc.MQOO_OUTPUT)
     assert mq.refuses(f"ALTER QLOCAL('{queue}') USAGE(XMITQ)")
@@ -102,7 +117,9 @@ def test_usage_of_an_open_queue_changes_with_force_only(mq, app, refused):
         put(app, handle)
 
 
-def test_puts_of_an_invalidated_handle_can_be_committed(mq, app, refused):
+def test_puts_of_an_invalidated_handle_can_be_committed(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     first = mq.queue()
     alias = mq.alias(f"TARGET('{first}')")
     handle = app.open_queue(alias, cmqc.MQOO_OUTPUT)
@@ -115,7 +132,9 @@ def test_puts_of_an_invalidated_handle_can_be_committed(mq, app, refused):
 
 
 @pytest.mark.parametrize("verb", ["inquire", "get", "close"])
-def test_verbs_with_an_invalid_handle(mq, app, refused, verb):
+def test_verbs_with_an_invalid_handle(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]], verb: str
+) -> None:
     """MQCLOSE succeeds."""
     alias = mq.alias(f"TARGET('{mq.queue()}')")
     handle = app.open_queue(alias, cmqc.MQOO_INQUIRE | cmqc.MQOO_INPUT_SHARED)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
 import pytest
 
 from bridge.mq.mqi import MQPMO, MQSD, GetOptions
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_mqxqh
+from tests.helpers.mq_applications import Application, Workplace
 from tests.helpers.patience import until
 
 DURABLE, RESUME, ALTER = cmqc.MQSO_DURABLE, cmqc.MQSO_RESUME, cmqc.MQSO_ALTER
@@ -18,7 +23,7 @@ FORCE = cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2
 
 
 @pytest.mark.smoke
-def test_a_provided_destination(mq, app, other, root):
+def test_a_provided_destination(mq: Workplace, app: Application, other: Application, root: str) -> None:
     queue = mq.queue()
     handle = app.open_queue(queue)
     subscription, destination = app.subscribe(root, handle=handle)
@@ -31,20 +36,20 @@ def test_a_provided_destination(mq, app, other, root):
 
 
 @pytest.mark.smoke
-def test_an_expired_subscription_gets_no_more_publications(mq, app, root):
+def test_an_expired_subscription_gets_no_more_publications(mq: Workplace, app: Application, root: str) -> None:
     """SubExpiry (MQLONG): "No more publications will match this subscription after this interval has passed"."""
     _, queue = app.subscribe(root, SubExpiry=5)
     app.publish(root, b"in time")
     assert app.drain(queue) == [b"in time"]
 
-    def passed_by():
+    def passed_by() -> bool:
         app.publish(root, b"x")
         return app.drain(queue) == []
 
     until(passed_by, lambda: "the subscription still gets publications")
 
 
-def test_a_destination_at_another_queue_manager(mq, app, root):
+def test_a_destination_at_another_queue_manager(mq: Workplace, app: Application, root: str) -> None:
     """How the bridge subscribes for an MQTT client (integration tables)."""
     transmission = mq.queue("USAGE(XMITQ)")
     mq.alter(DEFXMITQ=transmission)
@@ -60,7 +65,13 @@ def test_a_destination_at_another_queue_manager(mq, app, root):
     assert b"<Sud>2</Sud>" in got.data
 
 
-def test_a_non_durable_subscription_ends_with_its_handle_or_connection(mq, app, other, root, refused):
+def test_a_non_durable_subscription_ends_with_its_handle_or_connection(
+    mq: Workplace,
+    app: Application,
+    other: Application,
+    root: str,
+    refused: Callable[[int], AbstractContextManager[None]],
+) -> None:
     subscription, publications = app.subscribe(root)
     app.close(subscription)
     app.publish(root, b"x")
@@ -75,7 +86,9 @@ def test_a_non_durable_subscription_ends_with_its_handle_or_connection(mq, app, 
     assert app.all(queue) == [b"1"]
 
 
-def test_a_durable_subscription_continues_without_its_application(mq, app, other, root):
+def test_a_durable_subscription_continues_without_its_application(
+    mq: Workplace, app: Application, other: Application, root: str
+) -> None:
     name = mq.name("sub")
     app.subscribe(root, options=DURABLE, SubName=name)
     app.connection.disconnect()
@@ -85,7 +98,13 @@ def test_a_durable_subscription_continues_without_its_application(mq, app, other
     other.close(subscription, cmqc.MQCO_REMOVE_SUB)
 
 
-def test_a_removed_subscription_is_gone(mq, app, other, root, refused):
+def test_a_removed_subscription_is_gone(
+    mq: Workplace,
+    app: Application,
+    other: Application,
+    root: str,
+    refused: Callable[[int], AbstractContextManager[None]],
+) -> None:
     name = mq.name("sub")
     subscription, _ = app.subscribe(root, options=DURABLE, SubName=name)
     app.close(subscription, cmqc.MQCO_REMOVE_SUB)
@@ -93,7 +112,13 @@ def test_a_removed_subscription_is_gone(mq, app, other, root, refused):
         other.subscribe(options=DURABLE | RESUME, SubName=name)
 
 
-def test_resume_alter_and_create(mq, app, other, root, refused):
+def test_resume_alter_and_create(
+    mq: Workplace,
+    app: Application,
+    other: Application,
+    root: str,
+    refused: Callable[[int], AbstractContextManager[None]],
+) -> None:
     """MQSD, "Valid combinations of access and creation options"."""
     name = mq.name("sub")
     for options in (RESUME, ALTER):
@@ -117,12 +142,14 @@ def test_resume_alter_and_create(mq, app, other, root, refused):
         cmqc.MQSO_CREATE | cmqc.MQSO_NEW_PUBLICATIONS_ONLY | cmqc.MQSO_PUBLICATIONS_ON_REQUEST,
     ],
 )
-def test_options_of_subscribe(mq, app, root, refused, options):
+def test_options_of_subscribe(
+    mq: Workplace, app: Application, root: str, refused: Callable[[int], AbstractContextManager[None]], options: Any
+) -> None:
     with refused(cmqc.MQRC_OPTIONS_ERROR):
         app.connection.subscribe(MQSD(Options=options | cmqc.MQSO_MANAGED, ObjectString=root, SubName=mq.name("sub")))
 
 
-def test_alter_gives_other_user_data(mq, app, root):
+def test_alter_gives_other_user_data(mq: Workplace, app: Application, root: str) -> None:
     queue, name = mq.queue(), mq.name("sub")
     handle = app.open_queue(queue)
     app.close(app.subscribe(root, handle=handle, options=DURABLE, SubName=name, SubUserData="1")[0])
@@ -132,7 +159,7 @@ def test_alter_gives_other_user_data(mq, app, root):
     app.close(altered, cmqc.MQCO_REMOVE_SUB)
 
 
-def test_alter_gives_another_destination(mq, app, root):
+def test_alter_gives_another_destination(mq: Workplace, app: Application, root: str) -> None:
     one, two, name = mq.queue(), mq.queue(), mq.name("sub")
     handles = app.open_queue(one), app.open_queue(two)
     app.close(app.subscribe(root, handle=handles[0], options=DURABLE, SubName=name)[0])
@@ -143,24 +170,30 @@ def test_alter_gives_another_destination(mq, app, root):
     app.close(altered, cmqc.MQCO_REMOVE_SUB)
 
 
-def test_a_durable_subscription_needs_a_name(app, root, refused):
+def test_a_durable_subscription_needs_a_name(
+    app: Application, root: str, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     with refused(cmqc.MQRC_SUB_NAME_ERROR):
         app.subscribe(root, options=DURABLE)
 
 
-def test_a_subscription_needs_a_destination(mq, app, root, refused):
+def test_a_subscription_needs_a_destination(
+    mq: Workplace, app: Application, root: str, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     for handle in (0, 4711):
         with refused(cmqc.MQRC_HOBJ_ERROR):
             app.subscribe(root, handle=handle)
 
 
 @pytest.mark.parametrize("topic", ["", "x" * 10_241])
-def test_topics_that_cannot_be_subscribed_to(app, refused, topic):
+def test_topics_that_cannot_be_subscribed_to(
+    app: Application, refused: Callable[[int], AbstractContextManager[None]], topic: str
+) -> None:
     with refused(cmqc.MQRC_TOPIC_STRING_ERROR):
         app.subscribe(topic)
 
 
-def test_administrative_subscriptions_take_part(mq, app, root):
+def test_administrative_subscriptions_take_part(mq: Workplace, app: Application, root: str) -> None:
     queue, name = mq.queue(), mq.name("sub")
     mq.command(f"DEFINE SUB('{name}') TOPICSTR('{root}/#') DEST('{queue}') USERDATA('admin')")
     app.publish(f"{root}/x", b"1")
@@ -169,7 +202,7 @@ def test_administrative_subscriptions_take_part(mq, app, root):
     assert app.all(queue) == [b"1"]
 
 
-def test_only_the_highest_sublevel_is_served(mq, app, root):
+def test_only_the_highest_sublevel_is_served(mq: Workplace, app: Application, root: str) -> None:
     """ "Intercepting publications": the subscribers with the highest SubLevel that PubLevel reaches."""
     low, high, highest = (app.subscribe(root, SubLevel=level)[1] for level in (1, 5, 9))
     app.publish(root, b"9")
@@ -181,7 +214,7 @@ def test_only_the_highest_sublevel_is_served(mq, app, root):
 # Administrative topic objects -----------------------------------------------------------------------------------------
 
 
-def test_topic_string_of_an_object_and_a_string(mq, app, root):
+def test_topic_string_of_an_object_and_a_string(mq: Workplace, app: Application, root: str) -> None:
     topic_object = mq.topic_object(root)
     _, publications = app.subscribe(f"{root}/a/b")
     app.publish("a/b", b"joined", topic_object=topic_object)
@@ -190,14 +223,18 @@ def test_topic_string_of_an_object_and_a_string(mq, app, root):
     assert (app.drain(publications), app.drain(whole)) == ([b"joined"], [b"object alone"])
 
 
-def test_unknown_topic_object(mq, app, refused):
+def test_unknown_topic_object(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     with refused(cmqc.MQRC_UNKNOWN_OBJECT_NAME):
         app.publish("a", topic_object=mq.name("T"))
     with refused(cmqc.MQRC_UNKNOWN_OBJECT_NAME):
         app.subscribe("a", ObjectName=mq.name("T"))
 
 
-def test_publishing_disabled_below_a_topic(mq, app, root, refused):
+def test_publishing_disabled_below_a_topic(
+    mq: Workplace, app: Application, root: str, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     mq.topic_object(root, "PUB(DISABLED)")
     mq.topic_object(f"{root}/open", "PUB(ENABLED)")
     for topic in (root, f"{root}/x/y"):
@@ -209,7 +246,9 @@ def test_publishing_disabled_below_a_topic(mq, app, root, refused):
     assert app.drain(publications) == [b"1"]
 
 
-def test_disabling_takes_effect_at_once(mq, app, root, refused):
+def test_disabling_takes_effect_at_once(
+    mq: Workplace, app: Application, root: str, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     handle = app.open_topic(root)
     app.publish(root)
     topic_object = mq.topic_object(root)
@@ -220,20 +259,26 @@ def test_disabling_takes_effect_at_once(mq, app, root, refused):
         app.connection.put(handle, Message(MQMD(), b""))
 
 
-def test_subscribing_disabled(mq, app, root, refused):
+def test_subscribing_disabled(
+    mq: Workplace, app: Application, root: str, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     mq.topic_object(root, "SUB(DISABLED)")
     with refused(cmqc.MQRC_SUB_INHIBITED):
         app.subscribe(f"{root}/x")
 
 
-def test_durable_subscriptions_not_allowed(mq, app, root, refused):
+def test_durable_subscriptions_not_allowed(
+    mq: Workplace, app: Application, root: str, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     mq.topic_object(root, "DURSUB(NO)")
     with refused(cmqc.MQRC_DURABILITY_NOT_ALLOWED):
         app.subscribe(root, options=DURABLE, SubName=mq.name("sub"))
     app.subscribe(root)
 
 
-def test_default_priority_and_persistence_come_from_the_nearest_object(mq, app, root):
+def test_default_priority_and_persistence_come_from_the_nearest_object(
+    mq: Workplace, app: Application, root: str
+) -> None:
     mq.topic_object(root, "DEFPSIST(YES) DEFPRTY(6)")
     mq.topic_object(f"{root}/below", "DEFPRTY(2)")
     _, publications = app.subscribe(f"{root}/#")

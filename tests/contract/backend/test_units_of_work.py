@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
 import pytest
 
 from bridge.mq.mqi import GetOptions
 from bridge.wire import cmqc
+from tests.helpers.mq_applications import Application, Workplace
 
 PUT_SYNC, GET_SYNC = cmqc.MQPMO_SYNCPOINT, cmqc.MQGMO_SYNCPOINT
 
 
 @pytest.mark.smoke
-def test_a_put_in_syncpoint_is_invisible_until_the_commit(mq, app, other, refused):
+def test_a_put_in_syncpoint_is_invisible_until_the_commit(
+    mq: Workplace, app: Application, other: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     queue = mq.queue()
     app.put(queue, b"1", options=PUT_SYNC)
     app.put(queue, b"2", options=PUT_SYNC)
@@ -23,7 +29,7 @@ def test_a_put_in_syncpoint_is_invisible_until_the_commit(mq, app, other, refuse
 
 
 @pytest.mark.smoke
-def test_a_put_in_syncpoint_that_is_backed_out_never_was(mq, app, other):
+def test_a_put_in_syncpoint_that_is_backed_out_never_was(mq: Workplace, app: Application, other: Application) -> None:
     queue = mq.queue()
     app.put(queue, b"1", options=PUT_SYNC)
     app.backout()
@@ -32,7 +38,9 @@ def test_a_put_in_syncpoint_that_is_backed_out_never_was(mq, app, other):
     assert mq.attribute(f"QLOCAL('{queue}')", "CURDEPTH") == 0
 
 
-def test_a_get_in_syncpoint_hides_the_message_until_the_end(mq, app, other, refused):
+def test_a_get_in_syncpoint_hides_the_message_until_the_end(
+    mq: Workplace, app: Application, other: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     queue = mq.queue()
     app.put(queue, b"m")
     assert app.take(queue, GET_SYNC).data == b"m"
@@ -44,7 +52,7 @@ def test_a_get_in_syncpoint_hides_the_message_until_the_end(mq, app, other, refu
     assert other.take(queue).data == b"m"
 
 
-def test_a_committed_get_is_final(mq, app, other):
+def test_a_committed_get_is_final(mq: Workplace, app: Application, other: Application) -> None:
     queue = mq.queue()
     app.put(queue, b"m")
     app.take(queue, GET_SYNC)
@@ -54,7 +62,7 @@ def test_a_committed_get_is_final(mq, app, other):
     assert mq.attribute(f"QLOCAL('{queue}')", "CURDEPTH") == 0
 
 
-def test_backout_counts(mq, app, other):
+def test_backout_counts(mq: Workplace, app: Application, other: Application) -> None:
     queue = mq.queue()
     app.put(queue, b"m")
     for expected in range(3):
@@ -64,7 +72,7 @@ def test_backout_counts(mq, app, other):
     assert other.take(queue).md.BackoutCount == 3
 
 
-def test_backed_out_messages_are_where_they_were(mq, app, other):
+def test_backed_out_messages_are_where_they_were(mq: Workplace, app: Application, other: Application) -> None:
     queue = mq.queue()
     for data, priority in ((b"a5", 5), (b"b5", 5), (b"c5", 5), (b"d0", 0), (b"e0", 0)):
         app.put(queue, data, Priority=priority)
@@ -75,7 +83,9 @@ def test_backed_out_messages_are_where_they_were(mq, app, other):
     assert other.all(queue) == [b"a5", b"b5", b"c5", b"f5", b"d0", b"e0"]
 
 
-def test_a_message_backed_out_in_the_middle_keeps_its_place(mq, app, other):
+def test_a_message_backed_out_in_the_middle_keeps_its_place(
+    mq: Workplace, app: Application, other: Application
+) -> None:
     queue = mq.queue()
     middle = b"m".ljust(24, b"\0")
     for data, identifier in ((b"1", bytes(24)), (b"2", middle), (b"3", bytes(24))):
@@ -85,7 +95,9 @@ def test_a_message_backed_out_in_the_middle_keeps_its_place(mq, app, other):
     assert other.all(queue) == [b"1", b"2", b"3"]
 
 
-def test_messages_stand_in_the_order_of_their_puts_not_of_the_commits(mq, app, other):
+def test_messages_stand_in_the_order_of_their_puts_not_of_the_commits(
+    mq: Workplace, app: Application, other: Application
+) -> None:
     """ "Physical order is the order in which messages arrive on a queue" ("Logical and physical ordering")."""
     queue = mq.queue()
     app.put(queue, b"1", options=PUT_SYNC)
@@ -96,7 +108,7 @@ def test_messages_stand_in_the_order_of_their_puts_not_of_the_commits(mq, app, o
     assert app.all(queue) == [b"1", b"2", b"3", b"4"]
 
 
-def test_one_unit_of_work_spans_queues_and_topics(mq, app, other):
+def test_one_unit_of_work_spans_queues_and_topics(mq: Workplace, app: Application, other: Application) -> None:
     source, target, topic = mq.queue(), mq.queue(), mq.name("topic")
     _, publications = other.subscribe(topic)
     app.put(source, b"in")
@@ -113,7 +125,7 @@ def test_one_unit_of_work_spans_queues_and_topics(mq, app, other):
     assert (other.all(target), other.drain(publications)) == ([b"out"], [b"news"])
 
 
-def test_each_connection_has_its_own_unit_of_work(mq, app, other):
+def test_each_connection_has_its_own_unit_of_work(mq: Workplace, app: Application, other: Application) -> None:
     queue = mq.queue()
     app.put(queue, b"mine", options=PUT_SYNC)
     other.put(queue, b"theirs", options=PUT_SYNC)
@@ -122,7 +134,7 @@ def test_each_connection_has_its_own_unit_of_work(mq, app, other):
     assert app.all(queue) == [b"theirs"]
 
 
-def test_no_syncpoint_does_not_wait_for_the_commit(mq, app, other):
+def test_no_syncpoint_does_not_wait_for_the_commit(mq: Workplace, app: Application, other: Application) -> None:
     queue = mq.queue()
     app.put(queue, b"in", options=PUT_SYNC)
     app.put(queue, b"out", options=cmqc.MQPMO_NO_SYNCPOINT)
@@ -130,7 +142,7 @@ def test_no_syncpoint_does_not_wait_for_the_commit(mq, app, other):
     assert other.all(queue) == [b"out"]
 
 
-def test_syncpoint_if_persistent(mq, app, other):
+def test_syncpoint_if_persistent(mq: Workplace, app: Application, other: Application) -> None:
     queue = mq.queue()
     app.put(queue, b"persistent", Persistence=1)
     app.put(queue, b"not", Persistence=0)
@@ -140,12 +152,14 @@ def test_syncpoint_if_persistent(mq, app, other):
     assert other.all(queue) == [b"persistent"]
 
 
-def test_commit_and_backout_without_work_are_no_errors(app):
+def test_commit_and_backout_without_work_are_no_errors(app: Application) -> None:
     app.commit()
     app.backout()
 
 
-def test_a_refused_put_leaves_the_unit_of_work_as_it_was(mq, app, other, refused):
+def test_a_refused_put_leaves_the_unit_of_work_as_it_was(
+    mq: Workplace, app: Application, other: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     queue = mq.queue("MAXDEPTH(1)")
     app.put(queue, b"1", options=PUT_SYNC)
     with refused(cmqc.MQRC_Q_FULL):
@@ -154,7 +168,7 @@ def test_a_refused_put_leaves_the_unit_of_work_as_it_was(mq, app, other, refused
     assert other.all(queue) == [b"1"]
 
 
-def test_mqdisc_commits(mq, app, other):
+def test_mqdisc_commits(mq: Workplace, app: Application, other: Application) -> None:
     queue, source = mq.queue(), mq.queue()
     app.put(source, b"got")
     app.put(queue, b"put", options=PUT_SYNC)
@@ -164,7 +178,9 @@ def test_mqdisc_commits(mq, app, other):
 
 
 @pytest.mark.parametrize("persistence", [0, 1])
-def test_maxumsgs(mq, app, refused, persistence):
+def test_maxumsgs(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]], persistence: int
+) -> None:
     queue = mq.queue()
     mq.alter(MAXUMSGS="3")
     for _ in range(3):

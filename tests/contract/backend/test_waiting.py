@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
 
 import pytest
 
 from bridge.mq.mqi import GetOptions
 from bridge.wire import cmqc
+from tests.helpers.mq_applications import Application, Workplace
 from tests.helpers.patience import PATIENCE
 
 BROWSE_NEXT = cmqc.MQGMO_BROWSE_NEXT
 
 
 @pytest.mark.smoke
-def test_an_empty_queue(mq, app, refused):
+def test_an_empty_queue(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     with refused(cmqc.MQRC_NO_MSG_AVAILABLE):
         app.take(mq.queue())
 
 
 @pytest.mark.smoke
-def test_a_wait_ends_with_its_interval(mq, app, refused):
+def test_a_wait_ends_with_its_interval(
+    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
+) -> None:
     queue = mq.queue()
     start = time.monotonic()
     with refused(cmqc.MQRC_NO_MSG_AVAILABLE):
@@ -29,12 +37,12 @@ def test_a_wait_ends_with_its_interval(mq, app, refused):
     assert time.monotonic() - start >= 0.045
 
 
-def waiting_get(application, queue, **options):
+def waiting_get(application: Application, queue: str, **options: Any) -> Any:
     """A get that waits in a thread; (thread, results)."""
     results = []
     handle = application.open_queue(queue)
 
-    def get():
+    def get() -> None:
         try:
             results.append(application.get(handle, GetOptions(Options=cmqc.MQGMO_WAIT, **options)).data)
         except Exception as error:
@@ -45,7 +53,7 @@ def waiting_get(application, queue, **options):
     return thread, results
 
 
-def test_a_waiting_get_is_woken_by_a_put(mq, app, other):
+def test_a_waiting_get_is_woken_by_a_put(mq: Workplace, app: Application, other: Application) -> None:
     queue = mq.queue()
     thread, results = waiting_get(app, queue, WaitInterval=20_000)
     other.put(queue, b"at last")
@@ -53,7 +61,9 @@ def test_a_waiting_get_is_woken_by_a_put(mq, app, other):
     assert results == [b"at last"]
 
 
-def test_a_waiting_get_is_woken_by_the_commit_not_by_the_put(mq, app, other):
+def test_a_waiting_get_is_woken_by_the_commit_not_by_the_put(
+    mq: Workplace, app: Application, other: Application
+) -> None:
     queue = mq.queue()
     thread, results = waiting_get(app, queue, WaitInterval=cmqc.MQWI_UNLIMITED)
     other.put(queue, b"uncommitted", options=cmqc.MQPMO_SYNCPOINT)
@@ -64,7 +74,7 @@ def test_a_waiting_get_is_woken_by_the_commit_not_by_the_put(mq, app, other):
     assert results == [b"uncommitted"]
 
 
-def test_a_waiting_get_is_woken_by_a_backout(mq, app, other):
+def test_a_waiting_get_is_woken_by_a_backout(mq: Workplace, app: Application, other: Application) -> None:
     queue = mq.queue()
     app.put(queue, b"m")
     other.take(queue, cmqc.MQGMO_SYNCPOINT)
@@ -74,7 +84,9 @@ def test_a_waiting_get_is_woken_by_a_backout(mq, app, other):
     assert results == [b"m"]
 
 
-def test_a_get_that_waits_for_one_message_waits_on_when_others_come(mq, app, other):
+def test_a_get_that_waits_for_one_message_waits_on_when_others_come(
+    mq: Workplace, app: Application, other: Application
+) -> None:
     """Woken in vain, it must not miss the next one."""
     queue = mq.queue()
     wanted = b"wanted".ljust(24, b"\0")
@@ -87,7 +99,7 @@ def test_a_get_that_waits_for_one_message_waits_on_when_others_come(mq, app, oth
     assert other.all(queue) == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_each_message_goes_to_one_of_several_that_wait(mq, other):
+def test_each_message_goes_to_one_of_several_that_wait(mq: Workplace, other: Application) -> None:
     queue = mq.queue()
     waiting = [waiting_get(mq.application(), queue, WaitInterval=20_000) for _ in range(4)]
     for number in range(4):
@@ -97,7 +109,7 @@ def test_each_message_goes_to_one_of_several_that_wait(mq, other):
     assert sorted(result for _, results in waiting for result in results) == [b"0", b"1", b"2", b"3"]
 
 
-def test_a_browse_waits_too(mq, app, other):
+def test_a_browse_waits_too(mq: Workplace, app: Application, other: Application) -> None:
     queue = mq.queue()
     results = []
     handle = app.open_queue(queue, cmqc.MQOO_BROWSE)
@@ -111,7 +123,7 @@ def test_a_browse_waits_too(mq, app, other):
     assert results == [b"seen"]
 
 
-def test_get_disabled_ends_a_wait(mq, app):
+def test_get_disabled_ends_a_wait(mq: Workplace, app: Application) -> None:
     """MQRC 2016: "... or MQGET with MQGMO_WAIT, and the queue was inhibited while the call was waiting"."""
     queue = mq.queue()
     thread, results = waiting_get(app, queue, WaitInterval=20_000)

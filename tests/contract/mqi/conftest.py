@@ -7,11 +7,14 @@ by PYTHONPATH and the queue manager by MQI_STANDIN.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.helpers.client_packages import BUILD
 from tests.helpers.client_programs import Manager
+
+HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +31,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         smoke = metafunc.definition.get_closest_marker("smoke")
         pymqi = pytest.param("pymqi", marks=[] if smoke else [pytest.mark.slow])
         metafunc.parametrize("package", [pymqi, "ibmmq"], indirect=True)
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest reads -m
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests of the stand-in as slow, except smoke tests. test_tls.py tests connections of the bridge."""
+    for item in items:
+        if item.path.is_relative_to(HERE) and item.path.name != "test_tls.py" and not item.get_closest_marker("smoke"):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ def test_offsets(package: str) -> None:
 
 
 def test_offsets_of_the_bridge() -> None:
-    python = {}
+    python: dict[str, int] = {}
     for name in ("MQOD", "MQPMO", "MQGMO", "MQSD", "MQSRO", "MQSTS", "MQMD"):
         one: structures.Structure = getattr(structures, name if name != "MQMD" else "_MD")
         python |= {f"{name}.{field}": offset for field, (offset, _) in one.places.items()}

@@ -502,7 +502,7 @@ def test_a_token_is_read_again_for_each_connection(
     assert works(connect(with_token(token_site, issuer)))
     issuer.issue("second", 60)
     assert works(connect(with_token(token_site, issuer)))
-    assert {one._user for one in token_site.tcp_connections()} == {"first", "second"}  # type: ignore[attr-defined]
+    assert {one._user for one in token_site.tcp_connections()} == {"first", "second"}
 
 
 def test_a_token_that_has_expired_or_is_not_signed_by_the_issuer_is_refused(

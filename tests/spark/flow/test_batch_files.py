@@ -59,7 +59,7 @@ def test_a_batch_that_is_killed_while_files_are_moved(
 ) -> None:
     """The move is continued, and the batch is not written again."""
     names = [f"{name}.parquet" for name in "abc"]
-    sync, moved = batch_files.sync, 0
+    sync, moved = batch_files.sync, 0  # type: ignore[attr-defined]
 
     def killed(path: Path) -> None:
         nonlocal moved

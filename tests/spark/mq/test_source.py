@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming import StreamingQuery  # type: ignore[attr-defined]
 
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE
 from bridge.mq.mqi import MQOD, GetOptions, Property
@@ -325,7 +325,8 @@ def test_a_stream_goes_on_after_a_fault_at_each_step(read: Read, queues: Queues,
             else:
                 run(frame, queues, tmp_path, queue=target)
         assert broken.happened, step
-        run(frame, queues, tmp_path, queue=target)
+        if fails:
+            run(frame, queues, tmp_path, queue=target)
         assert queues.depth(source) == 0, step
     assert queues.bodies(target) == expected
 

@@ -174,7 +174,7 @@ def test_topics_and_retained_publications(options: SinkOptions, queues: Queues) 
 
 def mapped(queue: str, kept: str) -> list[Any]:
     """A message alone, one with properties, a request, one for another queue, and a row that was refused."""
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"body": b"0"},
         {"body": b"1", "properties": [("usr.site", "Ulm"), ("mqtt.qos", "1")]},
         {"body": b"2", "kept_request": {"queue": kept, "data": b"asked"}},
@@ -184,7 +184,7 @@ def mapped(queue: str, kept: str) -> list[Any]:
     ]
     schema = {"queue": pa.string(), "body": pa.binary(), "properties": TEXT_MAP, "retain": pa.bool_(),
               "kept_request": KEPT_REQUEST_TYPE, "refusal": REFUSAL_TYPE}  # fmt: skip
-    whole = [{"queue": None if "refusal" in row else queue} | row for row in rows]
+    whole = [{"queue": None if "refusal" in row else queue, **row} for row in rows]
     return [pa.RecordBatch.from_pylist(whole, schema=pa.schema(schema))]
 
 

@@ -99,7 +99,7 @@ def test_a_file_is_there_when_it_is_whole(
 
 def test_files_are_rolled_by_time(make: Any, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
-    monkeypatch.setattr(writer_module.time, "monotonic", lambda: now)
+    monkeypatch.setattr(writer_module.time, "monotonic", lambda: now)  # type: ignore[attr-defined]
     writer = make(roll={"time": 10})
     assert writer.due() is None
     hand(writer, "a")
@@ -122,7 +122,7 @@ def test_files_are_rolled_by_rows_and_size(make: Any, directory: Path, monkeypat
         hand(writer, "a", "b")
     writer.take([Stopped(at(0))], 10)
     writer.close()
-    assert [parquet.pa.parquet.read_metadata(one).num_rows for one in archive_files(directory)] == [5, 4, 1]
+    assert [parquet.pa.parquet.read_metadata(one).num_rows for one in archive_files(directory)] == [5, 4, 1]  # type: ignore[attr-defined]
 
 
 def test_row_groups_are_of_a_size(make: Any, directory: Path, reports: list[Any]) -> None:
@@ -133,7 +133,7 @@ def test_row_groups_are_of_a_size(make: Any, directory: Path, reports: list[Any]
     hand(writer, "c", size=10)
     writer.close()
     (file,) = archive_files(directory)
-    assert parquet.pa.parquet.read_metadata(file).num_row_groups == 2
+    assert parquet.pa.parquet.read_metadata(file).num_row_groups == 2  # type: ignore[attr-defined]
 
 
 def test_each_hour_has_files_of_its_own(make: Any, directory: Path) -> None:
@@ -148,7 +148,7 @@ def test_each_hour_has_files_of_its_own(make: Any, directory: Path) -> None:
 
 
 def read_topics(file: Path) -> list[str]:
-    found: list[str] = parquet.pa.parquet.read_table(file, partitioning=None)["topic"].to_pylist()
+    found: list[str] = parquet.pa.parquet.read_table(file, partitioning=None)["topic"].to_pylist()  # type: ignore[attr-defined]
     return found
 
 
@@ -210,7 +210,7 @@ def test_rows_that_cannot_be_written_are_a_gap(
 
 def test_an_event_that_makes_no_rows_is_a_gap(make: Any, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
     writer = make()
-    writer.take([Published(at(0), "p", "", at(0), {}, [("a", None, 0, 0, False)])], 10)  # type: ignore[list-item]
+    writer.take([Published(at(0), "p", "", at(0), {}, [("a", None, 0, 0, False)])], 10)
     hand(writer, "b")
     writer.close()
     assert topics(directory) == ["b"]

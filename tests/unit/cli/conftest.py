@@ -53,7 +53,7 @@ class RunningQueueManager(ServedQueueManager):
 
     def put(self, queue: str, *messages: object) -> None:
         for message in messages:
-            self.connection.put1(MQOD(ObjectName=queue), message)  # type: ignore[arg-type]
+            self.connection.put1(MQOD(ObjectName=queue), message)
 
     until = staticmethod(until)
 

@@ -91,7 +91,7 @@ def test_wrong_settings_of_spark(command: str, arguments: list[str], told: str, 
 
 def test_settings_of_spark() -> None:
     """The command line wins over the file; packages and jars of both count, these as its folder has them."""
-    spark = SparkConfig(conf={"spark.a": "1", "spark.b": 2}, packages=["a:b:1"], jars=["a.jar"])  # type: ignore[dict-item, list-item]
+    spark = SparkConfig(conf={"spark.a": "1", "spark.b": 2}, packages=["a:b:1"], jars=["a.jar"])
     assert settings_of(spark, ["spark.a=x=y"], "c:d:2, a:b:1", "b.jar") == {
         "spark.a": "x=y",
         "spark.b": "2",

@@ -171,7 +171,7 @@ def test_the_mappings_and_pipelines_of_the_pages_are_right(tmp_path: Path) -> No
     links = [block for block in blocks if block.startswith("links:")]
     file.write_text(next(block for block in links if "\nmappings:" in block), encoding="utf-8")
     assert {type(one) for one in load(file).mappings.values()} == {ToMqMapping, ToMqttMapping}
-    names = []
+    names: list[str] = []
     for block in blocks:
         if block.startswith("pipelines:"):
             file.write_text(block, encoding="utf-8")

@@ -117,7 +117,7 @@ def test_a_loop_that_hung_once(running: BridgeThread) -> None:
 
 def test_a_full_disk(running: BridgeThread, monkeypatch: pytest.MonkeyPatch) -> None:
     """A queue manager that accepts no persistent messages serves nobody: the bridge lives, but is not ready."""
-    monkeypatch.setattr(running.bridge.host.queue_manager.recovery_log.reserve, "full", True)  # type: ignore[union-attr]
+    monkeypatch.setattr(running.bridge.host.queue_manager.recovery_log.reserve, "full", True)
     assert ask(f"{running.url}/healthz")[0] == 200
     status, text = ask(f"{running.url}/readyz")
     assert status == 503
@@ -129,7 +129,7 @@ def test_a_full_disk(running: BridgeThread, monkeypatch: pytest.MonkeyPatch) -> 
 def test_memory_use_above_the_watermark(running: BridgeThread, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bridge lives and is not ready; `/readyz`, `status` and the metrics give the reason."""
     assert "mqbridge_memory_above_watermark 0.0" in ask(f"{running.url}/metrics")[1]
-    memory = running.bridge.host.memory  # type: ignore[union-attr]
+    memory = running.bridge.host.memory
     memory.stop()
     monkeypatch.setattr(memory, "above", True)
     assert ask(f"{running.url}/healthz")[0] == 200

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.bridge_process import BridgeProcess
-from tests.helpers.console import Console
-from tests.helpers.live_view import LiveView
+from tests.helpers.console import Console, LiveView
 from tests.helpers.patience import PATIENCE, until
 from tests.helpers.raw_client import RawClient
 

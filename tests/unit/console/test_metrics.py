@@ -22,9 +22,8 @@ from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.certificate_authority import Authority
 from tests.helpers.mosquitto import Mosquitto
 from tests.helpers.patience import eventually
-from tests.helpers.promtool import promtool
 from tests.helpers.raw_client import ConnectionClosed, RawClient
-from tests.helpers.scrape import OPEN_METRICS, Scrape, admin_url, ask
+from tests.helpers.scrape import OPEN_METRICS, Scrape, admin_url, ask, promtool
 
 CHANNEL = "PLAIN.MQTT"
 VERSIONS = {3: "3.1", 4: "3.1.1", 5: "5"}

@@ -13,9 +13,8 @@ from bridge.cli.program import program
 from bridge.mqtt.packets import Publish
 from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import BridgeProcess
-from tests.helpers.console import Console
+from tests.helpers.console import Console, LiveView
 from tests.helpers.known_secrets import register
-from tests.helpers.live_view import LiveView
 from tests.helpers.raw_client import RawClient
 from tests.unit.console.test_access import PAGES
 

@@ -46,7 +46,7 @@ def calls() -> list[tuple[str, str, ast.Call]]:
 def identified() -> list[tuple[str, str, str]]:
     """The place, method and text of each call above debug."""
     return [
-        (place, method, node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else "")
+        (place, method, str(node.args[0].value) if node.args and isinstance(node.args[0], ast.Constant) else "")
         for place, method, node in calls()
         if method in LETTERS
     ]

@@ -69,7 +69,7 @@ def test_mqmd_by_ibm_field_names(subtests: pytest.Subtests) -> None:
         (MQMD(AccountingToken=b"\xab" * 32), {"AccountingToken": "AB" * 32}),
     ]:
         with subtests.test(md=md, changed=changed):
-            assert md_json(md) == DEFAULT_MD | changed
+            assert md_json(md) == {**DEFAULT_MD, **changed}
             assert list(md_json(md))[:4] == ["Version", "Report", "MsgType", "Expiry"]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from bridge.mq.message_consumer import DuplicatePublications
@@ -9,7 +11,7 @@ from bridge.mq.mqi import Got
 from bridge.wire.mq import MQMD
 
 
-def got(number: int, data: bytes = b"x", **md) -> Got:
+def got(number: int, data: bytes = b"x", **md: Any) -> Got:
     return Got(md=MQMD(MsgId=b"%024d" % number, **md), data=data)
 
 
@@ -32,7 +34,7 @@ def test_a_publication_counts_once(subtests: pytest.Subtests) -> None:
             assert duplicates.fresh(new) == [one for one in new if int(one.md.MsgId) in fresh]
 
 
-def test_what_is_backed_out_is_fresh_or_left_out_as_before():
+def test_what_is_backed_out_is_fresh_or_left_out_as_before() -> None:
     duplicates = DuplicatePublications()
     duplicates.note([got(1)])
     new = [got(2), got(3)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -19,6 +21,7 @@ from bridge.mq.dead_letter import (
 )
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from tests.helpers.embedded_manager import Manager
 
 NAMES = st.text("ABCZaz09./_%", min_size=0, max_size=48)
 FORMATS = st.sampled_from([b"", b"MQSTR", b"MYFMT", cmqc.MQFMT_RF_HEADER_2, cmqc.MQFMT_XMIT_Q_HEADER])
@@ -39,7 +42,9 @@ DESCRIPTORS = st.builds(
 
 
 @given(DESCRIPTORS, st.binary(max_size=500), NAMES, NAMES, st.integers(0, 9999), st.booleans())
-def test_a_message_comes_out_of_a_letter_as_it_went_in(md, data, queue, manager, reason, later):
+def test_a_message_comes_out_of_a_letter_as_it_went_in(
+    md: Any, data: Any, queue: str, manager: Manager, reason: Any, later: Any
+) -> None:
     """Whether the MQDLH has the context of the message, as the embedded queue manager writes it, or a mapping's."""
     origin = OriginContext(6, b"mapping", b"22000101", b"00000000") if later else OriginContext.of(md)
     letter = dead_letter(md, data, reason, queue, manager, origin)
@@ -56,7 +61,7 @@ def test_a_message_comes_out_of_a_letter_as_it_went_in(md, data, queue, manager,
 
 
 @given(DESCRIPTORS, st.binary(max_size=300), st.integers(0, 300))
-def test_no_bytes_on_the_queue_are_too_odd_to_be_shown(md, data, cut):
+def test_no_bytes_on_the_queue_are_too_odd_to_be_shown(md: Any, data: Any, cut: Any) -> None:
     for format_ in (md.Format, cmqc.MQFMT_DEAD_LETTER_HEADER):
         odd = msgspec.structs.replace(md, Format=format_)
         read_letter(odd, data[:cut], len(data))
@@ -66,18 +71,18 @@ def test_no_bytes_on_the_queue_are_too_odd_to_be_shown(md, data, cut):
 
 
 @pytest.mark.parametrize("text", ["2053", "MQRC_Q_FULL", "q_full", "Q_FULL"])
-def test_a_reason_by_number_or_name(text):
+def test_a_reason_by_number_or_name(text: str) -> None:
     assert reason_number(text) == cmqc.MQRC_Q_FULL
     assert "MAXDEPTH" in reason_in_words(reason_number(text)).what
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "MQOO_INPUT_SHARED", "²"])
-def test_what_is_no_reason_is_told(text):
+def test_what_is_no_reason_is_told(text: str) -> None:
     with pytest.raises(ValueError, match="MQRC_Q_FULL"):
         reason_number(text)
 
 
-def test_what_age_a_letter_has_is_counted_from_when_it_came_to_the_queue():
+def test_what_age_a_letter_has_is_counted_from_when_it_came_to_the_queue() -> None:
     md = MQMD(PutDate=b"20260101", PutTime=b"00000000")
     letter = dead_letter(md, b"", 1, "Q", "", OriginContext(6, b"m", b"20260201", b"00000050"))
     seen = read_letter(letter.md, letter.data, len(letter.data))

@@ -84,7 +84,7 @@ def test_bytes_are_those_of_the_messages(steps: list[tuple[str, int]]) -> None:
         elif step == "extendleft":
             backlog.extendleft([message, message])
         elif step == "withdraw":
-            backlog.withdraw(lambda one, parity=number % 2: one.msg_number % 2 == parity)
+            backlog.withdraw(lambda one, parity=number % 2: one.msg_number % 2 == parity)  # type: ignore[misc]
         elif step == "clear":
             backlog.clear()
         elif backlog.messages:

@@ -33,7 +33,7 @@ def entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Entries
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(audit_log.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(audit_log.time, "monotonic", lambda: clock.now)  # type: ignore[attr-defined]
     return clock
 
 

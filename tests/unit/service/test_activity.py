@@ -93,7 +93,7 @@ async def test_a_queue_manager_that_does_not_answer_holds_up_nothing(bridge: Any
             nonlocal asked
             asked += 1
             asyncio.run_coroutine_threadsafe(hangs.wait(), loop).result()
-            raise activity_module.MQError(2059, purpose)
+            raise activity_module.MQError(2059, purpose)  # type: ignore[attr-defined]
 
     async with bridge() as running:
         watch = Watch(running.service, cast("Any", Hanging()))

@@ -8,7 +8,7 @@ import pytest
 
 from bridge.config.authentication import ChannelAuthenticationConfig
 from bridge.mqtt.packets import Connack, Connect, Puback, Publish, Suback, Subscribe, Will
-from tests.helpers.answers import ACCEPTED, PRESENT, answers
+from tests.helpers.service_bridge import ACCEPTED, PRESENT, answers
 
 NOT_AUTHORIZED, NOT_CONNECTED = 2035, 2009
 

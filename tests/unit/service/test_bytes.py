@@ -20,7 +20,7 @@ from bridge.mqtt.packets import (
     Will,
 )
 from bridge.mqtt.writer import encode
-from tests.helpers.answers import ACCEPTED, answers
+from tests.helpers.service_bridge import ACCEPTED, answers
 
 WHOLE = [
     Connect("c", clean_session=False),

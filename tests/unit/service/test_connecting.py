@@ -35,7 +35,7 @@ from bridge.service.client import Client
 from bridge.service.connecting import delay
 from bridge.telemetry.record import SentRecord, Side, StateKey
 from bridge.telemetry.session import NEVER
-from tests.helpers.answers import ACCEPTED, PRESENT, answers
+from tests.helpers.service_bridge import ACCEPTED, PRESENT, answers
 
 # Acceptance -----------------------------------------------------------------------------------------------------------
 

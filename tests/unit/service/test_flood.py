@@ -12,7 +12,7 @@ import pytest
 
 from bridge.config.operations import LogConfig
 from bridge.service import log as log_module
-from bridge.service.log import (
+from bridge.service.log import (  # type: ignore[attr-defined]
     EQUAL_LINES,
     KIND_INTERVAL,
     KIND_LINES,

@@ -28,7 +28,7 @@ def put_and_get(host: Host) -> bytes:
     return data
 
 
-async def test_threads_have_connections_of_their_own_while_the_loop_goes_on(tmp_path):
+async def test_threads_have_connections_of_their_own_while_the_loop_goes_on(tmp_path: Path) -> None:
     configuration = Configuration(queue_manager=EmbeddedQueueManagerConfig(data_directory=tmp_path))
     host = host_of(configuration, asyncio.get_running_loop())
     try:

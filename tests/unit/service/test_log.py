@@ -7,6 +7,7 @@ import json
 import logging
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ def lines() -> Iterator[tuple[logging.Logger, io.StringIO, logging.StreamHandler
     yield logger, sink, handler
 
 
-def test_control_characters_of_names_do_not_reach_the_terminal(lines) -> None:
+def test_control_characters_of_names_do_not_reach_the_terminal(lines: Any) -> None:
     logger, sink, _ = lines
     logger.warning("client %s", "evil\n2026-01-01 CRITICAL fake \x1b[31m")
     written = sink.getvalue()
@@ -34,14 +35,14 @@ def test_control_characters_of_names_do_not_reach_the_terminal(lines) -> None:
     assert "evil\\x0a2026-01-01" in written
 
 
-def test_long_names_are_cut(lines) -> None:
+def test_long_names_are_cut(lines: Any) -> None:
     logger, sink, _ = lines
     logger.warning("topic %s", "t" * 65_535)
     assert len(sink.getvalue()) < 1_200
     assert "(65541 characters)" in sink.getvalue()
 
 
-def test_json_is_bounded_too(lines) -> None:
+def test_json_is_bounded_too(lines: Any) -> None:
     logger, sink, handler = lines
     handler.setFormatter(JsonFormatter())
     logger.error("topic %s", "t\n" * 65_535)
@@ -50,7 +51,7 @@ def test_json_is_bounded_too(lines) -> None:
     assert "\n" not in entry["message"]
 
 
-def test_json_has_fields_for_client_address_and_reason(lines) -> None:
+def test_json_has_fields_for_client_address_and_reason(lines: Any) -> None:
     logger, sink, handler = lines
     handler.setFormatter(JsonFormatter())
     logger.error("client %s: %s", Peer("10.0.0.7:5", "dev-1"), "MQRC_Q_FULL (2053)")
@@ -61,7 +62,7 @@ def test_json_has_fields_for_client_address_and_reason(lines) -> None:
     assert not {"client", "address", "reason"} & set(second)
 
 
-def test_many_lines_of_a_kind_become_few(lines) -> None:
+def test_many_lines_of_a_kind_become_few(lines: Any) -> None:
     logger, sink, handler = lines
     handler.addFilter(Flood())
     for _ in range(3):
@@ -100,7 +101,7 @@ def test_what_was_left_out_is_told_at_the_end() -> None:
     assert sink.getvalue().splitlines()[-1] == "2 more lines like this were left out, the last: again"
 
 
-def test_times_have_their_zone(lines) -> None:
+def test_times_have_their_zone(lines: Any) -> None:
     logger, sink, _ = lines
     logger.warning("now")
     assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d WARNING now$", sink.getvalue())

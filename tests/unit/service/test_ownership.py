@@ -134,7 +134,7 @@ class Site:
         will: Will | None = None,
     ) -> tuple[Device, Connack]:
         """Send CONNECT; a session is durable by Session Expiry Interval in MQTT 5, before by Clean Session."""
-        device = Device(*await asyncio.open_connection(*self.channels[channel].endpoint), level)
+        device = Device(*await asyncio.open_connection(*(self.channels[channel].endpoint or ())), level)
         self.devices.append(device)
         properties = ConnectProperties(session_expiry_interval=3600) if level == 5 and durable else None
         packet = Connect(client_id, "MQIsdp" if level == 3 else "MQTT", level, clean, will=will, properties=properties)
@@ -337,7 +337,7 @@ class Vouching:
 
 
 async def by_method(running: Site, client_id: str, user: str) -> Connack:
-    device = Device(*await asyncio.open_connection(*running.channels[OPEN].endpoint), 5)
+    device = Device(*await asyncio.open_connection(*(running.channels[OPEN].endpoint or ())), 5)
     running.devices.append(device)
     properties = ConnectProperties(3600, authentication_method="VOUCH", authentication_data=user.encode())
     device.send(Connect(client_id, protocol_level=5, clean_session=False, properties=properties))
@@ -449,7 +449,7 @@ async def test_a_resumed_session_loses_what_its_new_user_may_not_receive(
     site: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Alice has one message in flight and others waiting; bob gets only what a filter of the session still covers."""
-    finished: list[tuple[int, str]] = []
+    finished: list[tuple[int, str | None]] = []
 
     def note(event: Finished) -> None:
         finished.extend((one.msg_number, event.discarded.get(one.msg_number)) for one in event.transmissions)

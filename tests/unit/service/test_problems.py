@@ -154,7 +154,6 @@ async def test_a_client_that_acknowledges_nothing_is_a_problem_until_it_does(
         assert bridge.administration is not None
         channel, service = bridge.channels.get("A"), bridge.administration.parts.service
         assert channel is not None and channel.endpoint is not None
-        port = channel.endpoint[1]
         (_, port), clock = channel.endpoint, service.clock
         client, publication = await asyncio.to_thread(publish)
         monkeypatch.setattr(service, "clock", lambda: clock() + 200)

@@ -10,7 +10,7 @@ import pytest
 
 from bridge.mqtt.packets import Connect, Suback, Subscribe
 from bridge.service.client import Client, Sequences
-from tests.helpers.answers import ACCEPTED
+from tests.helpers.service_bridge import ACCEPTED
 
 CLIENT = cast(Client, SimpleNamespace(peer="?", close=lambda *_arguments: None))
 

@@ -163,7 +163,7 @@ def test_a_long_line_is_not_lost_where_there_is_no_file_in_memory(
     def refused(*_: object) -> int:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(log_module.os, "memfd_create", refused)
+    monkeypatch.setattr(log_module.os, "memfd_create", refused)  # type: ignore[attr-defined]
     try:
         raise ValueError("x" * 2_000_000)
     except ValueError:

@@ -96,7 +96,7 @@ async def test_channels_of_commands_keep_how_their_clients_show_who_they_are(lev
 async def test_what_is_refused_is_refused_before_anything_changes(levels: list[str]) -> None:
     file = Configuration()
     applied = Applied(file)
-    wrong = ChannelConfig(name="A", authentication=[{"method": "plugin", "name": "none"}])  # type: ignore[list-item]
+    wrong = ChannelConfig(name="A", authentication=[{"method": "plugin", "name": "none"}])
     after = Configuration(channels=[wrong], log=LogConfig(level="error"))
     with pytest.raises(ReloadRefused, match="authenticator 'none' is not installed"):
         await applied.takeover(file, after)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from types import SimpleNamespace
 from typing import Any
 
@@ -193,7 +194,7 @@ def test_a_client_of_mqtt_5_is_never_called_locked_out(caplog: pytest.LogCapture
     events.attach(LockedOut())
     session, message = SimpleNamespace(client_id="c", level=5), SimpleNamespace(topic="bad")
     for _ in range(6):
-        events.publish(PublicationRejected(session, message, cmqc.MQRC_PUT_INHIBITED))  # type: ignore[arg-type]
+        events.publish(PublicationRejected(session, message, cmqc.MQRC_PUT_INHIBITED))
     assert "is locked out" not in caplog.text
 
 
@@ -352,10 +353,11 @@ async def test_clients_that_leave_at_once_are_handled_in_several_turns(bridge: A
 
 @pytest.mark.usefixtures("short_turns")
 async def test_a_job_that_fails_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    turns, ran = turns_module.Turns(), []
+    turns = turns_module.Turns()
+    ran: list[int] = []
     turns.run(lambda: 1 // 0)
     for number in range(3):
-        turns.run(lambda number=number: ran.append(number))
+        turns.run(functools.partial(ran.append, number))
     await turns.finish()
     assert ran == [0, 1, 2]
     assert "MQB0010E" in caplog.text and "ZeroDivisionError" in caplog.text

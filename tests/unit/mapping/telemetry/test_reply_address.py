@@ -23,7 +23,7 @@ def addresses(key: bytes = b"k" * 32) -> ReplyAddresses:
 
 
 def request(queue: str = "ANSWERS", manager: str = "QM1", **fields: object) -> MQMD:
-    return MQMD(MsgType=cmqc.MQMT_REQUEST, ReplyToQ=queue.encode(), ReplyToQMgr=manager.encode(), **fields)  # type: ignore[arg-type]
+    return MQMD(MsgType=cmqc.MQMT_REQUEST, ReplyToQ=queue.encode(), ReplyToQMgr=manager.encode(), **fields)
 
 
 @given(client_ids, names, names)

@@ -53,7 +53,7 @@ def publish(qos: int = 0, *, topic: str = "plant/line 1", payload: bytes = b"21.
 
 
 def mapped(qos: int = 0, **fields: object) -> PublicationMessage:
-    return to_mq(publish(qos, **fields), ClientIdentity("sensor-1", b"operator"))  # type: ignore[arg-type]
+    return to_mq(publish(qos, **fields), ClientIdentity("sensor-1", b"operator"))
 
 
 def folders(data: bytes) -> dict[str, dict[str, object]]:
@@ -116,7 +116,7 @@ def test_every_other_field_of_the_descriptor_has_its_default(qos: int) -> None:
     ],
 )  # fmt: skip
 def test_user_identifier_is_the_first_that_is_set(settings: dict[str, object], expected: bytes) -> None:
-    assert user_identifier("client", **settings) == expected  # type: ignore[arg-type]
+    assert user_identifier("client", **settings) == expected
 
 
 @pytest.mark.parametrize(

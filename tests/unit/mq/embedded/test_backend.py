@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,12 +18,12 @@ from bridge.telemetry.message import Message
 from bridge.telemetry.record import ReceivedRecord, StateRecord, decode
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_mqdlh, encode_mqmd
-from tests.helpers.embedded_service import TRANSMISSION_QUEUE, publication, unit
+from tests.helpers.embedded_service import TRANSMISSION_QUEUE, Started, publication, unit
 
 DEAD_LETTER_QUEUE = "SYSTEM.DEAD.LETTER.QUEUE"
 
 
-async def test_units_end_in_the_order_given_with_and_without_the_disk(started):
+async def test_units_end_in_the_order_given_with_and_without_the_disk(started: Started) -> None:
     async with started() as service:
         await service.subscribe("c1", ("#", 2), durable=True)
         units = [unit(publication(f"t/{number}", qos=number % 3)) for number in range(30)]
@@ -29,7 +31,7 @@ async def test_units_end_in_the_order_given_with_and_without_the_disk(started):
         assert [one.topic for one in service.transmissions] == [f"t/{number}" for number in range(30)]
 
 
-async def test_a_message_is_handed_on_only_when_its_unit_is_on_disk(started):
+async def test_a_message_is_handed_on_only_when_its_unit_is_on_disk(started: Started) -> None:
     async with started() as service:
         await service.subscribe("c1", ("#", 1), durable=True)
         with service.failing_disk():
@@ -41,7 +43,7 @@ async def test_a_message_is_handed_on_only_when_its_unit_is_on_disk(started):
         assert [one.message.payload for one in service.transmissions] == [b"kept"]
 
 
-async def test_a_failed_removal_leaves_the_message_on_the_queue(started):
+async def test_a_failed_removal_leaves_the_message_on_the_queue(started: Started) -> None:
     async with started() as service:
         await service.subscribe("c1", ("#", 1), durable=True)
         await service.execute(unit(publication("t")))
@@ -55,7 +57,7 @@ async def test_a_failed_removal_leaves_the_message_on_the_queue(started):
         assert service.queue_manager.objects.queues[TRANSMISSION_QUEUE].depth == 0
 
 
-async def test_a_failed_unit_gives_back_its_own_retained_publication_not_a_transmission(started):
+async def test_a_failed_unit_gives_back_its_own_retained_publication_not_a_transmission(started: Started) -> None:
     """Both have the topic string of the publication in the same unit of work."""
     async with started() as service:
         await service.subscribe("c1", ("t", 1), durable=True)
@@ -75,7 +77,7 @@ async def test_a_failed_unit_gives_back_its_own_retained_publication_not_a_trans
     ("queue", "reason"),
     [("NO.SUCH.QUEUE", cmqc.MQRC_UNKNOWN_OBJECT_NAME), (DEAD_LETTER_QUEUE, cmqc.MQRC_XMIT_Q_USAGE_ERROR)],
 )
-async def test_a_wrong_transmission_queue(tmp_path, queue, reason):
+async def test_a_wrong_transmission_queue(tmp_path: Path, queue: Any, reason: int) -> None:
     queue_manager = QueueManager("MQB1", tmp_path)
     prepare(queue_manager)
     backend = EmbeddedBackend(queue_manager, queue, asyncio.get_running_loop())
@@ -86,7 +88,9 @@ async def test_a_wrong_transmission_queue(tmp_path, queue, reason):
     queue_manager.close()
 
 
-async def test_a_message_for_nobody_stays_where_the_transmission_queue_is_the_dead_letter_queue(started, caplog):
+async def test_a_message_for_nobody_stays_where_the_transmission_queue_is_the_dead_letter_queue(
+    started: Started, caplog: pytest.LogCaptureFixture
+) -> None:
     """Else it would come again and again, each time behind one more MQDLH."""
     async with started(script=f"ALTER QMGR DEADQ({TRANSMISSION_QUEUE})") as service:
         await service.subscribe("gone", ("t", 1), durable=True)
@@ -113,7 +117,9 @@ OLD = {"MsgId": b"m" * 24, "Version": 2}
     ],
 )
 @pytest.mark.parametrize("topic", [None, "t"])
-async def test_a_message_of_an_older_release_with_too_long_fields_is_dead_lettered(started, caplog, topic, fields, kept):
+async def test_a_message_of_an_older_release_with_too_long_fields_is_dead_lettered(
+    started: Started, caplog: pytest.LogCaptureFixture, topic: str | None, fields: Any, kept: Any
+) -> None:
     """It does not stay on the transmission queue for ever, before and after a restart."""
     async with started() as service:
         manager = service.queue_manager
@@ -140,7 +146,7 @@ async def test_a_message_of_an_older_release_with_too_long_fields_is_dead_letter
     assert "Traceback" not in caplog.text
 
 
-async def test_a_record_stays_when_its_successors_cannot_be_written(started):
+async def test_a_record_stays_when_its_successors_cannot_be_written(started: Started) -> None:
     async with started() as service:
         await service.execute(unit(records=[ReceivedRecord("a", [9])]))
         with service.failing_disk():

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from bridge.mq.backend import ClientSubscription
 from bridge.wire import cmqc
-from tests.helpers.embedded_service import publication, unit
+from tests.helpers.embedded_service import Started, publication, unit
 
 
-async def test_an_empty_retained_publication_clears_and_is_delivered(started):
+async def test_an_empty_retained_publication_clears_and_is_delivered(started: Started) -> None:
     """MQTT-3.3.1-10."""
     async with started() as service:
         await service.execute(unit(publication("t", b"state"), retain=True))
@@ -23,7 +25,7 @@ async def test_an_empty_retained_publication_clears_and_is_delivered(started):
         assert len(service.transmissions) == 2
 
 
-async def test_retained_publications_come_after_the_subscription_is_answered(started):
+async def test_retained_publications_come_after_the_subscription_is_answered(started: Started) -> None:
     async with started() as service:
         await service.execute(unit(publication("a"), publication("b"), retain=True))
         for durable in (False, True):
@@ -32,7 +34,9 @@ async def test_retained_publications_come_after_the_subscription_is_answered(sta
             assert service.events == [("subscribed", "c1"), ("transmission", "a"), ("transmission", "b")]
 
 
-async def test_looks_for_retained_publications_end_with_a_turn_of_the_loop(started, monkeypatch):
+async def test_looks_for_retained_publications_end_with_a_turn_of_the_loop(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Wildcards that lead everywhere and name nothing are worked on for many turns, and what is named comes all the same."""
     monkeypatch.setattr("bridge.mq.embedded.backend.LOOKS_AT_A_TURN", 100)
     monkeypatch.setattr("bridge.mq.embedded.backend.LOOKS_OF_A_CLIENT", 50)
@@ -61,7 +65,7 @@ async def test_looks_for_retained_publications_end_with_a_turn_of_the_loop(start
         assert turns > 20
 
 
-async def test_only_retained_publications_that_persist_survive(started):
+async def test_only_retained_publications_that_persist_survive(started: Started) -> None:
     async with started() as service:
         await service.execute(unit(publication("hard", qos=1), publication("soft", qos=0), retain=True))
     async with started() as service:
@@ -69,7 +73,7 @@ async def test_only_retained_publications_that_persist_survive(started):
         assert [one.topic for one in service.transmissions] == ["hard"]
 
 
-async def test_subscriptions_are_refused_one_by_one(started):
+async def test_subscriptions_are_refused_one_by_one(started: Started) -> None:
     script = "DEFINE TOPIC(CLOSED) TOPICSTR('closed') SUB(DISABLED)\nDEFINE TOPIC(BRIEF) TOPICSTR('brief') DURSUB(NO)"
     async with started(script=script) as service:
         reasons = await service.subscribe("c1", ("a", 1), ("closed/x", 1), ("brief", 1), durable=True)
@@ -78,7 +82,7 @@ async def test_subscriptions_are_refused_one_by_one(started):
         assert await service.subscribe("c1", ("brief", 1)) == [cmqc.MQRC_NONE]
 
 
-async def test_subscriptions_after_a_restart(started):
+async def test_subscriptions_after_a_restart(started: Started) -> None:
     async with started() as service:
         await service.subscribe("c1", ("a/#", 0), ("b:c", 2), durable=True)
         await service.subscribe("c2", ("a/#", 1))
@@ -92,7 +96,7 @@ async def test_subscriptions_after_a_restart(started):
         assert [(one.client_id, one.user_data) for one in service.transmissions] == [("c1", "1")]
 
 
-async def test_a_subscription_that_becomes_non_durable_does_not_survive(started):
+async def test_a_subscription_that_becomes_non_durable_does_not_survive(started: Started) -> None:
     async with started() as service:
         await service.subscribe("c1", ("a", 1), durable=True)
         await service.subscribe("c1", ("a", 1), durable=False)
@@ -100,7 +104,7 @@ async def test_a_subscription_that_becomes_non_durable_does_not_survive(started)
         assert service.recovered.subscriptions == []
 
 
-async def test_what_exists_for_clean_sessions_only_needs_no_disk(started):
+async def test_what_exists_for_clean_sessions_only_needs_no_disk(started: Started) -> None:
     async with started() as service:
         await service.subscribe("c1", ("#", 2))
         with service.failing_disk():

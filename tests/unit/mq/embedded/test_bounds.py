@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,20 +28,20 @@ from bridge.mq.mqi import MQOD, MQSD, MQError
 from bridge.mqtt.packets import Publish, PublishProperties
 from bridge.mqtt.topics import MQ_TOPIC_STR_LENGTH, TOPIC_LEVELS, matches, topic_filter_error
 from bridge.telemetry.conversion import to_mq
-from bridge.telemetry.headers import LONGEST, remembered
+from bridge.telemetry.headers import MAX_CACHED_LENGTH, remembered
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Message
 from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.helpers.subscription_requests import requests
+from tests.helpers.units import requests
 
 XMITQ = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 DEEPEST = "/".join("a" * TOPIC_LEVELS)
 
 
 @pytest.fixture
-def manager(tmp_path: Path):
+def manager(tmp_path: Path) -> Iterator[QueueManager]:
     queue_manager = QueueManager("MQB1", tmp_path)
     prepare(queue_manager)
     yield queue_manager
@@ -99,7 +100,7 @@ async def test_what_is_raised_for_one_publication_is_its_alone(tmp_path: Path) -
         await backend.subscribe("c", requests(("n", 1), ("#", 1)), durable=False, user="")
         await asyncio.sleep(0)  # messages are handed over after those who await the answer have run
         route = manager.objects.topics.route("n")
-        route.subscriptions = (*route.subscriptions, None)  # type: ignore[assignment]
+        route.subscriptions = (*route.subscriptions, None)
         ended: list[Completion] = []
         backend.on_completed = ended.extend
         unit = UnitOfWork()
@@ -298,7 +299,7 @@ def test_long_arguments_are_not_remembered() -> None:
         calls.append(text)
         return len(text)
 
-    for text in ("short", "short", "x" * LONGEST + "y", "x" * LONGEST + "y"):
+    for text in ("short", "short", "x" * MAX_CACHED_LENGTH + "y", "x" * MAX_CACHED_LENGTH + "y"):
         length(text)
     assert len(calls) == 3
 

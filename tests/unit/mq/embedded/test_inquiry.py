@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,13 +19,13 @@ from bridge.wire import cmqc
 
 
 @pytest.fixture
-def queue_manager(tmp_path: Path):
+def queue_manager(tmp_path: Path) -> Iterator[Any]:
     manager = QueueManager("QM", tmp_path / "data")
     yield manager
     manager.close()
 
 
-def test_more_queues_than_are_told_of(queue_manager, monkeypatch) -> None:
+def test_more_queues_than_are_told_of(queue_manager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those asked for come first; how many are left out is told."""
     for number in range(20):
         name = f"Q{number:02}"
@@ -35,7 +37,7 @@ def test_more_queues_than_are_told_of(queue_manager, monkeypatch) -> None:
     assert status.left_out == len(queue_manager.objects.queues) - 5
 
 
-def test_dynamic_queues_are_not_told_of(queue_manager) -> None:
+def test_dynamic_queues_are_not_told_of(queue_manager: Any) -> None:
     """Each of them has a name that no other had before."""
     before = EmbeddedInquiry(queue_manager).look([])
     connection = EmbeddedConnection(queue_manager)

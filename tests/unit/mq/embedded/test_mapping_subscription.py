@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import Any
 
 import pytest
 
@@ -18,12 +19,13 @@ from bridge.telemetry.message import Destination, MappedMessage, Message
 from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_rfh2
+from tests.helpers.embedded_manager import Manager
 from tests.helpers.patience import PATIENCE
 
 MANAGED = cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED
 
 
-def received(got) -> list[tuple[bytes, bool]]:
+def received(got: Any) -> list[tuple[bytes, bool]]:
     """Bodies, and whether they are marked as retained."""
     found = []
     for one in got:
@@ -33,19 +35,19 @@ def received(got) -> list[tuple[bytes, bool]]:
     return found
 
 
-def take(consumer) -> list[tuple[bytes, bool]]:
+def take(consumer: MessageConsumer) -> list[tuple[bytes, bool]]:
     return received(consumer.take(100, 1 << 30, 60.0, 0.0))
 
 
-def consumer_of(connection, mapping="m", topic_filter="t/#") -> MessageConsumer:
+def consumer_of(connection: EmbeddedConnection, mapping: str = "m", topic_filter: str = "t/#") -> MessageConsumer:
     return MessageConsumer(connection, ConsumerSource(mapping=mapping, topic_filter=topic_filter))
 
 
-def managed_queues(manager) -> list[str]:
+def managed_queues(manager: Manager) -> list[str]:
     return [name for name in manager.itself.objects.queues if name.startswith("SYSTEM.MANAGED.")]
 
 
-def test_subscription_queue_and_messages_outlive_a_restart_and_go_together(manager):
+def test_subscription_queue_and_messages_outlive_a_restart_and_go_together(manager: Manager) -> None:
     consumer_of(manager.connection)
     (queue,) = managed_queues(manager)
     manager.publish("t/1", b"1", retain=True)
@@ -66,7 +68,7 @@ def test_subscription_queue_and_messages_outlive_a_restart_and_go_together(manag
     assert not manager.itself.objects.topics.subscriptions
 
 
-def test_a_live_publication_is_marked_as_it_was_published_for_mappings_only(manager):
+def test_a_live_publication_is_marked_as_it_was_published_for_mappings_only(manager: Manager) -> None:
     _, plain = manager.connection.subscribe(MQSD(Options=MANAGED, ObjectString="t/#"))
     _, selective = manager.connection.subscribe(
         MQSD(Options=MANAGED, ObjectString="t/#", PubPriority=7, RetainAsPublished=True)
@@ -80,7 +82,7 @@ def test_a_live_publication_is_marked_as_it_was_published_for_mappings_only(mana
         assert received(got) == [(b"1", marks[0]), (b"2", marks[1])]
 
 
-def test_the_subscription_stays_so_when_it_is_altered(manager):
+def test_the_subscription_stays_so_when_it_is_altered(manager: Manager) -> None:
     consumer_of(manager.connection)
     manager.ok("ALTER SUB('mqbridge mapping m') USERDATA('x')")
     manager.restart()
@@ -88,7 +90,7 @@ def test_the_subscription_stays_so_when_it_is_altered(manager):
     assert take(consumer_of(manager.connection)) == [(b"1", True)]
 
 
-async def test_a_client_that_clears_a_retained_publication_is_heard_of(manager):
+async def test_a_client_that_clears_a_retained_publication_is_heard_of(manager: Manager) -> None:
     """MQTT-3.3.1-10: an empty payload with RETAIN is published, and not retained."""
     consumer = consumer_of(manager.connection)
     backend = EmbeddedBackend(manager.itself, "NONE", asyncio.get_running_loop())
@@ -109,7 +111,7 @@ async def test_a_client_that_clears_a_retained_publication_is_heard_of(manager):
 
 
 @pytest.fixture
-def commanded(manager):
+def commanded(manager: Manager) -> Any:
     CommandServer(manager.itself).start()
     return manager
 
@@ -129,7 +131,9 @@ def mapped(body: bytes, *, retain: bool = False, clear: bool = False) -> MappedM
         ([], [mapped(b"", clear=True)], None),
     ],
 )
-def test_a_retained_publication_is_cleared_once_that_is_committed(commanded, first, second, retained):
+def test_a_retained_publication_is_cleared_once_that_is_committed(
+    commanded: Any, first: Any, second: Any, retained: bytes | None
+) -> None:
     connection = EmbeddedConnection(commanded.itself)
     producer = MessageProducer(connection)
     consumer = consumer_of(commanded.connection)
@@ -143,7 +147,7 @@ def test_a_retained_publication_is_cleared_once_that_is_committed(commanded, fir
     assert take(consumer) == [(one.message.data, True) for one in first + second], "who has a subscription learns of it"
 
 
-def test_what_is_backed_out_clears_nothing(commanded):
+def test_what_is_backed_out_clears_nothing(commanded: Any) -> None:
     commanded.publish("t/1", b"1", retain=True)
     connection = EmbeddedConnection(commanded.itself)
     producer = MessageProducer(connection)
@@ -156,7 +160,7 @@ def test_what_is_backed_out_clears_nothing(commanded):
     assert commanded.itself.retained["t/1"].message.data == b"1"
 
 
-def test_mappings_that_are_no_more_are_known_by_their_subscriptions(commanded):
+def test_mappings_that_are_no_more_are_known_by_their_subscriptions(commanded: Any) -> None:
     connection = EmbeddedConnection(commanded.itself)
     for mapping, topic_filter in (("a", "t/a"), ("a.b", "t/b"), ("a.b", "t/c")):
         consumer = consumer_of(connection, mapping, topic_filter)
@@ -174,7 +178,9 @@ def test_mappings_that_are_no_more_are_known_by_their_subscriptions(commanded):
 
 
 @pytest.mark.parametrize(("before", "after"), [("t/+", "t/#"), ("t/#", "t/1"), ("t/1", "+/1")])
-def test_nothing_is_lost_or_comes_twice_when_the_filter_changes_under_load(manager, before, after):
+def test_nothing_is_lost_or_comes_twice_when_the_filter_changes_under_load(
+    manager: Manager, before: str, after: str
+) -> None:
     """Every publication here matches both filters, so each comes exactly once, in order."""
     consumer_of(manager.connection, topic_filter=before).close()
     connection = EmbeddedConnection(manager.itself)

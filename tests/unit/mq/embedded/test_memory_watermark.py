@@ -16,7 +16,7 @@ from bridge.telemetry.record import ReceivedRecord, decode
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.helpers.embedded_manager import Manager
-from tests.helpers.embedded_service import TRANSMISSION_QUEUE, publication, unit
+from tests.helpers.embedded_service import TRANSMISSION_QUEUE, Started, publication, unit
 
 SHORT = cmqc.MQRC_STORAGE_NOT_AVAILABLE
 DEAD_LETTERS = "SYSTEM.DEAD.LETTER.QUEUE"
@@ -73,7 +73,7 @@ def test_commands_are_accepted(above: Manager) -> None:
     above.ok("CLEAR QLOCAL(Q)")
 
 
-async def test_publications_of_clients_are_rejected_and_removals_and_records_go_on(started) -> None:
+async def test_publications_of_clients_are_rejected_and_removals_and_records_go_on(started: Started) -> None:
     async with started() as service:
         await service.subscribe("c1", ("#", 2), durable=True)
         await service.execute(unit(publication("t", b"before", qos=2)))
@@ -93,7 +93,7 @@ async def test_publications_of_clients_are_rejected_and_removals_and_records_go_
         assert [one.message.payload for one in service.transmissions] == [b"before", b"after"]
 
 
-async def test_rejected_publications_do_not_become_dead_letters(started) -> None:
+async def test_rejected_publications_do_not_become_dead_letters(started: Started) -> None:
     """Not even those that the channel has dead-lettered for another reason: they need memory, too."""
     async with started() as service:
         service.backend._queue_manager.enforce_authorities()
@@ -105,7 +105,7 @@ async def test_rejected_publications_do_not_become_dead_letters(started) -> None
         assert service.queue_manager.objects.queues[DEAD_LETTERS].depth == 0
 
 
-async def test_an_empty_retained_publication_still_clears_the_retained_one(started) -> None:
+async def test_an_empty_retained_publication_still_clears_the_retained_one(started: Started) -> None:
     async with started() as service:
         await service.execute(unit(publication("state", b"on"), retain=True))
         rise(service.queue_manager)
@@ -115,7 +115,7 @@ async def test_an_empty_retained_publication_still_clears_the_retained_one(start
         assert "state" not in service.queue_manager.retained
 
 
-async def test_an_undeliverable_message_still_moves_to_the_dead_letter_queue(started) -> None:
+async def test_an_undeliverable_message_still_moves_to_the_dead_letter_queue(started: Started) -> None:
     async with started() as service:
         await service.subscribe("gone", ("t", 1), durable=True)
         await service.execute(unit(publication("t")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from bridge.telemetry.message import Message
 from bridge.telemetry.record import MARKS, ReceivedRecord
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_mqdlh, decode_rfh2, encode_mqdlh
-from tests.helpers.embedded_service import Service, publication, unit
+from tests.helpers.embedded_service import Service, Started, publication, unit
 
 DEAD_LETTER_QUEUE = "SYSTEM.DEAD.LETTER.QUEUE"
 
@@ -49,7 +50,7 @@ async def begin_again(service: Service) -> None:
     await service.flush()
 
 
-async def test_it_is_moved_once_whatever_the_disk_does(started, caplog):
+async def test_it_is_moved_once_whatever_the_disk_does(started: Started, caplog: pytest.LogCaptureFixture) -> None:
     """The write fails, and the message stays; the next write does not, and all other starts find nothing to do."""
     async with started() as service:
         await service.execute(unit(records=[ReceivedRecord("a", [1])]))
@@ -75,7 +76,9 @@ async def test_it_is_moved_once_whatever_the_disk_does(started, caplog):
     ],
     ids=["no DEADQ", "put disabled", "DEADQ is the queue itself"],
 )
-async def test_what_cannot_be_dead_lettered_stays(started, caplog, script):
+async def test_what_cannot_be_dead_lettered_stays(
+    started: Started, caplog: pytest.LogCaptureFixture, script: Any
+) -> None:
     async with started(script=script) as service:
         await service.execute(unit(records=[ReceivedRecord("a", [1])]))
         await put(service, b"stray")
@@ -95,7 +98,7 @@ async def test_what_cannot_be_dead_lettered_stays(started, caplog, script):
         assert (len(lying(service, STATE_QUEUE)), letters(service)) == (1, [b"stray"])
 
 
-async def test_messages_of_every_kind(started):
+async def test_messages_of_every_kind(started: Started) -> None:
     """Not persistent, with properties, published to a subscription whose destination the queue is."""
     script = f"DEFINE SUB(ASTRAY) TOPICSTR('astray') DEST({STATE_QUEUE})"
     async with started(script=script) as service:
@@ -121,7 +124,7 @@ async def test_messages_of_every_kind(started):
         assert len(letters(service)) == 2
 
 
-async def test_what_is_in_a_unit_of_work_or_another_bridges_is_left_alone(started):
+async def test_what_is_in_a_unit_of_work_or_another_bridges_is_left_alone(started: Started) -> None:
     """What comes back to the queue or onto it later, the next start finds."""
     async with started() as service:
         await put(service, b"got")
@@ -143,7 +146,9 @@ async def test_what_is_in_a_unit_of_work_or_another_bridges_is_left_alone(starte
         assert len(lying(service, STATE_QUEUE)) == service.queue_manager.objects.queues[STATE_QUEUE].depth == len(MARKS)
 
 
-async def test_a_replaced_record_that_a_salvaged_database_brings_back(started, tmp_path, caplog):
+async def test_a_replaced_record_that_a_salvaged_database_brings_back(
+    started: Started, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """The row that removed it is lost; the record in force is the later one."""
     async with started() as service:
         for number in range(3):

@@ -13,8 +13,7 @@ from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 from tests.helpers.ibm_backends import TRANSMIT, Fault, backend_of, ended, stop
 from tests.helpers.patience import PATIENCE
-from tests.helpers.subscription_requests import requests
-from tests.helpers.units import Unit
+from tests.helpers.units import Unit, requests
 
 AUTHORITIES = f"""
 SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('bridge') AUTHADD(CONNECT,INQ,ALTUSR,SETID)

@@ -220,7 +220,7 @@ async def test_a_receipt_that_somebody_took_away(
             keep(unit, SentRecord("a", sent=[number]))
 
         failures.append((await ended(backend, fill)).failure)
-        drain(queue_manager, persistent_state.STATE_QUEUE)
+        drain(queue_manager, persistent_state.STATE_QUEUE)  # type: ignore[attr-defined]
     assert fault.struck == "commit"
     await stop(backend)
     assert failures == [0, 0, 0, 0]

@@ -30,8 +30,8 @@ class Handler(BackendEvents):
         browsed: Callable[[Sequence[QueuedMessage]], None],
         malformed: Callable[[Got, int], None] = lambda _got, _reason: None,
     ) -> None:
-        self.browsed = browsed  # type: ignore[method-assign]
-        self.malformed = malformed  # type: ignore[method-assign]
+        self.browsed = browsed  # type: ignore[assignment]
+        self.malformed = malformed  # type: ignore[assignment]
 
 
 class RemovedMeanwhile(EmbeddedConnection):

@@ -19,7 +19,7 @@ from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.helpers.ibm_backends import NONE, TRANSMIT, backend_of, drain, stop, subscribed
 from tests.helpers.patience import PATIENCE
-from tests.helpers.subscription_requests import requests
+from tests.helpers.units import requests
 
 
 class Limited:

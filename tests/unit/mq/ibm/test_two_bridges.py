@@ -100,7 +100,7 @@ async def test_who_takes_over_waits_for_a_unit_of_work_under_way(queue_manager: 
     committing = asyncio.ensure_future(ended(first, fill))
     # The receipt before is taken, the new one is not committed yet.
     await happens(lambda: not first._publishers[0]._jobs and first._publishers[0].busy_since > 0)
-    state_queue = queue_manager.objects.queues[persistent_state.STATE_QUEUE]
+    state_queue = queue_manager.objects.queues[persistent_state.STATE_QUEUE]  # type: ignore[attr-defined]
     await happens(lambda: sum(1 for _ in state_queue.messages()) < 3)
     second = backend_of(queue_manager, NONE)
     waiting = asyncio.ensure_future(second.open())

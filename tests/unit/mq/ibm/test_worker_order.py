@@ -51,7 +51,7 @@ async def test_nothing_is_published_before_the_subscriptions_stand_again(queue_m
         assert gate.wait(PATIENCE)
         return connect()
 
-    backend._subscriber._connect = slow  # type: ignore[method-assign]
+    backend._subscriber._connect = slow
     for _, connection in made:
         connection.die()
     publishing = asyncio.ensure_future(published(backend, "a", 1))

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,7 @@ def test_there_and_back(mosquitto: MosquittoFactory, link: LinkFactory, version:
     sender = ready(link(port, version, "out", in_flight=50))
     # QoS 0 comes as fast as it is read, and mosquitto drops it for who reads more slowly.
     assert sender.publish(batch(300, qos)) == {}
-    payloads = []
+    payloads: list[Any] = []
     while len(payloads) < 300:
         taken = receiver.take(100, 1 << 20, PATIENCE)
         payloads += [int(one.publication.payload) for one in taken]
@@ -264,7 +265,7 @@ def test_a_filter_that_is_refined_delivers_once(mosquitto: MosquittoFactory, lin
     receiver = link(port, version, "in", topic_filter="plant/+/#", qos=2, former=("plant/#",))
     ready(receiver)
     sender.publish([Publication(topic="plant/a", payload=b"%d" % number, qos=2) for number in range(20)])
-    payloads: list[bytes] = []
+    payloads: list[Any] = []
     while len(payloads) < 21:
         taken = receiver.take(100, 1 << 20, PATIENCE)
         payloads += [one.publication.payload for one in taken]

@@ -126,7 +126,7 @@ def test_a_topic_alias_is_refused() -> None:
 def test_the_largest_packet_that_the_broker_takes(version_5: bool, size: int) -> None:
     publication = Publication(topic="t/1", payload=b"x" * 8, qos=1)
     limits = Limits(maximum_packet_size=size)
-    assert len(encode(publication, 7, False, version_5, limits)) == size  # type: ignore[arg-type]
+    assert len(encode(publication, 7, False, version_5, limits)) == size
     publication.payload += b"x"
     assert encode(publication, 7, False, version_5, limits) == Refusal(
         0x95, f"Packet too large: {size + 1} bytes, the broker accepts {size}"

@@ -113,7 +113,7 @@ class FramedPeer(Peer):
 
     def __init__(self, connection: socket.socket, version: str, *, status: int = 101) -> None:
         self.framed = Framed(connection)
-        super().__init__(self.framed, version)  # type: ignore[arg-type]
+        super().__init__(self.framed, version)
         self.framed.answer(status)
 
 

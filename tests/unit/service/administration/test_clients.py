@@ -61,7 +61,7 @@ async def test_a_client_that_comes_back_during_a_purge_keeps_its_session(many: A
         done = await purge
         session.connected = before
         assert list(bridge.service.sessions) == [NAMES[-1]]
-        assert done.lines == [f"{COUNT - 1} sessions ended, with a backlog of 0 messages"]
+        assert done.lines == [f"{COUNT - 1:,} sessions ended, with a backlog of 0 messages"]
         await bridge.backend.until(lambda: len(bridge.backend.unsubscribed) == COUNT - 1)
         assert (NAMES[-1], "t/#") not in bridge.backend.unsubscribed
 
@@ -70,7 +70,7 @@ async def test_a_dry_run_ends_nothing(many: Any) -> None:
     """The answer says what would be ended, and nothing is."""
     async with many as bridge:
         done = await purge_clients(parts_of(bridge), PurgeClients(away_for=0.0, dry_run=True))
-        assert done.lines == [f"{COUNT} sessions would end, with a backlog of 0 messages"]
+        assert done.lines == [f"{COUNT:,} sessions would end, with a backlog of 0 messages"]
         assert len(bridge.service.sessions) == COUNT
         assert bridge.backend.unsubscribed == []
 

@@ -29,7 +29,7 @@ class Archive:
         self._rows = Rows(itertools.count(1), payloads=True)
 
     def mapping(self, name: str) -> MappingRecorder:
-        return MappingRecorder(name, self)  # type: ignore[arg-type]
+        return MappingRecorder(name, self)
 
     def add(self, now: int, data: bytes, rows: int) -> None:
         (event,) = events_of(together([data]) + data)

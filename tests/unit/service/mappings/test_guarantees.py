@@ -19,7 +19,7 @@ GUARANTEES = ("at-most-once", "at-least-once", "exactly-once")
 NUMBERS = [b"%d" % number for number in range(6)]
 BATCH = {"messages": 2, "time": "1 s"}
 #: At most one unit of work may go with a fault where messages may be lost.
-FEW = BATCH["messages"]
+FEW: Any = BATCH["messages"]
 
 
 class Case(msgspec.Struct):

@@ -97,13 +97,13 @@ def test_message_ids_of_a_lost_session_mean_nothing_in_the_next(scene: Scene, lo
 def test_what_came_again_just_before_the_session_was_lost_is_known(scene: Scene) -> None:
     """Put and not acknowledged; sent again after a reconnect; then the broker forgets: nothing is owed, but it is there."""
     config = mapping_config(*FROM_LINK, guarantee="exactly-once", batch=BATCH)
-    runner = FromLinkRunner("map", config, LINK, scene.environment, Status(name="map"))  # type: ignore[arg-type]
+    runner = FromLinkRunner("map", config, LINK, scene.environment, Status(name="map"))
     link = scene.links["map"]
     connection = scene.connect("map")
     link.start()
     runner.opened(connection)
     scene.broker.send(b"1", message_id=1)
-    link.acknowledge = lambda received: link.reconnect()  # type: ignore[method-assign]
+    link.acknowledge = lambda received: link.reconnect()
     runner.unit(connection, 2)
     assert scene.depth("OUT") == 1
     link.reconnect(lose_session=True)

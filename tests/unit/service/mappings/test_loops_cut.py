@@ -39,7 +39,7 @@ def test_what_comes_round_is_cut(scene: Scene, mirror: str) -> None:
     until(lambda: all(runner.status.state == "running" for runner in runners.values()))
     for round_ in range(1, 4):
         scene.publish("m/a", b"%d" % round_, Persistence=1)
-        until(lambda round_=round_: sum(runner.status.cut for runner in runners.values()) == round_)
+        until(lambda round_=round_: sum(runner.status.cut for runner in runners.values()) == round_)  # type: ignore[misc]
     for runner in runners.values():
         scene.stop(runner)
     assert scene.bodies("OUT") == [b"1", b"2", b"3"]

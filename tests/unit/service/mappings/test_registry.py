@@ -187,11 +187,11 @@ async def test_nothing_is_left_of_a_mapping_that_is_removed(scene: Scene, at_onc
 
 
 async def test_what_another_bridge_on_the_same_queue_manager_has_is_left_alone(scene: Scene) -> None:
-    other = MappingEnvironment(scene, "OTHER.XMITQ")  # type: ignore[arg-type]
+    other = MappingEnvironment(scene, "OTHER.XMITQ")
     for environment in (other, scene.environment):
         mappings = Mappings(environment)
         await mappings.start({"a" if environment is other else "c": A if environment is other else C}, {})
-        await happens(lambda mappings=mappings: running(mappings, *(one.name for one in mappings.statuses())))
+        await happens(lambda mappings=mappings: running(mappings, *(one.name for one in mappings.statuses())))  # type: ignore[misc]
         # Stopped, it has nothing open: only its name says whose a subscription is.
         await mappings.stop()
     assert mapping_subscriptions(scene.application, "OTHER.XMITQ") == {"a"}
@@ -245,7 +245,7 @@ async def test_a_filter_that_is_refined_unsubscribes_the_one_before(scene: Scene
         await mappings.start({"b": config}, LINKS)
         scene.broker.send(b"1", topic="b/1/2")
         await happens(lambda: scene.broker.quiet and running(mappings, "b"))
-        await happens(lambda: not mappings._entries["b"].runner._unsure)  # type: ignore[union-attr]
+        await happens(lambda: not mappings._entries["b"].runner._unsure)
         await mappings.stop()
 
     for config in (B, B, finer, finer):

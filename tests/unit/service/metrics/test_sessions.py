@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from bridge.service.metric_catalogue import Samples
 from bridge.service.metrics import SessionCount
@@ -20,7 +21,7 @@ def sessions_of(count: int) -> dict[str, Session]:
     return found
 
 
-def values(samples: Samples, name: str) -> dict[tuple[str, ...], float]:
+def values(samples: Samples, name: str) -> dict[tuple[str, ...], Any]:
     return {labels: value for metric, found in samples if metric.name == name for labels, value in found}
 
 

@@ -109,7 +109,7 @@ def test_an_inherited_ccsid_is_that_of_the_header_before() -> None:
     encoded = encode_chain(headers, b"x", ccsid=500)
     chain = decode_chain(*encoded)
     assert chain.CodedCharSetId == 819
-    assert chain.headers[1].CodedCharSetId == -2  # type: ignore[union-attr]
+    assert chain.headers[1].CodedCharSetId == -2
     assert encode_chain(chain) == encoded
     alone = encode_chain([RFH2(Format=b"MQSTR")], b"x", ccsid=500)
     assert decode_chain(*alone).CodedCharSetId == 500
@@ -204,7 +204,7 @@ def other(format_: bytes, follower: bytes, encoding: int, ccsid: int, rest: byte
     """A header of OTHER_KINDS, with `rest` behind its shortest version."""
     kind = OTHER_KINDS[format_]
     length = kind.min_length + len(rest)
-    start = kind.start.pack((1, length, encoding, ccsid, follower), byte_order)  # type: ignore[arg-type]
+    start = kind.start.pack((1, length, encoding, ccsid, follower), byte_order)
     return start.ljust(kind.min_length, b"\0") + rest
 
 

@@ -84,7 +84,7 @@ def test_what_other_programs_write_is_read(subtests: pytest.Subtests) -> None:
             assert Folder(text.encode()).content == content
             for order, codec in (("little", "utf-16-le"), ("big", "utf-16-be")):
                 for ccsid in (1200, 13488, 17584):
-                    folder = Folder(text.encode(codec), ccsid, order)  # type: ignore[arg-type]
+                    folder = Folder(text.encode(codec), ccsid, order)
                     assert folder.content == content
                     assert folder.name == text.strip().lstrip("<")[: len(folder.name)] != ""
 
@@ -166,7 +166,7 @@ def test_what_cannot_be_written_is_malformed(subtests: pytest.Subtests) -> None:
 
 def test_a_type_without_a_dt_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="complex"):
-        Folder.build("usr", {"a": 1j})  # type: ignore[dict-item]
+        Folder.build("usr", {"a": 1j})
 
 
 def test_depth_is_bounded_both_ways() -> None:

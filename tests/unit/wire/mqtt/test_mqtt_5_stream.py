@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bridge.mqtt.packets import (
@@ -178,7 +178,6 @@ conversations = st.one_of(
 
 
 @given(conversations, st.lists(st.integers(0, 1 << 16), max_size=30), st.sampled_from([None, 1, 3]))
-@settings(max_examples=150, deadline=None)
 def test_round_trip_of_a_stream_cut_anywhere(
     conversation: tuple[bool, list[Packet]], places: list[int], control_packets: int | None
 ) -> None:
@@ -192,7 +191,6 @@ def test_round_trip_of_a_stream_cut_anywhere(
 
 
 @given(st.one_of(connects, subscribes(), publications(server=True)), st.data())
-@settings(max_examples=150, deadline=None)
 def test_a_packet_that_ends_too_early(packet: Packet, data: st.DataObject) -> None:
     """It is malformed, or another one; nothing is read behind its end."""
     whole = encode(packet, protocol_level=5)
@@ -206,7 +204,6 @@ def test_a_packet_that_ends_too_early(packet: Packet, data: st.DataObject) -> No
 @example(b"\x30\x03\x00\x00\x00", True, 5, 0)
 @example(b"\x32\x05\x00\x01a\x00\x01", True, 5, 1)
 @example(b"\xf0\x01\x18", False, 5, 1)
-@settings(max_examples=400, deadline=None)
 def test_rubbish_never_raises_and_reads_the_same_in_two_pieces(
     data: bytes, server: bool, level: int | None, place: int
 ) -> None:
@@ -214,7 +211,6 @@ def test_rubbish_never_raises_and_reads_the_same_in_two_pieces(
 
 
 @given(st.integers(0, 15), st.integers(0, 15), st.binary(max_size=120), st.booleans(), st.integers(0, 100))
-@settings(max_examples=600, deadline=None)
 def test_packets_of_rubbish_never_raise(first: int, flags: int, body: bytes, server: bool, place: int) -> None:
     check(bytes((first << 4 | flags, len(body))) + body, server, 5, place)
     check(bytes((first << 4 | (2 if first in (6, 8, 10) else 0), len(body))) + body, server, 5, place)
@@ -234,7 +230,6 @@ def check(data: bytes, server: bool, level: int | None, place: int) -> None:
 
 
 @given(conversations, st.integers(0, 1 << 16), st.integers(1, 255))
-@settings(max_examples=200, deadline=None)
 def test_damaged_stream_never_raises(conversation: tuple[bool, list[Packet]], place: int, change: int) -> None:
     server, packets = conversation
     data = bytearray(b"".join(encode(packet, protocol_level=5) for packet in packets) or b"\0")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bridge.mqtt.packets import (
@@ -36,7 +36,6 @@ from tests.helpers.mqtt_streams import byte_orders, conversations, cut, read
     st.sampled_from([bytes, bytearray]),
     st.sampled_from([None, 1, 3]),
 )
-@settings(max_examples=150, deadline=None)
 def test_round_trip_of_a_stream_cut_anywhere(
     conversation: tuple[bool, list[Packet]],
     byte_order: ByteOrder,
@@ -55,7 +54,6 @@ def test_round_trip_of_a_stream_cut_anywhere(
 
 
 @given(conversations, byte_orders)
-@settings(max_examples=40, deadline=None)
 def test_round_trip_at_once_and_by_memoryview(conversation: tuple[bool, list[Packet]], byte_order: ByteOrder) -> None:
     server, packets = conversation
     data = b"".join(encode(packet, byte_order) for packet in packets)
@@ -114,7 +112,6 @@ def test_thousands_of_packets_in_one_buffer() -> None:
 @given(st.binary(max_size=200), st.booleans(), st.sampled_from([None, 3, 4]), byte_orders, st.integers(0, 200))
 @example(b"\x30\x02\x00", True, None, "big", 0)
 @example(b"\x32\x04\x00\x02a", True, None, "big", 1)
-@settings(max_examples=300, deadline=None)
 def test_rubbish_never_raises_and_reads_the_same_in_two_pieces(
     data: bytes, server: bool, level: int | None, byte_order: ByteOrder, place: int
 ) -> None:
@@ -128,7 +125,6 @@ def test_rubbish_never_raises_and_reads_the_same_in_two_pieces(
 
 
 @given(conversations, byte_orders, st.integers(0, 1 << 16), st.integers(1, 255), st.sampled_from([3, 4]))
-@settings(max_examples=200, deadline=None)
 def test_damaged_stream_never_raises(
     conversation: tuple[bool, list[Packet]], byte_order: ByteOrder, place: int, change: int, level: int
 ) -> None:

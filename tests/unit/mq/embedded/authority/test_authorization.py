@@ -26,7 +26,7 @@ from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.helpers.embedded_manager import Manager
-from tests.helpers.subscription_requests import requests
+from tests.helpers.units import requests
 
 XMITQ = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 QUEUE = cmqc.MQOT_Q

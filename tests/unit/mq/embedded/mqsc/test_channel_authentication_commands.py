@@ -21,7 +21,7 @@ DEFAULT = {
 }
 
 
-def shown(manager: Manager, command: str) -> list[dict[str, object]]:
+def shown(manager: Manager, command: str) -> list[dict[str, str | int]]:
     return manager.ok(command).objects
 
 

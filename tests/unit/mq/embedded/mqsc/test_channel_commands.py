@@ -122,7 +122,7 @@ REFUSED = [
 ]
 
 
-def shown(manager: Manager, command: str) -> list[dict[str, object]]:
+def shown(manager: Manager, command: str) -> list[dict[str, str | int]]:
     return manager.ok(command).objects
 
 

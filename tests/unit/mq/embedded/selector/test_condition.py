@@ -170,7 +170,7 @@ def test_what_is_no_selector(subtests: pytest.Subtests) -> None:
             assert error.value.reason == cmqc.MQRC_SELECTOR_SYNTAX_ERROR
 
 
-def test_depth_and_length_have_limits_that_can_be_reached():
+def test_depth_and_length_have_limits_that_can_be_reached() -> None:
     assert evaluate("(" * MAX_DEPTH + "urgent" + ")" * MAX_DEPTH) is True
     assert evaluate("urgent" + " " * (MAX_LENGTH - 6)) is True
     with pytest.raises(MQError) as error:
@@ -221,7 +221,8 @@ def written(tree: Any) -> str:
         case ("compare", sign, left, right):
             return f"{written(left)}{sign}{written(right)}"
         case ("text", name, sign, text):
-            return f"{name} {sign} " + "'" + text.replace("'", "''") + "'"
+            quoted = text.replace("'", "''")
+            return f"{name} {sign} '{quoted}'"
         case ("null", name, negated):
             return f"{name} IS {'NOT ' if negated else ''}NULL"
         case ("between", negated, value, low, high):
@@ -256,7 +257,7 @@ def compared(sign: str, one: Any, other: Any) -> bool | None:
         return None
     if type(one) is not type(other) or (type(one) is not int and sign not in ("=", "<>")):
         return False
-    order = (one > other) - (one < other)
+    order = int(one > other) - int(one < other)
     return {"=": order == 0, "<>": order != 0, "<": order < 0, "<=": order <= 0, ">": order > 0, ">=": order >= 0}[sign]
 
 
@@ -295,12 +296,12 @@ def meaning(tree: Any, values: dict[str, Any]) -> bool | None:
 
 
 @given(conditions, ENVIRONMENTS)
-def test_three_valued_logic(tree, values):
+def test_three_valued_logic(tree: Any, values: Any) -> None:
     assert selector(written(tree))(values.get) is meaning(tree, values)
 
 
 @given(st.text(st.sampled_from("ab '\"%_(),<>=+-*/.0123xE\n\0ä"), max_size=30) | st.text(max_size=30))
-def test_any_text_is_read_or_refused(text):
+def test_any_text_is_read_or_refused(text: Any) -> None:
     try:
         read = selector(text)
     except MQError as error:

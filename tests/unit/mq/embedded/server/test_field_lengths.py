@@ -63,52 +63,55 @@ def put(**fields: Any) -> Callable[[Connection], object]:
 
 
 def open_(**fields: str) -> Callable[[Connection], object]:
-    return lambda connection: connection.open(MQOD(**fields), cmqc.MQOO_OUTPUT)  # type: ignore[arg-type]
+    return lambda connection: connection.open(MQOD(**fields), cmqc.MQOO_OUTPUT)
 
 
 def subscribe(**fields: Any) -> Callable[[Connection], object]:
     return lambda connection: connection.subscribe(MQSD(Options=SUBSCRIBE, ObjectString="a", **fields))
 
 
-@pytest.mark.parametrize(
-    ("call", "reason", "detail"),
-    [
-        (put1(Format=b"F" * 5000), MD, "Format takes 8 bytes, not 5000"),
-        (put(Format=b"F" * 9), MD, "Format takes 8 bytes, not 9"),
-        (put1(MsgId=bytes(25)), MD, "MsgId takes 24 bytes, not 25"),
-        (put1(CorrelId=bytes(25)), MD, "CorrelId takes 24 bytes, not 25"),
-        (put1(ReplyToQ=b"q" * 49), MD, "ReplyToQ takes 48 bytes, not 49"),
-        (put1(ReplyToQMgr=b"m" * 49), MD, "ReplyToQMgr takes 48 bytes, not 49"),
-        (put1(UserIdentifier=b"u" * 13), MD, "UserIdentifier takes 12 bytes, not 13"),
-        (put1(AccountingToken=bytes(33)), MD, "AccountingToken takes 32 bytes, not 33"),
-        (put1(ApplIdentityData=b"a" * 33), MD, "ApplIdentityData takes 32 bytes, not 33"),
-        (put1(PutApplName=b"a" * 29), MD, "PutApplName takes 28 bytes, not 29"),
-        (put1(PutDate=b"2024-02-29"), MD, "PutDate takes 8 bytes, not 10"),
-        (put1(PutTime=b"123456789"), MD, "PutTime takes 8 bytes, not 9"),
-        (put1(ApplOriginData=b"a" * 5), MD, "ApplOriginData takes 4 bytes, not 5"),
-        (put1(Version=2, GroupId=bytes(25)), MD, "GroupId takes 24 bytes, not 25"),
-        (put1(Version=1, GroupId=bytes(25)), MD, "GroupId takes 24 bytes, not 25"),
-        (put1(MQOD(ObjectName="t" * 49, ObjectQMgrName="client")), UNKNOWN, "ObjectName takes 48 bytes, not 49"),
-        (put1(MQOD(ObjectName="t", ObjectQMgrName="é" * 25)), UNKNOWN, "ObjectQMgrName takes 48 bytes, not 50"),
-        (open_(ObjectName="q" * 5000), UNKNOWN, "ObjectName takes 48 bytes, not 5000"),
-        (open_(ObjectName="Q", AlternateUserId="u" * 13), OD, "AlternateUserId takes 12 bytes, not 13"),
-        (subscribe(ObjectName="t" * 49), UNKNOWN, "ObjectName takes 48 bytes, not 49"),
-        (subscribe(SubCorrelId=bytes(5000)), SD, "SubCorrelId takes 24 bytes, not 5000"),
-        (subscribe(PubAccountingToken=bytes(33)), SD, "PubAccountingToken takes 32 bytes, not 33"),
-        (subscribe(PubApplIdentityData="é" * 17), SD, "PubApplIdentityData takes 32 bytes, not 34"),
-        (subscribe(AlternateUserId="u" * 13), SD, "AlternateUserId takes 12 bytes, not 13"),
-    ],
-)  # fmt: skip
+#: Calls with a value that is longer than its field, the reason code, and the detail.
+TOO_LONG = [
+    (put1(Format=b"F" * 5000), MD, "Format takes 8 bytes, not 5000"),
+    (put(Format=b"F" * 9), MD, "Format takes 8 bytes, not 9"),
+    (put1(MsgId=bytes(25)), MD, "MsgId takes 24 bytes, not 25"),
+    (put1(CorrelId=bytes(25)), MD, "CorrelId takes 24 bytes, not 25"),
+    (put1(ReplyToQ=b"q" * 49), MD, "ReplyToQ takes 48 bytes, not 49"),
+    (put1(ReplyToQMgr=b"m" * 49), MD, "ReplyToQMgr takes 48 bytes, not 49"),
+    (put1(UserIdentifier=b"u" * 13), MD, "UserIdentifier takes 12 bytes, not 13"),
+    (put1(AccountingToken=bytes(33)), MD, "AccountingToken takes 32 bytes, not 33"),
+    (put1(ApplIdentityData=b"a" * 33), MD, "ApplIdentityData takes 32 bytes, not 33"),
+    (put1(PutApplName=b"a" * 29), MD, "PutApplName takes 28 bytes, not 29"),
+    (put1(PutDate=b"2024-02-29"), MD, "PutDate takes 8 bytes, not 10"),
+    (put1(PutTime=b"123456789"), MD, "PutTime takes 8 bytes, not 9"),
+    (put1(ApplOriginData=b"a" * 5), MD, "ApplOriginData takes 4 bytes, not 5"),
+    (put1(Version=2, GroupId=bytes(25)), MD, "GroupId takes 24 bytes, not 25"),
+    (put1(Version=1, GroupId=bytes(25)), MD, "GroupId takes 24 bytes, not 25"),
+    (put1(MQOD(ObjectName="t" * 49, ObjectQMgrName="client")), UNKNOWN, "ObjectName takes 48 bytes, not 49"),
+    (put1(MQOD(ObjectName="t", ObjectQMgrName="é" * 25)), UNKNOWN, "ObjectQMgrName takes 48 bytes, not 50"),
+    (open_(ObjectName="q" * 5000), UNKNOWN, "ObjectName takes 48 bytes, not 5000"),
+    (open_(ObjectName="Q", AlternateUserId="u" * 13), OD, "AlternateUserId takes 12 bytes, not 13"),
+    (subscribe(ObjectName="t" * 49), UNKNOWN, "ObjectName takes 48 bytes, not 49"),
+    (subscribe(SubCorrelId=bytes(5000)), SD, "SubCorrelId takes 24 bytes, not 5000"),
+    (subscribe(PubAccountingToken=bytes(33)), SD, "PubAccountingToken takes 32 bytes, not 33"),
+    (subscribe(PubApplIdentityData="é" * 17), SD, "PubApplIdentityData takes 32 bytes, not 34"),
+    (subscribe(AlternateUserId="u" * 13), SD, "AlternateUserId takes 12 bytes, not 13"),
+]
+
+
 def test_a_value_longer_than_its_field_is_rejected_and_changes_nothing(
-    served: ServedQueueManager, connection: Connection, call: Callable[[Connection], object], reason: int, detail: str
+    served: ServedQueueManager, connection: Connection
 ) -> None:
-    with pytest.raises(MQError) as error:
-        call(connection)
-    assert (error.value.reason, detail in error.value.detail) == (reason, True)
-    assert not [queue.name for queue in served.itself.objects.queues.values() if queue.depth]
-    assert not served.itself.objects.topics.subscriptions
-    # The connection can still be used.
-    assert connection.inquire(connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INQUIRE), [cmqc.MQIA_CURRENT_Q_DEPTH])[0] == [0]
+    for call, reason, detail in TOO_LONG:
+        with pytest.raises(MQError) as error:
+            call(connection)
+        assert error.value.reason == reason and detail in error.value.detail, (detail, error.value)
+        assert not [queue.name for queue in served.itself.objects.queues.values() if queue.depth], detail
+        assert not served.itself.objects.topics.subscriptions, detail
+        # The connection can still be used.
+        handle = connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INQUIRE)
+        assert connection.inquire(handle, [cmqc.MQIA_CURRENT_Q_DEPTH])[0] == [0], detail
+        connection.close(handle)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +145,7 @@ def test_a_name_that_utf_8_cannot_encode_is_rejected(served: ServedQueueManager)
 
 def test_short_byte_fields_are_padded(connection: Connection) -> None:
     given = {"MsgId": b"m", "CorrelId": b"c", "AccountingToken": b"a", "GroupId": b"g"}
-    md = MQMD(Version=2, MsgFlags=cmqc.MQMF_MSG_IN_GROUP, **given)  # type: ignore[arg-type]
+    md = MQMD(Version=2, MsgFlags=cmqc.MQMF_MSG_IN_GROUP, **given)
     handle = connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_OUTPUT | cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_SET_ALL_CONTEXT)
     connection.put(handle, Message(md, b"x"), cmqc.MQPMO_SET_ALL_CONTEXT)
     got = connection.get(handle, GetOptions()).md

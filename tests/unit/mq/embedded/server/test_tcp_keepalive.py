@@ -20,7 +20,7 @@ def test_both_ends_ask(tcp: bool, tmp_path: Path) -> None:
     with ServedQueueManager(tmp_path, tcp=tcp) as served:
         connection = RemoteConnection(("127.0.0.1", served.port) if tcp else tmp_path)
         (conversation,) = served._server.connections
-        server = conversation._transport.get_extra_info("socket")  # type: ignore[attr-defined]
+        server = conversation._transport.get_extra_info("socket")
         assert asks(server) == asks(connection._socket) == tcp
         if tcp:
             minute = 60_000

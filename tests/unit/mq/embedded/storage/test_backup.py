@@ -304,7 +304,7 @@ def test_the_commands_say_what_is_in_it(written: Path, tmp_path: Path) -> None:
     assert QUEUE in {one.name for one in _queues(new)}
 
 
-def _queues(directory: Path) -> list:
+def _queues(directory: Path) -> list[Any]:
     manager = started(directory)
     found = list(manager.objects.queues.values())
     manager.close()

@@ -113,7 +113,7 @@ every_thread(work, 6)
 """
 
 
-def test_what_was_committed_is_there_once_after_each_of_several_kills(tmp_path):
+def test_what_was_committed_is_there_once_after_each_of_several_kills(tmp_path: Path) -> None:
     with opened(tmp_path) as queue_manager:
         define(EmbeddedConnection(queue_manager), "DEFINE QLOCAL(TAKEN) MAXDEPTH(99999999)")
         define(EmbeddedConnection(queue_manager), "DEFINE QLOCAL(OTHER) MAXDEPTH(99999999)")
@@ -164,7 +164,7 @@ every_thread(work, 4)
 """
 
 
-def test_messages_removed_do_not_come_back_while_rows_are_deleted_and_moved(tmp_path):
+def test_messages_removed_do_not_come_back_while_rows_are_deleted_and_moved(tmp_path: Path) -> None:
     """Each message is removed in the unit of work that retains it: it is on the queue or it was the state, never both."""
     with opened(tmp_path) as queue_manager:
         define(EmbeddedConnection(queue_manager), "DEFINE QLOCAL(IN) MAXDEPTH(99999999)")
@@ -218,7 +218,7 @@ for number in itertools.count():
 """
 
 
-def test_definitions_durable_subscriptions_and_retained_publications_survive(tmp_path):
+def test_definitions_durable_subscriptions_and_retained_publications_survive(tmp_path: Path) -> None:
     child = Child(DEFINING, tmp_path)
     child.read(40)
     child.kill()
@@ -288,7 +288,7 @@ threading.Event().wait()
 """
 
 
-def test_a_second_process_on_the_same_directory_is_refused(tmp_path):
+def test_a_second_process_on_the_same_directory_is_refused(tmp_path: Path) -> None:
     child = Child(HOLDING, tmp_path)
     try:
         child.read(1)
@@ -300,7 +300,7 @@ def test_a_second_process_on_the_same_directory_is_refused(tmp_path):
         pass
 
 
-def test_an_application_that_dies_is_backed_out(tmp_path):
+def test_an_application_that_dies_is_backed_out(tmp_path: Path) -> None:
     """Its unit of work, its handles and its subscriptions end with it; what waits for its message gets it."""
     server = Child(SERVING, tmp_path)
     try:
@@ -329,7 +329,7 @@ def test_an_application_that_dies_is_backed_out(tmp_path):
         server.kill()
 
 
-def test_applications_learn_that_the_queue_manager_died(tmp_path):
+def test_applications_learn_that_the_queue_manager_died(tmp_path: Path) -> None:
     server = Child(SERVING, tmp_path)
     server.read(1)
     connection = RemoteConnection(tmp_path)

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,10 +45,10 @@ class Disk:
         store = self.manager.recovery_log._store
         real = store.write
 
-        def write(*_arguments):
+        def write(*_arguments: Any) -> None:
             raise error or sqlite3.OperationalError("database or disk is full")
 
-        store.write = write
+        store.write = write  # type: ignore[assignment]
         try:
             yield
         finally:
@@ -64,7 +65,7 @@ class Disk:
 
 
 @pytest.fixture
-def disk(tmp_path):
+def disk(tmp_path: Path) -> Iterator[Disk]:
     disk = Disk(tmp_path)
     define(disk.connection, "DEFINE QLOCAL(Q)")
     define(disk.connection, "DEFINE QLOCAL(P)")
@@ -72,7 +73,7 @@ def disk(tmp_path):
     disk.manager.close()
 
 
-def test_a_put_that_cannot_be_written_never_was(disk):
+def test_a_put_that_cannot_be_written_never_was(disk: Disk) -> None:
     with disk.refused():
         put(disk.connection, "Q", b"lost")
     assert (drained(disk.connection, "Q"), disk.depth("Q")) == ([], 0)
@@ -81,7 +82,7 @@ def test_a_put_that_cannot_be_written_never_was(disk):
     assert drained(disk.connection, "Q") == ["kept"]
 
 
-def test_a_unit_of_work_that_cannot_be_written_is_backed_out_whole(disk):
+def test_a_unit_of_work_that_cannot_be_written_is_backed_out_whole(disk: Disk) -> None:
     put(disk.connection, "Q", b"first")
     put(disk.connection, "Q", b"second")
     handle = disk.connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED)
@@ -99,7 +100,7 @@ def test_a_unit_of_work_that_cannot_be_written_is_backed_out_whole(disk):
     assert drained(disk.connection, "Q") == ["second"]
 
 
-def test_a_get_that_cannot_be_written_leaves_the_message(disk):
+def test_a_get_that_cannot_be_written_leaves_the_message(disk: Disk) -> None:
     put(disk.connection, "Q", b"m")
     handle = disk.connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED)
     with disk.refused():
@@ -108,14 +109,16 @@ def test_a_get_that_cannot_be_written_leaves_the_message(disk):
     assert got.data == b"m"
 
 
-def test_what_needs_no_disk_goes_on(disk):
+def test_what_needs_no_disk_goes_on(disk: Disk) -> None:
     with disk.failing():
         put(disk.connection, "Q", b"soft", md=MQMD(Persistence=0))
     assert drained(disk.connection, "Q") == ["soft"]
 
 
 @pytest.mark.parametrize("replacement", [b"new", None])
-def test_a_retained_publication_stays_when_its_successor_cannot_be_written(disk, replacement):
+def test_a_retained_publication_stays_when_its_successor_cannot_be_written(
+    disk: Disk, replacement: bytes | None
+) -> None:
     publish(disk.connection, "t", b"old", cmqc.MQPMO_RETAIN)
     with disk.refused():
         if replacement is None:
@@ -130,7 +133,7 @@ def test_a_retained_publication_stays_when_its_successor_cannot_be_written(disk,
     assert disk.manager.retained["t"].message.data == b"newer"
 
 
-def test_a_definition_that_cannot_be_written_never_was(disk):
+def test_a_definition_that_cannot_be_written_never_was(disk: Disk) -> None:
     with disk.refused():
         disk.connection.command("DEFINE QLOCAL(NEW)")
     with disk.refused():
@@ -140,7 +143,7 @@ def test_a_definition_that_cannot_be_written_never_was(disk):
     define(disk.connection, "DEFINE QLOCAL(NEW)")
 
 
-def test_a_subscription_that_cannot_be_written_never_was(disk):
+def test_a_subscription_that_cannot_be_written_never_was(disk: Disk) -> None:
     durable = MQSD(Options=cmqc.MQSO_CREATE | cmqc.MQSO_DURABLE | cmqc.MQSO_MANAGED, ObjectString="t", SubName="S")
     queues = set(disk.manager.objects.queues)
     with disk.refused():
@@ -158,14 +161,14 @@ def test_a_subscription_that_cannot_be_written_never_was(disk):
     assert drained(disk.connection, queue) == ["1", "2"]
 
 
-def test_an_error_nobody_foresaw_does_not_end_the_recovery_log(disk):
+def test_an_error_nobody_foresaw_does_not_end_the_recovery_log(disk: Disk) -> None:
     with disk.refused(cmqc.MQRC_UNEXPECTED_ERROR, RuntimeError("surprise")):
         put(disk.connection, "Q", b"lost")
     put(disk.connection, "Q", b"kept")
     assert drained(disk.connection, "Q") == ["kept"]
 
 
-def test_commits_after_the_end_are_refused(tmp_path):
+def test_commits_after_the_end_are_refused(tmp_path: Path) -> None:
     with opened(tmp_path) as queue_manager:
         connection = EmbeddedConnection(queue_manager)
         define(connection, "DEFINE QLOCAL(Q)")
@@ -174,7 +177,7 @@ def test_commits_after_the_end_are_refused(tmp_path):
     assert error.value.reason == cmqc.MQRC_Q_MGR_STOPPING
 
 
-def test_a_full_disk(disk, tmp_path):
+def test_a_full_disk(disk: Disk, tmp_path: Path) -> None:
     """SQLite's own error, in the middle of a commit: the database may not grow."""
     store = disk.manager.recovery_log._store
     pages = store._database.execute("PRAGMA page_count").fetchone()[0]
@@ -203,12 +206,12 @@ def locked_bytes(file: Path) -> set[int]:
     return {int(rest[5]) for rest in held if rest[4].rpartition(":")[2] == str(inode)}
 
 
-def test_a_failed_commit_keeps_the_locks_of_sqlite(disk, tmp_path):
+def test_a_failed_commit_keeps_the_locks_of_sqlite(disk: Disk, tmp_path: Path) -> None:
     """Without them, the next process that opens the database truncates the index that this one has mapped."""
     shared_index, shared_database = 128, 0x40000002
     index, database = tmp_path / "queuemanager.db-shm", tmp_path / "queuemanager.db"
 
-    def assert_locked():
+    def assert_locked() -> None:
         assert shared_index in locked_bytes(index)
         assert shared_database in locked_bytes(database)
 
@@ -223,7 +226,7 @@ def test_a_failed_commit_keeps_the_locks_of_sqlite(disk, tmp_path):
     assert_locked()
 
 
-def test_a_replaced_write_ahead_log_is_not_truncated(disk, tmp_path):
+def test_a_replaced_write_ahead_log_is_not_truncated(disk: Disk, tmp_path: Path) -> None:
     """It is not the file that SQLite writes to: a commit that failed cannot be removed from there."""
     put(disk.connection, "Q", b"a message")
     log = tmp_path / "queuemanager.db-wal"
@@ -238,7 +241,7 @@ def test_a_replaced_write_ahead_log_is_not_truncated(disk, tmp_path):
 # Rows of the log ------------------------------------------------------------------------------------------------------
 
 
-def test_a_message_logged_again_does_not_come_back(disk, monkeypatch):
+def test_a_message_logged_again_does_not_come_back(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first row of a message may outlive the row that it was moved to and the one that removed it.
 
     A message of OLD keeps the second row: it records a removal from the first, which a message of KEPT keeps.
@@ -286,7 +289,9 @@ def test_a_message_logged_again_does_not_come_back(disk, monkeypatch):
     assert drained(disk.connection, "KEPT") == ["k1", "k2", "0", "1", "2", "3", "4"]
 
 
-def test_messages_of_a_deleted_queue_do_not_come_back_with_its_name(disk, monkeypatch):
+def test_messages_of_a_deleted_queue_do_not_come_back_with_its_name(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(recovery_log_module, "DEAD_ROWS", 1)
     put(disk.connection, "Q", b"deleted", SYNC)
     put(disk.connection, "P", b"keeps the row", SYNC)
@@ -300,26 +305,26 @@ def test_messages_of_a_deleted_queue_do_not_come_back_with_its_name(disk, monkey
     assert drained(disk.connection, "Q") == []
 
 
-def test_a_commit_is_synced(disk):
+def test_a_commit_is_synced(disk: Disk) -> None:
     """No test can pull the plug; SQLite's promise is what counts: WAL with synchronous=FULL syncs at each commit."""
     database = disk.manager.recovery_log._store._database
     assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert database.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
-def test_many_threads_share_few_writes(disk):
+def test_many_threads_share_few_writes(disk: Disk) -> None:
     """Group commit: what waits while the disk syncs goes with the next write."""
     store = disk.manager.recovery_log._store
     real, writes = store.write, []
     first, release = threading.Event(), threading.Event()
 
-    def write(*arguments):
+    def write(*arguments: Any) -> Any:
         writes.append(arguments)
         first.set()
         assert release.wait(PATIENCE)
         return real(*arguments)
 
-    store.write = write
+    store.write = write  # type: ignore[assignment]
     threads = [
         threading.Thread(target=put, args=(EmbeddedConnection(disk.manager), "Q", str(number).encode()))
         for number in range(20)

@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import hypothesis.strategies as st
@@ -88,7 +89,7 @@ class JournalMachine(RuleBasedStateMachine):
     def body(self) -> bytes:
         return str(next(self.bodies)).encode()
 
-    def begin(self, actions: list[tuple]) -> Done:
+    def begin(self, actions: list[tuple[Any, ...]]) -> Done:
         """A unit of work: puts, gets (of one message, or of all but one, which leaves rows nearly empty), publications."""
         work = Done()
         for kind, where, how in actions:
@@ -123,17 +124,17 @@ class JournalMachine(RuleBasedStateMachine):
         return work
 
     @rule(burst=bursts, failing=st.sets(st.integers(1, 3), max_size=1))
-    def commit(self, burst: list[list[tuple]], failing: set[int]) -> None:
+    def commit(self, burst: list[list[tuple[Any, ...]]], failing: set[int]) -> None:
         """Submit units together; the writes whose number is in `failing` fail."""
         store = self.manager.recovery_log._store
         real, calls = store.write, itertools.count(1)
 
-        def write(*arguments):
+        def write(*arguments: Any) -> Any:
             if next(calls) in failing:
                 raise sqlite3.OperationalError("database or disk is full")
             return real(*arguments)
 
-        store.write = write
+        store.write = write  # type: ignore[assignment]
         ended = threading.Semaphore(0)
         done = []
         with self.manager.lock:
@@ -158,14 +159,14 @@ class JournalMachine(RuleBasedStateMachine):
                     del self.messages[queue][data]
                 for queue, data, persistent in work.puts:
                     self.messages[queue][data] = persistent
-                for topic, data, persistent in work.retained:
+                for topic, data, persistent in work.retained:  # type: ignore[assignment]
                     if data is None:
                         self.retained.pop(topic, None)
                     else:
                         self.retained[topic] = (data, persistent)
 
     @rule(actions=units)
-    def back_out(self, actions: list[tuple]) -> None:
+    def back_out(self, actions: list[tuple[Any, ...]]) -> None:
         with self.manager.lock:
             undo(self.begin(actions).unit)
 

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
+from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQDLH, MQMD, MQXQH, RFH2, Chain, Folder, decode_chain, encode_chain, encode_rfh2
 from bridge.wire.mq.headers import KIND_OF_FORMAT, described, descriptor_of
 from bridge.wire.mq.pcf import MQCFGR, MQCFH, MQCFIN, MQCFST, decode_pcf, encode_pcf
+from tests.helpers.embedded_manager import Manager
 
 
 @pytest.fixture
-def connection(manager):
+def connection(manager: Manager) -> EmbeddedConnection:
     manager.ok("DEFINE QLOCAL(Q)")
     return manager.connection
 
 
-def opened(connection) -> int:
+def opened(connection: EmbeddedConnection) -> int:
     return connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED)
 
 
@@ -27,12 +31,12 @@ CONVERTED = GetOptions(Options=cmqc.MQGMO_CONVERT, CodedCharSetId=1208, Encoding
 BIG_ENDIAN = 273
 
 
-def converted(connection, md, data):
+def converted(connection: EmbeddedConnection, md: Any, data: Any) -> Any:
     put_whole(connection, md, data)
     return connection.get(opened(connection), CONVERTED)
 
 
-def put_whole(connection, md, data):
+def put_whole(connection: EmbeddedConnection, md: Any, data: Any) -> None:
     connection.put(connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_OUTPUT), Message(md, data))
 
 
@@ -50,7 +54,7 @@ HEADERS = {
 
 @pytest.mark.parametrize("ccsid", [819, 500])
 @pytest.mark.parametrize("headers", HEADERS.values(), ids=HEADERS)
-def test_headers_are_converted_with_what_follows_them(connection, headers, ccsid):
+def test_headers_are_converted_with_what_follows_them(connection: EmbeddedConnection, headers: Any, ccsid: int) -> None:
     """Each Encoding and CodedCharSetId tells of what it describes; names and text are as they were, in the form wanted."""
     text = "grün".encode("latin-1" if ccsid == 819 else "cp500")
     chain = Chain(
@@ -66,7 +70,7 @@ def test_headers_are_converted_with_what_follows_them(connection, headers, ccsid
     if ccsid == 500:  # the characters of fixed parts are EBCDIC then, too
         at = 0
         for header in headers:
-            name = {RFH2: "MQRFH2", MQDLH: "MQDLH", MQXQH: "MQXQH"}[type(header)]
+            name = {RFH2: "MQRFH2", MQDLH: "MQDLH", MQXQH: "MQXQH"}[type(header)]  # type: ignore[index]
             kind = next(kind for kind in KIND_OF_FORMAT.values() if kind.structure == name)
             for layout, begin in kind.layouts:
                 for offset, width in layout.characters:
@@ -89,7 +93,9 @@ def test_headers_are_converted_with_what_follows_them(connection, headers, ccsid
 @pytest.mark.parametrize(
     ("format_", "reason", "ccsid"), [(cmqc.MQFMT_NONE, 0, 819), (b"OWN", cmqc.MQRC_FORMAT_ERROR, 819)]
 )
-def test_what_cannot_be_converted_behind_a_header_is_told_by_the_header(connection, format_, reason, ccsid):
+def test_what_cannot_be_converted_behind_a_header_is_told_by_the_header(
+    connection: EmbeddedConnection, format_: bytes, reason: int, ccsid: int
+) -> None:
     header = RFH2(Encoding=BIG_ENDIAN, CodedCharSetId=ccsid, Format=format_)
     md = MQMD(Format=cmqc.MQFMT_RF_HEADER_2, Encoding=BIG_ENDIAN, CodedCharSetId=819)
     got = converted(connection, md, encode_rfh2(header, byte_order="big") + b"\xfc")
@@ -99,7 +105,7 @@ def test_what_cannot_be_converted_behind_a_header_is_told_by_the_header(connecti
 
 
 @pytest.mark.parametrize("format_", [cmqc.MQFMT_ADMIN, cmqc.MQFMT_PCF, cmqc.MQFMT_EVENT])
-def test_command_messages_are_converted(connection, format_):
+def test_command_messages_are_converted(connection: EmbeddedConnection, format_: bytes) -> None:
     parameters = (
         MQCFIN(1, 7),
         MQCFST(2, "grün".encode("cp500")),
@@ -114,7 +120,7 @@ def test_command_messages_are_converted(connection, format_):
     assert found[2].Parameters[0].String == b"tief"
 
 
-def test_a_chain_of_headers_without_end_is_left_as_it_is(connection):
+def test_a_chain_of_headers_without_end_is_left_as_it_is(connection: EmbeddedConnection) -> None:
     header = encode_rfh2(RFH2(Encoding=BIG_ENDIAN, CodedCharSetId=819, Format=cmqc.MQFMT_RF_HEADER_2), byte_order="big")
     md = MQMD(Format=cmqc.MQFMT_RF_HEADER_2, Encoding=BIG_ENDIAN, CodedCharSetId=819)
     got = converted(connection, md, header * 20_000)
@@ -122,7 +128,7 @@ def test_a_chain_of_headers_without_end_is_left_as_it_is(connection):
     assert len(got.data) == len(header) * 20_000
 
 
-def test_data_that_is_too_long_once_converted_comes_as_it_is(connection):
+def test_data_that_is_too_long_once_converted_comes_as_it_is(connection: EmbeddedConnection) -> None:
     """MQRC_CONVERTED_MSG_TOO_BIG (2120), and the message is taken."""
     put_whole(connection, MQMD(Format=cmqc.MQFMT_STRING, CodedCharSetId=819), "üüüü".encode("latin-1"))
     options = GetOptions(Options=cmqc.MQGMO_CONVERT, CodedCharSetId=1208, MaxLength=4)

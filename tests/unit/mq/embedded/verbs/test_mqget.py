@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from bridge.mq.embedded.connection import EmbeddedConnection
@@ -9,6 +12,7 @@ from bridge.mq.mqi import MQOD, GetOptions, MQError, Property, TruncatedMessage
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
 from testing.ibm_standin import cmqc
+from tests.helpers.embedded_manager import Manager
 
 SHARED, BROWSE = cmqc.MQOO_INPUT_SHARED, cmqc.MQOO_BROWSE
 FIRST, NEXT = cmqc.MQGMO_BROWSE_FIRST, cmqc.MQGMO_BROWSE_NEXT
@@ -16,30 +20,30 @@ BOTH = SHARED | BROWSE
 
 
 @pytest.fixture
-def connection(manager):
+def connection(manager: Manager) -> EmbeddedConnection:
     manager.ok("DEFINE QLOCAL(Q)")
     return manager.connection
 
 
-def put(connection, data: bytes = b"x", *, properties=(), **md) -> MQMD:
+def put(connection: EmbeddedConnection, data: bytes = b"x", *, properties: Any = (), **md: Any) -> MQMD:
     return connection.put1(MQOD(ObjectName="Q"), Message(MQMD(**md), data), properties=properties)
 
 
-def opened(connection, options: int = BOTH, **od) -> int:
+def opened(connection: EmbeddedConnection, options: int = BOTH, **od: Any) -> int:
     return connection.open(MQOD(ObjectName="Q", **od), options)
 
 
-def get(connection, handle: int, options: int = 0, **fields) -> bytes:
+def get(connection: EmbeddedConnection, handle: int, options: int = 0, **fields: Any) -> bytes:
     return connection.get(handle, GetOptions(Options=options, **fields)).data
 
 
-def reason_of(call, *arguments, **keywords):
+def reason_of(call: Callable[..., object], *arguments: Any, **keywords: Any) -> int:
     with pytest.raises(MQError) as error:
         call(*arguments, **keywords)
     return error.value.reason
 
 
-def everything(connection, handle: int, options: int = 0, **fields) -> list[bytes]:
+def everything(connection: EmbeddedConnection, handle: int, options: int = 0, **fields: Any) -> list[bytes]:
     found = []
     while True:
         try:
@@ -69,7 +73,7 @@ def everything(connection, handle: int, options: int = 0, **fields) -> list[byte
         (cmqc.MQGMO_MSG_UNDER_CURSOR, cmqc.MQRC_NO_MSG_UNDER_CURSOR),
     ],
 )
-def test_options_that_do_not_go_together(connection, options, reason):
+def test_options_that_do_not_go_together(connection: EmbeddedConnection, options: Any, reason: int) -> None:
     put(connection)
     handle = opened(connection)
     assert reason_of(get, connection, handle, options) == reason
@@ -88,7 +92,7 @@ def test_options_that_do_not_go_together(connection, options, reason):
         ({"Options": cmqc.MQGMO_WAIT, "WaitInterval": -2}, cmqc.MQRC_WAIT_INTERVAL_ERROR),
     ],
 )
-def test_fields_that_no_get_has(connection, fields, reason):
+def test_fields_that_no_get_has(connection: EmbeddedConnection, fields: Any, reason: int) -> None:
     assert reason_of(connection.get, opened(connection), GetOptions(**fields)) == reason
 
 
@@ -101,14 +105,14 @@ def test_fields_that_no_get_has(connection, fields, reason):
         (cmqc.MQOO_OUTPUT, 0, cmqc.MQRC_NOT_OPEN_FOR_INPUT),
     ],
 )
-def test_handles_that_cannot_get(connection, opened_for, options, reason):
+def test_handles_that_cannot_get(connection: EmbeddedConnection, opened_for: Any, options: Any, reason: int) -> None:
     assert reason_of(get, connection, opened(connection, opened_for), options) == reason
 
 
 # Matching ------------------------------------------------------------------------------------------------------------
 
 
-def test_match_options(connection):
+def test_match_options(connection: EmbeddedConnection) -> None:
     group = b"g" * 24
     first = put(connection, b"1", CorrelId=b"a" * 24)
     put(connection, b"2", CorrelId=b"b" * 24)
@@ -131,7 +135,7 @@ def test_match_options(connection):
         assert everything(connection, handle, NEXT, **fields) == expected
 
 
-def test_match_by_token(connection):
+def test_match_by_token(connection: EmbeddedConnection) -> None:
     for data in (b"1", b"2"):
         put(connection, data)
     handle = opened(connection)
@@ -154,7 +158,7 @@ def test_match_by_token(connection):
         ("usr.colour LIKE '%e%'", [b"blue", b"red"]),
     ],
 )
-def test_selectors(connection, selector, expected):
+def test_selectors(connection: EmbeddedConnection, selector: str, expected: Any) -> None:
     red = [Property(name="colour", value="red"), Property(name="size", type=cmqc.MQTYPE_INT16, value=4)]
     put(connection, b"red", properties=red)
     put(connection, b"blue", properties=[Property(name="colour", value="blue")], Priority=5, CorrelId=b"c" * 24)
@@ -169,7 +173,7 @@ def test_selectors(connection, selector, expected):
 # Browsing ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_locked_message_is_seen_by_its_handle_only(manager, connection):
+def test_a_locked_message_is_seen_by_its_handle_only(manager: Manager, connection: EmbeddedConnection) -> None:
     for data in (b"1", b"2"):
         put(connection, data)
     other = EmbeddedConnection(manager.itself)
@@ -186,7 +190,7 @@ def test_a_locked_message_is_seen_by_its_handle_only(manager, connection):
     assert get(other, others) == b"1"
 
 
-def test_marked_messages(manager, connection):
+def test_marked_messages(manager: Manager, connection: EmbeddedConnection) -> None:
     for data in (b"1", b"2"):
         put(connection, data)
     marking = NEXT | cmqc.MQGMO_UNMARKED_BROWSE_MSG
@@ -198,7 +202,7 @@ def test_marked_messages(manager, connection):
     assert get(connection, opened(connection), FIRST | cmqc.MQGMO_UNMARKED_BROWSE_MSG) == b"1"
 
 
-def test_cooperating_browsers_share_their_marks(manager, connection):
+def test_cooperating_browsers_share_their_marks(manager: Manager, connection: EmbeddedConnection) -> None:
     for data in (b"1", b"2", b"3"):
         put(connection, data)
     other = EmbeddedConnection(manager.itself)
@@ -220,14 +224,14 @@ def test_cooperating_browsers_share_their_marks(manager, connection):
 # Groups --------------------------------------------------------------------------------------------------------------
 
 
-def put_group(connection, name: bytes, *numbers: int, last: int) -> None:
+def put_group(connection: EmbeddedConnection, name: bytes, *numbers: int, last: int) -> None:
     for number in numbers:
         flags = cmqc.MQMF_LAST_MSG_IN_GROUP if number == last else cmqc.MQMF_MSG_IN_GROUP
         group = {"GroupId": name.ljust(24, b"\0"), "MsgSeqNumber": number, "MsgFlags": flags}
         put(connection, name + b"%d" % number, Version=2, **group)
 
 
-def test_logical_order(connection):
+def test_logical_order(connection: EmbeddedConnection) -> None:
     put_group(connection, b"a", 2, 1, last=3)
     put(connection, b"alone")
     put_group(connection, b"b", 2, 1, last=2)
@@ -237,7 +241,7 @@ def test_logical_order(connection):
     assert everything(connection, handle, cmqc.MQGMO_LOGICAL_ORDER) == order
 
 
-def test_only_groups_that_are_complete(connection):
+def test_only_groups_that_are_complete(connection: EmbeddedConnection) -> None:
     put_group(connection, b"a", 1, 2, last=3)
     put_group(connection, b"b", 1, 2, last=2)
     handle = opened(connection)
@@ -256,7 +260,7 @@ def test_only_groups_that_are_complete(connection):
 # The rest ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_does_not_fit_comes_with_the_warning(connection):
+def test_what_does_not_fit_comes_with_the_warning(connection: EmbeddedConnection) -> None:
     put(connection, b"0123456789", CorrelId=b"c" * 24)
     handle = opened(connection)
     with pytest.raises(TruncatedMessage) as error:
@@ -282,14 +286,16 @@ def test_what_does_not_fit_comes_with_the_warning(connection):
         (b"", b"x", 1208, 1208, b"x", 0),
     ],
 )
-def test_conversion(connection, format_, stored, ccsid, wanted, expected, reason):
+def test_conversion(
+    connection: EmbeddedConnection, format_: bytes, stored: Any, ccsid: int, wanted: int, expected: Any, reason: int
+) -> None:
     put(connection, stored, Format=format_, CodedCharSetId=ccsid)
     got = connection.get(opened(connection), GetOptions(Options=cmqc.MQGMO_CONVERT, CodedCharSetId=wanted))
     assert (got.data, got.Reason) == (expected, reason)
     assert got.md.CodedCharSetId == (ccsid if reason else wanted or 1208)
 
 
-def test_syncpoint_if_persistent(connection):
+def test_syncpoint_if_persistent(connection: EmbeddedConnection) -> None:
     put(connection, b"kept", Persistence=1)
     put(connection, b"lost", Persistence=0)
     handle = opened(connection)

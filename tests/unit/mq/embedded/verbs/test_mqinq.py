@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
 from bridge.mq.mqi import MQOD, MQError
 from testing.ibm_standin import attributes as attributes  # adds the constant attributes
 from testing.ibm_standin import cmqc
+from tests.helpers.embedded_manager import Manager
 
 INQUIRE, SET = cmqc.MQOO_INQUIRE, cmqc.MQOO_SET
 
 
-def inquire(manager, od: MQOD, *selectors: int, options: int = INQUIRE):
+def inquire(manager: Manager, od: MQOD, *selectors: int, options: int = INQUIRE) -> Any:
     handle = manager.connection.open(od, options)
     try:
         ints, chars = manager.connection.inquire(handle, selectors)
@@ -22,7 +24,7 @@ def inquire(manager, od: MQOD, *selectors: int, options: int = INQUIRE):
         manager.connection.close(handle)
 
 
-def test_a_local_queue(manager):
+def test_a_local_queue(manager: Manager) -> None:
     manager.ok("DEFINE QLOCAL(Q) DESCR('of tests') MAXDEPTH(9) GET(DISABLED) DEFPSIST(YES) DEFPRTY(3) NOSHARE")
     manager.put("Q")
     handle = manager.connection.open(MQOD(ObjectName="Q"), INQUIRE | cmqc.MQOO_OUTPUT)
@@ -53,13 +55,13 @@ def test_a_local_queue(manager):
     assert re.fullmatch(r"\d\d\.\d\d\.\d\d", time)
 
 
-def test_a_temporary_dynamic_queue(manager):
+def test_a_temporary_dynamic_queue(manager: Manager) -> None:
     handle = manager.connection.open(MQOD(ObjectName="SYSTEM.DEFAULT.MODEL.QUEUE"), INQUIRE | cmqc.MQOO_INPUT_SHARED)
     selectors = (cmqc.MQIA_DEFINITION_TYPE, cmqc.MQIA_OPEN_INPUT_COUNT)
     assert manager.connection.inquire(handle, selectors)[0] == [cmqc.MQQDT_TEMPORARY_DYNAMIC, 1]
 
 
-def test_an_alias_and_a_remote_queue_are_asked_themselves(manager):
+def test_an_alias_and_a_remote_queue_are_asked_themselves(manager: Manager) -> None:
     manager.ok("DEFINE QALIAS(A) TARGET(NOWHERE) DESCR('alias')")
     manager.ok("DEFINE QREMOTE(R) RNAME('there') RQMNAME('dev')")
     assert inquire(
@@ -70,13 +72,13 @@ def test_an_alias_and_a_remote_queue_are_asked_themselves(manager):
     ) == [cmqc.MQQT_REMOTE, "there", "dev"]
 
 
-def test_what_the_queue_manager_can_do_and_has_not(manager):
+def test_what_the_queue_manager_can_do_and_has_not(manager: Manager) -> None:
     selectors = (cmqc.MQIA_XR_CAPABILITY, cmqc.MQIA_ACTIVITY_TRACE, cmqc.MQCA_SSL_KEY_REPOSITORY, cmqc.MQCA_CONN_AUTH)
     found = inquire(manager, MQOD(ObjectType=cmqc.MQOT_Q_MGR), *selectors)
     assert found == [cmqc.MQCAP_SUPPORTED, cmqc.MQMON_OFF, "", "SYSTEM.DEFAULT.AUTHINFO.IDPWOS"]
 
 
-def test_the_queue_manager(manager):
+def test_the_queue_manager(manager: Manager) -> None:
     manager.ok("ALTER QMGR DEADQ(DLQ) DESCR('a test')")
     found = inquire(
         manager,
@@ -109,7 +111,7 @@ def test_the_queue_manager(manager):
         ("Q", cmqc.MQOO_OUTPUT, (cmqc.MQIA_Q_TYPE,), cmqc.MQRC_NOT_OPEN_FOR_INQUIRE),
     ],
 )
-def test_what_cannot_be_inquired(manager, name, options, selectors, reason):
+def test_what_cannot_be_inquired(manager: Manager, name: str, options: Any, selectors: Any, reason: int) -> None:
     manager.ok("DEFINE QLOCAL(Q)")
     manager.ok("DEFINE QALIAS(A) TARGET(Q)")
     with pytest.raises(MQError) as error:
@@ -117,7 +119,7 @@ def test_what_cannot_be_inquired(manager, name, options, selectors, reason):
     assert error.value.reason == reason
 
 
-def test_set(manager):
+def test_set(manager: Manager) -> None:
     manager.ok("DEFINE QLOCAL(Q)")
     handle = manager.connection.open(MQOD(ObjectName="Q"), SET | INQUIRE)
     selectors = (cmqc.MQIA_INHIBIT_PUT, cmqc.MQCA_TRIGGER_DATA, cmqc.MQIA_TRIGGER_DEPTH)
@@ -140,7 +142,7 @@ def test_set(manager):
         (SET, (cmqc.MQIA_INHIBIT_PUT,), [], cmqc.MQRC_INT_ATTR_COUNT_ERROR),
     ],
 )
-def test_what_cannot_be_set(manager, options, selectors, ints, reason):
+def test_what_cannot_be_set(manager: Manager, options: Any, selectors: Any, ints: Any, reason: int) -> None:
     manager.ok("DEFINE QLOCAL(Q)")
     handle = manager.connection.open(MQOD(ObjectName="Q"), options)
     with pytest.raises(MQError) as error:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -11,12 +13,13 @@ from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from tests.helpers.embedded_manager import Manager
 
 OUTPUT, SHARED, BROWSE = cmqc.MQOO_OUTPUT, cmqc.MQOO_INPUT_SHARED, cmqc.MQOO_BROWSE
 MODEL = "SYSTEM.DEFAULT.MODEL.QUEUE"
 
 
-def reason_of(call, *arguments, **keywords):
+def reason_of(call: Callable[..., object], *arguments: Any, **keywords: Any) -> int:
     with pytest.raises(MQError) as error:
         call(*arguments, **keywords)
     return error.value.reason
@@ -37,7 +40,7 @@ def reason_of(call, *arguments, **keywords):
         OUTPUT | 0x40000000,
     ],
 )
-def test_options_that_do_not_go_together(manager, options):
+def test_options_that_do_not_go_together(manager: Manager, options: Any) -> None:
     manager.ok("DEFINE QLOCAL(Q)")
     assert reason_of(manager.connection.open, MQOD(ObjectName="Q"), options) == cmqc.MQRC_OPTIONS_ERROR
 
@@ -60,7 +63,7 @@ def test_options_that_do_not_go_together(manager, options):
         (MQOD(ObjectName="Q", SelectionString="a ="), SHARED, cmqc.MQRC_SELECTOR_SYNTAX_ERROR),
     ],
 )
-def test_objects_that_cannot_be_opened_so(manager, od, options, reason):
+def test_objects_that_cannot_be_opened_so(manager: Manager, od: Any, options: Any, reason: int) -> None:
     for command in (
         "DEFINE QLOCAL(XMIT) USAGE(XMITQ)",
         "ALTER QMGR DEFXMITQ(XMIT)",
@@ -73,7 +76,7 @@ def test_objects_that_cannot_be_opened_so(manager, od, options, reason):
     assert reason_of(manager.connection.open, od, options) == reason
 
 
-def test_what_open_fills_in(manager):
+def test_what_open_fills_in(manager: Manager) -> None:
     for command in (
         "DEFINE QLOCAL(XMIT) USAGE(XMITQ)",
         "ALTER QMGR DEFXMITQ(XMIT)",
@@ -101,11 +104,11 @@ def test_what_open_fills_in(manager):
 # Dynamic queues ------------------------------------------------------------------------------------------------------
 
 
-def put(manager, name: str, **md):
+def put(manager: Manager, name: str, **md: Any) -> None:
     manager.connection.put1(MQOD(ObjectName=name), Message(MQMD(**md), b"x"))
 
 
-def test_a_model_queue_makes_a_dynamic_queue(manager):
+def test_a_model_queue_makes_a_dynamic_queue(manager: Manager) -> None:
     od = MQOD(ObjectName=MODEL, DynamicQName="REPLY.*")
     handle = manager.connection.open(od, SHARED)
     assert re.fullmatch(r"REPLY\.[0-9A-F]{14}", od.ObjectName)
@@ -117,7 +120,7 @@ def test_a_model_queue_makes_a_dynamic_queue(manager):
     assert other.ObjectName.startswith("AMQ.") and other.ObjectName != od.ObjectName
 
 
-def test_a_temporary_dynamic_queue_ends_with_its_handle(manager):
+def test_a_temporary_dynamic_queue_ends_with_its_handle(manager: Manager) -> None:
     od = MQOD(ObjectName=MODEL)
     handle = manager.connection.open(od, SHARED)
     put(manager, od.ObjectName)
@@ -130,7 +133,7 @@ def test_a_temporary_dynamic_queue_ends_with_its_handle(manager):
     manager.connection.close(second)
 
 
-def test_a_temporary_dynamic_queue_ends_with_its_connection(manager):
+def test_a_temporary_dynamic_queue_ends_with_its_connection(manager: Manager) -> None:
     connection = EmbeddedConnection(manager.itself)
     od = MQOD(ObjectName=MODEL)
     connection.open(od, SHARED)
@@ -139,7 +142,7 @@ def test_a_temporary_dynamic_queue_ends_with_its_connection(manager):
     assert reason_of(put, manager, od.ObjectName) == cmqc.MQRC_UNKNOWN_OBJECT_NAME
 
 
-def test_no_persistent_message_on_a_temporary_dynamic_queue(manager):
+def test_no_persistent_message_on_a_temporary_dynamic_queue(manager: Manager) -> None:
     manager.ok("DEFINE QMODEL(M) DEFPSIST(YES)")
     od = MQOD(ObjectName="M")
     manager.connection.open(od, SHARED)
@@ -148,7 +151,7 @@ def test_no_persistent_message_on_a_temporary_dynamic_queue(manager):
         assert reason_of(put, manager, od.ObjectName, Persistence=persistence) == cmqc.MQRC_PERSISTENT_NOT_ALLOWED
 
 
-def test_a_permanent_dynamic_queue_stays_until_it_is_deleted(manager):
+def test_a_permanent_dynamic_queue_stays_until_it_is_deleted(manager: Manager) -> None:
     manager.ok("DEFINE QMODEL(M) DEFTYPE(PERMDYN) DEFPSIST(YES) MAXDEPTH(3)")
     od = MQOD(ObjectName="M", DynamicQName="KEPT")
     handle = manager.connection.open(od, SHARED)
@@ -179,12 +182,12 @@ def test_a_permanent_dynamic_queue_stays_until_it_is_deleted(manager):
         ("TAKEN", cmqc.MQRC_OBJECT_ALREADY_EXISTS),
     ],
 )
-def test_names_that_no_dynamic_queue_has(manager, name, reason):
+def test_names_that_no_dynamic_queue_has(manager: Manager, name: str, reason: int) -> None:
     manager.ok("DEFINE QLOCAL(TAKEN)")
     assert reason_of(manager.connection.open, MQOD(ObjectName=MODEL, DynamicQName=name), SHARED) == reason
 
 
-def test_model_queues_by_mqsc(manager):
+def test_model_queues_by_mqsc(manager: Manager) -> None:
     manager.ok("DEFINE QMODEL(M) DEFTYPE(PERMDYN)")
     manager.refused("DEFINE QMODEL(M)", "AMQ8150E")
     manager.refused("DEFINE QLOCAL(M)", "AMQ8150E")
@@ -206,7 +209,7 @@ def test_model_queues_by_mqsc(manager):
         (0x1000, cmqc.MQRC_OPTIONS_ERROR),
     ],
 )
-def test_close_options_of_a_queue_that_was_defined(manager, options, reason):
+def test_close_options_of_a_queue_that_was_defined(manager: Manager, options: int, reason: int) -> None:
     manager.ok("DEFINE QLOCAL(Q)")
     handle = manager.connection.open(MQOD(ObjectName="Q"), SHARED)
     assert reason_of(manager.connection.close, handle, options) == reason

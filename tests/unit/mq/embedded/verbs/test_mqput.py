@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -11,22 +13,25 @@ from bridge.mq.mqi import MQOD, MQPMO, MQSD, GetOptions, Got, MQError
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
 from testing.ibm_standin import cmqc
+from tests.helpers.embedded_manager import Manager
 
 OUTPUT, SHARED = cmqc.MQOO_OUTPUT, cmqc.MQOO_INPUT_SHARED
 
 
 @pytest.fixture
-def connection(manager):
+def connection(manager: Manager) -> EmbeddedConnection:
     for name in ("Q", "REPLIES"):
         manager.ok(f"DEFINE QLOCAL({name})")
     return EmbeddedConnection(manager.itself, "tester", "alice")
 
 
-def put1(connection, *, pmo: int | MQPMO = 0, name: str = "Q", data: bytes = b"x", **md) -> MQMD:
+def put1(
+    connection: EmbeddedConnection, *, pmo: int | MQPMO = 0, name: str = "Q", data: bytes = b"x", **md: Any
+) -> MQMD:
     return connection.put1(MQOD(ObjectName=name), Message(MQMD(**md), data), pmo)
 
 
-def get(connection, name: str = "Q", options: int = 0) -> Got:
+def get(connection: EmbeddedConnection, name: str = "Q", options: int = 0) -> Got:
     handle = connection.open(MQOD(ObjectName=name), SHARED)
     try:
         return connection.get(handle, GetOptions(Options=options))
@@ -34,7 +39,7 @@ def get(connection, name: str = "Q", options: int = 0) -> Got:
         connection.close(handle)
 
 
-def reason_of(call, *arguments, **keywords):
+def reason_of(call: Callable[..., object], *arguments: Any, **keywords: Any) -> int:
     with pytest.raises(MQError) as error:
         call(*arguments, **keywords)
     return error.value.reason
@@ -49,7 +54,9 @@ def reason_of(call, *arguments, **keywords):
         ({"ReplyToQ": b"MANAGER"}, (b"MANAGER", b"MQB1")),
     ],
 )
-def test_a_reply_to_queue_may_be_an_alias(manager, connection, given, expected):
+def test_a_reply_to_queue_may_be_an_alias(
+    manager: Manager, connection: EmbeddedConnection, given: Any, expected: Any
+) -> None:
     """ "Reply-to queue alias": the definition of a remote queue of that name says where replies go."""
     manager.ok("DEFINE QREMOTE(ALIAS) RNAME('there') RQMNAME('dev')")
     manager.ok("DEFINE QREMOTE(MANAGER) RNAME('') RQMNAME('dev')")
@@ -69,7 +76,7 @@ def test_a_reply_to_queue_may_be_an_alias(manager, connection, given, expected):
         0x40000000,
     ],
 )
-def test_options_that_do_not_go_together(connection, options):
+def test_options_that_do_not_go_together(connection: EmbeddedConnection, options: int) -> None:
     assert reason_of(put1, connection, pmo=options) == cmqc.MQRC_OPTIONS_ERROR
 
 
@@ -93,16 +100,16 @@ def test_options_that_do_not_go_together(connection, options):
         ({"Version": 2, "MsgFlags": 0x20}, cmqc.MQRC_MSG_FLAGS_ERROR),
     ],
 )
-def test_fields_that_no_message_has(connection, md, reason):
+def test_fields_that_no_message_has(connection: EmbeddedConnection, md: Any, reason: int) -> None:
     assert reason_of(put1, connection, **md) == reason
 
 
-def test_application_message_types_and_feedback(connection):
+def test_application_message_types_and_feedback(connection: EmbeddedConnection) -> None:
     md = put1(connection, MsgType=cmqc.MQMT_APPL_FIRST, Feedback=cmqc.MQFB_APPL_FIRST)
     assert (md.MsgType, md.Feedback) == (cmqc.MQMT_APPL_FIRST, cmqc.MQFB_APPL_FIRST)
 
 
-def test_a_priority_above_the_highest_is_a_warning(connection):
+def test_a_priority_above_the_highest_is_a_warning(connection: EmbeddedConnection) -> None:
     pmo = MQPMO()
     put1(connection, pmo=pmo, Priority=11, data=b"first")
     assert pmo.Reason == cmqc.MQRC_PRIORITY_EXCEEDS_MAXIMUM
@@ -112,7 +119,7 @@ def test_a_priority_above_the_highest_is_a_warning(connection):
     assert (got.data, got.md.Priority) == (b"first", 11)
 
 
-def test_a_publication_has_the_highest_priority_at_most(connection):
+def test_a_publication_has_the_highest_priority_at_most(connection: EmbeddedConnection) -> None:
     sd = MQSD(Options=cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED, ObjectString="news")
     _, queue = connection.subscribe(sd)
     od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="news")
@@ -120,19 +127,19 @@ def test_a_publication_has_the_highest_priority_at_most(connection):
     assert connection.get(queue, GetOptions()).md.Priority == 9
 
 
-def test_what_a_put_fills_in(connection):
+def test_what_a_put_fills_in(connection: EmbeddedConnection) -> None:
     pmo = MQPMO()
     put1(connection, pmo=pmo)
     assert (pmo.ResolvedQName, pmo.ResolvedQMgrName, pmo.KnownDestCount) == ("Q", "MQB1", 1)
 
 
-def test_short_identifiers_are_filled_up_with_nuls(connection):
+def test_short_identifiers_are_filled_up_with_nuls(connection: EmbeddedConnection) -> None:
     put = put1(connection, MsgId=b"message", CorrelId=b"request")
     assert (put.MsgId, put.CorrelId) == (b"message".ljust(24, b"\0"), b"request".ljust(24, b"\0"))
     assert get(connection).md == put
 
 
-def test_new_identifiers_and_no_reply_to(connection):
+def test_new_identifiers_and_no_reply_to(connection: EmbeddedConnection) -> None:
     given = b"i" * 24
     flags = cmqc.MQPMO_NEW_MSG_ID | cmqc.MQPMO_NEW_CORREL_ID | cmqc.MQPMO_SUPPRESS_REPLYTO
     put = put1(connection, pmo=flags, MsgId=given, CorrelId=given, ReplyToQ=b"R", ReplyToQMgr=b"M")
@@ -172,7 +179,7 @@ def fields(md: MQMD, names: list[str]) -> list[object]:
         (cmqc.MQPMO_SET_ALL_CONTEXT, "given", "given"),
     ],
 )
-def test_context(connection, option, identity, origin):
+def test_context(connection: EmbeddedConnection, option: int, identity: str, origin: str) -> None:
     put1(connection, pmo=option, **GIVEN)
     md = get(connection).md
     expected_identity = {
@@ -200,7 +207,7 @@ def test_context(connection, option, identity, origin):
         (cmqc.MQPMO_SET_IDENTITY_CONTEXT, cmqc.MQOO_SET_ALL_CONTEXT, 0),
     ],
 )
-def test_context_needs_the_open_option(connection, option, opened, reason):
+def test_context_needs_the_open_option(connection: EmbeddedConnection, option: int, opened: int, reason: int) -> None:
     handle = connection.open(MQOD(ObjectName="Q"), OUTPUT | opened)
     if reason:
         assert reason_of(connection.put, handle, Message(MQMD(), b""), option) == reason
@@ -209,7 +216,7 @@ def test_context_needs_the_open_option(connection, option, opened, reason):
 
 
 @pytest.mark.parametrize("option", [cmqc.MQPMO_PASS_ALL_CONTEXT, cmqc.MQPMO_PASS_IDENTITY_CONTEXT])
-def test_context_is_passed_on(connection, option):
+def test_context_is_passed_on(connection: EmbeddedConnection, option: int) -> None:
     put1(connection, pmo=cmqc.MQPMO_SET_ALL_CONTEXT, **GIVEN)
     source = connection.open(MQOD(ObjectName="Q"), SHARED | cmqc.MQOO_SAVE_ALL_CONTEXT)
     plain = connection.open(MQOD(ObjectName="Q"), SHARED)
@@ -234,7 +241,7 @@ def test_context_is_passed_on(connection, option):
     ("option", "length", "format_"),
     [(cmqc.MQRO_COA, 0, b""), (cmqc.MQRO_COA_WITH_DATA, 100, b"MQSTR"), (cmqc.MQRO_COA_WITH_FULL_DATA, 150, b"MQSTR")],
 )
-def test_confirm_on_arrival(connection, option, length, format_):
+def test_confirm_on_arrival(connection: EmbeddedConnection, option: int, length: int, format_: bytes) -> None:
     put = put1(connection, data=b"d" * 150, Report=option, ReplyToQ=b"REPLIES", Format=b"MQSTR", Persistence=1)
     report = get(connection, "REPLIES")
     assert (report.md.MsgType, report.md.Feedback, report.md.CorrelId) == (
@@ -248,7 +255,7 @@ def test_confirm_on_arrival(connection, option, length, format_):
     assert (report.md.PutApplType, report.md.PutApplName) == (cmqc.MQAT_QMGR, b"MQB1")
 
 
-def test_confirm_on_delivery_passes_identifiers(connection):
+def test_confirm_on_delivery_passes_identifiers(connection: EmbeddedConnection) -> None:
     flags = cmqc.MQRO_COD | cmqc.MQRO_PASS_MSG_ID | cmqc.MQRO_PASS_CORREL_ID
     put = put1(connection, Report=flags, ReplyToQ=b"REPLIES", CorrelId=b"c" * 24)
     assert reason_of(get, connection, "REPLIES") == cmqc.MQRC_NO_MSG_AVAILABLE
@@ -259,14 +266,14 @@ def test_confirm_on_delivery_passes_identifiers(connection):
     assert (report.Feedback, report.MsgId, report.CorrelId) == (cmqc.MQFB_COD, put.MsgId, b"c" * 24)
 
 
-def test_a_backed_out_get_delivers_nothing(connection):
+def test_a_backed_out_get_delivers_nothing(connection: EmbeddedConnection) -> None:
     put1(connection, Report=cmqc.MQRO_COD, ReplyToQ=b"REPLIES")
     get(connection, options=cmqc.MQGMO_SYNCPOINT)
     connection.backout()
     assert reason_of(get, connection, "REPLIES") == cmqc.MQRC_NO_MSG_AVAILABLE
 
 
-def test_expiration_is_reported(connection):
+def test_expiration_is_reported(connection: EmbeddedConnection) -> None:
     put = put1(connection, Report=cmqc.MQRO_EXPIRATION_WITH_FULL_DATA, ReplyToQ=b"REPLIES", Expiry=1, data=b"late")
     time.sleep(0.15)
     assert reason_of(get, connection) == cmqc.MQRC_NO_MSG_AVAILABLE
@@ -274,7 +281,7 @@ def test_expiration_is_reported(connection):
     assert (report.md.Feedback, report.md.CorrelId, report.data) == (cmqc.MQFB_EXPIRATION, put.MsgId, b"late")
 
 
-def test_a_report_for_nowhere_is_dead_lettered(manager, connection):
+def test_a_report_for_nowhere_is_dead_lettered(manager: Manager, connection: EmbeddedConnection) -> None:
     manager.ok("DEFINE QLOCAL(DLQ)")
     manager.ok("ALTER QMGR DEADQ(DLQ)")
     put1(connection, Report=cmqc.MQRO_COA, ReplyToQ=b"NOWHERE")
@@ -284,7 +291,7 @@ def test_a_report_for_nowhere_is_dead_lettered(manager, connection):
     assert b"NOWHERE" in got.data
 
 
-def test_put1_takes_no_model_queue(connection):
+def test_put1_takes_no_model_queue(connection: EmbeddedConnection) -> None:
     od = MQOD(ObjectName="SYSTEM.DEFAULT.MODEL.QUEUE")
     assert reason_of(connection.put1, od, Message(MQMD(), b"")) == cmqc.MQRC_Q_TYPE_ERROR
 
@@ -292,7 +299,7 @@ def test_put1_takes_no_model_queue(connection):
 # Groups --------------------------------------------------------------------------------------------------------------
 
 
-def test_logical_order_numbers_a_group(connection):
+def test_logical_order_numbers_a_group(connection: EmbeddedConnection) -> None:
     handle = connection.open(MQOD(ObjectName="Q"), OUTPUT)
     put = []
     for flags in (cmqc.MQMF_MSG_IN_GROUP, cmqc.MQMF_MSG_IN_GROUP, cmqc.MQMF_LAST_MSG_IN_GROUP):
@@ -308,7 +315,7 @@ def test_logical_order_numbers_a_group(connection):
     assert reason_of(connection.put, handle, alone, cmqc.MQPMO_LOGICAL_ORDER) == cmqc.MQRC_INCOMPLETE_GROUP
 
 
-def test_a_message_without_flags_is_in_no_group(connection):
+def test_a_message_without_flags_is_in_no_group(connection: EmbeddedConnection) -> None:
     md = put1(connection, Version=2, GroupId=b"g" * 24, MsgSeqNumber=5, Offset=7)
     assert (md.GroupId, md.MsgSeqNumber, md.Offset) == (cmqc.MQGI_NONE, 1, 0)
 
@@ -316,7 +323,7 @@ def test_a_message_without_flags_is_in_no_group(connection):
 # Asynchronous response -----------------------------------------------------------------------------------------------
 
 
-def test_statistics_of_asynchronous_puts(manager, connection):
+def test_statistics_of_asynchronous_puts(manager: Manager, connection: EmbeddedConnection) -> None:
     manager.ok("DEFINE QLOCAL(SMALL) MAXDEPTH(1)")
     for _ in range(3):
         put1(connection, name="SMALL", pmo=cmqc.MQPMO_ASYNC_RESPONSE)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from bridge.mq.embedded.connection import EmbeddedConnection
@@ -9,23 +12,34 @@ from bridge.mq.mqi import MQOD, MQPMO, MQSD, GetOptions, Got, MQError, Property
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+from tests.helpers.embedded_manager import Manager
 
 CREATE, MANAGED, DURABLE = cmqc.MQSO_CREATE, cmqc.MQSO_MANAGED, cmqc.MQSO_DURABLE
 RESUME, ALTER = cmqc.MQSO_RESUME, cmqc.MQSO_ALTER
 
 
-def subscribe(connection, topic: str, options: int = 0, queue: int | None = None, **sd) -> tuple[int, int]:
+def subscribe(
+    connection: EmbeddedConnection, topic: str, options: int = 0, queue: int | None = None, **sd: Any
+) -> tuple[int, int]:
     options |= 0 if options & (RESUME | ALTER) else CREATE
     options |= MANAGED if queue is None else 0
     return connection.subscribe(MQSD(Options=options, ObjectString=topic, **sd), queue)
 
 
-def publish(connection, topic: str, data: bytes = b"x", *, pmo: int | MQPMO = 0, properties=(), **md) -> None:
+def publish(
+    connection: EmbeddedConnection,
+    topic: str,
+    data: bytes = b"x",
+    *,
+    pmo: int | MQPMO = 0,
+    properties: Any = (),
+    **md: Any,
+) -> None:
     od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic)
     connection.put1(od, Message(MQMD(**md), data), pmo, properties)
 
 
-def received(connection, queue: int) -> list[Got]:
+def received(connection: EmbeddedConnection, queue: int) -> list[Got]:
     found = []
     while True:
         try:
@@ -35,18 +49,18 @@ def received(connection, queue: int) -> list[Got]:
             return found
 
 
-def bodies(connection, queue: int) -> list[bytes]:
+def bodies(connection: EmbeddedConnection, queue: int) -> list[bytes]:
     return [got.data for got in received(connection, queue)]
 
 
-def reason_of(call, *arguments, **keywords):
+def reason_of(call: Callable[..., object], *arguments: Any, **keywords: Any) -> int:
     with pytest.raises(MQError) as error:
         call(*arguments, **keywords)
     return error.value.reason
 
 
 @pytest.fixture
-def connection(manager):
+def connection(manager: Manager) -> EmbeddedConnection:
     return manager.connection
 
 
@@ -75,11 +89,11 @@ def connection(manager):
         (MQSD(Options=CREATE | MANAGED, ObjectString="a", SubUserData="x" * 10_241), cmqc.MQRC_SUB_USER_DATA_ERROR),
     ],
 )
-def test_what_is_no_subscription(connection, sd, reason):
+def test_what_is_no_subscription(connection: EmbeddedConnection, sd: Any, reason: int) -> None:
     assert reason_of(connection.subscribe, sd) == reason
 
 
-def test_the_queue_manager_makes_the_correl_id(connection):
+def test_the_queue_manager_makes_the_correl_id(connection: EmbeddedConnection) -> None:
     sd = MQSD(Options=CREATE | MANAGED, ObjectString="a/b")
     _, queue = connection.subscribe(sd)
     assert sd.SubCorrelId != cmqc.MQCI_NONE
@@ -91,7 +105,7 @@ def test_the_queue_manager_makes_the_correl_id(connection):
     assert [got.md.CorrelId for got in received(connection, own)] == [b"p" * 24]
 
 
-def test_a_subscription_is_in_use_while_it_is_open(manager, connection):
+def test_a_subscription_is_in_use_while_it_is_open(manager: Manager, connection: EmbeddedConnection) -> None:
     handle, _ = subscribe(connection, "a", DURABLE, SubName="s")
     other = EmbeddedConnection(manager.itself)
     for options in (RESUME, ALTER):
@@ -105,7 +119,7 @@ def test_a_subscription_is_in_use_while_it_is_open(manager, connection):
 
 
 @pytest.mark.parametrize(("option", "reason"), [(0, cmqc.MQRC_IDENTITY_MISMATCH), (cmqc.MQSO_ANY_USERID, 0)])
-def test_whose_a_subscription_is(manager, option, reason):
+def test_whose_a_subscription_is(manager: Manager, option: int, reason: int) -> None:
     alice, bob = (EmbeddedConnection(manager.itself, "a", user) for user in ("alice", "bob"))
     alice.close(subscribe(alice, "a", DURABLE | option, SubName="s")[0])
     if reason:
@@ -116,7 +130,7 @@ def test_whose_a_subscription_is(manager, option, reason):
         subscribe(bob, "a", DURABLE | RESUME, SubName="s")
 
 
-def test_what_resuming_tells(connection):
+def test_what_resuming_tells(connection: EmbeddedConnection) -> None:
     given = {
         "SubName": "s",
         "SubUserData": "note",
@@ -134,7 +148,7 @@ def test_what_resuming_tells(connection):
     assert 590 <= again.SubExpiry <= 600
 
 
-def test_a_durable_subscription_keeps_everything_over_a_restart(manager):
+def test_a_durable_subscription_keeps_everything_over_a_restart(manager: Manager) -> None:
     identity = {"PubAccountingToken": b"t" * 32, "PubApplIdentityData": "identity"}
     options = DURABLE | cmqc.MQSO_SET_IDENTITY_CONTEXT
     handle, _ = subscribe(
@@ -160,14 +174,14 @@ def test_a_durable_subscription_keeps_everything_over_a_restart(manager):
         ("colour IS NULL", []),
     ],
 )
-def test_selectors(connection, selector, expected):
+def test_selectors(connection: EmbeddedConnection, selector: str, expected: Any) -> None:
     _, queue = subscribe(connection, "a/#", SelectionString=selector)
     publish(connection, "a/1", b"red", properties=[Property(name="colour", value="red")])
     publish(connection, "a/2", b"blue", properties=[Property(name="colour", value="blue")], Priority=4)
     assert bodies(connection, queue) == expected
 
 
-def test_a_selector_holds_for_retained_publications_too(connection):
+def test_a_selector_holds_for_retained_publications_too(connection: EmbeddedConnection) -> None:
     for colour in ("red", "blue"):
         properties = [Property(name="colour", value=colour)]
         publish(connection, f"a/{colour}", colour.encode(), pmo=cmqc.MQPMO_RETAIN, properties=properties)
@@ -175,7 +189,9 @@ def test_a_selector_holds_for_retained_publications_too(connection):
     assert bodies(connection, queue) == [b"blue"]
 
 
-def test_a_full_destination_is_dealt_with_as_without_a_selector(manager, connection):
+def test_a_full_destination_is_dealt_with_as_without_a_selector(
+    manager: Manager, connection: EmbeddedConnection
+) -> None:
     manager.ok("DEFINE QLOCAL(Q) MAXDEPTH(1)")
     manager.ok("ALTER TOPIC(SYSTEM.BASE.TOPIC) NPMSGDLV(ALL) USEDLQ(NO)")
     queue = connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED)
@@ -192,7 +208,7 @@ def test_a_full_destination_is_dealt_with_as_without_a_selector(manager, connect
     ("pub_level", "reached"),
     [(9, "five"), (5, "five"), (4, "one"), (1, "one"), (0, "zero")],
 )
-def test_levels(connection, pub_level, reached):
+def test_levels(connection: EmbeddedConnection, pub_level: int, reached: str) -> None:
     queues = {
         name: subscribe(connection, "a", SubLevel=level)[1] for name, level in (("five", 5), ("one", 1), ("zero", 0))
     }
@@ -201,7 +217,7 @@ def test_levels(connection, pub_level, reached):
     assert reason_of(publish, connection, "a", pmo=MQPMO(PubLevel=10)) == cmqc.MQRC_PMO_ERROR
 
 
-def test_not_own_subscriptions(manager, connection):
+def test_not_own_subscriptions(manager: Manager, connection: EmbeddedConnection) -> None:
     other = EmbeddedConnection(manager.itself)
     _, mine = subscribe(connection, "a")
     _, theirs = subscribe(other, "a")
@@ -211,7 +227,7 @@ def test_not_own_subscriptions(manager, connection):
     assert bodies(connection, mine) == [b"x"]
 
 
-def test_a_group_gets_one_copy(manager, connection):
+def test_a_group_gets_one_copy(manager: Manager, connection: EmbeddedConnection) -> None:
     manager.ok("DEFINE QLOCAL(Q)")
     queue = connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED)
     grouped = cmqc.MQSO_GROUP_SUB | cmqc.MQSO_SET_CORREL_ID
@@ -226,7 +242,7 @@ def test_a_group_gets_one_copy(manager, connection):
     assert bodies(connection, queue) == [b"x", b"x"]
 
 
-def test_publications_on_request(connection):
+def test_publications_on_request(connection: EmbeddedConnection) -> None:
     publish(connection, "a/1", b"kept", pmo=cmqc.MQPMO_RETAIN)
     handle, queue = subscribe(connection, "a/#", cmqc.MQSO_PUBLICATIONS_ON_REQUEST)
     publish(connection, "a/1", b"passing")
@@ -248,13 +264,15 @@ def test_publications_on_request(connection):
         (cmqc.MQCO_KEEP_SUB | cmqc.MQCO_REMOVE_SUB, cmqc.MQRC_OPTIONS_ERROR),
     ],
 )
-def test_how_a_subscription_that_is_not_durable_cannot_be_closed(connection, options, reason):
+def test_how_a_subscription_that_is_not_durable_cannot_be_closed(
+    connection: EmbeddedConnection, options: int, reason: int
+) -> None:
     handle, _ = subscribe(connection, "a")
     assert reason_of(connection.close, handle, options) == reason
     connection.close(handle)
 
 
-def test_nobody_subscribes(connection):
+def test_nobody_subscribes(connection: EmbeddedConnection) -> None:
     pmo = MQPMO(Options=cmqc.MQPMO_WARN_IF_NO_SUBS_MATCHED)
     publish(connection, "a", pmo=pmo)
     assert pmo.Reason == cmqc.MQRC_NO_SUBS_MATCHED
@@ -263,7 +281,7 @@ def test_nobody_subscribes(connection):
     assert pmo.Reason == cmqc.MQRC_NONE
 
 
-def test_alter_sub_by_mqsc_keeps_what_mqsub_gave(manager, connection):
+def test_alter_sub_by_mqsc_keeps_what_mqsub_gave(manager: Manager, connection: EmbeddedConnection) -> None:
     _, queue = subscribe(connection, "a", SubName="s", SelectionString="size = 1", PubPriority=6)
     manager.ok("ALTER SUB('s') USERDATA('new')")
     for value in (1, 2):
@@ -272,7 +290,7 @@ def test_alter_sub_by_mqsc_keeps_what_mqsub_gave(manager, connection):
     assert [(got.data, got.md.Priority) for got in received(connection, queue)] == [(b"1", 6)]
 
 
-def test_who_resumes_is_told_what_the_subscription_is(connection):
+def test_who_resumes_is_told_what_the_subscription_is(connection: EmbeddedConnection) -> None:
     options = DURABLE | MANAGED | cmqc.MQSO_ANY_USERID | cmqc.MQSO_WILDCARD_CHAR
     handle, queue = subscribe(connection, "a/*", options, SubName="s")
     connection.close(handle)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,6 +20,7 @@ from bridge.telemetry.message import Message
 from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire.mq import MQMD, RFH2, Folder, decode_rfh2, encode_rfh2
 from testing.ibm_standin import cmqc
+from tests.helpers.embedded_manager import Manager
 
 INTEGERS = {cmqc.MQTYPE_INT8: 8, cmqc.MQTYPE_INT16: 16, cmqc.MQTYPE_INT32: 32, cmqc.MQTYPE_INT64: 64}
 
@@ -47,7 +49,7 @@ PROPERTIES = st.dictionaries(NAMES, VALUES, max_size=8).map(
 
 
 @given(PROPERTIES, st.binary(max_size=20), st.sampled_from([b"", b"MQSTR"]))
-def test_round_trip(properties, body, format_):
+def test_round_trip(properties: Any, body: Any, format_: Any) -> None:
     md = MQMD(Format=format_, CodedCharSetId=819, Encoding=273)
     assert split(*merge(md, body, properties)) == (md, body, _by_folder(properties))
 
@@ -58,12 +60,12 @@ def _by_folder(properties: list[Property]) -> list[Property]:
 
 
 @given(PROPERTIES, PROPERTIES)
-def test_properties_of_the_same_name_give_way(first, second):
+def test_properties_of_the_same_name_give_way(first: Any, second: Any) -> None:
     both = split(*merge(*merge(MQMD(), b"body", first), second))[2]
     assert {one.name: one for one in both} == {one.name: one for one in (*first, *second)}
 
 
-def test_nan_and_infinity():
+def test_nan_and_infinity() -> None:
     properties = [
         Property(name="nan", type=cmqc.MQTYPE_FLOAT64, value=math.nan),
         Property(name="inf", type=cmqc.MQTYPE_FLOAT32, value=-math.inf),
@@ -73,12 +75,12 @@ def test_nan_and_infinity():
     assert infinity.value == -math.inf
 
 
-def test_a_float_of_32_bits_is_what_32_bits_hold():
+def test_a_float_of_32_bits_is_what_32_bits_hold() -> None:
     (one,) = split(*merge(MQMD(), b"", [Property(name="f", type=cmqc.MQTYPE_FLOAT32, value=0.1)]))[2]
     assert one.value == struct.unpack("<f", struct.pack("<f", 0.1))[0] != 0.1
 
 
-def test_the_descriptor_of_a_property_is_kept():
+def test_the_descriptor_of_a_property_is_kept() -> None:
     one = Property(
         name="a",
         value="x",
@@ -89,14 +91,14 @@ def test_the_descriptor_of_a_property_is_kept():
     assert split(*merge(MQMD(), b"", [one]))[2] == [one]
 
 
-def test_usr_is_the_folder_of_names_without_one():
+def test_usr_is_the_folder_of_names_without_one() -> None:
     md, data = merge(MQMD(), b"", [Property(name="usr.colour", value="red"), Property(name="size", value="L")])
     (folder,) = decode_rfh2(data).folders
     assert folder.NameValueData.rstrip() == b"<usr><colour>red</colour><size>L</size></usr>"
     assert [one.name for one in split(md, data)[2]] == ["colour", "size"]
 
 
-def test_folders_that_hold_no_properties_stay_in_their_rfh2():
+def test_folders_that_hold_no_properties_stay_in_their_rfh2() -> None:
     own = RFH2(Format=b"MQSTR", folders=(Folder.build("psc", {"Command": "RegSub"}), Folder.build("usr", {"a": "1"})))
     md, data = merge(MQMD(Format=b"MQHRF2"), encode_rfh2(own) + b"body", [Property(name="b", value="2")])
     md, data, properties = split(md, data)
@@ -132,7 +134,7 @@ def test_what_is_no_property(subtests: pytest.Subtests) -> None:
 
 
 @pytest.mark.parametrize("names", [("a.b", "a.b.c"), ("a.b.c", "a.b")])
-def test_a_property_is_no_group(names):
+def test_a_property_is_no_group(names: Any) -> None:
     with pytest.raises(MQError) as error:
         merge(MQMD(), b"", [Property(name=name, value="x") for name in names])
     assert error.value.reason == cmqc.MQRC_PROPERTY_NAME_ERROR
@@ -175,7 +177,9 @@ def seen(got: Got) -> str:
         ("FORCE", COMPAT, 1, "rfh2", ""),
     ],
 )
-def test_propctl_and_get_options(manager, control, options, handle, with_usr, without_usr):
+def test_propctl_and_get_options(
+    manager: Manager, control: str, options: Any, handle: int, with_usr: str, without_usr: str
+) -> None:
     manager.ok(f"DEFINE QLOCAL(Q) PROPCTL({control})")
     connection = manager.connection
     queue = connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED)
@@ -189,7 +193,7 @@ def test_propctl_and_get_options(manager, control, options, handle, with_usr, wi
             assert split(got.md, got.data)[2] == properties
 
 
-def test_an_alias_has_a_propctl_of_its_own(manager):
+def test_an_alias_has_a_propctl_of_its_own(manager: Manager) -> None:
     manager.ok("DEFINE QLOCAL(Q) PROPCTL(NONE)")
     manager.ok("DEFINE QALIAS(A) TARGET(Q) PROPCTL(ALL)")
     connection = manager.connection
@@ -199,7 +203,7 @@ def test_an_alias_has_a_propctl_of_its_own(manager):
         assert seen(connection.get(queue, GetOptions(Options=cmqc.MQGMO_BROWSE_FIRST))) == expected
 
 
-def test_an_rfh2_that_the_putter_wrote_is_data_to_compat_and_properties_to_a_handle(manager):
+def test_an_rfh2_that_the_putter_wrote_is_data_to_compat_and_properties_to_a_handle(manager: Manager) -> None:
     manager.ok("DEFINE QLOCAL(Q)")
     own = RFH2(Format=b"MQSTR", CodedCharSetId=1208, folders=(Folder.build("mqps", {"Top": "t"}),))
     data = encode_rfh2(own) + b"body"
@@ -211,7 +215,7 @@ def test_an_rfh2_that_the_putter_wrote_is_data_to_compat_and_properties_to_a_han
     assert (got.data, got.md.Format, got.properties) == (b"body", b"MQSTR", [Property(name="mqps.Top", value="t")])
 
 
-def test_properties_survive_a_restart(manager):
+def test_properties_survive_a_restart(manager: Manager) -> None:
     manager.ok("DEFINE QLOCAL(Q)")
     message = Message(MQMD(Format=b"MQSTR", Persistence=1), b"body")
     manager.connection.put1(MQOD(ObjectName="Q"), message, properties=[PLAIN])
@@ -221,7 +225,7 @@ def test_properties_survive_a_restart(manager):
     assert manager.connection.get(queue, GetOptions(Options=HANDLE)).properties == [PLAIN]
 
 
-def test_the_properties_of_a_publication(manager):
+def test_the_properties_of_a_publication(manager: Manager) -> None:
     manager.ok("DEFINE QLOCAL(Q)")
     manager.ok("DEFINE SUB(S) TOPICSTR('a/#') DEST(Q) USERDATA('note')")
     connection = manager.connection
@@ -239,7 +243,7 @@ def test_the_properties_of_a_publication(manager):
     }
 
 
-def test_the_properties_of_an_mqtt_publication(manager):
+def test_the_properties_of_an_mqtt_publication(manager: Manager) -> None:
     manager.ok("DEFINE QLOCAL(Q)")
     manager.ok("DEFINE SUB(S) TOPICSTR('a/b') DEST(Q)")
     itself = manager.itself
@@ -259,7 +263,7 @@ def test_the_properties_of_an_mqtt_publication(manager):
     ]
 
 
-def test_properties_of_mqtt_5_in_a_message_handle(manager):
+def test_properties_of_mqtt_5_in_a_message_handle(manager: Manager) -> None:
     """The body is text in UTF-8 for its application, without a header before it."""
     manager.ok("DEFINE QLOCAL(Q)")
     manager.ok("DEFINE SUB(S) TOPICSTR('a/b') DEST(Q)")
