@@ -14,7 +14,7 @@ from benchmarks import machine
 
 #: What issue 5 asks for, as ratios.
 LEAST: Final = {"mapping": 0.5, "mq -> Parquet": 0.7, "Parquet -> mq": 0.7}
-MEASURES: Final = ("mapping", "queue", "rates", "latency")
+MEASURES: Final = ("mapping", "queue", "sources", "stages", "rates", "latency")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -56,14 +56,23 @@ def mapping(options: argparse.Namespace) -> Any:
 
 def queue(options: argparse.Namespace) -> Any:
     """Between queue and Parquet, on one core and on all."""
-    from benchmarks.pipeline_mq import drain, mq_to_parquet, parquet_to_mq
+    from benchmarks.pipeline_mq import mq_to_parquet, parquet_to_mq
 
     ways = {"mq -> Parquet": mq_to_parquet, "Parquet -> mq": parquet_to_mq}
     found: dict[str, Any] = {way: measure(print, options.messages) for way, measure in ways.items()}
     for way, figures in found.items():
         _judge(way, figures[f"{way}, one core"]["ratio"])
-    found["drain"] = drain(print)
     return found
+
+
+def sources(_: argparse.Namespace) -> Any:
+    """The sources and the sink in plain streaming queries, and the lake, beside Spark's own source."""
+    return run("spark_sources")
+
+
+def stages(_: argparse.Namespace) -> Any:
+    """Each stage of a read through the spool alone."""
+    return run("spool_stages")
 
 
 def rates(options: argparse.Namespace) -> Any:
@@ -91,6 +100,8 @@ def _judge(what: str, ratio: float) -> None:
 _RUN: Final[dict[str, Callable[[argparse.Namespace], Any]]] = {
     "mapping": mapping,
     "queue": queue,
+    "sources": sources,
+    "stages": stages,
     "rates": rates,
     "latency": latency,
 }

@@ -20,7 +20,7 @@ from benchmarks.archive_rows import generate
 from bridge.archive.schema import NAMES, arrow_schema
 from bridge.config.mapping import ToMqMapping
 from bridge.spark.mapping import to_messages, to_publications
-from bridge.spark.mapping.publication_rows import TAKEN
+from bridge.spark.mapping.messages import TAKEN
 from bridge.spark.session import session
 
 PAYLOAD = 1024

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,7 +24,6 @@ from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
 MESSAGES = 100_000
-DRAINED = 50_000
 PAYLOAD = 1024
 #: The columns of a simple archive.
 TWO_COLUMNS = "body,put_time"
@@ -263,49 +261,12 @@ def parquet_to_mq(report: Callable[[str], None], count: int = MESSAGES) -> dict[
         return figures.summarize("loop of MQPUT")
 
 
-def drain(report: Callable[[str], None], count: int = DRAINED) -> dict[str, dict[str, float]]:
-    """A queue drained into Parquet by an availableNow stream and by `mqbridge lake`, against a loop of MQGETs that take."""
-    spark = _spark()
-    with place_of() as place, tempfile.TemporaryDirectory(prefix="mqbridge-bench-") as name:
-        figures = Figures(place, count, report)
-        warm = place.queue()
-        place.put(warm, 1)
-
-        def stream(queue: str, columns: str, run: str) -> None:
-            options = place.options(queue=queue, spool=f"{name}/spool-{run}", **({"columns": columns} if columns else {}))
-            frame = spark.readStream.format("mq").options(**options).load()
-            writer = frame.writeStream.format("parquet").option("checkpointLocation", f"{name}/checkpoint-{run}")
-            writer.trigger(availableNow=True).start(f"{name}/out-{run}").awaitTermination()
-
-        def lake(queue: str, columns: str, run: str) -> None:
-            command = [sys.executable, "-m", "bridge", "lake", f"{name}/lake-{run}", "--queue", queue, "--once"]
-            command += ["--data-dir", str(place.directory), *(["--columns", columns] if columns else [])]
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-
-        stream(warm, "", "warm")
-        for round in range(ROUNDS):
-            queue = place.queue()
-            place.put(queue, count)
-            figures.measure("loop of MQGET", partial(_all, place.take, queue, count))
-            place.put(queue, count)
-            figures.measure("loop of batches", partial(_all, partial(place.take, batches=True), queue, count))
-            for columns in (TWO_COLUMNS, ""):
-                run, what = f"{round}-{bool(columns)}", "two columns" if columns else "all columns"
-                place.put(queue, count)
-                figures.measure(f"availableNow, {what}", partial(stream, queue, columns, run))
-                assert place.take(queue) == 0 and spark.read.parquet(f"{name}/out-{run}").count() == count
-                place.put(queue, count)
-                figures.measure(f"lake, {what}", partial(lake, queue, columns, run))
-                assert place.take(queue) == 0 and spark.read.parquet(f"{name}/lake-{run}").count() == count
-        return figures.summarize("loop of MQGET")
-
-
 def _all(loop: Callable[[str], int], queue: str, expected: int) -> None:
     found = loop(queue)
     assert found == expected, f"{found} messages of {expected}"
 
 
 if __name__ == "__main__":
-    for part in (mq_to_parquet, parquet_to_mq, drain):
+    for part in (mq_to_parquet, parquet_to_mq):
         if len(sys.argv) < 2 or part.__name__ in sys.argv[1:]:
             part(print)

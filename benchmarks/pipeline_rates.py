@@ -19,10 +19,10 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks.mapping import publish
 from benchmarks.pipeline_mq import Place, place_of
 from benchmarks.servers import Mosquitto, Server
-from bridge.cli.pipeline import chosen_of, environment_of
 from bridge.config.document import load
 from bridge.mq.mqi import MQOD, Connection, GetOptions, MQError
 from bridge.mq.remote import MESSAGES, Put, get_many, put_many
+from bridge.spark.environment import environment_of
 from bridge.spark.pipeline import plan
 from bridge.spark.runner import Batch, Runner
 from bridge.spark.session import session
@@ -69,8 +69,8 @@ class Ground:
         places = {"data": self.place.directory, "folder": self.folder, "port": self.broker.port, "batch": BATCH}
         file.write_text(_YAML.format(name=name, source=source, to=to, columns=columns, **places))
         configuration = load(file)
-        environment = environment_of(configuration, file, None)
-        (config,) = chosen_of(configuration, None).values()
+        environment = environment_of(configuration, file, Path(self.place.directory))
+        (config,) = configuration.pipelines.values()
         done: list[Batch] = []
         plans = {name: lambda: plan(self.spark, name, config, environment)}
         runner = Runner(self.spark, plans, tell=lambda _: None, once=True, seen=done.append)

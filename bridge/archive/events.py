@@ -32,9 +32,7 @@ class Source(msgspec.Struct, array_like=True, gc=False):
     CorrelId: bytes = b""
 
 
-class Delivery(msgspec.Struct, array_like=True, gc=False):
-    """A message for a client that needs no acknowledgement."""
-
+class _Outgoing(msgspec.Struct, array_like=True, gc=False):
     topic: str
     #: empty if `source` is given, whose end it is
     payload: bytes
@@ -43,6 +41,11 @@ class Delivery(msgspec.Struct, array_like=True, gc=False):
     put: float
     publisher: str
     publisher_message_id: int
+
+
+class Delivery(_Outgoing, array_like=True, gc=False):
+    """A message for a client that needs no acknowledgement."""
+
     #: QoS of the publication as sent by its publisher
     qos: int | None
     #: why the message was not written to the client. None: it was written
@@ -56,15 +59,9 @@ class Delivery(msgspec.Struct, array_like=True, gc=False):
     properties: PublishProperties | None = None
 
 
-class Acknowledgement(msgspec.Struct, array_like=True, gc=False):
+class Acknowledgement(_Outgoing, array_like=True, gc=False):
     """A message with QoS 1 or 2 that a client has acknowledged."""
 
-    topic: str
-    payload: bytes
-    retained: bool
-    put: float
-    publisher: str
-    publisher_message_id: int
     #: QoS of the PUBLISH to the client
     qos: int
     message_id: int
@@ -125,41 +122,38 @@ class Incoming(NamedTuple):
     properties: PublishProperties | None = None
 
 
-class Published(msgspec.Struct, tag=1, array_like=True):
-    """Publications of a client in a unit of work that has ended. `refusals` contains reasons by index."""
-
+class _OfClient(msgspec.Struct, array_like=True):
     now: int
     client_id: str
+
+
+class Published(_OfClient, tag=1, array_like=True):
+    """Publications of a client in a unit of work that has ended. `refusals` contains reasons by index."""
+
     user: str
     received: int
     refusals: dict[int, str]
     publications: list[Incoming]
 
 
-class Acknowledged(msgspec.Struct, tag=2, array_like=True):
+class Acknowledged(_OfClient, tag=2, array_like=True):
     """Messages that a client has acknowledged. `offset` converts the clock of the service to the epoch, in seconds."""
 
-    now: int
-    client_id: str
     user: str
     offset: float
     messages: list[Acknowledgement]
 
 
-class Finished(msgspec.Struct, tag=3, array_like=True):
+class Finished(_OfClient, tag=3, array_like=True):
     """Messages that need no acknowledgement: written with QoS 0, or discarded."""
 
-    now: int
-    client_id: str
     user: str
     messages: list[Delivery]
 
 
-class DeadLettered(msgspec.Struct, tag=4, array_like=True):
+class DeadLettered(_OfClient, tag=4, array_like=True):
     """A message for a client that was dead-lettered."""
 
-    now: int
-    client_id: str
     message: Delivery
 
 
@@ -172,47 +166,35 @@ class Mapped(msgspec.Struct, tag=5, array_like=True):
     messages: list[Moved]
 
 
-class Connected(msgspec.Struct, tag=10, array_like=True):
+class Connected(_OfClient, tag=10, array_like=True):
     """CONNACK 0 was sent."""
 
-    now: int
-    client_id: str
     user: str
     durable: bool
 
 
-class Disconnected(msgspec.Struct, tag=11, array_like=True):
+class Disconnected(_OfClient, tag=11, array_like=True):
     """The connection of a client has ended."""
 
-    now: int
-    client_id: str
 
-
-class Subscribed(msgspec.Struct, tag=12, array_like=True):
+class Subscribed(_OfClient, tag=12, array_like=True):
     """SUBACK granted these filters, each with a QoS. The SUBSCRIBE arrived at `received`."""
 
-    now: int
-    client_id: str
     user: str
     durable: bool
     granted: list[tuple[str, int]]
     received: int
 
 
-class Unsubscribed(msgspec.Struct, tag=13, array_like=True):
+class Unsubscribed(_OfClient, tag=13, array_like=True):
     """UNSUBACK was sent. The UNSUBSCRIBE arrived at `received`."""
 
-    now: int
-    client_id: str
     filters: list[str]
     received: int
 
 
-class Ended(msgspec.Struct, tag=14, array_like=True):
+class Ended(_OfClient, tag=14, array_like=True):
     """A session has ended, with its subscriptions and backlog."""
-
-    now: int
-    client_id: str
 
 
 class OpenSession(msgspec.Struct):

@@ -112,9 +112,8 @@ def _write(
     del pyarrow
     if format is Format.DELTA:
         del deltalake
-    from bridge.lake.targets import TARGETS
-    from bridge.lake.writer import LakeWriter
-    from bridge.spark.errors import OptionError
+    from bridge.lake import TARGETS, LakeWriter, TargetFailed
+    from bridge.spark.options import OptionError
     from bridge.spark.spool import SpoolBusy, SpoolDamaged
 
     stop = threading.Event()
@@ -127,26 +126,22 @@ def _write(
         writer.run(stop, once=once)
     except OptionError as error:
         raise Failure(str(error), WRONG_USAGE) from error
-    except (SpoolBusy, SpoolDamaged, RuntimeError) as error:
+    except (SpoolBusy, SpoolDamaged, TargetFailed, RuntimeError) as error:
         raise Failure(str(error), FAILED) from error
     say(f"{writer.written} rows written to {target}")
 
 
 def _of_queue(queue: str, given: Mapping[str, str]) -> tuple[Mapping[str, SpoolFiller], Any]:
-    from bridge.spark.foreign_options import MQ_READS
-    from bridge.spark.mq.queue_reader import queue_readers
-    from bridge.spark.mq.source_options import READ_OPTIONS, source_options_of
-    from bridge.spark.options import Options
+    from bridge.spark.mq.queue_reader import READ_OPTIONS, queue_readers, source_options_of
+    from bridge.spark.options import MQ_READS, Options
 
     found = source_options_of(Options("mqbridge lake", {**given, "queue": queue}, READ_OPTIONS, MQ_READS))
     return queue_readers(found, "mqbridge lake"), found.schema
 
 
 def _of_topic(topic: str, link: str, given: Mapping[str, str]) -> tuple[Mapping[str, SpoolFiller], Any]:
-    from bridge.spark.foreign_options import MQTT_READS
-    from bridge.spark.mqtt.source_options import READ_OPTIONS, source_options_of
-    from bridge.spark.mqtt.subscriber import subscribers
-    from bridge.spark.options import Options
+    from bridge.spark.mqtt.subscriber import READ_OPTIONS, source_options_of, subscribers
+    from bridge.spark.options import MQTT_READS, Options
 
     named = {"link": link} if "config" in given else {}
     found = source_options_of(Options("mqbridge lake", {**given, **named, "topic": topic}, READ_OPTIONS, MQTT_READS))

@@ -1,10 +1,12 @@
-"""Pipelines on Spark: `mqbridge pipeline list`, `check` and `run`."""
+"""Pipelines on Spark: `mqbridge pipeline`."""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,25 +15,26 @@ from urllib.parse import urlsplit
 
 import typer
 
-from bridge.cli import options
-from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
-from bridge.cli.options import Master
-from bridge.cli.output import note, write
+from bridge.cli.failures import FAILED, NOT_FOUND, UNREACHABLE, WRONG_USAGE, Failure
+from bridge.cli.options import BRIDGE, CONFIG, OUTPUT, YES, Master, settings, takes
+from bridge.cli.output import confirm, note, print_records, print_table, say, write
 
 if TYPE_CHECKING:
     from bridge.config.models import Configuration
     from bridge.config.pipeline import PipelineConfig, SparkConfig
+    from bridge.spark.administration import PipelineRequest
+    from bridge.spark.environment import PipelineEnvironment
     from bridge.spark.pipeline import Pipeline
-    from bridge.spark.pipeline_environment import PipelineEnvironment
 
 Names = Annotated[
     list[str] | None,
     typer.Argument(metavar="NAME…", help="Pipelines. Default: all enabled pipelines.", show_default=False),
 ]
+Running = Annotated[list[str], typer.Argument(metavar="NAME…", help="Running pipelines.", show_default=False)]
 Conf = Annotated[
     list[str] | None,
     typer.Option(
-        "--conf", metavar="KEY=VALUE", help="A Spark setting, such as spark.executor.memory=2g. May be repeated.",
+        "--conf", metavar="KEY=VALUE", help="A Spark setting, such as spark.executor.memory=2g. Can be repeated.",
         show_default=False,
     ),
 ]  # fmt: skip
@@ -43,29 +46,39 @@ Jars = Annotated[
     str | None,
     typer.Option(metavar="LIST", help="Jars for driver and executors, separated by commas.", show_default=False),
 ]
-Once = Annotated[bool, typer.Option("--once", help="End when all available messages are processed.")]
+#: Seconds between two looks at a pipeline that is to end, and for a process to end in addition to its batch.
+_LOOK = 0.1
+_PATIENCE = 60.0
+_NO_PIPELINES = "the configuration file has no pipelines"
 
 
-def list_(config: options.ConfigurationFile = None) -> None:
+@takes(CONFIG | OUTPUT)
+def list_() -> None:
     """List the pipelines: sources, destinations and triggers."""
     from bridge.config.description import describe_pipeline
 
-    _, configuration = configuration_of(config)
-    for name, pipeline in configuration.pipelines.items():
-        for line in describe_pipeline(name, pipeline):
-            write(line)
-    if not configuration.pipelines:
-        write("the configuration file has no pipelines")
+    def text(records: list[dict[str, Any]]) -> None:
+        for record in records:
+            for line in record["description"]:
+                write(line)
+        if not records:
+            say(_NO_PIPELINES)
+
+    _, configuration = _configuration()
+    records = [
+        {"name": name, "enabled": pipeline.enabled, "description": list(describe_pipeline(name, pipeline))}
+        for name, pipeline in configuration.pipelines.items()
+    ]
+    print_records(records, lambda record: record["name"], table=text)
 
 
+@takes(BRIDGE)
 def check(
     names: Names = None,
     master: Master = None,
     conf: Conf = None,
     packages: Packages = None,
     jars: Jars = None,
-    config: options.ConfigurationFile = None,
-    data_dir: options.DataDirectory = None,
 ) -> None:
     """Check the SQL and the columns of pipelines with Spark, without starting or connecting to anything.
 
@@ -74,32 +87,31 @@ def check(
     """
     from bridge.config.pipeline import is_remote
 
-    file, configuration = configuration_of(config)
-    chosen = chosen_of(configuration, names)
+    file, configuration = _configuration()
+    chosen = _chosen(configuration, names)
     master = master or configuration.spark.master
-    settings = settings_of(configuration.spark, conf, packages, jars)
-    require_spark()
-    environment = environment_of(configuration, file, data_dir, master)
+    spark_settings = settings_of(configuration.spark, conf, packages, jars)
+    environment = _environment(configuration, file, master)
+    _require_spark()
     from bridge.spark.session import ANALYSIS_SETTINGS
 
     # Analysing SQL needs no cluster.
-    with _spark(None if is_remote(master) else master, {**ANALYSIS_SETTINGS, **settings}) as spark:
-        plans = check_all(spark, file, chosen, environment, reads=False)
+    with _spark(None if is_remote(master) else master, {**ANALYSIS_SETTINGS, **spark_settings}) as spark:
+        plans = _plan_all(spark, file, chosen, environment, reads=False)
     for plan in plans:
-        write(f"pipeline {plan.name} is OK")
+        say(f"pipeline {plan.name} is OK")
         if plan.at_least_once:
-            write(f"note: pipeline {plan.name}: a destination may get a batch twice after a crash (at-least-once delivery)")
+            say(f"note: pipeline {plan.name}: a destination may get a batch twice after a crash (at-least-once delivery)")
 
 
+@takes(BRIDGE)
 def run(
     names: Names = None,
     master: Master = None,
     conf: Conf = None,
     packages: Packages = None,
     jars: Jars = None,
-    once: Once = False,
-    config: options.ConfigurationFile = None,
-    data_dir: options.DataDirectory = None,
+    once: Annotated[bool, typer.Option("--once", help="End when all available messages are processed.")] = False,
 ) -> None:
     """Run pipelines until Ctrl-C or SIGTERM, or until all pipelines with the trigger availableNow are done.
 
@@ -110,19 +122,19 @@ def run(
     unreachable broker) is tried again without end. A pipeline whose SELECT cannot be computed of some row is stopped. So is a
     pipeline that fails 8 times in a row for any other reason. The others continue, and the exit status is 1.
     """
-    file, configuration = configuration_of(config)
-    chosen = chosen_of(configuration, names)
+    file, configuration = _configuration()
+    chosen = _chosen(configuration, names)
     master = master or configuration.spark.master
-    settings = settings_of(configuration.spark, conf, packages, jars)
-    require_spark()
-    environment = environment_of(configuration, file, data_dir, master)
+    spark_settings = settings_of(configuration.spark, conf, packages, jars)
+    environment = _environment(configuration, file, master)
+    _require_spark()
     note(f"starting Spark for {', '.join(chosen)}")
-    with _spark(master, settings) as spark:
-        plans = {plan.name: plan for plan in check_all(spark, file, chosen, environment)}
+    with _spark(master, spark_settings) as spark:
+        plans = {plan.name: plan for plan in _plan_all(spark, file, chosen, environment)}
         from bridge.spark.runner import Runner
 
-        made = {name: _planned(spark, plans[name], config_) for name, config_ in chosen.items()}
-        runner = Runner(spark, made, tell=note, once=once, patience=environment.patience)
+        planned = {name: _planned(spark, plans[name], config) for name, config in chosen.items()}
+        runner = Runner(spark, planned, tell=note, once=once, patience=environment.patience)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: runner.stop())
         failed = runner.run()
@@ -130,21 +142,98 @@ def run(
         raise Failure(f"stopped or given up: {', '.join(failed)}", FAILED)
 
 
-def configuration_of(option: Path | None) -> tuple[Path, Configuration]:
+@takes(BRIDGE | OUTPUT)
+def show(names: Annotated[list[str] | None, typer.Argument(metavar="NAME…", show_default=False)] = None) -> None:
+    """Show the status of pipelines, also of those that do not run.
+
+    Rows in and out, dead letters and late rows are those of one run of the command; rows/s is over the last minute. The
+    backlog is that of the last batch. The state `killed` means that the process ended without notice: `pipeline run`
+    continues from the checkpoint.
+    """
+    file, configuration = _configuration()
+    environment = _environment(configuration, file)
+    chosen = _chosen(configuration, names) if names else configuration.pipelines
+    from bridge.spark.administration import StatusDamaged, condition
+
+    now = time.time()
+    try:
+        conditions = [condition(name, pipeline, environment, now) for name, pipeline in chosen.items()]
+    except StatusDamaged as damaged:
+        raise Failure(str(damaged)) from damaged
+    print_records(conditions, lambda one: one["name"], table=_print_conditions)
+
+
+@takes(BRIDGE)
+def stop(names: Running) -> None:
+    """Stop running pipelines after their current batch, and wait for their end.
+
+    Other pipelines of the same `pipeline run` continue.
+    """
+    from bridge.spark.administration import StopPipeline
+
+    _end(names, StopPipeline())
+
+
+@takes(BRIDGE)
+def drain(names: Running) -> None:
+    """Process all available messages, end the pipelines, and wait for that.
+
+    Ctrl-C ends the wait. The pipelines still end when they are drained.
+    """
+    from bridge.spark.administration import DrainPipeline
+
+    _end(names, DrainPipeline())
+
+
+@takes(BRIDGE | YES)
+def reset(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A pipeline that does not run.", show_default=False)],
+) -> None:
+    """Remove the checkpoint of a pipeline, so that its next run starts again with the messages that are available then.
+
+    This discards open windows and joins. A batch that was cut off is read again and may be written twice. Messages in the
+    spool, subscriptions and sessions remain.
+    """
+    from bridge.files import Locked, lock
+    from bridge.spark.administration import LOCK
+    from bridge.spark.environment import CHECKPOINT
+
+    file, configuration = _configuration()
+    environment = _environment(configuration, file)
+    (chosen,) = _chosen(configuration, [name]).values()
+    directory = environment.directory_of(name, chosen)
+    if not (directory / CHECKPOINT).exists():
+        say(f"{name} has no checkpoint")
+        return
+    try:
+        held = lock(directory / LOCK)
+    except Locked as error:
+        hint = f"stop it first: mqbridge pipeline stop {name} --config {file}"
+        raise Failure(f"process {error.process} runs {name}", hint=hint) from error
+    with held:
+        confirm(f"Remove {directory / CHECKPOINT}?")
+        shutil.rmtree(directory / CHECKPOINT)
+    say(f"{name}: removed {directory / CHECKPOINT}")
+
+
+# Configuration -------------------------------------------------------------------------------------------------------
+
+
+def _configuration() -> tuple[Path, Configuration]:
     """Return the configuration file named by `--config` or the environment, and its configuration."""
     from bridge.cli.queue_manager import CONFIGURATION_VARIABLE, configuration_in
 
-    named = option or options.settings.config or os.environ.get(CONFIGURATION_VARIABLE)
+    named = settings.config or os.environ.get(CONFIGURATION_VARIABLE)
     if not named:
-        raise Failure(f"pipelines are in a configuration file: name it by --config or {CONFIGURATION_VARIABLE}", WRONG_USAGE)
+        raise Failure("no configuration file", WRONG_USAGE, hint=f"name it with --config or {CONFIGURATION_VARIABLE}")
     return Path(named), configuration_in(Path(named))
 
 
-def chosen_of(configuration: Configuration, names: list[str] | None) -> dict[str, PipelineConfig]:
+def _chosen(configuration: Configuration, names: list[str] | None) -> dict[str, PipelineConfig]:
     """Return the named pipelines, or all enabled pipelines."""
     known = configuration.pipelines
     if unknown := [name for name in names or () if name not in known]:
-        raise Failure(f"no pipeline {', '.join(unknown)}; there are {', '.join(known) or 'none'}", WRONG_USAGE)
+        raise Failure(f"no pipeline {', '.join(unknown)}; there are {', '.join(known) or 'none'}", NOT_FOUND)
     enabled = (name for name, pipeline in known.items() if pipeline.enabled)
     chosen = {name: known[name] for name in dict.fromkeys(names or enabled)}
     if not chosen:
@@ -152,27 +241,13 @@ def chosen_of(configuration: Configuration, names: list[str] | None) -> dict[str
     return chosen
 
 
-def require_spark() -> None:
-    """Raise Failure with the command that installs a missing package of the extra `spark`."""
-    from bridge.spark.errors import SparkMissing
-    from bridge.spark.session import require_packages
-
-    try:
-        require_packages()
-    except SparkMissing as error:
-        raise Failure(str(error), WRONG_USAGE) from error
-
-
-def environment_of(
-    configuration: Configuration, file: Path, data_dir: Path | None, master: str | None = None
-) -> PipelineEnvironment:
+def _environment(configuration: Configuration, file: Path, master: str | None = None) -> PipelineEnvironment:
     """Return what the pipelines of a file have in common. Raises Failure."""
     from bridge.cli.queue_manager import data_directory
-    from bridge.spark import pipeline_environment
-    from bridge.spark.remote_queue_manager import OutOfReach
+    from bridge.spark.environment import OutOfReach, environment_of
 
     try:
-        return pipeline_environment.environment_of(configuration, file, data_directory(data_dir, configuration), master)
+        return environment_of(configuration, file, data_directory(settings.data_dir, configuration), master)
     except OutOfReach as error:
         raise Failure(f"{file}: {error}", WRONG_USAGE) from error
 
@@ -181,15 +256,15 @@ def settings_of(spark: SparkConfig, conf: list[str] | None, packages: str | None
     """Return the Spark settings of the file and of the command line, which takes precedence. Lists are joined."""
     from bridge.config.pipeline import PACKAGE, is_secret
 
-    settings = dict(spark.conf)
+    found = dict(spark.conf)
     for text in conf or ():
         name, equals, value = text.partition("=")
         if not equals or not name.startswith("spark."):
             raise Failure(f"--conf: expected KEY=VALUE with a key that begins with spark., found {text!r}", WRONG_USAGE)
         if is_secret(name):
-            sentence = f"--conf {name}: expected no secret, which every program of this machine sees (write it into"
-            raise Failure(f"{sentence} spark-defaults.conf of SPARK_CONF_DIR)", WRONG_USAGE)
-        settings[name] = value
+            hint = "write it to spark-defaults.conf of SPARK_CONF_DIR"
+            raise Failure(f"--conf {name}: secrets on the command line are visible to others", WRONG_USAGE, hint=hint)
+        found[name] = value
     added = _listed(packages)
     if wrong := [package for package in added if not re.fullmatch(PACKAGE, package)]:
         raise Failure(f"--packages: expected group:artifact:version, found {wrong[0]!r}", WRONG_USAGE)
@@ -198,8 +273,8 @@ def settings_of(spark: SparkConfig, conf: list[str] | None, packages: str | None
         ("spark.jars", [*map(str, spark.jars), *map(_absolute, _listed(jars))]),
     ):
         if parts:
-            settings[name] = ",".join(dict.fromkeys([*_listed(settings.get(name)), *parts]))
-    return settings
+            found[name] = ",".join(dict.fromkeys([*_listed(found.get(name)), *parts]))
+    return found
 
 
 def _listed(text: str | None) -> list[str]:
@@ -210,33 +285,37 @@ def _absolute(jar: str) -> str:
     return jar if urlsplit(jar).scheme else str(Path(jar).absolute())
 
 
-def _planned(spark: Any, first: Pipeline, config: PipelineConfig) -> Callable[[], Pipeline]:
-    """Return what plans a pipeline at each start. The first plan exists already."""
-    from bridge.spark.pipeline import plan
+# Spark ---------------------------------------------------------------------------------------------------------------
 
-    made = [first]
-    return lambda: made.pop() if made else plan(spark, first.name, config, first.environment)
+
+def _require_spark() -> None:
+    """Raise Failure with the command that installs a missing package of the extra `spark`."""
+    from bridge.spark.session import SparkMissing, require_packages
+
+    try:
+        require_packages()
+    except SparkMissing as error:
+        raise Failure(str(error), WRONG_USAGE) from error
 
 
 @contextmanager
-def _spark(master: str | None, settings: dict[str, str]) -> Iterator[Any]:
+def _spark(master: str | None, spark_settings: dict[str, str]) -> Iterator[Any]:
     """Yield a session. Raises Failure."""
-    from bridge.spark.errors import SparkMissing
-    from bridge.spark.session import JobFailed, job
+    from bridge.spark.session import JobFailed, SparkMissing, job
 
     try:
-        with job("pipelines", master, settings) as spark:
+        with job("pipelines", master, spark_settings) as spark:
             yield spark
     except (SparkMissing, JobFailed) as error:
         raise Failure(str(error), WRONG_USAGE) from error
 
 
-def check_all(
+def _plan_all(
     spark: Any, file: Path, chosen: dict[str, PipelineConfig], environment: PipelineEnvironment, *, reads: bool = True
 ) -> list[Pipeline]:
     """Return the plans of pipelines. Raises Failure with all mistakes, each with its place in the file."""
     from bridge.config.document import Collection
-    from bridge.spark.mistake import Mistake
+    from bridge.spark.failures import Mistake
     from bridge.spark.pipeline import plan
 
     collection = Collection(file)
@@ -252,5 +331,78 @@ def check_all(
                 found = mistake.found or "nothing"
                 problems.append(collection.text_problem(location, mistake.position, mistake.expected, found))
     if problems:
-        raise Failure("\n".join(map(str, collection.in_order(problems))), WRONG_USAGE)
+        lines = tuple(map(str, collection.in_order(problems)))
+        count = "1 mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
+        raise Failure(f"{file}: {count}", WRONG_USAGE, lines=lines)
     return plans
+
+
+def _planned(spark: Any, first: Pipeline, config: PipelineConfig) -> Callable[[], Pipeline]:
+    """Return a function that plans a pipeline at each start. The first plan exists already."""
+    from bridge.spark.pipeline import plan
+
+    made = [first]
+    return lambda: made.pop() if made else plan(spark, first.name, config, first.environment)
+
+
+# Administration ------------------------------------------------------------------------------------------------------
+
+
+def _end(names: list[str], what: PipelineRequest) -> None:
+    """Send a request to running pipelines, and wait for their end. Raises Failure."""
+    from bridge.administration.control_socket import NoBridge
+    from bridge.spark.administration import StopPipeline, read_status, request, runs, state_of
+
+    file, configuration = _configuration()
+    environment = _environment(configuration, file)
+    chosen = _chosen(configuration, names)
+    stops = isinstance(what, StopPipeline)
+    directories = {name: environment.directory_of(name, pipeline) for name, pipeline in chosen.items()}
+    processes = {name: runs(directory) for name, directory in directories.items()}
+    if idle := [name for name, process in processes.items() if process is None]:
+        hint = "" if stops else f"to process what is available: mqbridge pipeline run {' '.join(idle)} --once --config {file}"
+        raise Failure(f"not running: {', '.join(idle)}", UNREACHABLE, hint=hint)
+    for name, directory in directories.items():
+        try:
+            request(directory, what)
+        except NoBridge as error:
+            raise Failure(f"{name}: process {processes[name]} does not answer: {error}", UNREACHABLE) from error
+    failed = []
+    for name, directory in directories.items():
+        process, begin = processes[name], time.monotonic()
+        while runs(directory) == process:
+            if stops and time.monotonic() - begin > environment.patience + _PATIENCE:
+                hint = f"kill -9 {process} ends all of its pipelines, and nothing is lost"
+                raise Failure(f"{name}: process {process} is still running", hint=hint)
+            time.sleep(_LOOK)
+        state = state_of(read_status(directory), None)
+        say(f"{name}: {'drained' if not stops and state == 'done' else state}")
+        if state not in ("stopped", "done"):
+            failed.append(name)
+    if failed:
+        raise Failure(f"not ended in order: {', '.join(failed)}; see mqbridge pipeline show")
+
+
+def _print_conditions(conditions: list[dict[str, Any]]) -> None:
+    heads = (
+        "pipeline", "state", "since", "process", "last batch",
+        "in", "out", "dead letters", "late", "rows/s", "waiting", "oldest",
+    )  # fmt: skip
+    counted = ("rows_in", "rows_out", "dead_letters", "late", "rows_in_per_second", "waiting")
+    rows = []
+    for one in conditions:
+        batch, runs = one["last_batch"], one["process"] is not None
+        since = one["since"] if runs else one["until"] or one["since"]
+        last = "" if batch is None else f"{batch['number']} at {_when(batch['at'])}"
+        counts = ["" if one[key] is None or (key == "rows_in_per_second" and not runs) else one[key] for key in counted]
+        process = one["process"] if runs else ""
+        rows.append((one["name"], one["state"], _when(since), process, last, *counts, _when(one["oldest"])))
+    print_table(heads, rows, _NO_PIPELINES)
+    for one in conditions:
+        if (error := one["last_error"]) is not None:
+            remedy = f"; remedy: {error['remedy']}" if error["remedy"] else ""
+            say(f"{one['name']}: last error at {_when(error['at'])}: {error['what']}{remedy}")
+
+
+def _when(at: float | None) -> str:
+    return "" if at is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

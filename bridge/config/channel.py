@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from bridge.config import values
 from bridge.config.authentication import AuthenticationConfig, each_kind_once
@@ -51,7 +51,7 @@ class ChannelConfig(Section):
     # These precede `address`, whose validator needs them: pydantic validates in the order of definition.
     allow_anonymous_remote: Truth = False
     """Whether the channel may listen on a non-loopback address without `authentication`."""
-    authentication: list[AuthenticationConfig] = Field(default_factory=list)
+    authentication: Annotated[list[AuthenticationConfig], AfterValidator(each_kind_once)] = Field(default_factory=list)
     """Authentication methods. All credentials that a client presents must be valid. The first method in the list for which
     the client presents credentials determines its user. If the list is empty, clients are not authenticated, and the bridge
     accepts any user name that they specify."""
@@ -135,11 +135,6 @@ class ChannelConfig(Section):
         if not isinstance(address, str) or values.is_loopback(address):
             return data
         return {**data, "session_expiry": REMOTE_SESSION_EXPIRY}
-
-    @field_validator("authentication")
-    @classmethod
-    def _methods(cls, methods: list[AuthenticationConfig]) -> list[AuthenticationConfig]:
-        return each_kind_once(methods)
 
     @field_validator("address")
     @classmethod

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from bridge.config import values
 from bridge.config.tls import ClientTlsConfig
-from bridge.config.values import Address, FilePath, Section, Truth
+from bridge.config.values import Address, FilePath, Section, Truth, VariableName
 
 _LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
 
@@ -86,10 +86,7 @@ class LinkConfig(Section):
     """MQTT user name."""
     password_file: FilePath | None = None
     """File whose first line is the password. Takes precedence over `password_variable`."""
-    password_variable: (
-        Annotated[str, values.text(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an environment variable (not the password)")]
-        | None
-    ) = None
+    password_variable: VariableName | None = None
     """Environment variable that contains the password. Ignored if `password_file` is set."""
     keep_alive: Annotated[float, values.duration(1, 65535)] = 60.0
     """Keep-alive in seconds: the maximum interval between packets from the bridge (MQTT 3.1.1, section 3.1.2.10)."""

@@ -381,7 +381,7 @@ class PipelineSource(Section):
     """Directory of Parquet files: the archive of the bridge, or the output of another pipeline."""
     options: dict[OptionName, Annotated[str, values.setting]] = Field(default_factory=dict)
     """Further options of the source `mq` or `mqtt`, as in Spark programs: columns, partitions, maxBytesPerTrigger,
-    minMessages, maxDelay, spoolLimit, selector (`mq`), clientId, qos, session (`mqtt`). `columns` names the columns that
+    spoolLimit, selector (`mq`), clientId, qos, session (`mqtt`). `columns` names the columns that
     `select` reads, which makes the pipeline faster. `clientId` names the session at the broker, independently of the
     pipeline's name. No other pipeline may use it."""
 

@@ -10,7 +10,7 @@ from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator,
 from bridge.config import values
 from bridge.config.authentication import OF_PASSWORDS, AuthenticationConfig, each_kind_once, name_pattern
 from bridge.config.tls import ListenerTlsConfig
-from bridge.config.values import Address, ChannelName, FilePath, ObjectName, Port, Section, Truth
+from bridge.config.values import Address, ChannelName, FilePath, ObjectName, Port, Section, Truth, VariableName
 
 #: Messages for the bridge's MQTT clients, unless `transmission_queue` names another queue.
 DEFAULT_TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
@@ -47,9 +47,6 @@ def _peer_name(text: str) -> None:
     for attribute in re.split("[,;]", unquoted):
         if not re.fullmatch(r"[A-Z]+", attribute.partition("=")[0].lstrip()):
             raise ValueError(_UPPER_CASE)
-
-
-_VARIABLE = values.text(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an environment variable (not the password)")
 
 
 class ListenerConfig(Section):
@@ -147,7 +144,7 @@ class TlsConfig(Section):
     key_repository_password_file: FilePath | None = None
     """File whose first line is the password of the key repository. None: the client library uses the stash file (`.sth`)
     next to the key repository."""
-    key_repository_password_variable: Annotated[str, _VARIABLE] | None = None
+    key_repository_password_variable: VariableName | None = None
     """Environment variable that contains that password."""
     cipher_spec: (
         Annotated[str, values.text(r"[A-Z0-9_]{1,32}", "a CipherSpec of 1 to 32 of the characters A-Z 0-9 _")] | None
@@ -252,7 +249,7 @@ class IbmQueueManagerConfig(Section):
     password_file: FilePath | None = None
     """File whose first line is the user's password. A relative path is relative to the directory of this file. Takes
     precedence over `password_variable`."""
-    password_variable: Annotated[str, _VARIABLE] = PASSWORD_VARIABLE
+    password_variable: VariableName = PASSWORD_VARIABLE
     """Environment variable that contains the user's password."""
     token_file: FilePath | None = None
     """File that contains an authentication token (JSON Web Token), instead of `user` and a password. The bridge reads

@@ -6,12 +6,11 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from bridge.config import values
-from bridge.config.values import FilePath, Section, Truth
+from bridge.config.values import FilePath, Section, Truth, VariableName
 
 ClientCertificates = Literal["never", "optional", "required"]
 TlsVersion = Literal["TLSv1.2", "TLSv1.3"]
 
-_VARIABLE = values.text(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an environment variable (not the password)")
 _CREDENTIAL = values.text(r"[A-Za-z0-9._:-]{1,255}", "the name of a credential of the systemd unit (not the password)")
 
 #: CipherSpecs of MQ that select TLS versions rather than a cipher.
@@ -51,7 +50,7 @@ class ListenerTlsConfig(Section):
     """File whose first line is the password of the private key."""
     key_password_credential: Annotated[str, _CREDENTIAL] | None = None
     """Name of the systemd credential that contains that password (LoadCredential=, LoadCredentialEncrypted=)."""
-    key_password_variable: Annotated[str, _VARIABLE] | None = None
+    key_password_variable: VariableName | None = None
     """Environment variable that contains that password."""
     client_certificates: Annotated[ClientCertificates, values.choice(ClientCertificates)] = "never"
     """Whether the listener never requests client certificates, accepts clients without one, or requires one (MQ:
@@ -115,10 +114,7 @@ class ClientTlsConfig(Section):
     """The bridge's client certificate (PEM), presented if the server requests one."""
     key_file: FilePath | None = None
     """Private key of that certificate (PEM)."""
-    key_password_variable: (
-        Annotated[str, values.text(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an environment variable (not the password)")]
-        | None
-    ) = None
+    key_password_variable: VariableName | None = None
     """Environment variable that contains the password of the private key."""
     check_host_name: Truth = True
     """Whether the server's certificate must match the host name of the connection."""

@@ -213,8 +213,7 @@ def _pipelines(configuration: Configuration, file: Path | None) -> PipelinesPage
     # Imported on demand, because most bridges have no pipelines.
     try:
         from bridge.spark.administration import StatusDamaged, condition
-        from bridge.spark.pipeline_environment import environment_of
-        from bridge.spark.remote_queue_manager import OutOfReach
+        from bridge.spark.environment import OutOfReach, environment_of
     except ImportError as error:
         return PipelinesPage([], f"{error.name} is not installed (hint: {install('spark')})")
     settings = configuration.queue_manager

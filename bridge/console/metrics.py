@@ -29,7 +29,7 @@ from bridge.security.tls import expiries
 from bridge.service.lifecycle import Bridge
 from bridge.service.metric_catalogue import Distribution, Metric, Samples, Value
 from bridge.spark.administration import read_status, runs
-from bridge.spark.pipeline_environment import environment_of
+from bridge.spark.environment import environment_of
 
 log = logging.getLogger(__name__)
 

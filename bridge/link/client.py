@@ -454,7 +454,7 @@ class Handshake:
         self, client: LinkClient, config: LinkConfig, address: tuple[str, int], accepted: Callable[[bool], None]
     ) -> None:
         """Set paho's callbacks. `accepted` is called at CONNACK with Session Present. `address` is host and port."""
-        self._client = client
+        self.client = client
         self._config = config
         self._address = address
         self._on_accepted = accepted
@@ -475,7 +475,7 @@ class Handshake:
 
     def connect(self, password: str | None, clean: bool) -> None:
         """Open the network connection and queue CONNECT. Raises LinkLost."""
-        client, config = self._client, self._config
+        client, config = self.client, self._config
         if config.user is not None or password is not None:
             client.username_pw_set(config.user or "", password)
         options: dict[str, Any] = {}
@@ -510,16 +510,16 @@ class Handshake:
         )
         try:
             if self._version_5:
-                self._client.subscribe(topic_filter, options=options)
+                self.client.subscribe(topic_filter, options=options)
             else:
-                self._client.subscribe(topic_filter, qos)
+                self.client.subscribe(topic_filter, qos)
         except ValueError as error:
             raise LinkRefused(f"{topic_filter!r} is not a valid topic filter: {error}") from error
 
     def unsubscribe(self, topic_filters: Sequence[str]) -> None:
         """Queue UNSUBSCRIBE. Called after `subscribe`, so that both are sent in one write."""
         self.unsubscribed = False
-        self._client.unsubscribe(list(topic_filters))
+        self.client.unsubscribe(list(topic_filters))
 
     def granted_qos(self, topic_filter: str) -> int:
         """Return the granted QoS. Raises LinkRefused if SUBACK contains a failure."""
@@ -530,7 +530,7 @@ class Handshake:
 
     def lost(self) -> LinkLost:
         """Return the best known reason for the loss of the connection."""
-        client = self._client
+        client = self.client
         return self._refused or LinkLost(client.fault or client.write_error() or self._last_words or "it broke")
 
     # paho callbacks ---------------------------------------------------------------------------------------------------

@@ -390,12 +390,12 @@ class LinkConnection:
         self._client = client = LinkClient(
             self.client_id, self._version_5, self._clean, sinks, self._config.path_of_websocket
         )
-        selector = selectors.DefaultSelector()
+        self._selector = selectors.DefaultSelector()
         try:
-            selector.register(self._ear, selectors.EVENT_READ)
-            handshake = self._open(client, selector)
+            self._selector.register(self._ear, selectors.EVENT_READ)
+            handshake = self._open(client)
             since = time.monotonic()
-            self._serve(client, handshake, selector)
+            self._serve(handshake)
         except LinkLost as error:
             self._outbox.lost(str(error))
             if time.monotonic() - since < SETTLED or since == math.inf:
@@ -413,9 +413,9 @@ class LinkConnection:
         finally:
             self._client = None
             client.close()
-            selector.close()
+            self._selector.close()
 
-    def _open(self, client: LinkClient, selector: selectors.BaseSelector) -> Handshake:
+    def _open(self, client: LinkClient) -> Handshake:
         """Connect and subscribe. Raises LinkLost."""
         handshake = Handshake(client, self._config, self._addresses[self._address], self._accepted)
         try:
@@ -423,14 +423,14 @@ class LinkConnection:
         except OSError as error:
             raise LinkRefused(str(error)) from error
         handshake.connect(password, self._clean)
-        selector.register(client.socket(), selectors.EVENT_READ)  # type: ignore[arg-type]
-        self._turn_until(client, handshake, selector, lambda: handshake.accepted, "CONNACK")
+        self._selector.register(client.socket(), selectors.EVENT_READ)  # type: ignore[arg-type]
+        self._turn_until(handshake, lambda: handshake.accepted, "CONNACK")
         present = handshake.session_present
         # With MQTT 3.1.1, each SUBSCRIBE causes the broker to send all retained messages. Subscribe only if the session has
         # no subscription, has former ones as well, or its state is unknown.
         subscribed = present and (self._connected_before or self.subscribed)
         if self._subscription is not None and (self._version_5 or self._former or not subscribed):
-            self._subscribe(client, handshake, selector, *self._subscription, self._former if present else ())
+            self._subscribe(handshake, *self._subscription, self._former if present else ())
             self._former, self.subscribed = (), True
         log.info(
             "MQB6001I link %s: connected to %s as %s%s", self.name, self.address, self.client_id,
@@ -442,21 +442,13 @@ class LinkConnection:
         self._change(LinkPhase.CONNECTED)
         return handshake
 
-    def _subscribe(
-        self,
-        client: LinkClient,
-        handshake: Handshake,
-        selector: selectors.BaseSelector,
-        topic_filter: str,
-        qos: int,
-        former: Sequence[str],
-    ) -> None:
+    def _subscribe(self, handshake: Handshake, topic_filter: str, qos: int, former: Sequence[str]) -> None:
         handshake.subscribe(topic_filter, qos)
         if former:
             # In one write, so that a message is hardly ever delivered for both subscriptions.
             handshake.unsubscribe(former)
-        self._turn_until(client, handshake, selector, lambda: handshake.granted is not None, "SUBACK")
-        self._turn_until(client, handshake, selector, lambda: handshake.unsubscribed, "UNSUBACK")
+        self._turn_until(handshake, lambda: handshake.granted is not None, "SUBACK")
+        self._turn_until(handshake, lambda: handshake.unsubscribed, "UNSUBACK")
         granted = handshake.granted_qos(topic_filter)
         if granted < qos and granted != self.granted_qos:
             log.warning(
@@ -465,36 +457,31 @@ class LinkConnection:
             )  # fmt: skip
         self.granted_qos = granted
 
-    def _turn_until(
-        self,
-        client: LinkClient,
-        handshake: Handshake,
-        selector: selectors.BaseSelector,
-        done: Callable[[], bool],
-        answer: str,
-    ) -> None:
+    def _turn_until(self, handshake: Handshake, done: Callable[[], bool], answer: str) -> None:
         before = time.monotonic() + ANSWER_TIME
         while not done():
             if self._stopping.is_set():
                 raise _Stopped
             if time.monotonic() > before:
                 raise LinkLost(f"no {answer} within {ANSWER_TIME:g} s")
-            self._turn(client, handshake, selector)
+            self._turn(handshake)
 
-    def _serve(self, client: LinkClient, handshake: Handshake, selector: selectors.BaseSelector) -> None:
+    def _serve(self, handshake: Handshake) -> None:
         """Exchange packets until the link is stopped. Raises LinkLost."""
         while not self._stopping.is_set():
-            self._turn(client, handshake, selector)
+            self._turn(handshake)
         # DISCONNECT is queued after the pending output.
+        client = handshake.client
         client.disconnect()
         while client.socket() is not None and time.monotonic() < self._stop_before:
             try:
-                self._turn(client, handshake, selector)
+                self._turn(handshake)
             except LinkLost:
                 break
 
-    def _turn(self, client: LinkClient, handshake: Handshake, selector: selectors.BaseSelector) -> None:
+    def _turn(self, handshake: Handshake) -> None:
         """Wait for the network or a wake-up and process what is ready. Raises LinkLost."""
+        client, selector = handshake.client, self._selector
         # Set the flag before checking for room: a concurrent take() then wakes this thread.
         self._paused = True
         self._paused = self._room() == 0
@@ -547,6 +534,7 @@ class LinkConnection:
         # A worker that waits for acknowledgements takes no messages. Acknowledgements must be read regardless of the number
         # of publications that precede them.
         return self._config.in_flight if self._outbox.waiting else self._inbox.room()
+
 
 
 # Enum member access is slow, so bind once.
@@ -745,9 +733,7 @@ def end_session(mapping: str, name: str, config: LinkConfig, client_id: str) -> 
     if not ended:
         log.warning(
             "MQB5208W ending the session of mapping %s at the broker of link %s failed: %s",
-            mapping,
-            name,
-            connection.state.error,
+            mapping, name, connection.state.error,
         )
     connection.stop(END_TIMEOUT)
     return ended

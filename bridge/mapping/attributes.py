@@ -201,7 +201,7 @@ _PAYLOAD_FOLDERS = ("$", "payload")
 #: MQMD fields that every rule to MQTT uses.
 _MD_ALWAYS = frozenset(("Format", "Encoding", "CodedCharSetId", "Persistence", "Expiry", "UserIdentifier", "CorrelId"))
 #: A number of bytes beyond the size of any payload.
-_LONGEST = 2**40
+_MAX_LENGTH = 2**40
 _MESSAGE_ID_NAMES = frozenset(("messageId", "mqtt.msgid"))
 
 Made = TypeVar("Made")
@@ -325,7 +325,7 @@ def used_fields_of(config: AnyMapping) -> UsedFields:
     return UsedFields(
         payload="text" in names or config.filter.json_path is not None,
         text="text" in names,
-        size=None if least is None and most is None else (least or 0, _LONGEST if most is None else most),
+        size=None if least is None and most is None else (least or 0, _MAX_LENGTH if most is None else most),
         message_id=without_header or not names.isdisjoint(_MESSAGE_ID_NAMES),
         md=_MD_ALWAYS | {field for name in names if (field := name.removeprefix("md.")) != name and field in MD_FIELDS},
     )

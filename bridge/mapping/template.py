@@ -109,7 +109,7 @@ class Placeholder(NamedTuple):
 class Template:
     """A parsed template. Raises TemplateError."""
 
-    __slots__ = ("_literal", "_pieces", "names", "text")
+    __slots__ = ("literal", "names", "pieces", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -133,33 +133,25 @@ class Template:
             else:
                 pieces.append(literal)
             position = token.end()
-        self._pieces = tuple(pieces)
+        #: the literal texts and placeholders, in order
+        self.pieces = tuple(pieces)
         #: the names in the template
         self.names = frozenset(piece.name for piece in pieces if isinstance(piece, Placeholder))
-        self._literal = None if self.names else "".join(piece for piece in pieces if isinstance(piece, str))
+        #: the text of a template without placeholders; None for any other template
+        self.literal = None if self.names else "".join(piece for piece in pieces if isinstance(piece, str))
 
     def __reduce__(self) -> tuple[type[Template], tuple[str]]:
         return Template, (self.text,)
-
-    @property
-    def literal(self) -> str | None:
-        """The text of a template without placeholders. None for any other template."""
-        return self._literal
-
-    @property
-    def pieces(self) -> tuple[str | Placeholder, ...]:
-        """The literal texts and placeholders, in order."""
-        return self._pieces
 
     def render(self, scope: Scope) -> str:
         """Return the text with all placeholders replaced.
 
         Raises Unmappable if a name has no value, or if a filter rejects its value.
         """
-        if self._literal is not None:
-            return self._literal
+        if self.literal is not None:
+            return self.literal
         rendered = []
-        for piece in self._pieces:
+        for piece in self.pieces:
             if isinstance(piece, str):
                 rendered.append(piece)
                 continue

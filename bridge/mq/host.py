@@ -186,7 +186,7 @@ class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
     transmission: bool
     depth: int
     max_depth: int
-    #: seconds since the oldest message was put; None if the queue is empty or the queue manager does not report it
+    #: seconds since the oldest message was put, or None if the queue is empty or the queue manager does not report it
     oldest_message_age: float | None
     input_handles: int
     output_handles: int

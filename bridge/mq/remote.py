@@ -469,17 +469,19 @@ def get_many(
     return _run(connection, Pipeline([GetCall(handle, options)], messages, size=size), Got)
 
 
-def put_many(connection: Connection, puts: Sequence[Put]) -> list[MQMD]:
-    """Call MQPUT for each message. Return the MQMDs of the messages that were put, as filled in by the queue manager.
+def put_many(connection: Connection, puts: Sequence[Put], messages: int = MESSAGES, size: int = SIZE) -> list[MQMD]:
+    """Call MQPUT for each message, up to `messages` and `size` bytes of data. Return the MQMDs, as filled in.
 
     It may end early, like `get_many`. Raises the MQError of the first MQPUT.
     """
     calls: list[GetCall | PutCall] = []
-    size = 0
-    for handle, message, options in puts[:MESSAGES]:
-        calls.append(PutCall(handle, Message(message.md, message.data), MQPMO(Options=options)))
-        size += message.length
-        if size >= SIZE:
+    pmos: dict[int, MQPMO] = {}
+    for handle, message, options in puts[:messages]:
+        pmo = pmos.get(options) or pmos.setdefault(options, MQPMO(Options=options))
+        plain = message if isinstance(message, Message) else Message(message.md, message.data)
+        calls.append(PutCall(handle, plain, pmo))
+        size -= message.length
+        if size <= 0:
             break
     return _run(connection, Pipeline(calls), MQMD) if calls else []
 

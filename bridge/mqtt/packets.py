@@ -3,6 +3,10 @@
 A packet contains the meaning, not the encoding: lengths, flag bits and byte order belong to the reader and the writer.
 Sources: MQTT 3.1 sections 2.1 and 3.10, MQTT 3.1.1 chapter 3, and MQTT 5 chapter 3 for reason codes and properties.
 
+Fields with the same name mean the same in all packets: `message_id` is a number from 1 to 65,535, in a response that of the
+request. `reason_code` is a ReasonCode, always 0 before MQTT 5. `properties` is None if there are none, and always before MQTT
+5. `dup` of PUBREL, SUBSCRIBE and UNSUBSCRIBE marks a possible duplicate in MQTT 3.1. The bit is reserved in later versions.
+
 The garbage collector does not track these values (`gc=False`): they cannot refer to themselves, and a busy server
 creates very many. Nothing is checked on construction; the writer checks what it writes.
 """
@@ -195,7 +199,6 @@ class Will(msgspec.Struct, frozen=True, gc=False):
     qos: int = 0
     retain: bool = False
     properties: WillProperties | None = None
-    """None if there are none, and always before MQTT 5."""
 
 
 class Connect(msgspec.Struct, frozen=True, gc=False):
@@ -218,7 +221,6 @@ class Connect(msgspec.Struct, frozen=True, gc=False):
     password: bytes | None = None
     """None if absent. Requires a user name before MQTT 5."""
     properties: ConnectProperties | None = None
-    """None if there are none, and always before MQTT 5."""
 
 
 class Connack(msgspec.Struct, frozen=True, gc=False):
@@ -229,7 +231,6 @@ class Connack(msgspec.Struct, frozen=True, gc=False):
     session_present: bool = False
     """Whether the server has resumed a session. Always False in MQTT 3.1, which does not have this bit."""
     properties: ConnackProperties | None = None
-    """None if there are none, and always before MQTT 5."""
 
 
 class Publish(msgspec.Struct, frozen=True, gc=False):
@@ -248,53 +249,33 @@ class Publish(msgspec.Struct, frozen=True, gc=False):
     message_id: int = 0
     """1 to 65,535, or 0 for QoS 0."""
     properties: PublishProperties | None = None
-    """None if there are none, and always before MQTT 5."""
 
 
-class Puback(msgspec.Struct, frozen=True, gc=False):
+class _Acknowledgement(msgspec.Struct, frozen=True, gc=False):
+    message_id: int
+    reason_code: int = 0
+    properties: AcknowledgementProperties | None = None
+
+
+class Puback(_Acknowledgement, frozen=True, gc=False):
     """Acknowledgement of a QoS 1 message (MQTT 3.1.1 section 3.4)."""
 
-    message_id: int
-    """The message id of the PUBLISH."""
-    reason_code: int = 0
-    """A ReasonCode. Always 0 before MQTT 5."""
-    properties: AcknowledgementProperties | None = None
-    """None if there are none, and always before MQTT 5."""
 
-
-class Pubrec(msgspec.Struct, frozen=True, gc=False):
+class Pubrec(_Acknowledgement, frozen=True, gc=False):
     """Receipt of a QoS 2 message, assured delivery part 1 (MQTT 3.1.1 section 3.5)."""
-
-    message_id: int
-    """The message id of the PUBLISH."""
-    reason_code: int = 0
-    """A ReasonCode. Always 0 before MQTT 5."""
-    properties: AcknowledgementProperties | None = None
-    """None if there are none, and always before MQTT 5."""
 
 
 class Pubrel(msgspec.Struct, frozen=True, gc=False):
     """Release of a QoS 2 message, assured delivery part 2 (MQTT 3.1.1 section 3.6)."""
 
     message_id: int
-    """The message id of the PUBLISH."""
     dup: bool = False
-    """Whether it may be a duplicate. MQTT 3.1 only: the bit is reserved in later versions."""
     reason_code: int = 0
-    """A ReasonCode. Always 0 before MQTT 5."""
     properties: AcknowledgementProperties | None = None
-    """None if there are none, and always before MQTT 5."""
 
 
-class Pubcomp(msgspec.Struct, frozen=True, gc=False):
+class Pubcomp(_Acknowledgement, frozen=True, gc=False):
     """Completion of a QoS 2 message, assured delivery part 3 (MQTT 3.1.1 section 3.7)."""
-
-    message_id: int
-    """The message id of the PUBLISH."""
-    reason_code: int = 0
-    """A ReasonCode. Always 0 before MQTT 5."""
-    properties: AcknowledgementProperties | None = None
-    """None if there are none, and always before MQTT 5."""
 
 
 class SubscriptionOptions(msgspec.Struct, frozen=True, gc=False):
@@ -316,22 +297,18 @@ class Subscribe(msgspec.Struct, frozen=True, gc=False):
     topics: tuple[tuple[str, int], ...]
     """Topic filters with the requested QoS (0 to 2), at least one."""
     dup: bool = False
-    """Whether it may be a duplicate. MQTT 3.1 only: the bit is reserved in later versions."""
     options: tuple[SubscriptionOptions, ...] = ()
     """For each filter, in order. Empty before MQTT 5."""
     properties: SubscribeProperties | None = None
-    """None if there are none, and always before MQTT 5."""
 
 
 class Suback(msgspec.Struct, frozen=True, gc=False):
     """The server's response to SUBSCRIBE (MQTT 3.1.1 section 3.9)."""
 
     message_id: int
-    """The message id of the SUBSCRIBE."""
     return_codes: tuple[int, ...]
     """For each filter, in order: the granted QoS, or SUBACK_FAILURE. In MQTT 5, a ReasonCode."""
     properties: AcknowledgementProperties | None = None
-    """None if there are none, and always before MQTT 5."""
 
 
 class Unsubscribe(msgspec.Struct, frozen=True, gc=False):
@@ -342,20 +319,16 @@ class Unsubscribe(msgspec.Struct, frozen=True, gc=False):
     topics: tuple[str, ...]
     """Topic filters, at least one."""
     dup: bool = False
-    """Whether it may be a duplicate. MQTT 3.1 only: the bit is reserved in later versions."""
     properties: UnsubscribeProperties | None = None
-    """None if there are none, and always before MQTT 5."""
 
 
 class Unsuback(msgspec.Struct, frozen=True, gc=False):
     """The server's response to UNSUBSCRIBE (MQTT 3.1 section 3.11)."""
 
     message_id: int
-    """The message id of the UNSUBSCRIBE."""
     reason_codes: tuple[int, ...] = ()
     """A ReasonCode for each filter, in order. Empty before MQTT 5."""
     properties: AcknowledgementProperties | None = None
-    """None if there are none, and always before MQTT 5."""
 
 
 class OtherPacket(msgspec.Struct, frozen=True, gc=False):
@@ -377,9 +350,7 @@ class Disconnect(msgspec.Struct, frozen=True, gc=False):
     """An orderly end of the connection by the client (MQTT 3.1.1 section 3.14) or, in MQTT 5, by the server."""
 
     reason_code: int = 0
-    """A ReasonCode. Always 0 before MQTT 5."""
     properties: DisconnectProperties | None = None
-    """None if there are none, and always before MQTT 5."""
 
 
 class Auth(msgspec.Struct, frozen=True, gc=False):
@@ -391,23 +362,9 @@ class Auth(msgspec.Struct, frozen=True, gc=False):
 
 
 Packet = (
-    Connect
-    | Connack
-    | Publish
-    | Puback
-    | Pubrec
-    | Pubrel
-    | Pubcomp
-    | Subscribe
-    | Suback
-    | Unsubscribe
-    | Unsuback
-    | Pingreq
-    | Pingresp
-    | Disconnect
-    | Auth
-    | OtherPacket
-)
+    Connect | Connack | Publish | Puback | Pubrec | Pubrel | Pubcomp | Subscribe | Suback | Unsubscribe | Unsuback
+    | Pingreq | Pingresp | Disconnect | Auth | OtherPacket
+)  # fmt: skip
 
 
 MessagePacket = Publish | Puback | Pubrec | Pubrel | Pubcomp | Pingreq

@@ -120,19 +120,16 @@ class UserPropertyCache:
 USER_PROPERTIES: Final = UserPropertyCache()
 
 
+_ACKNOWLEDGEMENTS = [PacketType[name] for name in ("PUBACK", "PUBREC", "PUBREL", "PUBCOMP", "SUBACK", "UNSUBACK")]
+
 STRUCTS: dict[Place, type[Properties]] = {
+    **dict.fromkeys(_ACKNOWLEDGEMENTS, AcknowledgementProperties),
     PacketType.CONNECT: ConnectProperties,
     "WILL": WillProperties,
     PacketType.CONNACK: ConnackProperties,
     PacketType.PUBLISH: PublishProperties,
-    PacketType.PUBACK: AcknowledgementProperties,
-    PacketType.PUBREC: AcknowledgementProperties,
-    PacketType.PUBREL: AcknowledgementProperties,
-    PacketType.PUBCOMP: AcknowledgementProperties,
     PacketType.SUBSCRIBE: SubscribeProperties,
-    PacketType.SUBACK: AcknowledgementProperties,
     PacketType.UNSUBSCRIBE: UnsubscribeProperties,
-    PacketType.UNSUBACK: AcknowledgementProperties,
     PacketType.DISCONNECT: DisconnectProperties,
     PacketType.AUTH: AuthProperties,
 }

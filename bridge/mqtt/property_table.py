@@ -67,13 +67,8 @@ PROPERTIES = (
     Property(0x08, "Response Topic", Kind.STRING, _MESSAGE),
     Property(0x09, "Correlation Data", Kind.BINARY, _MESSAGE),
     Property(
-        0x0B,
-        "Subscription Identifier",
-        Kind.VARIABLE_BYTE_INTEGER,
-        _in("PUBLISH", "SUBSCRIBE"),
-        _in("PUBLISH"),
-        1,
-        MAX_REMAINING_LENGTH,
+        0x0B, "Subscription Identifier", Kind.VARIABLE_BYTE_INTEGER, _in("PUBLISH", "SUBSCRIBE"), _in("PUBLISH"),
+        least=1, most=MAX_REMAINING_LENGTH,
     ),
     Property(0x11, "Session Expiry Interval", Kind.FOUR_BYTE_INTEGER, _in("CONNECT", "CONNACK", "DISCONNECT")),
     Property(0x12, "Assigned Client Identifier", Kind.STRING, _CONNACK),
@@ -96,5 +91,5 @@ PROPERTIES = (
     Property(0x28, "Wildcard Subscription Available", Kind.BYTE, _CONNACK, most=1),
     Property(0x29, "Subscription Identifier Available", Kind.BYTE, _CONNACK, most=1),
     Property(0x2A, "Shared Subscription Available", Kind.BYTE, _CONNACK, most=1),
-)
+)  # fmt: skip
 """All properties (MQTT 5 table 2-4). The limits of values are from chapter 3."""

@@ -104,25 +104,14 @@ OF_PACKET = {
 }
 """The reason codes that each packet may contain, from client or server."""
 
+_DISCONNECT_FROM_CLIENT = """
+    SUCCESS DISCONNECT_WITH_WILL_MESSAGE UNSPECIFIED_ERROR MALFORMED_PACKET PROTOCOL_ERROR IMPLEMENTATION_SPECIFIC_ERROR
+    TOPIC_NAME_INVALID RECEIVE_MAXIMUM_EXCEEDED TOPIC_ALIAS_INVALID PACKET_TOO_LARGE MESSAGE_RATE_TOO_HIGH QUOTA_EXCEEDED
+    ADMINISTRATIVE_ACTION PAYLOAD_FORMAT_INVALID
+"""
+
 FROM_CLIENT = OF_PACKET | {
-    PacketType.DISCONNECT: frozenset(
-        (
-            ReasonCode.SUCCESS,
-            ReasonCode.DISCONNECT_WITH_WILL_MESSAGE,
-            ReasonCode.UNSPECIFIED_ERROR,
-            ReasonCode.MALFORMED_PACKET,
-            ReasonCode.PROTOCOL_ERROR,
-            ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
-            ReasonCode.TOPIC_NAME_INVALID,
-            ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
-            ReasonCode.TOPIC_ALIAS_INVALID,
-            ReasonCode.PACKET_TOO_LARGE,
-            ReasonCode.MESSAGE_RATE_TOO_HIGH,
-            ReasonCode.QUOTA_EXCEEDED,
-            ReasonCode.ADMINISTRATIVE_ACTION,
-            ReasonCode.PAYLOAD_FORMAT_INVALID,
-        )
-    ),
+    PacketType.DISCONNECT: frozenset(ReasonCode[name] for name in _DISCONNECT_FROM_CLIENT.split()),
     PacketType.AUTH: OF_PACKET[PacketType.AUTH] - {ReasonCode.SUCCESS},
 }
 """The reason codes that a client may send (MQTT 5 tables 3-10 and 3-11)."""

@@ -117,7 +117,7 @@ class FailedConnects:
         self._slates: dict[tuple[str, str | None], _Slate] = {}
 
     def begin(self, address: str, user: str, free: int, longest: float) -> Attempt | None:
-        """Start an attempt, or None if too many attempts are delayed already, so that it must be rejected without a check.
+        """Start an attempt. Return None if too many attempts are delayed already, so that it must be rejected.
 
         `user` is the claimed user. After `free` failures of a user, further attempts are delayed by 1 s, 2 s, 4 s and so on,
         but at most `longest` seconds.

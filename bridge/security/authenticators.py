@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from jwt import PyJWKSet
 
 #: Maximum length of a token in bytes.
-LONGEST = 8192
+MAX_LENGTH = 8192
 #: Algorithms by key type. The token must not choose: with HS256, anybody could sign with the public key.
 _ALGORITHMS = {
     "RSA": ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"],
@@ -140,12 +140,14 @@ class JwtAuthenticator:
     def applies_to(self, presented: Presented) -> bool:
         return presented.user_name is not None or presented.password is not None
 
+
     async def authenticate(self, presented: Presented) -> Authenticated:
         import jwt
 
         token, config = presented.password, self._config
-        if not token or len(token) > LONGEST:
-            raise AuthenticationFailed("it contains no token" if not token else f"its token is longer than {LONGEST} bytes")
+        if not token or len(token) > MAX_LENGTH:
+            why = "it contains no token" if not token else f"its token is longer than {MAX_LENGTH} bytes"
+            raise AuthenticationFailed(why)
         try:
             key, algorithms = self._keys.key(str(jwt.get_unverified_header(token).get("kid") or ""))
             claims = jwt.decode(

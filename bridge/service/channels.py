@@ -70,8 +70,8 @@ class Channels:
         self._of_file: frozenset[str] = frozenset()
         #: running channels; a stopped channel is only in `_configs`
         self._channels: dict[str, Channel] = {}
-        #: why a channel cannot listen, or cannot use its current configuration
-        self._problems: dict[str, str] = {}
+        #: why a channel cannot listen, or cannot use its current configuration, by name
+        self.problems: dict[str, str] = {}
         self._changing = asyncio.Lock()
         self._ended = False
 
@@ -97,11 +97,6 @@ class Channels:
             (channel.config.name, place_of(channel.config) if channel.endpoint is None else endpoint(*channel.endpoint))
             for channel in self
         ]
-
-    @property
-    def problems(self) -> dict[str, str]:
-        """Problems of channels that cannot listen or use their configuration, by name."""
-        return self._problems
 
     async def begin(self) -> list[str]:
         """Start all channels and return a line for display about each.
@@ -132,7 +127,7 @@ class Channels:
         """Stop a channel, disconnect its clients and return a line for display. Raises ChannelError."""
         async with self._changing:
             self._config(name)
-            self._problems.pop(name, None)
+            self.problems.pop(name, None)
             channel = self._channels.pop(name, None)
             if channel is None:
                 raise ChannelError(f"channel {name} is stopped already")
@@ -163,17 +158,17 @@ class Channels:
             await asyncio.gather(*(_end(one) for name in (*removed, *moved) if (one := self._channels.pop(name, None))))
             lines = []
             for name in removed:
-                self._problems.pop(name, None)
+                self.problems.pop(name, None)
                 lines.append(f"channel {name} removed")
             for name, config in self._configs.items():
-                wanted = name in moved or name in self._problems or name in self._of_file - of_file
+                wanted = name in moved or name in self.problems or name in self._of_file - of_file
                 if name not in before and name not in self._of_file:
                     lines.append(f"channel {name} defined; it is stopped")
                 elif name not in before:
                     lines.append(await self._try(config, "added"))
                 elif before[name] != config:
                     lines.append(await self._alter(config, "changed", wanted=wanted))
-                elif wanted and (name not in self._channels or name in self._problems):
+                elif wanted and (name not in self._channels or name in self.problems):
                     lines.append(await self._alter(config, "tried again", wanted=True))
             return lines
 
@@ -188,9 +183,9 @@ class Channels:
         except TlsError as error:
             why = f"channel {name} keeps its previous configuration: TLS cannot be used: {error}"
             log.error("MQB1103E %s", why)
-            self._problems[name] = why
+            self.problems[name] = why
             return why
-        self._problems.pop(name, None)
+        self.problems.pop(name, None)
         return f"channel {name} {done}, for clients that connect from now on"
 
     def check(self, channels: Sequence[ChannelConfig]) -> None:
@@ -218,7 +213,7 @@ class Channels:
             where = await channel.listen()
         except TlsError as error:
             why = f"channel {config.name} cannot use TLS: {error}"
-            self._problems[config.name] = why
+            self.problems[config.name] = why
             raise ChannelError(why) from error
         except OSError as error:
             why = f"channel {config.name} cannot listen on {place_of(config)}: {error.strerror or error}"
@@ -227,9 +222,9 @@ class Channels:
                     "; is another broker running there? hint: for any free port, write `port: 0` or run with --port 0 "
                     "(make run ARGS='--port 0')"
                 )
-            self._problems[config.name] = why
+            self.problems[config.name] = why
             raise ChannelError(why) from error
-        self._problems.pop(config.name, None)
+        self.problems.pop(config.name, None)
         self._channels[config.name] = channel
         manner = [word for word, one in (("TLS", config.tls), ("WebSockets", config.websocket)) if one is not None]
         over = f" over {' and '.join(manner)}" if manner else ""

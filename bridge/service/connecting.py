@@ -447,7 +447,8 @@ async def authenticate_again(service: TelemetryService, client: Client, packet: 
             raise NotAuthenticated(ReasonCode.NOT_AUTHORIZED, why) from error
         except Exception as error:
             log.exception(
-                "MQB1205E channel %s: re-authentication of client %s: authenticator failed", client.channel.name,
+                "MQB1205E channel %s: re-authentication of client %s: authenticator failed",
+                client.channel.name,
                 client.peer,
             )  # fmt: skip
             raise NotAuthenticated(ReasonCode.UNSPECIFIED_ERROR, "an authenticator fails") from error

@@ -468,7 +468,8 @@ class Delivery:
                 return
         except Exception:
             log.exception(
-                "MQB2405E dead-lettering a message for client %r failed; it stays on %s", transmission.client_id,
+                "MQB2405E dead-lettering a message for client %r failed; it stays on %s",
+                transmission.client_id,
                 self._backend.transmission_queue,
             )  # fmt: skip
             return

@@ -125,7 +125,10 @@ async def subscribe(service: TelemetryService, client: Client, session: Session,
         topic_filter, qos = request.topic_filter, request.data.qos
         if reason:
             log.warning(
-                "MQB2202W client %s: rejected subscription to %r as user %r: %s (%d)", client.peer, topic_filter, user,
+                "MQB2202W client %s: rejected subscription to %r as user %r: %s (%d)",
+                client.peer,
+                topic_filter,
+                user,
                 cmqc.reason_name(reason), reason,
             )  # fmt: skip
             if topic_filter in added:

@@ -36,7 +36,7 @@ def register(spark: SparkSession) -> None:
 
     Raises ImportError where a package of the extra `spark` is not installed.
     """
-    from bridge.spark.registration import register
+    from bridge.spark.session import register
 
     register(spark)
 

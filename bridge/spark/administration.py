@@ -23,7 +23,7 @@ from bridge.administration.control_socket import NoBridge, ask
 from bridge.administration.requests import Answer, Request
 from bridge.config.pipeline import PipelineConfig
 from bridge.files import holder
-from bridge.spark.pipeline_environment import PipelineEnvironment
+from bridge.spark.environment import PipelineEnvironment
 
 #: Files in the directory of a pipeline: locked by the process that runs it, its status, and its control socket.
 LOCK: Final = "lock"

@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from bridge.config.pipeline import ChangesConfig
-from bridge.spark.destination_columns import TIMES, ColumnMissing
+from bridge.spark.destinations import TIMES
+from bridge.spark.failures import ColumnMissing
 
 _STATE: Final = "last string"
 

@@ -5,13 +5,15 @@ All columns are nullable. The comments are shown by Spark's `DESCRIBE`.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
 
-from bridge.spark.errors import OptionError
+from bridge.spark.options import OptionError
 from bridge.telemetry.headers import TEXT_PROPERTIES
 from bridge.wire.mq import MQDLH
 from bridge.wire.mq.mqmd import GROUP_FIELDS, MQMD_FIELDS, MQMD_LAYOUTS
@@ -105,9 +107,9 @@ MQTT_COLUMNS: Final = (
 )
 
 
-def schema_of(columns: Sequence[Column]) -> Any:
-    """Return the Arrow schema of columns."""
-    return pa.schema([pa.field(column.name, column.type) for column in columns])
+def schema_of(columns: Sequence[Column], others: Sequence[Any] = ()) -> Any:
+    """Return the Arrow schema of columns, and of `others`, which are fields."""
+    return pa.schema([*(pa.field(column.name, column.type) for column in columns), *others])
 
 
 MQ_ARROW_SCHEMA: Final = schema_of(MQ_COLUMNS)
@@ -178,3 +180,36 @@ def check_part(source: str, schema: Any, whole: Any) -> Any:
             raise OptionError(f"{source}: unknown column {field.name}; the columns are {', '.join(whole.names)}")
         raise OptionError(f"{source}: column {field.name}: expected {expected}, found {field.type}; hint: the option columns")
     return schema
+
+
+# Arrays in bulk: `pa.array` and `pa.scalar` import pandas, which takes a third of a second -----------------------------
+
+_NUMBERS: Final = {pa.int32(): "i", pa.int64(): "q", TIMESTAMP: "q"}
+
+
+def array_of(values: Sequence[Any], type_: Any) -> Any:
+    """Return values as an Arrow array."""
+    count = len(values)
+    if values.count(None) == count:
+        return pa.nulls(count, type_)
+    if (code := _NUMBERS.get(type_)) is not None and None not in values:
+        return pa.Array.from_buffers(type_, count, [None, pa.py_buffer(array(code, values))])
+    if type_ in (pa.binary(), pa.string()) and None not in values:
+        written = values if type_ == pa.binary() else [value.encode() for value in values]
+        offsets = array("i", accumulate(map(len, written), initial=0))
+        return pa.Array.from_buffers(type_, count, [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(written))])
+    if type_ == pa.bool_() and None not in values and (count < 2 or values.count(values[0]) == count):
+        bits = (b"\xff" if values[0] else b"\0") * (count // 8 + 1)
+        return pa.Array.from_buffers(type_, count, [None, pa.py_buffer(bits)])
+    return pa.array(values, type_)
+
+
+def constant(value: Any, count: int, type_: Any) -> Any:
+    """Return an Arrow array that repeats a value: an integer, text, bytes or None."""
+    if value is None:
+        return pa.nulls(count, type_)
+    if (code := _NUMBERS.get(type_)) is not None:
+        return pa.Array.from_buffers(type_, count, [None, pa.py_buffer(array(code, [value]) * count)])
+    written = value.encode() if isinstance(value, str) else value
+    offsets = array("i", range(0, len(written) * count + 1, len(written))) if written else array("i", bytes(4 * count + 4))
+    return pa.Array.from_buffers(type_, count, [None, pa.py_buffer(offsets), pa.py_buffer(written * count)])

@@ -12,17 +12,16 @@ program without Spark calls. What is not the structure that it should be is null
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import attrgetter
 from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 from pyspark.sql.pandas.types import from_arrow_type
 
 from bridge.spark.columns import MD_TYPE, MQ_ARROW_SCHEMA
-from bridge.spark.mq.characters import characters, field_of
-from bridge.spark.mq.envelope import body_of, folders_of, md_array
+from bridge.spark.mq.envelope import characters, field_of, folders_of, md_array, split
 from bridge.spark.mq.rows import rows_of
 from bridge.wire import mq
 from bridge.wire.mq import MQMD, RFH2, MalformedHeader
@@ -43,7 +42,6 @@ RFH2_TYPE: Final = pa.struct(
 _PART_NAMES: Final = ("topic", "rfh2", "mqxqh", "mqdlh", "headers", "body", "format", "ccsid", "encoding")
 #: What stands behind an MQMD: the columns of an envelope that say it.
 PARTS_TYPE: Final = pa.struct([MQ_ARROW_SCHEMA.field(name) for name in _PART_NAMES])
-_PARTS: Final = attrgetter(*_PART_NAMES)
 
 ColumnOrName = Column | str
 
@@ -142,14 +140,18 @@ def split_headers_array(data: pa.Array, format: pa.Array, ccsid: pa.Array, encod
     """Do for Arrow arrays what `split_headers` does for columns."""
     described = zip(data.to_pylist(), format.to_pylist(), ccsid.to_pylist(), encoding.to_pylist(), strict=True)
     standard = MQMD()
-    parts = []
+    parts: list[dict[str, Any] | None] = []
     for value, name, characters_, numbers in described:
         md = MQMD(
             Format=field_of(name or ""),
             CodedCharSetId=standard.CodedCharSetId if characters_ is None else characters_,
             Encoding=standard.Encoding if numbers is None else numbers,
         )
-        parts.append(None if value is None else dict(zip(_PART_NAMES, _PARTS(body_of(md, value)), strict=True)))
+        if value is None:
+            parts.append(None)
+        else:
+            headers, body = split(md, value)
+            parts.append(msgspec.structs.asdict(headers) | {"body": body})
     return pa.array(parts, PARTS_TYPE)
 
 

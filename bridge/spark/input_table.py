@@ -16,8 +16,8 @@ from pyspark.sql.types import BinaryType, StringType, TimestampType
 
 from bridge.config.link import LOCAL
 from bridge.config.pipeline import PipelineConfig, WatermarkConfig
-from bridge.spark.destination_columns import BODY, PAYLOAD, TIMES
-from bridge.spark.mistake import Mistake
+from bridge.spark.destinations import BODY, PAYLOAD, TIMES
+from bridge.spark.failures import Mistake
 
 #: Columns that describe the text of a message.
 _OF_TEXT: Final = frozenset(("text", "format", "ccsid", "encoding"))

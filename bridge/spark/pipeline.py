@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
@@ -28,13 +29,21 @@ from bridge.config.problems import ConfigurationError
 from bridge.mapping.rule import rule_of
 from bridge.spark import MqDataSource, MqttDataSource
 from bridge.spark.changes import only_changes
-from bridge.spark.cluster import check_reach
-from bridge.spark.destination_columns import PAYLOAD, quoted, table_rows
-from bridge.spark.destinations import REASON, Sink, dead_letter_sink, late_sink, mapping_sink, sinks_of
+from bridge.spark.destinations import (
+    PAYLOAD,
+    REASON,
+    Sink,
+    dead_letter_sink,
+    late_sink,
+    mapping_sink,
+    quoted,
+    sinks_of,
+    table_rows,
+)
+from bridge.spark.environment import CHECKPOINT, SPOOL, PipelineEnvironment
+from bridge.spark.failures import Mistake, mistakes_at, query_failure_of
 from bridge.spark.input_table import InputTable, input_table
 from bridge.spark.internals import check_sql, check_streaming, dropping_clause, has_format, keeps_state
-from bridge.spark.mistake import Mistake, mistakes_at
-from bridge.spark.pipeline_environment import CHECKPOINT, PipelineEnvironment
 
 INPUT: Final = "input"
 #: Name of the observation of the rows that a stateful query reads.
@@ -128,7 +137,8 @@ def plan(
     if late is not None:
         with mistakes_at(("late",), "a destination"):
             late.check(source.withColumn("watermark", f.current_timestamp()) if late.is_table else source)
-    check_reach(config, environment, directory, stateful=stateful)
+    for location, expected, found in environment.unreachable(config, directory, stateful=stateful):
+        raise Mistake(location, expected, found)
     return Pipeline(name, config, environment, directory, frame, table, stateful, tables, sinks, letters, late)
 
 
@@ -320,6 +330,39 @@ def _mapping(config: PipelineConfig, environment: PipelineEnvironment) -> Sink:
         rule_of(config.mapping, mapping, queue_manager)
     letters = config.dead_letters.queue_name or environment.dead_letter_queue
     return mapping_sink(config.mapping, mapping, queue_manager, environment, letters)
+
+
+# A row on which the SELECT fails -------------------------------------------------------------------------------------
+
+
+def failing_message(spark: SparkSession, pipeline: Pipeline) -> str:
+    """Return the first message in the spool for which the SELECT cannot be computed, in words. "": not found.
+
+    The spool still has the segments of a batch that failed. Halves of a segment are tried until one row is left.
+    """
+
+    def fails(rows: pa.Table) -> bool:
+        with _names(spark, pipeline.tables):
+            frame = spark.createDataFrame(rows)
+            good = frame if pipeline.table.fault is None else frame.where(f"{pipeline.table.fault} IS NULL")
+            pipeline.table.of(good).createOrReplaceTempView(INPUT)
+            try:
+                spark.sql(str(pipeline.config.select)).write.format("noop").mode("overwrite").save()
+            except PySparkException as error:
+                return query_failure_of(error).data
+        return False
+
+    for segment in sorted((pipeline.directory / SPOOL).glob("*/*.arrow")):
+        rows = pa.ipc.open_file(segment.read_bytes()).read_all()
+        if not rows.num_rows or not fails(rows):
+            continue
+        while half := rows.num_rows // 2:
+            rows = rows.slice(0, half) if fails(rows.slice(0, half)) else rows.slice(half)
+        row = rows.to_pylist()[0]
+        msg_id = (row.get("md") or {}).get("MsgId")
+        place = f"queue {row.get('queue')}" if msg_id else f"topic {row.get('topic')}, received {row.get('received')}"
+        return f"{f'MsgId {msg_id.hex().upper()}' if msg_id else 'publication'} of {place}, in {segment}"
+    return ""
 
 
 # Batches -------------------------------------------------------------------------------------------------------------

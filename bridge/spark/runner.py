@@ -28,10 +28,9 @@ from bridge.spark.administration import (
     StatusRecord,
     StopPipeline,
 )
+from bridge.spark.failures import Mistake, QueryFailure, query_failure_of
 from bridge.spark.internals import has_ended
-from bridge.spark.mistake import Mistake
-from bridge.spark.pipeline import TAKEN, BatchWriter, Counts, Pipeline
-from bridge.spark.query_failure import QueryFailure, query_failure_of
+from bridge.spark.pipeline import TAKEN, BatchWriter, Counts, Pipeline, failing_message
 
 #: Seconds between two looks at a query.
 _LOOK: Final = 0.25
@@ -50,7 +49,7 @@ class QueryFailed(Exception):
     """A query failed. The message is for people."""
 
     def __init__(self, failure: QueryFailure) -> None:
-        super().__init__(f"{failure.what}; remedy: {failure.remedy}" if failure.remedy else failure.what)
+        super().__init__(str(failure))
         self.failure = failure
 
 
@@ -237,7 +236,10 @@ class Runner:
             how += " during a batch, which is repeated at the next start" if cut else ""
             self._tell(f"{name}: {how}{watch.late_text}")
             return not drains
-        raise QueryFailed(query_failure_of(writer.error or ended_by))
+        failure = query_failure_of(writer.error or ended_by)
+        if failure.data and (message := failing_message(self._spark, pipeline)):
+            failure = msgspec.structs.replace(failure, what=f"{failure.what}, for {message}")
+        raise QueryFailed(failure)
 
     def _report(self, name: str, watch: _Watch, batches: list[Batch]) -> None:
         for batch in watch.completed():

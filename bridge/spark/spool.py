@@ -16,6 +16,7 @@ import os
 import threading
 import time
 import uuid
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol
@@ -24,7 +25,8 @@ import msgspec
 import pyarrow as pa
 
 from bridge.files import Locked, durable_file, lock, sync
-from bridge.spark.columns import project
+from bridge.spark.columns import project, subset
+from bridge.spark.options import OptionError, Options
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -49,22 +51,12 @@ class SpoolBusy(Exception):
     """Another process uses the spool."""
 
 
-class SessionAtBroker(msgspec.Struct, frozen=True):
-    """A session that fills a spool, as the broker knows it."""
-
-    #: host:port
-    broker: str
-    client_id: str
-
-
 class Identity(msgspec.Struct, frozen=True):
     """The content of `spool.json`."""
 
     id: str
     #: queue, subscription or topic filter
     source: str
-    #: sessions at brokers that have filled the spool, the newest last
-    sessions: list[SessionAtBroker] = []
 
 
 class Segment(msgspec.Struct, frozen=True, order=True):
@@ -76,22 +68,24 @@ class Segment(msgspec.Struct, frozen=True, order=True):
     size: int
     #: when its first message was put or received, in milliseconds since the epoch
     time: int
+    #: CRC-32 of the file
+    checksum: int
     #: the word for the reader that wrote it
     run: str
 
     @property
     def name(self) -> str:
         """The name of its file."""
-        return f"{self.number:012d}-{self.rows}-{self.size}-{self.time}-{self.run}{SUFFIX}"
+        return f"{self.number:012d}-{self.rows}-{self.size}-{self.time}-{self.checksum}-{self.run}{SUFFIX}"
 
     @classmethod
     def of(cls, name: str) -> Segment | None:
         """Return the segment with a file name. None: the file is not a segment."""
         parts = name.removesuffix(SUFFIX).removesuffix(_READ).split("-")
-        if len(parts) != 5 or not name.endswith((SUFFIX, _READ)) or not all(part.isdigit() for part in parts[:4]):
+        if len(parts) != 6 or not name.endswith((SUFFIX, _READ)) or not all(part.isdigit() for part in parts[:5]):
             return None
-        number, rows, size, milliseconds = map(int, parts[:4])
-        return cls(number, rows, size, milliseconds, parts[4])
+        number, rows, size, milliseconds, checksum = map(int, parts[:5])
+        return cls(number, rows, size, milliseconds, checksum, parts[5])
 
 
 class Place:
@@ -187,7 +181,7 @@ class Spool:
         #: whether this process has made the spool
         self.new = IDENTITY not in names
         if self.new:
-            self._write_identity(Identity(uuid.uuid4().hex[:12], source))
+            self.place.write(IDENTITY, msgspec.json.encode(Identity(uuid.uuid4().hex[:12], source)))
         self._identity = _identity_in(self.place)
         self._changed = threading.Condition()
         #: published, by number
@@ -207,21 +201,6 @@ class Spool:
     def is_unused(self) -> bool:
         """Whether it has no segment, published or not. Raises OSError."""
         return not any(map(Segment.of, self.place.names()))
-
-    @property
-    def sessions(self) -> list[SessionAtBroker]:
-        """Sessions at brokers that have filled the spool, the newest last."""
-        return self._identity.sessions
-
-    def note_session(self, session: SessionAtBroker) -> None:
-        """Record the session that fills the spool from now on."""
-        if self.sessions[-1:] != [session]:
-            known = [*(one for one in self.sessions if one != session), session]
-            self._identity = msgspec.structs.replace(self._identity, sessions=known)
-            self._write_identity(self._identity)
-
-    def _write_identity(self, identity: Identity) -> None:
-        self.place.write(IDENTITY, msgspec.json.encode(identity))
 
     # Recovery --------------------------------------------------------------------------------------------------------
 
@@ -269,21 +248,26 @@ class Spool:
             name = _read_name(self._read)
         else:
             return None
-        with _opened(self.place, name) as reader:
-            found: bytes | None = (reader.schema.metadata or {}).get(_STATE)
+        found: bytes | None = (pa.ipc.open_file(content_of(self.place, name)).schema.metadata or {}).get(_STATE)
         return found
 
     # Writing ---------------------------------------------------------------------------------------------------------
 
-    def append(self, batch: Any, size: int, milliseconds: int, state: bytes | None = None) -> Segment:
-        """Write the next segment durably. It is invisible until `publish`. Raises OSError."""
-        segment = Segment(self.last + 1, batch.num_rows, size, milliseconds, self.run)
-        schema = batch.schema if state is None else batch.schema.with_metadata({_STATE: state})
+    def append(self, batches: Sequence[Any], size: int, milliseconds: int, state: bytes | None = None) -> Segment:
+        """Write record batches as the next segment, durably. It is invisible until `publish`. Raises OSError."""
+        schema = batches[0].schema if state is None else batches[0].schema.with_metadata({_STATE: state})
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, schema) as writer:
-            if batch.num_rows:
-                writer.write_batch(batch.replace_schema_metadata(schema.metadata))
-        self.place.write(segment.name, sink.getvalue())
+            for batch in batches:
+                if batch.num_rows:
+                    writer.write_batch(batch.replace_schema_metadata(schema.metadata))
+        content = sink.getvalue()
+        rows = sum(batch.num_rows for batch in batches)
+        segment = Segment(self.last + 1, rows, size, milliseconds, zlib.crc32(content), self.run)
+        try:
+            self.place.write(segment.name, content)
+        except OSError as error:
+            raise OSError(error.errno, f"spool {self.place.path} cannot be written: {error.strerror or error}") from error
         return segment
 
     def publish(self, segment: Segment) -> None:
@@ -304,11 +288,6 @@ class Spool:
         """Wait until the segments have less than `size` bytes of data, up to `wait` seconds. Return whether they have."""
         with self._changed:
             return self._changed.wait_for(lambda: self._size < size, wait)
-
-    def wait_beyond(self, number: int, wait: float) -> bool:
-        """Wait until there is a segment after a number, up to `wait` seconds. Return whether there is."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self.last > number, wait)
 
     # Reading ---------------------------------------------------------------------------------------------------------
 
@@ -380,43 +359,37 @@ def _identity_in(place: Place) -> Identity:
         raise SpoolDamaged(f"{place.path}/{IDENTITY} is damaged: {error}") from error
 
 
-@contextlib.contextmanager
-def _opened(place: Place, name: str) -> Iterator[Any]:
-    """Open a segment. Raises SpoolDamaged."""
+def content_of(place: Place, name: str) -> Any:
+    """Return the content of a segment's file, memory-mapped if possible, as an Arrow buffer. Raises SpoolDamaged."""
     try:
         with place.open(name) as file:
-            yield pa.ipc.open_file(file)
-    except (OSError, pa.ArrowInvalid) as error:
+            content = file.read_buffer()
+    except OSError as error:
         raise SpoolDamaged(
             f"segment {place.path}/{name} of the spool cannot be read: {error}; hint: every worker must reach the directory"
             " or URL of the option spool under this name; otherwise set the option embed to true"
         ) from error
+    segment = Segment.of(name)
+    if segment is None or zlib.crc32(content) != segment.checksum:
+        raise SpoolDamaged(
+            f"segment {place.path}/{name} of the spool is damaged: its checksum is wrong; hint: its messages exist nowhere"
+            " else, so restore the file from a copy if there is one. Without it, start with a new spool and checkpoint"
+        )
+    return content
 
 
 def read_segments(path: str, names: Iterable[str], schema: Any) -> Iterator[Any]:
     """Yield the rows of segments as record batches of a schema. Raises SpoolDamaged."""
     place = Place(path)
     for name in names:
-        with _opened(place, name) as reader:
-            for number in range(reader.num_record_batches):
-                yield _projected(reader.get_batch(number), schema, name)
+        yield from read_content(content_of(place, name), schema, name)
 
 
-def read_embedded(contents: Iterable[bytes], schema: Any) -> Iterator[Any]:
-    """Yield the rows of segments, given as the contents of their files, as record batches. Raises SpoolDamaged."""
-    for content in contents:
-        reader = pa.ipc.open_file(pa.py_buffer(content))
-        for number in range(reader.num_record_batches):
-            yield _projected(reader.get_batch(number), schema, "of the spool")
-
-
-def content_of(path: str, name: str) -> bytes:
-    """Return the content of a segment's file. Raises SpoolDamaged."""
-    try:
-        with Place(path).open(name) as file:
-            return bytes(file.read())
-    except OSError as error:
-        raise SpoolDamaged(f"segment {path}/{name} of the spool cannot be read: {error}") from error
+def read_content(content: Any, schema: Any, name: str = "of the spool") -> Iterator[Any]:
+    """Yield the rows of a segment, given as the content of its file, as record batches. Raises SpoolDamaged."""
+    reader = pa.ipc.open_file(pa.py_buffer(content))
+    for number in range(reader.num_record_batches):
+        yield _projected(reader.get_batch(number), schema, name)
 
 
 def _projected(batch: Any, schema: Any, name: str) -> Any:
@@ -455,30 +428,61 @@ class SpoolFiller(Protocol):
         """Messages that wait at the queue, as far as known."""
 
 
-class SpoolContents(msgspec.Struct, frozen=True):
-    """A spool on disk."""
+# Options of reads through a spool ------------------------------------------------------------------------------------
 
-    directory: Path
-    id: str
-    #: queue, subscription or topic filter
-    source: str
-    #: messages in no committed batch; if the process of its reader was killed, it may count some that are on the queue too
-    waiting: int
-    sessions: list[SessionAtBroker]
-
-
-def spools_below(directory: Path) -> Iterator[SpoolContents]:
-    """Yield the spools in the directory that the option `spool` names. Raises OSError, SpoolDamaged."""
-    for path in sorted(directory.glob(f"*/{IDENTITY}")):
-        identity = _identity_in(Place(str(path.parent)))
-        segments = [Segment.of(one.name) for one in path.parent.glob(f"*{SUFFIX}")]
-        waiting = sum(one.rows for one in segments if one is not None)
-        yield SpoolContents(path.parent, identity.id, identity.source, waiting, identity.sessions)
+#: Options of every streaming read.
+STREAM_OPTIONS: Final = (
+    "spool",
+    "spoolLimit",
+    "embed",
+    "columns",
+    "partitions",
+    "maxMessagesPerTrigger",
+    "maxBytesPerTrigger",
+)
+#: Messages, and bytes of message data, of a micro-batch: the fixed cost of a batch is then small.
+MAX_MESSAGES: Final = 100_000
+MAX_BYTES: Final = 256 * 1024 * 1024
+#: Bytes of message data in a spool from which on its reader takes nothing more.
+SPOOL_LIMIT: Final = 1024**3
 
 
-def forget_session(directory: Path, session: SessionAtBroker) -> None:
-    """Remove a session that has ended from those that have filled the spool in a directory. Raises OSError, SpoolDamaged."""
-    place = Place(str(directory))
-    identity = _identity_in(place)
-    left = [one for one in identity.sessions if one != session]
-    place.write(IDENTITY, msgspec.json.encode(msgspec.structs.replace(identity, sessions=left)))
+class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of a streaming read, checked."""
+
+    #: directory or URL
+    spool: str = ""
+    spool_limit: int = SPOOL_LIMIT
+    #: whether segments travel with the plan of a batch, for workers that do not reach the spool
+    embed: bool = False
+    #: parts in which the segments of each spool are read
+    partitions: int = 1
+    max_messages: int = MAX_MESSAGES
+    max_bytes: int = MAX_BYTES
+
+
+def stream_options_of(options: Options) -> StreamOptions:
+    """Return the options of a streaming read. `spool` is empty if it is not given. Raises OptionError."""
+    return StreamOptions(
+        spool=options.place("spool") or "",
+        spool_limit=options.size("spoolLimit", SPOOL_LIMIT),
+        embed=options.truth("embed", False),
+        partitions=options.number("partitions", 1, 1, 1000),
+        max_messages=options.number("maxMessagesPerTrigger", MAX_MESSAGES),
+        max_bytes=options.size("maxBytesPerTrigger", MAX_BYTES),
+    )
+
+
+def columns_of(options: Options, schema: Any) -> Any:
+    """Return the part of an envelope's Arrow schema that the option `columns` names. Raises OptionError."""
+    names = options.names("columns")
+    return subset(schema, names) if names else schema
+
+
+def require_spool(source: str, options: StreamOptions) -> None:
+    """Raise OptionError if a streaming read has no spool."""
+    if not options.spool:
+        raise OptionError(
+            f"{source}: option spool: required for streaming reads; hint: a directory (or URL) where messages wait until"
+            " their batch is committed, and that is kept as the checkpoint is"
+        )

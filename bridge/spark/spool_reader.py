@@ -15,8 +15,15 @@ from typing import Any, Final
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from bridge.spark.spool import Segment, SpoolDamaged, SpoolFiller, content_of, read_embedded, read_segments
-from bridge.spark.spool_options import StreamOptions
+from bridge.spark.spool import (
+    Segment,
+    SpoolDamaged,
+    SpoolFiller,
+    StreamOptions,
+    content_of,
+    read_content,
+    read_segments,
+)
 
 #: The version of the offsets. Versions 1 and 2 had MsgIds or row numbers.
 _VERSION: Final = 3
@@ -49,8 +56,6 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._available_now = False
         #: number of the segment of each spool where an availableNow run ends
         self._target: dict[str, int] | None = None
-        #: since when fewer than `minMessages` wait
-        self._few_since: float | None = None
         #: segments of the batch that was planned last, by spool
         self._batch: dict[str, list[Segment]] = {}
 
@@ -155,24 +160,13 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 rows -= segment.rows
                 size -= segment.size
         self._batch = batch
-        if not count or (not self._available_now and self._waits_for_more(count)):
-            self._batch = {source: [] for source in batch}
+        if not count:
             return start
         spools = {}
         for source, chosen in batch.items():
             end = chosen[-1].number if chosen else self._position(start, source)
             spools[source] = [self._fillers[source].spool.id, end]
         return {"version": _VERSION, "spools": {**start["spools"], **spools}}
-
-    def _waits_for_more(self, count: int) -> bool:
-        """Return whether a batch of so many messages is postponed, for `minMessages` or until `maxDelay` is over."""
-        now = time.monotonic()
-        if count < self._stream.min_messages:
-            self._few_since = self._few_since or now
-            if now - self._few_since < self._stream.max_delay:
-                return True
-        self._few_since = None
-        return False
 
     # Batches ---------------------------------------------------------------------------------------------------------
 
@@ -187,7 +181,7 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             segments = spool.between(self._position(start, source), self._position(end, source))
             for part in _parts([one for one in segments if one.rows], self._stream.partitions):
                 names = [one.name for one in part]
-                embedded = [content_of(spool.place.path, name) for name in names] if self._stream.embed else None
+                embedded = [content_of(spool.place, name).to_pybytes() for name in names] if self._stream.embed else None
                 found.append(Segments(spool.place.path, names, embedded))
         return found
 
@@ -195,7 +189,7 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the envelopes of a partition, as record batches."""
         assert isinstance(partition, Segments)
         if partition.embedded is not None:
-            return read_embedded(partition.embedded, self._schema)
+            return (batch for content in partition.embedded for batch in read_content(content, self._schema))
         return read_segments(partition.path, partition.names, self._schema)
 
     def stop(self) -> None:

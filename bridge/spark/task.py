@@ -21,16 +21,13 @@ class Identity(msgspec.Struct, frozen=True):
         return f"{self.query}/{self.batch}/{self.partition}"
 
 
-def identity(role: str = "") -> Identity:
-    """Return the identity of this task's rows in a streaming query.
-
-    `role` tells apart what one query writes to several places.
-    """
+def identity() -> Identity:
+    """Return the identity of this task's rows in a streaming query."""
     task = _task()
     query, batch = task.getLocalProperty("sql.streaming.queryId"), task.getLocalProperty("streaming.sql.batchId")
     if query is None or batch is None:
         raise RuntimeError("Spark does not say which query and batch this is: a streaming write outside of a query")
-    return Identity(f"{query}-{role}" if role else query, task.partitionId(), int(batch))
+    return Identity(query, task.partitionId(), int(batch))
 
 
 def partition() -> int:

@@ -305,7 +305,9 @@ class StreamConnection:
         self._transport = None
         if not self.closing and self.protocol.state is State.CONNECTED:
             log.info(
-                "MQB1003I channel %s: client %s left without DISCONNECT%s", self._listener.config.name, self.peer,
+                "MQB1003I channel %s: client %s left without DISCONNECT%s",
+                self._listener.config.name,
+                self.peer,
                 f": {error}" if error is not None else "",
             )  # fmt: skip
         self.closing = True

@@ -17,7 +17,7 @@ from typing import Any
 import pyspark
 from pyspark.sql import SparkSession
 
-from bridge.spark.java import LAUNCHER_HOME, find_java
+from bridge.spark.session import LAUNCHER_HOME, find_java
 from tests.helpers.patience import PATIENCE
 from tests.helpers.spark import QUICK_JAVA
 

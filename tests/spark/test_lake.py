@@ -8,11 +8,15 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pyarrow.dataset
 import pytest
 
+from bridge.lake import LakeWriter, ParquetTarget, TargetFailed
+from bridge.spark.mq.queue_reader import READ_OPTIONS, queue_readers, source_options_of
+from bridge.spark.options import Options
 from tests.helpers.patience import PATIENCE
 from tests.spark.conftest import ROOT, Queues
 
@@ -75,10 +79,39 @@ def test_killed_again_and_again(format: str, queues: Queues, tmp_path: Path) -> 
         (["--queue", "NO.SUCH.QUEUE", "--once"], "MQRC_UNKNOWN_OBJECT_NAME"),
         (["--once"], "expected --queue or --topic"),
         (["--queue", "Q", "--columns", "nothing"], "unknown column nothing; the columns are queue, topic, md"),
-        (["--queue", "Q", "--option", "startingOffsets=earliest"], "a queue has no offsets to start from"),
+        (["--queue", "Q", "--option", "startingOffsets=earliest"], "a queue has no offsets: a stream takes all messages"),
     ],
 )
 def test_mistakes(arguments: Sequence[str], said: str, queues: Queues, tmp_path: Path) -> None:
     running = lake(queues, tmp_path, *arguments)
     _, errors = running.communicate(timeout=PATIENCE)
     assert running.returncode > 0 and said in errors
+
+
+def test_a_full_disk_loses_nothing(queues: Queues, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run whose target is full ends with an error that says where the rows are. The next run writes them."""
+    queue = queues.queue()
+    queues.put(queue, b"1", b"2")
+    readers = partial(queue_readers, source_options_of(options_of(queues, queue, tmp_path / "spool")))
+    schema = source_options_of(options_of(queues, queue, tmp_path / "spool")).schema
+
+    def run() -> int:
+        target = ParquetTarget(str(tmp_path / "target"), schema, keeps_state=False)
+        writer = LakeWriter(readers(), target, rows=10, interval=1)
+        writer.run(threading.Event(), once=True)
+        return writer.written
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("bridge.lake.pq.ParquetWriter.write_table", full)
+        with pytest.raises(TargetFailed, match=r"cannot be written: .*No space left.*hint: the rows are in spool"):
+            run()
+    assert queues.depth(queue) == 0
+    assert (run(), sorted(rows_of(tmp_path / "target", "parquet"))) == (2, [b"1", b"2"])
+
+
+def options_of(queues: Queues, queue: str, spool: Path) -> Options:
+    given = {"dataDirectory": str(queues.directory), "queue": queue, "spool": str(spool)}
+    return Options("test", given, READ_OPTIONS)

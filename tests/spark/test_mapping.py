@@ -19,12 +19,11 @@ from bridge.mapping.rendered import user_identifier
 from bridge.mapping.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.mqtt.packets import Publish
 from bridge.spark.columns import MQTT_ARROW_SCHEMA
-from bridge.spark.mapping.messages import Messages
-from bridge.spark.mapping.publications import Publications
-from bridge.spark.mapping.standard import StandardToMq, StandardToMqtt
+from bridge.spark.mapping.messages import Messages, StandardToMq
+from bridge.spark.mapping.publications import Publications, StandardToMqtt
 from bridge.spark.mq.envelope import record_batch
 from bridge.spark.mq.rows import rows_of
-from bridge.spark.refusal import Refusal
+from bridge.spark.schema import Refusal
 from bridge.telemetry.conversion import publication_of, received_message, to_mq
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Destination, MappedMessage, Message, Publication, Unmappable

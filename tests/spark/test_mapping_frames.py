@@ -15,7 +15,7 @@ from bridge import spark as package
 from bridge.config.mapping import ToMqMapping
 from bridge.config.problems import ConfigurationError
 from bridge.spark import to_messages, to_publications
-from bridge.spark.errors import OptionError
+from bridge.spark.options import OptionError
 from bridge.wire import cmqc
 from bridge.wire.mq import decode_chain, decode_rfh2
 

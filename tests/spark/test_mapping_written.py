@@ -14,10 +14,8 @@ from bridge.mapping.rule import rule_of
 from bridge.mq.dead_letter import DeadLetters
 from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import MQOD, MQSD, Got
-from bridge.spark.mapping.messages import Messages
-from bridge.spark.mapping.standard import StandardToMq, ToMq
-from bridge.spark.mq.sink_options import WRITE_OPTIONS, sink_options_of
-from bridge.spark.mq.writer import put_all
+from bridge.spark.mapping.messages import Messages, StandardToMq, ToMq
+from bridge.spark.mq.writer import WRITE_OPTIONS, put_all, sink_options_of
 from bridge.spark.options import Options
 from bridge.spark.task import Identity
 from bridge.telemetry.conversion import received_message

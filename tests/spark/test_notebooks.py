@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from bridge.mq.mqi import MQOD, MQSD
 from bridge.mq.remote import RemoteConnection
-from bridge.spark.mq.browsing import browse_all, open_for_browse
+from bridge.spark.mq.source import browse_all, open_for_browse
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

@@ -10,11 +10,10 @@ import pytest
 from bridge.config.queue_manager import IbmQueueManagerConfig, ListenerConfig
 from bridge.config.tls import ListenerTlsConfig
 from bridge.mq.mqi import MQError
-from bridge.spark.errors import OptionError
 from bridge.spark.mq.queue_manager import QueueManagerOptions
-from bridge.spark.mq.source_options import READ_OPTIONS, source_options_of
-from bridge.spark.options import Options
-from bridge.spark.spool_options import MAX_MESSAGES
+from bridge.spark.mq.queue_reader import READ_OPTIONS, source_options_of
+from bridge.spark.options import OptionError, Options
+from bridge.spark.spool import MAX_MESSAGES
 from tests.helpers.certificate_authority import Authority
 from tests.helpers.served_queue_manager import ServedQueueManager
 
@@ -103,7 +102,7 @@ def test_a_listener_that_has_tls(tmp_path: Path) -> None:
     "given, said",
     [
         ({"queu": "Q"}, r"mq knows no option queu \(did you mean queue\?\)"),
-        ({"password": "x"}, r"mq has no option password: options are seen in plans and logs: .* passwordFile"),
+        ({"password": "x"}, r"mq has no option password: options are visible in plans and logs: .* passwordFile"),
         ({"zzz": "x"}, r"knows no option zzz \(there are .*queue.*\)"),
         ({"queue": "Q"}, r"option config: expected a configuration file \(or dataDirectory .*\), found none"),
         ({"dataDirectory": "d"}, r"option queue: expected the name of a queue, .* found none"),

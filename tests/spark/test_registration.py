@@ -55,17 +55,21 @@ def test_a_program_of_its_own(how: str, spark: SparkSession, queues: Queues, tmp
     assert "Row(count(1)=2, sum(md.Priority)=8)" in run.stdout, run.stderr[-3000:]
 
 
-def test_a_table_without_its_options(spark: SparkSession, queues: Queues) -> None:
-    """Spark does not pass the options of a table to the reader: the query has them, or is told."""
-    queue = queues.queue()
-    queues.put(queue, b"1")
-    options = {**queues.options, "queue": queue}
+def test_a_table_keeps_its_options(spark: SparkSession, queues: Queues, tmp_path: Path) -> None:
+    """The query does not repeat them. Those that it has take precedence."""
+    queue, other = queues.queue(), queues.queue()
+    queues.put(queue, b"1", b"2")
+    options = {**queues.options, "queue": queue, "columns": "body,put_time,md.MsgId"}
     given = ", ".join(f"'{name}' '{value}'" for name, value in options.items())
     spark.sql(f"CREATE TABLE orders_of_a_queue USING mq OPTIONS ({given})")
     try:
-        again = ", ".join(f"'{name}' = '{value}'" for name, value in options.items())
-        assert spark.sql(f"SELECT * FROM orders_of_a_queue WITH ({again})").count() == 1
-        with pytest.raises(Exception, match="CREATE TEMPORARY VIEW … USING mq"):
-            spark.sql("SELECT * FROM orders_of_a_queue").count()
+        rows = spark.sql("SELECT body FROM orders_of_a_queue WHERE put_time IS NOT NULL").collect()
+        assert [row.body for row in rows] == [b"1", b"2"]
+        assert spark.table("orders_of_a_queue").columns == ["body", "put_time", "md"]
+        assert spark.sql(f"SELECT * FROM orders_of_a_queue WITH ('queue' = '{other}')").count() == 0
+        stream = spark.readStream.option("spool", str(tmp_path / "spool")).table("orders_of_a_queue")
+        writer = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        assert writer.trigger(availableNow=True).start(str(tmp_path / "rows")).awaitTermination(PATIENCE)
+        assert spark.read.parquet(str(tmp_path / "rows")).count() == 2
     finally:
         spark.sql("DROP TABLE orders_of_a_queue")

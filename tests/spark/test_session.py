@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from bridge.spark.errors import SparkMissing
-from bridge.spark.registration import ADDED_BY_SPARK, register
-from bridge.spark.session import PYTHON_VARIABLE, PYTHON_WORKER, session
+from bridge.spark.session import ADDED_BY_SPARK, PYTHON_VARIABLE, PYTHON_WORKER, SparkMissing, register, session
 
 
 def test_the_settings_that_the_sources_rely_on(spark: SparkSession) -> None:

@@ -15,9 +15,8 @@ from bridge.spark.spool import (
     SpoolBusy,
     SpoolDamaged,
     content_of,
-    read_embedded,
+    read_content,
     read_segments,
-    spools_below,
 )
 
 SCHEMA = pa.schema([pa.field("body", pa.binary()), pa.field("md", pa.struct([("A", pa.int32()), ("B", pa.int32())]))])
@@ -29,7 +28,7 @@ def batch(*bodies: bytes) -> Any:
 
 
 def append(spool: Spool, *bodies: bytes, state: bytes | None = None) -> Segment:
-    segment = spool.append(batch(*bodies), sum(map(len, bodies)), 1, state)
+    segment = spool.append([batch(*bodies)], sum(map(len, bodies)), 1, state)
     spool.publish(segment)
     return segment
 
@@ -43,10 +42,10 @@ def test_a_restart_finds_what_was_published(tmp_path: Path) -> None:
     spool = Spool(str(tmp_path), "Q")
     append(spool, b"1", b"2")
     append(spool, b"3")
-    spool.append(batch(b"4"), 1, 1)  # whose unit of work was backed out
+    spool.append([batch(b"4")], 1, 1)  # whose unit of work was backed out
     spool.close()
     # A process that was given up has written a segment with a number that its successor had, too.
-    zombie = Segment(2, 9, 9, 1, "0123456789ab")
+    zombie = Segment(2, 9, 9, 1, 0, "0123456789ab")
     Path(spool.place.path, zombie.name).write_bytes(b"")
     Path(spool.place.path, f".{zombie.name}.17").write_bytes(b"")
     again = Spool(str(tmp_path), "Q")
@@ -61,7 +60,6 @@ def test_a_restart_finds_what_was_published(tmp_path: Path) -> None:
     last.recover(3, [(1, spool.run), (3, again.run)])
     last.delete_through(1)
     assert bodies(last) == [b"3", b"5"]
-    assert [(one.source, one.waiting) for one in spools_below(tmp_path)] == [("Q", 2)]
     with pytest.raises(SpoolDamaged, match="has 2 of the segments 1 to 3, which the checkpoint needs"):
         last.between(0, 3)
 
@@ -93,7 +91,7 @@ def test_columns_of_segments(tmp_path: Path) -> None:
     spool = Spool(str(tmp_path), "Q")
     segment = append(spool, b"1")
     part = pa.schema([pa.field("md", pa.struct([("B", pa.int32())]))])
-    (found,) = read_embedded([content_of(spool.place.path, segment.name)], part)
+    (found,) = read_content(content_of(spool.place, segment.name), part)
     assert found.to_pylist() == [{"md": {"B": 1}}]
     more = pa.schema([pa.field("md", pa.struct([("C", pa.int32())]))])
     with pytest.raises(SpoolDamaged, match=r"was written without the column md.C: .* hint: let the query finish"):
@@ -134,3 +132,17 @@ def test_an_object_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     again.delete_through(1)
     assert (again.id, bodies(again)) == (spool.id, [b"2"])
     assert len(list((tmp_path / "bucket").glob("spool/*/*.arrow"))) == 1
+
+
+@pytest.mark.parametrize("position", [None, 8, 200, -20])
+def test_a_damaged_segment(position: int | None, tmp_path: Path) -> None:
+    spool = Spool(str(tmp_path), "Q")
+    file = Path(spool.place.path, append(spool, b"1" * 100).name)
+    content = bytearray(file.read_bytes())
+    if position is None:
+        del content[len(content) // 2 :]
+    else:
+        content[position] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(SpoolDamaged, match=r"is damaged: its checksum is wrong; hint: its messages exist nowhere else"):
+        bodies(spool)

@@ -192,9 +192,8 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         # The outcome of the commit is unknown: putting the messages again could duplicate them.
         log.warning(
             "MQB5104W mapping %s: the outcome of a commit of %d messages is unknown; not repeating them",
-            self.mapping,
-            len(self._waiting),
-        )
+            self.mapping, len(self._waiting),
+        )  # fmt: skip
         self._waiting = []
 
     def opened(self, connection: Connection) -> None:
@@ -501,7 +500,7 @@ class ToLinkRunner(LinkRunner):
         return left, send([publication for _, publication in left])
 
     def _reconnected(self) -> bool:
-        """Wait briefly for the link, because the unit of work stays open and return whether it is usable."""
+        """Wait briefly for the link, because the unit of work stays open, and return whether it is usable."""
         before = time.monotonic() + RECONNECT_TIME
         while not self._ending and time.monotonic() < before:
             if self._link.wait_connected(WAIT):
@@ -548,6 +547,5 @@ class ToLinkRunner(LinkRunner):
                 self._unretained = True
                 log.warning(
                     "MQB5305W mapping %s: the broker of link %s does not support retained publications",
-                    self.mapping,
-                    self._link_name,
+                    self.mapping, self._link_name,
                 )

@@ -368,27 +368,23 @@ class BlockedQueues:
         self._mapping = mapping
         self._first_retry, self._longest_retry = first_retry, longest_retry
         self._queues: dict[Destination, _Blocked] = {}
-        self._waiting = 0
+        #: number of waiting messages
+        self.waiting = 0
         self._full_logged = False
 
     def __bool__(self) -> bool:
         return bool(self._queues)
 
     @property
-    def waiting(self) -> int:
-        """The number of waiting messages."""
-        return self._waiting
-
-    @property
     def full(self) -> bool:
         """Whether the look-ahead limit (LOOK_AHEAD waiting messages) is reached. Logged once."""
-        if self._waiting < LOOK_AHEAD:
+        if self.waiting < LOOK_AHEAD:
             return False
         if not self._full_logged:
             self._full_logged = True
             log.warning(
                 "MQB5009W mapping %s: %d messages wait for blocked queues, the maximum; all later messages wait, too",
-                self._mapping, self._waiting,
+                self._mapping, self.waiting,
             )  # fmt: skip
         return True
 
@@ -412,7 +408,7 @@ class BlockedQueues:
         if queue is None:
             return False
         queue.tokens.append(token)
-        self._waiting += 1
+        self.waiting += 1
         return True
 
     def due(self) -> Iterator[Destination]:
@@ -436,7 +432,7 @@ class BlockedQueues:
         queue = self._queues[destination]
         queue.tokens.popleft()
         queue.refusals = 0
-        self._waiting -= 1
+        self.waiting -= 1
 
     def unblock(self, destination: Destination) -> None:
         """Remove a queue for which no messages wait."""
@@ -448,7 +444,7 @@ class BlockedQueues:
         """Forget the waiting messages: the source is browsed again from the front."""
         for queue in self._queues.values():
             queue.tokens.clear()
-        self._waiting = 0
+        self.waiting = 0
 
     def listed(self) -> list[BlockedQueue]:
         """Return the blocked queues for display."""

@@ -15,32 +15,105 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from bridge.link.outbox import CLIENT_ID, HOPS
 from bridge.mapping.attributes import UsedFields, used_fields_of
 from bridge.mapping.message_view import document_of, in_ccsid
-from bridge.mapping.rendered import queue_name
+from bridge.mapping.rendered import queue_name, topic_string, user_identifier
 from bridge.mapping.rule import ToMqRule
-from bridge.spark.columns import TEXT_MAP
-from bridge.spark.mapping.columns import (
-    KEPT_REQUEST_TYPE,
-    MAPPED_MD_TYPE,
-    QUEUE_MESSAGE_COLUMNS,
-    TOPIC_MESSAGE_COLUMNS,
-    refusal,
-    schema_of,
-)
-from bridge.spark.mapping.publication_rows import Rows, widths_of
-from bridge.spark.mapping.standard import StandardToMq, ToMq
-from bridge.spark.mq.characters import characters
-from bridge.telemetry.conversion import received_message
+from bridge.mqtt.packets import PublishProperties
+from bridge.spark.columns import MD_TYPE, PROPERTY_COLUMNS, TEXT_MAP, Column, schema_of
+from bridge.spark.mapping.row_groups import RowGroups, refusal
+from bridge.spark.mq.envelope import characters
+from bridge.spark.schema import MQTT_SCHEMA, REFUSAL
+from bridge.telemetry.conversion import message_of, received_message
 from bridge.telemetry.message import CCSID_UTF8, Destination, MappedMessage, Message, Publication, Unmappable
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
+#: Fields of the MQMD that a mapping sets.
+_SET_FIELDS: Final = (
+    "Report", "MsgType", "Expiry", "CodedCharSetId", "Format", "Priority", "Persistence", "MsgId", "CorrelId", "ReplyToQ",
+    "ReplyToQMgr", "UserIdentifier",
+)  # fmt: skip
+MAPPED_MD_TYPE: Final = pa.struct([field for field in MD_TYPE if field.name in _SET_FIELDS])
+KEPT_REQUEST_TYPE: Final = pa.struct(
+    [pa.field("queue", pa.string()), pa.field("md", MAPPED_MD_TYPE), pa.field("data", pa.binary())]
+)
+_BODY: Final = (
+    Column("md", MAPPED_MD_TYPE, "fields of the MQMD that mappings set; null and all others: as MQMD_DEFAULT has them"),
+    Column(
+        "headers",
+        pa.binary(),
+        "MQRFH2, or empty; headers and body are the message data. Of a refused row by the integration tables, or null",
+    ),
+    Column("body", pa.binary(), "payload; of a refused row as it came"),
+    Column(
+        "properties",
+        TEXT_MAP,
+        "message properties to put beside a message without MQRFH2: full names to values; mqtt.qos and mqtt.msgid are"
+        " MQTYPE_INT32, all others MQTYPE_STRING",
+    ),
+    Column("retain", pa.bool_(), "whether it is put with MQPMO_RETAIN"),
+    Column("clear", pa.bool_(), "whether it clears the retained publication of its topic"),
+    Column(
+        "kept_request",
+        KEPT_REQUEST_TYPE,
+        "what is put before a request on the queue where it waits for the answer (requests_queue); its MsgId is that of the"
+        " request, too",
+    ),
+    REFUSAL,
+)
+QUEUE_MESSAGE_COLUMNS: Final = (
+    Column("queue", pa.string(), "queue to put to"),
+    Column("queue_manager", pa.string(), "its queue manager (ObjectQMgrName); null: the one connected to"),
+    *_BODY,
+)
+TOPIC_MESSAGE_COLUMNS: Final = (Column("topic", pa.string(), "topic string to publish to"), *_BODY)
+#: Columns of a publication that a mapping looks at, and the types that it takes them in.
+TAKEN: Final = {
+    "topic": "string",
+    "payload": "binary",
+    "qos": "int",
+    "retain": "boolean",
+    "message_id": "int",
+    "client_id": "string",
+    "user": "string",
+    "properties": "map<string,string>",
+    **{name: MQTT_SCHEMA[name].dataType.simpleString() for name in PROPERTY_COLUMNS},
+    "expiry": "bigint",
+}
+#: The column that says where a row goes, for the standard profile.
+DESTINATION: Final = "queue"
+NO_MESSAGE_ID: Final = 65_536
+#: The least numbers of 1, 2, 3, 4 and 5 digits, and the least one that is no message id.
+_WIDTHS: Final = np.array([1, 10, 100, 1_000, 10_000, NO_MESSAGE_ID])
 _KEPT: Final = 65_536
 #: What stands before the digits of a message id; no text has a `<` in it, and the mqtt folder is the first.
 _BEFORE_MESSAGE_ID: Final = b"<msgid dt='i4'>"
 _STRUC_LENGTH: Final = slice(8, 12)
+
+
+class StandardToMq:
+    """The integration tables 1 to 3.
+
+    `destination` is where all messages go; None: each to the topic of its publication. To a topic it is the message that
+    the service puts; to a queue it has, as a subscriber would receive it, the mqps folder, too.
+    """
+
+    def __init__(self, destination: Destination | None) -> None:
+        self.destination = destination
+
+    def map(self, publication: Publication) -> MappedMessage:
+        """Return the message. Raises Unmappable."""
+        to = self.destination or Destination(topic_string(publication.topic), True)
+        made = message_of(publication)
+        if to.is_topic:
+            return msgspec.structs.replace(made, destination=to)
+        return msgspec.structs.replace(
+            made, destination=to, message=received_message(publication), retain=False, clear=False
+        )
 
 
 class Form(msgspec.Struct, frozen=True, gc=False):
@@ -57,6 +130,10 @@ class Form(msgspec.Struct, frozen=True, gc=False):
     refusal: dict[str, Any] | None = None
 
 
+#: What makes messages of publications.
+ToMq = ToMqRule | StandardToMq
+
+
 class Messages:
     """`to_messages` for record batches: call it with an iterator of them, as mapInArrow does. Cheap to pickle.
 
@@ -64,7 +141,7 @@ class Messages:
     are passed through.
     """
 
-    def __init__(self, rule: ToMqRule | StandardToMq, *, by_column: bool = False, kept: Sequence[Any] = ()) -> None:
+    def __init__(self, rule: ToMq, *, by_column: bool = False, kept: Sequence[Any] = ()) -> None:
         self.rule = rule
         self._by_column = by_column
         self._fields = tuple(kept)
@@ -230,7 +307,7 @@ def _made(travelled: bytes) -> Messages:
     return Messages(rule, by_column=by_column, kept=kept)
 
 
-def _to_topic(rule: ToMqRule | StandardToMq) -> bool:
+def _to_topic(rule: ToMq) -> bool:
     if isinstance(rule, ToMqRule):
         return rule.config.destination.topic is not None
     return rule.destination is None or rule.destination.is_topic
@@ -330,3 +407,115 @@ def _value(md: MQMD | None, field: Any) -> Any:
     if value in _NOTHING and field.name != "Format":
         return None
     return characters(value) if field.type == pa.string() else value
+
+
+# Rows ----------------------------------------------------------------------------------------------------------------
+
+
+def widths_of(message_ids: Any) -> Any:
+    """Return how many digits each message id has: none for 0, 6 for NO_MESSAGE_ID."""
+    return np.searchsorted(_WIDTHS, message_ids, side="right")
+
+
+class Rows:
+    """The rows of a record batch as publications."""
+
+    def __init__(self, batch: Any, by_column: bool) -> None:
+        self.count = batch.num_rows
+        names = set(batch.schema.names)
+
+        def column(name: str) -> Any:
+            return batch.column(name) if name in names else None
+
+        self.payloads = column("payload")
+        self.sizes = pc.binary_length(self.payloads).fill_null(-1).to_numpy(zero_copy_only=False)
+        numbers = _numbers(column("message_id"), self.count)
+        #: what is none is NO_MESSAGE_ID
+        self.message_ids = np.where((numbers >= 0) & (numbers < NO_MESSAGE_ID), numbers, NO_MESSAGE_ID)
+        #: digits of the message id; 0 of none
+        self.widths = widths_of(self.message_ids)
+        self._columns = [
+            column("topic"),
+            column("client_id"),
+            _numbers(column("qos"), self.count),
+            column("retain"),
+            column("user"),
+            column("expiry"),
+            column("properties"),
+            *map(column, PROPERTY_COLUMNS),
+        ]
+        self._queue = column(DESTINATION) if by_column else None
+        self._lists: list[list[Any]] | None = None
+
+    def groups(self, number: Any, size: Any) -> tuple[Any, Any, Sequence[tuple[Any, ...]]]:
+        """Return the rows that are alike; `number` and `size` say in what message ids and sizes differ."""
+        groups = RowGroups(self.count)
+        for column in self._columns:
+            groups.add(column)
+        groups.add(number)
+        # An empty payload clears a retained publication; a missing one is refused.
+        groups.add(np.sign(self.sizes))
+        groups.add(size)
+        groups.add(self._queue)
+        return groups.groups()
+
+    def is_text(self) -> bool:
+        """Return whether all payloads are UTF-8."""
+        try:
+            self.payloads.cast(pa.string())
+        except pa.ArrowInvalid:
+            return False
+        return True
+
+    def payload(self, row: int) -> bytes:
+        """Return the payload of a row. Raises Unmappable where there is none."""
+        found: bytes | None = self.payloads[row].as_py()
+        if found is None:
+            raise Unmappable(cmqc.MQRC_DATA_LENGTH_ERROR, "the row has no payload: it is null (an empty one has 0 bytes)")
+        return found
+
+    def values(self, row: int) -> tuple[Any, ...]:
+        """Return the columns of one row, as `groups` gives them."""
+        if self._lists is None:
+            columns = [*self._columns, self._queue]
+            self._lists = [[None] * self.count if column is None else column.tolist() for column in columns]
+        *values, queue = (column[row] for column in self._lists)
+        return (*values, None, None, None, queue)
+
+    def publication(self, row: int, values: tuple[Any, ...]) -> Publication:
+        """Return the publication of a row whose columns have these values. Raises Unmappable for what is none."""
+        topic, client_id, qos, retain, user, expiry, properties, *own_properties = values[: len(self._columns)]
+        message_id = int(self.message_ids[row])
+        if topic is None:
+            raise Unmappable(cmqc.MQRC_TOPIC_STRING_ERROR, "the row has no topic: it is null")
+        if qos not in (0, 1, 2):
+            raise Unmappable(cmqc.MQRC_RFH_FORMAT_ERROR, f"qos is 0, 1 or 2, not {qos}")
+        if message_id == NO_MESSAGE_ID:
+            raise Unmappable(cmqc.MQRC_RFH_FORMAT_ERROR, "message_id is no number from 0 to 65535")
+        own = {name: value for name, value in properties or () if value is not None}
+        hops = own.pop(HOPS, "")
+        fields: dict[str, Any] = {
+            name: value or None for name, value in zip(PROPERTY_COLUMNS, own_properties, strict=True)
+        }
+        return Publication(
+            topic=topic,
+            payload=self.payload(row),
+            qos=qos,
+            retain=bool(retain),
+            message_id=message_id,
+            client_id=own.pop(CLIENT_ID, client_id or ""),
+            user=user_identifier(user or ""),
+            expiry=None if expiry is None else float(expiry),
+            properties=PublishProperties(
+                **fields,
+                user_property=(*own.items(),),
+            ),
+            hops=tuple(hops.split(",")) if hops else (),
+        )
+
+
+def _numbers(column: Any, count: int) -> Any:
+    """Return the numbers of a column, 0 where there are none."""
+    if column is None or column.null_count == count:
+        return np.zeros(count, np.int64)
+    return column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)

@@ -19,16 +19,22 @@ import pyarrow.compute as pc
 
 from bridge.link.outbox import CLIENT_ID, HOPS
 from bridge.mapping.attributes import UsedFields, used_fields_of
+from bridge.mapping.rendered import topic_name
 from bridge.mapping.rule import ToMqttRule
-from bridge.spark.columns import MD_TYPE, PROPERTY_COLUMNS
-from bridge.spark.mapping.columns import PUBLICATION_COLUMNS, refusal, schema_of
-from bridge.spark.mapping.row_groups import RowGroups
-from bridge.spark.mapping.standard import StandardToMqtt
+from bridge.spark.columns import MD_TYPE, MQTT_COLUMNS, PROPERTY_COLUMNS, schema_of
+from bridge.spark.mapping.row_groups import RowGroups, refusal
 from bridge.spark.mq.rows import Row, rows_of
+from bridge.spark.schema import REFUSAL
+from bridge.telemetry.conversion import publication_of
 from bridge.telemetry.headers import HEADER_FORMATS
-from bridge.telemetry.message import Publication, Unmappable
+from bridge.telemetry.message import Message, Publication, Unmappable
 from bridge.wire.mq import MalformedHeader, decode_chain
 
+#: Columns of a publication that is still to be published: none of a transmission.
+PUBLICATION_COLUMNS: Final = (
+    *(column for column in MQTT_COLUMNS if column.name not in ("dup", "message_id", "payload_format", "received")),
+    REFUSAL,
+)
 #: Columns of a message that a mapping looks at.
 TAKEN: Final = ("queue", "topic", "md", "rfh2", "headers", "body", "format", "ccsid", "encoding")
 _KEPT: Final = 65_536
@@ -36,6 +42,22 @@ _KEPT: Final = 65_536
 _MESSAGE_ID: Final = (
     r"^((?s:RFH .{36})<mqtt>(?:<clientId>[^<]*</clientId>)?<qos dt='i4'>[012]</qos><msgid dt='i4'>)[0-9]{1,5}(</msgid>)"
 )
+
+
+class StandardToMqtt:
+    """The integration tables 4 and 5, for a subscriber that takes any QoS.
+
+    `topic` is where all messages go; None: each to the topic it was published to.
+    """
+
+    def __init__(self, topic: str | None) -> None:
+        self.topic = topic
+
+    def map(self, message: Message, *, topic: str | None = None) -> Publication:
+        """Return the publication. Raises Unmappable, also for a message that says of no topic."""
+        made = publication_of(message, topic=self.topic if self.topic is not None else topic)
+        topic_name(made.topic)
+        return made
 
 
 class Form(msgspec.Struct, frozen=True, gc=False):

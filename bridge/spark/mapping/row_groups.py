@@ -11,6 +11,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from bridge.telemetry.message import Unmappable
+
 #: Above this, numbers of rows are numbered anew, lest they overflow.
 _MOST: Final = 2**31
 
@@ -76,3 +78,8 @@ def _numbered(column: Any) -> Any:
         return pa.nulls(len(column), pa.int32()).fill_null(0)
     numbers: dict[Any, int] = {}
     return pa.array([numbers.setdefault(value, len(numbers)) for value in _hashable(column)], pa.int32())
+
+
+def refusal(error: Unmappable, source: str | None) -> dict[str, Any]:
+    """Return a value of the column `refusal`."""
+    return {"reason": error.reason, "sentence": str(error), "source": source}

@@ -1,9 +1,15 @@
-"""MQ messages to record batches of envelopes (`bridge.spark.schema.MQ_COLUMNS`), column by column."""
+"""MQ messages to record batches of envelopes (`bridge.spark.columns.MQ_COLUMNS`), column by column.
+
+MQCHAR fields become text without the loss of a byte, although Arrow's strings are UTF-8. A byte 0x80 + n that is not UTF-8
+becomes U+F780 + n, a character of Unicode's private use. If a field contains such a character, each of its bytes becomes
+a character.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Final
@@ -13,8 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bridge.mapping.message_view import text_of
-from bridge.spark.columns import MD_TYPE, MD_VERSION_1_TYPE, MQ_ARROW_SCHEMA, MQDLH_TYPE, TIMESTAMP
-from bridge.spark.mq.characters import characters
+from bridge.spark.columns import MD_TYPE, MD_VERSION_1_TYPE, MQ_ARROW_SCHEMA, MQDLH_TYPE, TIMESTAMP, array_of, constant
 from bridge.telemetry.headers import HEADER_FORMATS
 from bridge.telemetry.message import CCSID_UTF8, Unmappable
 from bridge.wire import cmqc
@@ -26,38 +31,37 @@ MqMessage = tuple[MQMD, bytes]
 Text = dict[str, "str | None"]
 
 
-class Body(msgspec.Struct, frozen=True, gc=False):
-    """What stands behind the MQMD: headers, and the body with its three fields of description."""
+class Headers(msgspec.Struct, frozen=True, gc=False):
+    """The headers between MQMD and body, and the three fields that describe the body."""
 
     topic: str | None
     rfh2: dict[str, Text | None]
     mqxqh: dict[str, Any] | None
     mqdlh: dict[str, Any] | None
+    #: all headers as they are
     headers: bytes
-    body: bytes
     format: str
     ccsid: int
     encoding: int
 
 
-_BODY_COLUMNS: Final = Body.__struct_fields__
+_HEADER_COLUMNS: Final = Headers.__struct_fields__
 #: The columns that `text` is computed from.
 _TEXT_COLUMNS: Final = ("body", "format", "ccsid", "encoding")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @lru_cache(maxsize=65_536)
-def put_time(date: bytes, time: bytes) -> datetime | None:
-    """Return MQMD.PutDate (YYYYMMDD) and PutTime (HHMMSSTH, in GMT) as a time; None where they are no time."""
+def put_time(date: bytes, time: bytes) -> int | None:
+    """Return MQMD.PutDate (YYYYMMDD) and PutTime (HHMMSSTH, in GMT) in microseconds since the epoch. None: not a time."""
     digits = date + time
     if len(digits) != 16 or not digits.isdigit():
         return None
-    year, month, day, hour, minute, second, hundredths = (
-        int(digits[start:end]) for start, end in ((0, 4), (4, 6), (6, 8), (8, 10), (10, 12), (12, 14), (14, 16))
-    )
     try:
-        return datetime(year, month, day, hour, minute, second, hundredths * 10_000, UTC)
+        at = datetime.strptime(digits[:14].decode(), "%Y%m%d%H%M%S").replace(tzinfo=UTC)
     except ValueError:
         return None
+    return (at - _EPOCH) // timedelta(microseconds=1) + int(digits[14:]) * 10_000
 
 
 def record_batch(queue: str, messages: Sequence[MqMessage], schema: Any = MQ_ARROW_SCHEMA) -> Any:
@@ -70,39 +74,84 @@ def record_batch(queue: str, messages: Sequence[MqMessage], schema: Any = MQ_ARR
     wanted = set(schema.names)
     columns: dict[str, Any] = {}
     if "queue" in wanted:
-        columns["queue"] = pa.repeat(queue, count)
+        columns["queue"] = constant(queue, count, pa.string())
     if "md" in wanted:
         columns["md"] = md_array(mds, schema.field("md").type)
     if "put_time" in wanted:
-        columns["put_time"] = pa.array([put_time(md.PutDate, md.PutTime) for md in mds], TIMESTAMP)
+        columns["put_time"] = array_of([put_time(md.PutDate, md.PutTime) for md in mds], TIMESTAMP)
     if "text" in wanted:
         wanted.update(_TEXT_COLUMNS)
-    if of_body := [name for name in _BODY_COLUMNS if name in wanted]:
-        if any(md.Format in HEADER_FORMATS for md in mds):
-            bodies = [body_of(md, data) for md, data in messages]
-            for name in of_body:
-                columns[name] = pa.array(list(map(attrgetter(name), bodies)), MQ_ARROW_SCHEMA.field(name).type)
-        else:
-            columns |= {name: _without_headers(name, messages, mds) for name in of_body}
+    if wanted.intersection(("body", *_HEADER_COLUMNS)):
+        columns |= _parts(messages, mds, wanted)
     if "text" in wanted:
         columns["text"] = text_array(*(columns[name] for name in _TEXT_COLUMNS))
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
-def _without_headers(name: str, messages: Sequence[MqMessage], mds: Sequence[MQMD]) -> Any:
-    """Return a column of messages none of which has a header: the MQMD describes the body."""
+def _parts(messages: Sequence[MqMessage], mds: Sequence[MQMD], wanted: set[str]) -> dict[str, Any]:
+    """Return the columns of headers and body."""
+    if not any(md.Format in HEADER_FORMATS for md in mds):
+        columns = {name: _without_headers(name, mds) for name in _HEADER_COLUMNS if name in wanted}
+        return columns | ({"body": array_of([data for _, data in messages], pa.binary())} if "body" in wanted else {})
+    folders = not wanted.isdisjoint(("topic", "rfh2"))
+    distinct: dict[int, tuple[int, Headers]] = {}
+    numbers, bodies = [], []
+    for md, data in messages:
+        headers, body = split(md, data, folders=folders)
+        number, _ = distinct.setdefault(id(headers), (len(distinct), headers))
+        numbers.append(number)
+        bodies.append(body)
+    chosen = array_of(numbers, pa.int32())
+    columns = {"body": array_of(bodies, pa.binary())}
+    for name in _HEADER_COLUMNS:
+        if name in wanted:
+            values = [getattr(headers, name) for _, headers in distinct.values()]
+            columns[name] = pa.array(values, MQ_ARROW_SCHEMA.field(name).type).take(chosen)
+    return columns
+
+
+def _without_headers(name: str, mds: Sequence[MQMD]) -> Any:
+    """Return a column of messages without headers. The MQMD describes the body."""
     count = len(mds)
     match name:
-        case "body":
-            return pa.array([data for _, data in messages], pa.binary())
         case "headers":
-            return pa.repeat(pa.scalar(b"", pa.binary()), count)
+            return constant(b"", count, pa.binary())
         case "rfh2":
-            offsets = pa.repeat(pa.scalar(0, pa.int32()), count + 1)
-            return pa.MapArray.from_arrays(offsets, pa.array([], pa.string()), pa.array([], _FOLDER_TYPE))
+            offsets = constant(0, count + 1, pa.int32())
+            return pa.MapArray.from_arrays(offsets, pa.nulls(0, pa.string()), pa.nulls(0, _FOLDER_TYPE))
         case "format" | "ccsid" | "encoding":
             return _field_array(mds, *_DESCRIPTION[name])
     return pa.nulls(count, MQ_ARROW_SCHEMA.field(name).type)
+
+# MQCHAR fields -------------------------------------------------------------------------------------------------------
+
+_STANDINS: Final = re.compile("[\uf780-\uf7ff]")
+#: Half of a surrogate pair, as Python's surrogateescape has it for a byte -> the character that stands for the byte; back.
+_TO_STANDIN: Final = {0xDC00 + byte: 0xF700 + byte for byte in range(0x80, 0x100)}
+_FROM_STANDIN: Final = {standin: surrogate for surrogate, standin in _TO_STANDIN.items()}
+
+
+@lru_cache(maxsize=65_536)
+def characters(field: bytes) -> str:
+    """Return the text of an MQCHAR field, without the blanks and NULs at its end."""
+    field = field.rstrip(b" \0")
+    try:
+        text = field.decode()
+    except UnicodeDecodeError:
+        text = field.decode(errors="surrogateescape")
+    else:
+        if _STANDINS.search(text) is None:
+            return text
+    text = _STANDINS.sub(lambda found: "".join(chr(0xDC00 + byte) for byte in found[0].encode()), text)
+    return text.translate(_TO_STANDIN)
+
+
+@lru_cache(maxsize=65_536)
+def field_of(text: str) -> bytes:
+    """Return the bytes of a field, of which `characters` made the text; without padding."""
+    if _STANDINS.search(text) is None:
+        return text.encode()
+    return text.translate(_FROM_STANDIN).encode(errors="surrogateescape")
 
 
 _FOLDER_TYPE: Final = MQ_ARROW_SCHEMA.field("rfh2").type.item_type
@@ -116,11 +165,11 @@ _DESCRIPTION: Final = {
 
 def text_array(body: Any, format_: Any, ccsid: Any, encoding: Any) -> Any:
     """Return the column `text` of the columns that describe it."""
-    if not pc.any(is_text := pc.equal(format_, _TEXT)).as_py():
+    if not pc.any(is_text := pc.equal(format_, _TEXT_SCALAR)).as_py():
         return pa.nulls(len(body), pa.string())
-    if pc.all(pc.or_(pc.invert(is_text), pc.equal(ccsid, CCSID_UTF8))).as_py():
+    if pc.all(pc.or_(pc.invert(is_text), pc.equal(ccsid, _UTF8_SCALAR))).as_py():
         try:
-            return pc.if_else(is_text, body, pa.scalar(None, pa.binary())).cast(pa.string())
+            return pc.if_else(is_text, body, pa.nulls(1, pa.binary())[0]).cast(pa.string())
         except pa.ArrowInvalid:  # some of it is no UTF-8
             pass
     columns = (one.to_pylist() for one in (body, format_, ccsid, encoding))
@@ -136,6 +185,8 @@ def _text(data: bytes, ccsid: int, encoding: int) -> str | None:
 
 
 _TEXT: Final = characters(cmqc.MQFMT_STRING)
+_TEXT_SCALAR: Final = constant(_TEXT, 1, pa.string())[0]
+_UTF8_SCALAR: Final = constant(CCSID_UTF8, 1, pa.int32())[0]
 
 # The MQMD ------------------------------------------------------------------------------------------------------------
 
@@ -151,9 +202,8 @@ def _field_array(mds: Sequence[MQMD], name: str, type_: Any) -> Any:
     values = list(map(attrgetter(name), mds))
     is_text = type_ == pa.string()
     if values and values.count(values[0]) == len(values):
-        value = characters(values[0]) if is_text else values[0]
-        return pa.repeat(pa.scalar(value, type_), len(values))
-    return pa.array(list(map(characters, values)) if is_text else values, type_)
+        return constant(characters(values[0]) if is_text else values[0], len(values), type_)
+    return array_of(list(map(characters, values)) if is_text else values, type_)
 
 
 def _plain(type_: Any) -> Callable[[Any], dict[str, Any]]:
@@ -175,21 +225,47 @@ _plain_dlh = _plain(MQDLH_TYPE)
 # Headers -------------------------------------------------------------------------------------------------------------
 
 
-def body_of(md: MQMD, data: bytes) -> Body:
-    """Take the message data apart. A header that cannot be read counts as body, with all that is behind it."""
-    chain = decode_chain(md.Format, md.Encoding, md.CodedCharSetId, data, strict=False)
-    folders = folders_of(chain.headers)
-    return Body(
+def split(md: MQMD, data: bytes, *, folders: bool = True) -> tuple[Headers, bytes]:
+    """Return headers and body of a message. A header that cannot be read, with everything after it, is the body.
+
+    `folders` False: `topic` and `rfh2` are not computed.
+    """
+    if md.Format == cmqc.MQFMT_RF_HEADER_2 and data[:4] == _RFH:
+        # Most messages have one MQRFH2, and many have the same.
+        length = int.from_bytes(data[8:12], "little" if md.Encoding & _LITTLE else "big")
+        if _RFH_LENGTH <= length <= len(data):
+            headers = _alone(md.Encoding, md.CodedCharSetId, data[:length], folders)
+            if headers is not None:
+                return headers, data[length:]
+    return _split(md.Format, md.Encoding, md.CodedCharSetId, data, folders)
+
+
+_RFH: Final = cmqc.MQRFH_STRUC_ID
+_RFH_LENGTH: Final = 36
+_LITTLE: Final = cmqc.MQENC_INTEGER_REVERSED
+
+
+@lru_cache(maxsize=8192)
+def _alone(encoding: int, ccsid: int, header: bytes, folders: bool) -> Headers | None:
+    """Return an MQRFH2 as the headers of a message. None: it cannot be read, or another header follows."""
+    headers, rest = _split(cmqc.MQFMT_RF_HEADER_2, encoding, ccsid, header, folders)
+    return None if rest or field_of(headers.format) in HEADER_FORMATS else headers
+
+
+def _split(format_: bytes, encoding: int, ccsid: int, data: bytes, with_folders: bool) -> tuple[Headers, bytes]:
+    chain = decode_chain(format_, encoding, ccsid, data, strict=False)
+    folders = folders_of(chain.headers) if with_folders else {}
+    headers = Headers(
         topic=(folders.get("mqps") or {}).get("Top"),
         rfh2=folders,
         mqxqh=next((_plain_xqh(header) for header in chain.headers if isinstance(header, MQXQH)), None),
         mqdlh=next((_plain_dlh(header) for header in chain.headers if isinstance(header, MQDLH)), None),
         headers=data[: len(data) - len(chain.body)],
-        body=chain.body,
         format=characters(chain.Format),
         ccsid=chain.CodedCharSetId,
         encoding=chain.Encoding,
     )
+    return headers, chain.body
 
 
 def _plain_xqh(header: MQXQH) -> dict[str, Any]:
@@ -210,6 +286,7 @@ def folders_of(headers: Sequence[Header]) -> dict[str, Text | None]:
     return folders
 
 
+@lru_cache(maxsize=4096)
 def _texts(folder: Folder) -> Text | None:
     try:
         content = folder.content

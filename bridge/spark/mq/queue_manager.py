@@ -18,9 +18,7 @@ from bridge.config.queue_manager import PASSWORD_VARIABLE, read_password
 from bridge.mq.mqi import Connection, MQError
 from bridge.mq.remote import RemoteConnection
 from bridge.security.tls import tls_context
-from bridge.spark.errors import OptionError
-from bridge.spark.options import Options, checked
-from bridge.spark.tls_options import TLS_OPTIONS, tls_of
+from bridge.spark.options import TLS_OPTIONS, OptionError, Options, checked, tls_of
 
 if TYPE_CHECKING:
     from bridge.config.models import Configuration

@@ -19,6 +19,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -26,15 +27,23 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE
-from bridge.mq.mqi import MQOD, Connection, GetOptions, MQError
+from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, MQError
 from bridge.mq.remote import get_many
 from bridge.mq.state import StateQueue
 from bridge.mq.worker import FIRST_PAUSE, LOST, MAX_PAUSE
-from bridge.spark.mq.browsing import GET, depth
-from bridge.spark.mq.envelope import MqMessage, put_time, record_batch
-from bridge.spark.mq.queue_manager import QueueManagerOptions
-from bridge.spark.mq.source_options import SourceOptions
-from bridge.spark.spool import Segment, Spool, SpoolDamaged
+from bridge.spark.columns import MQ_ARROW_SCHEMA
+from bridge.spark.mq.envelope import put_time, record_batch
+from bridge.spark.mq.queue_manager import QUEUE_MANAGER_OPTIONS, QueueManagerOptions, queue_manager_options_of
+from bridge.spark.options import Options
+from bridge.spark.spool import (
+    STREAM_OPTIONS,
+    Segment,
+    Spool,
+    SpoolDamaged,
+    StreamOptions,
+    columns_of,
+    stream_options_of,
+)
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
@@ -55,11 +64,83 @@ _INQUIRY: Final = 1.0
 #: The first bytes of the CorrelId of a state message.
 STATE_MARK: Final = b"SPKQ"
 
+#: Gets of the complete message. Properties are in an MQRFH2, independently of PROPCTL.
+GET: Final = cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2 | cmqc.MQGMO_FAIL_IF_QUIESCING
 _OPEN: Final = cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
 _TAKE: Final = cmqc.MQGMO_SYNCPOINT | GET
 
-
 Result = TypeVar("Result")
+
+# Options -------------------------------------------------------------------------------------------------------------
+
+READ_OPTIONS: Final = (*QUEUE_MANAGER_OPTIONS, "queue", "topic", "subscription", "selector", *STREAM_OPTIONS)
+
+
+class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options, checked. Either `queues` or a `subscription`."""
+
+    queue_manager: QueueManagerOptions
+    queues: tuple[str, ...] = ()
+    topic: str | None = None
+    subscription: str | None = None
+    #: SQL92, as applications give it to MQOPEN; blank for all messages
+    selector: str = ""
+    stream: StreamOptions = StreamOptions()
+    #: Arrow schema of the columns
+    schema: Any = MQ_ARROW_SCHEMA
+
+    def queue_names(self, connection: Connection) -> tuple[str, ...]:
+        """Return the queues to read. A subscription is created if it does not exist. Raises MQError."""
+        if self.subscription is not None:
+            return (managed_queue(connection, self.subscription, self.topic),)
+        return self.queues
+
+
+def source_options_of(options: Options, schema: Any = None) -> SourceOptions:
+    """Return the options of a reader, checked. `schema` replaces the option `columns`. Raises OptionError."""
+    queues = tuple(options.names("queue"))
+    topic, subscription = options.text("topic"), options.text("subscription")
+    if queues and (topic or subscription):
+        other = "topic" if topic else "subscription"
+        raise options.wrong(other, "no value, because queue says what is read")
+    if topic and not subscription:
+        raise options.wrong(
+            "subscription",
+            "the name of a durable subscription, under which the queue manager keeps what is published to topic",
+        )
+    if not queues and not subscription:
+        raise options.wrong("queue", "the name of a queue, or of several with commas (or topic and subscription)")
+    if len(set(queues)) != len(queues):
+        raise options.wrong("queue", "each queue once")
+    return SourceOptions(
+        queue_manager=queue_manager_options_of(options),
+        queues=queues,
+        topic=topic,
+        subscription=subscription,
+        selector=options.text("selector") or "",
+        stream=stream_options_of(options),
+        schema=columns_of(options, MQ_ARROW_SCHEMA) if schema is None else schema,
+    )
+
+
+def managed_queue(connection: Connection, subscription: str, topic: str | None) -> str:
+    """Return the queue of a durable subscription. With a topic string, a new one is made if necessary. Raises MQError."""
+    options = cmqc.MQSO_RESUME | cmqc.MQSO_DURABLE | cmqc.MQSO_MANAGED | cmqc.MQSO_FAIL_IF_QUIESCING
+    sd = MQSD(Options=options | (cmqc.MQSO_CREATE if topic else 0), SubName=subscription, ObjectString=topic or "")
+    handle, destination = connection.subscribe(sd)
+    try:
+        return connection.inquire(destination, [cmqc.MQCA_Q_NAME])[1][0].strip()
+    finally:
+        connection.close(handle, cmqc.MQCO_KEEP_SUB)
+        connection.close(destination)
+
+
+def depth(connection: Connection, handle: int) -> int:
+    """Return CURDEPTH: messages on a queue, including uncommitted ones."""
+    return connection.inquire(handle, [cmqc.MQIA_CURRENT_Q_DEPTH])[0][0]
+
+
+# The reader ----------------------------------------------------------------------------------------------------------
 
 
 class SpoolState(msgspec.Struct, array_like=True, frozen=True):
@@ -108,6 +189,8 @@ class QueueReader:
         process = f"process {os.getpid()} on {socket.gethostname()}, since {now}"
         self._owner = f"{on_behalf}, {process}" if on_behalf else process
         self._thread = threading.Thread(target=self._run, name=f"reader-{queue}", daemon=True)
+        #: makes record batches of messages
+        self._converter = ThreadPoolExecutor(1)
         self._changed = threading.Condition()
         self._connected = False
         self._error: Exception | None = None
@@ -180,6 +263,8 @@ class QueueReader:
             if self._connected:
                 log.error("MQB8005E the reader of queue %s has ended: %s", self._queue, error)
             self._report(error=error)
+        finally:
+            self._converter.shutdown()
 
     def _report(self, *, connected: bool = False, error: Exception | None = None) -> None:
         with self._changed:
@@ -262,51 +347,53 @@ class QueueReader:
         if not self.spool.wait_below(self._limit, WAIT / 1000):
             return
         try:
-            messages = self._take(connection, handle)
+            taken = self._take(connection, handle)
         except MQError as error:
             if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
                 raise
             self._finished = self._until_empty
             return
-        size = sum(len(data) for _, data in messages)
-        first = messages[0][0]
-        since = put_time(first.PutDate, first.PutTime)
-        milliseconds = int((time.time() if since is None else since.timestamp()) * 1000)
-        segment = self.spool.append(record_batch(self._queue, messages, self._schema), size, milliseconds)
+        batches = [batch.result() for batch in taken.batches]
+        segment = self.spool.append(batches, taken.size, taken.milliseconds)
         state = SpoolState(self._queue, self._owner, self.spool.id, segment.number, self._runs)
         self._pending = segment, state
         try:
             self._replace_state(state)
         except MQError as error:
-            if error.reason != cmqc.MQRC_SYNCPOINT_LIMIT_REACHED or len(messages) == 1:
+            if error.reason != cmqc.MQRC_SYNCPOINT_LIMIT_REACHED or taken.rows == 1:
                 raise
             connection.backout()
             self.spool.discard(segment)
             self._pending = None
-            self._unit_rows = max(len(messages) // 2, 1)
+            self._unit_rows = max(taken.rows // 2, 1)
             return
         # If the connection is lost here, `_begin` finds out by the state message what became of the unit of work.
         connection.commit()
         self._publish(segment, state)
 
-    def _take(self, connection: Connection, handle: int) -> list[MqMessage]:
+    def _take(self, connection: Connection, handle: int) -> _Taken:
         """Get messages under syncpoint until the queue is empty or the unit is full. Raises MQError if there is none."""
         options = GetOptions(Options=_TAKE, MatchOptions=cmqc.MQMO_NONE)
         if not self._until_empty:
             options = msgspec.structs.replace(options, Options=_TAKE | cmqc.MQGMO_WAIT, WaitInterval=WAIT)
-        messages: list[MqMessage] = []
-        size = 0
-        while (rows := self._unit_rows - len(messages)) > 0 and (left := self._unit_bytes - size) > 0:
+        taken = _Taken()
+        while (rows := self._unit_rows - taken.rows) > 0 and (left := self._unit_bytes - taken.size) > 0:
             try:
                 found = get_many(connection, handle, options, min(rows, _GET_ROWS), min(left, _GET_BYTES))
             except MQError as error:
-                if messages and error.reason in (cmqc.MQRC_NO_MSG_AVAILABLE, cmqc.MQRC_SYNCPOINT_LIMIT_REACHED):
+                if taken.rows and error.reason in (cmqc.MQRC_NO_MSG_AVAILABLE, cmqc.MQRC_SYNCPOINT_LIMIT_REACHED):
                     break
                 raise
-            messages += [(got.md, got.data) for got in found]
-            size += sum(len(got.data) for got in found)
+            if not taken.rows:
+                since = put_time(found[0].md.PutDate, found[0].md.PutTime)
+                taken.milliseconds = int(time.time() * 1000) if since is None else since // 1000
+            messages = [(got.md, got.data) for got in found]
+            # The queue manager works on the next request meanwhile.
+            taken.batches.append(self._converter.submit(record_batch, self._queue, messages, self._schema))
+            taken.rows += len(found)
+            taken.size += sum(len(got.data) for got in found)
             options = msgspec.structs.replace(options, Options=_TAKE)
-        return messages
+        return taken
 
     def _replace_state(self, state: SpoolState) -> None:
         assert self._state is not None
@@ -322,6 +409,18 @@ class QueueReader:
             self.depth = depth(connection, handle)
             if self._until_empty and self._left is None:
                 self._left = max(self.depth, 1)
+
+
+class _Taken(msgspec.Struct):
+    """The messages of a unit of work."""
+
+    #: record batches that are being made
+    batches: list[Future[Any]] = []
+    rows: int = 0
+    #: bytes of message data
+    size: int = 0
+    #: when the first was put, in milliseconds since the epoch
+    milliseconds: int = 0
 
 
 class _InUse(MQError):
@@ -357,15 +456,6 @@ def _states(queue: StateQueue) -> list[SpoolState]:
             with contextlib.suppress(msgspec.DecodeError):
                 found.append(msgspec.msgpack.decode(got.data, type=SpoolState))
     return found
-
-
-def forget_spool(connection: Connection, spool: str) -> bool:
-    """Remove the state message of a spool and commit. Return whether it existed. Raises MQError."""
-    queue = StateQueue(connection, MAPPING_STATE_QUEUE)
-    removed = queue.remove(state_mark(spool)) is not None
-    connection.commit()
-    queue.close()
-    return removed
 
 
 def queue_readers(options: SourceOptions, on_behalf: str = "") -> dict[str, QueueReader]:

@@ -5,7 +5,7 @@ byte, and `md` describes the first of them, as a read gave it. Where it is null 
 the folders in `rfh2`, or no header if there are none; `format`, `ccsid` and `encoding` (else those of `md`) describe the
 body, and a body that is a string is put in that CCSID.
 
-What else a mapping says of a message stands beside it (`bridge.spark.mapping.columns`): `queue_manager`, `properties`,
+What else a mapping says of a message stands beside it (`bridge.spark.mapping.messages`): `queue_manager`, `properties`,
 `retain`, `clear`, `kept_request`, and `refusal` for a row that is no message to put.
 """
 
@@ -26,22 +26,23 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from bridge.spark.column_type import (
+from bridge.spark.mq.envelope import field_of
+from bridge.spark.options import OptionError
+from bridge.spark.schema import (
     BINARY,
     BINARY_OR_STRING,
     BOOLEAN,
     INT,
+    MQ_SCHEMA,
+    REFUSAL_EXPECTED,
     STRING,
     TEXT_MAP,
     WHOLE,
     ColumnType,
+    Refusal,
+    is_refusal,
     is_text_map,
 )
-from bridge.spark.errors import OptionError
-from bridge.spark.mq.characters import field_of
-from bridge.spark.refusal import EXPECTED as REFUSAL_EXPECTED
-from bridge.spark.refusal import Refusal, is_refusal
-from bridge.spark.schema import MQ_SCHEMA
 from bridge.telemetry.headers import HEADER_FORMATS
 from bridge.telemetry.message import CCSID_UTF8, KeptRequest, Message
 from bridge.wire import cmqc
@@ -160,6 +161,9 @@ def rows_of(batch: Any, persistence: int = cmqc.MQPER_PERSISTENCE_AS_Q_DEF) -> I
     """
     columns = {name: batch.column(name) for name in batch.schema.names}
     count = batch.num_rows
+    if _FULL.isdisjoint(name for name, column in columns.items() if column.null_count < count):
+        yield from _bodies(columns, count, persistence)
+        return
     mds = _descriptors(columns.get("md"), count)
     for md in mds:
         md.setdefault("Persistence", persistence)
@@ -183,6 +187,26 @@ def rows_of(batch: Any, persistence: int = cmqc.MQPER_PERSISTENCE_AS_Q_DEF) -> I
             described["Encoding"] = encoding
         message = _exact(md, headers, data, described) if headers is not None else _built(md, rfh2 or (), data, described)
         yield Row(message, queue or None, topic or None, *more)
+
+
+#: Columns without which a row is a body, its description, and a destination.
+_FULL: Final = MAPPED_COLUMNS | {"md", "rfh2", "headers", "queue_manager", "retain"}
+
+
+def _bodies(columns: Mapping[str, Any], count: int, persistence: int) -> Iterator[Row]:
+    """Yield messages without headers. Those with the same description have the same MQMD."""
+    mds: dict[tuple[Any, ...], MQMD] = {}
+    names = ("body", "queue", "topic", "format", "ccsid", "encoding")
+    values = [columns[name].to_pylist() if name in columns else repeat(None, count) for name in names]
+    for body, queue, topic, *described in zip(*values, strict=False):
+        format_, ccsid, encoding = described
+        if (md := mds.get(key := (format_, ccsid, encoding))) is None:
+            fields: dict[str, Any] = {} if format_ is None else {"Format": _chars("Format", format_)}
+            given = {"CodedCharSetId": ccsid, "Encoding": encoding}
+            fields |= {name: value for name, value in given.items() if value is not None}
+            md = mds[key] = MQMD(Persistence=persistence, **fields)
+        data = _encoded(body, ccsid, encoding) if isinstance(body, str) else body or b""
+        yield Row(Message(md, data), queue or None, topic or None)
 
 
 def _encoded(text: str, ccsid: int | None, encoding: int | None) -> bytes:

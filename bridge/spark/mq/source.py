@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from itertools import islice
+from typing import Any, Final
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -11,19 +12,34 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
+    InputPartition,
 )
 from pyspark.sql.types import StructType
 
+from bridge.mq.mqi import MQOD, Connection, GetOptions, MQError
+from bridge.mq.remote import get_many
 from bridge.spark.columns import MQ_ARROW_SCHEMA, MQ_COLUMNS, check_part
-from bridge.spark.errors import OptionError
-from bridge.spark.foreign_options import MQ_READS
-from bridge.spark.mq.reader import MqReader
-from bridge.spark.mq.source_options import READ_OPTIONS, SourceOptions, source_options_of
-from bridge.spark.mq.stream import MqStreamReader
-from bridge.spark.options import Options
-from bridge.spark.schema import arrow_schema, spark_schema
+from bridge.spark.mq.envelope import MqMessage, record_batch
+from bridge.spark.mq.queue_reader import (
+    GET,
+    READ_OPTIONS,
+    SourceOptions,
+    depth,
+    queue_readers,
+    source_options_of,
+)
+from bridge.spark.options import MQ_READS, OptionError, Options
+from bridge.spark.schema import arrow_schema, spark_schema, table_options, with_table_options
+from bridge.spark.spool import SpoolFiller, require_spool
+from bridge.spark.spool_reader import SpoolReader
+from bridge.wire import cmqc
 
 SOURCE: Final = "the data source mq"
+#: Rows, and bytes of message data, of one record batch at most (one message may be longer).
+BATCH_ROWS: Final = 2_000
+BATCH_BYTES: Final = 16 * 1024 * 1024
+
+_BROWSE: Final = cmqc.MQOO_BROWSE | cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
 
 
 class MqDataSource(DataSource):
@@ -54,8 +70,7 @@ class MqDataSource(DataSource):
     checkpoint. All workers must reach it, or `embed` is true. Messages are deleted from the spool after the commit of their
     batch.
     `spoolLimit` (1 GiB): if the spool has more, messages wait on the queue. `maxMessagesPerTrigger`, `maxBytesPerTrigger`,
-    `partitions` (of each queue), `minMessages` and `maxDelay` (`15m`: fewer messages wait for more, so long at most). With
-    the trigger `availableNow` the query ends when the queue is empty.
+    `partitions` (of each queue). With the trigger `availableNow` the query ends when the queue is empty.
 
     The queue is open for exclusive input: a second reader is rejected with the name of the first. A small message per spool
     stays on SYSTEM.MQTT.MAPPING.STATE (CorrelId `SPKQ…`) and tells how far the spool is.
@@ -69,10 +84,9 @@ class MqDataSource(DataSource):
     What `to_messages` makes is put as the service puts it; `refused` names a queue for the rows that it refuses, behind an
     MQDLH, and without it such a row ends the write.
 
-    Of a streaming query two small messages for each partition stay on SYSTEM.MQTT.MAPPING.STATE (of a batch write with a
-    `writeId` for 30 days), by which a batch that is run again is known: when its checkpoint is given up, an administrator
-    may get those with the query's identifier in them, and all of CorrelId `SPKA…` where no query is left (`CLEAR QLOCAL`
-    only where no mapping keeps its state there either). Those of a pipeline `mqbridge pipeline reset` removes.
+    Two small messages for each partition of a streaming query stay on SYSTEM.MQTT.MAPPING.STATE, by which a batch that is run
+    again is recognized. Those of a batch write with a `writeId` expire after 30 days. If a checkpoint is deleted, an
+    administrator may get the messages that contain the query's identifier.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -85,7 +99,7 @@ class MqDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the envelope of an MQ message. Raises OptionError. `load` calls this for reads only."""
-        return spark_schema(self._read_options().schema, MQ_COLUMNS)
+        return with_table_options(spark_schema(self._read_options().schema, MQ_COLUMNS), self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch read. Raises OptionError."""
@@ -98,8 +112,7 @@ class MqDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch write: messages are added, whatever the mode. Raises OptionError."""
         # Imported here, because a streaming read starts a process that does not need it.
-        from bridge.spark.mq.sink_options import WRITE_OPTIONS, sink_options_of
-        from bridge.spark.mq.writer import MqWriter
+        from bridge.spark.mq.writer import WRITE_OPTIONS, MqWriter, sink_options_of
 
         options = Options(SOURCE, dict(self.options), WRITE_OPTIONS)
         if overwrite:
@@ -112,8 +125,7 @@ class MqDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the writer of a streaming write. Raises OptionError."""
-        from bridge.spark.mq.sink_options import WRITE_OPTIONS, sink_options_of
-        from bridge.spark.mq.writer import MqStreamWriter
+        from bridge.spark.mq.writer import WRITE_OPTIONS, MqStreamWriter, sink_options_of
 
         options = Options(SOURCE, dict(self.options), WRITE_OPTIONS)
         if "writeId" in options:
@@ -121,10 +133,91 @@ class MqDataSource(DataSource):
         return MqStreamWriter(sink_options_of(options, schema))
 
     def _read_options(self, schema: StructType | None = None) -> SourceOptions:
-        if not self.options:
-            raise OptionError(
-                f"{SOURCE}: no options; hint: Spark does not pass the options of a table to a Python data source. Use CREATE"
-                " TEMPORARY VIEW … USING mq OPTIONS (…), or SELECT … FROM the_table WITH (…)"
-            )
+        given = {**table_options(schema), **self.options}
         part = None if schema is None else check_part(SOURCE, arrow_schema(schema), MQ_ARROW_SCHEMA)
-        return source_options_of(Options(SOURCE, dict(self.options), READ_OPTIONS, MQ_READS), part)
+        return source_options_of(Options(SOURCE, given, READ_OPTIONS, MQ_READS), part)
+
+
+# Streaming reads -----------------------------------------------------------------------------------------------------
+
+
+class MqStreamReader(SpoolReader):
+    """Reads queues batch by batch."""
+
+    def __init__(self, options: SourceOptions, on_behalf: str = "") -> None:
+        """Make a reader. `on_behalf` tells people for whom the process, which Spark has started, reads the queues."""
+        require_spool("the data source mq", options.stream)
+        super().__init__(options.stream, options.schema)
+        self._options = options
+        self._on_behalf = on_behalf
+
+    def _new_fillers(self) -> Mapping[str, SpoolFiller]:
+        return queue_readers(self._options, self._on_behalf)
+
+
+# Batch reads: a browse, which takes nothing away -----------------------------------------------------------------------
+
+
+class QueueFront(InputPartition):
+    """The first `count` messages of a queue."""
+
+    def __init__(self, queue: str, count: int) -> None:
+        super().__init__(None)
+        self.queue = queue
+        self.count = count
+
+
+class MqReader(DataSourceReader):
+    """Reads queues as they are."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        """Return one partition for each queue."""
+        options = self._options
+        with options.queue_manager.connected() as connection:
+            queues = options.queue_names(connection)
+            return [QueueFront(queue, depth(connection, open_for_browse(connection, queue))) for queue in queues]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Return the envelopes of a partition, as record batches."""
+        assert isinstance(partition, QueueFront)
+        options = self._options
+        with options.queue_manager.connected() as connection:
+            handle = open_for_browse(connection, partition.queue, options.selector)
+            messages = islice(browse_all(connection, handle), partition.count)
+            yield from record_batches(partition.queue, messages, options.schema)
+
+
+def open_for_browse(connection: Connection, queue: str, selector: str = "") -> int:
+    """Return a handle to browse and inquire a queue; with a selector, those of its messages that it selects."""
+    return connection.open(MQOD(ObjectName=queue, SelectionString=selector), _BROWSE)
+
+
+def browse_all(connection: Connection, handle: int) -> Iterator[MqMessage]:
+    """Yield all messages of a queue. It does not end while applications keep putting messages."""
+    options = GetOptions(Options=cmqc.MQGMO_BROWSE_FIRST | GET)
+    while True:
+        try:
+            for got in get_many(connection, handle, options):
+                yield got.md, got.data
+        except MQError as error:
+            if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE:
+                return
+            raise
+        options = GetOptions(Options=cmqc.MQGMO_BROWSE_NEXT | GET)
+
+
+def record_batches(queue: str, messages: Iterable[MqMessage], schema: Any) -> Iterator[Any]:
+    """Yield envelopes of messages of one queue, in record batches of a bounded size."""
+    part: list[MqMessage] = []
+    size = 0
+    for message in messages:
+        part.append(message)
+        size += len(message[1])
+        if len(part) >= BATCH_ROWS or size >= BATCH_BYTES:
+            yield record_batch(queue, part, schema)
+            part, size = [], 0
+    if part:
+        yield record_batch(queue, part, schema)

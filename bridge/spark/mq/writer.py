@@ -9,33 +9,163 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, Protocol
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final, Self
 
+import msgspec
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
+from pyspark.sql.types import StructType
 
+from bridge.mapping.rule import PERSISTENCE
 from bridge.mq.dead_letter import DeadLetters
 from bridge.mq.message_producer import MessageProducer, name_of
-from bridge.mq.mqi import Connection, MQError
-from bridge.mq.remote import MESSAGES, SIZE, Put, put_many
+from bridge.mq.mqi import MQOD, Connection, MQError
+from bridge.mq.remote import Put, RemoteConnection, put_many
 from bridge.spark import task
-from bridge.spark.mq.queue_manager import APPLICATION_NAME
-from bridge.spark.mq.rows import rows_of
-from bridge.spark.mq.sink_options import SinkOptions, opened
-from bridge.spark.mq.writer_state import WriterState, digest
-from bridge.spark.refusal import Refusal
+from bridge.spark.mq.queue_manager import (
+    APPLICATION_NAME,
+    QUEUE_MANAGER_OPTIONS,
+    QueueManagerOptions,
+    queue_manager_options_of,
+)
+from bridge.spark.mq.rows import MAPPED_COLUMNS, check_columns, rows_of
+from bridge.spark.mq.rows import Row as MessageRow
+from bridge.spark.mq.writer_state import WriterState, digest, digests
+from bridge.spark.options import Options
+from bridge.spark.schema import Refusal
 from bridge.spark.task import Identity
 from bridge.telemetry.message import Destination, MappedMessage, Message
 from bridge.wire import cmqc
+from bridge.wire.mq import MQMD
 
 #: Messages, and bytes of their data, of one unit of work at most. MAXUMSGS is 10000 by default.
 UNIT_ROWS: Final = 5_000
 UNIT_BYTES: Final = 64 * 1024 * 1024
+#: Messages, and bytes of their data, of one request to an embedded queue manager, which works on one for 20 ms at most.
+_REQUEST_ROWS: Final = 1_000
+_REQUEST_BYTES: Final = 1024 * 1024
 #: Destinations that are kept open, of messages alone and of those with more than that.
 _HANDLES: Final = 100
+
+
+# Options -------------------------------------------------------------------------------------------------------------
+
+WRITE_OPTIONS: Final = (
+    *QUEUE_MANAGER_OPTIONS,
+    "queue",
+    "topic",
+    "retain",
+    "persistence",
+    "refused",
+    "context",
+    "writeId",
+    "epoch",
+    # Spark hands the sink these of its own.
+    "checkpointLocation",
+    "queryName",
+    "path",
+)
+_CONTEXTS: Final = {
+    "default": (0, 0),
+    "identity": (cmqc.MQOO_SET_IDENTITY_CONTEXT, cmqc.MQPMO_SET_IDENTITY_CONTEXT),
+    "all": (cmqc.MQOO_SET_ALL_CONTEXT, cmqc.MQPMO_SET_ALL_CONTEXT),
+}
+
+
+class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options, checked: where messages are put, and how."""
+
+    queue_manager: QueueManagerOptions
+    queue: str | None = None
+    topic: str | None = None
+    #: publications become the retained ones of their topics
+    retain: bool = False
+    #: MQMD.Persistence of rows that do not say it
+    persistence: int = cmqc.MQPER_PERSISTENT
+    #: queue for the rows that a mapping has refused; None: they end the write
+    refused: str | None = None
+    #: who says the context fields of the MQMD: the queue manager, or the rows its identity part, or all of it
+    context: str = "default"
+    #: the rows are of a mapping: the identity part, where they say a UserIdentifier
+    mapped: bool = False
+
+    @property
+    def everywhere(self) -> Destination | None:
+        """The destination of all rows. None: each row has its own."""
+        if self.queue is not None:
+            return Destination(self.queue)
+        return None if self.topic is None else Destination(self.topic, True)
+
+    def destination(self, row: MessageRow) -> Destination:
+        """Return the destination in a row. Raises ValueError if it has none."""
+        if row.queue is not None:
+            return Destination(row.queue, False, row.queue_manager or "")
+        if row.topic is not None:
+            return Destination(row.topic, True)
+        raise ValueError("a row names no destination: its queue or topic is null, and no option says where to put it")
+
+    def context_of(self, md: MQMD) -> str:
+        """Return which context fields of an MQMD count: "default" (none of them), "identity" or "all"."""
+        return "identity" if self.mapped and md.UserIdentifier else self.context
+
+    def open_options(self, context: str) -> int:
+        """Return the options MQOO_ to open a destination with."""
+        return cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING | _CONTEXTS[context][0]
+
+    def put_options(self, context: str, retain: bool) -> int:
+        """Return the options MQPMO_ to put a message with."""
+        options = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING | _CONTEXTS[context][1]
+        if self.queue_manager.asynchronous_puts:
+            options |= cmqc.MQPMO_ASYNC_RESPONSE
+        return options | (cmqc.MQPMO_RETAIN if retain else 0)
+
+
+def sink_options_of(options: Options, schema: StructType) -> SinkOptions:
+    """Return the options of a writer, checked, also against the columns of its rows. Raises OptionError."""
+    check_columns(options.source, schema)
+    queue, topic = options.text("queue"), options.text("topic")
+    if queue and topic:
+        raise options.wrong("topic", "no value, because queue says where messages go")
+    named = [name for name in ("queue", "topic") if name in schema.names]
+    if not queue and not topic and len(named) != 1:
+        why = "and both columns, queue and topic, are there" if named else "and there is no column queue or topic"
+        raise options.wrong("queue", f"the name of a queue (or topic), because no option says where to put, {why}")
+    persistence = options.text("persistence") or "persistent"
+    if persistence not in PERSISTENCE:
+        raise options.wrong("persistence", f"one of {', '.join(PERSISTENCE)}")
+    context = options.text("context") or "default"
+    if context not in _CONTEXTS:
+        raise options.wrong("context", "default, identity or all")
+    mapped = sorted(MAPPED_COLUMNS.intersection(schema.names))
+    if mapped and "context" in options:
+        raise options.wrong(
+            "context",
+            f"no value, because the rows are of a mapping (column {mapped[0]}), which says the UserIdentifier that counts",
+        )
+    return SinkOptions(
+        queue_manager=queue_manager_options_of(options),
+        queue=queue,
+        topic=topic,
+        retain=options.truth("retain", False),
+        persistence=PERSISTENCE[persistence],
+        refused=options.text("refused"),
+        context=context,
+        mapped=bool(mapped),
+    )
+
+
+def opened(destination: Destination) -> MQOD:
+    """Return the object descriptor of a queue or a topic string."""
+    if destination.is_topic:
+        return MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=destination.name)
+    return MQOD(ObjectName=destination.name, ObjectQMgrName=destination.queue_manager)
+
+
+# Writers -------------------------------------------------------------------------------------------------------------
 
 
 class Written(WriterCommitMessage):
@@ -97,33 +227,8 @@ class MqWriter(DataSourceArrowWriter):
         return Identity(self._query, partition, 0, passing=True)
 
 
-class Refusals(Protocol):
-    """What becomes of rows that the queue manager does not take, because of what they are."""
-
-    def takes(self, error: MQError) -> bool:
-        """Return whether an error of a put is one that the row alone is the cause of."""
-
-    def leave(self, connection: Connection, part: int, rows: Sequence[tuple[Row, MQError]]) -> None:
-        """Leave the rows, before the commit of the unit of work that has the others of its `part` of the batch.
-
-        Raises MQError. It is called for each part, also with no rows: a part that is put again may have other rows than
-        it had.
-        """
-
-
-def put_all(
-    options: SinkOptions,
-    identity: Identity,
-    batches: Iterable[Any],
-    refusals: Refusals | None = None,
-    *,
-    asynchronous: bool = True,
-) -> Written:
-    """Put the rows of a partition that were not put yet. Raises MQError, ValueError, RowRefused, Superseded.
-
-    Without `refusals` any row that is not taken ends it; with them, those that the queue manager takes without an answer of
-    their own (MQPMO_ASYNC_RESPONSE) do, and another attempt that is not `asynchronous` is to tell which it was.
-    """
+def put_all(options: SinkOptions, identity: Identity, batches: Iterable[Any]) -> Written:
+    """Put the rows of a partition that were not put yet. Raises MQError, ValueError, RowRefused, Superseded."""
     rows = _messages(options, identity, batches)
     first = next(rows, None)
     if first is None:
@@ -134,23 +239,25 @@ def put_all(
         if already is None:
             connection.backout()  # the state goes back to where it was
             return Written(0)
-        unit = Unit(connection, options, refusals, asynchronous=asynchronous, part=state.parts)
         messages = 0
         row: Row | None = first
-        while row is not None:
-            if already and already[key := digest(*row)] > 0:
-                already[key] -= 1
-            elif unit.full:
-                state.leave([digest(*one) for one in unit.rows])
-                unit.commit()
-                state.take()
-                continue
-            else:
-                unit.put(row)
-                messages += 1
-            row = next(rows, None)
-        state.leave(None)
-        unit.commit()
+        with Unit(connection, options) as unit:
+            while row is not None:
+                if already and already[key := digest(*row)] > 0:
+                    already[key] -= 1
+                elif unit.full:
+                    unit.settle()
+                    state.leave(digests(unit.rows))
+                    unit.commit()
+                    state.take()
+                    continue
+                else:
+                    unit.put(row)
+                    messages += 1
+                row = next(rows, None)
+            unit.settle()
+            state.leave(None)
+            unit.commit()
     return Written(messages)
 
 
@@ -165,6 +272,7 @@ Row = tuple[Message, Destination, bool, MappedMessage | Refusal | None]
 
 def _messages(options: SinkOptions, identity: Identity, batches: Iterable[Any]) -> Iterator[Row]:
     number = 0
+    everywhere = options.everywhere
     for batch in batches:
         may_clear = "clear" in batch.schema.names
         for row in rows_of(batch, options.persistence):
@@ -178,7 +286,7 @@ def _messages(options: SinkOptions, identity: Identity, batches: Iterable[Any]) 
                     )
                 yield message, Destination(options.refused), False, row.refusal
                 continue
-            destination = options.destination(row)
+            destination = everywhere or options.destination(row)
             retain = destination.is_topic and (options.retain if row.retain is None else row.retain)
             # Of two publications to one topic the later one says what becomes of the retained one: one place sees both.
             if row.properties or row.clear or row.kept is not None or (retain and may_clear):
@@ -196,24 +304,14 @@ def _messages(options: SinkOptions, identity: Identity, batches: Iterable[Any]) 
 
 
 class Unit:
-    """Units of work, one after the other: what was put since the last commit."""
+    """Units of work, one after the other: what was put since the last commit.
 
-    def __init__(
-        self,
-        connection: Connection,
-        options: SinkOptions,
-        refusals: Refusals | None = None,
-        *,
-        asynchronous: bool = True,
-        part: int = 0,
-    ) -> None:
+    Rows go to the queue manager in requests of many. An embedded one works on a request while this thread makes the next.
+    """
+
+    def __init__(self, connection: Connection, options: SinkOptions) -> None:
         self._connection = connection
         self._options = options
-        self._refusals = refusals
-        self._asynchronous = asynchronous and options.queue_manager.asynchronous_puts
-        #: of the batch, that this unit of work is
-        self._part = part
-        self._refused: list[tuple[Row, MQError]] = []
         #: by destination, and whose the context is
         self._handles: dict[tuple[Destination, str], int] = {}
         #: for what is more than a message
@@ -221,85 +319,90 @@ class Unit:
         self._dead_letters = DeadLetters(connection, options.refused or "", APPLICATION_NAME)
         self.rows: list[Row] = []
         self._size = 0
-        #: the last of `rows`, not put yet
+        #: the last of `rows`, which are in no request yet
         self._waiting: list[tuple[Row, Put]] = []
         self._waiting_size = 0
+        # A connection to IBM MQ belongs to one thread.
+        self._sender = ThreadPoolExecutor(1) if isinstance(connection, RemoteConnection) else None
+        #: the request under way
+        self._request: Future[None] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._sender is not None:
+            self._sender.shutdown()
 
     @property
     def full(self) -> bool:
-        """Return whether there is as much as one unit of work takes."""
+        """Whether it has as much as one unit of work takes."""
         return len(self.rows) >= UNIT_ROWS or self._size >= UNIT_BYTES
 
     def put(self, row: Row) -> None:
-        """Put a row by MQPUT in syncpoint, now or with those that come."""
+        """Put a row by MQPUT under syncpoint, now or with others. Raises MQError, also of an earlier row."""
         message, destination, retain, more = row
         self.rows.append(row)
         self._size += message.length
-        if more is not None:
-            self._put_waiting()
-            if isinstance(more, Refusal):
-                self._dead_letters.put(message.md, message.data, more.reason, str(more), Destination(more.source, True))
-                return
-            try:
-                self._producer.put(more)
-            except MQError as error:
-                self._refuse(row, error)
-            return
-        context = self._options.context_of(message.md)
-        options = self._options.put_options(context, retain)
-        if not self._asynchronous:
-            options &= ~cmqc.MQPMO_ASYNC_RESPONSE
-        try:
-            handle = self._handle(destination, context)
-        except MQError as error:
-            self._refuse(row, error)
-            return
-        self._waiting.append((row, (handle, message, options)))
-        self._waiting_size += message.length
-        if len(self._waiting) >= MESSAGES or self._waiting_size >= SIZE:
-            self._put_waiting()
+        if isinstance(more, Refusal):
+            self.settle()
+            self._dead_letters.put(message.md, message.data, more.reason, str(more), Destination(more.source, True))
+        elif more is not None:
+            self.settle()
+            self._producer.put(more)
+        else:
+            context = self._options.context_of(message.md)
+            if (handle := self._handles.get((destination, context))) is None:
+                handle = self._opened(destination, context)
+            self._waiting.append((row, (handle, message, self._options.put_options(context, retain))))
+            self._waiting_size += message.length
+            if len(self._waiting) >= _REQUEST_ROWS or self._waiting_size >= _REQUEST_BYTES:
+                self._send()
+
+    def settle(self) -> None:
+        """Wait until the queue manager has all rows. Raises MQError."""
+        self._send()
+        request, self._request = self._request, None
+        if request is not None:
+            request.result()
 
     def commit(self) -> None:
-        """Commit by MQCMIT, if the queue manager took all puts; then have retained publications cleared."""
-        self._put_waiting()
-        if self._asynchronous:
+        """Commit by MQCMIT, if the queue manager took all puts. Then clear retained publications. Raises MQError."""
+        self.settle()
+        if self._options.queue_manager.asynchronous_puts:
             status = self._connection.statistics(cmqc.MQSTAT_TYPE_ASYNC_ERROR)
             if status.PutFailureCount:
                 raise MQError(status.Reason, f"{status.PutFailureCount} puts, the first to {status.ObjectName}")
-        if self._refusals is not None:
-            self._refusals.leave(self._connection, self._part, self._refused)
         self._connection.commit()
         self._producer.committed()
-        self.rows, self._refused = [], []
-        self._size = 0
-        self._part += 1
+        self.rows, self._size = [], 0
 
-    def _refuse(self, row: Row, error: MQError) -> None:
-        """Note that a row is not taken. Raises the error where that is not for the row."""
-        if self._refusals is None or not self._refusals.takes(error):
-            raise error
-        self._refused.append((row, error))
+    def _send(self) -> None:
+        """Begin the next request, after the end of the one under way."""
+        request, self._request = self._request, None
+        if request is not None:
+            request.result()
+        waiting, self._waiting, self._waiting_size = self._waiting, [], 0
+        if waiting and self._sender is not None:
+            self._request = self._sender.submit(_put, self._connection, waiting)
+        elif waiting:
+            _put(self._connection, waiting)
 
-    def _put_waiting(self) -> None:
-        waiting = self._waiting
-        while waiting:
-            try:
-                done = put_many(self._connection, [put for _, put in waiting])
-            except MQError as error:
-                _, destination, *_ = waiting[0][0]
-                detail = f"{error.detail or 'put'} (to {name_of(destination)})"
-                self._refuse(waiting[0][0], MQError(error.reason, detail, error.comp_code))
-                waiting = waiting[1:]
-            else:
-                waiting = waiting[len(done) :]
-        self._waiting, self._waiting_size = [], 0
-
-    def _handle(self, destination: Destination, context: str) -> int:
-        if (handle := self._handles.get((destination, context))) is not None:
-            return handle
+    def _opened(self, destination: Destination, context: str) -> int:
+        self.settle()
         if len(self._handles) >= _HANDLES:
-            self._put_waiting()  # it may be to the one that is closed
             self._connection.close(self._handles.pop(next(iter(self._handles))))
         handle = self._connection.open(opened(destination), self._options.open_options(context))
         self._handles[destination, context] = handle
         return handle
+
+
+def _put(connection: Connection, rows: list[tuple[Row, Put]]) -> None:
+    """Put rows. Raises MQError, which names the destination."""
+    done = 0
+    while done < len(rows):
+        try:
+            done += len(put_many(connection, [put for _, put in rows[done:]], _REQUEST_ROWS, _REQUEST_BYTES))
+        except MQError as error:
+            _, destination, *_ = rows[done][0]
+            raise MQError(error.reason, f"{error.detail or 'put'} (to {name_of(destination)})", error.comp_code) from error

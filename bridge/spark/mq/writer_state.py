@@ -17,8 +17,8 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 import msgspec
 
@@ -58,8 +58,17 @@ class Superseded(Exception):
 
 def digest(message: Message, *beside: object) -> bytes:
     """Return what tells one row of a batch from another: the digest of a message, and what more there is to say of it."""
-    row = b"".join((_ENCODER.encode((beside, message.md)), message.data))
-    return hashlib.blake2b(row, digest_size=_DIGEST).digest()
+    return hashlib.blake2b(_ENCODER.encode((beside, message.md)) + message.data, digest_size=_DIGEST).digest()
+
+
+def digests(rows: Iterable[tuple[Message, Any, Any, Any]]) -> Iterator[bytes]:
+    """Yield what `digest` returns of each row. Consecutive rows usually differ in their data only."""
+    last: tuple[Any, ...] = ()
+    start = b""
+    for message, *beside in rows:
+        if not last or last[0] is not message.md or last[1] != beside:
+            last, start = (message.md, beside), _ENCODER.encode((beside, message.md))
+        yield hashlib.blake2b(start + message.data, digest_size=_DIGEST).digest()
 
 
 class WriterState:
@@ -93,12 +102,6 @@ class WriterState:
         if found.batch > self._identity.batch or (found.batch == self._identity.batch and found.complete):
             return None
         return self._tally() if found.batch == self._identity.batch and found.parts else Counter()
-
-    @property
-    def parts(self) -> int:
-        """Return how many units of work have put rows of this batch, as the state taken says it."""
-        taken = self._taken
-        return taken.parts if taken is not None and taken.batch == self._identity.batch else 0
 
     def leave(self, rows: Iterable[bytes] | None) -> None:
         """Put the next state into the unit of work: `rows` were put, by their digests, or (None) all of the batch was."""
@@ -158,32 +161,3 @@ class WriterState:
     def _put(self, mark: bytes, data: bytes, msg_id: bytes = cmqc.MQMI_NONE) -> None:
         expiry = EXPIRY if self._identity.passing else cmqc.MQEI_UNLIMITED
         self._queue.put(mark, data, msg_id=msg_id, expiry=expiry)
-
-
-def forget(connection: Connection, query: str) -> int:
-    """Remove what the partitions of a query keep, and of what it writes under names of its own (`QUERY-role`).
-
-    Return how many messages that were, each partition's in a unit of work. Raises MQError, but where there is no state queue.
-    """
-    try:
-        queue = StateQueue(connection, MAPPING_STATE_QUEUE)
-    except MQError as error:
-        if error.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
-            return 0
-        raise
-    marks = [got.md.CorrelId for got in queue.browse() if got.md.CorrelId[:4] == _STATE and _is_of(query, got.data)]
-    removed = 0
-    for state in marks:
-        anchor, tally = _ANCHOR + state[4:], _TALLY + state[4:]
-        removed += queue.remove(msg_id=anchor) is not None
-        for mark in (state, tally):
-            while queue.remove(mark) is not None:
-                removed += 1
-        connection.commit()
-    queue.close()
-    return removed
-
-
-def _is_of(query: str, state: bytes) -> bool:
-    found = msgspec.msgpack.decode(state, type=PartitionState).query
-    return found == query or found.startswith(f"{query}-")

@@ -14,9 +14,7 @@ import msgspec
 from bridge.config.link import LOCAL, MAPPING_PLACE, LinkConfig, client_id_of
 from bridge.config.queue_manager import NoPassword, read_password
 from bridge.link.connection import LinkConnection
-from bridge.spark.errors import OptionError
-from bridge.spark.options import Options, checked
-from bridge.spark.tls_options import TLS_OPTIONS, tls_of
+from bridge.spark.options import TLS_OPTIONS, OptionError, Options, checked, tls_of
 
 if TYPE_CHECKING:
     from pathlib import Path

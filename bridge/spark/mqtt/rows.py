@@ -14,20 +14,21 @@ from pyspark.sql.types import (
 from bridge.link.outbox import CLIENT_ID, HOPS
 from bridge.mapping.template import Template
 from bridge.mqtt.packets import PublishProperties
-from bridge.spark.column_type import (
+from bridge.spark.columns import PROPERTY_COLUMNS
+from bridge.spark.options import OptionError
+from bridge.spark.schema import (
     BINARY,
     BINARY_OR_STRING,
     BOOLEAN,
     INT,
+    MQTT_SCHEMA,
+    REFUSAL_EXPECTED,
     STRING,
     TEXT_MAP,
     ColumnType,
+    Refusal,
+    is_refusal,
 )
-from bridge.spark.columns import PROPERTY_COLUMNS
-from bridge.spark.errors import OptionError
-from bridge.spark.refusal import EXPECTED as REFUSAL_EXPECTED
-from bridge.spark.refusal import Refusal, is_refusal
-from bridge.spark.schema import MQTT_SCHEMA
 from bridge.telemetry.message import Publication, Unmappable
 
 #: User property (MQTT 5): MQMD.MsgId of the message that a row came from, in hexadecimal.

@@ -12,21 +12,39 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from typing import Final
+from itertools import combinations
+from operator import attrgetter
+from typing import Any, Final
 
 import msgspec
+import pyarrow as pa
 
+from bridge.config.link import LOCAL
+from bridge.link.outbox import CLIENT_ID, HOPS
 from bridge.link.state import LinkPhase
-from bridge.spark.mqtt.envelope import record_batch
-from bridge.spark.mqtt.source_options import SourceOptions
-from bridge.spark.spool import SessionAtBroker, Spool
-from bridge.telemetry.message import Received
+from bridge.mapping.template import PatternError
+from bridge.mapping.topic_pattern import overlaps, shared_prefix
+from bridge.mqtt.topics import topic_filter_error
+from bridge.spark.columns import MQTT_ARROW_SCHEMA, PROPERTY_COLUMNS, array_of, constant
+from bridge.spark.mqtt.broker import BROKER_OPTIONS, Broker, broker_of
+from bridge.spark.options import Options
+from bridge.spark.spool import (
+    STREAM_OPTIONS,
+    Spool,
+    StreamOptions,
+    columns_of,
+    require_spool,
+    stream_options_of,
+)
+from bridge.telemetry.message import Publication, Received
 
 log = logging.getLogger(__name__)
 
 #: Publications and bytes of payload that are taken, and brought to disk, at once.
 TAKE_ROWS: Final = 8_000
 TAKE_BYTES: Final = 8 * 1024 * 1024
+#: Publications that the broker may send ahead of acknowledgements, unless the link limits them. No segment has more.
+IN_FLIGHT: Final = 20_000
 #: Seconds that a round waits for a publication, or for the spool to get smaller.
 WAIT: Final = 0.5
 #: Seconds that the first connection may take.
@@ -37,6 +55,71 @@ FAREWELL: Final = 5.0
 LONGEST_RUN: Final = 60.0
 
 _ENCODER: Final = msgspec.msgpack.Encoder(order="sorted")
+
+
+# Options -------------------------------------------------------------------------------------------------------------
+
+READ_OPTIONS: Final = (*BROKER_OPTIONS, "topic", "qos", "quietPeriod", *STREAM_OPTIONS)
+#: Seconds without a message after which an availableNow run takes it that all is there.
+QUIET_PERIOD: Final = 1.0
+
+
+class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options, checked."""
+
+    broker: Broker
+    #: each with a session of its own
+    topic_filters: tuple[str, ...]
+    qos: int = 2
+    #: seconds
+    quiet_period: float = QUIET_PERIOD
+    stream: StreamOptions = StreamOptions()
+    #: Arrow schema of the columns
+    schema: Any = MQTT_ARROW_SCHEMA
+
+
+def source_options_of(options: Options, schema: Any = None) -> SourceOptions:
+    """Return the options of a reader, checked. `schema` replaces the option `columns`. Raises OptionError."""
+    broker = broker_of(options)
+    filters = tuple(options.names("topic"))
+    if not filters:
+        raise options.wrong("topic", "a topic filter, or several with commas")
+    own = {one: _own_filter(options, one) for one in filters}
+    for one, other in combinations(filters, 2):
+        if overlaps(own[one].split("/"), own[other].split("/")):
+            raise options.wrong("topic", f"filters that do not overlap, as {one} and {other} do, which would double messages")
+    if len(filters) > 1 and not broker.has_own_identifiers:
+        raise options.wrong(
+            "clientId", "a client identifier with {mapping} in it, because each topic filter has a session of its own"
+        )
+    # The lock of a directory is what keeps two processes from one session.
+    options.path("spool")
+    stream = stream_options_of(options)
+    require_spool(options.source, stream)
+    return SourceOptions(
+        broker=broker,
+        topic_filters=filters,
+        qos=options.number("qos", 2, 0, 2),
+        quiet_period=options.duration("quietPeriod", QUIET_PERIOD),
+        stream=stream,
+        schema=columns_of(options, MQTT_ARROW_SCHEMA) if schema is None else schema,
+    )
+
+
+def _own_filter(options: Options, topic_filter: str) -> str:
+    """Return a topic filter without what a broker shares it by, checked. Raises OptionError."""
+    try:
+        own = topic_filter.removeprefix(shared_prefix(topic_filter))
+    except PatternError as wrong:
+        raise options.wrong("topic", f"a topic filter, and in {topic_filter!r} {wrong}") from wrong
+    if own != topic_filter and options.text("link") == LOCAL:
+        raise options.wrong("topic", "no shared subscription at the bridge itself, which has them with QoS 1 at most")
+    if (error := topic_filter_error(own)) is not None:
+        raise options.wrong("topic", f"a topic filter, and in {topic_filter!r} {error}")
+    return own
+
+
+# The subscriber ------------------------------------------------------------------------------------------------------
 
 
 class NotConnected(Exception):
@@ -71,7 +154,6 @@ class Subscriber:
         self._schema = options.schema
         self._quiet_period = options.quiet_period
         self._client_id = broker.client_id(session)
-        spool.note_session(SessionAtBroker(broker.place, self._client_id))
         #: the broker may have the session from before the spool
         self._fresh = spool.new
         state = spool.state()
@@ -81,6 +163,8 @@ class Subscriber:
         self._session = self._recorded_session = 0
         #: what the spool knew of the session before that
         self._earlier: frozenset[int] = frozenset()
+        if "in_flight" not in broker.link.model_fields_set:
+            broker = msgspec.structs.replace(broker, link=broker.link.model_copy(update={"in_flight": IN_FLIGHT}))
         self._link = broker.connection(session, topic_filter=topic_filter, qos=options.qos, on_session=self._note_session)
         self._stopping = False
         #: publications are on their way to the spool
@@ -199,9 +283,62 @@ class Subscriber:
         now = time.time_ns() // 1000
         rows = record_batch(items, self._client_id, self._link.name, now, self._schema)
         size = sum(len(one.publication.payload) for one in items)
-        self.spool.publish(self.spool.append(rows, size, now // 1000, _ENCODER.encode(sorted(received))))
+        self.spool.publish(self.spool.append([rows], size, now // 1000, _ENCODER.encode(sorted(received))))
 
 
 def subscribers(options: SourceOptions) -> dict[str, Subscriber]:
     """Return a subscriber for each topic filter, not started. Raises OSError, OptionError, SpoolBusy, SpoolDamaged."""
     return {topic_filter: Subscriber(options, topic_filter) for topic_filter in options.topic_filters}
+
+
+def record_batch(received: Sequence[Received], client_id: str, link: str, now: int, schema: Any = MQTT_ARROW_SCHEMA) -> Any:
+    """Return the envelopes of publications, in their order, as a record batch.
+
+    `client_id` is that of the session that received them, `link` the name of its connection, which is the publisher of those
+    that do not name one. `now` is in microseconds since the epoch. `schema` is MQTT_ARROW_SCHEMA or a subset of it. Only its
+    columns are computed.
+    """
+    publications = [one.publication for one in received]
+    count = len(publications)
+    arrays = []
+    for field in schema:
+        values: list[Any]
+        match field.name:
+            case "client_id":
+                arrays.append(constant(client_id, count, field.type))
+                continue
+            case "received":
+                arrays.append(constant(now, count, field.type))
+                continue
+            case "dup":
+                values = [one.dup for one in received]
+            case "message_id":
+                values = [one.message_id or None for one in publications]
+            case "properties":
+                values = [_properties(one, link) for one in publications]
+                if not any(values):
+                    arrays.append(pa.MapArray.from_arrays(constant(0, count + 1, pa.int32()), _NOTHING, _NOTHING))
+                    continue
+            case "payload_format":
+                values = [one.properties.payload_format_indicator for one in publications]
+            case "expiry":
+                values = [None if one.expiry is None else int(one.expiry) for one in publications]
+            case name if name in PROPERTY_COLUMNS:
+                values = [getattr(one.properties, name) or None for one in publications]
+            case name:
+                values = list(map(attrgetter(name), publications))
+        arrays.append(array_of(values, field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+_NOTHING: Final = pa.nulls(0, pa.string())
+
+
+def _properties(publication: Publication, link: str) -> list[tuple[str, str]]:
+    """Return all user properties, those that another bridge has written of itself too."""
+    properties = list(publication.user_properties.items())
+    if publication.client_id != link:
+        properties.append((CLIENT_ID, publication.client_id))
+    if publication.hops:
+        properties.append((HOPS, ",".join(publication.hops)))
+    return properties

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet
 from pyspark.sql.datasource import (
@@ -21,13 +22,16 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
+from pyspark.sql.types import StructType
 
 from bridge.files import durable_file
 from bridge.link.connection import LinkConnection
 from bridge.link.state import LinkLost, Refusal
+from bridge.mapping.template import Template, TemplateError
 from bridge.spark import task
-from bridge.spark.mqtt.rows import Row, rows_of
-from bridge.spark.mqtt.sink_options import SinkOptions
+from bridge.spark.mqtt.broker import BROKER_OPTIONS, Broker, broker_of
+from bridge.spark.mqtt.rows import Defaults, Row, check_columns, rows_of
+from bridge.spark.options import Options
 from bridge.spark.task import Identity
 
 #: Rows that are published, and answered, before the next ones are.
@@ -36,6 +40,60 @@ CHUNK_ROWS: Final = 2_000
 PATIENCE: Final = 60.0
 #: Seconds that a link has to say goodbye.
 FAREWELL: Final = 5.0
+
+
+# Options -------------------------------------------------------------------------------------------------------------
+
+WRITE_OPTIONS: Final = (
+    *(name for name in BROKER_OPTIONS if name != "session"),
+    "topic",
+    "qos",
+    "retain",
+    "identity",
+    "deadLetter",
+    "writeId",
+    # Spark hands the sink these of its own.
+    "checkpointLocation",
+    "queryName",
+    "path",
+)
+
+
+class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options, checked: where rows are published, and how."""
+
+    broker: Broker
+    defaults: Defaults
+    #: whether publications say which row they are
+    identity: bool = True
+    #: directory of Parquet files, of rows that are refused; None: they end the query
+    dead_letter: str | None = None
+
+
+def sink_options_of(options: Options, schema: StructType) -> SinkOptions:
+    """Return the options of a writer, checked, also against the columns of its rows. Raises OptionError."""
+    broker = broker_of(options)
+    if not broker.has_own_identifiers:
+        raise options.wrong(
+            "clientId", "a client identifier with {mapping} in it, because each task of Spark connects by itself"
+        )
+    template: Template | None = None
+    if (text := options.text("topic")) is not None:
+        try:
+            template = Template(text)
+        except TemplateError as error:
+            raise options.wrong("topic", f"a topic, or a template with {{names of columns}}: {error}") from error
+    check_columns(options.source, schema, template)
+    dead_letter = options.path("deadLetter")
+    return SinkOptions(
+        broker=broker,
+        defaults=Defaults(template, options.number("qos", 1, 0, 2), options.truth("retain", False)),
+        identity=options.truth("identity", True),
+        dead_letter=None if dead_letter is None else str(dead_letter),
+    )
+
+
+# Writers -------------------------------------------------------------------------------------------------------------
 
 
 class Published(WriterCommitMessage):

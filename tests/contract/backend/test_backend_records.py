@@ -134,7 +134,7 @@ async def test_a_record_of_a_newer_bridge_ends_the_start_with_an_error(stopped: 
 
 async def test_an_invalid_record_ends_the_start_with_an_error(stopped: Bridge) -> None:
     await stopped.place.write_records((sent("a"), b"rubbish"))
-    assert "it holds no record of a session" in await refused(stopped)
+    assert "it is not a session record" in await refused(stopped)
 
 
 async def test_records_of_version_1_are_read_and_replaced(stopped: Bridge) -> None:

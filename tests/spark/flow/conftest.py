@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bridge.config.document import load
+from bridge.spark.environment import environment_of
 from bridge.spark.pipeline import Pipeline, plan
-from bridge.spark.pipeline_environment import environment_of
 from bridge.spark.runner import Batch, Runner
 from tests.helpers.mosquitto import Mosquitto
 from tests.helpers.patience import PATIENCE

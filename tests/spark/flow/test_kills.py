@@ -1,4 +1,9 @@
-"""Exactly-once delivery of each road when `mqbridge pipeline run` is killed with its JVM and workers."""
+"""Exactly-once delivery of each road when its processes are killed at random moments.
+
+MQBRIDGE_TEST_KILLS is the number of kills, MQBRIDGE_TEST_ROWS the number of messages per road. With MQBRIDGE_TEST_CLUSTER=1
+tasks run on a standalone cluster of two workers that do not see the data directory of the bridge, and executors are killed,
+too. The numbers are printed at the end (pytest -s).
+"""
 
 from __future__ import annotations
 
@@ -10,57 +15,94 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
+import pyarrow.dataset
 import pytest
 
+from bridge.mq.mqi import MQOD, GetOptions, MQError
+from bridge.mq.remote import Put, RemoteConnection, get_many, put_many
+from bridge.telemetry.message import Message
 from bridge.wire import cmqc
-from tests.helpers.patience import until_at_last
-from tests.spark.flow.conftest import Bench
+from bridge.wire.mq import MQMD
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.mosquitto import Mosquitto, free_port
+from tests.helpers.patience import until, until_at_last
+from tests.helpers.spark import QUICK_JAVA
+from tests.spark.cluster import start_master, start_worker
 
-ROWS = 1_200
-KILLS = 3
-BAD = 30
-PIPELINES = """
-queue_manager: {data_directory: $data}
-spark: {conf: {spark.sql.shuffle.partitions: 1, spark.driver.memory: 1g}}
+KILLS = int(os.environ.get("MQBRIDGE_TEST_KILLS", "4"))
+ROWS = int(os.environ.get("MQBRIDGE_TEST_ROWS", "2000"))
+CLUSTER = bool(os.environ.get("MQBRIDGE_TEST_CLUSTER"))
+#: Each so many messages has a payload that is not JSON, or a time that is LATENESS seconds late.
+BAD, LATE, LATENESS = 50, 70, max(ROWS // 5, 500)
+QUEUES = ("FILES", "QUEUE", "QUEUE.OUT", "QUEUE.DEAD", "TOPIC", "TOPIC.OUT", "WINDOWS", "SUMS")
+SESSION = "kills"
+CONFIGURATION = """
+queue_manager: {data_directory: $data, listener: {address: 127.0.0.1, port: $port}}
+channels: [{name: C, port: 0}]
+links: {broker: {host: 127.0.0.1, port: $broker}}
+spark:
+  conf: {spark.sql.shuffle.partitions: 1, spark.driver.memory: 1g, spark.driver.extraJavaOptions: $java, $conf}
+  shared: [$shared]
 pipelines:
   files:
-    from: {mq: {queue: $a}}
+    from: {mq: {queue: FILES}}
     select: SELECT text FROM input
-    to: {format: parquet, path: $files}
+    to: {format: parquet, path: $shared/files}
     trigger: 0
-    batch: 150
+    batch: $batch
     checkpoint: $state/files
   queue:
-    from: {mq: {queue: $b}}
+    from: {mq: {queue: QUEUE}}
     schema: {n: int}
     select: SELECT payload:n::int AS n FROM input
-    to: {mq: {queue: $out}}
-    dead_letters: {queue: $dead}
+    to: {mq: {queue: QUEUE.OUT}}
+    dead_letters: {queue: QUEUE.DEAD}
     trigger: 0
-    batch: 150
+    batch: $batch
     checkpoint: $state/queue
-  topic: {from: {mq: {queue: $c}}, select: SELECT body FROM input, to: {mq: {topic: $topic}}, trigger: 0, batch: 150,
-          checkpoint: $state/topic}
+  topic:
+    from: {mq: {queue: TOPIC}}
+    select: SELECT body FROM input
+    to: {mq: {topic: kills/out}}
+    trigger: 0
+    batch: $batch
+    checkpoint: $state/topic
+  broker:
+    from: {mqtt: kills/in, link: broker, options: {clientId: kills, qos: 2}}
+    select: SELECT CAST(payload AS STRING) AS text FROM input
+    payload: bytes
+    to: {archive: $shared/archive}
+    trigger: 0
+    batch: $batch
+    checkpoint: $state/broker
   windows:
-    from: {mq: {queue: $d}}
+    from: {mq: {queue: WINDOWS}}
     schema: {ts: timestamp, n: int}
     watermark: {column: ts, delay: 1 s}
     select: |
       SELECT window(ts, '10 seconds').start AS start, count(*) AS rows, sum(payload:n::int) AS total
       FROM input GROUP BY window(ts, '10 seconds')
-    to: {mq: {queue: $sums}}
-    late: {archive: $late, window: 10 s}
+    to: {mq: {queue: SUMS}}
+    late: {archive: $shared/late, window: 10 s}
     trigger: 0
-    batch: 150
-    checkpoint: $state/windows
+    batch: $batch
+    checkpoint: $shared/windows
 """
 
 
+def event(number: int, seconds: int = 0) -> bytes:
+    """Events in order, one a second, but some are late."""
+    at = 1_767_225_600 + number + seconds - LATENESS * (number % LATE == LATE - 1)
+    return json.dumps({"n": number, "ts": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at))}).encode()
+
+
 class Run:
-    """Pipelines that run in a process group of their own, and their lines in a file."""
+    """`mqbridge pipeline run` as a process, with its lines in a file."""
 
     def __init__(self, file: Path, lines: Path, *words: str) -> None:
         self.lines = lines
@@ -68,71 +110,221 @@ class Run:
         with lines.open("wb") as sink:
             self.process = subprocess.Popen(command, stderr=sink, start_new_session=True)
 
-    def __enter__(self) -> Run:
-        return self
+    def batches(self) -> int:
+        """Return the number of batches that were completed."""
+        return self.lines.read_text().count(": batch ")
 
-    def __exit__(self, *_: object) -> None:
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+    def processes(self) -> list[psutil.Process]:
+        """Return the driver, its JVM and their children, the driver first."""
+        try:
+            driver = psutil.Process(self.process.pid)
+            return [driver, *driver.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
 
     def cpu_time(self) -> float:
-        """Return the seconds of processor time of driver and JVM."""
-        try:
-            own = psutil.Process(self.process.pid)
-            return sum(sum(process.cpu_times()[:2]) for process in (own, *own.children(recursive=True)))
-        except psutil.NoSuchProcess:
-            return 0.0
+        """Return the seconds of processor time of all processes."""
+        total = 0.0
+        for process in self.processes():
+            try:
+                total += sum(process.cpu_times()[:2])
+            except psutil.NoSuchProcess:
+                continue
+        return total
 
-    def kill_after_a_batch(self) -> None:
-        """Kill all processes at some moment after the first batch."""
-        until_at_last(lambda: self.process.poll() is not None or ": batch " in self.lines.read_text(), self.cpu_time)
-        time.sleep(random.uniform(0.0, 3.0))
-        assert self.process.poll() is None, self.lines.read_text()
-        os.killpg(self.process.pid, signal.SIGKILL)
+    def end(self) -> None:
+        """Kill whatever is left."""
+        for process in self.processes():
+            kill(process)
         self.process.wait()
 
 
-def event(number: int) -> bytes:
-    """Events in order, but each hundredth is a minute late."""
-    at = number - 60 * (number % 100 == 99)
-    return json.dumps({"n": number, "ts": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(1_767_225_600 + at))}).encode()
+class Site:
+    """A bridge, a broker, perhaps a cluster, and the messages of all roads."""
+
+    def __init__(self, directory: Path, stack: ExitStack) -> None:
+        self.directory = directory
+        self.shared = directory / "shared"
+        self.killed: Counter[str] = Counter()
+        self.mosquitto = Mosquitto(directory)
+        self.mosquitto.start()
+        stack.callback(self.mosquitto.stop)
+        data, port = directory / "data", free_port()
+        # With one partition, a cluster of two workers would leave one without work.
+        names = {
+            "data": data, "port": port, "broker": self.mosquitto.port, "java": f'"{QUICK_JAVA}"', "shared": self.shared,
+            "state": directory / "state", "batch": max(ROWS // 20, 100),
+            "conf": "spark.executor.memory: 512m, spark.cores.max: 2, spark.executor.cores: 1" if CLUSTER else "",
+        }  # fmt: skip
+        text = CONFIGURATION
+        for name, value in names.items():
+            text = text.replace(f"${name}", str(value))
+        self.bridge = BridgeProcess(data, config=text)
+        self.bridge.start()
+        stack.callback(self.bridge.discard)
+        assert self.bridge.config is not None
+        self.file = self.bridge.config
+        self.master = self._cluster(stack) if CLUSTER else ""
+
+    def _cluster(self, stack: ExitStack) -> str:
+        port = free_port()
+        work = self.directory / "work"
+        for directory in (work, self.shared):
+            directory.mkdir()
+        master = f"spark://127.0.0.1:{port}"
+        started = [start_master(port, work)]
+        stack.callback(lambda: [process.kill() for process in started])
+        time.sleep(5)
+        started += [start_worker(master, work, [self.directory / "data", self.directory / "state"]) for _ in range(2)]
+        return master
+
+    def connect(self) -> RemoteConnection:
+        """Return a connection to the queue manager."""
+        return RemoteConnection(self.directory / "data", application="kills")
+
+    def fill(self) -> None:
+        """Put the messages of all roads."""
+        connection = self.connect()
+        for name in QUEUES:
+            assert connection.command(f"DEFINE QLOCAL('{name}') MAXDEPTH(1000000) DEFPSIST(YES)")[0].ok
+        assert connection.command("DEFINE SUB('KILLS') TOPICSTR('kills/out') DEST('TOPIC.OUT')")[0].ok
+        (self.directory / "state").mkdir()
+        client = ["-p", str(self.mosquitto.port), "-i", SESSION, "-V", "5", "-c", "-q", "2", "-t", "kills/in"]
+        # The session of the pipeline, which keeps what is published before it starts.
+        subprocess.run(["mosquitto_sub", *client, "-E"], check=True)
+        lines = b"".join(event(number) + b"\n" for number in range(ROWS))
+        sender = ["mosquitto_pub", "-p", str(self.mosquitto.port), "-V", "5", "-q", "2", "-t", "kills/in", "-l"]
+        subprocess.run(sender, input=lines, check=True)
+        for name in ("FILES", "TOPIC"):
+            put(connection, name, [event(number) for number in range(ROWS)])
+        put(connection, "QUEUE", [b"no JSON %d" % n if n % BAD == BAD - 1 else event(n) for n in range(ROWS)])
+        put(connection, "WINDOWS", [*(event(number) for number in range(ROWS)), event(ROWS, 86_400)])
+        connection.disconnect()
+
+    def kill_one(self, run: Run) -> bool:
+        """Kill a process of a random kind. Return whether the run has ended with it."""
+        processes = run.processes()
+        java = [one for one in processes if is_java(one)]
+        workers = [one for one in processes[1:] if one not in java]
+        executors = [one for one in psutil.process_iter(["cmdline"]) if "CoarseGrained" in str(one.info["cmdline"])]
+        kinds = {"driver": processes[:1], "jvm": java, "python worker": workers, "executor": executors if CLUSTER else []}
+        kind = random.choice(["bridge", *(name for name, found in kinds.items() if found)])
+        self.killed[kind] += 1
+        if kind == "bridge":
+            self.bridge.kill()
+            self.bridge.start()
+            return False
+        kill(random.choice(kinds[kind]))
+        if kind in ("driver", "jvm"):
+            run.end()
+        return kind in ("driver", "jvm")
+
+
+def kill(process: psutil.Process) -> None:
+    """SIGKILL."""
+    try:
+        process.send_signal(signal.SIGKILL)
+    except psutil.NoSuchProcess:
+        return
+
+
+def is_java(process: psutil.Process) -> bool:
+    try:
+        return process.name() == "java"
+    except psutil.NoSuchProcess:
+        return False
+
+
+def put(connection: RemoteConnection, queue: str, bodies: Sequence[bytes]) -> None:
+    handle = connection.open(MQOD(ObjectName=queue), cmqc.MQOO_OUTPUT)
+    md = MQMD(Format=b"MQSTR   ", Persistence=cmqc.MQPER_PERSISTENT)
+    puts: list[Put] = [(handle, Message(md, body), cmqc.MQPMO_SYNCPOINT) for body in bodies]
+    while puts:
+        puts = puts[len(put_many(connection, puts)) :]
+        connection.commit()
+    connection.close(handle)
+
+
+def take(connection: RemoteConnection, queue: str) -> Iterator[bytes]:
+    handle = connection.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED)
+    options = GetOptions(Options=cmqc.MQGMO_NO_SYNCPOINT | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
+    while True:
+        try:
+            yield from (got.data for got in get_many(connection, handle, options))
+        except MQError as error:
+            assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE, error
+            return
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with ExitStack() as stack:
+        yield Site(tmp_path, stack)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_nothing_is_lost_or_duplicated_when_all_processes_are_killed(bench: Bench) -> None:
-    queues, places = bench.queues, {name: bench.directory / name for name in ("files", "late", "state")}
-    names = {name: queues.queue() for name in ("a", "b", "c", "d", "out", "dead", "sums")}
-    topic = f"kills/{names['a'].replace('.', '/')}"
-    file = bench.write(PIPELINES, topic=topic, data=queues.directory, **names, **places)
-    published = queues.queue()
-    handle = queues.open(published, cmqc.MQOO_INPUT_SHARED)
-    queues.subscribe(topic, handle)
-    events = [event(number) for number in range(ROWS)]
-    for name in "acd":
-        queues.put(names[name], *events, Format=b"MQSTR   ")
-    bad = [b"no JSON %d" % number for number in range(BAD)]
-    queues.put(names["b"], *(body for pair in zip(events[:BAD], bad, strict=True) for body in pair), *events[BAD:])
-    for number in range(KILLS):
-        with Run(file, bench.directory / f"lines-{number}") as run:
-            run.kill_after_a_batch()
-    with Run(file, bench.directory / "lines", "--once") as last:
+@pytest.mark.timeout(300 + 300 * KILLS + ROWS)
+def test_nothing_is_lost_or_duplicated_when_processes_are_killed(site: Site) -> None:
+    site.fill()
+    words = ["--master", site.master] if site.master else []
+    runs, left = 0, KILLS
+    while left:
+        run = Run(site.file, site.directory / f"lines-{(runs := runs + 1)}", *words)
+        try:
+            ended = False
+            while left and not ended:
+                seen = run.batches()
+                until_at_last(lambda: run.process.poll() is not None or run.batches() > seen, run.cpu_time)  # noqa: B023
+                time.sleep(random.uniform(0.0, 2.0))
+                if run.process.poll() is not None:
+                    break
+                ended = site.kill_one(run)
+                left -= 1
+        finally:
+            run.end()
+    last = Run(site.file, site.directory / "lines", *words, "--once")
+    try:
         until_at_last(lambda: last.process.poll() is not None, last.cpu_time)
         assert last.process.returncode == 0, last.lines.read_text()
-    files = Counter(row.text.encode() for row in bench.spark.read.parquet(str(places["files"])).collect())
-    assert files == Counter(events)
-    assert sorted(json.loads(body)["n"] for body in queues.bodies(names["out"])) == list(range(ROWS))
-    assert Counter(letter.data[172:] for letter in queues.take(names["dead"])) == Counter(bad)
-    queues.connection.close(handle)
-    assert Counter(queues.bodies(published)) == Counter(events)
-    # Each event is in a window, late, or in a window that is still open: those of the last seconds.
-    windows = [json.loads(body) for body in queues.bodies(names["sums"])]
+    finally:
+        last.end()
+    found = check(site)
+    print(f"\n{sum(site.killed.values())} kills {dict(site.killed)} in {runs} runs; {ROWS} messages per road; {found}")
+
+
+def check(site: Site) -> dict[str, int]:
+    """Check that each message is at its destination once. Return the numbers of rows."""
+    connection = site.connect()
+    events = Counter(event(number) for number in range(ROWS))
+    bad = Counter(b"no JSON %d" % number for number in range(BAD - 1, ROWS, BAD))
+    for name in ("files", "archive"):
+        rows = Counter(one.encode() for one in table(site.shared / name, "text"))
+        assert rows == events, (name, (events - rows).total(), (rows - events).total())
+    numbers = Counter(json.loads(body)["n"] for body in take(connection, "QUEUE.OUT"))
+    assert numbers == Counter(number for number in range(ROWS) if number % BAD != BAD - 1), "queue"
+    letters = Counter(body[172:] for body in take(connection, "QUEUE.DEAD"))
+    assert letters == bad, ("dead letters", (bad - letters).total(), (letters - bad).total())
+    published = Counter(body[body.index(b'{"n"') :] for body in take(connection, "TOPIC.OUT"))
+    assert published == events, ("topic", (events - published).total(), (published - events).total())
+    # Each event is in a window or late. The last one, a day later, has closed all windows except its own.
+    windows = [json.loads(body) for body in take(connection, "SUMS")]
     assert len({window["start"] for window in windows}) == len(windows)
-    late = [json.loads(row.body)["n"] for row in bench.spark.read.parquet(str(places["late"])).collect()]
+    late = [json.loads(body)["n"] for body in table(site.shared / "late", "body")]
     assert len(late) == len(set(late))
     counted = sum(window["rows"] for window in windows)
-    open_rows = ROWS - counted - len(late)
-    assert 0 <= open_rows <= 22, (counted, len(late))
-    total = sum(window["total"] for window in windows) + sum(late)
-    assert total <= sum(range(ROWS))
+    assert counted + len(late) == ROWS, (counted, len(late))
+    assert sum(window["total"] for window in windows) + sum(late) == sum(range(ROWS))
+    until(lambda: all(depth(connection, name) == 0 for name in ("FILES", "QUEUE", "TOPIC", "WINDOWS")))
+    return {"dead letters": letters.total(), "windows": len(windows), "late": len(late)}
+
+
+def table(directory: Path, column: str) -> list[str]:
+    """Return a column of all Parquet files of a directory."""
+    if not directory.exists():
+        return []
+    found: list[str] = pyarrow.dataset.dataset(directory, format="parquet").to_table(columns=[column])[column].to_pylist()
+    return found
+
+
+def depth(connection: RemoteConnection, queue: str) -> int:
+    return int(connection.command(f"DISPLAY QLOCAL('{queue}') CURDEPTH")[0].objects[0]["CURDEPTH"])

@@ -7,8 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bridge.spark.headers import decode_mqmd_array, encode_mqmd_array
-from bridge.spark.mq.characters import characters, field_of
-from bridge.spark.mq.envelope import md_array
+from bridge.spark.mq.envelope import characters, field_of, md_array
 from bridge.wire.mq import MQMD, encode_mqmd
 
 FIELDS = [

@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from bridge.spark.columns import MQ_ARROW_SCHEMA
-from bridge.spark.errors import OptionError
 from bridge.spark.mq.envelope import put_time, record_batch
 from bridge.spark.mq.rows import check_columns, rows_of
+from bridge.spark.options import OptionError
 from bridge.spark.schema import MQ_SCHEMA
 from bridge.telemetry.message import Message
 from bridge.telemetry.transmission import PublicationMessage
@@ -133,7 +133,8 @@ def test_a_dead_lettered_transmission_message() -> None:
     ],
 )
 def test_put_time(date: bytes, time: bytes, expected: datetime | None) -> None:
-    assert put_time(date, time) == expected
+    found = put_time(date, time)
+    assert (None if found is None else datetime.fromtimestamp(found / 1e6, UTC)) == expected
 
 
 # Rows that a program makes -------------------------------------------------------------------------------------------

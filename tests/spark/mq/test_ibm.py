@@ -10,11 +10,10 @@ import pyarrow as pa
 import pytest
 
 from bridge.mq.mqi import Connection, MQError
-from bridge.spark.mq import browsing
+from bridge.spark.mq import source
 from bridge.spark.mq.queue_manager import QueueManagerOptions
-from bridge.spark.mq.queue_reader import QueueReader
-from bridge.spark.mq.sink_options import SinkOptions
-from bridge.spark.mq.writer import put_all
+from bridge.spark.mq.queue_reader import QueueReader, managed_queue
+from bridge.spark.mq.writer import SinkOptions, put_all
 from bridge.spark.spool import Spool, read_segments
 from bridge.spark.task import Identity
 from testing.ibm_standin import frames
@@ -88,11 +87,11 @@ def test_the_queue_of_a_subscription(
     queue_manager: QueueManagerOptions, queues: Queues, request: pytest.FixtureRequest
 ) -> None:
     with queue_manager.connected() as connection:
-        made = browsing.managed_queue(connection, request.node.name, "pipeline/ibm")
+        made = managed_queue(connection, request.node.name, "pipeline/ibm")
         queues.publish("pipeline/ibm", b"x")
-        assert browsing.managed_queue(connection, request.node.name, None) == made
+        assert managed_queue(connection, request.node.name, None) == made
         with pytest.raises(MQError, match="MQRC_NO_SUBSCRIPTION"):
-            browsing.managed_queue(connection, "no such subscription", None)
-        handle = browsing.open_for_browse(connection, made)
-        ((_, data),) = list(browsing.browse_all(connection, handle))
+            managed_queue(connection, "no such subscription", None)
+        handle = source.open_for_browse(connection, made)
+        ((_, data),) = list(source.browse_all(connection, handle))
         assert data.endswith(b"x")

@@ -17,13 +17,13 @@ from pyspark.sql import SparkSession
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE
 from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.spark.columns import TEXT_MAP
-from bridge.spark.mapping.columns import KEPT_REQUEST_TYPE
+from bridge.spark.mapping.messages import KEPT_REQUEST_TYPE
 from bridge.spark.mq import writer
 from bridge.spark.mq import writer_state as markers
 from bridge.spark.mq.queue_manager import APPLICATION_NAME, QueueManagerOptions
-from bridge.spark.mq.sink_options import SinkOptions
+from bridge.spark.mq.writer import SinkOptions
 from bridge.spark.mq.writer_state import WriterState
-from bridge.spark.refusal import REFUSAL_TYPE
+from bridge.spark.schema import REFUSAL_TYPE
 from bridge.spark.task import Identity
 from bridge.wire import cmqc
 from bridge.wire.mq import decode_mqdlh
@@ -120,7 +120,7 @@ def test_an_attempt_waits_for_one_that_is_still_at_it(
     commits: bool, options: SinkOptions, queues: Queues, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first attempt was given up by Spark, but goes on for a while: the second puts only what it leaves."""
-    monkeypatch.setattr(writer, "MESSAGES", 3)
+    monkeypatch.setattr(writer, "_REQUEST_ROWS", 3)
     identity = Identity(f"zombie {commits}", 0, 0)
     connection = options.queue_manager.connect()
     state = WriterState(connection, identity)
@@ -128,6 +128,7 @@ def test_an_attempt_waits_for_one_that_is_still_at_it(
     unit = writer.Unit(connection, options)
     for row in writer._messages(options, identity, batches(ROWS)):
         unit.put(row)
+    unit.settle()
     state.leave(None)
     second = threading.Thread(target=writer.put_all, args=(options, identity, batches(ROWS)))
     with fault(APPLICATION_NAME) as verbs:

@@ -11,10 +11,8 @@ from typing import Final
 
 from bridge.config.link import LinkConfig
 from bridge.spark.mqtt.broker import Broker
-from bridge.spark.mqtt.source_options import SourceOptions
-from bridge.spark.mqtt.subscriber import Subscriber
-from bridge.spark.spool import Spool, read_segments
-from bridge.spark.spool_options import StreamOptions
+from bridge.spark.mqtt.subscriber import SourceOptions, Subscriber
+from bridge.spark.spool import Spool, StreamOptions, read_segments
 
 #: Publications that the broker has unacknowledged at once.
 IN_FLIGHT: Final = 20

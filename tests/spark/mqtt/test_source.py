@@ -15,12 +15,11 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
 from bridge.spark import to_publications
-from bridge.spark.errors import OptionError
 from bridge.spark.mqtt.broker import BROKER_OPTIONS, Broker, broker_of
 from bridge.spark.mqtt.rows import MSG_ID_PROPERTY, ROW_PROPERTY
-from bridge.spark.mqtt.sink_options import WRITE_OPTIONS, sink_options_of
 from bridge.spark.mqtt.source import MqttDataSource
-from bridge.spark.options import Options
+from bridge.spark.mqtt.writer import WRITE_OPTIONS, sink_options_of
+from bridge.spark.options import OptionError, Options
 from bridge.spark.schema import MQTT_SCHEMA
 from bridge.telemetry.message import Publication
 from tests.helpers.mosquitto import Mosquitto
@@ -141,7 +140,7 @@ def test_a_broker_that_stops_and_comes_back(spark: SparkSession, tmp_path: Path)
     "options, said",
     [
         ({"topic": "a", "spol": "x"}, r"knows no option spol \(did you mean spool\?\)"),
-        ({"topic": "a", "password": "secret"}, r"has no option password: options are seen in plans .* passwordFile"),
+        ({"topic": "a", "password": "secret"}, r"has no option password: options are visible in plans .* passwordFile"),
         ({"topic": "a"}, r"option spool: required for streaming reads; hint: a directory"),
         ({"topic": "a", "spool": "s3a://b/x"}, r"option spool: expected a path of this machine, which may be a mounted one"),
         ({"spool": "x"}, r"option topic: expected a topic filter.*, found none"),

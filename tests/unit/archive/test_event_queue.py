@@ -168,7 +168,7 @@ def test_a_process_that_was_killed_is_replaced(make: Any, directory: Path, caplo
     sessions = [(one["outcome"], one["client_id"]) for one in read(directory) if one["direction"] == "subscription"]
     said, happened = ("subscribed", "c"), [("connected", "d"), ("ended", "d")]
     assert sessions == [said, said, *happened]  # a process begins with the open sessions
-    assert f"(pid {killed}) was ended by SIGKILL; 2 rows are lost" in caplog.text
+    assert f"(pid {killed}) was ended by SIGKILL; 2 rows were lost" in caplog.text
     assert queue.waiting == 0
 
 

@@ -70,7 +70,7 @@ def test_one_that_runs_and_is_killed(invoke: Invoke, file: Path, directory: Path
         assert (found["waiting"], found["oldest"]) == (11, 940.0)
         said = invoke("pipeline", "show", "--config", file).stdout
         oldest = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(940))
-        assert said.splitlines()[1].endswith(f" 11  {oldest}")
+        assert said.splitlines()[1].split()[-3:] == ["11", *oldest.split()]
         assert ": MQRC_Q_FULL (2053); remedy: have its messages got" in said
     # Its lock is free, and it has not said that it ended.
     found = shown(invoke, file)
@@ -98,7 +98,7 @@ def test_a_new_run_keeps_the_last_batch_and_error(directory: Path) -> None:
 def test_a_damaged_status(invoke: Invoke, file: Path, directory: Path) -> None:
     (directory / "status.json").write_text("{")
     result = invoke("pipeline", "show", "--config", file)
-    assert result.exit_code == 2 and "status.json is damaged and may be removed" in result.stderr
+    assert result.exit_code == 1 and "status.json is damaged and may be removed" in result.stderr
 
 
 def test_a_status_that_cannot_be_written_is_told_once(directory: Path) -> None:
@@ -113,10 +113,10 @@ def test_a_status_that_cannot_be_written_is_told_once(directory: Path) -> None:
 @pytest.mark.parametrize("command", ["stop", "drain"])
 def test_one_that_does_not_run(command: str, invoke: Invoke, file: Path) -> None:
     result = invoke("pipeline", command, "one", "--config", file)
-    assert result.exit_code == 1 and result.stderr.startswith("mqbridge: error: not running: one")
+    assert result.exit_code == 4 and result.stderr.startswith("mqbridge: error: not running: one")
     assert ("pipeline run one --once" in result.stderr) == (command == "drain")
     result = invoke("pipeline", command, "one", "three", "--config", file)
-    assert result.exit_code == 2 and "no pipeline three; there are one, two" in result.stderr
+    assert result.exit_code == 3 and "no pipeline three; there are one, two" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_one_that_ends(
 def test_a_process_that_does_not_answer(invoke: Invoke, file: Path, directory: Path) -> None:
     with lock(directory / LOCK):
         result = invoke("pipeline", "stop", "one", "--config", file)
-    assert result.exit_code == 1 and "does not answer" in result.stderr
+    assert result.exit_code == 4 and "does not answer" in result.stderr
 
 
 def test_reset(invoke: Invoke, file: Path, directory: Path) -> None:
@@ -154,8 +154,6 @@ def test_reset(invoke: Invoke, file: Path, directory: Path) -> None:
     checkpoint, spool = directory / "checkpoint", directory / "spool"
     (checkpoint / "offsets").mkdir(parents=True)
     spool.mkdir()
-    result = invoke("pipeline", "reset", "one", "--config", file, input="n\n")
-    assert result.exit_code == 1 and "nothing was changed" in result.stderr and checkpoint.exists()
     with lock(directory / LOCK):
         result = invoke("pipeline", "reset", "one", "--yes", "--config", file)
     assert result.exit_code == 1 and "stop it first: mqbridge pipeline stop one --config" in result.stderr

@@ -1,4 +1,4 @@
-"""Each line of the log has an identifier that is its own, and the catalogue says what it means."""
+"""Each log message has a unique identifier and an explanation in the catalogue."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from bridge.log_messages.identifier import divided
 from bridge.wire import cmqc
 
 SOURCES = Path(bridge.__file__).parent
-#: methods of a logger whose lines people read, and the letter of their level
+#: Logger methods whose output operators read, and the letter of their level.
 LETTERS = {"info": "I", "warning": "W", "error": "E", "exception": "E", "critical": "S"}
-#: What takes a level, or another package's name for one: a call of it could have no letter.
+#: Logger methods without a fixed level, and aliases.
 FORBIDDEN = {"log", "warn", "fatal"}
-#: Hands on what another process has logged, with the identifier that it has.
+#: Modules that pass on log records of another process with their identifiers.
 RELAYED = {"archive/event_queue.py"}
-#: What is named with a _ and is no option.
+#: Names with an underscore that are not options.
 FOREIGN = {"mosquitto_sub", "s_client"}
 MESSAGES = catalogue()
 
 
 @cache
 def calls() -> list[tuple[str, str, ast.Call]]:
-    """Each call of a logger, with its place and the method."""
+    """Return each logger call with its place and method."""
     found = []
     for file in SOURCES.rglob("*.py"):
         name = file.relative_to(SOURCES).as_posix()
@@ -44,7 +44,7 @@ def calls() -> list[tuple[str, str, ast.Call]]:
 
 
 def identified() -> list[tuple[str, str, str]]:
-    """The place, method and text of each call above debug."""
+    """Return place, method and text of each call above debug level."""
     return [
         (place, method, str(node.args[0].value) if node.args and isinstance(node.args[0], ast.Constant) else "")
         for place, method, node in calls()
@@ -52,14 +52,14 @@ def identified() -> list[tuple[str, str, str]]:
     ]
 
 
-def test_each_line_begins_with_an_identifier_whose_letter_is_its_level() -> None:
+def test_the_letter_of_an_identifier_is_the_log_level() -> None:
     found = identified()
     assert len(found) > 150
     wrong = [(place, text) for place, method, text in found if divided(text)[0][-1:] != LETTERS[method]]
     assert wrong == []
 
 
-def test_the_level_of_a_line_stands_in_its_call() -> None:
+def test_logger_calls_have_a_fixed_level() -> None:
     assert [
         place
         for place, method, _ in calls()
@@ -67,7 +67,7 @@ def test_the_level_of_a_line_stands_in_its_call() -> None:
     ] == []
 
 
-def test_an_identifier_has_one_place() -> None:
+def test_each_identifier_is_logged_in_one_place() -> None:
     several = Counter(divided(text)[0] for _, _, text in identified())
     assert [identifier for identifier, times in several.items() if times > 1] == []
 
@@ -77,12 +77,12 @@ def test_a_number_has_one_letter() -> None:
     assert [number for number, times in numbers.items() if times > 1] == []
 
 
-def test_the_catalogue_has_the_identifiers_of_the_code_and_no_others() -> None:
+def test_the_catalogue_has_exactly_the_identifiers_of_the_code() -> None:
     assert {divided(text)[0] for _, _, text in identified()} == set(MESSAGES)
 
 
-def test_the_catalogue_says_what_the_line_says() -> None:
-    """The words between its arguments are those of the call, in their order; what is longer may end in …."""
+def test_the_text_in_the_catalogue_matches_the_code() -> None:
+    """The words between the arguments match. A longer text may end with "…"."""
     for _, _, line in identified():
         identifier, text = divided(line)
         told = MESSAGES[identifier].text.removesuffix("…")
@@ -91,24 +91,24 @@ def test_the_catalogue_says_what_the_line_says() -> None:
         assert re.match(pattern, told, re.DOTALL), (identifier, text, told)
 
 
-def test_a_message_has_sentences_for_each_question(subtests: pytest.Subtests) -> None:
+def test_each_explanation_consists_of_sentences(subtests: pytest.Subtests) -> None:
     for identifier in MESSAGES:
         with subtests.test(identifier=identifier):
             message = MESSAGES[identifier]
             for answer in (message.happened, message.why, message.do):
                 assert answer.strip() == answer
                 assert re.search(r"[.`…]$", answer), answer
-            # What costs nothing needs nothing; of the rest somebody has to know what to do.
+            # Errors need an action.
             if identifier[-1] in "ES":
                 assert not message.do.startswith("Nothing.")
 
 
-def test_the_first_digit_is_the_room() -> None:
-    """Each file of the catalogue has the messages of one room."""
-    rooms = sorted(Path(SOURCES, "log_messages", "explanations").iterdir())
-    digits = [{line[3] for line in room.read_text().splitlines() if line.startswith("MQB")} for room in rooms]
+def test_the_first_digit_is_the_area() -> None:
+    """Each file of the catalogue contains the messages of one area."""
+    areas = sorted(Path(SOURCES, "log_messages", "explanations").iterdir())
+    digits = [{line[3] for line in area.read_text().splitlines() if line.startswith("MQB")} for area in areas]
     assert all(len(found) == 1 for found in digits)
-    assert len(set.union(*digits)) == len(rooms)
+    assert len(set.union(*digits)) == len(areas)
 
 
 def test_commands_and_options_that_are_recommended_exist() -> None:
@@ -121,7 +121,7 @@ def test_commands_and_options_that_are_recommended_exist() -> None:
         for command, second in re.findall(r"`mqbridge ([a-z-]+)(?: ([a-z-]+))?", answers):
             assert command in commands, (identifier, command)
             assert command not in nested or second in nested[command], (identifier, command, second)
-        # A word with _ is an option of the configuration file, but for programs of others.
+        # A word with an underscore is a configuration option or a foreign program.
         for word in re.findall(r"(?<![A-Za-z_])[a-z]+(?:_[a-z]+)+(?![A-Za-z_])", answers):
             assert word in options | FOREIGN, (identifier, word)
         for section, option in re.findall(r"\b(limits|archive|audit_log|queue_manager|listener)\.([a-z_]+)", answers):
@@ -142,5 +142,5 @@ def test_reasons_are_names_of_reason_codes() -> None:
         ("", ("", "")),
     ],
 )
-def test_a_line_is_divided_into_identifier_and_message(line: str, found: tuple[str, str]) -> None:
+def test_divided_splits_identifier_and_message(line: str, found: tuple[str, str]) -> None:
     assert divided(line) == found

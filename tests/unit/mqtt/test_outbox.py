@@ -125,6 +125,16 @@ def test_an_unexpected_error_refuses_one_message_and_is_logged_with_one_tracebac
 # Window ---------------------------------------------------------------------------------------------------------------
 
 
+def test_a_turn_ends_when_its_bytes_are_used_up(waiting: Any, packets: Any) -> None:
+    box = outbox()
+    box.turn_bytes = 1
+    out = connected()
+    assert box.deliver([waiting(1), waiting(2)], 0.0, out).more
+    assert [packet.message_id for packet in packets(out)] == [1]
+    assert not box.pump(0.0, out).more
+    assert [packet.message_id for packet in packets(out)] == [2]
+
+
 @pytest.mark.parametrize("window", [1, 2, 5])
 def test_no_more_than_the_window_is_sent(waiting: Any, packets: Any, window: int) -> None:
     box = outbox(window)

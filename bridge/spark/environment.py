@@ -1,0 +1,203 @@
+"""The environment of pipelines: their queue manager, directories and brokers, and what workers of a cluster reach of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from bridge.config import values
+from bridge.config.link import LOCAL, LinkConfig
+from bridge.config.models import Configuration
+from bridge.config.pipeline import Destination, PipelineConfig, is_remote
+from bridge.config.queue_manager import EmbeddedQueueManagerConfig
+from bridge.spark.options import TLS_OPTIONS
+
+#: Spark's checkpoint, and the spool of the source, in the directory of a pipeline.
+CHECKPOINT: Final = "checkpoint"
+SPOOL: Final = "spool"
+#: Dead-letter queue of the embedded queue manager.
+_EMBEDDED_DEAD_LETTERS: Final = "SYSTEM.DEAD.LETTER.QUEUE"
+#: Addresses of a listener on all interfaces -> the address for programs of this machine.
+_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+class OutOfReach(Exception):
+    """Workers do not reach the queue manager. The message names the keys that change this."""
+
+
+class PipelineEnvironment(msgspec.Struct, frozen=True):
+    """What the pipelines of a configuration have in common."""
+
+    #: absolute; None: no configuration file
+    file: Path | None
+    #: options of the source `mq` for the queue manager
+    queue_manager: dict[str, str]
+    dead_letter_queue: str
+    #: None: each pipeline names its own
+    directory: Path | None
+    #: seconds for the current batch when a pipeline stops
+    patience: float
+    #: master of a cluster. None: tasks run on this machine
+    master: str | None = None
+    #: directories that the workers of a cluster have, too
+    shared: tuple[Path, ...] = ()
+    links: dict[str, LinkConfig] = {}
+
+    def directory_of(self, name: str, config: PipelineConfig) -> Path:
+        """Return the directory of a pipeline, which contains its checkpoint, spool and status."""
+        if config.checkpoint is not None:
+            return config.checkpoint.absolute()
+        assert self.directory is not None  # checked with the configuration
+        return self.directory / name
+
+    def source_options(self, name: str, config: PipelineConfig) -> dict[str, str]:
+        """Return the options of the source `mq` or `mqtt` of a pipeline."""
+        source, directory = config.source, self.directory_of(name, config)
+        options = {"maxMessagesPerTrigger": str(config.batch), "spool": str(directory / SPOOL), **source.options}
+        if self.master is not None and not self.is_shared(directory):
+            options["embed"] = "true"
+        if source.mq is None:
+            return options | self.broker(source.link) | {"topic": str(source.mqtt)}
+        if source.mq.queue is not None:
+            return options | self.queue_manager | {"queue": source.mq.queue}
+        return options | self.queue_manager | {"topic": str(source.mq.topic), "subscription": f"MQBRIDGE.PIPELINE.{name}"}
+
+    def broker(self, link: str) -> dict[str, str]:
+        """Return the options of the source or sink `mqtt` for the broker of a link."""
+        assert self.file is not None  # a pipeline comes from a file
+        return {"config": str(self.file), "link": link}
+
+    def is_shared(self, path: Path) -> bool:
+        """Return whether the workers of a cluster have a directory, too."""
+        return any(path.absolute().is_relative_to(shared) for shared in self.shared)
+
+    def unreachable(
+        self, config: PipelineConfig, directory: Path, *, stateful: bool
+    ) -> Iterator[tuple[tuple[str, ...], str, str]]:
+        """Yield what the workers of a cluster do not reach of a pipeline: the key, what was expected and what was found.
+
+        `directory` is that of the pipeline, with the checkpoint that tasks of a `stateful` query use.
+        """
+        if self.master is None:
+            return
+        known = f" ({', '.join(map(str, self.shared))})" if self.shared else ""
+        for location, path in [*_directories(config), *([(("checkpoint",), directory)] if stateful else [])]:
+            if not self.is_shared(path):
+                expected = f"a path below a directory of spark.shared{known}, because {_workers_of(self.master)} use it"
+                yield location, expected, str(path.absolute())
+        for section, to in _destinations(config):
+            if to.mqtt is not None and not _is_on_this_machine(self.master):
+                host = "127.0.0.1" if to.link == LOCAL else self.links[to.link].host
+                if values.is_loopback(host):
+                    expected = f"a link to a broker that {_workers_of(self.master)} reach"
+                    yield (section, "mqtt"), expected, f"a broker at {host}"
+
+
+def environment_of(
+    configuration: Configuration, file: Path | None, data_directory: Path, master: str | None = None
+) -> PipelineEnvironment:
+    """Return the environment of a configuration. Raises OutOfReach if workers of `master` do not reach the queue manager.
+
+    `data_directory` is that of an embedded queue manager.
+    """
+    settings = configuration.queue_manager
+    far = master if is_remote(master) else None
+    shared = tuple(path.absolute() for path in configuration.spark.shared)
+    patience = configuration.limits.shutdown_timeout
+    path = None if file is None else file.absolute()
+    if settings.type == "ibm":
+        assert path is not None
+        dead_letters, directory, options = settings.dead_letter_queue, None, {"config": str(path)}
+    else:
+        data = data_directory.absolute()
+        dead_letters, directory = _EMBEDDED_DEAD_LETTERS, data / "pipelines"
+        options = {"dataDirectory": str(data), "queueManager": settings.name}
+    if far is not None:
+        options = _remote_options(configuration, far, options)
+    return PipelineEnvironment(path, options, dead_letters, directory, patience, far, shared, dict(configuration.links))
+
+
+def _directories(config: PipelineConfig) -> Iterator[tuple[tuple[str, ...], Path]]:
+    """Yield the directories that tasks read and write, with their keys in the section of the pipeline."""
+    if config.source.archive is not None:
+        yield ("from", "archive"), config.source.archive
+    for name, path in config.tables.items():
+        yield ("tables", name), path
+    for section, to in _destinations(config):
+        if to.archive is not None:
+            yield (section, "archive"), to.archive
+        if isinstance(to.path, Path):
+            yield (section, "path"), to.path
+
+
+def _destinations(config: PipelineConfig) -> Iterator[tuple[str, Destination]]:
+    for section, to in (("to", config.destination), ("late", config.late), ("dead_letters", config.dead_letters)):
+        if to is not None:
+            yield section, to
+
+
+# The queue manager of a cluster --------------------------------------------------------------------------------------
+
+
+def _is_on_this_machine(master: str) -> bool:
+    """Return whether a master accepts only programs of this machine, so that its workers run here."""
+    return values.is_loopback(urlsplit(master).hostname or "")
+
+
+def _workers_of(master: str) -> str:
+    return f"workers of {master}"
+
+
+def _remote_options(configuration: Configuration, master: str, local: dict[str, str]) -> dict[str, str]:
+    """Return the options of the source `mq` for workers of a master; `local`: for this machine. Raises OutOfReach."""
+    settings, spark = configuration.queue_manager, configuration.spark
+    if not isinstance(settings, EmbeddedQueueManagerConfig):
+        if settings.mode == "bindings" and not _is_on_this_machine(master):
+            raise OutOfReach(
+                f"{_workers_of(master)} do not reach queue manager {settings.name} in mode bindings: expected"
+                " queue_manager.mode: client, with channel and connections"
+            )
+        return local
+    options = {"listener": _listener(configuration, settings, master), "queueManager": settings.name}
+    if spark.tls is not None:
+        options |= {"tls": "true", "tlsCheckHostName": str(spark.tls.check_host_name).lower()}
+        for name, key in TLS_OPTIONS.items():
+            if name not in options and (value := getattr(spark.tls, key)) is not None:
+                options[name] = str(value)
+    elif settings.listener is not None and settings.listener.tls is not None:
+        raise OutOfReach("queue_manager.listener has TLS: expected spark.tls, with a ca_file that is on each worker")
+    if spark.user is not None:
+        return options | {"user": spark.user, "passwordFile": str(spark.password_file)}
+    if settings.listener is not None and not settings.listener.believes:
+        raise OutOfReach(
+            "queue_manager.listener asks for a password: expected spark.user, and spark.password_file, a file on each worker"
+            " whose first line is the password of that user"
+        )
+    return options
+
+
+def _listener(configuration: Configuration, settings: EmbeddedQueueManagerConfig, master: str) -> str:
+    """Return `host(port)` at which workers reach the embedded queue manager. Raises OutOfReach."""
+    if configuration.spark.listener is not None:
+        return configuration.spark.listener
+    listener, expected = settings.listener, "expected spark.listener: host(port), as workers reach it"
+    if listener is None:
+        raise OutOfReach(
+            f"{_workers_of(master)} reach the queue manager by TCP only, and it does not listen: expected"
+            " queue_manager.listener with address, port and password_file (and spark.user, spark.password_file)"
+        )
+    if listener.port == 0:
+        raise OutOfReach(f"queue_manager.listener takes any free port, and workers have to know it: {expected}")
+    here, address = _is_on_this_machine(master), listener.address
+    if address in _EVERYWHERE and not here:
+        raise OutOfReach(f"queue_manager.listener is at all addresses of this machine: {expected}")
+    if values.is_loopback(address) and not here:
+        raise OutOfReach(
+            f"queue_manager.listener is at {address}, which only programs of this machine reach, not"
+            f" {_workers_of(master)}: expected another address (or spark.listener, if they run on this machine)"
+        )
+    return f"{_EVERYWHERE.get(address, address)}({listener.port})"

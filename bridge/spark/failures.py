@@ -1,0 +1,196 @@
+"""Errors of Spark in words: mistakes in a pipeline with their places in the file, and failures of a query with a remedy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import msgspec
+from pyspark.errors import PySparkException
+
+from bridge.mapping.template import RuleError
+from bridge.mq.worker import LOST
+from bridge.spark.options import OptionError
+from bridge.wire import cmqc
+
+# Mistakes in a pipeline ----------------------------------------------------------------------------------------------
+
+Location = tuple[str | int, ...]
+
+
+class Mistake(Exception):
+    """A mistake in a pipeline: `location` is below its name, and `position` is a character of the text there, if known."""
+
+    def __init__(self, location: Location, expected: str, found: str | None = None, position: int | None = None) -> None:
+        super().__init__(f"expected {expected}, found {found}")
+        self.location = location
+        self.expected = expected
+        self.found = found
+        self.position = position
+
+
+class ColumnMissing(Exception):
+    """A section of a pipeline names a column that its SELECT does not return."""
+
+    def __init__(self, location: Location, name: str, columns: list[str]) -> None:
+        super().__init__(f"{'.'.join(map(str, location))}: there is no column {name}, only {', '.join(columns)}")
+        self.location = location
+        self.name = name
+        self.columns = columns
+
+
+@contextmanager
+def mistakes_at(location: Location, expected: str, text: str | None = None) -> Iterator[None]:
+    """Raise errors of the block as a Mistake at `location`. `text` is the SQL that Spark analyses in it."""
+    try:
+        yield
+    except PySparkException as error:
+        sentence = sentence_of(error)
+        position = None if text is None else _position_of(error, text)
+        found = None if position is None or text is None else repr(_word(text, position))
+        raise Mistake(location, f"{expected} without this mistake: {sentence}", found, position) from error
+    except ColumnMissing as error:
+        names = ", ".join(error.columns)
+        raise Mistake(error.location, f"a column that select makes ({names})", repr(error.name)) from error
+    except (OptionError, RuleError) as error:
+        raise Mistake(location, f"{expected} without this mistake: {error}") from error
+
+
+#: The position in an SQL text: line from 1, column from 0.
+_POSITION: Final = re.compile(r"line (\d+),? pos (\d+)")
+
+
+def _position_of(error: PySparkException, text: str) -> int | None:
+    """Return the character of an SQL text that an error is about. None: unknown."""
+    starts = [context.startIndex() for context in error.getQueryContext() if hasattr(context, "startIndex")]
+    if starts and 0 <= starts[0] < len(text):
+        return int(starts[0])
+    found = _POSITION.search(str(error))
+    if found is None:
+        return None
+    lines = text.splitlines(keepends=True)
+    before = sum(map(len, lines[: int(found[1]) - 1]))
+    return min(before + int(found[2]), len(text))
+
+
+def _word(text: str, position: int) -> str:
+    """Return what is at a character: a word, a hint, or the end."""
+    found = re.compile(r"\w+|/\*\+.*?\*/|\S", re.DOTALL).match(text, position)
+    return found[0] if found else "the end"
+
+
+# Sentences -----------------------------------------------------------------------------------------------------------
+
+_TRACEBACK: Final = "Traceback (most recent call last):"
+#: Parts of an error text that are removed: what precedes the sentence of Spark, and what follows it.
+_BEFORE: Final = (
+    re.compile(r"^\[STREAM_FAILED\] Query .*?\[[^]]*\] terminated with exception: "),
+    re.compile(r".*most recent failure: Lost task [^:]*: ", re.DOTALL),
+    re.compile(r"\AAn error occurred while calling .*\n: (?:[\w.]+: )?"),
+    re.compile(r"^(?:\w+\.)+\w+: "),
+    re.compile(r"^\[[A-Z0-9_.]+\] "),
+)
+_BEHIND: Final = re.compile(
+    r"\s*(?:\n\tat |\n== SQL|=== Streaming Query ===|Driver stacktrace:|;\n|\n[: ]*[+:]- |SQLSTATE: \w+)"
+)
+
+
+def sentence_of(error: BaseException) -> str:
+    """Return the message of an error of Spark in one line, without plans and stacks.
+
+    If the cause is an exception in a Python worker, that message is returned.
+    """
+    text = str(error).strip()
+    _, traceback, behind = text.rpartition(_TRACEBACK)
+    if traceback:
+        text = next((line for line in behind.splitlines() if line and not line[0].isspace()), text)
+    for pattern in _BEFORE:
+        text = pattern.sub("", text)
+    first = _BEHIND.split(text, maxsplit=1)[0] or "Spark does not report the reason (was a process of it killed?)"
+    return " ".join(first.split()).rstrip(".")
+
+
+# Failures of a query -------------------------------------------------------------------------------------------------
+
+
+class QueryFailure(msgspec.Struct, frozen=True):
+    """Why a query ended."""
+
+    what: str
+    #: "": unknown, so another attempt may never succeed
+    remedy: str = ""
+    #: the SELECT cannot be computed for some row, so another attempt fails, too
+    data: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.what}; remedy: {self.remedy}" if self.remedy else self.what
+
+
+#: The reason of an MQError in any process.
+_REASON: Final = re.compile(r"\bMQRC_[A-Z0-9_]+ \((\d+)\)")
+#: The exception that a Python traceback ends with.
+_RAISED: Final = re.compile(r"^(?:\w+\.)*(\w+)(?:: |$)", re.MULTILINE)
+#: Spark's sentence and SQLSTATE of an error in the data: class 22 is "data exception", P0001 that of raise_error.
+_DATA: Final = re.compile(
+    r"\[([A-Z][A-Z0-9_.]*)\] ((?:(?!SQLSTATE: ).)*)SQLSTATE: (?:22\w{3}|P0001)"
+    r"(?:\s+== SQL \(line (\d+), position (\d+)\) ==)?",
+    re.DOTALL,
+)
+_DATA_REMEDY: Final = (
+    "declare the field in schema, so that such messages go to the dead letters, or use a function that returns NULL"
+    " (try_cast, try_divide, try_variant_get, try_to_timestamp)"
+)
+_DISK_REMEDY: Final = "free disk space on the queue manager"
+_MQ_REMEDIES: Final = {
+    cmqc.MQRC_Q_FULL: "get messages from the queue, or raise its MAXDEPTH",
+    cmqc.MQRC_Q_SPACE_NOT_AVAILABLE: _DISK_REMEDY,
+    cmqc.MQRC_RESOURCE_PROBLEM: _DISK_REMEDY,
+    cmqc.MQRC_STORAGE_NOT_AVAILABLE: "get waiting messages, or give the queue manager more memory",
+    cmqc.MQRC_PUT_INHIBITED: "ALTER the queue or topic to PUT(ENABLED)",
+    cmqc.MQRC_GET_INHIBITED: "ALTER the queue to GET(ENABLED)",
+    cmqc.MQRC_PUBSUB_INHIBITED: "ALTER the topic to PUB(ENABLED)",
+    cmqc.MQRC_UNKNOWN_OBJECT_NAME: "define the queue",
+    cmqc.MQRC_UNKNOWN_ALIAS_BASE_Q: "define the queue that the alias names",
+    cmqc.MQRC_NOT_AUTHORIZED: "give the user of the pipeline the authority (SET AUTHREC)",
+    cmqc.MQRC_OBJECT_IN_USE: "end the other application that has the queue open",
+    cmqc.MQRC_SUBSCRIPTION_IN_USE: "end the other application that has the subscription open",
+    cmqc.MQRC_MSG_TOO_BIG_FOR_Q: "raise MAXMSGL of the queue, or leave out long messages (WHERE length(...) < ...)",
+    cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR: "raise MAXMSGL of the queue manager, or leave out long messages",
+}
+#: Remedies by the name of an exception.
+_REMEDIES: Final = {
+    "BrokerAway": "none, if the broker comes back",
+    "NotConnected": "check that the broker runs and accepts the session",
+    "LinkLost": "none, if the broker comes back",
+    "SpoolBusy": "end the other process that runs this pipeline",
+    "Superseded": "none: another attempt continues",
+    "PermissionError": "give the user of the pipeline access",
+    "OSError": "check the disk or the network that the error names",
+}
+_JAVA_REMEDIES: Final = {
+    re.compile(r"\bjava\.net\.\w+Exception\b|\bjava\.sql\.SQL(?:Transient|Recoverable)\w*Exception\b"): (
+        "none, if the server comes back"
+    ),
+    re.compile(r"\bNo suitable driver\b"): "name the class of its driver (options: {driver: ...}) and the jar (--jars)",
+}
+
+
+def query_failure_of(error: BaseException) -> QueryFailure:
+    """Return the failure for an error of Spark, a source or a destination."""
+    text, what = str(error), sentence_of(error)
+    if (found := _DATA.search(text)) is not None:
+        sentence, line, column = " ".join(found[2].split()).rstrip("."), found[3], found[4]
+        place = f" (line {line}, column {column} of select)" if line else ""
+        return QueryFailure(f"{found[1]}: {sentence}{place}", _DATA_REMEDY, data=True)
+    if (found := _REASON.search(text)) is not None:
+        reason = int(found[1])
+        default = "none, if the queue manager comes back" if reason in LOST else "see the reason code"
+        return QueryFailure(what, _MQ_REMEDIES.get(reason, default))
+    if isinstance(error, OSError):
+        return QueryFailure(what, _REMEDIES["OSError"])
+    raised = _RAISED.findall(text.rpartition(_TRACEBACK)[2])
+    remedies = [_REMEDIES[name] for name in raised if name in _REMEDIES]
+    remedies += [remedy for pattern, remedy in _JAVA_REMEDIES.items() if pattern.search(text)]
+    return QueryFailure(what, next(iter(remedies), ""))
