@@ -12,6 +12,11 @@ import msgspec
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as `1 message` or `1,200 messages`."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def moment(seconds: float) -> str:
     """Format seconds since the epoch in the local time zone, or "" for 0.0."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds)) if seconds else ""
@@ -224,6 +229,10 @@ class ProblemKind(StrEnum):
     BACKLOG = "backlog"
     #: clients that acknowledge nothing
     CLIENT = "client"
+    #: a client that publishes more than all others together
+    PUBLISH_RATE = "publish_rate"
+    #: a channel rejects clients
+    REJECTIONS = "rejections"
     #: units of work fail although the queue manager is available
     COMMITS = "commits"
     RELOAD = "reload"
@@ -241,10 +250,12 @@ class Problem(msgspec.Struct, frozen=True):
     subject: str
     #: a description
     what: str
-    #: the command that shows or fixes it
+    #: the command that shows the details
     command: str
     #: when it began, in seconds since the epoch
     since: float = 0.0
+    #: how to fix it
+    remedy: str = ""
 
 
 class BridgeStatus(msgspec.Struct, kw_only=True):

@@ -87,8 +87,14 @@ class StopChannel(Request, tag="channel stop"):
     client_id: str | None = None
 
 
+ClientColumn = Literal[
+    "client_id", "connected", "since", "channel", "address", "user", "protocol_level", "durable", "subscriptions",
+    "in_flight", "waiting", "oldest", "received_rate", "sent_rate",
+]  # fmt: skip
+
+
 class ListClients(Request, tag="client list"):
-    """List clients and their sessions: a list of `bridge.administration.answers.ClientStatus`, by client identifier."""
+    """Return one page of clients in the order of a column: `bridge.administration.answers.ClientPage`."""
 
     #: client identifiers; `*` matches any characters
     pattern: str = "*"
@@ -97,33 +103,15 @@ class ListClients(Request, tag="client list"):
     connected: bool | None = None
     #: only clients that have been disconnected for at least this many seconds
     away_for: float | None = None
-    #: start after this client identifier (for paging)
+    #: start after this client identifier
     after: str = ""
-    rows: int = 1_000
-
-
-ClientColumn = Literal[
-    "client_id", "connected", "since", "channel", "address", "user", "protocol_level", "durable", "subscriptions",
-    "in_flight", "waiting", "oldest", "received_rate", "sent_rate",
-]  # fmt: skip
-
-
-class FindClients(Request, tag="client find"):
-    """Return one page of clients in the order of a column: `bridge.administration.answers.ClientPage`.
-
-    The first request starts the counting of publications. Counting stops when the requests cease.
-    """
-
-    #: client identifiers; `*` matches any characters
-    pattern: str = "*"
-    channel: str | None = None
-    #: True: only connected clients; False: only disconnected clients; None: both
-    connected: bool | None = None
     sort: ClientColumn = "client_id"
     descending: bool = False
     #: number of clients that precede the page
     skip: int = 0
-    rows: int = 100
+    rows: int = 1_000
+    #: whether to measure rates; the first such request starts the counting of publications
+    rates: bool = False
 
 
 class ShowClient(Request, tag="client show"):
@@ -400,7 +388,6 @@ AnyRequest = (
     | ShowClient
     | DisconnectClient
     | PurgeClients
-    | FindClients
     | WatchClient
     | ListTopics
     | ShowTopic

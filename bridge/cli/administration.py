@@ -1,23 +1,29 @@
-"""Commands for a running bridge: status, channels, clients, topics, mappings, links, log level, reload, and completion."""
+"""Commands for a running bridge: status, activity, channels, clients, topics, mappings, links, log level, and completion."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import select
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from bridge.administration.answers import age, moment
 from bridge.cli import options
 from bridge.cli.failures import FAILED, NOT_FOUND, WRONG_USAGE, Failure
-from bridge.cli.options import BRIDGE, OUTPUT, YES, takes
+from bridge.cli.options import BRIDGE, OUTPUT, YES, settings, takes
 from bridge.cli.output import confirm, print_facts, print_record, print_records, print_table, printable, say, styled
 from bridge.cli.queue_manager import asked, done, shown
 
 if TYPE_CHECKING:
+    from rich.console import Group
+
     from bridge.administration.answers import (
         BridgeStatus,
         ChannelStatus,
@@ -29,6 +35,7 @@ if TYPE_CHECKING:
         TopicDetails,
         TopicNode,
     )
+    from bridge.administration.counters import Counters, Rates
     from bridge.administration.mapping_status import Status
     from bridge.administration.requests import AnyRequest
 
@@ -72,40 +79,46 @@ def _channels(incomplete: str) -> list[str]:
     from bridge.administration.answers import ChannelStatus
     from bridge.administration.requests import ListChannels
 
-    return _names(incomplete, ListChannels(), ChannelStatus, lambda one: one.name)
+    return _names(incomplete, ListChannels(), list[ChannelStatus], _all_names)
 
 
 def _clients(incomplete: str) -> list[str]:
-    from bridge.administration.answers import ClientStatus
+    from bridge.administration.answers import ClientPage
     from bridge.administration.requests import ListClients
 
-    request = ListClients(pattern=f"{incomplete}*", rows=MAX_NAMES)
-    return _names(incomplete, request, ClientStatus, lambda one: one.client_id)
+    def names(page: ClientPage) -> list[str]:
+        return [one.client_id for one in page.clients]
+
+    return _names(incomplete, ListClients(pattern=f"{incomplete}*", rows=MAX_NAMES), ClientPage, names)
 
 
 def _mappings(incomplete: str) -> list[str]:
     from bridge.administration.mapping_status import Status
     from bridge.administration.requests import ListMappings
 
-    return _names(incomplete, ListMappings(), Status, lambda one: one.name)
+    return _names(incomplete, ListMappings(), list[Status], _all_names)
 
 
 def _links(incomplete: str) -> list[str]:
     from bridge.administration.answers import LinkStatus
     from bridge.administration.requests import ListLinks
 
-    return _names(incomplete, ListLinks(), LinkStatus, lambda one: one.name)
+    return _names(incomplete, ListLinks(), list[LinkStatus], _all_names)
 
 
-def _names(incomplete: str, request: AnyRequest, kind: type[T], name_of: Callable[[T], str]) -> list[str]:
+def _all_names(found: Any) -> list[str]:
+    return [one.name for one in found]
+
+
+def _names(incomplete: str, request: AnyRequest, kind: type[T], names_of: Callable[[T], list[str]]) -> list[str]:
     """Return the names in a list of the running bridge, or none if no bridge answers."""
     from bridge.config.problems import ConfigurationError
 
     try:
-        found = shown(request, list[kind], timeout=COMPLETION_TIMEOUT)  # type: ignore[valid-type]
+        names = names_of(shown(request, kind, timeout=COMPLETION_TIMEOUT))
     except (Failure, ConfigurationError, OSError):
         return []
-    return [name for name in map(name_of, found) if name.startswith(incomplete) and _WORD.fullmatch(name)]
+    return [name for name in names if name.startswith(incomplete) and _WORD.fullmatch(name)]
 
 
 ChannelName = Annotated[str, typer.Argument(metavar="CHANNEL", help="Name of the channel.", autocompletion=_channels)]
@@ -147,11 +160,20 @@ def _print_status(found: BridgeStatus) -> None:
     typer.echo(f"mqbridge {found.version} is {found.state}, process {found.process_id}, for {since}")
     typer.echo(f"queue manager {found.queue_manager} ({found.queue_manager_type}) {found.queue_manager_state}")
     typer.echo(f"{found.channels_running} of {found.channels} channels listen")
-    typer.echo(f"{found.clients} clients are connected, {found.sessions} sessions in all")
-    typer.echo(f"{found.mappings} mappings; {found.units_of_work} units of work under way; log level {found.log_level}")
+    typer.echo(f"clients connected: {found.clients:,}, sessions: {found.sessions:,}")
+    typer.echo(f"mappings: {found.mappings}, units of work in progress: {found.units_of_work}, log level: {found.log_level}")
     for problem in found.problems:
         severity = styled(f"PROBLEM ({problem.severity}):", "yellow" if problem.severity == "warning" else "red")
-        typer.echo(f"{severity} {problem.what}; see `{problem.command}`")
+        typer.echo(f"{severity} {problem.what}; see `{_as_typed(problem.command)}`")
+        typer.echo(f"  since {moment(problem.since)}. {problem.remedy}")
+
+
+def _as_typed(command: str) -> str:
+    """Return a command of `mqbridge` with the options that reach this bridge."""
+    if command.startswith("mqbridge ") and not command.startswith("mqbridge explain"):
+        for option, value in (("-c", settings.config), ("--data-dir", settings.data_dir)):
+            command += f" {option} {value}" if value is not None else ""
+    return command
 
 
 @takes(BRIDGE)
@@ -234,6 +256,15 @@ def stop_channel(name: ChannelName) -> None:
 # Clients ---------------------------------------------------------------------------------------------------------------
 
 
+class ClientOrder(StrEnum):
+    """Orders of `client list`."""
+
+    client_id = "client_id"
+    waiting = "waiting"
+    oldest = "oldest"
+    since = "since"
+
+
 @takes(BRIDGE | OUTPUT)
 def list_clients(
     pattern: Annotated[
@@ -248,22 +279,31 @@ def list_clients(
     after: Annotated[
         str, typer.Option(metavar="CLIENT", help="Start after this client identifier (for paging).", show_default=False)
     ] = "",
+    sort: Annotated[
+        ClientOrder, typer.Option(metavar="COLUMN", help="Order: client_id, waiting, oldest or since.")
+    ] = ClientOrder.client_id,
     limit: options.Limit = 1_000,
 ) -> None:
-    """List clients and their sessions."""
-    from bridge.administration.answers import ClientStatus
+    """List clients and their sessions.
+
+    By default, the list is sorted by client identifier. --sort waiting puts the largest backlogs first, --sort oldest the
+    longest waiting messages, and --sort since the most recent changes.
+    """
+    from bridge.administration.answers import ClientPage, ClientRow
     from bridge.administration.requests import ListClients
 
-    found = shown(
-        ListClients(pattern=pattern, channel=channel, connected=connected, away_for=away, after=after, rows=limit),
-        list[ClientStatus],
-    )
+    request = ListClients(
+        pattern=pattern, channel=channel, connected=connected, away_for=away, after=after, rows=limit,
+        sort=sort.value,
+        descending=sort in (ClientOrder.waiting, ClientOrder.since),
+    )  # fmt: skip
+    found = shown(request, ClientPage).clients
 
-    def table(found: list[ClientStatus]) -> None:
+    def table(found: list[ClientRow]) -> None:
         now = time.time()
         heads = ("client", "state", "channel", "user", "session", "subscriptions", "waiting", "in flight")
         print_table(heads, [_client_row(one, now) for one in found], "no such clients")
-        if len(found) == limit:
+        if len(found) == limit and sort is ClientOrder.client_id:
             say(f"there may be more clients: --after {found[-1].client_id}")
 
     print_records(found, lambda one: one.client_id, table=table)
@@ -544,4 +584,150 @@ def test_link(name: LinkName) -> None:
     """
     from bridge.administration.requests import TestLink
 
-    done(TestLink(name=name))
+    answer = asked(TestLink(name=name))
+    for line in answer.lines:
+        typer.echo(line)
+    if not answer.ok:
+        raise Failure(f"the test of link {name} failed")
+
+
+# Activity -------------------------------------------------------------------------------------------------------------
+
+#: Rows of each table.
+TOP_ROWS = 10
+
+
+@takes(BRIDGE | OUTPUT)
+def top(
+    interval: Annotated[
+        float, typer.Option(parser=options.duration, metavar="TIME", help="Time between two readings.", show_default="1s")
+    ] = 1.0,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, metavar="N", help="End after N readings. 0: continue.")] = 0,
+) -> None:
+    """Show the activity of the running bridge, updated every second.
+
+    It shows the rates of publications, the backlog, the slowest channels, the busiest clients, and the mappings. Press `q`
+    or Ctrl-C to quit. Publications are counted only while somebody watches. Other formats than table print each reading,
+    with rates per second.
+    """
+    if not 0.1 <= interval <= 3_600:
+        raise Failure("--interval: expected a duration from 100ms to 1h", WRONG_USAGE)
+    with _keys() as keys, contextlib.suppress(KeyboardInterrupt):
+        readings = _readings(interval, limit, keys)
+        if settings.output is options.Format.table:
+            _show_rates(readings)
+        else:
+            print_records(readings, lambda one: one.time)
+
+
+def _readings(interval: float, count: int, keys: _Keys) -> Iterator[Rates]:
+    """Yield the rates of each interval, until the user quits."""
+    from bridge.administration.counters import rates
+
+    before = _reading()
+    number = 0
+    due = time.monotonic()
+    while not count or number < count:
+        due = max(due + interval, time.monotonic())
+        if keys.quits_within(due - time.monotonic()):
+            return
+        after = _reading()
+        yield rates(before, after)
+        before = after
+        number += 1
+
+
+def _reading() -> Counters:
+    from bridge.administration.counters import Counters
+    from bridge.administration.requests import ShowCounters
+
+    return shown(ShowCounters(clients=TOP_ROWS), Counters)
+
+
+def _show_rates(readings: Iterator[Rates]) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(no_color=not settings.colored)
+    if not console.is_terminal:
+        for one in readings:
+            console.print(_rates_view(one))
+        return
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        for one in readings:
+            live.update(_rates_view(one), refresh=True)
+
+
+def _rates_view(now: Rates) -> Group:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    def table(*heads: str) -> Table:
+        made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+        for number, head in enumerate(heads):
+            made.add_column(head, justify="right" if number else "left", no_wrap=True)
+        return made
+
+    depth = "not known" if now.transmission_queue_depth is None else f"{now.transmission_queue_depth:,}"
+    head = Text.assemble(
+        (time.strftime("%H:%M:%S", time.localtime(now.time)), "bold"),
+        f"   publications in {now.received:,.0f}/s   out {now.sent:,.0f}/s\n",
+        f"{now.clients:,} clients connected, {now.sessions:,} sessions   in flight {now.in_flight:,}   "
+        f"transmission queue {depth}   units of work {now.units_of_work:,}",
+    )
+    channels = table("channel, slowest first", "clients", "in/s", "out/s", "commit")
+    for channel in now.channels[:TOP_ROWS]:
+        took = "" if channel.unit_seconds is None else f"{channel.unit_seconds * 1_000:,.1f} ms"
+        channels.add_row(
+            Text(channel.name), f"{channel.clients:,}", f"{channel.received:,.0f}", f"{channel.sent:,.0f}", took
+        )
+    clients = table("client, busiest first", "channel", "in/s", "out/s")
+    for client in now.busiest_clients:
+        clients.add_row(
+            Text(printable(client.client_id)), Text(client.channel), f"{client.received:,.1f}", f"{client.sent:,.1f}"
+        )
+    mappings = table("mapping", "state", "taken/s", "moved/s", "dead letters/s")
+    for one in sorted(now.mappings, key=lambda one: -one.taken)[:TOP_ROWS]:
+        rates = (one.taken, one.moved, one.dead_lettered)
+        mappings.add_row(Text(one.name), Text(one.state), *(f"{rate:,.1f}" for rate in rates))
+    tables = [one for one in (channels, clients, mappings) if one.row_count]
+    return Group(head, *(part for one in tables for part in (Text(), one)))
+
+
+class _Keys:
+    """The keyboard. Without a terminal, no key is ever pressed."""
+
+    def __init__(self, descriptor: int | None) -> None:
+        self._descriptor = descriptor
+
+    def quits_within(self, seconds: float) -> bool:
+        """Wait, and return True as soon as `q` is pressed."""
+        before = time.monotonic() + seconds
+        while (left := before - time.monotonic()) > 0:
+            if self._descriptor is None:
+                time.sleep(left)
+            elif select.select([self._descriptor], [], [], left)[0]:
+                keys = os.read(self._descriptor, 64)
+                if b"q" in keys.lower() or not keys:
+                    return True
+        return False
+
+
+@contextlib.contextmanager
+def _keys() -> Iterator[_Keys]:
+    """Read keys without the Enter key, and restore the terminal in the end."""
+    import termios
+    import tty
+
+    try:
+        descriptor = sys.stdin.fileno()
+        before = termios.tcgetattr(descriptor)
+    except (OSError, ValueError, termios.error):
+        yield _Keys(None)
+        return
+    tty.setcbreak(descriptor)
+    try:
+        yield _Keys(descriptor)
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

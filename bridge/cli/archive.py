@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bridge.administration.answers import counted
 from bridge.cli import options
 from bridge.cli.failures import FAILED, NOT_FOUND, WRONG_USAGE, Failure
 from bridge.cli.options import BRIDGE, CONFIG, OUTPUT, From, Limit, To, period, settings, takes
@@ -307,7 +308,7 @@ def _put(one: Replay, selection: Selection, rate: float | None, left: int) -> No
     if done < total and received:
         note(_part(done, total))
         raise typer.Exit(128 + received[0])
-    say(f"{done - before} messages put (replay {one.run})")
+    say(f"{counted(done - before, 'message')} put (replay {one.run})")
 
 
 def _part(done: int, total: int) -> str:

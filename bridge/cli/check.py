@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from bridge.administration.answers import counted
 from bridge.cli.failures import FAILED, WRONG_USAGE, Failure, failure_of
 from bridge.cli.options import CONFIG, OUTPUT, Format, settings, takes
 from bridge.cli.output import print_record
@@ -69,7 +70,7 @@ def check(
         raise typer.Exit(status)
     if findings.mistakes:
         lines = tuple(str(one["text"]) for one in findings.mistakes)
-        raise Failure(f"{config}: {_counted(len(lines), 'mistake')}", status, lines=lines)
+        raise Failure(f"{config}: {counted(len(lines), 'mistake')}", status, lines=lines)
     for line in findings.description:
         typer.echo(line)
     for loop in findings.loops:
@@ -80,12 +81,8 @@ def check(
         typer.echo(f"note: {note}", err=True)
     missing = (*findings.missing, *findings.queue_manager_lacks)
     if missing:
-        raise Failure(f"{config} is valid, but {_counted(len(missing), 'requirement')} not met", status, lines=missing)
+        raise Failure(f"{config} is valid, but {counted(len(missing), 'requirement')} not met", status, lines=missing)
     typer.echo(f"{config} is OK")
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def find(config: Path, connect: bool) -> tuple[Findings, int]:

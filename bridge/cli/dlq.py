@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Self
+from typing import IO, TYPE_CHECKING, Annotated, Any, Self
 
 import msgspec
 import typer
 
-from bridge.administration.answers import moment
+from bridge.administration.answers import counted, moment
 from bridge.cli import options
 from bridge.cli.failures import NOT_FOUND, WRONG_USAGE, Failure
 from bridge.cli.options import BRIDGE, OUTPUT, YES, Format, settings, takes
@@ -24,60 +25,112 @@ if TYPE_CHECKING:
     from bridge.mq.dead_letter_queue import DeadLetterQueue, Retried
     from bridge.wire.mq import MQMD
 
-Ids = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[ID]...", help="MsgIds in hexadecimal; ID@STAMP if they repeat.", show_default=False),
-]
 Queue = Annotated[
     str | None,
     typer.Option(metavar="QUEUE", help="The dead-letter queue. Default: that of the bridge, or DEADQ.", show_default=False),
 ]
-Reason = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="REASON", help="Only with this reason, such as 2053 or MQRC_Q_FULL. Can be repeated.", show_default=False
-    ),
-]
-BoundFor = Annotated[
-    str | None,
-    typer.Option(
-        metavar="QUEUE", help="Only for this destination (DestQName). * matches any characters.", show_default=False
-    ),
-]
-Client = Annotated[
-    str | None,
-    typer.Option(metavar="CLIENT", help="Only messages from or for this client.", show_default=False),
-]
-Topic = Annotated[
-    str | None, typer.Option(metavar="FILTER", help="Only publications to topics of this filter.", show_default=False)
-]
-OlderThan = Annotated[
-    float | None,
-    typer.Option(
-        parser=options.duration, metavar="TIME", help="Only dead-lettered longer ago, such as 30d or 12h.", show_default=False
-    ),
-]
-NewerThan = Annotated[
-    float | None,
-    typer.Option(parser=options.duration, metavar="TIME", help="Only dead-lettered more recently.", show_default=False),
-]
-All = Annotated[bool, typer.Option("--all", help="All messages. Required if no other option selects messages.")]
+
+
+def _selection(
+    ids: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ID]...", help="MsgIds in hexadecimal; ID@STAMP if they repeat.", show_default=False),
+    ] = None,
+    reason: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="REASON", help="Only with this reason, such as 2053 or MQRC_Q_FULL. Can be repeated.", show_default=False
+        ),
+    ] = None,
+    bound_for: Annotated[
+        str | None,
+        typer.Option(
+            metavar="QUEUE", help="Only for this destination (DestQName). * matches any characters.", show_default=False
+        ),
+    ] = None,
+    client: Annotated[
+        str | None,
+        typer.Option(metavar="CLIENT", help="Only messages from or for this client.", show_default=False),
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option(metavar="FILTER", help="Only publications to topics of this filter.", show_default=False)
+    ] = None,
+    older_than: Annotated[
+        float | None,
+        typer.Option(
+            parser=options.duration,
+            metavar="TIME",
+            help="Only dead-lettered longer ago, such as 30d or 12h.",
+            show_default=False,
+        ),
+    ] = None,
+    newer_than: Annotated[
+        float | None,
+        typer.Option(parser=options.duration, metavar="TIME", help="Only dead-lettered more recently.", show_default=False),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All messages. Required if no other option selects messages.")
+    ] = False,
+) -> Selection:
+    """Return the selection of the options. Raises Failure if they select nothing, or are wrong."""
+    from bridge.mq.dead_letter import Selection, reason_number
+    from bridge.mqtt.topics import topic_filter_error
+
+    if topic is not None and (why := topic_filter_error(topic)) is not None:
+        raise Failure(f"--topic: {why}", WRONG_USAGE)
+    try:
+        reasons = tuple(reason_number(one) for one in reason or ())
+    except ValueError as error:
+        raise Failure(f"--reason: {error}", WRONG_USAGE) from None
+    selection = Selection(
+        ids=frozenset(one.upper() for one in ids or ()),
+        reasons=reasons,
+        queue=bound_for,
+        client=client,
+        topic_filter=topic,
+        older_than=older_than,
+        newer_than=newer_than,
+    )
+    if not everything and selection.is_everything:
+        raise Failure("no messages selected", WRONG_USAGE, hint="use an ID, --reason or a similar option, or --all")
+    return selection
+
+
+def selecting(*, everything: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the options of `_selection` to a command, which gets the selection. With `everything`, it needs no option."""
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        def run(**options: Any) -> None:
+            chosen = {name: options.pop(name) for name in [*options] if name in _selection.__annotations__}
+            command(selection=_selection(**({"everything": everything} | chosen)), **options)
+
+        # The arguments of `export` precede the identifiers.
+        given, added = _parameters(command, "selection"), _parameters(_selection, "everything" if everything else "")
+        first = [one for one in given if one.default is one.empty]
+        parameters = [*first, *added, *(one for one in given if one not in first)]
+        run.__doc__, run.__name__ = command.__doc__, command.__name__
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return run
+
+    return add
+
+
+def _parameters(function: Callable[..., Any], left_out: str) -> list[inspect.Parameter]:
+    """Return the parameters of a function with their types."""
+    names = {name: value for name, value in globals().items() if name != "Selection"} | {"Selection": object}
+    found = inspect.signature(function, eval_str=True, globals=names, locals={})
+    return [one for one in found.parameters.values() if one.name != left_out]
 
 
 @takes(BRIDGE | OUTPUT)
+@selecting(everything=True)
 def list_(
-    ids: Ids = None,
-    reason: Reason = None,
-    bound_for: BoundFor = None,
-    client: Client = None,
-    topic: Topic = None,
-    older_than: OlderThan = None,
-    newer_than: NewerThan = None,
+    selection: Selection,
     limit: options.Limit = 1_000,
     queue: Queue = None,
 ) -> None:
     """List dead-lettered messages with their reasons and destinations."""
-    selection = _selection(ids, reason, bound_for, client, topic, older_than, newer_than)
     heads = ("dead-lettered", "reason", "destination", "size", "topic", "id")
     with _opened(queue) as (letters, _):
         count = print_records(
@@ -112,16 +165,10 @@ def show(
 
 
 @takes(BRIDGE | OUTPUT)
+@selecting()
 def retry(
-    ids: Ids = None,
-    reason: Reason = None,
-    bound_for: BoundFor = None,
-    client: Client = None,
-    topic: Topic = None,
-    older_than: OlderThan = None,
-    newer_than: NewerThan = None,
+    selection: Selection,
     limit: options.Count = None,
-    everything: All = False,
     to: Annotated[str, typer.Option(metavar="QUEUE", help="Put the messages to this queue.", show_default=False)] = "",
     queue: Queue = None,
 ) -> None:
@@ -137,10 +184,9 @@ def retry(
     from bridge.config.queue_manager import DEFAULT_TRANSMISSION_QUEUE
     from bridge.mq.dead_letter_queue import Outcome, sources_of
 
-    selection = _selection(ids, reason, bound_for, client, topic, older_than, newer_than, everything=everything)
     counts = dict.fromkeys(Outcome, 0)
 
-    def counted(retried: Iterator[Retried]) -> Iterator[_Result]:
+    def results(retried: Iterator[Retried]) -> Iterator[_Result]:
         for one in retried:
             counts[one.outcome] += 1
             yield _Result(one.letter.id, one.letter.stamp, one.place, one.outcome, one.failure, one.letter.name)
@@ -154,12 +200,12 @@ def retry(
         sources = {} if configuration is None else sources_of(configuration.mappings)
         transmission_queue = DEFAULT_TRANSMISSION_QUEUE if configuration is None else configuration.transmission_queue
         retried = letters.retry(selection, count=limit, to=to, sources=sources, transmission_queue=transmission_queue)
-        print_records(counted(retried), lambda one: one.name, each=text)
+        print_records(results(retried), lambda one: one.name, each=text)
     if not sum(counts.values()):
         raise _nothing()
     if settings.output is Format.table:
         words = ", ".join(f"{number} {outcome}" for outcome, number in counts.items() if number or outcome == "delivered")
-        say(f"retried {sum(counts.values())} messages: {words}")
+        say(f"retried {counted(sum(counts.values()), 'message')}: {words}")
     if counts[Outcome.RETURNED] or counts[Outcome.STAYED]:
         raise Failure("")
 
@@ -185,17 +231,11 @@ _RETRIED = {
 
 
 @takes(BRIDGE | YES)
+@selecting()
 def export(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="File to create, or an existing directory.")],
-    ids: Ids = None,
-    reason: Reason = None,
-    bound_for: BoundFor = None,
-    client: Client = None,
-    topic: Topic = None,
-    older_than: OlderThan = None,
-    newer_than: NewerThan = None,
+    selection: Selection,
     limit: options.Count = None,
-    everything: All = False,
     delete: Annotated[bool, typer.Option("--delete", help="Delete each message from the queue when it is on disk.")] = False,
     queue: Queue = None,
 ) -> None:
@@ -204,7 +244,6 @@ def export(
     Each object is as `mqbridge mq get --json` prints it, with `letter` (as `dlq list` prints it) and `data` (the bytes in
     base64). `mqbridge try --message` reads such files. Existing files are not overwritten.
     """
-    selection = _selection(ids, reason, bound_for, client, topic, older_than, newer_than, everything=everything)
     if delete:
         confirm("Delete the exported messages from the dead-letter queue?")
     number = 0
@@ -222,20 +261,15 @@ def export(
             for letter, md, data in letters.read(selection, count=limit):
                 written.write(letter, md, data)
                 number += 1
-    say(f"exported {number} messages to {file}" + (f", and deleted them from queue {letters.name}" if delete else ""))
+    deleted = f", and deleted them from queue {letters.name}" if delete else ""
+    say(f"exported {counted(number, 'message')} to {file}{deleted}")
 
 
 @takes(BRIDGE | OUTPUT | YES)
+@selecting()
 def delete(
-    ids: Ids = None,
-    reason: Reason = None,
-    bound_for: BoundFor = None,
-    client: Client = None,
-    topic: Topic = None,
-    older_than: OlderThan = None,
-    newer_than: NewerThan = None,
+    selection: Selection,
     limit: options.Count = None,
-    everything: All = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print which messages would be deleted.")] = False,
     queue: Queue = None,
 ) -> None:
@@ -243,7 +277,6 @@ def delete(
 
     Exit status 3 if there was none.
     """
-    selection = _selection(ids, reason, bound_for, client, topic, older_than, newer_than, everything=everything)
     if not dry_run:
         confirm("Delete the selected messages permanently?")
     with _opened(queue) as (letters, _):
@@ -254,7 +287,7 @@ def delete(
     if not number:
         raise _nothing()
     if settings.output is Format.table:
-        say(f"{number} messages would be deleted" if dry_run else f"deleted {number} messages")
+        say(f"{counted(number, 'message')} would be deleted" if dry_run else f"deleted {counted(number, 'message')}")
 
 
 def _nothing() -> Failure:
@@ -282,41 +315,6 @@ def _opened(
         name = found.queue_manager.dead_letter_queue
     with connected_to(found) as connection:
         yield DeadLetterQueue(connection, name), found
-
-
-def _selection(
-    ids: list[str] | None = None,
-    reason: list[str] | None = None,
-    bound_for: str | None = None,
-    client: str | None = None,
-    topic: str | None = None,
-    older_than: float | None = None,
-    newer_than: float | None = None,
-    *,
-    everything: bool | None = None,
-) -> Selection:
-    """Return the selection of the options. If `everything` is False, an empty selection is rejected. Raises Failure."""
-    from bridge.mq.dead_letter import Selection, reason_number
-    from bridge.mqtt.topics import topic_filter_error
-
-    if topic is not None and (why := topic_filter_error(topic)) is not None:
-        raise Failure(f"--topic: {why}", WRONG_USAGE)
-    try:
-        reasons = tuple(reason_number(one) for one in reason or ())
-    except ValueError as error:
-        raise Failure(f"--reason: {error}", WRONG_USAGE) from None
-    selection = Selection(
-        ids=frozenset(one.upper() for one in ids or ()),
-        reasons=reasons,
-        queue=bound_for,
-        client=client,
-        topic_filter=topic,
-        older_than=older_than,
-        newer_than=newer_than,
-    )
-    if everything is False and selection.is_everything:
-        raise Failure("no messages selected", WRONG_USAGE, hint="use an ID, --reason or a similar option, or --all")
-    return selection
 
 
 def _row(letter: Letter) -> tuple[str | int, ...]:

@@ -62,7 +62,7 @@ SECTIONS: Mapping[str, Mapping[str, str | Group]] = {
     },
     "Administer a running bridge": {
         "status": "administration:status",
-        "top": "top:top",
+        "top": "administration:top",
         "channel": Group(
             "List, start and stop the telemetry channels of a running bridge.",
             {
@@ -157,20 +157,6 @@ SECTIONS: Mapping[str, Mapping[str, str | Group]] = {
     },
 }
 
-#: Earlier forms of commands and options, and the present ones.
-_MOVED = {
-    "backup": "data backup",
-    "restore": "data restore",
-    "mappings": "mapping list",
-    "mq run": "mqsc run",
-    "mq display": "mqsc display",
-    "mq verify": "data verify",
-    "mq salvage": "data salvage",
-    "--rows": "--limit",
-    "--count": "--limit",
-}
-
-
 def commands() -> Iterator[tuple[str, str]]:
     """Yield each command, such as `client list`, and its function."""
     for section in SECTIONS.values():
@@ -235,10 +221,6 @@ class CommandGroup(typer.core.TyperGroup):
         try:
             return super().resolve_command(ctx, args)
         except _UsageError as error:
-            if (moved := _MOVED.get(self.prefix + args[0])) is not None:
-                raise Failure(
-                    f"no command {self.prefix}{args[0]}", WRONG_USAGE, hint=f"use `mqbridge {moved}`"
-                ) from error
             # click does not suggest commands that are not imported.
             from difflib import get_close_matches
 
@@ -304,11 +286,7 @@ _ClickException: Any = _UsageError.__bases__[0]
 def _usage_failure(error: Any) -> Failure:
     text = str(error.format_message())
     context = getattr(error, "ctx", None)
-    option = str(getattr(error, "option_name", "") or "")
-    if option in _MOVED:
-        hint = f"use {_MOVED[option]}"
-    else:
-        hint = f"`{context.command_path} --help` describes the command" if context is not None else ""
+    hint = f"`{context.command_path} --help` describes the command" if context is not None else ""
     return Failure(text[:1].lower() + text[1:].removesuffix("."), WRONG_USAGE, hint=hint)
 
 

@@ -14,7 +14,7 @@ from bridge.administration.requests import (
     AnyRequest,
     ClientColumn,
     DisconnectClient,
-    FindClients,
+    ListClients,
     ListSubscriptions,
     PurgeClients,
     ShowClient,
@@ -66,7 +66,7 @@ async def clients(visit: Visit, query: ClientsQuery) -> ClientPage:
     """Return one page of clients, and the totals of all that match."""
     pattern = query.search if "*" in query.search else f"*{query.search}*" if query.search else "*"
     return await visit.ask(
-        FindClients(
+        ListClients(
             pattern=pattern,
             channel=query.channel or None,
             connected=_CONNECTED[query.connected],
@@ -74,6 +74,7 @@ async def clients(visit: Visit, query: ClientsQuery) -> ClientPage:
             descending=query.descending,
             skip=(query.page - 1) * ROWS,
             rows=ROWS,
+            rates=True,
         ),
         ClientPage,
     )

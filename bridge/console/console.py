@@ -7,6 +7,7 @@ A page returns a struct: the model of its template, which is also its JSON. A ch
 from __future__ import annotations
 
 import inspect
+import re
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ from typing import Any, Final, TypeVar, get_type_hints
 
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
@@ -273,6 +274,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"moment": moment, "age": age, "anchor": anchor, "count": count, "rate": rate, "query": _with}
+    made.filters["commands"] = commands
     made.filters |= {"short": short, "whole": partial(short, most=2 * LINE_LENGTH)}
     made.globals["link"] = link
     return made
@@ -284,6 +286,11 @@ def moment(seconds: float | None) -> Markup:
         return Markup()
     text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
     return Markup('<time datetime="{}Z">{}</time>').format(text.replace(" ", "T"), text)
+
+
+def commands(text: str) -> Markup:
+    """Return a text with commands in backticks as elements."""
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", escape(text)))
 
 
 def short(text: str, most: int = _SHORT) -> str:

@@ -8,7 +8,16 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from bridge.administration.answers import AuditEntries, BridgeStatus, ChannelStatus, History, LogLine, QueueRow
+from bridge.administration.answers import (
+    AuditEntries,
+    BridgeStatus,
+    ChannelStatus,
+    History,
+    LogLine,
+    ProblemKind,
+    QueueRow,
+)
+from bridge.administration.answers import Problem as ListedProblem
 from bridge.administration.requests import (
     ListChannels,
     ListQueues,
@@ -25,7 +34,7 @@ from bridge.administration.requests import (
 from bridge.charts import Chart, line_chart
 from bridge.console.bridge_access import NotRunning
 from bridge.console.console import Done, Nothing, Routes, Visit
-from bridge.console.forms import Problem
+from bridge.console.forms import Problem, link
 
 routes = Routes()
 
@@ -33,6 +42,16 @@ routes = Routes()
 RANGES: Final = {"10min": 600, "1h": 3_600, "6h": 21_600, "24h": 86_400}
 #: Maximum time to wait for the depths of queues, in seconds.
 QUEUES_TIMEOUT: Final = 1.0
+
+
+#: The pages of other kinds of problems.
+_PAGES: Final = {
+    ProblemKind.CHANNEL: ("channels", "/channels"),
+    ProblemKind.MAPPING: ("mappings", "/mappings"),
+    ProblemKind.LINK: ("links", "/links"),
+    ProblemKind.DEAD_LETTERS: ("dead letters", "/dead-letters"),
+    ProblemKind.ARCHIVE: ("the archive", "/archive"),
+}
 
 
 class OverviewQuery(msgspec.Struct):
@@ -51,6 +70,25 @@ class Overview(msgspec.Struct, kw_only=True):
     #: None if the bridge stands by
     history: History | None
     seconds: int
+
+    def details(self, problem: ListedProblem) -> tuple[str, str]:
+        """Return the name and the address of the page that shows the details of a problem."""
+        match problem.kind:
+            case ProblemKind.BACKLOG | ProblemKind.MEMORY | ProblemKind.DISK:
+                return "clients with the largest backlogs", link("/clients", sort="waiting", descending="1")
+            case ProblemKind.CLIENT:
+                return "clients with messages in flight", link("/clients", sort="in_flight", descending="1")
+            case ProblemKind.PUBLISH_RATE:
+                return "the client", link("/clients/show", id=problem.subject)
+            case ProblemKind.QUEUE:
+                return "the queue", link("/queues/show", name=problem.subject)
+            case ProblemKind.REJECTIONS:
+                return "its log lines", link("/log", search=problem.subject)
+            case ProblemKind.COMMITS | ProblemKind.RELOAD | ProblemKind.QUEUE_MANAGER:
+                return "warnings and errors of the log", link("/log", level="warning")
+            case ProblemKind.CERTIFICATE:
+                return "the configuration", "/configuration"
+        return _PAGES[problem.kind]
 
     def queue(self, role: str) -> QueueRow | None:
         """Return the queue with a role."""

@@ -8,6 +8,7 @@ import logging
 import resource
 from collections.abc import Iterator, Sequence
 
+from bridge.administration.answers import counted
 from bridge.config.channel import ChannelConfig
 from bridge.config.models import LimitsConfig
 from bridge.config.values import endpoint
@@ -132,7 +133,7 @@ class Channels:
                 raise ChannelError(f"channel {name} is stopped already")
             clients = len(channel.connections)
             await _end(channel)
-            return f"channel {name} stopped; {clients} clients disconnected"
+            return f"channel {name} stopped; {counted(clients, 'client')} disconnected"
 
     async def apply(self, limits: LimitsConfig | None = None) -> list[str]:
         """Apply the channels of the register and return lines that describe the changes.

@@ -690,6 +690,7 @@ def answer_refusal(
     """Reject with CONNACK, count and audit the rejection, and close the connection. The caller writes the log line."""
     stranger = client.transport.address
     audit_log.note(event, client.peer, stranger=stranger, channel=client.channel.name, code=int(code), why=why, **facts)
-    service.events.publish(ConnectRejected(client.channel.name, reason_code or REASON_CODES[code]))
+    what = f"client {client.peer}: {why}"
+    service.events.publish(ConnectRejected(client.channel.name, reason_code or REASON_CODES[code], what))
     client.protocol.refuse(code, reason_code=reason_code)
     client.transport.flush()

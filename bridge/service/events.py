@@ -41,6 +41,8 @@ class ConnectRejected(Event):
 
     channel: str
     reason: ReasonCode
+    #: the client and the reason in words
+    what: str
 
 
 class CredentialsRejected(Event):

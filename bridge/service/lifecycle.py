@@ -41,7 +41,7 @@ from bridge.security import audit_log
 from bridge.security.authenticator import UnknownMethod
 from bridge.security.authenticators import Authenticators, UnknownAuthenticator
 from bridge.security.tls import TlsError
-from bridge.service.activity import ClientJournal, HistoryRecorder, Watch
+from bridge.service.activity import HistoryRecorder, Watch
 from bridge.service.administration.commanded_channels import CommandedChannels
 from bridge.service.administration.handlers import Administration, standby_status
 from bridge.service.administration.parts import Parts
@@ -272,7 +272,7 @@ class Bridge:
                 authentication=authentication,
                 channel_authentication=self.host.channel_authentication,
             )
-            self.service.trace.use(self.configuration.log.level, self.configuration.log.trace_clients)
+            self.service.journal.trace(self.configuration.log.level, self.configuration.log.trace_clients)
             if self.archive is not None:
                 self.service.events.attach(self.archive)
             if self.metrics is not None:
@@ -314,12 +314,13 @@ class Bridge:
             archive=self.archive,
             queue_manager_connection=QueueManagerConnection(self.host),
             history=self.history,
-            journal=None if self.history is None else ClientJournal(self.service.events),
             log_tail=self.log_tail,
             reload=self._reload,
             problems=self._current_problems,
             started_at=self.started_at,
         )
+        if self.history is not None:
+            self.service.journal.keep()
         self.problems = ProblemList(parts)
         self.administration = Administration(parts)
         self.reload = Reload(self._source, Takeover(parts, authenticators))

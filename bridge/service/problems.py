@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Collection, Iterator
+from shlex import quote
 from typing import Final
 
 import msgspec
 
-from bridge.administration.answers import Problem, ProblemKind
+from bridge.administration.answers import Problem, ProblemKind, counted
 from bridge.administration.mapping_status import State
 from bridge.config.mapping import ToMqttMapping
 from bridge.config.models import Configuration
@@ -22,6 +24,7 @@ from bridge.mq.host import QueueManagerStatus, QueueStatus
 from bridge.mq.memory import MIB
 from bridge.security.tls import expiries
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
+from bridge.service.events import ConnectRejected
 from bridge.service.mappings.environment import LOOK_AHEAD
 
 log = logging.getLogger(__name__)
@@ -36,6 +39,12 @@ OLD_BACKLOG: Final = 86_400.0
 ROOM_FRACTION: Final = 0.9
 #: Seconds after which a connected client should have acknowledged a message.
 ACKNOWLEDGEMENT_TIMEOUT: Final = 300.0
+#: Publications per second of one client that are reported as a flood if they last for some time and are more than half of
+#: all publications. Clients of channels with publish_rate are not reported.
+FLOOD_RATE: Final = 1_000.0
+#: Number of rejected connections of a channel within a time in seconds that is reported.
+MANY_REJECTIONS: Final = 5
+REJECTION_PERIOD: Final = 300.0
 #: Seconds before expiry at which a certificate is reported.
 EXPIRES_SOON: Final = 30 * 86_400.0
 #: Fraction of limits.memory_watermark at which memory use is reported, and the fraction below which it no longer is.
@@ -47,9 +56,39 @@ LOW_DISK_BYTES: Final = 2048 * MIB
 #: Seconds for which lost archive rows are reported.
 ARCHIVE_LOSS_TIMEOUT: Final = 3600.0
 
+#: The command that lists clients with the largest backlogs first.
+LARGEST_BACKLOGS: Final = "mqbridge client list --sort waiting"
+
+_SEVERITIES: Final = ("critical", "error", "warning")
 _LEVELS: Final = {"critical": logging.ERROR, "error": logging.ERROR, "warning": logging.WARNING}
 #: Kinds that have their own log events, which are logged immediately and contain more detail.
 _LOGGED_ELSEWHERE: Final = frozenset({ProblemKind.RELOAD})
+
+#: How to fix each kind of problem.
+REMEDIES: Final = {
+    ProblemKind.QUEUE_MANAGER: "Start the queue manager or repair the network. The bridge reconnects by itself.",
+    ProblemKind.DISK: "Free space on the disk, or let clients fetch their messages. The bridge notices within seconds.",
+    ProblemKind.MEMORY: "Connect the clients with the largest backlogs, remove unused sessions with `mqbridge client"
+    " purge`, or give the bridge more memory.",
+    ProblemKind.CHANNEL: "Fix the cause, then run `mqbridge channel start {}`.",
+    ProblemKind.CERTIFICATE: "Replace the certificate file and the key file. The bridge reads them within seconds.",
+    ProblemKind.MAPPING: "Fix the cause. The mapping continues by itself, unless it was paused: `mqbridge mapping"
+    " resume {}`.",
+    ProblemKind.LINK: "Start the broker, or correct the link's options and run `mqbridge reload`. The bridge reconnects by"
+    " itself.",
+    ProblemKind.QUEUE: "Let applications take messages, raise MAXDEPTH, or enable puts: ALTER QLOCAL({}) PUT(ENABLED)",
+    ProblemKind.DEAD_LETTERS: "Fix the cause (`mqbridge dlq show ID`), then run `mqbridge dlq retry --all`, or delete the"
+    " messages.",
+    ProblemKind.BACKLOG: "Connect the clients or start the applications that take the messages, or remove unused sessions"
+    " with `mqbridge client purge`.",
+    ProblemKind.CLIENT: "Make the client reconnect with `mqbridge client disconnect CLIENT`, and check its program.",
+    ProblemKind.PUBLISH_RATE: "Set publish_rate of its channel, then run `mqbridge reload` and `mqbridge client"
+    " disconnect {}`.",
+    ProblemKind.REJECTIONS: "Correct the client's password, certificate or configuration, or block its address.",
+    ProblemKind.COMMITS: "Check the disk or the queue manager that the log names.",
+    ProblemKind.RELOAD: "Correct the file, then run `mqbridge reload`.",
+    ProblemKind.ARCHIVE: "Free space on the archive's disk, or raise archive.memory.",
+}
 
 Key = tuple[ProblemKind, str]
 
@@ -62,6 +101,8 @@ class ProblemList:
         #: the problems of the last evaluation
         self._known: dict[Key, Problem] = {}
         self._evaluating = asyncio.Lock()
+        self._rejections = Rejections(parts)
+        self._publishers = Publishers()
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
@@ -82,7 +123,7 @@ class ProblemList:
             await asyncio.sleep(INTERVAL)
 
     async def current(self) -> list[Problem]:
-        """Return all current problems after inspecting the queues again. Problems that prevent serving clients are first."""
+        """Return all current problems after inspecting the queues again, the most severe first."""
         return await self._evaluate(await self._parts.queue_manager_watch.status())
 
     def not_serving(self) -> list[Problem]:
@@ -97,9 +138,44 @@ class ProblemList:
             problems += _of_resources(status, self._parts, self._known)
             problems += _of_channels(self._parts)
             problems += _of_links_and_mappings(self._parts)
-            problems += await _of_clients(self._parts)
+            problems += self._rejections.problems()
+            problems += await self._of_clients()
             problems += await asyncio.to_thread(_of_certificates, self._parts.configuration)
             return self._take(problems)
+
+    async def _of_clients(self) -> list[Problem]:
+        """Return a problem if connected clients acknowledge no messages, and one if a client floods the bridge."""
+        service = self._parts.service
+        silent: list[str] = []
+        counts: dict[str, int] = {}
+        now = service.clock()
+        for number, (client_id, client) in enumerate(list(service.clients.items()), 1):
+            if number % ROWS_AT_A_TURN == 0:
+                await asyncio.sleep(0)
+            session = client.session
+            if session is None:
+                continue
+            counts[client_id] = session.messages_received
+            deliveries = session.outbox.in_flight.deliveries
+            if session.outbox.in_flight.unacknowledged and now - next(iter(deliveries.values())).sent_at > (
+                ACKNOWLEDGEMENT_TIMEOUT
+            ):
+                silent.append(client_id)
+        problems = []
+        if silent:
+            others = f" and {len(silent) - 1:,} more" if len(silent) > 1 else ""
+            text = f"client {silent[0]!r}{others} acknowledged no message for {ACKNOWLEDGEMENT_TIMEOUT / 60:.0f} minutes"
+            problems.append(Problem("warning", ProblemKind.CLIENT, "", text, f"mqbridge client show {quote(silent[0])}"))
+        self._publishers.count(counts, now)
+        if (flood := self._publishers.flood) is not None:
+            client_id, rate, share = flood
+            busiest = service.clients.get(client_id)
+            if busiest is not None and busiest.channel.publish_rate is None:
+                text = f"client {client_id!r} publishes {rate:,.0f} messages per second, {share:.0%} of all"
+                problems.append(
+                    Problem("warning", ProblemKind.PUBLISH_RATE, client_id, text, f"mqbridge client show {quote(client_id)}")
+                )
+        return problems
 
     def _take(self, problems: list[Problem]) -> list[Problem]:
         """Set the beginning of each problem, and log the differences from the last evaluation."""
@@ -108,14 +184,79 @@ class ProblemList:
         for problem in problems:
             key = problem.kind, problem.subject
             former = before.pop(key, None)
-            since = now if former is None else former.since
-            self._known.setdefault(key, problem if problem.since else msgspec.structs.replace(problem, since=since))
+            since = problem.since or (now if former is None else former.since)
+            problem = msgspec.structs.replace(problem, since=since, remedy=REMEDIES[problem.kind].format(problem.subject))
+            self._known.setdefault(key, problem)
             if (former is None or _is_worse(problem, former)) and problem.kind not in _LOGGED_ELSEWHERE:
                 _log_beginning(problem)
         for problem in before.values():
             if problem.kind not in _LOGGED_ELSEWHERE:
                 log.info("MQB0303I problem ended: %s", problem.what)
-        return list(self._known.values())
+        return sorted(self._known.values(), key=lambda problem: _SEVERITIES.index(problem.severity))
+
+
+class Publishers:
+    """Finds a client that publishes more than all others together, by the message counts of the sessions."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._counted_at = 0.0
+        self._suspect = ""
+        #: client identifier, publications per second, and their share of all. None if no client floods.
+        self.flood: tuple[str, float, float] | None = None
+
+    def count(self, counts: dict[str, int], now: float) -> None:
+        """Compare the message counts of the connected clients with those of the last interval."""
+        seconds = now - self._counted_at
+        if seconds < 0.8 * INTERVAL:
+            return
+        before, self._counts, self._counted_at = self._counts, counts, now
+        new = {client_id: count - before.get(client_id, count) for client_id, count in counts.items()}
+        busiest = max(new, key=new.__getitem__, default="")
+        rate = new[busiest] / seconds if busiest else 0.0
+        share = new[busiest] / max(1, sum(new.values())) if busiest else 0.0
+        floods = rate >= FLOOD_RATE and share > 0.5
+        self.flood = (busiest, rate, share) if floods and busiest == self._suspect else None
+        self._suspect = busiest if floods else ""
+
+
+class Rejections:
+    """Counts rejected connections by channel: rejected CONNECTs and failed handshakes."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._channels = parts.channels
+        #: channel -> the times of the last rejections
+        self._times: dict[str, deque[float]] = {}
+        #: channel -> the last rejection, in words, and the log message that explains it
+        self._last: dict[str, tuple[str, str]] = {}
+        #: channel -> failed handshakes at the last evaluation
+        self._handshakes: dict[str, int] = {}
+        parts.service.events.subscribe(ConnectRejected, self._rejected)
+
+    def _rejected(self, event: ConnectRejected) -> None:
+        self._note(event.channel, event.what, "MQB1201W", 1)
+
+    def _note(self, channel: str, what: str, identifier: str, number: int) -> None:
+        times = self._times.setdefault(channel, deque(maxlen=1_000))
+        times.extend([time.monotonic()] * min(number, 1_000))
+        self._last[channel] = what, identifier
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield a problem for each channel that rejected many connections recently."""
+        for config in self._channels.configs:
+            name, channel = config.name, self._channels.get(config.name)
+            if channel is not None:
+                failed = channel.handshakes_failed - self._handshakes.get(name, 0)
+                self._handshakes[name] = channel.handshakes_failed
+                if failed > 0:
+                    self._note(name, channel.handshake_failure, "MQB1002W", failed)
+            times = self._times.get(name, ())
+            recent = sum(moment > time.monotonic() - REJECTION_PERIOD for moment in times)
+            if recent >= MANY_REJECTIONS:
+                what, identifier = self._last[name]
+                number = counted(recent, "connection")
+                text = f"channel {name} rejected {number} in {REJECTION_PERIOD / 60:.0f} minutes, last {what}"
+                yield Problem("warning", ProblemKind.REJECTIONS, name, text, f"mqbridge explain {identifier}")
 
 
 def _is_worse(problem: Problem, former: Problem) -> bool:
@@ -139,7 +280,7 @@ def _not_serving(parts: Parts) -> Iterator[Problem]:
             text = f"queue manager {name} does not answer"
             yield Problem("critical", ProblemKind.QUEUE_MANAGER, name, text, "mqbridge check --connect")
     if parts.host.memory.problem:
-        yield Problem("critical", ProblemKind.MEMORY, "", parts.host.memory.problem, "mqbridge client list")
+        yield Problem("critical", ProblemKind.MEMORY, "", parts.host.memory.problem, LARGEST_BACKLOGS)
     for channel, text in parts.channels.problems.items():
         yield Problem("critical", ProblemKind.CHANNEL, channel, text, f"mqbridge channel start {channel}")
 
@@ -153,7 +294,7 @@ def _of_queues(status: QueueManagerStatus, parts: Parts, known: Collection[Key])
     for queue in status.queues:
         display = f"mqbridge mqsc display 'QLOCAL({queue.name})'"
         if queue.name == dead_letter_queue and (queue.depth or diverted):
-            text = f"{_messages(queue.depth)} on dead-letter queue {queue.name}"
+            text = f"{counted(queue.depth, 'message')} on dead-letter queue {queue.name}"
             if diverted:
                 text += f", which grows: {diverted:,} were put by the queue manager or by applications"
             yield Problem("error" if diverted else "warning", ProblemKind.DEAD_LETTERS, queue.name, text, "mqbridge dlq list")
@@ -170,13 +311,18 @@ def _of_queues(status: QueueManagerStatus, parts: Parts, known: Collection[Key])
                 text = f"transmission {text}; publications for clients go to the dead-letter queue"
             yield Problem("error", ProblemKind.QUEUE, queue.name, text, display)
         elif queue.name in read_by_bridge and (why := _backlog(queue)):
-            command = "mqbridge client list" if queue.name == transmission_queue else display
-            text = f"{_messages(queue.depth)} waiting on queue {queue.name}{why}"
+            text, command = f"{counted(queue.depth, 'message')} waiting on queue {queue.name}{why}", display
+            if queue.name == transmission_queue:
+                text, command = f"{text}{_largest_backlog(parts)}", LARGEST_BACKLOGS
             yield Problem("warning", ProblemKind.BACKLOG, queue.name, text, command)
 
 
-def _messages(number: int) -> str:
-    return "1 message" if number == 1 else f"{number:,} messages"
+def _largest_backlog(parts: Parts) -> str:
+    sessions = parts.service.sessions.values()
+    session = max(sessions, key=lambda session: len(session.outbox.backlog), default=None)
+    if session is None or not (waiting := len(session.outbox.backlog)):
+        return ""
+    return f"; {waiting:,} of them for client {session.client_id!r}"
 
 
 def _backlog(queue: QueueStatus) -> str:
@@ -206,7 +352,7 @@ def _of_resources(status: QueueManagerStatus | None, parts: Parts, known: Collec
                 f"memory use is {memory.used / MIB:.0f} MiB; new messages are rejected above limits.memory_watermark "
                 f"({memory.watermark / MIB:.0f} MiB)"
             )
-            yield Problem("warning", ProblemKind.MEMORY, "", text, "mqbridge client list")
+            yield Problem("warning", ProblemKind.MEMORY, "", text, LARGEST_BACKLOGS)
     if status is not None and status.disk_free is not None and status.disk_size and parts.service.backend.available:
         low = min(LOW_DISK_FRACTION * status.disk_size, LOW_DISK_BYTES)
         if status.disk_free < low:
@@ -231,13 +377,13 @@ def _of_links_and_mappings(parts: Parts) -> Iterator[Problem]:
     """Yield one problem for each broken link, and for each mapping that does not run for a reason of its own."""
     broken: dict[str, list[str]] = {}
     for mapping, link in parts.mappings.links():
-        error, since = link.last_error
+        error, _ = link.last_error
         if link.up or not error:
             continue
         broken.setdefault(link.name, []).append(mapping)
         if len(broken[link.name]) == 1:
             text = f"link {link.name} is not connected to {link.address}: {error}"
-            yield Problem("error", ProblemKind.LINK, link.name, text, f"mqbridge link test {link.name}", link.since or since)
+            yield Problem("error", ProblemKind.LINK, link.name, text, f"mqbridge link test {link.name}", link.since)
     waiting_for_link = {mapping for mappings in broken.values() for mapping in mappings}
     for status in parts.mappings.statuses():
         state = status.state
@@ -258,26 +404,6 @@ def _of_links_and_mappings(parts: Parts) -> Iterator[Problem]:
             text = f"mapping {status.name} is {state}{why}"
         command = f"mqbridge mapping resume {status.name}" if paused else "mqbridge mapping list"
         yield Problem("warning" if paused else "error", ProblemKind.MAPPING, status.name, text, command)
-
-
-async def _of_clients(parts: Parts) -> list[Problem]:
-    """Return a single problem if connected clients acknowledge no messages."""
-    silent: list[str] = []
-    now = parts.service.clock()
-    for number, (client_id, client) in enumerate(list(parts.service.clients.items()), 1):
-        if number % ROWS_AT_A_TURN == 0:
-            await asyncio.sleep(0)
-        session = client.session
-        if session is None or not session.outbox.in_flight.unacknowledged:
-            continue
-        oldest = next(iter(session.outbox.in_flight.deliveries.values()))
-        if now - oldest.sent_at > ACKNOWLEDGEMENT_TIMEOUT:
-            silent.append(client_id)
-    if not silent:
-        return []
-    others = f" and {len(silent) - 1:,} more" if len(silent) > 1 else ""
-    text = f"client {silent[0]!r}{others} acknowledged no message for {ACKNOWLEDGEMENT_TIMEOUT / 60:.0f} minutes"
-    return [Problem("warning", ProblemKind.CLIENT, "", text, f"mqbridge client show {silent[0]}")]
 
 
 def _of_certificates(configuration: Configuration) -> list[Problem]:

@@ -60,7 +60,7 @@ class Takeover:
                 channel.tls.look_again()
         # Even without changes: the level may have been set by a command.
         configure(log)
-        parts.service.trace.use(log.level, log.trace_clients)
+        parts.service.journal.trace(log.level, log.trace_clients)
         lines = []
         if log != parts.configuration.log:
             traced = f", tracing clients {', '.join(log.trace_clients)}" if log.trace_clients else ""

@@ -26,7 +26,7 @@ from bridge.security.authenticators import ChannelAuthentication
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
 from bridge.security.privileged import PrivilegedUsers
 from bridge.service.client import Client, Turns, Units, forbidden_of
-from bridge.service.client_log import ClientTrace, LockedOut
+from bridge.service.client_journal import ClientJournal, LockedOut
 from bridge.service.delivery import Delivery, Share
 from bridge.service.events import (
     ClientDisconnected,
@@ -319,7 +319,7 @@ class TelemetryService:
         self.channel_authentication = channel_authentication or ChannelAuthenticationRegister(PrivilegedUsers().include)
         self.events = EventBus()
         self.events.attach(LockedOut())
-        self.trace = ClientTrace(self.events)
+        self.journal = ClientJournal(self.events)
         self.sessions: dict[str, Session] = {}
         #: client identifier -> client whose CONNECT is being committed or was accepted
         self.clients: dict[str, Client] = {}

@@ -60,6 +60,8 @@ class Channel:
         self.refused = 0
         #: connections whose TLS handshake, WebSocket handshake or PROXY header failed
         self.handshakes_failed = 0
+        #: the client and the reason of the last failed handshake, in words
+        self.handshake_failure = ""
         #: listening address and port, or None on a Unix socket
         self.endpoint: tuple[str, int] | None = None
         #: None without TLS

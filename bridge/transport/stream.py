@@ -105,8 +105,9 @@ class Listener(Protocol):
     loop: asyncio.AbstractEventLoop
     #: maximum number of bytes of pending output per client
     pending_bytes: int
-    #: number of failed handshakes
+    #: number of failed handshakes, and the client and the reason of the last one
     handshakes_failed: int
+    handshake_failure: str
 
     def admit(self, connection: StreamConnection) -> str:
         """Register a new connection. Return why it is refused, or ""."""
@@ -271,6 +272,7 @@ class StreamConnection:
             log.warning("MQB1002W channel %s: closed the connection of client %s: %s", name, self.peer, why)
             if self.protocol.state is State.WAITING_FOR_CONNECT:
                 self._listener.handshakes_failed += 1
+                self._listener.handshake_failure = f"client {self.peer}: {why}"
                 self._note_refusal(why)
             self.end_reason = self.end_reason or TRANSPORT_ERROR
             self.protocol.lose()

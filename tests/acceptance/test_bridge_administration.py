@@ -46,7 +46,7 @@ def test_the_status_of_a_bridge(new_bridge: Callable[..., BridgeProcess], tmp_pa
     (found,) = administrator.json("status")
     assert (found["state"], found["channels"], found["channels_running"], found["mappings"]) == ("running", 2, 2, 1)
     assert (found["clients"], found["problems"], found["queue_manager_available"]) == (1, [], True)
-    assert "1 clients are connected" in administrator.does("status")
+    assert "clients connected: 1, sessions: 1" in administrator.does("status")
     client.ping()
     bridge.stop()
     assert "is it running?" in administrator.refused("status", status=4)
@@ -56,7 +56,7 @@ def test_a_channel_is_stopped_and_started(bridge: BridgeProcess, administrator: 
     """Clients of a stopped channel are disconnected and none is let in; the other channel goes on."""
     port = bridge.ports["SECOND"]
     stays, goes = RawClient.connected(bridge.ports["FIRST"], "stays"), RawClient.connected(port, "goes", clean=False)
-    assert administrator.does("channel", "stop", "SECOND") == "channel SECOND stopped; 1 clients disconnected\n"
+    assert administrator.does("channel", "stop", "SECOND") == "channel SECOND stopped; 1 client disconnected\n"
     with pytest.raises(ConnectionClosed):
         goes.receive()
     stays.ping()

@@ -131,9 +131,9 @@ def test_since_when_a_client_is_away_outlives_a_restart(bridge: BridgeProcess, a
     assert set(administrator.clients("--away", "0s")) == {"old"}
     assert administrator.does("client", "purge", "--away", "1h") == "0 sessions ended, with a backlog of 0 messages\n"
     said = administrator.does("client", "purge", "--away", "0s", "--dry-run")
-    assert said == "1 sessions would end, with a backlog of 0 messages\n"
+    assert said == "1 session would end, with a backlog of 0 messages\n"
     assert set(administrator.clients()) == {"old", "here"}
-    assert administrator.does("client", "purge", "--away", "0s") == "1 sessions ended, with a backlog of 0 messages\n"
+    assert administrator.does("client", "purge", "--away", "0s") == "1 session ended, with a backlog of 0 messages\n"
     assert set(administrator.clients()) == {"here"}
     connected.ping()
     bridge.restart()

@@ -59,7 +59,7 @@ def test_a_message_that_could_not_be_put_is_mapped_again(bridge: BridgeProcess) 
         bridge.mqsc("DEFINE QLOCAL(LATER)\nDEFINE QLOCAL(ELSEWHERE)")
         before = {one["put_by"]: one for one in letters(bridge)}
         done = dlq(bridge, "retry", "--bound-for", "SOURCE")  # the mapping rejects it again
-        assert done.returncode == 1 and "retried 1 messages: 0 delivered, 1 returned" in done.stdout, done.stderr
+        assert done.returncode == 1 and "retried 1 message: 0 delivered, 1 returned" in done.stdout, done.stderr
         assert "from mapping from-queue: MQRC_" in done.stderr
         after = {one["put_by"]: one for one in letters(bridge)}
         assert after["from-queue"]["dead_lettered"] == before["from-queue"]["dead_lettered"]

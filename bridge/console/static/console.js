@@ -76,9 +76,10 @@ document.body.addEventListener('htmx:afterSwap', () => {
   live.querySelectorAll('input[type="checkbox"]').forEach((one) => { one.checked = selected.has(one.id); });
   dress(live);
 });
-// Problems that are not new are not announced again.
+// Problems that are not new are not announced again. They are compared in the chosen time zone.
 document.body.addEventListener('htmx:oobBeforeSwap', (event) => {
   const { target, fragment } = event.detail;
+  dress(fragment);
   if (target.textContent.trim() === fragment.textContent.trim()) event.detail.shouldSwap = false;
 });
 

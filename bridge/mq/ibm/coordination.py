@@ -209,8 +209,9 @@ class AnswerWatch:
             since = worker.busy_since
             if since and now - since > ANSWER_TIMEOUT and worker.name not in self.silent:
                 self.silent.add(worker.name)
-                log.error(
-                    "MQB4006E %s: the queue manager has not answered for %d s; the heartbeat interval of its channel "
+                # The list of problems reports the lost queue manager as an error, once for all workers.
+                log.info(
+                    "MQB4006I %s: the queue manager has not answered for %d s; the heartbeat interval of its channel "
                     "(HBINT) determines when the connection is closed",
                     worker.name,
                     now - since,

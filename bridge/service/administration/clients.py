@@ -22,12 +22,12 @@ from bridge.administration.answers import (
     ClientTraffic,
     InFlightMessage,
     age,
+    counted,
 )
 from bridge.administration.requests import (
     MOST_ROWS,
     ClientColumn,
     DisconnectClient,
-    FindClients,
     ListClients,
     PurgeClients,
     Refused,
@@ -35,8 +35,8 @@ from bridge.administration.requests import (
     WatchClient,
 )
 from bridge.mqtt.reason_codes import ReasonCode
-from bridge.service.activity import TooManyWatched
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Done, Parts
+from bridge.service.client_journal import TooManyWatched
 from bridge.telemetry.session import Session
 from bridge.telemetry.transmission import put_time_of
 
@@ -50,32 +50,17 @@ PURGES_AT_A_TURN = 20
 COMMIT_TIMEOUT = 10.0
 
 
-async def list_clients(parts: Parts, request: ListClients) -> list[ClientStatus]:
-    """Return the matching clients by client identifier, up to the requested number of rows."""
-    wanted = compiled(translate(_OTHER_WILDCARDS.sub(r"[\g<0>]", request.pattern))).match
-    now, rows = time.time(), min(request.rows, MOST_ROWS)
-    found: list[ClientStatus] = []
-    async for session in _sessions(parts, lambda client_id: client_id > request.after and wanted(client_id) is not None):
-        if (
-            request.channel in (None, session.channel)
-            and request.connected in (None, session.connected)
-            and (request.away_for is None or _away_for(parts, session, now) >= request.away_for)
-        ):
-            found.append(status_of(parts, session))
-            if len(found) == rows:
-                break
-    return found
-
-
-async def find_clients(parts: Parts, request: FindClients) -> ClientPage:
+async def list_clients(parts: Parts, request: ListClients) -> ClientPage:
     """Return one page of clients in the order of a column, and the totals of all matching clients."""
     wanted = compiled(translate(_OTHER_WILDCARDS.sub(r"[\g<0>]", request.pattern))).match
-    rates = parts.watch.asked().rates()
-    key = _sort_key(parts, request.sort, rates)
+    rates = parts.watch.asked().rates() if request.rates else lambda _: None
+    key, now = _sort_key(parts, request.sort, rates), time.time()
     page = ClientPage(clients=[], found=0, connected=0, waiting=0, in_flight=0, subscriptions=0)
     matching: list[tuple[Any, Session]] = []
-    async for session in _sessions(parts, lambda client_id: wanted(client_id) is not None):
+    async for session in _sessions(parts, lambda client_id: client_id > request.after and wanted(client_id) is not None):
         if request.channel not in (None, session.channel) or request.connected not in (None, session.connected):
+            continue
+        if request.away_for is not None and _away_for(parts, session, now) < request.away_for:
             continue
         page.found += 1
         page.connected += session.connected
@@ -129,11 +114,11 @@ def _oldest(session: Session) -> float:
 
 async def watch_client(parts: Parts, request: WatchClient) -> ClientTraffic:
     """Return recent messages of a client. Raises Refused."""
-    if parts.journal is None:
+    if not parts.service.journal.keeps:
         raise Refused("messages of clients are recorded only if the bridge has an admin port (admin.port)")
     _session(parts, request.client_id)
     try:
-        return parts.journal.watch(request.client_id, request.after, request.payloads)
+        return parts.service.journal.watch(request.client_id, request.after, request.payloads)
     except TooManyWatched as error:
         raise Refused(str(error)) from error
 
@@ -170,7 +155,7 @@ async def show_client(parts: Parts, request: ShowClient) -> ClientDetails:
         oldest=_oldest(session),
         received_rate=received_rate,
         sent_rate=sent_rate,
-        events=[] if parts.journal is None else parts.journal.events_of(request.client_id),
+        events=parts.service.journal.events_of(request.client_id),
     )
 
 
@@ -190,7 +175,7 @@ async def purge_clients(parts: Parts, request: PurgeClients) -> Done:
         session = _session(parts, request.client_id)
         if why := _spared(parts, session, request, time.time()):
             raise Refused(f"client {request.client_id!r} {why}; its session goes on")
-        backlog = f"its backlog of {len(session.outbox.backlog):,} messages"
+        backlog = f"its backlog of {counted(len(session.outbox.backlog), 'message')}"
         if request.dry_run:
             return Done([f"session of client {request.client_id!r} would end, and {backlog} would be deleted"])
         purge(parts, session)
@@ -209,7 +194,8 @@ async def purge_clients(parts: Parts, request: PurgeClients) -> Done:
         purge(parts, session)
         if not ended % PURGES_AT_A_TURN and not not_yet:
             not_yet = await _committed(parts)
-    told = f"{ended} sessions {'would end' if request.dry_run else 'ended'}, with a backlog of {waiting:,} messages"
+    outcome = "would end" if request.dry_run else "ended"
+    told = f"{counted(ended, 'session')} {outcome}, with a backlog of {counted(waiting, 'message')}"
     if not request.dry_run:
         not_yet = not_yet or await _committed(parts)
     return Done([told, *not_yet])

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from bridge.administration.answers import DeadLetter, DeadLetterContent, DeadLetterGroup, DeadLetterPage
+from bridge.administration.answers import DeadLetter, DeadLetterContent, DeadLetterGroup, DeadLetterPage, counted
 from bridge.administration.requests import (
     Answer,
     DeadLetterRequest,
@@ -121,7 +121,7 @@ async def retry_dead_letters(parts: Parts, request: RetryDeadLetters) -> Answer:
     counts = Counter(one.outcome for one in retried)
     # "Stayed" and "returned" differ for one message, but both mean: still on the dead-letter queue.
     failed = counts[Outcome.RETURNED] + counts[Outcome.STAYED]
-    summary = f"Retried {_messages(len(retried))}: {counts[Outcome.DELIVERED]} delivered"
+    summary = f"Retried {counted(len(retried), 'message')}: {counts[Outcome.DELIVERED]} delivered"
     if counts[Outcome.WAITING]:
         summary += f", {counts[Outcome.WAITING]} waiting"
     lines = [f"{summary}, {failed} still on the dead-letter queue"]
@@ -140,7 +140,7 @@ async def delete_dead_letters(parts: Parts, request: DeleteDeadLetters) -> Answe
     names = await _run(parts, work)
     if not names:
         raise Refused("no such messages are on the dead-letter queue")
-    return Answer(lines=[f"Deleted {_messages(len(names))}", *names[:_MOST_LINES]])
+    return Answer(lines=[f"Deleted {counted(len(names), 'message')}", *names[:_MOST_LINES]])
 
 
 async def export_dead_letters(parts: Parts, request: ExportDeadLetters) -> str:
@@ -182,7 +182,3 @@ async def _run(parts: Parts, work: Callable[[DeadLetterQueue], T], *, repeatable
         return work(DeadLetterQueue(connection, parts.host.dead_letter_queue))
 
     return await parts.queue_manager_connection.run(opened, repeatable=repeatable)
-
-
-def _messages(count: int) -> str:
-    return "1 message" if count == 1 else f"{count:,} messages"

@@ -61,7 +61,6 @@ from bridge.security import audit_log
 from bridge.service.administration import dead_letters, inspection, queues
 from bridge.service.administration.clients import (
     disconnect_client,
-    find_clients,
     list_clients,
     purge_clients,
     show_client,
@@ -241,7 +240,7 @@ def _try(name: str, config: LinkConfig, steps: list[str]) -> str | None:
 async def set_log_level(parts: Parts, request: SetLogLevel) -> Done:
     """Set the log level until the bridge ends or reloads its configuration file."""
     set_level(request.level)
-    parts.service.trace.use(request.level, parts.configuration.log.trace_clients)
+    parts.service.journal.trace(request.level, parts.configuration.log.trace_clients)
     return Done([f"the log has {request.level} and above"])
 
 
@@ -378,7 +377,6 @@ HANDLERS: Final = MappingProxyType[type[Request], Handler](
         requests.StartChannel: start_channel,
         requests.StopChannel: stop_channel,
         requests.ListClients: list_clients,
-        requests.FindClients: find_clients,
         requests.WatchClient: watch_client,
         requests.ShowClient: show_client,
         requests.DisconnectClient: disconnect_client,

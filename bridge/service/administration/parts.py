@@ -10,7 +10,7 @@ import msgspec
 from bridge.administration.answers import BridgeState, Problem
 from bridge.config.models import Configuration
 from bridge.mq.host import Host
-from bridge.service.activity import ClientJournal, HistoryRecorder, Watch
+from bridge.service.activity import HistoryRecorder, Watch
 from bridge.service.administration.queue_manager_connection import QueueManagerConnection
 from bridge.service.channels import Channels
 from bridge.service.log import LogTail
@@ -52,7 +52,6 @@ class Parts(msgspec.Struct, kw_only=True):
     started_at: float
     #: None without an admin port
     history: HistoryRecorder | None = None
-    journal: ClientJournal | None = None
     log_tail: LogTail | None = None
     state: BridgeState = BridgeState.STARTING
     #: why the last reload failed, or blank if it succeeded, or there was none

@@ -16,6 +16,7 @@ from bridge.administration.answers import (
     QueueRow,
     SubscriptionPage,
     TopicSubscription,
+    counted,
 )
 from bridge.administration.requests import (
     MOST_ROWS,
@@ -80,7 +81,7 @@ async def publish(parts: Parts, request: Publish) -> Done:
     if request.retain and not request.payload:
         return Done([f"cleared the retained publication of {request.topic}"])
     retained = ", retained" if request.retain else ""
-    return Done([f"published {_bytes(request.payload)} to {request.topic}{retained}"])
+    return Done([f"published {counted(len(request.payload), 'byte')} to {request.topic}{retained}"])
 
 
 def _publish(request: Publish, connection: Connection) -> None:
@@ -312,7 +313,7 @@ async def put_message(parts: Parts, request: PutMessage) -> Done:
         connection.put1(MQOD(ObjectName=request.name), message, options)
 
     await parts.queue_manager_connection.run(work, repeatable=False)
-    return Done([f"put a message of {_bytes(request.payload)} to queue {request.name}"])
+    return Done([f"put a message of {counted(len(request.payload), 'byte')} to queue {request.name}"])
 
 
 async def move_messages(parts: Parts, request: MoveMessages) -> Done:
@@ -332,7 +333,7 @@ async def move_messages(parts: Parts, request: MoveMessages) -> Done:
 
     work = partial(_remove, request.name, _message_ids(request.ids), put)
     moved, why = await parts.queue_manager_connection.run(work, repeatable=False)
-    text = f"moved {_count(moved)} from queue {request.name} to queue {request.to}"
+    text = f"moved {counted(moved, 'message')} from queue {request.name} to queue {request.to}"
     if why or moved == 0:
         raise Refused(f"{text}; {why or 'there were no others'}")
     return Done([text])
@@ -343,7 +344,7 @@ async def clear_queue(parts: Parts, request: ClearQueue) -> Done:
     _check_removal(parts, request.name)
     work = partial(_remove, request.name, _message_ids(request.ids), None)
     deleted, why = await parts.queue_manager_connection.run(work, repeatable=False)
-    text = f"deleted {_count(deleted)} of queue {request.name}"
+    text = f"deleted {counted(deleted, 'message')} of queue {request.name}"
     if why or deleted == 0:
         raise Refused(f"{text}; {why or 'there were no others'}")
     return Done([text])
@@ -392,11 +393,3 @@ def _remove(
         connection.close(handle)
     left = depth - removed if not ids else 0
     return removed, f"{left:,} more are on the queue: repeat the request" if depth > MOST_REMOVED and left > 0 else ""
-
-
-def _bytes(payload: bytes) -> str:
-    return "1 byte" if len(payload) == 1 else f"{len(payload):,} bytes"
-
-
-def _count(messages: int) -> str:
-    return "1 message" if messages == 1 else f"{messages:,} messages"

@@ -111,7 +111,7 @@ def test_delete_first_only_says_what_it_would(dlq: Any, send: Send, queue_manage
     send("ORDERS")
     send("OTHER")
     done = dlq("delete", "--bound-for", "ORDERS", "--dry-run")
-    assert done.exit_code == 0 and "1 messages would be deleted" in done.stdout
+    assert done.exit_code == 0 and "1 message would be deleted" in done.stdout
     assert queue_manager.depth(letters) == 2
     (gone,) = objects(dlq("delete", "--bound-for", "ORDERS", "--json"))
     assert gone["destination"] == "ORDERS" and queue_manager.depth(letters) == 1

@@ -191,10 +191,10 @@ def test_the_time_is_that_of_the_first_start(replay: Replay, queue_manager: Any,
     story.put((begun - NOON).total_seconds() + 1, "plant/0", b"later")
     write(archive, [story.rows[100]], moment=NOON + timedelta(hours=2))
     write(archive, [story.rows[101]], moment=begun + timedelta(hours=1))
-    assert "1 messages put" in replay("--to-queue", queue).output
+    assert "1 message put" in replay("--to-queue", queue).output
     assert f"is complete: {COUNT + 1} messages were put" in replay("--to-queue", queue).output
     assert [body for _, _, body in taken(queue_manager, queue)][COUNT:] == [b"in no finished file then"]
-    assert "1 messages put" in replay("--to-queue", queue, "--from", told, "--to", "2099-01-01").output
+    assert "1 message put" in replay("--to-queue", queue, "--from", told, "--to", "2099-01-01").output
     assert [body for _, _, body in taken(queue_manager, queue)] == [b"later"]
 
 
@@ -234,7 +234,7 @@ def test_what_came_from_a_queue_needs_one(
     assert result.exit_code == 2
     assert f"the source of mapping m is queue {source}\n" in result.output
     assert f"hint: specify the destination with --to-queue {source}" in result.output
-    assert "1 messages put" in invoke(*asked, "--to-topic", "elsewhere").output
+    assert "1 message put" in invoke(*asked, "--to-topic", "elsewhere").output
 
 
 def test_a_time(replay: Replay, queue_manager: Any) -> None:

@@ -437,8 +437,8 @@ def test_recent_events_of_a_client(console: Console) -> None:
     with RawClient.connected(console.bridge.port, "eventful", clean=False) as client:
         client.subscribe(("events/#", 1))
         client.disconnect()
-    page = shows(console, "/clients/show?id=eventful", "disconnected")
-    for text in ("connected to channel PLAIN.MQTT", "subscribed to events/# (QoS 1)"):
+    page = shows(console, "/clients/show?id=eventful", "connection ended: disconnected by client")
+    for text in ("connected via channel PLAIN.MQTT", "subscribed to 'events/#' with QoS 1"):
         assert text in page.text
     console.change("/clients/purge", ids="eventful", confirm="1")
 

@@ -117,7 +117,7 @@ async def test_start_and_stop(site: Site) -> None:
     await site.begin(config(), config("B"))
     client, other = await site.connect("A"), await site.connect("B", "other")
     port = site.port("A")
-    assert await site.channels.stop("A") == "channel A stopped; 1 clients disconnected"
+    assert await site.channels.stop("A") == "channel A stopped; 1 client disconnected"
     assert [one.reason_code for one in await client.end()] == [ReasonCode.ADMINISTRATIVE_ACTION]
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", port)

@@ -26,8 +26,9 @@ from bridge.mq.mqi import MQOD
 from bridge.mq.remote import RemoteConnection
 from bridge.mqtt.packets import Publish
 from bridge.security import tls as tls_module
+from bridge.security.password_file import Entry, hash_of, write_password_file
 from bridge.service.lifecycle import Bridge
-from bridge.service.problems import ARCHIVE_LOSS_TIMEOUT
+from bridge.service.problems import ARCHIVE_LOSS_TIMEOUT, MANY_REJECTIONS, Publishers
 from bridge.service.reload import ConfigurationSource
 from bridge.wire import cmqc
 from tests.helpers.certificate_authority import Authority
@@ -341,3 +342,39 @@ async def test_a_healthy_standby_has_no_problems(tmp_path: Path) -> None:
     assert answer.ok
     status = msgspec.json.decode(answer.result, type=BridgeStatus)
     assert (status.state, status.problems) == (BridgeState.STANDING_BY, [])
+
+
+async def test_rejected_clients_are_a_problem_of_their_channel(tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    write_password_file(users, {"pump-7": Entry(hash_of("secret"))})
+    channels = [{"name": "A", "port": 0, "authentication": [{"method": "password", "file": users}]}]
+    settings = Configuration(queue_manager={"data_directory": tmp_path / "data"}, channels=channels)
+    async with running(settings) as bridge:
+        channel = bridge.channels.get("A")
+        assert channel is not None and channel.endpoint is not None
+        port = channel.endpoint[1]
+
+        def connect() -> None:
+            for _ in range(MANY_REJECTIONS):
+                with RawClient(port, "pump-7", user_name="pump-7", password=b"wrong") as client:
+                    assert client.connect().return_code == 4
+
+        await asyncio.to_thread(connect)
+        (problem,) = await found(bridge)
+        assert (problem.kind, problem.subject, problem.command) == ("rejections", "A", "mqbridge explain MQB1201W")
+        assert problem.what.startswith("channel A rejected 5 connections in 5 minutes, last client 'pump-7' at 127.0.0.1:")
+        assert "the password of user 'pump-7' is wrong" in problem.what
+        assert problem.remedy
+
+
+def test_a_client_that_publishes_more_than_all_others_floods() -> None:
+    """If that lasts for two intervals, and its rate is high."""
+    publishers = Publishers()
+    publishers.count({"a": 0, "b": 0}, 100.0)
+    publishers.count({"a": 10_000, "b": 100}, 105.0)
+    assert publishers.flood is None
+    publishers.count({"a": 10_001, "b": 100}, 105.5)  # too early to be another interval
+    publishers.count({"a": 20_000, "b": 200}, 110.0)
+    assert publishers.flood == ("a", 2_000.0, 10_000 / 10_100)
+    publishers.count({"a": 20_100, "b": 300}, 115.0)
+    assert publishers.flood is None

@@ -30,7 +30,7 @@ from bridge.service import client as turns_module
 from bridge.service import delivery as delivery_module
 from bridge.service import gateway as gateway_module
 from bridge.service import telemetry as telemetry_module
-from bridge.service.client_log import LockedOut
+from bridge.service.client_journal import LockedOut
 from bridge.service.events import EventBus, PublicationRejected
 from bridge.service.gateway import DELIVERIES_AT_A_TURN
 from bridge.wire import cmqc

@@ -300,6 +300,7 @@ class RecoveryLog:
                 if work is None:
                     return
                 work()
+                del work  # else its units keep their messages in memory until the next commit
             self.reserve.look()
 
     def close(self) -> None:

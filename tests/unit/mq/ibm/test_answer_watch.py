@@ -45,7 +45,7 @@ async def test_a_worker_that_waits_in_vain(caplog: pytest.LogCaptureFixture) -> 
     assert look() == set()
     first.busy_since -= ANSWER_TIMEOUT + 1
     assert look() == look() == {"first"}
-    assert caplog.text.count("MQB4006E first: the queue manager has not answered for 31 s") == 1
+    assert caplog.text.count("MQB4006I first: the queue manager has not answered for 31 s") == 1
     first.busy_since = 0.0
     assert look() == look() == set()
     assert caplog.text.count("MQB4007I first: the queue manager answers again") == 1

@@ -61,7 +61,7 @@ async def test_clients_are_traced_by_level_and_pattern(
                 "published to 't', QoS 1, 3 bytes: put",
                 "message of topic 't': acknowledged packet N",
                 "published to 'nobody/subscribes', QoS 0, 0 bytes: put",
-                "disconnected",
+                "connection ended: disconnected by client",
                 "session ended",
                 "connected via channel A as user ''",
             ]
