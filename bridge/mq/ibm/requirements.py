@@ -519,7 +519,7 @@ def requirements_of(configuration: Configuration) -> Requirements:
     if not isinstance(settings, IbmQueueManagerConfig):
         if settings.authorities != "enforced":
             return common
-        # For the embedded queue manager, a client without a user is `nobody`, not the bridge.
+        # On the embedded queue manager, clients without a user act as `nobody`, on IBM MQ as the bridge.
         named = tuple(filter(None, common.identities))
         unnamed = (NOBODY,) if any(map(may_be_nobody, configuration.channels)) else ()
         return msgspec.structs.replace(common, identities=unnamed + named)
