@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bridge.administration.answers import moment
+from bridge.administration.answers import counted, moment
 from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
 from bridge.cli.options import BRIDGE, OUTPUT, YES, settings, takes
 from bridge.cli.output import confirm, print_record, progress, say
@@ -136,8 +136,9 @@ def _print(contents: Contents, head: str) -> None:
         typer.echo(
             f"  as of {moment(contents.taken) or 'an unknown time'}, layout {contents.version}, {contents.size} bytes"
         )
-        typer.echo(f"  {contents.messages} persistent messages, {contents.subscriptions} durable subscriptions")
-        typer.echo(f"  {contents.queues} queues, {contents.definitions} other definitions")
+        subscriptions = counted(contents.subscriptions, "durable subscription")
+        typer.echo(f"  {counted(contents.messages, 'persistent message')}, {subscriptions}")
+        typer.echo(f"  {counted(contents.queues, 'queue')}, {counted(contents.definitions, 'other definition')}")
 
     print_record(contents, moment(contents.taken), text)
 
@@ -148,6 +149,6 @@ def _print_findings(findings: Findings) -> None:
     if len(findings.damage) > _MAX_LINES:
         typer.echo(f"... and {len(findings.damage) - _MAX_LINES} more")
     typer.echo(
-        f"undamaged: {len(findings.objects)} definitions, {findings.batches} batches of the log, "
-        f"{findings.messages} persistent messages put, {findings.left} of them still there"
+        f"undamaged: {counted(len(findings.objects), 'definition')}, {findings.batches} batches of the log, "
+        f"{counted(findings.messages, 'persistent message')} put, {findings.left} of them still there"
     )

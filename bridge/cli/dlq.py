@@ -34,7 +34,7 @@ Queue = Annotated[
 def _selection(
     ids: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ID]...", help="MsgIds in hexadecimal; ID@STAMP if they repeat.", show_default=False),
+        typer.Argument(metavar="[ID]...", help="ID@STAMP as `dlq list` prints it, or the MsgId.", show_default=False),
     ] = None,
     reason: Annotated[
         list[str] | None,
@@ -144,7 +144,7 @@ def list_(
 
 @takes(BRIDGE | OUTPUT)
 def show(
-    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="MsgIds in hexadecimal.")],
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="ID@STAMP as `dlq list` prints it, or the MsgId.")],
     queue: Queue = None,
 ) -> None:
     """Show dead-lettered messages completely: reason and remedy, MQMD, headers and body."""

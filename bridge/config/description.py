@@ -75,7 +75,7 @@ def advice(configuration: Configuration) -> list[str]:
         f"channel {channel.name}: clients without a user act as nobody, a user that MQ does not know;"
         " give the channel an mcauser"
         for channel in configuration.channels
-        if _may_be_nobody(channel) and (channel.authentication or _is_open(channel))
+        if may_be_nobody(channel) and (channel.authentication or _is_open(channel))
     ] + [
         f"channel {channel.name}: clients with a {what} longer than 12 bytes, the length of an MQ user, are rejected unless a"
         f" channel authentication record maps them to a user; or {instead}"
@@ -105,7 +105,7 @@ def is_mapped(configuration: Configuration, channel: ChannelConfig) -> bool:
     )
 
 
-def _may_be_nobody(channel: ChannelConfig) -> bool:
+def may_be_nobody(channel: ChannelConfig) -> bool:
     """Return whether clients without an identity may connect to a channel that assigns none."""
     named = channel.use_client_id or channel.mcauser
     return not named and (not channel.authentication or any(one.method == "anonymous" for one in channel.authentication))
@@ -219,7 +219,7 @@ def _channel(channel: ChannelConfig) -> str:
         identity = "as their client identifier"
     elif channel.mcauser:
         identity = f"as {channel.mcauser}"
-    elif _may_be_nobody(channel):
+    elif may_be_nobody(channel):
         identity = "as their user name, or as nobody if they have none"
     else:
         identity = "as their user name"

@@ -330,7 +330,7 @@ def original_descriptor(md: MQMD, header: MQDLH) -> MQMD:
     """
     origin = {}
     if 0 < seconds_of(header.PutDate, header.PutTime) < seconds_of(md.PutDate, md.PutTime):
-        origin = {name: getattr(header, name) for name in ("PutApplType", "PutApplName", "PutDate", "PutTime")}
+        origin = _origin(header)
     return msgspec.structs.replace(
         md,
         Format=header.Format,
@@ -349,13 +349,21 @@ def original_of(md: MQMD, data: bytes) -> Message:
     return Message(original_descriptor(md, header), data[HEADER_LENGTH:])
 
 
-def with_dead_letter_time(md: MQMD, data: bytes, header: MQDLH) -> Message:
-    """Return a dead-lettered message with the origin context of another MQDLH of the same message."""
+def with_dead_letter_time(md: MQMD, data: bytes, former: MQMD, header: MQDLH) -> Message:
+    """Return a dead-lettered message with the origin contexts of its former MQMD and MQDLH.
+
+    Which of the two contains the time of the dead-lettering depends on the program that did it.
+    """
     own = header_of(md, data)
     assert own is not None
-    origin = {name: getattr(header, name) for name in ("PutApplType", "PutApplName", "PutDate", "PutTime")}
     order = byte_order_of(md.Encoding, "MQDLH")
-    return Message(md, encode_mqdlh(msgspec.structs.replace(own, **origin), byte_order=order) + data[HEADER_LENGTH:])
+    again = encode_mqdlh(msgspec.structs.replace(own, **_origin(header)), byte_order=order)
+    return Message(msgspec.structs.replace(md, **_origin(former)), again + data[HEADER_LENGTH:])
+
+
+def _origin(header: MQMD | MQDLH) -> dict[str, Any]:
+    """Return the fields of the origin context."""
+    return {name: getattr(header, name) for name in ("PutApplType", "PutApplName", "PutDate", "PutTime")}
 
 
 def transmitted(message: Message) -> tuple[MQXQH, Message] | None:

@@ -229,7 +229,8 @@ class _OnItsWay(msgspec.Struct, frozen=True):
 
     letter: Letter
     delivery: Delivery
-    #: the MQDLH that the message had
+    #: the MQMD and the MQDLH that the message had on the dead-letter queue
+    md: MQMD
     header: MQDLH
 
 
@@ -335,7 +336,7 @@ class DeadLetterQueue:
         if header is not None and (delivery.mapping or delivery.destination.queue_manager):
             # Drop the data: many messages may be awaited.
             bare = msgspec.structs.replace(delivery, message=Message(message.md, b""))
-            return _OnItsWay(letter, bare, header)
+            return _OnItsWay(letter, bare, md, header)
         return Retried(letter=letter, place=place)
 
     def _follow(self, followed: list[_OnItsWay], transmission_queue: str, timeout: float) -> Iterator[Retried]:
@@ -418,14 +419,14 @@ class DeadLetterQueue:
                     break
             failure = f"{letter.reason_name} ({letter.reason}): {letter.what}"
             if (whole := self._get(handle)) is not None:
-                letter = self._restore_time(letter, whole, item.header)
+                letter = self._restore_time(letter, whole, item)
             return Retried(letter=letter, place=item.delivery.place, outcome=Outcome.RETURNED, failure=failure)
         finally:
             self._close(handle)
 
-    def _restore_time(self, letter: Letter, got: Got, header: MQDLH) -> Letter:
+    def _restore_time(self, letter: Letter, got: Got, item: _OnItsWay) -> Letter:
         """Put a message back with its previous dead-letter time and commit. Return the message as it is then."""
-        message = with_dead_letter_time(got.md, got.data, header)
+        message = with_dead_letter_time(got.md, got.data, item.md, item.header)
         try:
             self._connection.put1(MQOD(ObjectName=self.name), message, MQPMO(Options=_PUT | cmqc.MQPMO_SET_ALL_CONTEXT))
             self._connection.commit()

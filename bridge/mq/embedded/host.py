@@ -41,6 +41,7 @@ from bridge.mq.memory import MemoryWatermark
 from bridge.mq.mqi import Connection, MQError
 from bridge.mqtt.topics import is_wildcard, overlap
 from bridge.security.authenticators import UnknownAuthenticator
+from bridge.security.privileged import ADMINISTRATORS
 from bridge.security.tls import TlsError
 from bridge.telemetry.subscription import subscription_name
 from bridge.telemetry.transmission import PublicationMessage
@@ -318,7 +319,9 @@ class EmbeddedHost:
             raise HostError(f"MQ applications cannot be let in: {error}") from error
 
     def connect(self, purpose: str) -> Connection:
-        return EmbeddedConnection(self.queue_manager)
+        # PCF commands are checked against the user of their message, which is blank for a connection without a user.
+        user = ADMINISTRATORS if purpose == "clean-up" else ""
+        return EmbeddedConnection(self.queue_manager, user=user)
 
     def inquiry(self) -> QueueManagerInquiry:
         return EmbeddedInquiry(self.queue_manager)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from bridge.config.description import may_be_nobody
 from bridge.config.link import LOCAL
 from bridge.config.mapping import ToMqMapping
 from bridge.config.models import Configuration
@@ -516,10 +517,12 @@ def requirements_of(configuration: Configuration) -> Requirements:
         ),
     )
     if not isinstance(settings, IbmQueueManagerConfig):
-        # The embedded queue manager does not take a client that has no identity for the bridge.
-        nobody = NOBODY if settings.authorities == "enforced" else ""
-        identities = tuple(identity or nobody for identity in common.identities)
-        return msgspec.structs.replace(common, identities=identities)
+        if settings.authorities != "enforced":
+            return common
+        # On the embedded queue manager, clients without a user act as `nobody`, on IBM MQ as the bridge.
+        named = tuple(filter(None, common.identities))
+        unnamed = (NOBODY,) if any(map(may_be_nobody, configuration.channels)) else ()
+        return msgspec.structs.replace(common, identities=unnamed + named)
     lengths = [channel.max_packet_size + HEADERS for channel in configuration.channels]
     return msgspec.structs.replace(
         common,

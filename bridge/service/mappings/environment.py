@@ -155,7 +155,7 @@ class MappingEnvironment:
         A failed clean-up only wastes space. The next start tries again.
         """
         try:
-            connection = self.connect("mappings")
+            connection = self.connect("clean-up")
             try:
                 clean_up(connection)
             finally:

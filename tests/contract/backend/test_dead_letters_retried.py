@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
-from bridge.mq.dead_letter import Selection
+from bridge.mq.dead_letter import Letter, Selection
 from bridge.mq.dead_letter_queue import DeadLetterQueue, Outcome, Retried
 from bridge.mq.mqi import Connection
 from bridge.mqtt.packets import PublishProperties
@@ -18,7 +19,7 @@ from bridge.telemetry.transmission import PublicationMessage, Transmission
 from bridge.wire import cmqc
 from tests.helpers.backend_places import DEAD_LETTER_QUEUE
 from tests.helpers.backend_user import Bridge, publication, unit
-from tests.helpers.patience import until
+from tests.helpers.patience import PATIENCE, until
 
 
 def retry(connection: Connection) -> list[Retried]:
@@ -107,6 +108,27 @@ async def test_a_direct_message_to_a_client_is_retried_to_the_client(bridge: Bri
     await retried(bridge)
     (again,) = await bridge.arrived(1)
     assert told(again) == expected
+
+
+async def test_a_message_to_a_client_that_returns_keeps_the_time_when_it_was_first_dead_lettered(bridge: Bridge) -> None:
+    def listed(connection: Connection) -> list[Letter]:
+        return list(DeadLetterQueue(connection, DEAD_LETTER_QUEUE).browse(Selection()))
+
+    def retry_and_follow(connection: Connection) -> list[Retried]:
+        return list(DeadLetterQueue(connection, DEAD_LETTER_QUEUE).retry(Selection(), timeout=PATIENCE))
+
+    await bridge.place.put("alarms/7", manager="c1", data=b"direct")
+    bridge.backend.dead_letter((await bridge.arrived(1))[0], cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
+    await bridge.place.application(_until_there)
+    (first,) = await bridge.place.application(listed)
+    bridge.transmissions.clear()
+    await asyncio.sleep(0.05)  # PutTime has hundredths of a second
+    retrying = asyncio.create_task(bridge.place.application(retry_and_follow))
+    bridge.backend.dead_letter((await bridge.arrived(1))[0], cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
+    (result,) = await retrying
+    assert result.outcome is Outcome.RETURNED
+    (again,) = await bridge.place.application(listed)
+    assert (again.name, again.dead_lettered, again.put_time) == (first.name, first.dead_lettered, first.put_time)
 
 
 @pytest.mark.parametrize("retain", [False, True])

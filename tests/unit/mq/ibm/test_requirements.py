@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bridge.config.authentication import PasswordAuthenticationConfig
 from bridge.config.channel import ChannelConfig
 from bridge.config.models import Configuration, default_configuration
 from bridge.config.queue_manager import BatchConfig, EmbeddedQueueManagerConfig, IbmQueueManagerConfig
@@ -57,6 +58,9 @@ def test_what_a_configuration_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     asking = embedded.model_copy(update={"queue_manager": EmbeddedQueueManagerConfig(authorities="enforced")})
     assert requirements_of(asking).identities == ("nobody", "sensor")
+    password = PasswordAuthenticationConfig(method="password", file="passwords")
+    authenticated = [channels[0].model_copy(update={"authentication": [password]}), *channels[1:]]
+    assert requirements_of(asking.model_copy(update={"channels": authenticated})).identities == ("sensor",)
     queue_manager = IbmQueueManagerConfig(
         name="QM1", mode="bindings", user="ours", dead_letter_queue="DLQ", batch=BatchConfig(messages=5000)
     )

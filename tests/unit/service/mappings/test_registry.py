@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from bridge.administration.mapping_status import State
-from bridge.config.queue_manager import MAPPING_STATE_QUEUE
+from bridge.config.models import Configuration
+from bridge.config.queue_manager import MAPPING_STATE_QUEUE, EmbeddedQueueManagerConfig
 from bridge.link.state import LinkPhase
+from bridge.mq.embedded.host import EmbeddedHost
 from bridge.mq.message_consumer import mapping_subscriptions
 from bridge.mq.state import MappingState
 from bridge.service.mappings import link_runner
@@ -184,6 +187,22 @@ async def test_nothing_is_left_of_a_mapping_that_is_removed(scene: Scene, at_onc
         await mappings.start({}, LINKS)
     assert mapping_subscriptions(scene.application, OWNER) == set()
     assert mappings.statuses() == []
+
+
+async def test_a_removed_mapping_is_cleaned_up_if_authorities_are_enforced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = EmbeddedQueueManagerConfig(authorities="enforced", data_directory=tmp_path)
+    for mappings in ({"a": A}, {}):
+        host = EmbeddedHost(Configuration(queue_manager=settings), asyncio.get_running_loop())
+        registry = Mappings(MappingEnvironment(host, OWNER))
+        await registry.start(mappings, {})
+        if mappings:
+            await happens(lambda registry=registry: running(registry, "a"))  # type: ignore[misc]
+        await registry.stop()
+        assert await asyncio.to_thread(mapping_subscriptions, host.connect("clean-up"), OWNER) == {*mappings}
+        await host.stop()
+    assert [one.message for one in caplog.records if one.levelname == "WARNING"] == []
 
 
 async def test_what_another_bridge_on_the_same_queue_manager_has_is_left_alone(scene: Scene) -> None:
