@@ -548,10 +548,14 @@ def _print_links(found: list[LinkStatus]) -> None:
 @takes(BRIDGE | OUTPUT)
 def show_link(name: LinkName) -> None:
     """Show a link and the connection of each of its mappings, with the last error."""
-    found = next((one for one in _all_links() if one.name == name), None)
-    if found is None:
-        raise Failure(f"no link {name}", NOT_FOUND)
-    print_record(found, name, _print_link)
+    print_record(_link(name), name, _print_link)
+
+
+def _link(name: str) -> LinkStatus:
+    for link in _all_links():
+        if link.name == name:
+            return link
+    raise Failure(f"no link {name}", NOT_FOUND)
 
 
 def _print_link(found: LinkStatus) -> None:
@@ -584,7 +588,7 @@ def test_link(name: LinkName) -> None:
     """
     from bridge.administration.requests import TestLink
 
-    answer = asked(TestLink(name=name))
+    answer = asked(TestLink(name=_link(name).name))
     for line in answer.lines:
         typer.echo(line)
     if not answer.ok:

@@ -37,7 +37,10 @@ Archives = Annotated[
 
 @contextlib.contextmanager
 def _reading(name: str) -> Iterator[None]:
-    """Show progress while an archive is read. Raises Failure with exit status 2, because 1 is for findings of the audit."""
+    """Show progress while an archive is read.
+
+    Raises Failure with exit status 3 if there are no rows, and 2 if the archive cannot be read. 1 is for audit findings.
+    """
     import duckdb
 
     from bridge.archive.database import NoRows

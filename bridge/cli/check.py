@@ -50,16 +50,19 @@ def check(
     file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Configuration file.", show_default=False)] = None,
     connect: Annotated[
         bool,
-        typer.Option("--connect", help="Also connect to the queue manager and the brokers, and check what they need."),
+        typer.Option(
+            "--connect", help="Also connect to the queue manager and the brokers, and report missing objects and authorities."
+        ),
     ] = False,
 ) -> None:
     """Check a configuration file, and describe what the bridge does with it.
 
-    Exit status 2 if the file has mistakes. Each is a line on standard error.
+    Exit status 2 if the file has mistakes. Each mistake is a line on standard error.
 
     Exit status 1 if a file, environment variable or package is missing. With --connect, also if the queue manager or a
-    broker cannot be reached, or the queue manager lacks an object or an authority. Each is a line on standard error, with
-    the MQSC command that creates it. Lines that start with note: point out settings that may not do what you expect.
+    broker cannot be reached, or the queue manager lacks an object or an authority. Each problem is a line on standard
+    error. For a missing object or authority, the line contains the MQSC command that creates it. Lines that start with
+    note: point out settings that may not do what you expect.
     """
     from bridge.cli.queue_manager import configuration_path
 
@@ -191,10 +194,10 @@ def lacking(configuration: Configuration) -> Iterator[str]:
         if channel.authentication_methods or channel.authentication or channel.tls is not None:
             yield from _of_channel(channel)
     if configuration.archive.directory is not None and find_spec("pyarrow") is None:
-        yield f"archive: pyarrow is not installed; `{install('archive')}` brings it"
+        yield f"archive: pyarrow is not installed; `{install('archive')}` installs it"
     yield from _of_traces(configuration.traces)
     if any(pipeline.enabled for pipeline in configuration.pipelines.values()) and find_spec("pyspark") is None:
-        yield f"pipelines: pyspark is not installed; `{install('spark')}` brings it"
+        yield f"pipelines: pyspark is not installed; `{install('spark')}` installs it"
     admin = configuration.admin
     if admin.port is not None:
         for line in _of_clients(admin, (admin.address,)):
@@ -228,7 +231,7 @@ def _of_traces(traces: TracesConfig) -> Iterator[str]:
     if traces.endpoint is None:
         return
     if not _has_exporter():
-        yield f"traces: opentelemetry is not installed; `{install('otel')}` brings it"
+        yield f"traces: opentelemetry is not installed; `{install('otel')}` installs it"
     for name, file in (("headers_file", traces.headers_file), ("ca_file", traces.ca_file)):
         if file is not None and not os.access(file, os.R_OK):
             yield f"traces.{name}: {file} cannot be read"

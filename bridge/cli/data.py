@@ -48,7 +48,7 @@ def backup(
 def restore(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The backup.")],
     force: Annotated[
-        bool, typer.Option("--force", help="Move an existing queue manager aside, to a directory below.")
+        bool, typer.Option("--force", help="Move an existing queue manager to a subdirectory before-restore-…")
     ] = False,
 ) -> None:
     """Restore a backup to a data directory. The bridge must not be running.

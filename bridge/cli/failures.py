@@ -18,7 +18,7 @@ EXIT_STATUSES = {
     "0": "The command succeeded.",
     "1": "The command failed, or what it checks has a problem (status, check, audit, verify).",
     "2": "The command line or a configuration file is wrong.",
-    "3": "There is no such object, or nothing matches. Of try: the mapping does not take the message.",
+    "3": "There is no such object, or nothing matches. For `try`: the mapping does not apply to the message.",
     "4": "No bridge or queue manager can be reached.",
     "130": "Interrupted (Ctrl-C).",
 }

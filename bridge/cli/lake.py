@@ -52,10 +52,10 @@ def lake(
             show_default=False,
         ),
     ] = None,
-    rows: Annotated[int, typer.Option(min=1, metavar="N", help="Rows of a file.")] = 100_000,
+    rows: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of rows per file.")] = 100_000,
     interval: Annotated[
         float,
-        typer.Option(parser=duration, metavar="TIME", help="Longest time until rows are written.", show_default="10s"),
+        typer.Option(parser=duration, metavar="TIME", help="Maximum time before rows are written.", show_default="10s"),
     ] = 10.0,
     once: Annotated[bool, typer.Option("--once", help="End when the queue is empty.")] = False,
     link: Annotated[str, typer.Option(metavar="LINK", help="Link of the topic; local is the bridge itself.")] = "local",
@@ -71,8 +71,8 @@ def lake(
 ) -> None:
     """Write the messages of a queue or topic to Parquet files or a Delta table, exactly once.
 
-    The messages are taken off the queue, into the spool, and from there into the target. Killing the command at any time
-    loses and duplicates nothing. It needs no Spark.
+    The command moves messages from the queue to the spool, and from the spool to the target. If it is killed, no message
+    is lost or duplicated. Spark is not required.
     """
     if (queue is None) == (topic is None):
         raise Failure("expected --queue or --topic", WRONG_USAGE)

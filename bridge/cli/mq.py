@@ -151,7 +151,8 @@ def get(
 ) -> None:
     """Get messages from a queue and print them.
 
-    Each message is removed, in its own unit of work, after it was printed. Exit status 3 if there was none.
+    Without --browse, each message is printed and then removed, in a separate unit of work. By default, the command gets one
+    message and does not wait. Exit status 3 if there is no message.
     """
     from bridge.mq.mqi import MQOD
     from bridge.wire import cmqc
@@ -174,7 +175,7 @@ def sub(
     ] = None,
     wait: Wait = None,
     limit: Limit = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Remove the durable subscription in the end.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the durable subscription when the command ends.")] = False,
     verbose: Verbose = False,
 ) -> None:
     """Subscribe to topics and print their publications.

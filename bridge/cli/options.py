@@ -119,7 +119,7 @@ def _common(
     yes: Yes = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors only.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Print a traceback for each error.")] = False,
-    no_color: Annotated[bool, typer.Option("--no-color", help="Print no colours. So does the variable NO_COLOR.")] = False,
+    no_color: Annotated[bool, typer.Option("--no-color", help="Disable colours, like the variable NO_COLOR.")] = False,
 ) -> None:
     """Declare the common options."""
 
@@ -180,9 +180,9 @@ class LogLevel(StrEnum):
     error = "error"
 
 
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, metavar="N", help="Print at most N of them.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, metavar="N", help="Print at most N entries.")]
 Count = Annotated[
-    int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="Process at most N of them.", show_default=False)
+    int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="Process at most N messages.", show_default=False)
 ]
 Away = Annotated[
     float | None,

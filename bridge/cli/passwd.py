@@ -27,7 +27,8 @@ def passwd(
         typer.Option(
             min=4096,
             metavar="N",
-            help="Iterations of SCRAM-SHA-256. Clients compute them at each CONNECT. Fewer protect a stolen file less.",
+            help="Iterations of SCRAM-SHA-256, which clients compute at each CONNECT. Fewer iterations make it"
+            " easier to guess passwords from a stolen file.",
         ),
     ] = 600_000,
     show: Annotated[bool, typer.Option("--list", help="Print the users in the file.")] = False,

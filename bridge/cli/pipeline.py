@@ -115,12 +115,12 @@ def run(
 ) -> None:
     """Run pipelines until Ctrl-C or SIGTERM, or until all pipelines with the trigger availableNow are done.
 
-    Prints a line on standard error for each batch: rows in and out, dead letters, seconds, backlog. A pipeline continues
-    from its checkpoint, whatever ended it.
+    The command prints a line on standard error for each batch: rows in and out, dead letters, seconds, backlog. A pipeline
+    continues from its checkpoint, even if it was killed.
 
-    Messages with an invalid payload go to the dead letters. A failure that a person or time can fix (a full queue, an
-    unreachable broker) is tried again without end. A pipeline whose SELECT cannot be computed of some row is stopped. So is a
-    pipeline that fails 8 times in a row for any other reason. The others continue, and the exit status is 1.
+    Messages with an invalid payload go to the dead letters. Temporary failures (a full queue, an unreachable broker) are
+    retried indefinitely. A pipeline stops if its SELECT fails for a row, or after 8 other failures in a row. Other
+    pipelines continue, and the exit status is 1.
     """
     file, configuration = _configuration()
     chosen = _chosen(configuration, names)
@@ -165,7 +165,7 @@ def show(names: Annotated[list[str] | None, typer.Argument(metavar="NAME…", sh
 
 @takes(BRIDGE)
 def stop(names: Running) -> None:
-    """Stop running pipelines after their current batch, and wait for their end.
+    """Stop running pipelines after their current batch, and wait until they have stopped.
 
     Other pipelines of the same `pipeline run` continue.
     """
@@ -176,9 +176,9 @@ def stop(names: Running) -> None:
 
 @takes(BRIDGE)
 def drain(names: Running) -> None:
-    """Process all available messages, end the pipelines, and wait for that.
+    """Process all available messages, then stop the pipelines.
 
-    Ctrl-C ends the wait. The pipelines still end when they are drained.
+    The command waits until they have stopped. Ctrl-C ends the wait, but the pipelines still stop when they are drained.
     """
     from bridge.spark.administration import DrainPipeline
 

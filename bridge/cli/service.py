@@ -153,9 +153,9 @@ def install_service(
 ) -> None:
     """Install the bridge as a service of systemd.
 
-    It installs units that run the present mqbridge, creates user and directories, and creates the configuration file
-    (--config, by default /etc/mqbridge/bridge.yaml) if it does not exist. It does not start the service. Files that differ
-    are replaced, and kept as FILE.old. Each step is printed.
+    The command installs systemd units that run this mqbridge installation. It creates the user, the directories and, if it
+    does not exist, the configuration file (--config, by default /etc/mqbridge/bridge.yaml). It does not start the service.
+    It saves edited files as FILE.old before it replaces them. It prints each step.
 
     Exit status 1 if a step failed.
     """

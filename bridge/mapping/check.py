@@ -221,7 +221,7 @@ def _unknown_names(mapping: AnyMapping, source: str | None, destination: str | N
         if "." not in name and name not in WORDS and name not in captures:
             known = f" (captures: {', '.join(captures)})" if captures else ""
             yield (
-                f"{{{name}}} in its destination is no capture{known}, and so a message property: a message without"
+                f"{{{name}}} in its destination is not a capture{known}, so it is a message property: a message without"
                 " it goes to the dead-letter queue"
             )
 

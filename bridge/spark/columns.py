@@ -62,30 +62,30 @@ MQDLH_TYPE: Final = pa.struct(
 
 MQ_COLUMNS: Final = (
     Column("queue", pa.string(), "queue that the message was on"),
-    Column("topic", pa.string(), "topic string that it was published to (mqps.Top of its RFH2); null where none is said"),
+    Column("topic", pa.string(), "topic string of the publication (mqps.Top in its RFH2); null if there is none"),
     Column(
         "md",
         MD_TYPE,
-        "MQMD by IBM's names: MQLONG as int, MQCHAR without its padding as string (a byte 0xNN that is no UTF-8 as U+F7NN),"
+        "MQMD by IBM's names: MQLONG as int, MQCHAR without padding as string (an invalid UTF-8 byte 0xNN as U+F7NN),"
         " MQBYTE as binary; Expiry in tenths of a second",
     ),
-    Column("put_time", TIMESTAMP, "MQMD.PutDate and PutTime as a time; null where they say none"),
+    Column("put_time", TIMESTAMP, "MQMD.PutDate and PutTime as a time; null if they are not a valid time"),
     Column(
         "rfh2",
         pa.map_(pa.string(), TEXT_MAP),
-        "folders of its RFH2 headers, by name: path of an element (group.element) to its text. What is repeated has [2],"
-        " [3] behind its name; a folder that cannot be parsed is null, as is an element that is nil",
+        "folders of the RFH2 headers: folder name -> element path (group.element) -> text. Repeated names get the suffix"
+        " [2], [3] and so on. Folders that cannot be parsed, and nil elements, are null",
     ),
-    Column("mqxqh", MQXQH_TYPE, "transmission-queue header, where there is one"),
-    Column("mqdlh", MQDLH_TYPE, "dead-letter header, where there is one"),
+    Column("mqxqh", MQXQH_TYPE, "transmission-queue header, or null"),
+    Column("mqdlh", MQDLH_TYPE, "dead-letter header, or null"),
     Column("headers", pa.binary(), "bytes of all headers; headers and body together are the message data"),
-    Column("body", pa.binary(), "bytes behind the headers"),
+    Column("body", pa.binary(), "bytes after the headers"),
     Column(
         "text",
         pa.string(),
-        "body of the Format MQSTR as text, from its CCSID; null for any other Format, and for bytes that are no text in it",
+        "body with Format MQSTR, decoded with its CCSID; null for other Formats, and if the bytes are invalid in the CCSID",
     ),
-    Column("format", pa.string(), "Format of the body, as the last header (or the MQMD) says it"),
+    Column("format", pa.string(), "Format of the body, from the last header or the MQMD"),
     Column("ccsid", pa.int32(), "CodedCharSetId of the body"),
     Column("encoding", pa.int32(), "Encoding of the body"),
 )
@@ -97,12 +97,12 @@ MQTT_COLUMNS: Final = (
     Column("dup", pa.bool_(), "DUP of the PUBLISH"),
     Column("message_id", pa.int32(), "packet identifier; null at QoS 0"),
     Column("client_id", pa.string(), "client identifier of the session that received it"),
-    Column("properties", TEXT_MAP, "user properties (MQTT 5); of several of one name the last"),
+    Column("properties", TEXT_MAP, "user properties (MQTT 5); the last value if a name is repeated"),
     Column("response_topic", pa.string(), "Response Topic (MQTT 5)"),
     Column("correlation_data", pa.binary(), "Correlation Data (MQTT 5)"),
     Column("content_type", pa.string(), "Content Type (MQTT 5)"),
     Column("payload_format", pa.int32(), "Payload Format Indicator (MQTT 5): 1 says that the payload is UTF-8"),
-    Column("expiry", pa.int64(), "Message Expiry Interval (MQTT 5), seconds that are left"),
+    Column("expiry", pa.int64(), "remaining Message Expiry Interval (MQTT 5), in seconds"),
     Column("received", TIMESTAMP, "when it was received"),
 )
 

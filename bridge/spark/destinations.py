@@ -137,7 +137,7 @@ class TableSink(Sink):
         if not self._archive:
             return table_rows(frame)
         if clash := [name for name in (DATE, HOUR) if name in frame.columns]:
-            raise OptionError(f"an archive has the columns {DATE} and {HOUR}: name the column {clash[0]} otherwise")
+            raise OptionError(f"an archive has the columns {DATE} and {HOUR}; hint: rename the column {clash[0]} in select")
         return archive_rows(frame)
 
     def check(self, frame: DataFrame) -> None:

@@ -161,9 +161,9 @@ _MQ_REMEDIES: Final = {
 }
 #: Remedies by the name of an exception.
 _REMEDIES: Final = {
-    "BrokerAway": "none, if the broker comes back",
+    "BrokerAway": "wait until the broker is available; the pipeline retries",
     "NotConnected": "check that the broker runs and accepts the session",
-    "LinkLost": "none, if the broker comes back",
+    "LinkLost": "wait until the broker is available; the pipeline retries",
     "SpoolBusy": "end the other process that runs this pipeline",
     "Superseded": "none: another attempt continues",
     "PermissionError": "give the user of the pipeline access",
@@ -171,7 +171,7 @@ _REMEDIES: Final = {
 }
 _JAVA_REMEDIES: Final = {
     re.compile(r"\bjava\.net\.\w+Exception\b|\bjava\.sql\.SQL(?:Transient|Recoverable)\w*Exception\b"): (
-        "none, if the server comes back"
+        "wait until the server is available; the pipeline retries"
     ),
     re.compile(r"\bNo suitable driver\b"): "name the class of its driver (options: {driver: ...}) and the jar (--jars)",
 }
@@ -186,7 +186,7 @@ def query_failure_of(error: BaseException) -> QueryFailure:
         return QueryFailure(f"{found[1]}: {sentence}{place}", _DATA_REMEDY, data=True)
     if (found := _REASON.search(text)) is not None:
         reason = int(found[1])
-        default = "none, if the queue manager comes back" if reason in LOST else "see the reason code"
+        default = "wait until the queue manager is available" if reason in LOST else "see the reason code"
         return QueryFailure(what, _MQ_REMEDIES.get(reason, default))
     if isinstance(error, OSError):
         return QueryFailure(what, _REMEDIES["OSError"])

@@ -1,12 +1,12 @@
-"""MQMD and MQRFH2 as columns: functions of columns for any PySpark program, and the same of Arrow arrays.
+"""Functions to decode and encode MQMD and MQRFH2 in PySpark columns and in Arrow arrays.
 
     from bridge.spark.headers import decode_mqmd, decode_rfh2, encode_rfh2, split_headers
 
     parts = split_headers("data", "md.Format", "md.CodedCharSetId", "md.Encoding")
     frame.select(parts.alias("parts")).select("parts.rfh2", "parts.body")
 
-The functions of columns are Arrow UDFs; `*_array` are what they call for each record batch, and what a `mapInArrow` or a
-program without Spark calls. What is not the structure that it should be is null, as with Spark's own `try_…` functions.
+The column functions are Arrow UDFs. The `*_array` functions process Arrow arrays, for `mapInArrow` or programs without
+Spark. Data that cannot be decoded becomes null, as with Spark's `try_…` functions.
 """
 
 from __future__ import annotations
@@ -40,30 +40,30 @@ RFH2_TYPE: Final = pa.struct(
     ]
 )
 _PART_NAMES: Final = ("topic", "rfh2", "mqxqh", "mqdlh", "headers", "body", "format", "ccsid", "encoding")
-#: What stands behind an MQMD: the columns of an envelope that say it.
+#: The parts of message data, as columns of an envelope.
 PARTS_TYPE: Final = pa.struct([MQ_ARROW_SCHEMA.field(name) for name in _PART_NAMES])
 
 ColumnOrName = Column | str
 
 
 def decode_mqmd(data: ColumnOrName) -> Column:
-    """Return the MQMD at the start of binary data, in either byte order, as the column `md` of an envelope; else null."""
+    """Return the MQMD at the start of binary data, in either byte order, as the column `md`. Null if it is invalid."""
     return _function(decode_mqmd_array, MD_TYPE)(data)
 
 
 def encode_mqmd(md: ColumnOrName) -> Column:
     """Return the bytes of an MQMD: 324 in version 1, 364 in version 2, little-endian.
 
-    `md` is a struct of any fields of the MQMD; what is null or not there is as MQMD_DEFAULT has it. Version is 2 where a
-    field of version 2 is given. The query fails by ValueError for a value that does not fit its field.
+    `md` is a struct with fields of the MQMD. Null or missing fields have the values of MQMD_DEFAULT. Version is 2 if a
+    field of version 2 is given. The query fails with ValueError if a value does not fit its field.
     """
     return _function(encode_mqmd_array, pa.binary())(md)
 
 
 def decode_rfh2(data: ColumnOrName) -> Column:
-    """Return the MQRFH2 at the start of binary data, in either byte order, as RFH2_TYPE; else null.
+    """Return the MQRFH2 at the start of binary data, in either byte order, as RFH2_TYPE. Null if it is invalid.
 
-    What is behind it begins at StrucLength.
+    The data after the MQRFH2 begins at offset StrucLength.
     """
     return _function(decode_rfh2_array, RFH2_TYPE)(data)
 
@@ -71,24 +71,24 @@ def decode_rfh2(data: ColumnOrName) -> Column:
 def encode_rfh2(rfh2: ColumnOrName) -> Column:
     """Return the bytes of an MQRFH2, in little-endian byte order.
 
-    `rfh2` is a struct with `folders`, and of `Format`, `CodedCharSetId` and `Encoding` what is given. Elements are
-    written as text, without dt. The query fails by MalformedHeader for a name that no element can have, and by ValueError
-    for a Format that is too long, or a folder that is null.
+    `rfh2` is a struct with `folders` and optionally `Format`, `CodedCharSetId` and `Encoding`. Elements are written as
+    text, without the attribute dt. The query fails with MalformedHeader for an invalid element name, and with ValueError
+    if Format is too long or a folder is null.
     """
     return _function(encode_rfh2_array, pa.binary())(rfh2)
 
 
 def split_headers(data: ColumnOrName, format: ColumnOrName, ccsid: ColumnOrName, encoding: ColumnOrName) -> Column:
-    """Return message data as headers and body, by what the MQMD says of them: PARTS_TYPE.
+    """Split message data into headers and body (PARTS_TYPE). `format`, `ccsid` and `encoding` are those of the MQMD.
 
-    `headers` and `body` are the data; `format`, `ccsid` and `encoding` describe the body. A header that cannot be read
-    counts as body, with all that is behind it.
+    In the result, `format`, `ccsid` and `encoding` describe the body. An unreadable header, and everything after it,
+    belongs to the body.
     """
     return _function(split_headers_array, PARTS_TYPE)(data, format, ccsid, encoding)
 
 
 def _function(function: Callable[..., Any], type_: Any) -> Callable[..., Column]:
-    # (PySpark's own types have no overload for a function of arrays that says no more of itself)
+    # PySpark's type hints have no overload for an untyped function of Arrow arrays.
     make: Callable[..., Callable[..., Column]] = arrow_udf
     return make(function, from_arrow_type(type_, False), ArrowUDFType.SCALAR)
 
@@ -97,7 +97,7 @@ def _function(function: Callable[..., Any], type_: Any) -> Callable[..., Column]
 
 
 def decode_mqmd_array(data: pa.Array) -> pa.Array:
-    """Do for an Arrow array what `decode_mqmd` does for a column."""
+    """Apply `decode_mqmd` to an Arrow array."""
     mds = [_decoded(mq.decode_mqmd, value) for value in data.to_pylist()]
     structure = md_array([md or MQMD() for md in mds])
     if None not in mds:
@@ -107,7 +107,7 @@ def decode_mqmd_array(data: pa.Array) -> pa.Array:
 
 
 def encode_mqmd_array(md: pa.Array) -> pa.Array:
-    """Do for an Arrow array what `encode_mqmd` does for a column."""
+    """Apply `encode_mqmd` to an Arrow array."""
     empty = pa.array([b""] * len(md), pa.binary())
     rows = rows_of(pa.record_batch([md, empty, empty], names=["md", "headers", "body"]))
     written = [mq.encode_mqmd(row.message.md) for row in rows]
@@ -115,13 +115,13 @@ def encode_mqmd_array(md: pa.Array) -> pa.Array:
 
 
 def decode_rfh2_array(data: pa.Array) -> pa.Array:
-    """Do for an Arrow array what `decode_rfh2` does for a column."""
+    """Apply `decode_rfh2` to an Arrow array."""
     headers = [_decoded(mq.decode_rfh2, value) for value in data.to_pylist()]
     return pa.array([None if header is None else _plain(header) for header in headers], RFH2_TYPE)
 
 
 def encode_rfh2_array(rfh2: pa.Array) -> pa.Array:
-    """Do for an Arrow array what `encode_rfh2` does for a column."""
+    """Apply `encode_rfh2` to an Arrow array."""
     given = dict(zip((field.name for field in rfh2.type), rfh2.flatten(), strict=True))
     columns = {"rfh2": given["folders"].cast(_FOLDERS), "body": pa.array([b""] * len(rfh2), pa.binary())}
     for name, column in (("Format", "format"), ("CodedCharSetId", "ccsid"), ("Encoding", "encoding")):
@@ -137,7 +137,7 @@ def encode_rfh2_array(rfh2: pa.Array) -> pa.Array:
 
 
 def split_headers_array(data: pa.Array, format: pa.Array, ccsid: pa.Array, encoding: pa.Array) -> pa.Array:
-    """Do for Arrow arrays what `split_headers` does for columns."""
+    """Apply `split_headers` to Arrow arrays."""
     described = zip(data.to_pylist(), format.to_pylist(), ccsid.to_pylist(), encoding.to_pylist(), strict=True)
     standard = MQMD()
     parts: list[dict[str, Any] | None] = []

@@ -1,4 +1,4 @@
-"""`import mqbridge` in a PySpark program. The package is `bridge`; this module is installed beside it, as `mqbridge`."""
+"""The module `mqbridge` for PySpark programs. It re-exports the public names of `bridge.spark`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ __all__ = ["MqDataSource", "MqttDataSource", "register", "to_messages", "to_publ
 
 
 def __getattr__(name: str) -> object:
-    """Return what the package has under a name of this module.
-
-    It is imported when it is asked for, since most of it brings Spark.
-    """
+    """Import a public name of `bridge.spark` on first use, because most of them import Spark."""
     if name in __all__:
         return getattr(spark, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

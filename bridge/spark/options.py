@@ -191,7 +191,7 @@ class Options:
         """Return the value of an option that is a path, as an absolute path. A URI is rejected."""
         value = self.text(name)
         if value is not None and _URI.match(value):
-            raise self.wrong(name, "a path of this machine, which may be a mounted one, and no URI")
+            raise self.wrong(name, "a local or mounted path, not a URI")
         return None if value is None else Path(value).absolute()
 
     def place(self, name: str) -> str | None:

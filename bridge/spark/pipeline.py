@@ -217,7 +217,7 @@ def _selected_stream(spark: SparkSession, rows: DataFrame, table: InputTable, co
         if twice := sorted({name for name in selected.columns if selected.columns.count(name) > 1}):
             raise Mistake(("select",), "columns of different names", f"{twice[0]} twice")
         if (clause := dropping_clause(selected)) is not None:
-            raise Mistake(("select",), "a SELECT that drops no rows unnoticed", clause)
+            raise Mistake(("select",), "a SELECT without clauses that silently drop rows", clause)
     if config.changes is not None:
         with mistakes_at(("changes",), "columns of the SELECT"):
             selected = only_changes(table_rows(selected), config.changes)

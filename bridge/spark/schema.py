@@ -103,7 +103,7 @@ REFUSAL_TYPE: Final = pa.struct(
 REFUSAL: Final = Column(
     "refusal",
     REFUSAL_TYPE,
-    "why the row cannot be mapped: MQRC_ number, a sentence, and the topic or queue that it came from; null where it is",
+    "why the row cannot be mapped: MQRC_ number, a sentence, and the source topic or queue; null if it was mapped",
 )
 #: The type of a column `refusal` in words.
 REFUSAL_EXPECTED: Final = "struct<reason:int,sentence:string,source:string>"

@@ -1,11 +1,11 @@
-"""The spool: messages on disk, between the queue or broker that they were taken from and the batches of a query.
+"""The spool: an on-disk buffer between a queue or broker and the batches of a streaming query.
 
 A spool is a directory of segments. A segment is an Arrow IPC file with the rows of one unit of work (or of one round of
 acknowledgements). Segments are numbered. A reader appends them, a query reads them, and deletes them after its commit.
 
-A segment exists for others only when its reader has published it: a reader of a queue does so after the commit of the unit of
-work that also put the segment's number on the state queue. File names contain a word for the reader, so that a process that
-was given up and still writes cannot replace a segment of its successor.
+A segment is visible to queries only after its reader has published it. The reader of a queue does so after it has committed
+the unit of work that also puts the segment's number on the state queue. File names contain a word that identifies the
+reader, so an abandoned process that still writes cannot replace a segment of its successor.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SUFFIX: Final = ".arrow"
 _READ: Final = ".read"
 IDENTITY: Final = "spool.json"
 LOCK: Final = "lock"
-#: Seconds to wait for the process that has the spool: one that lost its Spark ends soon.
+#: Seconds to wait for another process to release the spool. A process that lost its Spark ends within this time.
 LOCK_WAIT: Final = 30.0
 _PAUSE: Final = 0.05
 #: The key of a reader's state in the metadata of a segment.
@@ -403,7 +403,7 @@ def _projected(batch: Any, schema: Any, name: str) -> Any:
 
 
 class SpoolFiller(Protocol):
-    """What fills a spool: the reader of a queue, or the subscriber of a topic filter."""
+    """A producer of segments: the reader of a queue, or the subscriber of a topic filter."""
 
     spool: Spool
 
@@ -414,10 +414,10 @@ class SpoolFiller(Protocol):
         """Stop, and disconnect."""
 
     def check(self) -> None:
-        """Raise the error that it ended with, if any."""
+        """Raise the error that stopped the producer, if any."""
 
     def finish(self) -> None:
-        """End with the messages that are available now."""
+        """Stop after the messages that are available now."""
 
     @property
     def finished(self) -> bool:
@@ -425,7 +425,7 @@ class SpoolFiller(Protocol):
 
     @property
     def depth(self) -> int:
-        """Messages that wait at the queue, as far as known."""
+        """The number of messages waiting on the queue, as far as known."""
 
 
 # Options of reads through a spool ------------------------------------------------------------------------------------
@@ -443,7 +443,7 @@ STREAM_OPTIONS: Final = (
 #: Messages, and bytes of message data, of a micro-batch: the fixed cost of a batch is then small.
 MAX_MESSAGES: Final = 100_000
 MAX_BYTES: Final = 256 * 1024 * 1024
-#: Bytes of message data in a spool from which on its reader takes nothing more.
+#: Bytes of message data in a spool above which its reader pauses.
 SPOOL_LIMIT: Final = 1024**3
 
 
@@ -483,6 +483,6 @@ def require_spool(source: str, options: StreamOptions) -> None:
     """Raise OptionError if a streaming read has no spool."""
     if not options.spool:
         raise OptionError(
-            f"{source}: option spool: required for streaming reads; hint: a directory (or URL) where messages wait until"
-            " their batch is committed, and that is kept as the checkpoint is"
+            f"{source}: option spool: required for streaming reads; hint: set it to a directory (or URL) for messages whose"
+            " batch is not committed yet, and protect this directory like the checkpoint"
         )

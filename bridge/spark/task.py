@@ -7,12 +7,12 @@ from pyspark import TaskContext
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Whose rows are put: a query (or a batch write) and a partition; and which batch."""
+    """The identity of the rows of a task: query (or batch write), partition and batch."""
 
     query: str
     partition: int
     batch: int
-    #: of a batch write, which is not run again for ever
+    #: whether the writer state expires: true for batch writes, which are not repeated indefinitely
     passing: bool = False
 
     @property
@@ -26,7 +26,7 @@ def identity() -> Identity:
     task = _task()
     query, batch = task.getLocalProperty("sql.streaming.queryId"), task.getLocalProperty("streaming.sql.batchId")
     if query is None or batch is None:
-        raise RuntimeError("Spark does not say which query and batch this is: a streaming write outside of a query")
+        raise RuntimeError("Spark reports no query and batch: a streaming write outside of a query")
     return Identity(query, task.partitionId(), int(batch))
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.helpers.bridge_process import MQBRIDGE
 from tests.helpers.line_process import LineProcess
-from tests.helpers.patience import eventually
+from tests.helpers.patience import eventually, until
 from tests.helpers.remote_bridge import QueueManagerProcess, RemoteBridgeProcess
 
 NOT_IN_USE = "a bridge runs on this queue manager"
@@ -48,6 +48,8 @@ def shown(bridge: RemoteBridgeProcess) -> list[Any]:
 
 
 def test_all_tests_but_those_of_authentication_pass_on_the_stand_in(bridge: RemoteBridgeProcess) -> None:
+    # The reply queue of the command that ran before may still exist.
+    until(lambda: b"MQBRIDGE." not in b"".join(shown(bridge)[0]))
     before = shown(bridge)
     status, lines = run(bridge, "--json")
     results = {one["test"]: one for one in map(json.loads, lines)}

@@ -33,7 +33,7 @@ def test_an_mqmd_of_a_few_fields() -> None:
     given = pa.array([{"Format": "MQSTR", "MsgSeqNumber": None}, {"Format": None, "MsgSeqNumber": 2}])
     expected = [MQMD(Format=b"MQSTR"), MQMD(Version=2, MsgSeqNumber=2)]
     assert headers.encode_mqmd_array(given).to_pylist() == [encode_mqmd(md) for md in expected]
-    with pytest.raises(ValueError, match="Format takes 8 bytes"):
+    with pytest.raises(ValueError, match="Format: expected at most 8 bytes"):
         headers.encode_mqmd_array(pa.array([{"Format": "MQSTRING9"}]))
 
 

@@ -144,11 +144,11 @@ MAPPING = ToMqMapping.model_validate({"from": {"mqtt": "#"}, "to": {"queue": "Q"
     [
         ({"profile": "in"}, "config is needed"),
         ({"profile": "no", "config": True}, "has no mapping 'no'; it has in, plain, out"),
-        ({"profile": "out", "config": True}, "mapping out goes to MQTT, so to_publications is for it"),
-        ({"profile": "in", "config": True, "queue": "Q"}, "queue: expected no value, because the mapping says"),
+        ({"profile": "out", "config": True}, "mapping out publishes to MQTT; hint: use to_publications"),
+        ({"profile": "in", "config": True, "queue": "Q"}, "queue: expected no value, because the mapping specifies"),
         ({"profile": "in", "config": True, "name": "m"}, "name: expected no value"),
-        ({"profile": MAPPING}, "name and queue_manager are needed"),
-        ({"queue": "Q", "topic": "t"}, "topic: expected no value, because queue says"),
+        ({"profile": MAPPING}, "name and queue_manager are required"),
+        ({"queue": "Q", "topic": "t"}, "topic: expected no value, because queue is set"),
         ({"queue": "no name"}, "queue: 'no name' is not a valid name for a queue"),
         ({"topic": "a/+"}, "topic: 'a/\\+' is not a valid topic name"),
         ({"queue_manager": "QM1"}, "queue_manager: expected no value, with the profile standard"),
@@ -163,7 +163,7 @@ def test_what_is_refused(spark: SparkSession, config: Path, arguments: dict[str,
 
 
 def test_the_other_direction_refuses_likewise(spark: SparkSession, config: Path) -> None:
-    with pytest.raises(OptionError, match="mapping in goes to MQ, so to_messages is for it"):
+    with pytest.raises(OptionError, match="mapping in puts messages to MQ; hint: use to_messages"):
         to_publications(publications(spark).withColumnRenamed("payload", "body"), "in", config=config)
     with pytest.raises(OptionError, match="has no column body"):
         to_publications(publications(spark))

@@ -1,12 +1,12 @@
-"""The mappings over columns: the rules of the service as functions of record batches, for `mapInArrow`.
+"""Vectorized mappings: the mapping rules of the service, applied to record batches with `mapInArrow`.
 
     from mqbridge import to_messages
 
     messages = to_messages(publications, "orders", config="bridge.yaml")
     messages.write.format("mq").option("refused", "SYSTEM.DEAD.LETTER.QUEUE")…
-    messages.where("refusal IS NOT NULL")          # what cannot be mapped, each with the reason
+    messages.where("refusal IS NOT NULL")          # rows that cannot be mapped, with the reason
 
-What comes out is byte for byte what the service makes of the same message, and is put as the service puts it.
+The results are byte for byte the messages that the service produces, and are put in the same way.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ def to_messages(
 ) -> DataFrame:
     """Return the MQ messages of a frame of publications.
 
-    The frame has columns of an MQTT envelope (`bridge.spark.schema.MQTT_COLUMNS`). `topic` and `payload` are needed;
-    what is missing of the others has no value. A column `user` is the publisher's identity (MQMD.UserIdentifier). The
-    rows of an archive are such, too. User properties `mqbridge-clientId` and `mqbridge-hops`, which other bridges write,
-    are read as the service reads them.
+    The frame has columns of an MQTT envelope (`bridge.spark.schema.MQTT_COLUMNS`). `topic` and `payload` are required.
+    Missing columns count as null. The column `user` is the publisher's identity (MQMD.UserIdentifier). The rows of an
+    archive have these columns. User properties `mqbridge-clientId` and `mqbridge-hops` of other bridges are handled as in
+    the service.
 
     `profile` is "standard" (integration tables 1 to 3), the name of a mapping in the configuration file `config`, or a
-    mapping itself, which leaves its `name` and `queue_manager` (needed then) in the hop mark. With "standard" messages go
-    to `queue` or to `topic`; without either, to the queue in the column `queue` if there is one, else each to the topic of
-    its publication.
+    mapping object. A mapping object requires `name` and `queue_manager`, which become part of the hop mark. With "standard",
+    messages go to `queue` or `topic`. Without these arguments, they go to the queue in the column `queue` or, if there is no
+    such column, to the topic of the publication.
 
-    The result has the columns of `bridge.spark.mapping.messages`: `queue` (and `queue_manager`) or `topic`, `md`,
-    `headers`, `body`, `properties`, `retain`, `clear`, `kept_request`, all of which the source `mq` writes; `refusal`, null
-    where the row is mapped: a row that cannot be mapped is in the result as the service would dead-letter it
-    (integration tables 1 to 3), with the reason, and the writer's option `refused` says where it goes. Rows that a
-    filter passes by are not in it. The columns in `keep` are passed through (and to be left out of what is written).
+    The result has the columns `queue` (and `queue_manager`) or `topic`, `md`, `headers`, `body`, `properties`, `retain`,
+    `clear` and `kept_request`, all of which the source `mq` writes. It also has the column `refusal`, which is null if the
+    row was mapped. A row that cannot be mapped appears as the service would dead-letter it, with the reason in `refusal`.
+    The writer's option `refused` names the queue for such rows. Rows that a filter does not accept are omitted. The columns
+    in `keep` are passed through. Drop them before you write.
 
     Raises OptionError, ConfigurationError, RuleError.
     """
@@ -77,10 +77,10 @@ def to_messages(
         rule = StandardToMq(_destination(what, queue, topic))
         by_column = rule.destination is None and DESTINATION in frame.columns
     else:
-        _refuse(what, "because the mapping says where messages go", queue=queue, topic=topic)
+        _refuse(what, "because the mapping specifies the destination", queue=queue, topic=topic)
         found = _mapping(what, profile, config, name, queue_manager)
         if not isinstance(found, ToMqRule):
-            raise OptionError(f"{what}: mapping {found.name} goes to MQTT, so to_publications is for it")
+            raise OptionError(f"{what}: mapping {found.name} publishes to MQTT; hint: use to_publications")
         rule = found
     types = dict(TAKEN) | ({DESTINATION: "string"} if by_column else {})
     _need(what, frame, ("topic", "payload", *keep))
@@ -100,13 +100,13 @@ def to_publications(
 ) -> DataFrame:
     """Return the MQTT publications of a frame of messages.
 
-    The frame has columns of an MQ envelope (`bridge.spark.schema.MQ_COLUMNS`). `body` is needed; the columns say the
-    message as they do for the writer of the source `mq` (`bridge.spark.mq.rows`). `profile`, `config`, `name`,
-    `queue_manager` and `keep` are as in `to_messages`; "standard" is integration tables 4 and 5, to `topic` or to the topic
-    that each message was published to.
+    The frame has columns of an MQ envelope (`bridge.spark.schema.MQ_COLUMNS`). `body` is required. The
+    columns have the same meaning as for the writer of the source `mq` (`bridge.spark.mq.rows`). `profile`, `config`, `name`,
+    `queue_manager` and `keep` are as in `to_messages`. "standard" means integration tables 4 and 5, and publishes to `topic`
+    or to the topic of the original publication.
 
-    The result has the columns of an MQTT envelope that a publication has, and `refusal` as in `to_messages`. `properties`
-    are the user properties that a link would publish.
+    The result has the columns of an MQTT envelope that apply to a publication, and `refusal` as in `to_messages`.
+    `properties` contains the user properties that a link would publish.
 
     Raises OptionError, ConfigurationError, RuleError.
     """
@@ -116,10 +116,10 @@ def to_publications(
         _refuse(what, "with the profile standard", name=name, queue_manager=queue_manager)
         rule = StandardToMqtt(None if topic is None else _checked(what, "topic", topic_name, topic))
     else:
-        _refuse(what, "because the mapping says where publications go", topic=topic)
+        _refuse(what, "because the mapping specifies the topic", topic=topic)
         found = _mapping(what, profile, config, name, queue_manager)
         if not isinstance(found, ToMqttRule):
-            raise OptionError(f"{what}: mapping {found.name} goes to MQ, so to_messages is for it")
+            raise OptionError(f"{what}: mapping {found.name} puts messages to MQ; hint: use to_messages")
         rule = found
     _need(what, frame, ("body", *keep))
     types: dict[str, str | None] = dict.fromkeys(MESSAGE_COLUMNS)
@@ -159,7 +159,7 @@ def _refuse(what: str, why: str, **given: str | None) -> None:
 
 def _destination(what: str, queue: str | None, topic: str | None) -> Destination | None:
     if queue is not None:
-        _refuse(what, "because queue says where messages go", topic=topic)
+        _refuse(what, "because queue is set", topic=topic)
         return Destination(_checked(what, "queue", queue_name, queue))
     return None if topic is None else Destination(_checked(what, "topic", topic_string, topic), True)
 
@@ -177,9 +177,9 @@ def _mapping(
     """Return the rule of a mapping."""
     if not isinstance(profile, str):
         if name is None or queue_manager is None:
-            raise OptionError(f"{what}: name and queue_manager are needed with a mapping: they stand in its hop mark")
+            raise OptionError(f"{what}: name and queue_manager are required with a mapping object (for its hop mark)")
         return rule_of(name, profile, queue_manager)
-    _refuse(what, "because the configuration file says it", name=name, queue_manager=queue_manager)
+    _refuse(what, "because the configuration file specifies it", name=name, queue_manager=queue_manager)
     if config is None:
         raise OptionError(f"{what}: config is needed, the configuration file that has the mapping {profile!r}")
     configuration = load(Path(config))

@@ -1,8 +1,8 @@
-"""Publications to MQ messages over columns: the rule maps one of those that are alike, and numpy makes the others of it.
+"""Vectorized mapping of publications to MQ messages.
 
-Rows that agree in all a rule looks at, but for the digits of the message id, have the same MQMD and an MQRFH2 that differs
-in these digits alone. Payloads are not touched where the mapping leaves them as they are. What depends on the payload goes
-through the rule row by row.
+Rows that agree in all inputs of a rule except the message id form a group. The rule maps one row of each group, and numpy
+derives the others: they have the same MQMD, and an MQRFH2 that differs only in the digits of the message id. Rules that
+read the payload map each row separately.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _BODY: Final = (
     Column(
         "headers",
         pa.binary(),
-        "MQRFH2, or empty; headers and body are the message data. Of a refused row by the integration tables, or null",
+        "MQRFH2, or empty; headers and body are the message data. Of a rejected row: by the integration tables, or null",
     ),
-    Column("body", pa.binary(), "payload; of a refused row as it came"),
+    Column("body", pa.binary(), "payload; of a rejected row: unchanged"),
     Column(
         "properties",
         TEXT_MAP,
-        "message properties to put beside a message without MQRFH2: full names to values; mqtt.qos and mqtt.msgid are"
+        "message properties of a message without MQRFH2, by full name; mqtt.qos and mqtt.msgid are"
         " MQTYPE_INT32, all others MQTYPE_STRING",
     ),
     Column("retain", pa.bool_(), "whether it is put with MQPMO_RETAIN"),
@@ -60,8 +60,7 @@ _BODY: Final = (
     Column(
         "kept_request",
         KEPT_REQUEST_TYPE,
-        "what is put before a request on the queue where it waits for the answer (requests_queue); its MsgId is that of the"
-        " request, too",
+        "record to put on requests_queue before the request, for mapping the reply; it has the MsgId of the request",
     ),
     REFUSAL,
 )
@@ -90,7 +89,7 @@ NO_MESSAGE_ID: Final = 65_536
 #: The least numbers of 1, 2, 3, 4 and 5 digits, and the least one that is no message id.
 _WIDTHS: Final = np.array([1, 10, 100, 1_000, 10_000, NO_MESSAGE_ID])
 _KEPT: Final = 65_536
-#: What stands before the digits of a message id; no text has a `<` in it, and the mqtt folder is the first.
+#: The bytes before a message id. They are unique: text contains no `<`, and the mqtt folder is the first one.
 _BEFORE_MESSAGE_ID: Final = b"<msgid dt='i4'>"
 _STRUC_LENGTH: Final = slice(8, 12)
 
@@ -117,7 +116,7 @@ class StandardToMq:
 
 
 class Form(msgspec.Struct, frozen=True, gc=False):
-    """What the messages of alike rows have in common: a message, or why there is none; neither for rows passed by.
+    """The common parts of the messages of a group: a message or a refusal, or neither if the filter does not accept the rows.
 
     A refused row has the MQMD and the headers with which the service puts it on the dead-letter queue, if there are any.
     """
@@ -238,7 +237,7 @@ class Messages:
         return bodies
 
     def _converted(self, rows: Rows, forms: list[Form], group: Any) -> dict[int, bytes]:
-        """Return the bodies that are not the payload. What cannot be converted, or is refused, the rule itself tells of."""
+        """Return the bodies that differ from the payload. For rows that cannot be converted, the rule supplies the reason."""
         wanted = np.array([form.mapped is not None for form in forms], bool)[group]
         refused = np.array([form.refusal is not None for form in forms], bool)[group]
         bodies: dict[int, bytes] = {}

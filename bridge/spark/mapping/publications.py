@@ -1,7 +1,7 @@
-"""MQ messages to publications over columns: messages with the same headers are mapped alike, whatever their bodies are.
+"""Vectorized mapping of MQ messages to publications.
 
-The digits of `mqtt.msgid` are left out of account where the rule does not look at them. What depends on the body, or has
-headers that the columns do not hold apart from it, goes through the rule row by row.
+The rule maps one of the messages with the same headers. The digits of `mqtt.msgid` are ignored if the rule does not read
+them. Rules that read the body, and messages whose headers are not separate from the body, are mapped row by row.
 """
 
 from __future__ import annotations

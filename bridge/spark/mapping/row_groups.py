@@ -1,6 +1,6 @@
-"""Groups of rows that are alike: a rule maps one of them, and the others as that one.
+"""Groups of equal rows, so that a rule maps only one row of each group.
 
-Columns become numbers by Arrow's dictionaries, and the numbers of a row one number; the rows that have the same are alike.
+Arrow's dictionary encoding turns each column into codes. The codes of a row are combined into one number, the group key.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from bridge.telemetry.message import Unmappable
 
-#: Above this, numbers of rows are numbered anew, lest they overflow.
+#: Group keys above this value are renumbered to avoid an overflow.
 _MOST: Final = 2**31
 
 

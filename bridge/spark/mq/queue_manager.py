@@ -1,7 +1,7 @@
-"""Options that say which queue manager the data source works with, and the connections that are opened to it.
+"""The options of a data source that specify its queue manager, and connections to it.
 
-What travels in Spark's plans to the executors is where the queue manager is; a password is read where a connection is made,
-from the file or the environment variable that the options or the configuration file name.
+Spark's plans contain the address of the queue manager, but no password. Each process reads the password when it connects,
+from the file or environment variable in the options or in the configuration file.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class QueueManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def asynchronous_puts(self) -> bool:
-        """Return whether puts ask for no answer of their own, and the unit of work for that of all."""
+        """Whether puts are asynchronous (MQPMO_ASYNC_RESPONSE), with one MQSTAT call per unit of work."""
         return self.ibm is not None and bool(self.ibm.asynchronous_puts)
 
     def connect(self) -> Connection:
@@ -106,7 +106,7 @@ class QueueManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[Connection]:
-        """Open a connection for a while. An error backs out what is uncommitted; else leaving commits it."""
+        """Open a connection for a block. Back out if the block raises, otherwise commit by disconnecting."""
         connection = self.connect()
         try:
             yield connection
@@ -123,7 +123,7 @@ def queue_manager_options_of(options: Options) -> QueueManagerOptions:
     if (file := options.path("config")) is not None:
         beside = ("config", "listener", *((*_USER_OPTIONS, *_LISTENER_OPTIONS) if "listener" in options else ()))
         if given := [name for name in QUEUE_MANAGER_OPTIONS if name in options and name not in beside]:
-            raise options.wrong(given[0], "no value, because config names the file that says it")
+            raise options.wrong(given[0], "no value, because the file in the option config specifies it")
         return _of_configuration(file, options)
     kind = options.text("type") or _implied(options)
     if kind not in ("embedded", "ibm"):
@@ -135,7 +135,7 @@ def queue_manager_options_of(options: Options) -> QueueManagerOptions:
     if given := [name for name in others if name in options]:
         why = f"a queue manager of type {kind} has none"
         if kind == "embedded" and given[0] in _USER_OPTIONS:
-            why = "only a listener asks for a password: at the Unix socket of dataDirectory the system says who it is"
+            why = "the Unix socket of dataDirectory authenticates by the operating system's user, without a password"
         elif kind == "embedded" and given[0] in _LISTENER_OPTIONS:
             why = "only a listener has TLS"
         raise options.wrong(given[0], f"no value, because {why}")

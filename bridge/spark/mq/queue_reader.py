@@ -102,7 +102,7 @@ def source_options_of(options: Options, schema: Any = None) -> SourceOptions:
     topic, subscription = options.text("topic"), options.text("subscription")
     if queues and (topic or subscription):
         other = "topic" if topic else "subscription"
-        raise options.wrong(other, "no value, because queue says what is read")
+        raise options.wrong(other, "no value, because the option queue is set")
     if topic and not subscription:
         raise options.wrong(
             "subscription",
@@ -256,7 +256,7 @@ class QueueReader:
                 except MQError as error:
                     if not self._connected or not (error.reason in LOST or isinstance(error, _InUse)):
                         raise
-                    log.warning("MQB8004W connection of the reader of queue %s lost: %s", self._queue, error)
+                    log.warning("MQB8004W reader of queue %s lost its MQ connection: %s", self._queue, error)
                     time.sleep(pause)
                     pause = min(pause * 2, MAX_PAUSE)
         except Exception as error:
@@ -318,7 +318,7 @@ class QueueReader:
         last = f"; last streaming reader: {owners[-1]}" if owners else ""
         return (
             f"queue {self._queue} is open for input elsewhere{last}; hint: a streaming query needs the queue for itself. Stop"
-            " the other reader, or give this query a queue of its own"
+            " the other reader, or use a separate queue for this query"
         )
 
     def _found_state(self) -> SpoolState:
@@ -330,8 +330,8 @@ class QueueReader:
             return msgspec.msgpack.decode(found.data, type=SpoolState)
         if not self.spool.is_unused:
             raise _NoState(
-                f"the state message of spool {self.spool.place.path} is missing on {MAPPING_STATE_QUEUE}; hint: without it"
-                " nobody knows which segments were committed. If it was removed, start with a new spool and checkpoint"
+                f"the state message of spool {self.spool.place.path} is missing on {MAPPING_STATE_QUEUE}; hint: only"
+                " it records which segments were committed. If it was removed, start with a new spool and checkpoint"
             )
         state = SpoolState(self._queue, self._owner, self.spool.id, 0, [])
         self._put_state(state)

@@ -1,12 +1,11 @@
 """Rows to MQ messages: the columns that the writer takes, their types, and what each makes of a message.
 
-A row says its message in one of two ways. Where `headers` is not null, headers and body are the message data byte for
-byte, and `md` describes the first of them, as a read gave it. Where it is null or not there, the message has an MQRFH2 of
-the folders in `rfh2`, or no header if there are none; `format`, `ccsid` and `encoding` (else those of `md`) describe the
-body, and a body that is a string is put in that CCSID.
+If `headers` is not null, headers and body are the message data byte for byte, and `md` describes the first header, as in
+a row that was read. Otherwise the message has an MQRFH2 with the folders in `rfh2`, or no header if there are none.
+`format`, `ccsid` and `encoding` (by default those of `md`) describe the body. A string body is encoded in that CCSID.
 
-What else a mapping says of a message stands beside it (`bridge.spark.mapping.messages`): `queue_manager`, `properties`,
-`retain`, `clear`, `kept_request`, and `refusal` for a row that is no message to put.
+Mappings add columns (`bridge.spark.mapping.messages`): `queue_manager`, `properties`, `retain`, `clear`, `kept_request`,
+and `refusal` for a row that must not be put.
 """
 
 from __future__ import annotations
@@ -105,7 +104,7 @@ def check_columns(source: str, schema: StructType) -> None:
         if field.name in _IDLE:
             continue
         if field.name not in _TAKEN:
-            wrong.append(f"column {field.name} is none of {', '.join(_TAKEN)}")
+            wrong.append(f"unknown column {field.name} (expected {', '.join(_TAKEN)})")
             continue
         expected, fits = _TAKEN[field.name]
         if not fits(field.dataType):
@@ -125,7 +124,7 @@ def _wrong_fields(column: str, md: Any) -> list[str]:
     for field in md:
         code = _CODES.get(field.name)
         if code is None:
-            wrong.append(f"column {column}.{field.name} is no field of the MQMD")
+            wrong.append(f"column {column}.{field.name} is not a field of the MQMD")
             continue
         kinds: tuple[type[DataType], ...] = WHOLE
         expected = "int"
@@ -214,7 +213,7 @@ def _encoded(text: str, ccsid: int | None, encoding: int | None) -> bytes:
     if ccsid is None or ccsid <= 0 or ccsid == CCSID_UTF8:
         return text.encode()
     if (characters := character_set(ccsid, encoding or cmqc.MQENC_NATIVE)) is None:
-        raise ValueError(f"CCSID {ccsid}, in which the text of the row is to be, is not known here")
+        raise ValueError(f"unsupported CCSID {ccsid} for the text of the row")
     return characters.encode(text)
 
 
@@ -264,7 +263,7 @@ def _number(name: str, value: str) -> int:
     try:
         return _long(name, int(value))
     except ValueError as error:
-        raise ValueError(f"property {name} takes a signed 32-bit number, not {value!r}") from error
+        raise ValueError(f"property {name}: expected a signed 32-bit integer, found {value!r}") from error
 
 
 def _kept_request(given: dict[str, Any] | None) -> KeptRequest | None:
@@ -312,7 +311,7 @@ def _folder(name: str, content: tuple[tuple[str, str | None], ...] | None) -> Fo
     """Make a folder of texts; `group.element` is an element in a group, `name[2]` the second of that name."""
     if content is None:
         raise ValueError(
-            f"rfh2.{name} is null, as of a folder that could not be read: leave it out, or put the column headers with it"
+            f"rfh2.{name} is null because the folder could not be parsed; hint: remove it, or also put the column headers"
         )
     tree: dict[str, Any] = {}
     for path, text in content:
@@ -364,7 +363,7 @@ def _chars(name: str, text: str) -> bytes:
     value = field_of(text)
     width = int(_CODES[name][:-1])
     if len(value) > width:
-        raise ValueError(f"md.{name} takes {width} bytes, {text!r} has {len(value)}")
+        raise ValueError(f"md.{name}: expected at most {width} bytes, found {len(value)} in {text!r}")
     return value
 
 
@@ -372,14 +371,14 @@ def _bytes(name: str, value: bytes) -> bytes:
     """Return the bytes of an MQBYTE field; a shorter value is filled up with zeros, as MQ does."""
     width = int(_CODES[name][:-1])
     if len(value) > width:
-        raise ValueError(f"md.{name} takes {width} bytes, {value.hex()} has {len(value)}")
+        raise ValueError(f"md.{name}: expected at most {width} bytes, found {len(value)} in {value.hex()}")
     return value.ljust(width, b"\0")
 
 
 def _long(name: str, value: int) -> int:
     """Return the number of an MQLONG field."""
     if not -(2**31) <= value < 2**31:
-        raise ValueError(f"md.{name} takes a signed 32-bit number, not {value}")
+        raise ValueError(f"md.{name}: expected a signed 32-bit integer, found {value}")
     return value
 
 

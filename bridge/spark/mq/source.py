@@ -45,15 +45,15 @@ _BROWSE: Final = cmqc.MQOO_BROWSE | cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESC
 class MqDataSource(DataSource):
     """Messages of queues and subscriptions as rows, and rows as messages.
 
-    Where the queue manager is: `config` (a configuration file of the bridge; with `listener`, its embedded queue manager
-    is reached by TCP), or one by one
+    Specify the queue manager with `config`, a configuration file of the bridge. Add `listener` to reach its embedded queue
+    manager over TCP. Or use these options:
 
     ======================================== ==========================================================================
     `dataDirectory` or `listener`            of a bridge's embedded queue manager: its Unix socket, or `host(port)` of its
                                              TCP listener, for executors on other machines, with `user` and `passwordFile`
-                                             (on each of them) where it asks for a password, `tls`, `tlsCaFile`,
+                                             (on each of them) if it requires a password, and `tls`, `tlsCaFile`,
                                              `tlsCertificateFile`, `tlsKeyFile`, `tlsKeyPasswordVariable`,
-                                             `tlsCheckHostName` where it has TLS; `queueManager`: its name
+                                             `tlsCheckHostName` if it uses TLS; `queueManager`: its name
     `queueManager`, `channel`, `connections` of IBM MQ; also `mode`, `ccdtUrl`, `library`, `user`, `passwordFile` or
                                              `passwordVariable` (never the password itself), `keyRepository`,
                                              `cipherSpec`, `certificateLabel`, `peerName`, `applicationName`
@@ -64,29 +64,27 @@ class MqDataSource(DataSource):
     and fields, `Root.MQMD.CorrelId = "0x…"`); `columns` (`put_time,text,md.MsgId`: only these columns are computed; default:
     all). The column `rfh2` has message properties by folder: `rfh2.usr.site`.
 
-    A batch read browses: it takes nothing away. It reads each queue in one partition.
+    A batch read browses the messages and does not remove them. Each queue is one partition.
 
-    A streaming read takes the messages off the queue, into the directory (or URL) `spool`, which needs the same care as the
-    checkpoint. All workers must reach it, or `embed` is true. Messages are deleted from the spool after the commit of their
-    batch.
+    A streaming read moves messages from the queue to the directory (or URL) `spool`. Protect it like the checkpoint. All
+    workers must reach it, unless `embed` is true. Messages are deleted from the spool after their batch is committed.
     `spoolLimit` (1 GiB): if the spool has more, messages wait on the queue. `maxMessagesPerTrigger`, `maxBytesPerTrigger`,
     `partitions` (of each queue). With the trigger `availableNow` the query ends when the queue is empty.
 
     The queue is open for exclusive input: a second reader is rejected with the name of the first. A small message per spool
-    stays on SYSTEM.MQTT.MAPPING.STATE (CorrelId `SPKQ…`) and tells how far the spool is.
+    stays on SYSTEM.MQTT.MAPPING.STATE (CorrelId `SPKQ…`). It contains the position of the reader.
 
-    Writes: `queue` or `topic`, else the column of that name says it row by row (with `queue_manager`, where there is one);
-    `retain` for publications whose rows do not say it; `persistence` (`persistent` unless it says `not-persistent` or
-    `as-queue`) for rows that do not say `md.Persistence`; `context` (`identity` or `all`: context fields of `md` are kept,
-    where the user may set them); for batch writes `writeId`, under which a write that is done again within 30 days puts
-    nothing twice. In `foreachBatch`, `writeId` (a name of the query, such as its identifier) with `epoch` (the number of the
-    batch) makes the write exactly once.
-    What `to_messages` makes is put as the service puts it; `refused` names a queue for the rows that it refuses, behind an
-    MQDLH, and without it such a row ends the write.
+    Writes: `queue` or `topic` is the destination. Without these options, each row names its destination in the column `queue`
+    (optionally with `queue_manager`) or `topic`. Defaults for rows without a value: `retain` (false) and `persistence`
+    (`persistent`, `not-persistent` or `as-queue`). With `context` (`identity` or `all`), puts set these context fields from
+    `md`, which requires the authority SETID or SETALL. A batch write with the same `writeId` within 30 days puts no row
+    twice. In `foreachBatch`, `writeId` (a name of the query, such as its identifier) and `epoch` (the number of the batch)
+    make the write exactly once. Rows from `to_messages` are put as the service puts them. Rows that it rejects go to the
+    queue `refused`, after an MQDLH. Without `refused`, the write fails.
 
-    Two small messages for each partition of a streaming query stay on SYSTEM.MQTT.MAPPING.STATE, by which a batch that is run
-    again is recognized. Those of a batch write with a `writeId` expire after 30 days. If a checkpoint is deleted, an
-    administrator may get the messages that contain the query's identifier.
+    Two small messages for each partition of a streaming query stay on SYSTEM.MQTT.MAPPING.STATE, so that a repeated batch is
+    recognized. Those of a batch write with a `writeId` expire after 30 days. After you delete a checkpoint, you can remove
+    the messages that contain its query identifier.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:

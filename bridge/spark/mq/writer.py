@@ -1,8 +1,8 @@
-"""Writes: rows put as messages in units of work, each with the state that says so (`bridge.spark.mq.writer_state`).
+"""The sink `mq`: puts rows in units of work, together with the writer state (`bridge.spark.mq.writer_state`).
 
-A streaming query puts each batch exactly once, whatever is killed when: the identity is the query's, which its checkpoint
-keeps, the batch's and the partition's. A batch write puts each row once however often Spark runs its tasks again; that of
-a whole program run again is known by the option `writeId`, and without it puts all rows again.
+A streaming query puts each batch exactly once, even if processes are killed. The writer state is identified by query,
+batch and partition. The query identifier is stored in the checkpoint. A batch write puts each row once, even if Spark
+retries tasks. If the whole program runs again, rows are put again, unless the option `writeId` identifies the write.
 """
 
 from __future__ import annotations
@@ -84,13 +84,13 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     topic: str | None = None
     #: publications become the retained ones of their topics
     retain: bool = False
-    #: MQMD.Persistence of rows that do not say it
+    #: MQMD.Persistence of rows without one
     persistence: int = cmqc.MQPER_PERSISTENT
     #: queue for the rows that a mapping has refused; None: they end the write
     refused: str | None = None
-    #: who says the context fields of the MQMD: the queue manager, or the rows its identity part, or all of it
+    #: which context fields of the MQMD come from the rows: "default" (none), "identity" or "all"
     context: str = "default"
-    #: the rows are of a mapping: the identity part, where they say a UserIdentifier
+    #: a mapping made the rows: set the identity context of rows with a UserIdentifier
     mapped: bool = False
 
     @property
@@ -106,7 +106,7 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
             return Destination(row.queue, False, row.queue_manager or "")
         if row.topic is not None:
             return Destination(row.topic, True)
-        raise ValueError("a row names no destination: its queue or topic is null, and no option says where to put it")
+        raise ValueError("a row has no destination: its queue or topic is null; hint: set the option queue or topic")
 
     def context_of(self, md: MQMD) -> str:
         """Return which context fields of an MQMD count: "default" (none of them), "identity" or "all"."""
@@ -129,11 +129,11 @@ def sink_options_of(options: Options, schema: StructType) -> SinkOptions:
     check_columns(options.source, schema)
     queue, topic = options.text("queue"), options.text("topic")
     if queue and topic:
-        raise options.wrong("topic", "no value, because queue says where messages go")
+        raise options.wrong("topic", "no value, because the option queue is set")
     named = [name for name in ("queue", "topic") if name in schema.names]
     if not queue and not topic and len(named) != 1:
-        why = "and both columns, queue and topic, are there" if named else "and there is no column queue or topic"
-        raise options.wrong("queue", f"the name of a queue (or topic), because no option says where to put, {why}")
+        why = "both columns, queue and topic, exist" if named else "there is no column queue or topic"
+        raise options.wrong("queue", f"the name of a queue (or set the option topic), because {why}")
     persistence = options.text("persistence") or "persistent"
     if persistence not in PERSISTENCE:
         raise options.wrong("persistence", f"one of {', '.join(PERSISTENCE)}")
@@ -144,7 +144,7 @@ def sink_options_of(options: Options, schema: StructType) -> SinkOptions:
     if mapped and "context" in options:
         raise options.wrong(
             "context",
-            f"no value, because the rows are of a mapping (column {mapped[0]}), which says the UserIdentifier that counts",
+            f"no value, because a mapping made these rows (column {mapped[0]}) and sets their UserIdentifier",
         )
     return SinkOptions(
         queue_manager=queue_manager_options_of(options),
@@ -203,13 +203,13 @@ class MqWriter(DataSourceArrowWriter):
         return put_all(self._options, self._identity(task.partition()), iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Discard the state of the partitions: all rows are put, and without a `writeId` nobody asks again what was."""
+        """Discard the state of the partitions, because all rows are put. With a `writeId`, keep it until it expires."""
         self._forget([number for number, one in enumerate(messages) if isinstance(one, Written) and one.marked])
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Discard the state of the partitions, because some task failed for good.
+        """Discard the state of the partitions, because a task has failed permanently.
 
-        What others have put stays put; nobody asks for it without a `writeId`.
+        Rows of other tasks stay on their queues. With a `writeId`, keep the state until it expires.
         """
         self._forget(range(len(messages)))
 
@@ -262,11 +262,11 @@ def put_all(options: SinkOptions, identity: Identity, batches: Iterable[Any]) ->
 
 
 class RowRefused(Exception):
-    """A row that its mapping has refused, and no option says where to leave it."""
+    """The mapping rejected a row, and the option `refused` is not set."""
 
 
-#: A message, where it goes, whether as the retained publication of a topic, and what more than an MQPUT there is to do: as a
-#: mapping says it, or instead of it.
+#: Message, destination, whether it is retained, and None for a simple MQPUT. Otherwise the MappedMessage with further
+#: actions, or the Refusal that sends it to the dead-letter queue.
 Row = tuple[Message, Destination, bool, MappedMessage | Refusal | None]
 
 
@@ -281,14 +281,14 @@ def _messages(options: SinkOptions, identity: Identity, batches: Iterable[Any]) 
             if row.refusal is not None:
                 if options.refused is None:
                     raise RowRefused(
-                        f"row {number} of partition {identity.partition} cannot be put: {row.refusal}. Leave such rows out"
-                        " (where refusal IS NULL), or say with the option refused on which queue they are to go"
+                        f"row {number} of partition {identity.partition} cannot be put: {row.refusal}; hint: filter out such"
+                        " rows (where refusal IS NULL), or name a queue for them with the option refused"
                     )
                 yield message, Destination(options.refused), False, row.refusal
                 continue
             destination = everywhere or options.destination(row)
             retain = destination.is_topic and (options.retain if row.retain is None else row.retain)
-            # Of two publications to one topic the later one says what becomes of the retained one: one place sees both.
+            # One producer must handle all retained publications that may be cleared, so that the last one per topic wins.
             if row.properties or row.clear or row.kept is not None or (retain and may_clear):
                 mapped = MappedMessage(
                     destination=destination,
@@ -336,7 +336,7 @@ class Unit:
 
     @property
     def full(self) -> bool:
-        """Whether it has as much as one unit of work takes."""
+        """Whether the unit of work has reached its maximum size."""
         return len(self.rows) >= UNIT_ROWS or self._size >= UNIT_BYTES
 
     def put(self, row: Row) -> None:

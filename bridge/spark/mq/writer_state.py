@@ -1,15 +1,15 @@
-"""What a writer has put, kept in the unit of work that puts it: so a batch that is run again puts nothing twice.
+"""The writer state: records which rows were put, in the same unit of work, so that a repeated batch puts no row twice.
 
-On SYSTEM.MQTT.MAPPING.STATE there are, for each partition of each query, an *anchor* that stays, and behind it a *state*:
-the batch that was put last, and whether all of it was. A unit of work takes the state, puts the messages and the next
-state. Who finds the anchor but no state knows that another attempt at the same partition (of a worker that was given up,
-but is alive) has it in a unit of work under way, and waits for its end: what it finds then says what there is left to do.
+SYSTEM.MQTT.MAPPING.STATE contains two messages for each partition of each query: a permanent *anchor*, and a *state* with
+the number of the last batch and whether it is complete. Each unit of work gets the state, and puts the messages and the
+next state. If a writer finds the anchor but no state, another attempt at the same partition (in a worker that Spark has
+abandoned, but that still runs) has the state in its unit of work. The writer then waits until that unit of work has ended.
 
-A partition that is too long for one unit of work takes several. Each but the last leaves a *tally* of digests of its rows,
-because the rows of a batch that is run again are the same, but need not come in the same order.
+A large partition needs several units of work. Each of them except the last puts a *tally* with the digests of its rows,
+because a repeated batch has the same rows, but possibly in another order.
 
-Anchor and state of a query's partition stay, because nobody says that a checkpoint will not be used again. Those of a batch
-write go when it has ended, if it has no name, and else expire (EXPIRY), as they do when a driver is killed.
+Anchor and state of a streaming query are permanent, because its checkpoint may be used again. A batch write without a
+`writeId` removes them when it ends. Otherwise, and if the driver is killed, they expire (EXPIRY).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from bridge.wire import cmqc
 
 #: Milliseconds to wait for the end of another attempt's unit of work.
 PATIENCE: Final = 60_000
-#: Tenths of a second that what a batch write keeps is kept, where nobody takes it away: 30 days.
+#: Expiry of the state of a batch write in tenths of a second: 30 days.
 EXPIRY: Final = 30 * 24 * 3600 * 10
 #: Milliseconds that such a write, when it has failed, waits for the end of each task that still works for it.
 FAREWELL: Final = 5_000
@@ -53,11 +53,11 @@ class PartitionState(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Superseded(Exception):
-    """Another attempt at the same partition goes on with it: this one has to end."""
+    """Another attempt has taken over the partition, so this one must end."""
 
 
 def digest(message: Message, *beside: object) -> bytes:
-    """Return what tells one row of a batch from another: the digest of a message, and what more there is to say of it."""
+    """Return a digest that identifies a row of a batch: of the message, and of its destination and options."""
     return hashlib.blake2b(_ENCODER.encode((beside, message.md)) + message.data, digest_size=_DIGEST).digest()
 
 
@@ -92,7 +92,7 @@ class WriterState:
         if state is None:
             raise MQError(
                 cmqc.MQRC_UOW_IN_PROGRESS,
-                f"another attempt at partition {self._identity.partition} of {self._identity.query} has not ended in"
+                f"another attempt at partition {self._identity.partition} of {self._identity.query} did not end within"
                 f" {PATIENCE // 1000} s",
             )
         found = msgspec.msgpack.decode(state, type=PartitionState)
@@ -148,7 +148,7 @@ class WriterState:
         self._connection.commit()
         found = self._anchor()
         if found is None:
-            raise MQError(cmqc.MQRC_NO_MSG_AVAILABLE, f"what was put on {MAPPING_STATE_QUEUE} is gone: somebody gets it")
+            raise MQError(cmqc.MQRC_NO_MSG_AVAILABLE, f"another program got the anchor on {MAPPING_STATE_QUEUE}")
         return found
 
     def _tally(self) -> Counter[bytes]:

@@ -1,7 +1,7 @@
-"""Which MQTT broker the data source works with: a link of the configuration file, or options one by one.
+"""The MQTT broker of a data source: a link of the configuration file, or separate options.
 
-What travels in Spark's plans is where the broker is; a password is read where a connection is made, from the file or the
-environment variable that the options or the configuration file name.
+Spark's plans contain the address of the broker, but no password. Each process reads the password when it connects, from
+the file or environment variable in the options or in the configuration file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LINK_OPTIONS: Final = {
     "keepAlive": "keep_alive",
     "inFlight": "in_flight",
 }
-#: Those that may stand beside `config`: what else the link says is for the mappings of the service, too.
+#: Options that may be combined with `config`. The other options of the link are shared with mappings.
 _BESIDE_CONFIG: Final = {"clientId": "client_id", "session": "session"}
 _NUMBERS: Final = ("port", "inFlight")
 #: All options that say where the broker is.
@@ -76,7 +76,7 @@ def broker_of(options: Options) -> Broker:
     if (file := options.path("config")) is not None:
         own = [*_LINK_OPTIONS, "tls", *TLS_OPTIONS]
         if given := [name for name in own if name in options]:
-            raise options.wrong(given[0], "no value, because config names the file that says it")
+            raise options.wrong(given[0], "no value, because the file in the option config specifies it")
         link = _of_configuration(file, options)
         if any(name in options for name in _BESIDE_CONFIG):
             link = _checked(options, link.model_dump(exclude_unset=True) | _written(options, _BESIDE_CONFIG))
@@ -131,13 +131,13 @@ def _listed(configuration: Configuration) -> str:
 
 
 def _own_channel(configuration: Configuration, options: Options) -> LinkConfig:
-    """Return the first channel of the bridge that speaks MQTT 3.1.1 without more, as a broker on this machine."""
+    """Return a link to the first channel of the bridge that accepts MQTT 3.1.1 over plain TCP."""
     for channel in configuration.channels:
         plain = channel.tls is None and channel.websocket is None and channel.socket is None and not channel.proxies
         if plain and "MQTTV311" in channel.protocols and channel.byte_order == "big" and channel.port:
             host = _EVERYWHERE.get(channel.address, channel.address)
             return LinkConfig(host=host, port=channel.port, version="3.1.1")
-    raise options.wrong("link", "another link, because no channel of the bridge speaks plain MQTT 3.1.1 at a certain port")
+    raise options.wrong("link", "another link, because no channel of the bridge accepts plain MQTT 3.1.1 on a fixed port")
 
 
 def _password(link: LinkConfig) -> str | None:

@@ -80,7 +80,7 @@ def check_columns(source: str, schema: StructType, template: Template | None) ->
     """Check that rows of a schema can be published. Raises OptionError with all that is wrong, by the columns' names."""
     names = frozenset() if template is None else template.names
     wrong = [
-        f"topic names {name}, which is no column ({', '.join(schema.names)})"
+        f"topic contains {{{name}}}, which is not a column ({', '.join(schema.names)})"
         for name in sorted(names)
         if name.partition(".")[0] not in schema.names
     ]
@@ -91,7 +91,7 @@ def check_columns(source: str, schema: StructType, template: Template | None) ->
             if not fits(field.dataType):
                 wrong.append(f"column {field.name}: expected {expected}, found {field.dataType.simpleString()}")
         elif field.name not in _IDLE and field.name not in fillers:
-            wrong.append(f"column {field.name} is none of {', '.join(_TAKEN)}, and topic does not name it")
+            wrong.append(f"unknown column {field.name} (expected {', '.join(_TAKEN)}, or a name in topic)")
     if "payload" not in schema.names:
         wrong.append("column payload is missing (binary or string)")
     if template is None and "topic" not in schema.names:
@@ -148,9 +148,9 @@ def rows_of(batch: Any, defaults: Defaults, identity: str | None, first: int) ->
         except Unmappable as unmappable:
             error = str(unmappable)
         if publication.qos not in (0, 1, 2):
-            error = f"qos is {publication.qos}, and there are 0, 1 and 2"
+            error = f"qos: expected 0, 1 or 2, found {publication.qos}"
         if format_ not in (None, 0, 1):
-            error = f"payload_format is {format_}, and there are 0 and 1"
+            error = f"payload_format: expected 0 or 1, found {format_}"
         if (refusal := Refusal.of(refusals[index])) is not None:
             error = str(refusal)
         yield Row(publication, error)

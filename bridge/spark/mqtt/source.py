@@ -28,28 +28,31 @@ SOURCE: Final = "the data source mqtt"
 class MqttDataSource(DataSource):
     """Publications of topic filters as rows, and rows as publications.
 
-    Where the broker is: `config` (a bridge.yaml) and `link` (one of its links, or `local`, the bridge itself); or `host`,
-    `port`, `version`, `user`, `passwordFile`, `passwordVariable`, `keepAlive`, `inFlight`, `tls`, `tlsCaFile`,
-    `tlsCertificateFile`, `tlsKeyFile`, `tlsKeyPasswordVariable`, `tlsCheckHostName`; all as a link of the YAML has them. With
-    both: `clientId` (`{mapping}` in it is another word for each session), and for reads `session`.
+    Specify the broker with `config` (a configuration file of the bridge) and `link` (the name of a link, or `local` for the
+    bridge itself). Or use these options, which have the same meaning as those of a link: `host`, `port`, `version`, `user`,
+    `passwordFile`, `passwordVariable`, `keepAlive`, `inFlight`, `tls`, `tlsCaFile`, `tlsCertificateFile`, `tlsKeyFile`,
+    `tlsKeyPasswordVariable`, `tlsCheckHostName`. Both forms accept `clientId`, in which `{mapping}` is replaced by a name for
+    each session, and for reads `session`.
 
-    Reads: `topic` (a filter, or several with commas that do not overlap, each with a session of its own), `qos` (2: as it
-    was published), `columns` (only these are computed; default: all), `spool` (a directory of the driver that is kept as the
-    checkpoint is, and that all workers reach, or `embed` is true), `spoolLimit` (1 GiB: more waits at the broker),
-    `maxMessagesPerTrigger`, `maxBytesPerTrigger`, `partitions` (of each filter), `quietPeriod`
-    (1 s: an availableNow run ends when nothing came for so long, or after a minute). While the broker has the session, every
-    publication of QoS 1 or 2 is a row, whatever is killed. With QoS 2 it is one row. With QoS 1 it may be several, if the
-    connection was lost before the broker had the acknowledgement.
+    Reads: `topic` (one topic filter, or several that do not overlap, separated by commas; each has its own session), `qos`
+    (default 2, which keeps the QoS of the publication), `columns` (default: all), `spool` (a directory on the driver; protect
+    it like the checkpoint; all workers must reach it, unless `embed` is true), `spoolLimit` (default 1 GiB; beyond it,
+    messages wait at the broker), `maxMessagesPerTrigger`, `maxBytesPerTrigger`, `partitions` (per filter), and `quietPeriod`
+    (default 1 s; an availableNow run ends when no message arrives for this time, or after a minute). As long as the broker
+    keeps the session, no publication with QoS 1 or 2 is lost. A QoS 2 publication is exactly one row. A QoS 1 publication may
+    be several rows, if the connection was lost before the broker received the acknowledgement.
 
-    `inFlight` (20,000 for reads) is the number of publications that the broker may send ahead of acknowledgements, thus for
-    each write to disk. mosquitto's own limit, `max_inflight_messages`, is 20, which makes a stream slow.
+    `inFlight` (20,000 for reads) is the number of publications that the broker may send before it gets acknowledgements, and
+    so the number per write to disk. mosquitto's default limit, `max_inflight_messages 20`, makes a stream slow.
 
-    A shared subscription, `$share/NAME/filter` as `topic`, is spread by the broker over the queries that have it, each with a
-    spool and a checkpoint of its own; what it gives to one that is away waits for that one. What was retained does not come.
+    The broker distributes the messages of a shared subscription (`topic` is `$share/NAME/filter`) among the queries that use
+    it. Each query has its own spool and checkpoint. Messages that the broker has assigned to a stopped query wait for that
+    query. Retained messages are not sent.
 
-    Writes: `topic` (a template of columns, such as `line/{name}`, where a row's topic is null), `qos` (1) and `retain`
-    (false) where the row's are, `identity` (true: user properties say which row it is), `deadLetter` (a directory of
-    Parquet files for rows that are refused, which else end the query), `writeId` (names a batch write).
+    Writes: `topic` (a template of columns, such as `line/{name}`), `qos` (default 1) and `retain` (default false) apply to
+    rows in which the column is null or missing. `identity` (default true) adds user properties that identify the row.
+    `deadLetter` is a directory of Parquet files for rejected rows; without it, a rejected row ends the query. `writeId` names
+    a batch write.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:

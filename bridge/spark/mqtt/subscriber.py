@@ -1,9 +1,9 @@
-"""A session at a broker whose publications go to a spool: acknowledged when they are on disk, and not before.
+"""A subscriber that writes publications to a spool, and acknowledges them after the fsync.
 
-QoS 2: the packet identifiers of publications that are in the spool and not released are in the metadata of the newest
-segment, so a publication that the broker sends again is known after any crash (method B of MQTT 3.1.1, figure 4.3).
+QoS 2: the metadata of the newest segment contains the packet identifiers that are not released yet. So the subscriber
+recognizes repeated publications after a crash (method B of MQTT 3.1.1, figure 4.3).
 
-QoS 1: PUBACK follows the fsync. A publication whose PUBACK is lost comes again, and is a second row.
+QoS 1: if a PUBACK is lost, the broker sends the publication again, and it becomes a second row.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ IN_FLIGHT: Final = 20_000
 WAIT: Final = 0.5
 #: Seconds that the first connection may take.
 CONNECT_WAIT: Final = 20.0
-#: Seconds that a link has to say goodbye.
+#: Maximum time to disconnect a link, in seconds.
 FAREWELL: Final = 5.0
 #: Seconds after which a run with what is available ends, although publications still come.
 LONGEST_RUN: Final = 60.0
@@ -60,7 +60,7 @@ _ENCODER: Final = msgspec.msgpack.Encoder(order="sorted")
 # Options -------------------------------------------------------------------------------------------------------------
 
 READ_OPTIONS: Final = (*BROKER_OPTIONS, "topic", "qos", "quietPeriod", *STREAM_OPTIONS)
-#: Seconds without a message after which an availableNow run takes it that all is there.
+#: Seconds without a message after which an availableNow run ends.
 QUIET_PERIOD: Final = 1.0
 
 
@@ -87,7 +87,7 @@ def source_options_of(options: Options, schema: Any = None) -> SourceOptions:
     own = {one: _own_filter(options, one) for one in filters}
     for one, other in combinations(filters, 2):
         if overlaps(own[one].split("/"), own[other].split("/")):
-            raise options.wrong("topic", f"filters that do not overlap, as {one} and {other} do, which would double messages")
+            raise options.wrong("topic", f"filters that do not overlap ({one} and {other} do, and would duplicate messages)")
     if len(filters) > 1 and not broker.has_own_identifiers:
         raise options.wrong(
             "clientId", "a client identifier with {mapping} in it, because each topic filter has a session of its own"
@@ -113,7 +113,7 @@ def _own_filter(options: Options, topic_filter: str) -> str:
     except PatternError as wrong:
         raise options.wrong("topic", f"a topic filter, and in {topic_filter!r} {wrong}") from wrong
     if own != topic_filter and options.text("link") == LOCAL:
-        raise options.wrong("topic", "no shared subscription at the bridge itself, which has them with QoS 1 at most")
+        raise options.wrong("topic", "no shared subscription, because the bridge supports those with QoS 1 at most")
     if (error := topic_filter_error(own)) is not None:
         raise options.wrong("topic", f"a topic filter, and in {topic_filter!r} {error}")
     return own

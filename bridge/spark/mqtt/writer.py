@@ -1,9 +1,9 @@
-"""Writes: rows published, at least once, each saying which row it is.
+"""The sink `mqtt`: publishes rows at least once, with an identifier of the row.
 
-A task publishes with the QoS of each row and ends when the broker has answered for all of them. What a lost connection
-left unanswered is published again, as is the partition by a task that Spark runs again, and the batch after a crash: with
-the same user properties (`mqbridge-row`, and `mqbridge-msgid` where the rows tell the MsgIds of MQ messages), by which a
-receiver knows what it has already. MQTT 3.1.1 carries none of them.
+A task ends when the broker has acknowledged all rows of its partition. Rows are published again if the connection was lost
+before their acknowledgement, if Spark retries the task, or if the batch is repeated after a crash. Repeated publications
+have the same user properties `mqbridge-row` and (if the rows contain the MsgIds of MQ messages) `mqbridge-msgid`, so
+receivers can detect duplicates. MQTT 3.1.1 has no user properties.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from bridge.spark.task import Identity
 CHUNK_ROWS: Final = 2_000
 #: Seconds that a task goes on trying while the broker is away.
 PATIENCE: Final = 60.0
-#: Seconds that a link has to say goodbye.
+#: Maximum time to disconnect a link, in seconds.
 FAREWELL: Final = 5.0
 
 
@@ -109,7 +109,7 @@ class PublicationRefused(Exception):
 
 
 class BrokerAway(Exception):
-    """The broker was not to be reached for as long as a task tries."""
+    """The broker was unreachable for PATIENCE seconds."""
 
 
 class MqttStreamWriter(DataSourceStreamArrowWriter):
@@ -190,9 +190,8 @@ class _Partition:
             index, error = min(errors.items())
             raise PublicationRefused(
                 f"row {self._identity}/{self._rows + index} to topic {rows[index].publication.topic!r} cannot be published:"
-                f" {error}. {len(errors)} of {len(rows)} rows are refused. Leave them out (those of a mapping: where refusal"
-                " IS NULL) and keep them with another write; or with the option deadLetter, a directory, they are left"
-                " there, and the query goes on"
+                f" {error}. {len(errors)} of {len(rows)} rows are rejected; hint: filter them out (rows of a mapping: where"
+                " refusal IS NULL), or set the option deadLetter to a directory for them, so that the query continues"
             )
         if errors:
             refused = chunk.take(pa.array(sorted(errors), pa.int64()))
@@ -211,7 +210,7 @@ class _Partition:
                 return self._link.publish(publications)
             except LinkLost as error:
                 if time.monotonic() > before:
-                    raise BrokerAway(f"{self._link.name} took no whole batch for {PATIENCE:g} s: {error}") from error
+                    raise BrokerAway(f"{self._link.name} accepted no batch for {PATIENCE:g} s: {error}") from error
 
 
 def _leave(directory: Path, name: str, dead: list[Any]) -> None:

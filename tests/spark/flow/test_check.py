@@ -15,7 +15,7 @@ MISTAKES = [
     ("select: SELECT nothing FROM input, to: {mq: {queue: R}}", ("select",), "nothing"),
     ("select: DROP TABLE input, to: {mq: {queue: R}}", ("select",), "a SELECT of Spark SQL"),
     ("select: SELECT 1 AS one, to: {mq: {queue: R}}", ("select",), "reads the table input"),
-    ("select: SELECT body FROM input LIMIT 3, to: {mq: {queue: R}}", ("select",), "drops no rows unnoticed"),
+    ("select: SELECT body FROM input LIMIT 3, to: {mq: {queue: R}}", ("select",), "silently drop rows"),
     ("select: 'SELECT text, queue AS text FROM input', to: {mq: {queue: R}}", ("select",), "different names"),
     ("select: SELECT count(*) AS n FROM input GROUP BY queue, to: {mq: {queue: R}}", ("select",), "runs in streams"),
     ("select: SELECT text FROM input, to: {mq: {queue: 'R.{site}'}}", ("to", "mq", "queue"), "a column that select makes"),

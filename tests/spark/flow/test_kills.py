@@ -106,7 +106,7 @@ class Run:
 
     def __init__(self, file: Path, lines: Path, *words: str) -> None:
         self.lines = lines
-        command = [sys.executable, "-m", "bridge.cli", "pipeline", "run", "--config", str(file), *words]
+        command = [sys.executable, "-m", "bridge", "pipeline", "run", "--config", str(file), *words]
         with lines.open("wb") as sink:
             self.process = subprocess.Popen(command, stderr=sink, start_new_session=True)
 

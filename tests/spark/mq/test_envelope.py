@@ -194,9 +194,9 @@ def test_headers_say_their_format_where_the_mqmd_does_not() -> None:
 @pytest.mark.parametrize(
     "md, named",
     [
-        ({"ReplyToQ": "x" * 49}, "md.ReplyToQ takes 48 bytes"),
-        ({"MsgId": b"x" * 25}, "md.MsgId takes 24 bytes"),
-        ({"Priority": 2**31}, "md.Priority takes a signed 32-bit number"),
+        ({"ReplyToQ": "x" * 49}, "md.ReplyToQ: expected at most 48 bytes"),
+        ({"MsgId": b"x" * 25}, "md.MsgId: expected at most 24 bytes"),
+        ({"Priority": 2**31}, "md.Priority: expected a signed 32-bit integer"),
     ],
 )
 def test_values_that_no_field_takes(md: dict[str, Any], named: str) -> None:
@@ -207,7 +207,7 @@ def test_values_that_no_field_takes(md: dict[str, Any], named: str) -> None:
 @pytest.mark.parametrize(
     "folders, said",
     [
-        ({"usr": None}, "rfh2.usr is null, as of a folder that could not be read: .* the column headers"),
+        ({"usr": None}, "rfh2.usr is null because the folder could not be parsed; .* the column headers"),
         ({"usr": {"a": "1", "a.b": "2"}}, r"rfh2.usr: a is an element with a text, and has a\.b in it as well"),
         ({"usr": {"a.b": "2", "a": "1"}}, r"rfh2.usr: a is a group, and has a text as well"),
     ],
@@ -220,10 +220,10 @@ def test_folders_that_cannot_be_written(folders: dict[str, dict[str, str] | None
 @pytest.mark.parametrize(
     "ddl, said",
     [
-        ("payload binary", r"column payload is none of queue, topic, md, .*; column body is missing"),
+        ("payload binary", r"unknown column payload .expected queue, topic, md, .*; column body is missing"),
         ("body int", r"column body: expected binary or string, found int"),
         ("body binary, md string", r"column md: expected a struct of fields of the MQMD, found string"),
-        ("body binary, md struct<Msgid: binary>", r"column md.Msgid is no field of the MQMD"),
+        ("body binary, md struct<Msgid: binary>", r"column md.Msgid is not a field of the MQMD"),
         ("body binary, md struct<MsgId: string>", r"column md.MsgId: expected binary, found string"),
         ("body binary, rfh2 map<string, string>", r"column rfh2: expected map<string, map<string, string>>"),
     ],

@@ -220,7 +220,7 @@ def test_a_refused_row_without_a_place_for_it_ends_the_write(options: SinkOption
     to = SinkOptions(queue_manager=options.queue_manager, mapped=True)
     said = (
         r"row 5 of partition 3 cannot be put: its mapping refuses it from 'plant/4': no name"
-        r" \(MQRC_OBJECT_NAME_ERROR, 2152\)\. Leave such rows out \(where refusal IS NULL\), or say with the option refused"
+        r" \(MQRC_OBJECT_NAME_ERROR, 2152\); hint: filter out such rows \(where refusal IS NULL\), or name a queue"
     )
     with pytest.raises(writer.RowRefused, match=said):
         writer.put_all(to, Identity("refused", 3, 0), mapped(queue, queues.queue()))
@@ -233,7 +233,7 @@ def test_a_message_property_that_is_no_number(value: str, options: SinkOptions) 
         [{"body": b"", "properties": [("mqtt.qos", value)]}],
         schema=pa.schema({"body": pa.binary(), "properties": TEXT_MAP}),
     )
-    with pytest.raises(ValueError, match=f"property mqtt.qos takes a signed 32-bit number, not '{value}'"):
+    with pytest.raises(ValueError, match=f"property mqtt.qos: expected a signed 32-bit integer, found '{value}'"):
         writer.put_all(options, Identity("number", 0, 0), [batch])
 
 

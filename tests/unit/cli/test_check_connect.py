@@ -269,7 +269,7 @@ def test_no_password(invoke: Any, ibm: FakeIbm, tmp_path: Path, monkeypatch: pyt
     monkeypatch.delenv("MQBRIDGE_PASSWORD")
     result = invoke("check", "--connect", file(tmp_path, IBM))
     assert (result.exit_code, ibm.made) == (1, [])
-    assert "no password for user ours: there is no password_file" in result.stderr
+    assert "no password for user ours: password_file is not set" in result.stderr
 
 
 def test_no_package(invoke: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

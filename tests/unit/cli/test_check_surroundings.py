@@ -65,11 +65,11 @@ def too_short(authority: Authority) -> None:
 @pytest.mark.parametrize(
     ("config", "spoil", "told"),
     [
-        (CHANNEL, lambda one: one.revoke(next_update=-1), "channel A: tls.crl_file {0}/crl.pem: a list in it is out of date"),
+        (CHANNEL, lambda one: one.revoke(next_update=-1), "channel A: tls.crl_file {0}/crl.pem: a list in it expired"),
         (LISTENER, lambda one: one.revoke(next_update=-1), "queue_manager.listener: tls.crl_file {0}/crl.pem: a list in it"),
-        (ADMIN, lambda one: one.revoke(next_update=-1), "admin: tls.crl_file {0}/crl.pem: a list in it is out of date"),
+        (ADMIN, lambda one: one.revoke(next_update=-1), "admin: tls.crl_file {0}/crl.pem: a list in it expired"),
         (LISTENER, lambda one: one.issue("server", ends=-0.5), "queue_manager.listener: tls.certificate_file {0}/"),
-        (ADMIN, lambda one: (one.directory / "server.key").chmod(0o644), "admin: {0}/server.key, which is secret, can be"),
+        (ADMIN, lambda one: (one.directory / "server.key").chmod(0o644), "admin: {0}/server.key contains a secret"),
         (TOKENS, lambda one: (one.directory / "tokens").chmod(0o644), "admin.token_file: {0}/tokens can be read by every"),
         (IBM, lambda one: (one.directory / "key.kdb").unlink(), "queue_manager.tls.key_repository: {0}/key.kdb cannot be"),
         (IBM, lambda one: (one.directory / "key.sth").unlink(), "key_repository_password_file: {0}/key.sth cannot be read"),
@@ -105,7 +105,7 @@ def test_clients_without_an_identity(invoke: Any, authority: Authority, channel:
     result = checked(invoke, authority, config)
     assert (result.exit_code, result.stderr) == (0, "")
     notes = [line for line in result.stdout.splitlines() if line.startswith("note: ")]
-    assert ("note: channel A: clients that come without an identity act as nobody" in "\n".join(notes)) is noted
+    assert ("note: channel A: clients without a user act as nobody" in "\n".join(notes)) is noted
 
 
 @pytest.mark.parametrize(

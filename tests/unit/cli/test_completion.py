@@ -90,6 +90,6 @@ def test_the_shell_takes_the_script(shell: str) -> None:
 
 def test_there_are_such_shells_alone() -> None:
     """Another one is wrong usage."""
-    done = subprocess.run([sys.executable, "-m", "bridge.cli", "completion", "csh"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "bridge", "completion", "csh"], capture_output=True, text=True)
     assert done.returncode == 2
     assert "'csh' is not one of 'bash', 'zsh', 'fish'" in done.stderr

@@ -142,7 +142,7 @@ def test_commands_without_the_extra(words: tuple[str, ...], status: int, told: s
     """Those that need Spark say what to install. The others do their work."""
     (tmp_path / "sitecustomize.py").write_text(_HIDING)
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
-    command = [sys.executable, "-m", "bridge.cli", "pipeline", *words, "--config", str(file), *_data(words, tmp_path)]
+    command = [sys.executable, "-m", "bridge", "pipeline", *words, "--config", str(file), *_data(words, tmp_path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == status and told in done.stdout + done.stderr, done
     assert "Traceback" not in done.stderr

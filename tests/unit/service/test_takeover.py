@@ -43,8 +43,8 @@ class Applied:
             channel_authentication=SimpleNamespace(use_file=lambda *_: self.noted.append("records")),
             use_limits=lambda _: self.noted.append("limits"),
         )
-        trace = SimpleNamespace(use=lambda *_: None)
-        service = SimpleNamespace(authentication={}, limits=configuration.limits, trace=trace)
+        journal = SimpleNamespace(trace=lambda *_: None)
+        service = SimpleNamespace(authentication={}, limits=configuration.limits, journal=journal)
         self.parts: Any = SimpleNamespace(
             configuration=configuration, host=host, service=service, channels=self, mappings=self
         )

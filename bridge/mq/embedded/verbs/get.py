@@ -64,7 +64,7 @@ def manner(options: int, control: str, handle: bool) -> str:
     if not chosen:
         return _CONTROL[control][handle]
     if chosen not in OPTIONS:
-        raise MQError(cmqc.MQRC_OPTIONS_ERROR, "one way for properties to come, not several")
+        raise MQError(cmqc.MQRC_OPTIONS_ERROR, f"MQGMO_PROPERTIES_ options 0x{chosen & 0xFFFFFFFF:x} are mutually exclusive")
     return OPTIONS[chosen]
 
 
@@ -215,7 +215,7 @@ def check_get(handle: QueueHandle, options: GetOptions) -> None:
     if match & ~_MATCHES:
         raise MQError(cmqc.MQRC_MATCH_OPTIONS_ERROR, f"MatchOptions 0x{match & 0xFFFFFFFF:x}")
     if match & cmqc.MQMO_MATCH_MSG_TOKEN and (flags & cmqc.MQGMO_WAIT or not any(options.MsgToken)):
-        raise MQError(cmqc.MQRC_MSG_TOKEN_ERROR, "MQMO_MATCH_MSG_TOKEN goes with a token, and not with MQGMO_WAIT")
+        raise MQError(cmqc.MQRC_MSG_TOKEN_ERROR, "MQMO_MATCH_MSG_TOKEN requires a MsgToken and excludes MQGMO_WAIT")
     _check_opened(flags, match, handle.options)
 
 
@@ -232,7 +232,7 @@ def _check_together(flags: int, opened: int) -> None:
         or (unlock and flags & ~(cmqc.MQGMO_UNLOCK | cmqc.MQGMO_NO_SYNCPOINT | cmqc.MQGMO_FAIL_IF_QUIESCING))
         or (flags & (MARKS | UNMARKS) & _CO_OPS and not opened & cmqc.MQOO_CO_OP)
     ):
-        raise MQError(cmqc.MQRC_OPTIONS_ERROR, f"MQGMO options 0x{flags & 0xFFFFFFFF:x} do not go together")
+        raise MQError(cmqc.MQRC_OPTIONS_ERROR, f"MQGMO options 0x{flags & 0xFFFFFFFF:x} are incompatible")
 
 
 @lru_cache(maxsize=256)

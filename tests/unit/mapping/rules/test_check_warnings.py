@@ -13,12 +13,12 @@ LINKS = "links: {five: {host: h}, three: {host: h, version: 3.1.1}, low: {host: 
 WARNINGS = [
     (
         "from: {mqtt: 'a/{line}', link: five}, to: {queue: 'Q.{lime}'}",
-        "{lime} in its destination is no capture (captures: line), and so a message property: a message without it goes to"
-        " the dead-letter queue",
+        "{lime} in its destination is not a capture (captures: line), so it is a message property: a message without it goes"
+        " to the dead-letter queue",
     ),
     (
         "from: {queue: Q}, to: {mqtt: 'a/{device}'}",
-        "{device} in its destination is no capture, and so a message property: a message without it goes to the"
+        "{device} in its destination is not a capture, so it is a message property: a message without it goes to the"
         " dead-letter queue",
     ),
     ("from: {queue: Q}, to: {mqtt: \"a/{device|default:'none'}\"}", ""),
