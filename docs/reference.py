@@ -192,7 +192,8 @@ def commands() -> str:
 
     command: Any = get_command(program)
     context = command.make_context("mqbridge", [], resilient_parsing=True)
-    lines = ["# Commands", "", "All commands accept these options, before or after the command:", ""]
+    lines = ["# Commands", "", "All commands accept these options before the command. After it, a command"]
+    lines += ["accepts `-q`, `--debug`, `--no-color` and the options in its own table below.", ""]
     lines += _options(command, context)
     lines += ["", "| exit status | meaning |", "|---|---|"]
     lines += [f"| {status} | {_text(meaning)} |" for status, meaning in EXIT_STATUSES.items()]

@@ -90,7 +90,7 @@ def check(
 
 def find(config: Path, connect: bool) -> tuple[Findings, int]:
     """Return the findings about a configuration file, and the exit status."""
-    from bridge.cli.queue_manager import read
+    from bridge.cli.queue_manager import configured, read
     from bridge.config.description import advice, describe
     from bridge.config.problems import ConfigurationError
     from bridge.mapping.check import loops_of, warnings_of
@@ -105,6 +105,8 @@ def find(config: Path, connect: bool) -> tuple[Findings, int]:
             for one in error.problems
         ]
         return findings, WRONG_USAGE
+    empty = not configuration.model_fields_set
+    configuration = configured(configuration, settings.data_dir, None, None)
     findings.description = list(describe(configuration))
     findings.loops = [str(loop) for loop in loops_of(configuration)]
     findings.notes = list(warnings_of(configuration))
@@ -112,7 +114,7 @@ def find(config: Path, connect: bool) -> tuple[Findings, int]:
     findings.notes += long_user_names(configuration)
     findings.notes += expiring(configuration)
     findings.notes += undefined_queues(configuration)
-    if not configuration.model_fields_set:
+    if empty:
         findings.notes.append(f"{config} is empty: every setting has its default")
     findings.missing = list(lacking(configuration))
     if connect:

@@ -244,7 +244,7 @@ def ibm_acceptance() -> None:
         color = {"pass": "green", "fail": "red"}.get(outcome.result)
         typer.echo(f"{styled(f'{outcome.result:<5}', color)} {outcome.test}: {outcome.detail}")
         if outcome.remedy:
-            typer.echo(f"      remedy: {outcome.remedy}")
+            typer.echo(f"      hint: {outcome.remedy}")
 
     print_records(counted(), lambda outcome: outcome.test, each=text)
     if settings.output is Format.table:

@@ -400,7 +400,7 @@ def _print_conditions(conditions: list[dict[str, Any]]) -> None:
     print_table(heads, rows, _NO_PIPELINES)
     for one in conditions:
         if (error := one["last_error"]) is not None:
-            remedy = f"; remedy: {error['remedy']}" if error["remedy"] else ""
+            remedy = f"; hint: {error['remedy']}" if error["remedy"] else ""
             say(f"{one['name']}: last error at {_when(error['at'])}: {error['what']}{remedy}")
 
 

@@ -60,7 +60,7 @@ class LimitsConfig(Section):
     """Maximum number of QoS 2 publications of one client for which it has not sent PUBREL. A client that exceeds it is
     disconnected."""
     subscribe_filters: Annotated[int, values.integer(1, 65535)] = 1000
-    """Maximum number of topic filters in one SUBSCRIBE. Further filters are rejected (SUBACK 0x80)."""
+    """Maximum number of topic filters in one SUBSCRIBE. Further filters are rejected (SUBACK 0x97, or 0x80 before MQTT 5)."""
     subscriptions: Annotated[int, values.integer(1, 1_000_000)] = 5000
     """Maximum number of subscriptions of one client, with 10 topic levels each on average. More are rejected (SUBACK 0x97, or
     0x80 before MQTT 5)."""

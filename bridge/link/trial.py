@@ -18,7 +18,7 @@ from bridge.link.state import LinkLost, LinkPhase, LinkState
 from bridge.security.tls import tls_context
 
 #: Timeouts for each step and for disconnecting, in seconds.
-TIMEOUT, FAREWELL = 10.0, 2.0
+TIMEOUT, STOP_TIMEOUT = 10.0, 2.0
 
 
 class TrialFailed(Exception):
@@ -104,7 +104,7 @@ def try_link(name: str, config: LinkConfig, password: Callable[[], str | None]) 
             f"MQTT {config.version}; the broker supports QoS {limits.maximum_qos} at most{retained}"
         )
     finally:
-        link.stop(FAREWELL)
+        link.stop(STOP_TIMEOUT)
 
 
 def _facts(secured: ssl.SSLSocket) -> str:

@@ -125,7 +125,7 @@ class QueryFailure(msgspec.Struct, frozen=True):
     data: bool = False
 
     def __str__(self) -> str:
-        return f"{self.what}; remedy: {self.remedy}" if self.remedy else self.what
+        return f"{self.what}; hint: {self.remedy}" if self.remedy else self.what
 
 
 #: The reason of an MQError in any process.

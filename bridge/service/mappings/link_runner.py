@@ -36,7 +36,7 @@ from bridge.wire import cmqc
 log = logging.getLogger(__name__)
 
 #: Seconds to wait for a link to disconnect.
-FAREWELL = 5.0
+STOP_TIMEOUT = 5.0
 
 
 def chosen_client_id(connection: Connection, mapping: str, config: LinkConfig, bridge: str, *, unfinished: bool) -> str:
@@ -85,7 +85,7 @@ class LinkRunner(Runner):
 
     def join(self, timeout: float) -> bool:
         ended = super().join(timeout)
-        return self._link.stop(FAREWELL) and ended
+        return self._link.stop(STOP_TIMEOUT) and ended
 
     def _link_state(self, state: LinkState) -> None:
         if state.error:

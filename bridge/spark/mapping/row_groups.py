@@ -14,7 +14,7 @@ import pyarrow as pa
 from bridge.telemetry.message import Unmappable
 
 #: Group keys above this value are renumbered to avoid an overflow.
-_MOST: Final = 2**31
+_MAX_CODES: Final = 2**31
 
 
 class RowGroups:
@@ -44,7 +44,7 @@ class RowGroups:
     def _combine(self, codes: Any, size: int) -> None:
         if size < 2:
             return
-        if self._radix * size > _MOST and self._radix > len(self._codes):
+        if self._radix * size > _MAX_CODES and self._radix > len(self._codes):
             distinct, self._codes = np.unique(self._codes, return_inverse=True)
             self._radix = len(distinct)
         self._codes = self._codes * size + codes

@@ -87,7 +87,7 @@ MAPPED_COLUMNS: Final = frozenset(("properties", "clear", "kept_request", "refus
 #: Message properties that are numbers, MQTYPE_INT32 (integration table 1).
 _NUMBERS: Final = frozenset(("mqtt.qos", "mqtt.msgid"))
 #: Columns of a read that a write does not need: they repeat what others say.
-_IDLE: Final = frozenset(MQ_SCHEMA.names) - set(_TAKEN)
+_IGNORED: Final = frozenset(MQ_SCHEMA.names) - set(_TAKEN)
 #: What a header begins with -> the Format that announces it.
 _FORMAT_OF: Final = {
     cmqc.MQRFH_STRUC_ID: cmqc.MQFMT_RF_HEADER_2,
@@ -101,7 +101,7 @@ def check_columns(source: str, schema: StructType) -> None:
     """Check that rows of a schema can be put. Raises OptionError with all that is wrong, by the columns' names."""
     wrong = []
     for field in schema:
-        if field.name in _IDLE:
+        if field.name in _IGNORED:
             continue
         if field.name not in _TAKEN:
             wrong.append(f"unknown column {field.name} (expected {', '.join(_TAKEN)})")

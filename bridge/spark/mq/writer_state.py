@@ -30,11 +30,11 @@ from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 
 #: Milliseconds to wait for the end of another attempt's unit of work.
-PATIENCE: Final = 60_000
+STATE_TIMEOUT: Final = 60_000
 #: Expiry of the state of a batch write in tenths of a second: 30 days.
 EXPIRY: Final = 30 * 24 * 3600 * 10
 #: Milliseconds that such a write, when it has failed, waits for the end of each task that still works for it.
-FAREWELL: Final = 5_000
+REMOVAL_TIMEOUT: Final = 5_000
 _DIGEST: Final = 12
 #: The beginnings of the MsgId of an anchor, and of the CorrelIds of a state and a tally; what follows is the same in all.
 _ANCHOR, _STATE, _TALLY = b"SPKA", b"SPKS", b"SPKT"
@@ -88,12 +88,12 @@ class WriterState:
 
         Return None when all of them were.
         """
-        state = self._queue.take(self._state_mark, wait=PATIENCE)
+        state = self._queue.take(self._state_mark, wait=STATE_TIMEOUT)
         if state is None:
             raise MQError(
                 cmqc.MQRC_UOW_IN_PROGRESS,
                 f"another attempt at partition {self._identity.partition} of {self._identity.query} did not end within"
-                f" {PATIENCE // 1000} s",
+                f" {STATE_TIMEOUT // 1000} s",
             )
         found = msgspec.msgpack.decode(state, type=PartitionState)
         if self._taken is not None and found != self._taken:
@@ -123,7 +123,7 @@ class WriterState:
         while (anchor := self._queue.remove(self._anchor_mark)) is not None:
             state, tally = self._marks(anchor.md.MsgId)
             # A task that nobody waits for may have the state in a unit of work, which ends when the task is killed.
-            self._queue.remove(state, wait=FAREWELL)
+            self._queue.remove(state, wait=REMOVAL_TIMEOUT)
             while self._queue.remove(tally) is not None:
                 pass
 

@@ -58,7 +58,7 @@ _TAKEN: Final[Mapping[str, ColumnType]] = {
     "refusal": (REFUSAL_EXPECTED, is_refusal),
 }
 #: Columns of a read that a write does not need: they are about that one delivery.
-_IDLE: Final = frozenset(MQTT_SCHEMA.names) - set(_TAKEN)
+_IGNORED: Final = frozenset(MQTT_SCHEMA.names) - set(_TAKEN)
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
@@ -90,7 +90,7 @@ def check_columns(source: str, schema: StructType, template: Template | None) ->
             expected, fits = _TAKEN[field.name]
             if not fits(field.dataType):
                 wrong.append(f"column {field.name}: expected {expected}, found {field.dataType.simpleString()}")
-        elif field.name not in _IDLE and field.name not in fillers:
+        elif field.name not in _IGNORED and field.name not in fillers:
             wrong.append(f"unknown column {field.name} (expected {', '.join(_TAKEN)}, or a name in topic)")
     if "payload" not in schema.names:
         wrong.append("column payload is missing (binary or string)")

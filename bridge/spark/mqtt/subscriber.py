@@ -50,9 +50,9 @@ WAIT: Final = 0.5
 #: Seconds that the first connection may take.
 CONNECT_WAIT: Final = 20.0
 #: Maximum time to disconnect a link, in seconds.
-FAREWELL: Final = 5.0
+STOP_TIMEOUT: Final = 5.0
 #: Seconds after which a run with what is available ends, although publications still come.
-LONGEST_RUN: Final = 60.0
+MAX_RUN: Final = 60.0
 
 _ENCODER: Final = msgspec.msgpack.Encoder(order="sorted")
 
@@ -192,11 +192,11 @@ class Subscriber:
         self._link.interrupt()
         if self._thread.is_alive():
             self._thread.join()
-        self._link.stop(FAREWELL)
+        self._link.stop(STOP_TIMEOUT)
 
     def finish(self) -> None:
         """End with what comes until nothing came for the quiet period."""
-        self._deadline = time.monotonic() + LONGEST_RUN
+        self._deadline = time.monotonic() + MAX_RUN
 
     @property
     def finished(self) -> bool:

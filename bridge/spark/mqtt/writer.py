@@ -37,9 +37,9 @@ from bridge.spark.task import Identity
 #: Rows that are published, and answered, before the next ones are.
 CHUNK_ROWS: Final = 2_000
 #: Seconds that a task goes on trying while the broker is away.
-PATIENCE: Final = 60.0
+BROKER_TIMEOUT: Final = 60.0
 #: Maximum time to disconnect a link, in seconds.
-FAREWELL: Final = 5.0
+STOP_TIMEOUT: Final = 5.0
 
 
 # Options -------------------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ class PublicationRefused(Exception):
 
 
 class BrokerAway(Exception):
-    """The broker was unreachable for PATIENCE seconds."""
+    """The broker was unreachable for BROKER_TIMEOUT seconds."""
 
 
 class MqttStreamWriter(DataSourceStreamArrowWriter):
@@ -147,7 +147,7 @@ def publish_all(options: SinkOptions, identity: str, batches: Iterable[Any]) -> 
     try:
         return _Partition(options, identity, link).publish(first, waiting)
     finally:
-        link.stop(FAREWELL)
+        link.stop(STOP_TIMEOUT)
 
 
 def _chunks(batch: Any) -> Iterator[Any]:
@@ -202,15 +202,15 @@ class _Partition:
     def _answered(self, rows: list[Row]) -> dict[int, Refusal]:
         """Publish, and again when the connection is lost, until the broker has answered for all."""
         publications = [row.publication for row in rows]
-        before = time.monotonic() + PATIENCE
+        before = time.monotonic() + BROKER_TIMEOUT
         while True:
             if not self._link.wait_connected(max(before - time.monotonic(), 0)):
-                raise BrokerAway(f"no connection to {self._link.name} for {PATIENCE:g} s: {self._link.state.error}")
+                raise BrokerAway(f"no connection to {self._link.name} for {BROKER_TIMEOUT:g} s: {self._link.state.error}")
             try:
                 return self._link.publish(publications)
             except LinkLost as error:
                 if time.monotonic() > before:
-                    raise BrokerAway(f"{self._link.name} accepted no batch for {PATIENCE:g} s: {error}") from error
+                    raise BrokerAway(f"{self._link.name} accepted no batch for {BROKER_TIMEOUT:g} s: {error}") from error
 
 
 def _leave(directory: Path, name: str, dead: list[Any]) -> None:

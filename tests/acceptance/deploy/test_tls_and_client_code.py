@@ -135,6 +135,7 @@ def test_the_programs_of_the_page_on_client_code(reader: Reader, language: str, 
     with LineProcess([*program, file], cwd=reader.directory) as device:
         with bridge:
             device.line_where(lambda line: line.lower() == "connected, session present: false")
+            reader.type("mqbridge mq sub 'devices/#' --durable temps --wait 0 --config bridge.yaml")
             device.line_where(lambda line: "is committed" in line)
             until(lambda: "pump-7" in reader.run("mqbridge mqsc display 'SUB(*)' --config bridge.yaml").stdout)
             reader.type("mqbridge mq pub devices/pump-7/commands/reset now --persistent --config bridge.yaml")

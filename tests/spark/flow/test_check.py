@@ -59,7 +59,7 @@ def test_a_row_that_select_fails_on_stops_the_pipeline_and_loses_nothing(bench: 
     assert bench.runner(attempts=8).run() == ["p"]
     (line,) = [line for line in bench.lines if "stopped: " in line]
     assert "INVALID_VARIANT_CAST" in line and "try_variant_get" in line and "schema" in line
-    assert re.search(rf"for MsgId 414D51[0-9A-F]+ of queue {queue}, in .*/spool/.*\.arrow; remedy: ", line)
+    assert re.search(rf"for MsgId 414D51[0-9A-F]+ of queue {queue}, in .*/spool/.*\.arrow; hint: ", line)
     status = read_status(bench.directory / "state" / "p")
     assert status is not None and status.state == "given up" and status.last_error is not None
     assert runs(bench.directory / "state" / "p") is None

@@ -130,6 +130,18 @@ def test_check(invoke: Any, here: Path) -> None:
     assert lines[-1] == f"{path} is OK"
 
 
+@pytest.mark.parametrize(
+    ("yaml", "directory"), [("{}", "/variable"), ("queue_manager: {data_directory: /yaml}", "/yaml")]
+)
+def test_check_uses_the_data_directory_of_run(
+    invoke: Any, here: Path, monkeypatch: pytest.MonkeyPatch, yaml: str, directory: str
+) -> None:
+    monkeypatch.setenv("MQBRIDGE_DATA_DIR", "/variable")
+    result = invoke("check", file(here, yaml))
+    assert f"data in {directory}," in result.stdout
+    assert ("is empty: every setting has its default" in result.stdout) == (yaml == "{}")
+
+
 def test_check_tells_each_mistake_on_its_line(invoke: Any, here: Path) -> None:
     path = file(here, "channels:\n  - port: many\n    nmae: A\n")
     result = invoke("check", path)
