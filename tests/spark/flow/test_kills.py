@@ -11,6 +11,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -95,6 +96,12 @@ pipelines:
 """
 
 
+def listens(port: int) -> bool:
+    """Return whether a process accepts connections on a port of this machine."""
+    with socket.socket() as connection:
+        return not connection.connect_ex(("127.0.0.1", port))
+
+
 def event(number: int, seconds: int = 0) -> bytes:
     """Events in order, one a second, but some are late."""
     at = 1_767_225_600 + number + seconds - LATENESS * (number % LATE == LATE - 1)
@@ -175,7 +182,7 @@ class Site:
         master = f"spark://127.0.0.1:{port}"
         started = [start_master(port, work)]
         stack.callback(lambda: [process.kill() for process in started])
-        time.sleep(5)
+        until(lambda: listens(port))
         started += [start_worker(master, work, [self.directory / "data", self.directory / "state"]) for _ in range(2)]
         return master
 
