@@ -247,7 +247,7 @@ def test_rows_that_are_refused(spark: SparkSession, mosquitto: Mosquitto, client
     assert {one.payload for one in receiver.take_all(2)} == {b"a", b"f"}
     reasons = {row.payload[:1]: row.reason for row in parquet(spark, tmp_path)}
     assert sorted(reasons) == ["b", "c", "d", "e"]
-    assert "0x90" in reasons["b"] and "qos is 7" in reasons["c"]
+    assert "0x90" in reasons["b"] and "qos: expected 0, 1 or 2, found 7" in reasons["c"]
     assert "its topic is null" in reasons["d"] and "Packet too large" in reasons["e"]
 
 

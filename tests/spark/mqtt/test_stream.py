@@ -172,7 +172,7 @@ def test_an_available_now_run_ends_when_nothing_came_for_the_quiet_period(reader
 def test_an_available_now_run_ends_though_messages_still_come(
     readers: Readers, clients: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(subscribers, "LONGEST_RUN", -1.0)
+    monkeypatch.setattr(subscribers, "MAX_RUN", -1.0)
     reader = readers("busy", quiet_period=1000)
     reader.prepareForTriggerAvailableNow()
     start = empty(reader)
