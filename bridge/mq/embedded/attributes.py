@@ -167,7 +167,7 @@ ATTRIBUTES: dict[str, dict[str, Attribute]] = {
         "DESCR": _DESCR,
         "DEADQ": _NAME,
         "DEFXMITQ": _NAME,
-        "MAXMSGL": Number(32_768, 104_857_600, 104_857_600),
+        "MAXMSGL": Number(32_768, 104_857_600, 4_194_304),
         "MAXHANDS": Number(0, _NUMBER, 256),
         "MAXUMSGS": Number(1, _NUMBER, 10_000),
         "CCSID": Number(1, 65_535, 1208),

@@ -84,7 +84,7 @@ def test_a_dump_defines_everything_at_another_queue_manager(invoke: Any, tmp_pat
         "DEFINE CHANNEL(DUMP.SVRCONN) CHLTYPE(SVRCONN)",
         "SET CHLAUTH('DUMP.*') TYPE(ADDRESSMAP) ADDRESS('10.*') USERSRC(NOACCESS)",
         "SET AUTHREC PROFILE(DUMP.QUEUE) OBJTYPE(QUEUE) GROUP('plant') AUTHADD(PUT,GET)",
-        "ALTER QMGR DESCR('dumped')",
+        "ALTER QMGR DESCR('dumped') MAXMSGL(104857600)",
     )
     script = tmp_path / "all.mqsc"
     script.write_text("\n".join(commands))
@@ -99,4 +99,5 @@ def test_a_dump_defines_everything_at_another_queue_manager(invoke: Any, tmp_pat
         if directory == first:
             script.write_text(dumped.stdout)
     assert dumped.stdout == script.read_text()
-    assert "DESCR('it''s (here)')" in dumped.stdout and len(every.stdout) > len(dumped.stdout)
+    assert "DESCR('it''s (here)')" in dumped.stdout and "MAXMSGL(104857600)" in dumped.stdout
+    assert len(every.stdout) > len(dumped.stdout)
