@@ -89,7 +89,8 @@ class Debian:
         """The bridge as the unit there starts it, at a port that is free: the network is that of this machine."""
         unit = (self.directory / directory / "mqbridge.service").read_text()
         found = re.search("^ExecStart=(.*)$", unit, re.M)
-        assert found and "\nUser=mqbridge\n" in unit
+        assert found and "\nUser=mqbridge\n" in unit and "\nLogsDirectory=mqbridge\n" in unit
+        self.run("install", "-d", "-m", "0750", "-o", "mqbridge", "-g", "mqbridge", "/var/log/mqbridge")
         return LineProcess(self.command(*found[1].split(), "--port", "0", user="mqbridge"))
 
 
@@ -144,7 +145,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 def test_it_is_installed_upgraded_removed_and_purged(debian: Debian, package: Callable[[str], Path]) -> None:
     """An upgrade and a removal keep the configuration. A purge deletes it, but not the messages."""
     debian.install(package("0.0.1"))
-    assert debian.run("mqbridge", "--version").strip() == "mqbridge 0.0.1 (compiled)"
+    assert debian.run("mqbridge", "--version").splitlines()[0] == "mqbridge 0.0.1 (compiled)"
     for document in ("docs/index.md", "examples/alerts.yaml", "examples/grafana.json"):
         assert debian.exists(f"/usr/share/doc/mqbridge/{document}") or debian.exists(f"/usr/share/doc/mqbridge/{document}.gz")
     assert debian.owner("/var/lib/mqbridge") == "750 mqbridge:mqbridge"
@@ -162,7 +163,7 @@ def test_it_is_installed_upgraded_removed_and_purged(debian: Debian, package: Ca
         debian.command("mqbridge", "install-service"), capture_output=True, text=True, timeout=LONG
     )
     assert refused.returncode == 1
-    assert "a package has installed the service already (/usr/lib/systemd/system/mqbridge.service)" in refused.stderr
+    assert "a package has already installed the service (/usr/lib/systemd/system/mqbridge.service)" in refused.stderr
 
     with debian.service(PACKAGED) as bridge:
         publish(port_of(bridge), "plant/state", "running", "-r", qos=1)
@@ -211,7 +212,7 @@ def test_install_service_for_real(debian: Debian, package: Callable[[str], Path]
         "run: systemd-sysusers /etc/sysusers.d/mqbridge.conf",
         "run: systemd-tmpfiles --create /etc/tmpfiles.d/mqbridge.conf",
         "/etc/mqbridge/bridge.yaml: written",
-        "not run, for systemd does not run here: systemctl daemon-reload",
+        "not run, because systemd is not running: systemctl daemon-reload",
         "start the service with `systemctl enable --now mqbridge`, or restart it with `systemctl restart mqbridge`",
     ]
     assert debian.owner("/var/lib/mqbridge") == "750 mqbridge:mqbridge"
