@@ -222,7 +222,7 @@ def test_install_service_for_real(debian: Debian, package: Callable[[str], Path]
         publish(port_of(bridge), "plant/state", "running", qos=1)
         assert bridge.terminate() == 0
 
-    assert debian.run("/opt/mqbridge/bin/mqbridge", "install-service").endswith("nothing had to be changed\n")
+    assert debian.run("/opt/mqbridge/bin/mqbridge", "install-service").endswith("nothing to change\n")
     debian.run("/opt/mqbridge/bin/mqbridge", "install-service", "--remove")
     assert not debian.exists("/etc/systemd/system/mqbridge.service")
     assert debian.exists("/var/lib/mqbridge/queuemanager.db") and debian.exists("/etc/mqbridge/bridge.yaml")
