@@ -172,9 +172,10 @@ class Spool:
                     sync(parent)
             self._lock = _locked(directory)
         names = self.place.names()
-        if old := [name for name in names if name.endswith(".spool")]:
+        if unknown := [name for name in names if _is_unknown(name)]:
+            # Ignoring it would lose its messages, which are no longer on their queue.
             raise SpoolDamaged(
-                f"spool {self.place.path} has a file of an earlier version of mqbridge ({old[0]}), which this version cannot"
+                f"spool {self.place.path} has a file of another version of mqbridge ({unknown[0]}), which this version cannot"
                 " read; hint: let that version finish the query (trigger availableNow), then delete the directory"
             )
         self.run = uuid.uuid4().hex[:12]
@@ -336,6 +337,13 @@ def _read_name(segment: Segment) -> str:
 def _run_of(number: int, runs: Sequence[tuple[int, str]]) -> str | None:
     """Return the word of the reader that published a segment."""
     return next((run for first, run in reversed(runs) if first <= number), None)
+
+
+def _is_unknown(name: str) -> bool:
+    """Return whether a file contains messages, but is not a segment of this version."""
+    if name.startswith("."):  # an incomplete file
+        return False
+    return name.endswith(".spool") or (name.endswith((SUFFIX, _READ)) and Segment.of(name) is None)
 
 
 def _locked(directory: Path) -> IO[str]:

@@ -108,11 +108,15 @@ def test_one_process_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     spool.close()
 
 
-def test_a_spool_of_an_earlier_version(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name", ["000000000001.spool", "000000000001-2-6-1700000000000-0123456789ab.arrow", "segment.read"]
+)
+def test_a_spool_with_segments_of_another_version_is_rejected(tmp_path: Path, name: str) -> None:
+    """Their messages are no longer on the queue, so ignoring the file would lose them."""
     spool = Spool(str(tmp_path), "a/#")
     spool.close()
-    Path(spool.place.path, "000000000001.spool").touch()
-    with pytest.raises(SpoolDamaged, match=r"of an earlier version of mqbridge .* hint: let that version finish the query"):
+    Path(spool.place.path, name).touch()
+    with pytest.raises(SpoolDamaged, match=r"of another version of mqbridge .* hint: let that version finish the query"):
         Spool(str(tmp_path), "a/#")
 
 
