@@ -29,12 +29,12 @@ _LOOK, _LONGEST = 0.01, 120.0
 _PIPELINE = """
 import sys
 from bridge.spark.session import session
-directory, queue, out = sys.argv[1:]
+directory, queue, out, trigger = sys.argv[1:]
 spark = session("bench", master="local[2]")
 reader = spark.readStream.format("mq").option("dataDirectory", directory).option("queue", queue)
 rows = reader.option("spool", out + "/spool").option("columns", "body").load()
 query = rows.select("body").writeStream.format("parquet").option("checkpointLocation", out + "/checkpoint")
-query = query.trigger(processingTime="1 second").start(out + "/table")
+query = query.trigger(processingTime=trigger).start(out + "/table")
 sys.stdin.read()
 query.stop()
 """
@@ -72,25 +72,25 @@ class Output:
                     self.seen.setdefault(int.from_bytes(body[:8]), now)
 
 
-def measure(rate: int, seconds: float) -> dict[str, float]:
-    """Latency in seconds at `rate` messages a second with a trigger of one second, and seconds of a cold start."""
+def measure(rate: int, seconds: float, trigger: str = "1 second") -> dict[str, float]:
+    """Return the latency at `rate` messages per second and the duration of a cold start, in seconds."""
     server = Bridge()
     server.start()
     try:
         with tempfile.TemporaryDirectory(prefix="mqbridge-latency-") as name:
-            return _measured(server.folder / "data", Path(name), rate, int(rate * seconds))
+            return _measured(server.folder / "data", Path(name), rate, int(rate * seconds), trigger)
     finally:
         server.stop()
 
 
-def _measured(data: Path, directory: Path, rate: int, count: int) -> dict[str, float]:
+def _measured(data: Path, directory: Path, rate: int, count: int, trigger: str) -> dict[str, float]:
     connection = RemoteConnection(data, application="bench")
     for response in connection.command(f"DEFINE QLOCAL('{QUEUE}') MAXDEPTH(10000000)"):
         assert response.ok, response.message
     output = Output(directory / "table")
     sent = {0: time.perf_counter()}
     _put(connection, [0])
-    command = [sys.executable, "-c", _PIPELINE, str(data), QUEUE, str(directory)]
+    command = [sys.executable, "-c", _PIPELINE, str(data), QUEUE, str(directory), trigger]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         try:
             output.wait(1)
@@ -135,5 +135,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rate", type=int, default=1_000)
     parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--trigger", default="1 second", help="interval of the trigger; 0 seconds: the next batch follows at once")
     given = parser.parse_args()
-    print(json.dumps(measure(given.rate, given.seconds)))
+    print(json.dumps(measure(given.rate, given.seconds, given.trigger)))
