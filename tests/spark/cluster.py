@@ -1,11 +1,13 @@
-"""A standalone Spark cluster: a master and workers as processes on this machine."""
+"""A standalone Spark cluster: a master and workers as processes on this machine, each worker in namespaces of its own."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Final
 
 import pyspark
 
@@ -17,21 +19,63 @@ _SPARK = Path(pyspark.__file__).parent
 #: Cores and megabytes of each worker.
 _CORES, _MEGABYTES = 1, 600
 #: `sh -c _HIDE sh DIRECTORY... -- COMMAND` runs COMMAND with an empty file system mounted on each DIRECTORY.
-_HIDE = 'while [ "$1" != -- ]; do mount -t tmpfs none "$1" || exit 1; shift; done; shift; exec "$@"'
+_HIDE: Final = 'while [ "$1" != -- ]; do mount -t tmpfs none "$1" || exit 1; shift; done; shift; exec "$@"'
 
 
-def start_worker(master: str, directory: Path, hidden: Sequence[Path]) -> subprocess.Popen[bytes]:
-    """Start a worker that does not see the hidden directories. Its executors write to `directory`."""
-    hide = ["unshare", "--mount", "sh", "-c", _HIDE, "sh", *map(str, hidden), "--"] if hidden else []
+class Network:
+    """An Ethernet bridge of this machine, to which network namespaces are connected. Only root can create one."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        number = os.getpid() % 65_536
+        self._stack = stack
+        self._prefix = f"10.{number // 256}.{number % 256}"
+        self._device = f"mqb{number}"
+        self._namespaces: list[str] = []
+        #: The address of this machine.
+        self.address = f"{self._prefix}.1"
+        self._add("link", self._device, "type", "bridge")
+        _ip("addr", "add", f"{self.address}/24", "dev", self._device)
+        _ip("link", "set", self._device, "up")
+
+    def namespace(self) -> tuple[str, str]:
+        """Create a namespace. Return its name and its address."""
+        number = len(self._namespaces) + 2
+        name, address = f"{self._device}-{number}", f"{self._prefix}.{number}"
+        self._namespaces.append(name)
+        self._add("netns", name)
+        _ip("link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
+        _ip("link", "set", name, "master", self._device, "up")
+        _ip("-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
+        for device in ("lo", "eth0"):
+            _ip("-n", name, "link", "set", device, "up")
+        return name, address
+
+    def _add(self, kind: str, name: str, *words: str) -> None:
+        _ip(kind, "add", name, *words)
+        self._stack.callback(_ip, kind, "delete", name)
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True)
+
+
+def start_worker(master: str, directory: Path, hidden: Sequence[Path], network: Network) -> subprocess.Popen[bytes]:
+    """Start a worker that sees neither the hidden directories nor this machine's loopback addresses.
+
+    Its executors write to `directory`.
+    """
+    namespace, address = network.namespace()
+    isolated = ["ip", "netns", "exec", namespace, "unshare", "--mount", "sh", "-c", _HIDE, "sh", *map(str, hidden), "--"]
     cores = ["--cores", str(_CORES), "--memory", f"{_MEGABYTES}m"]
-    return _start("worker.Worker", directory, *cores, "--work-dir", str(directory), master, before=hide)
+    arguments = ["--host", address, *cores, "--work-dir", str(directory), master]
+    return _start("worker.Worker", directory, *arguments, before=isolated)
 
 
-def start_master(port: int, directory: Path) -> subprocess.Popen[bytes]:
+def start_master(address: str, port: int, directory: Path) -> subprocess.Popen[bytes]:
     """Start a master that restores its state from `directory` after a kill."""
     recovery = {"recoveryMode": "FILESYSTEM", "recoveryDirectory": directory}
     java = [f"-Dspark.deploy.{name}={value}" for name, value in recovery.items()]
-    return _start("master.Master", directory, "--port", str(port), java=java)
+    return _start("master.Master", directory, "--host", address, "--port", str(port), java=java)
 
 
 def _start(
@@ -42,6 +86,6 @@ def _start(
     environment |= {"SPARK_HOME": str(_SPARK), "JAVA_HOME": str(LAUNCHER_HOME), "SPARK_SCALA_VERSION": "2.13"}
     environment |= {"PYTHONPATH": ROOT}
     command = [*before, f"{LAUNCHER_HOME}/bin/java", "-Xmx200m", *QUICK_JAVA.split(), *java]
-    command += ["-cp", f"{_SPARK}/jars/*", f"org.apache.spark.deploy.{name}", "--host", "127.0.0.1", "--webui-port", "0"]
+    command += ["-cp", f"{_SPARK}/jars/*", f"org.apache.spark.deploy.{name}", "--webui-port", "0"]
     with (directory.parent / f"{name}.log").open("ab") as log:
         return subprocess.Popen([*command, *arguments], env=environment, stderr=log, start_new_session=True)

@@ -1,8 +1,8 @@
 """Exactly-once delivery of each road when its processes are killed at random moments.
 
 MQBRIDGE_TEST_KILLS is the number of kills, MQBRIDGE_TEST_ROWS the number of messages per road. With MQBRIDGE_TEST_CLUSTER=1
-tasks run on a standalone cluster of two workers that do not see the data directory of the bridge, and executors are killed,
-too. The numbers are printed at the end (pytest -s).
+(only root) tasks run on a standalone cluster, and executors are killed, too. Its two workers have their own network and mount
+namespaces and see neither the loopback addresses nor the data directory of the bridge. pytest -s prints the numbers at the end.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from bridge.wire.mq import MQMD
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.mosquitto import Mosquitto, free_port
 from tests.helpers.patience import until, until_at_last
-from tests.spark.cluster import start_master, start_worker
+from tests.spark.cluster import Network, start_master, start_worker
 
 KILLS = int(os.environ.get("MQBRIDGE_TEST_KILLS", "4"))
 ROWS = int(os.environ.get("MQBRIDGE_TEST_ROWS", "2000"))
@@ -43,7 +43,7 @@ BAD, LATE, LATENESS = 50, 70, max(ROWS // 5, 500)
 QUEUES = ("FILES", "QUEUE", "QUEUE.OUT", "QUEUE.DEAD", "TOPIC", "TOPIC.OUT", "WINDOWS", "SUMS")
 SESSION = "kills"
 CONFIGURATION = """
-queue_manager: {data_directory: $data, listener: {address: 127.0.0.1, port: $port}}
+queue_manager: {data_directory: $data, listener: {address: $address, port: $port, $anyone}}
 channels: [{name: C, port: 0}]
 links: {broker: {host: 127.0.0.1, port: $broker}}
 spark:
@@ -96,10 +96,10 @@ pipelines:
 """
 
 
-def listens(port: int) -> bool:
-    """Return whether a process accepts connections on a port of this machine."""
+def listens(address: str, port: int) -> bool:
+    """Return whether a process accepts connections at a port."""
     with socket.socket() as connection:
-        return not connection.connect_ex(("127.0.0.1", port))
+        return not connection.connect_ex((address, port))
 
 
 def event(number: int, seconds: int = 0) -> bytes:
@@ -158,11 +158,16 @@ class Site:
         self.mosquitto.start()
         stack.callback(self.mosquitto.stop)
         data, port = directory / "data", free_port()
+        network = Network(stack) if CLUSTER else None
+        address = network.address if network else "127.0.0.1"
         # With one partition, a cluster of two workers would leave one without work.
         names = {
-            "data": data, "port": port, "broker": self.mosquitto.port, "java": f'"{QUICK_JAVA}"', "shared": self.shared,
+            "data": data, "address": address, "port": port, "broker": self.mosquitto.port,
+            "java": f'"{QUICK_JAVA}"', "shared": self.shared,
             "state": directory / "state", "batch": max(ROWS // 20, 100),
-            "conf": "spark.executor.memory: 512m, spark.cores.max: 2, spark.executor.cores: 1" if CLUSTER else "",
+            "anyone": "allow_anonymous_remote: true" if CLUSTER else "",
+            "conf": f"spark.driver.host: {address}, spark.executor.memory: 512m, spark.cores.max: 2, spark.executor.cores: 1"
+            if CLUSTER else "",
         }  # fmt: skip
         text = CONFIGURATION
         for name, value in names.items():
@@ -172,18 +177,19 @@ class Site:
         stack.callback(self.bridge.discard)
         assert self.bridge.config is not None
         self.file = self.bridge.config
-        self.master = self._cluster(stack) if CLUSTER else ""
+        self.master = self._cluster(stack, network) if network else ""
 
-    def _cluster(self, stack: ExitStack) -> str:
+    def _cluster(self, stack: ExitStack, network: Network) -> str:
         port = free_port()
         work = self.directory / "work"
         for directory in (work, self.shared):
             directory.mkdir()
-        master = f"spark://127.0.0.1:{port}"
-        started = [start_master(port, work)]
+        started = [start_master(network.address, port, work)]
         stack.callback(lambda: [process.kill() for process in started])
-        until(lambda: listens(port))
-        started += [start_worker(master, work, [self.directory / "data", self.directory / "state"]) for _ in range(2)]
+        until(lambda: listens(network.address, port))
+        master = f"spark://{network.address}:{port}"
+        hidden = [self.directory / "data", self.directory / "state"]
+        started += [start_worker(master, work, hidden, network) for _ in range(2)]
         return master
 
     def connect(self) -> RemoteConnection:
