@@ -2,7 +2,7 @@
 
 MQBRIDGE_TEST_KILLS is the number of kills, MQBRIDGE_TEST_ROWS the number of messages per road. With MQBRIDGE_TEST_CLUSTER=1
 (only root) tasks run on a standalone cluster, and executors are killed, too. Its two workers have their own network and mount
-namespaces and see neither the loopback addresses nor the data directory of the bridge. pytest -s prints the numbers at the end.
+namespaces and see neither loopback addresses nor the data directory of the bridge. pytest -s prints the numbers at the end.
 """
 
 from __future__ import annotations
