@@ -32,8 +32,8 @@ from bridge.mq.dead_letter import (
     with_dead_letter_time,
 )
 from bridge.mq.message_consumer import names
-from bridge.mq.message_producer import name_of
-from bridge.mq.mqi import MQOD, MQPMO, Connection, GetOptions, Got, MQError
+from bridge.mq.message_producer import descriptor_of, name_of
+from bridge.mq.mqi import MQOD, MQPMO, Connection, GetOptions, Got, MQError, get_or_none
 from bridge.mq.worker import LOST
 from bridge.telemetry.headers import is_set
 from bridge.telemetry.message import Destination, Message
@@ -408,12 +408,9 @@ class DeadLetterQueue:
         handle = self._connection.open(MQOD(ObjectName=self.name), _TAKE)
         try:
             while True:
-                try:
-                    got = self._connection.get(handle, options)
-                except MQError as error:
-                    if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE:
-                        return None
-                    raise
+                got = get_or_none(self._connection, handle, options)
+                if got is None:
+                    return None
                 letter = read_letter(got.md, got.data, max(got.DataLength, len(got.data)))
                 if _is_return(letter, item):
                     break
@@ -440,11 +437,7 @@ class DeadLetterQueue:
 
     def _put(self, delivery: Delivery) -> None:
         """Put a message with its own context, or with this user's if the user may not set context. Raises MQError."""
-        destination = delivery.destination
-        if destination.is_topic:
-            od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=destination.name)
-        else:
-            od = MQOD(ObjectName=destination.name, ObjectQMgrName=destination.queue_manager)
+        od = descriptor_of(delivery.destination)
         options = _PUT | (cmqc.MQPMO_RETAIN if delivery.retain else 0)
         message = delivery.message
         try:
@@ -486,12 +479,9 @@ class DeadLetterQueue:
             flags = _NEXT if length is None else _NEXT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG
             options = GetOptions(Options=flags, MatchOptions=cmqc.MQMO_NONE, MaxLength=length)
             for _ in range(depth):
-                try:
-                    got = self._connection.get(handle, options)
-                except MQError as error:
-                    if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE:
-                        return
-                    raise
+                got = get_or_none(self._connection, handle, options)
+                if got is None:
+                    return
                 letter = read_letter(got.md, got.data, max(got.DataLength, len(got.data)))
                 if selection.chooses(letter, now):
                     yield letter, got, handle

@@ -129,15 +129,18 @@ class MessageProducer:
         options = cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
         if identity:
             options |= cmqc.MQOO_SET_IDENTITY_CONTEXT
-        if destination.is_topic:
-            od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=destination.name)
-        else:
-            od = MQOD(ObjectName=destination.name, ObjectQMgrName=destination.queue_manager)
-        handle = self._handles[key] = self._connection.open(od, options)
+        handle = self._handles[key] = self._connection.open(descriptor_of(destination), options)
         return handle
 
     def _close(self, key: tuple[Destination, bool]) -> None:
         self._connection.close(self._handles.pop(key))
+
+
+def descriptor_of(destination: Destination) -> MQOD:
+    """Return the object descriptor of a destination."""
+    if destination.is_topic:
+        return MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=destination.name)
+    return MQOD(ObjectName=destination.name, ObjectQMgrName=destination.queue_manager)
 
 
 def name_of(destination: Destination) -> str:

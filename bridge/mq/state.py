@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import msgspec
 
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE
-from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError
+from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError, get_or_none
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
@@ -80,12 +80,7 @@ class StateQueue:
         wanted = GetOptions(
             Options=options, WaitInterval=wait, MsgId=msg_id, CorrelId=correl_id, MaxLength=None if with_body else 0
         )
-        try:
-            return self._connection.get(self._handle, wanted)
-        except MQError as error:
-            if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE:
-                return None
-            raise
+        return get_or_none(self._connection, self._handle, wanted)
 
     def close(self) -> None:
         """Close the queue."""

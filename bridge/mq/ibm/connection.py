@@ -94,15 +94,9 @@ class Structures:
         check_od(od)
         structure = self._library.OD()
         structure.Version = cmqc.MQOD_VERSION_4
-        structure.ObjectType = od.ObjectType
-        structure.ObjectName = od.ObjectName.encode()
-        structure.ObjectQMgrName = od.ObjectQMgrName.encode()
-        structure.DynamicQName = od.DynamicQName.encode()
-        structure.AlternateUserId = od.AlternateUserId.encode()
-        if od.ObjectString:
-            _set_string(structure, "ObjectString", od.ObjectString)
-        if od.SelectionString:
-            _set_string(structure, "SelectionString", od.SelectionString)
+        _copy(od, structure, "ObjectType", "ObjectName", "ObjectQMgrName", "DynamicQName", "AlternateUserId")
+        _set_string(structure, "ObjectString", od.ObjectString)
+        _set_string(structure, "SelectionString", od.SelectionString)
         if results:
             _set_string(structure, "ResObjectString", "", _ROOM)
         return structure
@@ -111,9 +105,8 @@ class Structures:
     def read_od(od: MQOD, structure: Any) -> None:
         """Update an MQOD with the results of MQOPEN."""
         if od.ObjectType == cmqc.MQOT_Q:
-            od.ObjectName, od.ObjectQMgrName = text(structure.ObjectName), text(structure.ObjectQMgrName)
-        od.ResolvedQName, od.ResolvedQMgrName = text(structure.ResolvedQName), text(structure.ResolvedQMgrName)
-        od.ResolvedType = structure.ResolvedType
+            _read(structure, od, "ObjectName", "ObjectQMgrName")
+        _read(structure, od, "ResolvedQName", "ResolvedQMgrName", "ResolvedType")
         od.ResObjectString = _string(structure, "ResObjectString")
 
     def md(self, md: MQMD) -> Any:
@@ -131,8 +124,7 @@ class Structures:
         """Create a PMO. `context` and `message_handle` are handles of the queue manager."""
         structure = self._library.PMO()
         structure.Version = cmqc.MQPMO_VERSION_3
-        structure.Options = options.Options
-        structure.PubLevel = options.PubLevel
+        _copy(options, structure, "Options", "PubLevel")
         structure.Context = context
         structure.OriginalMsgHandle = message_handle
         return structure
@@ -140,10 +132,8 @@ class Structures:
     @staticmethod
     def read_pmo(options: MQPMO, structure: Any) -> None:
         """Update an MQPMO with the results of MQPUT or MQPUT1."""
-        options.ResolvedQName, options.ResolvedQMgrName = text(structure.ResolvedQName), text(structure.ResolvedQMgrName)
-        options.KnownDestCount = structure.KnownDestCount
-        options.UnknownDestCount = structure.UnknownDestCount
-        options.InvalidDestCount = structure.InvalidDestCount
+        counts = ("KnownDestCount", "UnknownDestCount", "InvalidDestCount")
+        _read(structure, options, "ResolvedQName", "ResolvedQMgrName", *counts)
 
     def unanswered(self, md: MQMD, options: int) -> tuple[Any, Any]:
         """Return the MD and PMO of a put whose results are not read, packed once for all messages that share them."""
@@ -195,30 +185,38 @@ class Structures:
     def sd(self, sd: MQSD) -> Any:
         check_sd(sd)
         structure = self._library.SD()
-        structure.Options = sd.Options
-        structure.ObjectName = sd.ObjectName.encode()
-        structure.AlternateUserId = sd.AlternateUserId.encode()
-        _set_string(structure, "ObjectString", sd.ObjectString)
-        _set_string(structure, "SubName", sd.SubName)
-        _set_string(structure, "SubUserData", sd.SubUserData, _ROOM)
-        _set_string(structure, "SelectionString", sd.SelectionString, _ROOM)
+        _copy(sd, structure, "Options", "ObjectName", "AlternateUserId", "SubLevel", "SubExpiry", "PubPriority")
+        _copy(sd, structure, "PubAccountingToken", "PubApplIdentityData", "SubCorrelId")
+        for name, room in (("ObjectString", 0), ("SubName", 0), ("SubUserData", _ROOM), ("SelectionString", _ROOM)):
+            _set_string(structure, name, getattr(sd, name), room)
         _set_string(structure, "ResObjectString", "", _ROOM)
-        structure.SubLevel = sd.SubLevel
-        structure.SubExpiry = sd.SubExpiry
-        structure.PubPriority = sd.PubPriority
-        structure.PubAccountingToken = sd.PubAccountingToken
-        structure.PubApplIdentityData = sd.PubApplIdentityData.encode()
-        structure.SubCorrelId = sd.SubCorrelId
         return structure
 
     @staticmethod
     def read_sd(sd: MQSD, structure: Any) -> None:
         """Update an MQSD with the results of MQSUB."""
-        sd.SubUserData = _string(structure, "SubUserData")
-        sd.SelectionString = _string(structure, "SelectionString")
-        sd.ResObjectString = _string(structure, "ResObjectString")
+        for name in ("SubUserData", "SelectionString", "ResObjectString"):
+            setattr(sd, name, _string(structure, name))
         sd.SubCorrelId = structure.SubCorrelId
-        sd.SubLevel, sd.SubExpiry, sd.PubPriority = structure.SubLevel, structure.SubExpiry, structure.PubPriority
+        _read(structure, sd, "SubLevel", "SubExpiry", "PubPriority")
+
+
+def _copy(source: Any, structure: Any, *names: str) -> None:
+    """Set fields of a structure of the package."""
+    for name in names:
+        value = getattr(source, name)
+        setattr(structure, name, value.encode() if isinstance(value, str) else value)
+
+
+def _value(field: bytes | str | int) -> str | int:
+    """Return the value of a numeric or character field."""
+    return field if isinstance(field, int) else text(field)
+
+
+def _read(structure: Any, target: Any, *names: str) -> None:
+    """Read numeric and character fields of a structure of the package."""
+    for name in names:
+        setattr(target, name, _value(getattr(structure, name)))
 
 
 def text(field: bytes | str) -> str:
@@ -574,6 +572,10 @@ class IbmConnection(ABC):
             self._manager.disconnect()
 
 
+#: The fields of MQSTS version 1 after Version.
+_STATUS_FIELDS = MQSTS.__struct_fields__[:10]
+
+
 class IbmmqConnection(IbmConnection):
     """A connection through `ibmmq`, which supports application names, CCDTs and tokens."""
 
@@ -617,18 +619,9 @@ class IbmmqConnection(IbmConnection):
 
     def _status(self, type: int) -> MQSTS:
         found = self._manager.stat(type)
-        return MQSTS(
-            CompCode=found.CompCode,
-            Reason=found.Reason,
-            PutSuccessCount=found.PutSuccessCount,
-            PutWarningCount=found.PutWarningCount,
-            PutFailureCount=found.PutFailureCount,
-            ObjectType=found.ObjectType,
-            ObjectName=text(found.ObjectName),
-            ObjectQMgrName=text(found.ObjectQMgrName),
-            ResolvedObjectName=text(found.ResolvedObjectName),
-            ResolvedQMgrName=text(found.ResolvedQMgrName),
-        )
+        status = MQSTS()
+        _read(found, status, *_STATUS_FIELDS)
+        return status
 
 
 #: MQSTS version 1: StrucId, Version, CompCode, Reason, three counts, ObjectType, and four names.
@@ -693,20 +686,8 @@ class PymqiConnection(IbmConnection):
         names = (b"",) * 4
         buffer = ctypes.create_string_buffer(_MQSTS.pack(b"STAT", 1, 0, 0, 0, 0, 0, 0, *names), _MQSTS.size)
         self._call("MQSTAT", ctypes.c_int32(type), buffer)
-        _, _, comp_code, reason, successes, warnings, failures, object_type, *found = _MQSTS.unpack(buffer.raw)
-        object_name, manager, resolved_name, resolved_manager = (name.decode().rstrip(" \0") for name in found)
-        return MQSTS(
-            CompCode=comp_code,
-            Reason=reason,
-            PutSuccessCount=successes,
-            PutWarningCount=warnings,
-            PutFailureCount=failures,
-            ObjectType=object_type,
-            ObjectName=object_name,
-            ObjectQMgrName=manager,
-            ResolvedObjectName=resolved_name,
-            ResolvedQMgrName=resolved_manager,
-        )
+        found = map(_value, _MQSTS.unpack(buffer.raw)[2:])
+        return MQSTS(**dict(zip(_STATUS_FIELDS, found, strict=True)))  # type: ignore[arg-type]
 
     def _call(self, verb: str, *arguments: Any) -> None:
         """Call a function of the C library. Raises MQError, with MQRC_FUNCTION_NOT_SUPPORTED if there is none."""

@@ -15,7 +15,7 @@ import msgspec
 from bridge.config.queue_manager import LOCK_QUEUE
 from bridge.mq.dead_letter import OriginContext, dead_letter
 from bridge.mq.ibm.persistent_state import Batch, PersistentState, StateWriter
-from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError
+from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError, get_or_none
 from bridge.mq.worker import LOST
 from bridge.telemetry.record import StateKey, StateRecord
 from bridge.wire import cmqc
@@ -88,13 +88,8 @@ class Remover(StateWriter[Removal]):
     def _remove(self, connection: Connection, msg_id: bytes) -> bool:
         """Remove a message. Return False if it is gone: it has expired, or was removed before a connection was lost."""
         options = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG | cmqc.MQGMO_FAIL_IF_QUIESCING
-        try:
-            connection.get(self._handle, GetOptions(Options=options, MsgId=msg_id, MaxLength=0))
-        except MQError as error:
-            if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
-                raise
-            return False
-        return True
+        wanted = GetOptions(Options=options, MsgId=msg_id, MaxLength=0)
+        return get_or_none(connection, self._handle, wanted) is not None
 
     def _dead_letter(
         self, connection: Connection, got: Got, md: MQMD, data: bytes, queue: str, manager: str, reason: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 
 import msgspec
 
@@ -472,11 +473,9 @@ class Subscriber(Worker[Request]):
 
     @staticmethod
     def _inquire(connection: Connection) -> list[ClientSubscription]:
-        administration = Administration(connection)
-        found = []
-        for name, topic_filter, user_data, durable in administration.subscriptions():
-            subscriber = subscriber_of(name, topic_filter, user_data)
-            if subscriber is not None:
-                found.append(ClientSubscription(*subscriber, user_data, durable))
-        administration.close()
-        return found
+        with closing(Administration(connection)) as administration:
+            return [
+                ClientSubscription(*subscriber, user_data, durable)
+                for name, topic_filter, user_data, durable in administration.subscriptions()
+                if (subscriber := subscriber_of(name, topic_filter, user_data)) is not None
+            ]
