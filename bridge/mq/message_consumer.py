@@ -257,9 +257,7 @@ class MessageConsumer:
                     found.topic_filter,
                 )
         if not self._held:
-            self._subscription = create(
-                self._connection, names(source.mapping)[0], source.topic_filter, source.owner
-            )
+            self._subscription = create(self._connection, names(source.mapping)[0], source.topic_filter, source.owner)
         self._arrange()
 
     @property

@@ -338,8 +338,7 @@ class Worker(ABC, Generic[Job]):
 
         connection = tenacity.Retrying(
             retry=tenacity.retry_if_exception(self.is_temporary),
-            wait=tenacity.wait_exponential(multiplier=FIRST_PAUSE, max=self.max_pause)
-            + tenacity.wait_random(0, FIRST_PAUSE),
+            wait=tenacity.wait_exponential(multiplier=FIRST_PAUSE, max=self.max_pause) + tenacity.wait_random(0, FIRST_PAUSE),
             before_sleep=log_retry,
             sleep=pause,
         )(self._attempt)

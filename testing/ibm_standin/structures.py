@@ -182,13 +182,7 @@ MQGMO: Final = Structure(
     "MQGMO",
     b"GMO ",
     cmqc.MQRC_GMO_ERROR,
-    (
-        ("Options", LONG),
-        ("WaitInterval", LONG),
-        ("Signal1", LONG),
-        ("Signal2", LONG),
-        ("ResolvedQName", _NAME),
-    ),
+    (("Options", LONG), ("WaitInterval", LONG), ("Signal1", LONG), ("Signal2", LONG), ("ResolvedQName", _NAME)),
     (
         ("MatchOptions", LONG),
         ("GroupStatus", byte(1)),

@@ -160,8 +160,7 @@ class Acceptance:
         lacking = missing(self._mq, self._requirements)
         if needed := [requirement for requirement in lacking if requirement.needed]:
             raise Failed(
-                "; ".join(requirement.what for requirement in needed),
-                "; ".join(requirement.remedy for requirement in needed),
+                "; ".join(requirement.what for requirement in needed), "; ".join(requirement.remedy for requirement in needed)
             )
         notes = "; ".join(map(str, lacking))
         return f"complete, with notes: {notes}" if notes else "complete"

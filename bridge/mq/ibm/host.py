@@ -133,9 +133,7 @@ class IbmInquiry:
 
 def _dead_letter_queue(connection: Connection) -> str:
     try:
-        _, (name,) = inquire(
-            connection, MQOD(ObjectType=cmqc.MQOT_Q_MGR), (cmqc.MQCA_DEAD_LETTER_Q_NAME,), _INQUIRE
-        )
+        _, (name,) = inquire(connection, MQOD(ObjectType=cmqc.MQOT_Q_MGR), (cmqc.MQCA_DEAD_LETTER_Q_NAME,), _INQUIRE)
     except MQError as error:
         if error.reason in LOST:
             raise

@@ -72,8 +72,7 @@ class Publisher(StateWriter[Part]):
         if not sizes:
             return "no publications"
         return (
-            f"{sum(sizes)} publications in {len(sizes)} units of work, "
-            f"median {sizes[len(sizes) // 2]}, largest {sizes[-1]}"
+            f"{sum(sizes)} publications in {len(sizes)} units of work, median {sizes[len(sizes) // 2]}, largest {sizes[-1]}"
         )
 
     def opened(self, connection: Connection) -> None:

@@ -161,10 +161,7 @@ class _Examination:
         if not dead_letter_queue:
             name = needs.dead_letter_queue or DEFAULT_DEAD_LETTER_QUEUE
             self._lacks("the queue manager has no dead-letter queue (DEADQ)", f"ALTER QMGR DEADQ('{name}')")
-        for keyword, has_number, wanted in (
-            ("MAXHANDS", handles, HANDLES),
-            ("MAXUMSGS", uncommitted, needs.uncommitted),
-        ):
+        for keyword, has_number, wanted in (("MAXHANDS", handles, HANDLES), ("MAXUMSGS", uncommitted, needs.uncommitted)):
             if has_number < wanted:
                 what = f"the queue manager has {keyword}({has_number}), and the bridge needs {wanted}"
                 self._lacks(what, f"ALTER QMGR {keyword}({wanted})")
@@ -403,9 +400,7 @@ class _Examination:
         objects = [(MQOD(ObjectType=cmqc.MQOT_Q_MGR), "the queue manager", "QMGR")]
         names = [queue.name for queue in self._requirements.queues(dead_letter_queue) if queue.name != LOCK_QUEUE]
         names += [
-            queue.name
-            for queue in self._requirements.mapping_queues
-            if "PUT" in queue.words and not queue.queue_manager
+            queue.name for queue in self._requirements.mapping_queues if "PUT" in queue.words and not queue.queue_manager
         ]
         objects += [(MQOD(ObjectName=name), f"queue {name}", f"QLOCAL('{name}')") for name in dict.fromkeys(names)]
         too_short = False

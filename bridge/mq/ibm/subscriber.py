@@ -64,13 +64,7 @@ log = logging.getLogger(__name__)
 #: Handles of a connection (MAXHANDS) that are reserved for other purposes than non-durable subscriptions.
 OTHER_HANDLES = 56
 #: Reason codes for a connection limit of the queue manager or its channel.
-CAPACITY = frozenset(
-    (
-        cmqc.MQRC_MAX_CONNS_LIMIT_REACHED,
-        cmqc.MQRC_CHANNEL_NOT_AVAILABLE,
-        cmqc.MQRC_CHANNEL_CONFIG_ERROR,
-    )
-)
+CAPACITY = frozenset((cmqc.MQRC_MAX_CONNS_LIMIT_REACHED, cmqc.MQRC_CHANNEL_NOT_AVAILABLE, cmqc.MQRC_CHANNEL_CONFIG_ERROR))
 #: Temporary reason codes when a subscription is created again after a reconnect.
 PASSING = CAPACITY | frozenset(
     (
@@ -249,8 +243,7 @@ class Subscriber(Worker[Request]):
                 request.done(reason)
             case Unsubscribe():
                 reasons = [
-                    self._unsubscribe_one(connection, request.client_id, topic_filter)
-                    for topic_filter in request.filters
+                    self._unsubscribe_one(connection, request.client_id, topic_filter) for topic_filter in request.filters
                 ]
                 if request.ended:
                     self._leftover |= {
@@ -380,9 +373,7 @@ class Subscriber(Worker[Request]):
             self._load[index] = self._load.get(index, 0) + 1
         return cmqc.MQRC_NONE
 
-    def _create(
-        self, connection: Connection, request: Subscribe, wanted: SubscriptionRequest, destination: int
-    ) -> int:
+    def _create(self, connection: Connection, request: Subscribe, wanted: SubscriptionRequest, destination: int) -> int:
         """Alter the subscription if it exists, otherwise create it. Return its handle."""
 
         def descriptor(options: int) -> MQSD:

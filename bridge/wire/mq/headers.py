@@ -26,15 +26,7 @@ from bridge.wire.mq.mqmd import (
     encode_mqmd,
     encode_mqmde,
 )
-from bridge.wire.mq.structure import (
-    LONG,
-    Buffer,
-    ByteOrder,
-    Layout,
-    MalformedHeader,
-    byte_order_of,
-    fields_of,
-)
+from bridge.wire.mq.structure import LONG, Buffer, ByteOrder, Layout, MalformedHeader, byte_order_of, fields_of
 
 # MQRFH2: message properties and publish/subscribe data ----------------------------------------------------------------
 
@@ -119,6 +111,7 @@ def decode_rfh2(buffer: Buffer, offset: int = 0, *, byte_order: ByteOrder | None
 
 # MQXQH: where a message on a transmission queue is to go, and its own MQMD --------------------------------------------
 
+
 class MQXQH(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A transmission-queue header. Format, Encoding and CodedCharSetId of `MsgDesc` describe the data after it.
 
@@ -166,6 +159,7 @@ def _check_version_1(descriptor: MQMD, offset: int) -> None:
 
 # MQDLH: why a message is on the dead-letter queue, and where it was to go ---------------------------------------------
 
+
 class MQDLH(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A dead-letter header. Encoding, CodedCharSetId and Format describe the original data after it.
 
@@ -205,6 +199,7 @@ def decode_mqdlh(buffer: Buffer, offset: int = 0, *, byte_order: ByteOrder | Non
 
 # Headers of which only the length matters -----------------------------------------------------------------------------
 
+
 class OtherKind(NamedTuple):
     """A kind of header."""
 
@@ -242,9 +237,7 @@ OTHER_KINDS: Final = {
 """Format -> the kind of header that it names."""
 
 
-def decode_other_header(
-    kind: OtherKind, buffer: Buffer, offset: int, *, byte_order: ByteOrder, encoding: int
-) -> OtherHeader:
+def decode_other_header(kind: OtherKind, buffer: Buffer, offset: int, *, byte_order: ByteOrder, encoding: int) -> OtherHeader:
     """Decode the header at `offset`, which is in the given Encoding.
 
     Raises MalformedHeader if there is no such header, or if its StrucLength is too short or exceeds the buffer.
@@ -362,11 +355,7 @@ def decode_chain(
 
 
 def encode_chain(
-    chain: Chain | Iterable[Header],
-    body: bytes = b"",
-    *,
-    encoding: int | None = None,
-    ccsid: int | None = None,
+    chain: Chain | Iterable[Header], body: bytes = b"", *, encoding: int | None = None, ccsid: int | None = None
 ) -> EncodedChain:
     """Encode a chain to message data and the MQMD fields that describe it. The inverse of `decode_chain`.
 

@@ -63,12 +63,7 @@ def test_no_messages_are_sent_if_they_would_go_to_another_queue(queue_manager: Q
 def test_what_a_failed_test_leaves_is_removed(queue_manager: QueueManager) -> None:
     """Messages for clients are taken by another program, so that each test of them fails halfway."""
     found = {one.test: one for one in Acceptance(lambda: _Robbed(queue_manager), Requirements()).run()}
-    assert failed(found) == [
-        "publication to a client",
-        "retained publication",
-        "durable subscription",
-        "long message",
-    ]
+    assert failed(found) == ["publication to a client", "retained publication", "durable subscription", "long message"]
     assert found["client identifiers"].result == "skip"
     assert found["clean-up"].detail.startswith("nothing is left (1 subscriptions and")
     assert not queue_manager.objects.topics.subscriptions

@@ -241,6 +241,7 @@ async def test_a_publication_that_is_refused_and_then_taken_is_told_as_taken(que
             if struck:
                 assert connection.command("ALTER TOPIC(SHUT) PUB(ENABLED)")[0].ok
             return struck
+
     backend = backend_of(queue_manager, Opens("publisher", 1, after=False))
     await asyncio.wait_for(backend.open(), PATIENCE)
 

@@ -145,9 +145,7 @@ def test_read_ahead_keeps_the_order_of_messages_that_are_committed_behind_the_cu
         handed_over.extend(one.message.data for one in batch)
 
     passes = BrowsePasses()
-    browser = Browser(
-        lambda: EmbeddedConnection(queue_manager), TRANSMIT, Handler(hand_over), passes=passes
-    )
+    browser = Browser(lambda: EmbeddedConnection(queue_manager), TRANSMIT, Handler(hand_over), passes=passes)
     connection = EmbeddedConnection(queue_manager)
     browser.opened(connection)
     browser.serve(connection)  # nothing is on the queue: the browser has caught up
@@ -201,9 +199,7 @@ def test_a_message_removed_while_it_is_in_the_read_ahead_buffer_is_handed_over_o
     def hand_over(batch: Sequence[QueuedMessage]) -> None:
         handed_over.extend(one.message.data for one in batch)
 
-    browser = Browser(
-        lambda: EmbeddedConnection(queue_manager), TRANSMIT, Handler(hand_over), passes=BrowsePasses()
-    )
+    browser = Browser(lambda: EmbeddedConnection(queue_manager), TRANSMIT, Handler(hand_over), passes=BrowsePasses())
     for body in (b"1", b"2", b"3"):
         put(queue_manager, body)
     connection = EmbeddedConnection(queue_manager)

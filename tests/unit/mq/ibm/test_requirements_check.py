@@ -75,10 +75,7 @@ def test_a_look_leaves_nothing_behind(connection: GuardedConnection) -> None:
             [NO_DEFXMITQ, f"transmission queue {XMITQ} is not defined: {DEFINE_XMITQ}"],
         ),
         (["ALTER QMGR DEFXMITQ(' ')"], [NO_DEFXMITQ]),
-        (
-            ["DEFINE QLOCAL(OTHER) USAGE(XMITQ)", "ALTER QMGR DEFXMITQ(OTHER)"],
-            [NO_DEFXMITQ.replace("is blank", "is OTHER")],
-        ),
+        (["DEFINE QLOCAL(OTHER) USAGE(XMITQ)", "ALTER QMGR DEFXMITQ(OTHER)"], [NO_DEFXMITQ.replace("is blank", "is OTHER")]),
         (
             [f"ALTER QLOCAL({XMITQ}) USAGE(NORMAL)"],
             [f"transmission queue {XMITQ} has not USAGE(XMITQ): ALTER QLOCAL('{XMITQ}') USAGE(XMITQ)"],
@@ -90,10 +87,7 @@ def test_a_look_leaves_nothing_behind(connection: GuardedConnection) -> None:
                 f"transmission queue {XMITQ} has not GET(ENABLED): ALTER QLOCAL('{XMITQ}') GET(ENABLED)",
             ],
         ),
-        (
-            [f"ALTER QLOCAL({STATE}) NOSHARE"],
-            [f"state queue {STATE} has not SHARE: ALTER QLOCAL('{STATE}') SHARE"],
-        ),
+        ([f"ALTER QLOCAL({STATE}) NOSHARE"], [f"state queue {STATE} has not SHARE: ALTER QLOCAL('{STATE}') SHARE"]),
         (
             [f"DELETE QLOCAL({DLQ})", f"DEFINE QALIAS({DLQ}) TARGET({STATE})"],
             [
@@ -108,15 +102,9 @@ def test_a_look_leaves_nothing_behind(connection: GuardedConnection) -> None:
                 f" DELETE QREMOTE('{DLQ}'), then {DEFINE_DLQ}"
             ],
         ),
-        (
-            ["ALTER QMGR DEADQ(' ')"],
-            [f"the queue manager has no dead-letter queue (DEADQ): ALTER QMGR DEADQ('{DLQ}')"],
-        ),
+        (["ALTER QMGR DEADQ(' ')"], [f"the queue manager has no dead-letter queue (DEADQ): ALTER QMGR DEADQ('{DLQ}')"]),
         ([f"DELETE QLOCAL({DLQ})"], [f"dead-letter queue {DLQ} is not defined: {DEFINE_DLQ}"]),
-        (
-            ["ALTER QMGR DEADQ(OTHER)"],
-            [f"dead-letter queue OTHER is not defined: {DEFINE_DLQ.replace(DLQ, 'OTHER')}"],
-        ),
+        (["ALTER QMGR DEADQ(OTHER)"], [f"dead-letter queue OTHER is not defined: {DEFINE_DLQ.replace(DLQ, 'OTHER')}"]),
         (
             ["ALTER QMGR MAXHANDS(100) MAXUMSGS(1000)"],
             [
@@ -172,10 +160,7 @@ def test_a_bridge_at_work_is_no_shortcoming(connection: GuardedConnection) -> No
         ({"INQUIRE": cmqcfc.MQRCCF_NONE_FOUND}, []),
         (
             {"CLEAR": cmqcfc.MQRCCF_COMMAND_FAILED},
-            [
-                "topic object SYSTEM.BASE.TOPIC cannot be used to clear retained publications:"
-                " MQRCCF_COMMAND_FAILED (3008)"
-            ],
+            ["topic object SYSTEM.BASE.TOPIC cannot be used to clear retained publications: MQRCCF_COMMAND_FAILED (3008)"],
         ),
     ],
     ids=str,
@@ -207,9 +192,7 @@ def test_the_model_of_reply_queues_is_a_note(connection: GuardedConnection) -> N
 
 def test_a_queue_of_a_mapping_that_is_not_defined_is_reported_once(connection: GuardedConnection) -> None:
     (sentence,) = told(connection, mapping_queues=(MappingQueue("m", "Q", ("INQ", "GET"), exclusive=True),))
-    assert sentence == (
-        "queue Q is not defined, and is needed to inquire its attributes (mapping m): DEFINE QLOCAL('Q')"
-    )
+    assert sentence == ("queue Q is not defined, and is needed to inquire its attributes (mapping m): DEFINE QLOCAL('Q')")
 
 
 @pytest.mark.parametrize("transmission_queue", [None, "QM2"])
@@ -235,9 +218,7 @@ def test_lengths_of_messages_are_notes(connection: GuardedConnection) -> None:
     assert missing(connection, needs) == []
 
 
-def test_the_length_that_the_channel_transfers_is_found_by_a_put_that_is_backed_out(
-    connection: GuardedConnection,
-) -> None:
+def test_the_length_that_the_channel_transfers_is_found_by_a_put_that_is_backed_out(connection: GuardedConnection) -> None:
     run(connection, "ALTER QMGR MAXMSGL(104857600)")
     connection.max_message_length = 4_194_304
     assert missing(connection, Requirements(message_length=4_194_304)) == []

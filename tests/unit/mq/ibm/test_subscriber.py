@@ -94,9 +94,7 @@ async def test_a_replay_of_retained_publications_delivers_no_new_publication_twi
     application = EmbeddedConnection(queue_manager)
     topic = application.open(MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="a"), cmqc.MQOO_OUTPUT)
     application.put(topic, Message(MQMD(), b"retained"), MQPMO(Options=cmqc.MQPMO_RETAIN))
-    destination = application.open(
-        MQOD(ObjectName="SYSTEM.MQTT.PUBLICATION.QUEUE", ObjectQMgrName="c"), cmqc.MQOO_OUTPUT
-    )
+    destination = application.open(MQOD(ObjectName="SYSTEM.MQTT.PUBLICATION.QUEUE", ObjectQMgrName="c"), cmqc.MQOO_OUTPUT)
     sd = MQSD(Options=cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE, ObjectString="a", SubUserData="1 REPLAY", SubLevel=1)
     replay, _ = application.subscribe(sd, destination)
     application.put(topic, Message(MQMD(), b"new"))

@@ -116,11 +116,7 @@ def subscribes() -> Strategy:
     )
     return st.builds(
         lambda message_id, rows, said: Subscribe(
-            message_id,
-            tuple((topic, qos) for topic, qos, _ in rows),
-            False,
-            tuple(option for *_, option in rows),
-            said,
+            message_id, tuple((topic, qos) for topic, qos, _ in rows), False, tuple(option for *_, option in rows), said
         ),
         message_ids,
         st.lists(one, min_size=1, max_size=4),
@@ -163,12 +159,7 @@ def codes(packet_type: PacketType) -> Strategy:
 to_client = st.one_of(
     publications(server=False),
     acknowledgements(),
-    st.builds(
-        Connack,
-        code(PacketType.CONNACK),
-        st.just(False),
-        properties(PacketType.CONNACK).filter(with_method),
-    ),
+    st.builds(Connack, code(PacketType.CONNACK), st.just(False), properties(PacketType.CONNACK).filter(with_method)),
     st.just(Connack(0, True)),
     st.builds(Suback, message_ids, codes(PacketType.SUBACK), properties(PacketType.SUBACK)),
     st.builds(Unsuback, message_ids, codes(PacketType.UNSUBACK), properties(PacketType.UNSUBACK)),
@@ -177,8 +168,7 @@ to_client = st.one_of(
     auths(FROM_SERVER) | st.just(Auth()),
 )
 conversations_of_mqtt_5 = st.one_of(
-    st.tuples(st.just(True), st.lists(to_server, max_size=8)),
-    st.tuples(st.just(False), st.lists(to_client, max_size=8)),
+    st.tuples(st.just(True), st.lists(to_server, max_size=8)), st.tuples(st.just(False), st.lists(to_client, max_size=8))
 )
 
 #: Protocol level, byte order of words, whether to the server, packets.
