@@ -76,6 +76,7 @@ class MQMDE(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
     MsgFlags: MQLONG = cmqc.MQMF_NONE
     OriginalLength: MQLONG = cmqc.MQOL_UNDEFINED
 
+
 #: Fields of version 1 after StrucId, and those that version 2 and the MQMDE add.
 MQMD_FIELDS: Final = fields_of(MQMD)[:-5]
 GROUP_FIELDS: Final = fields_of(MQMD)[-5:]

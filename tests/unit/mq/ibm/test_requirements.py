@@ -131,10 +131,6 @@ def lacking(queue_manager: QueueManager) -> list[tuple[str, str]]:
         connection.disconnect()
 
 
-def test_nothing_is_missing_after_the_script(queue_manager: QueueManager) -> None:
-    assert lacking(queue_manager) == []
-
-
 def granted() -> list[Authority]:
     """The authorities that the script grants, but for CONNECT, without which there is no connection."""
     return [one for one in requirements_of(configuration()).authorities("") if one.word != "CONNECT"]

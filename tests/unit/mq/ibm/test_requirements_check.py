@@ -53,20 +53,6 @@ def told(connection: GuardedConnection, **requirements: Any) -> list[str]:
     return [str(one) for one in missing(connection, Requirements(**requirements)) if one.needed]
 
 
-def test_nothing_is_missing_where_the_bridges_script_was_run(connection: GuardedConnection) -> None:
-    assert missing(connection, Requirements(dead_letter_queue=DLQ, identities=("", "sensor"))) == []
-
-
-def test_a_look_leaves_nothing_behind(connection: GuardedConnection) -> None:
-    def shown(command: str) -> list[dict[str, Any]]:
-        return connection.command(command)[0].objects
-
-    before = shown("DISPLAY QSTATUS(*)"), shown("DISPLAY QUEUE(*)")
-    missing(connection, Requirements(identities=("sensor",)))
-    assert (shown("DISPLAY QSTATUS(*)"), shown("DISPLAY QUEUE(*)")) == before
-    assert shown("DISPLAY SUB(*)") == []
-
-
 @pytest.mark.parametrize(
     ("commands", "sentences"),
     [
@@ -120,10 +106,22 @@ def test_objects_and_attributes(connection: GuardedConnection, commands: list[st
     assert told(connection) == sentences
 
 
-def test_the_state_queue_is_needed(connection: GuardedConnection) -> None:
-    connection.reasons = {STATE: cmqc.MQRC_UNKNOWN_OBJECT_NAME}  # the embedded queue manager does not let it go
-    assert told(connection) == [f"state queue {STATE} is not defined: {DEFINE_STATE}"]
-    run(connection, DEFINE_STATE.replace(STATE, "ANOTHER"))
+@pytest.mark.parametrize(
+    ("name", "reason", "sentence"),
+    [
+        # The embedded queue manager does not let it go.
+        (STATE, cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"state queue {STATE} is not defined: {DEFINE_STATE}"),
+        (
+            COMMAND_QUEUE,
+            cmqc.MQRC_UNKNOWN_OBJECT_NAME,
+            f"queue {COMMAND_QUEUE} is not defined, and is needed to run commands: DEFINE QLOCAL('{COMMAND_QUEUE}')",
+        ),
+        (DLQ, cmqc.MQRC_OBJECT_DAMAGED, f"dead-letter queue {DLQ} cannot be opened: MQRC_OBJECT_DAMAGED (2101)"),
+    ],
+)
+def test_queues_that_cannot_be_opened(connection: GuardedConnection, name: str, reason: int, sentence: str) -> None:
+    connection.reasons = {name: reason}
+    assert told(connection) == [sentence]
 
 
 def test_what_the_sentences_say_mends_it(connection: GuardedConnection) -> None:
@@ -168,13 +166,6 @@ def test_a_bridge_at_work_is_no_shortcoming(connection: GuardedConnection) -> No
 def test_command_server(connection: GuardedConnection, answers: dict[str, int | None], sentences: list[str]) -> None:
     connection.answers = answers
     assert told(connection, user="ours") == sentences
-
-
-def test_the_command_queue_is_needed(connection: GuardedConnection) -> None:
-    connection.reasons = {COMMAND_QUEUE: cmqc.MQRC_UNKNOWN_OBJECT_NAME}
-    assert told(connection) == [
-        f"queue {COMMAND_QUEUE} is not defined, and is needed to run commands: DEFINE QLOCAL('{COMMAND_QUEUE}')"
-    ]
 
 
 def test_the_model_of_reply_queues_is_a_note(connection: GuardedConnection) -> None:
@@ -249,11 +240,6 @@ def test_a_lost_connection_is_no_finding(connection: GuardedConnection, where: s
     connection.reasons = {where: cmqc.MQRC_CONNECTION_BROKEN}
     with pytest.raises(MQError, match="MQRC_CONNECTION_BROKEN"):
         missing(connection, Requirements())
-
-
-def test_another_error_is_told_as_it_is(connection: GuardedConnection) -> None:
-    connection.reasons = {DLQ: cmqc.MQRC_OBJECT_DAMAGED}
-    assert told(connection) == [f"dead-letter queue {DLQ} cannot be opened: MQRC_OBJECT_DAMAGED (2101)"]
 
 
 def test_the_control_command_of_a_missing_authority_is_printed_for_ibm_mq() -> None:

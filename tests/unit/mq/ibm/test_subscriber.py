@@ -17,7 +17,7 @@ from bridge.mq.mqi import MQOD, MQPMO, MQSD, MQError
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.helpers.ibm_backends import NONE, TRANSMIT, backend_of, drain, stop, subscribed
+from tests.helpers.ibm_backends import NONE, TRANSMIT, drain, opened, stop, subscribed
 from tests.helpers.patience import PATIENCE
 from tests.helpers.units import requests
 
@@ -99,8 +99,7 @@ async def test_a_replay_of_retained_publications_delivers_no_new_publication_twi
     replay, _ = application.subscribe(sd, destination)
     application.put(topic, Message(MQMD(), b"new"))
     application.close(replay)
-    backend = backend_of(queue_manager, NONE)
-    await backend.open()
+    backend = await opened(queue_manager, NONE)
     handed_over: list[tuple[bytes, str | None]] = []
     arrived = asyncio.Event()
 
