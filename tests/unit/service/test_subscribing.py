@@ -27,28 +27,6 @@ async def test_each_topic_of_a_subscribe_has_its_answer(bridge: Any) -> None:
         assert running.backend.subscribed == [("c", "a", 0, False), ("c", "+/b", 1, False), ("c", "#", 2, False)]
 
 
-@pytest.mark.parametrize("topic_filter", ["a/#/b", "#a", "a+", "++", "+a/b"])
-async def test_a_malformed_filter_closes_the_connection(bridge: Any, topic_filter: str) -> None:
-    """MQTT 3.1.1 sections 4.7.1 and 4.8."""
-    async with bridge() as running:
-        client = await running.connect()
-        client.send(Subscribe(1, (("a", 1), (topic_filter, 1))))
-        assert await client.rest() == []
-        assert not running.backend.subscribed
-
-
-@pytest.mark.parametrize(
-    "topic_filter", ["x" * 10_241, "/" * TOPIC_LEVELS, "$queue/a", "$share/g"], ids=lambda name: name[:8]
-)
-async def test_a_filter_that_the_bridge_does_not_accept(bridge: Any, topic_filter: str) -> None:
-    async with bridge() as running:
-        client = await running.connect()
-        client.send(Subscribe(1, ((topic_filter, 1),)))
-        assert await client.receive() == Suback(1, (REFUSED,))
-        assert not running.backend.subscribed
-        await client.silent()
-
-
 async def test_suback_waits_for_the_commit(bridge: Any) -> None:
     async with bridge() as running:
         client = await running.connect(clean_session=False)
@@ -166,16 +144,6 @@ async def test_default_qos(bridge: Any) -> None:
         client.send(Unsubscribe(9, ("DEFAULT.QoS",)))
         assert await client.receive() == Unsuback(9)
         assert await qos_of_a_direct_message(9) == 2
-
-
-async def test_default_qos_as_it_was_left_last(bridge: Any) -> None:
-    async with bridge() as running:
-        client = await running.connect()
-        client.send(Subscribe(1, (("DEFAULT.QoS", 0),)), Unsubscribe(2, ("DEFAULT.QoS",)))
-        await client.receive(), await client.receive()
-        running.backend.deliver(running.backend.direct(5))
-        packet = await client.receive()
-        assert isinstance(packet, Publish) and packet.qos == 2
 
 
 async def test_default_qos_of_a_durable_session_outlives_the_bridge(

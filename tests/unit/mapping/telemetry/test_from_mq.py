@@ -18,7 +18,6 @@ from bridge.telemetry.conversion import from_mq, to_mq
 from bridge.telemetry.headers import Headers
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Message, Unmappable
-from bridge.telemetry.subscription import DEFAULT_QOS_TOPIC, publication_qos, subscription_qos
 from bridge.wire.mq import (
     MQDLH,
     MQMD,
@@ -121,29 +120,9 @@ def test_default_qos_does_not_touch_publications_of_subscriptions() -> None:
     assert from_mq(mq_message(PERSISTENT), topic="t", requested_qos=2, direct_qos=0).qos == 2
 
 
-def test_name_of_the_default_qos_topic() -> None:
-    assert DEFAULT_QOS_TOPIC == "DEFAULT.QoS"
-
-
-@pytest.mark.parametrize(
-    ("user_data", "expected"),
-    [(None, None), ("0", 0), ("1", 1), ("2", 2), ("", 2), ("3", 2), ("an administrator's words", 2), (" 1", 2)],
-)
-def test_requested_qos_is_the_user_data_of_the_subscription(user_data: str | None, expected: int | None) -> None:
-    assert subscription_qos(user_data) == expected
-
-
 def test_the_user_data_of_an_earlier_delivery_do_not_lower_the_qos_of_a_direct_message() -> None:
     forwarded = mqtt_message(2, as_bytes=True, user_data="0")
     assert from_mq(forwarded, topic="commands").qos == 2
-
-
-@pytest.mark.parametrize(
-    ("persistence", "mqtt_qos", "expected"),
-    [(0, None, 0), (1, None, 2), (2, None, 0), (1, 0, 0), (0, 1, 1), (0, 2, 2)],
-)
-def test_publication_qos(persistence: int, mqtt_qos: int | None, expected: int) -> None:
-    assert publication_qos(persistence, mqtt_qos) == expected
 
 
 # Table 4: RETAIN ------------------------------------------------------------------------------------------------------
@@ -188,10 +167,6 @@ def test_table_5_topic_name_from_mqps_top() -> None:
 def test_table_5_topic_name_of_a_direct_message_is_the_queue_it_was_put_to() -> None:
     """The caller hands over RemoteQName where no topic is known."""
     assert from_mq(mq_message(), topic="command/reset").topic == "command/reset"
-
-
-def test_an_empty_mqps_top_is_no_topic() -> None:
-    assert read(with_headers(rfh2("mqps", Top=""))).topic == ""
 
 
 # Table 5: message id --------------------------------------------------------------------------------------------------
