@@ -17,15 +17,6 @@ from bridge.mqtt.packets import (
 from bridge.mqtt.writer import encode
 from tests.helpers.service_bridge import answers
 
-WHOLE = [
-    Connect("c", clean_session=False),
-    Subscribe(1, (("a/#", 1), ("b", 2))),
-    Publish("t", b"x" * 200, 1, False, False, 2),
-    Publish("t", b"", 2, True, False, 3),
-    Pubrel(3),
-    Pingreq(),
-]
-
 
 MALFORMED = [
     pytest.param(b"\x00\x00", id="type 0"),
