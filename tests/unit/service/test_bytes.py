@@ -7,16 +7,11 @@ from typing import Any
 import pytest
 
 from bridge.mqtt.packets import (
-    Connect,
-    Pingreq,
     Publish,
-    Pubrel,
-    Subscribe,
     Will,
 )
 from bridge.mqtt.writer import encode
 from tests.helpers.service_bridge import answers
-
 
 MALFORMED = [
     pytest.param(b"\x00\x00", id="type 0"),

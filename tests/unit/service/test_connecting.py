@@ -23,9 +23,7 @@ from bridge.mqtt.packets import (
     Subscribe,
     Will,
 )
-from bridge.mqtt.reader import Decoder
 from bridge.mqtt.reason_codes import ReasonCode
-from bridge.mqtt.writer import encode
 from bridge.security.authenticator import Attempt, FailedConnects
 from bridge.service.client import Client
 from bridge.service.connecting import delay
@@ -336,12 +334,11 @@ async def test_a_session_from_before_session_expiry_expires_after_the_next_conne
 async def test_disconnect_does_not_extend_a_session_beyond_session_expiry(bridge: Any, asked: int, granted: int) -> None:
     async with bridge(session_expiry=100) as running:
         client = await running.open()
-        client.decoder = Decoder(server=False, protocol_level=5)
         properties = ConnectProperties(session_expiry_interval=10)
-        client.send(encode(Connect("c", "MQTT", 5, False, properties=properties), "big", 5))
+        client.send(Connect("c", "MQTT", 5, False, properties=properties))
         assert isinstance(await client.receive(), Connack)
         session = running.service.sessions["c"]
-        client.send(encode(Disconnect(properties=DisconnectProperties(session_expiry_interval=asked)), "big", 5))
+        client.send(Disconnect(properties=DisconnectProperties(session_expiry_interval=asked)))
         await client.rest()
         await running.until(lambda: "c" not in running.service.clients)
         assert session.expiry_interval == granted

@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 from bridge.mqtt.packets import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe, Unsuback, Unsubscribe
-from bridge.mqtt.reader import Decoder
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.mqtt.topics import TOPIC_LEVELS
-from bridge.mqtt.writer import encode
 from bridge.wire import cmqc
 
 REFUSED = 0x80
@@ -178,13 +176,9 @@ async def test_a_client_stays_subscribed_if_the_queue_manager_does_not_remove_th
 async def test_unsuback_has_the_reason_for_which_a_subscription_is_not_removed(bridge: Any) -> None:
     async with bridge() as running:
         running.backend.not_removable["a"] = cmqc.MQRC_NOT_AUTHORIZED
-        client = await running.open()
-        client.decoder = Decoder(server=False, protocol_level=5)
-        client.send(encode(Connect("c", protocol_level=5), "big", 5))
-        assert isinstance(await client.receive(), Connack)
-        client.send(encode(Subscribe(1, (("a", 1), ("b", 1))), "big", 5))
-        assert isinstance(await client.receive(), Suback)
-        client.send(encode(Unsubscribe(2, ("b", "a", "c")), "big", 5))
+        client = await running.connect("c", protocol_level=5)
+        await client.subscribe("a", "b")
+        client.send(Unsubscribe(2, ("b", "a", "c")))
         codes = (ReasonCode.SUCCESS, ReasonCode.NOT_AUTHORIZED, ReasonCode.NO_SUBSCRIPTION_EXISTED)
         assert await client.receive() == Unsuback(2, codes)
         assert list(running.service.sessions["c"].filters) == ["a"]
