@@ -280,6 +280,7 @@ def encode(packet: Packet, byte_order: ByteOrder = "big", protocol_level: int = 
 
     Raises:
         MalformedPacket: a field is out of range, or contradicts another.
+        KeyError: the packet is an OtherPacket.
     """
     return _WRITERS[type(packet)](packet, byte_order, protocol_level)
 
