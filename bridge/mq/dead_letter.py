@@ -15,7 +15,7 @@ import msgspec
 
 from bridge.mapping.message_view import MessageView
 from bridge.mq.mqi import MQOD, Connection, MQError, inquire
-from bridge.mq.worker import LOST
+from bridge.mq.worker import raise_if_lost
 from bridge.mqtt.topics import matches
 from bridge.telemetry.headers import is_set
 from bridge.telemetry.message import CCSID_UTF8, Destination, Message
@@ -519,8 +519,7 @@ class DeadLetters:
             letter = dead_letter(md, data, reason, name, manager, OriginContext.now(self._mapping))
             self._connection.put(handle, letter, _PUT | self._context)
         except MQError as error:
-            if error.reason in LOST:
-                raise
+            raise_if_lost(error)
             self._handle = None if error.reason in _REOPEN else self._handle
             detail = error.detail
             if error.reason in _TOO_BIG:

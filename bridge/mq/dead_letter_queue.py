@@ -34,7 +34,7 @@ from bridge.mq.dead_letter import (
 from bridge.mq.message_consumer import names
 from bridge.mq.message_producer import descriptor_of, name_of
 from bridge.mq.mqi import MQOD, MQPMO, Connection, GetOptions, Got, MQError, get_or_none
-from bridge.mq.worker import LOST
+from bridge.mq.worker import LOST, raise_if_lost
 from bridge.telemetry.headers import is_set
 from bridge.telemetry.message import Destination, Message
 from bridge.wire import cmqc
@@ -160,8 +160,7 @@ class Destinations:
             try:
                 responses = self._connection.command(f"DISPLAY SUB('{quoted}') DEST")
             except MQError as error:
-                if error.reason in LOST:
-                    raise
+                raise_if_lost(error)
                 return ""  # not authorized: use the MQDLH
             for response in responses:
                 for shown in response.objects if response.ok else ():
@@ -372,8 +371,7 @@ class DeadLetterQueue:
             finally:
                 self._close(handle)
         except MQError as error:
-            if error.reason in LOST:
-                raise
+            raise_if_lost(error)
             if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
                 return f"the bridge may still have to process it: queue {queue} cannot be browsed: {error}"
         else:
@@ -385,8 +383,7 @@ class DeadLetterQueue:
         try:
             responses = self._connection.command(f"DISPLAY QSTATUS('{queue}') UNCOM")
         except MQError as error:
-            if error.reason in LOST:
-                raise
+            raise_if_lost(error)
             return True
         return any(shown.get("UNCOM") != "NO" for response in responses for shown in response.objects)
 
@@ -421,8 +418,7 @@ class DeadLetterQueue:
             self._connection.put1(MQOD(ObjectName=self.name), message, MQPMO(Options=_PUT | cmqc.MQPMO_SET_ALL_CONTEXT))
             self._connection.commit()
         except MQError as error:
-            if error.reason in LOST:
-                raise
+            raise_if_lost(error)
             self._connection.backout()
             log.warning("MQB3109W dead-letter time of message %s not restored: %s", letter.name, error)
             return letter
@@ -447,8 +443,7 @@ class DeadLetterQueue:
             administration.clear_retained(topic)
             administration.close()
         except MQError as error:
-            if error.reason in LOST:
-                raise
+            raise_if_lost(error)
             log.error("MQB3108E clearing the retained publication of topic %r failed: %s", topic, error)
 
     def _get(self, handle: int) -> Got | None:

@@ -10,7 +10,7 @@ import msgspec
 
 from bridge.mq.administration import Administration
 from bridge.mq.mqi import MQOD, Connection, MQError, Property
-from bridge.mq.worker import LOST
+from bridge.mq.worker import raise_if_lost
 from bridge.telemetry.message import Destination, KeptRequest, MappedMessage, Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
@@ -113,8 +113,7 @@ class MessageProducer:
                     self._administration = Administration(self._connection)
                 self._administration.clear_retained(topic)
             except MQError as error:
-                if error.reason in LOST:
-                    raise
+                raise_if_lost(error)
                 log.error("MQB5105E clearing the retained publication of topic %r failed: %s", topic, error)
             del self._cleared[topic]
 

@@ -37,7 +37,7 @@ from bridge.mq.ibm.requirements import (
     setmqaut,
 )
 from bridge.mq.mqi import MQOD, MQSD, Connection, MQError, inquire
-from bridge.mq.worker import LOST
+from bridge.mq.worker import LOST, raise_if_lost
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD
@@ -130,8 +130,7 @@ class _Examination:
         try:
             return inquire(self._connection, msgspec.structs.replace(od), selectors, _INQUIRE)
         except MQError as error:
-            if error.reason in LOST:
-                raise
+            raise_if_lost(error)
             return error.reason
 
     def _queue_manager(self) -> str:
@@ -209,8 +208,7 @@ class _Examination:
         try:
             handle = self._connection.open(od, cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_FAIL_IF_QUIESCING)
         except MQError as error:
-            if error.reason in LOST:
-                raise
+            raise_if_lost(error)
             if error.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
                 self._lacks(
                     f"model queue {MODEL_QUEUE} is not defined, and replies to commands come to a queue made of"
@@ -249,8 +247,7 @@ class _Examination:
         try:
             self._dry_run(authority)
         except MQError as error:
-            if error.reason in LOST:
-                raise
+            raise_if_lost(error)
             reason = error.reason
         if reason in _GRANTED:
             return True
@@ -320,8 +317,7 @@ class _Examination:
             try:
                 self._open(publish)
             except MQError as error:
-                if error.reason in LOST:
-                    raise
+                raise_if_lost(error)
                 continue
             self._open(Open(publish.options | cmqc.MQOO_SET_IDENTITY_CONTEXT, publish.od))
             return
@@ -429,8 +425,7 @@ class _Examination:
         try:
             self._connection.put1(client_destination(), message, options)
         except MQError as error:
-            if error.reason in LOST:
-                raise
+            raise_if_lost(error)
             return error.reason
         finally:
             with contextlib.suppress(MQError):

@@ -14,7 +14,7 @@ from bridge.mq.backend import ClientSubscription, SubscriptionRequest
 from bridge.mq.ibm.coordination import BackendEvents, SubscriptionBarrier
 from bridge.mq.ibm.transmission import REPLAY
 from bridge.mq.mqi import MQOD, MQSD, Connection, MQError, inquire
-from bridge.mq.worker import LOST, Stopped, Worker, probe
+from bridge.mq.worker import Stopped, Worker, probe, raise_if_lost
 from bridge.mqtt.topics import topic_string_error
 from bridge.telemetry.subscription import PUBLICATION_QUEUE, subscriber_of, subscription_name, topic_string
 from bridge.wire import cmqc
@@ -322,8 +322,7 @@ class Subscriber(Worker[Request]):
         try:
             connection.close(self._destination(connection, request.client_id, request.user))
         except MQError as error:
-            if error.reason in LOST:
-                raise
+            raise_if_lost(error)
             log.warning("MQB4304W rejected client %r as user %r: %s", request.client_id, request.user, error)
             return error.reason
         return cmqc.MQRC_NONE
@@ -362,8 +361,7 @@ class Subscriber(Worker[Request]):
             finally:
                 connection.close(destination)
         except MQError as error:
-            if error.reason in LOST:
-                raise
+            raise_if_lost(error)
             log.warning("MQB4305W rejected subscription %s as user %r: %s", name, request.user, error)
             return error.reason
         if request.durable:
@@ -416,8 +414,7 @@ class Subscriber(Worker[Request]):
         try:
             connection.close(connection.subscribe(replay, destination)[0])
         except MQError as error:
-            if error.reason in LOST:
-                raise
+            raise_if_lost(error)
             log.warning("MQB4306W requesting retained publications for an altered subscription failed: %s", error)
 
     def _close_held(self, held: Held) -> None:
@@ -436,8 +433,7 @@ class Subscriber(Worker[Request]):
             else:
                 self._remove(connection, client_id, topic_filter)
         except MQError as error:
-            if error.reason in LOST:
-                raise
+            raise_if_lost(error)
             if error.reason != cmqc.MQRC_NO_SUBSCRIPTION:
                 log.error("MQB4307E removing subscription %s failed: %s", name, error)
                 self.failure, self.failed_at = f"subscription {name} is not removed: {error}", time.monotonic()

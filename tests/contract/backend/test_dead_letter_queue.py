@@ -87,9 +87,8 @@ def test_a_dead_letter_describes_its_reason_and_destination(dlq: DeadLetterQueue
 
 @pytest.mark.parametrize("cut", [0, 1, HEADER_LENGTH - 1])
 def test_a_message_without_a_readable_header_is_listed_and_stays(
-    dlq: DeadLetterQueue, other: Application, letters: str, mq: Workplace, cut: Any
+    dlq: DeadLetterQueue, other: Application, letters: str, queue: str, cut: Any
 ) -> None:
-    queue = mq.queue()
     other.put(letters, b"DLH " + bytes(cut), Format=cmqc.MQFMT_DEAD_LETTER_HEADER if cut else b"")
     (letter,) = dlq.browse(ALL)
     assert not letter.has_header and "no MQDLH" in letter.what
@@ -133,9 +132,8 @@ def test_a_selection_must_meet_all_conditions(
 
 @pytest.mark.smoke
 def test_a_dead_letter_returns_to_its_queue_unchanged(
-    mq: Workplace, dlq: DeadLetterQueue, send: Callable[..., MQMD], other: Application, letters: str
+    mq: Workplace, queue: str, dlq: DeadLetterQueue, send: Callable[..., MQMD], other: Application, letters: str
 ) -> None:
-    queue = mq.queue()
     send(queue, mq.manager, Format=b"MYFMT", CorrelId=b"c" * 24, msg_id=b"m" * 24, Persistence=1, Priority=3, ReplyToQ=b"A")
     (retried,) = dlq.retry(ALL)
     assert (retried.failure, retried.place) == ("", f"queue {queue}")
@@ -213,9 +211,8 @@ def test_a_publication_that_a_mapping_rejected_is_retried_to_the_mapping_only(
 
 
 def test_concurrent_retries_put_each_dead_letter_once(
-    mq: Workplace, send: Callable[..., MQMD], other: Application, letters: str
+    mq: Workplace, queue: str, send: Callable[..., MQMD], other: Application, letters: str
 ) -> None:
-    queue = mq.queue()
     for number in range(20):
         send(queue, mq.manager, bytes([number]))
     first, second = (DeadLetterQueue(mq.connect()).retry(ALL) for _ in range(2))
@@ -228,10 +225,9 @@ def test_concurrent_retries_put_each_dead_letter_once(
 
 
 def test_an_uncommitted_retry_changes_nothing(
-    mq: Workplace, send: Callable[..., MQMD], dlq: DeadLetterQueue, other: Application, letters: str
+    mq: Workplace, queue: str, send: Callable[..., MQMD], dlq: DeadLetterQueue, other: Application, letters: str
 ) -> None:
     """A connection that ends in the midst of a retry leaves the letter, and puts nothing."""
-    queue = mq.queue()
     send(queue, mq.manager)
     connection = mq.connect()
     for _ in DeadLetterQueue(connection).take(ALL):
@@ -241,9 +237,8 @@ def test_an_uncommitted_retry_changes_nothing(
 
 
 def test_a_dead_letter_of_a_transmission_queue_goes_to_the_destination_in_its_header(
-    mq: Workplace, dlq: DeadLetterQueue, send: Callable[..., MQMD], other: Application
+    mq: Workplace, queue: str, dlq: DeadLetterQueue, send: Callable[..., MQMD], other: Application
 ) -> None:
-    queue = mq.queue()
     embedded = MQMD(Format=b"MYFMT", Encoding=cmqc.MQENC_NATIVE, CodedCharSetId=1208, MsgId=b"e" * 24)
     header = MQXQH(RemoteQName=queue.encode(), RemoteQMgrName=mq.manager.encode(), MsgDesc=embedded)
     send("", "", encode_mqxqh(header) + BODY, Format=cmqc.MQFMT_XMIT_Q_HEADER)
@@ -284,8 +279,9 @@ def test_a_rejected_report_is_retried_to_its_queue(mq: Workplace, app: Applicati
     assert (report.md.MsgType, report.md.Feedback, report.md.CorrelId) == (cmqc.MQMT_REPORT, cmqc.MQFB_COA, b"m" * 24)
 
 
-def test_the_context_of_a_message_is_kept(mq: Workplace, dlq: DeadLetterQueue, other: Application, letters: str) -> None:
-    queue = mq.queue()
+def test_the_context_of_a_message_is_kept(
+    mq: Workplace, queue: str, dlq: DeadLetterQueue, other: Application, letters: str
+) -> None:
     other.put(queue, b"x")
     before = other.take(queue).md
     # with a context of its own, as the bridge puts it
@@ -298,9 +294,13 @@ def test_the_context_of_a_message_is_kept(mq: Workplace, dlq: DeadLetterQueue, o
 
 
 def test_a_connection_without_the_authority_for_context_puts_without_it(
-    mq: Workplace, dlq: DeadLetterQueue, send: Callable[..., MQMD], other: Application, monkeypatch: pytest.MonkeyPatch
+    mq: Workplace,
+    queue: str,
+    dlq: DeadLetterQueue,
+    send: Callable[..., MQMD],
+    other: Application,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    queue = mq.queue()
     put1 = dlq._connection.put1
 
     def unauthorized(od: Any, message: Any, options: Any, properties: Any = ()) -> Any:

@@ -42,8 +42,7 @@ def test_names_are_case_sensitive(mq: Workplace, app: Application) -> None:
         app.open_queue(name.upper())
 
 
-def test_the_queue_managers_own_name_is_local(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
+def test_the_queue_managers_own_name_is_local(mq: Workplace, queue: str, app: Application) -> None:
     app.put(queue, b"here", manager=mq.manager)
     assert app.take(queue).data == b"here"
 
@@ -57,8 +56,7 @@ def test_alias(mq: Workplace, app: Application) -> None:
     assert (got.data, got.ResolvedQName) == (b"through", queue)
 
 
-def test_an_alias_has_its_own_put_and_get(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
+def test_an_alias_has_its_own_put_and_get(mq: Workplace, queue: str, app: Application) -> None:
     closed = mq.alias(f"TARGET('{queue}') PUT(DISABLED) GET(DISABLED)")
     app.put(queue, b"x")
     with refused(cmqc.MQRC_PUT_INHIBITED):
@@ -157,15 +155,13 @@ def test_queue_manager_alias(mq: Workplace, app: Application, transmission: str)
     assert addressee(app.take(transmission)) == ("THERE", "REALNAME")
 
 
-def test_queue_manager_alias_of_the_local_queue_manager(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
+def test_queue_manager_alias_of_the_local_queue_manager(mq: Workplace, queue: str, app: Application) -> None:
     alias = mq.remote_queue(f"RNAME('') RQMNAME({mq.manager})")
     app.put(queue, b"home", manager=alias)
     assert app.take(queue).data == b"home"
 
 
-def test_remote_queue_that_is_local_after_all(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
+def test_remote_queue_that_is_local_after_all(mq: Workplace, queue: str, app: Application) -> None:
     app.put(mq.remote_queue(f"RNAME('{queue}') RQMNAME({mq.manager})"), b"x")
     assert app.take(queue).data == b"x"
 

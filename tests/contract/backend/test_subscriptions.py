@@ -21,8 +21,7 @@ FORCE = cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2
 
 
 @pytest.mark.smoke
-def test_a_provided_destination(mq: Workplace, app: Application, other: Application, root: str) -> None:
-    queue = mq.queue()
+def test_a_provided_destination(queue: str, app: Application, other: Application, root: str) -> None:
     handle = app.open_queue(queue)
     subscription, destination = app.subscribe(root, handle=handle)
     assert destination == handle
@@ -64,7 +63,7 @@ def test_a_destination_at_another_queue_manager(mq: Workplace, app: Application,
 
 
 def test_a_non_durable_subscription_ends_with_its_handle_or_connection(
-    mq: Workplace, app: Application, other: Application, root: str
+    queue: str, app: Application, other: Application, root: str
 ) -> None:
     subscription, publications = app.subscribe(root)
     app.close(subscription)
@@ -72,7 +71,6 @@ def test_a_non_durable_subscription_ends_with_its_handle_or_connection(
     with refused(cmqc.MQRC_NO_MSG_AVAILABLE):
         app.get(publications, GetOptions())
 
-    queue = mq.queue()
     other.subscribe(root, handle=other.open_queue(queue))
     app.publish(root, b"1")
     other.connection.disconnect()
