@@ -200,11 +200,3 @@ def test_maxhands(mq: Workplace, queue: str, app: Application) -> None:
         app.open_queue(queue)
     app.close(handles[0])
     app.open_queue(queue)
-
-
-def test_after_mqdisc_the_connection_handle_is_wrong(queue: str, app: Application) -> None:
-    app.connection.disconnect()
-    with refused(cmqc.MQRC_HCONN_ERROR):
-        app.open_queue(queue)
-    with refused(cmqc.MQRC_HCONN_ERROR):
-        app.commit()

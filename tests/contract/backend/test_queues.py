@@ -142,12 +142,6 @@ def test_both_identifiers_must_match(queue: str, app: Application) -> None:
     assert app.take(queue, MsgId=one, CorrelId=one)
 
 
-def test_get_by_a_generated_msg_id(queue: str, app: Application) -> None:
-    made = [app.put(queue, str(number).encode()).MsgId for number in range(3)]
-    assert app.take(queue, MsgId=made[1]).data == b"1"
-    assert app.all(queue) == [b"0", b"2"]
-
-
 # Truncation -----------------------------------------------------------------------------------------------------------
 
 

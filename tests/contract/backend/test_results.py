@@ -250,8 +250,9 @@ def test_requests_for_missing_resources(mq: Workplace, app: Application) -> None
         app.connection.subscription_request(publications)
 
 
-@pytest.mark.parametrize("verb", ["commit", "backout", "disconnect", "statistics"])
-def test_verbs_after_mqdisc(app: Application, verb: str) -> None:
-    app.connection.disconnect()
-    with refused(cmqc.MQRC_HCONN_ERROR):
-        getattr(app.connection, verb)()
+def test_verbs_after_mqdisc(queue: str, app: Application) -> None:
+    connection = app.connection
+    connection.disconnect()
+    for verb in (app.commit, app.backout, connection.disconnect, connection.statistics, lambda: app.open_queue(queue)):
+        with refused(cmqc.MQRC_HCONN_ERROR):
+            verb()

@@ -136,11 +136,6 @@ def test_syncpoint_if_persistent(queue: str, app: Application, other: Applicatio
     assert other.all(queue) == [b"persistent"]
 
 
-def test_commit_and_backout_without_work_are_no_errors(app: Application) -> None:
-    app.commit()
-    app.backout()
-
-
 def test_a_refused_put_leaves_the_unit_of_work_as_it_was(mq: Workplace, app: Application, other: Application) -> None:
     queue = mq.queue("MAXDEPTH(1)")
     app.put(queue, b"1", options=PUT_SYNC)

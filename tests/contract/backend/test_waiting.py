@@ -17,12 +17,6 @@ BROWSE_NEXT = cmqc.MQGMO_BROWSE_NEXT
 
 
 @pytest.mark.smoke
-def test_an_empty_queue(mq: Workplace, app: Application) -> None:
-    with refused(cmqc.MQRC_NO_MSG_AVAILABLE):
-        app.take(mq.queue())
-
-
-@pytest.mark.smoke
 def test_a_wait_ends_with_its_interval(queue: str, app: Application) -> None:
     start = time.monotonic()
     with refused(cmqc.MQRC_NO_MSG_AVAILABLE):
