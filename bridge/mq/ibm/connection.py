@@ -261,6 +261,12 @@ class _Subscription:
             raise MQError(reason, "close")
 
 
+#: MQSTS version 1: StrucId, Version, CompCode, Reason, three counts, ObjectType, and four names.
+_MQSTS = struct.Struct("<4s7i48s48s48s48s")
+_MQSRO = struct.Struct("<4s3i")
+_MQDMHO = struct.Struct("<4s2i")
+
+
 class IbmConnection(ABC):
     """`bridge.mq.mqi.Connection` to IBM MQ. Use it only on the thread that created it.
 
@@ -353,17 +359,46 @@ class IbmConnection(ABC):
     def _with_password(self, sco: Any, password: str) -> Any:
         """Return the MQSCO with the password of its key repository. Raises MQError."""
 
-    @abstractmethod
+    # Calls that pymqi does not wrap: with the C library that the package has loaded ---------------------------------
+
+    @cached_property
+    def _c_library(self) -> ctypes.CDLL:
+        return ctypes.CDLL(self._calls.__file__)
+
+    def _call(self, verb: str, *arguments: Any) -> None:
+        """Call a function of the C library. Raises MQError, with MQRC_FUNCTION_NOT_SUPPORTED if there is none."""
+        try:
+            call = getattr(self._c_library, verb)
+        except (AttributeError, OSError) as error:
+            hint = "; hint: set asynchronous_puts: false" if verb == "MQSTAT" else ""
+            raise MQError(cmqc.MQRC_FUNCTION_NOT_SUPPORTED, f"{verb}: {error}{hint}") from error
+        completion, reason = ctypes.c_int32(), ctypes.c_int32()
+        call(ctypes.c_int32(self._manager.get_handle()), *arguments, ctypes.byref(completion), ctypes.byref(reason))
+        if completion.value == cmqc.MQCC_FAILED:
+            raise MQError(reason.value, verb)
+
     def _delete_message_handle(self, message_handle: Any) -> None:
-        """Call MQDLTMH. Raises MQError or the package's error."""
+        buffer = ctypes.create_string_buffer(_MQDMHO.pack(b"DMHO", 1, 0), _MQDMHO.size)
+        self._call("MQDLTMH", ctypes.byref(ctypes.c_int64(message_handle.msg_handle)), buffer)
 
-    @abstractmethod
-    def _request_publications(self, subscription: int, action: int, options: int) -> int:
-        """Call MQSUBRQ. Return the number of publications. Raises MQError or the package's error."""
+    def subscription_request(
+        self, handle: int, action: int = cmqc.MQSR_ACTION_PUBLICATION, options: int = cmqc.MQSRO_NONE
+    ) -> int:
+        subscription = self._find(handle)
+        if not isinstance(subscription, _Subscription):
+            raise MQError(cmqc.MQRC_HOBJ_ERROR, f"handle {handle} is not a subscription")
+        buffer = ctypes.create_string_buffer(_MQSRO.pack(b"SRO ", 1, options, 0), _MQSRO.size)
+        with self._operation("subscription request"):
+            self._call("MQSUBRQ", ctypes.c_int32(subscription.handle), ctypes.c_int32(action), buffer)
+        number: int = _MQSRO.unpack(buffer.raw)[3]
+        return number
 
-    @abstractmethod
-    def _status(self, type: int) -> MQSTS:
-        """Call MQSTAT. Raises MQError or the package's error."""
+    def statistics(self, type: int = cmqc.MQSTAT_TYPE_ASYNC_ERROR) -> MQSTS:
+        buffer = ctypes.create_string_buffer(_MQSTS.pack(b"STAT", 1, *(0,) * 6, *(b"",) * 4), _MQSTS.size)
+        with self._operation("statistics"):
+            self._call("MQSTAT", ctypes.c_int32(type), buffer)
+        found = map(_value, _MQSTS.unpack(buffer.raw)[2:])
+        return MQSTS(**dict(zip(MQSTS.__struct_fields__, found, strict=False)))  # type: ignore[arg-type]
 
     # Handles and errors ----------------------------------------------------------------------------------------------
 
@@ -524,19 +559,6 @@ class IbmConnection(ABC):
             with self._operation(f"set {selector}"):
                 held.set(selector, next(numbers) if is_number else next(texts).encode())
 
-    def subscription_request(
-        self, handle: int, action: int = cmqc.MQSR_ACTION_PUBLICATION, options: int = cmqc.MQSRO_NONE
-    ) -> int:
-        subscription = self._find(handle)
-        if not isinstance(subscription, _Subscription):
-            raise MQError(cmqc.MQRC_HOBJ_ERROR, f"handle {handle} is not a subscription")
-        with self._operation("subscription request"):
-            return self._request_publications(subscription.handle, action, options)
-
-    def statistics(self, type: int = cmqc.MQSTAT_TYPE_ASYNC_ERROR) -> MQSTS:
-        with self._operation("statistics"):
-            return self._status(type)
-
     def subscribe(self, sd: MQSD, handle: int | None = None) -> tuple[int, int]:
         made = self._structures.sd(sd)
         destination = cmqc.MQHO_NONE if handle is None else self._find_object(handle).get_handle()
@@ -570,10 +592,6 @@ class IbmConnection(ABC):
             self._manager.disconnect()
 
 
-#: The fields of MQSTS version 1 after Version.
-_STATUS_FIELDS = MQSTS.__struct_fields__[:10]
-
-
 class IbmmqConnection(IbmConnection):
     """A connection through `ibmmq`, which supports application names, CCDTs and tokens."""
 
@@ -603,29 +621,7 @@ class IbmmqConnection(IbmConnection):
         sco.KeyRepoPassword = password
         return sco
 
-    def _delete_message_handle(self, message_handle: Any) -> None:
-        message_handle.dlt()
 
-    def _request_publications(self, subscription: int, action: int, options: int) -> int:
-        sro = self._library.SRO()
-        sro.Options = options
-        filled, completion, reason = self._calls.MQSUBRQ(self._manager.get_handle(), subscription, action, sro.pack())
-        if completion:
-            raise MQError(reason, "subscription request")
-        sro.unpack(filled)
-        return int(sro.NumPubs)
-
-    def _status(self, type: int) -> MQSTS:
-        found = self._manager.stat(type)
-        status = MQSTS()
-        _read(found, status, *_STATUS_FIELDS)
-        return status
-
-
-#: MQSTS version 1: StrucId, Version, CompCode, Reason, three counts, ObjectType, and four names.
-_MQSTS = struct.Struct("<4s7i48s48s48s48s")
-_MQSRO = struct.Struct("<4s3i")
-_MQDMHO = struct.Struct("<4s2i")
 #: The end of MQSCO version 6, at offset 632: KeyRepoPasswordPtr, KeyRepoPasswordOffset, KeyRepoPasswordLength.
 _KEY_REPOSITORY_PASSWORD = struct.Struct("@P2i")
 _KEY_REPOSITORY_PASSWORD_OFFSET = 632
@@ -649,7 +645,7 @@ class TlsOptionsWithPassword:
 
 
 class PymqiConnection(IbmConnection):
-    """A connection through `pymqi`. It calls functions that pymqi does not wrap in the C library that pymqi has loaded."""
+    """A connection through `pymqi`."""
 
     @property
     def _calls(self) -> Any:
@@ -669,35 +665,6 @@ class PymqiConnection(IbmConnection):
 
     def _with_password(self, sco: Any, password: str) -> Any:
         return TlsOptionsWithPassword(sco, password)
-
-    def _delete_message_handle(self, message_handle: Any) -> None:
-        buffer = ctypes.create_string_buffer(_MQDMHO.pack(b"DMHO", 1, 0), _MQDMHO.size)
-        self._call("MQDLTMH", ctypes.byref(ctypes.c_int64(message_handle.msg_handle)), buffer)
-
-    def _request_publications(self, subscription: int, action: int, options: int) -> int:
-        buffer = ctypes.create_string_buffer(_MQSRO.pack(b"SRO ", 1, options, 0), _MQSRO.size)
-        self._call("MQSUBRQ", ctypes.c_int32(subscription), ctypes.c_int32(action), buffer)
-        number: int = _MQSRO.unpack(buffer.raw)[3]
-        return number
-
-    def _status(self, type: int) -> MQSTS:
-        names = (b"",) * 4
-        buffer = ctypes.create_string_buffer(_MQSTS.pack(b"STAT", 1, 0, 0, 0, 0, 0, 0, *names), _MQSTS.size)
-        self._call("MQSTAT", ctypes.c_int32(type), buffer)
-        found = map(_value, _MQSTS.unpack(buffer.raw)[2:])
-        return MQSTS(**dict(zip(_STATUS_FIELDS, found, strict=True)))  # type: ignore[arg-type]
-
-    def _call(self, verb: str, *arguments: Any) -> None:
-        """Call a function of the C library. Raises MQError, with MQRC_FUNCTION_NOT_SUPPORTED if there is none."""
-        try:
-            call = getattr(ctypes.CDLL(self._calls.__file__), verb)
-        except (AttributeError, OSError) as error:
-            hint = "; hint: set asynchronous_puts: false" if verb == "MQSTAT" else ""
-            raise MQError(cmqc.MQRC_FUNCTION_NOT_SUPPORTED, f"{verb}: {error}{hint}") from error
-        completion, reason = ctypes.c_int32(), ctypes.c_int32()
-        call(ctypes.c_int32(self._manager.get_handle()), *arguments, ctypes.byref(completion), ctypes.byref(reason))
-        if completion.value == cmqc.MQCC_FAILED:
-            raise MQError(reason.value, verb)
 
 
 def connect_ibm(library: Any, parameters: ConnectionParameters) -> IbmConnection:
