@@ -21,6 +21,7 @@ from tests.helpers.patience import PATIENCE
 
 BODY = bytes(range(256))
 ALL = Selection()
+Send = Callable[..., MQMD]
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def dlq(app: Application, letters: str) -> DeadLetterQueue:
 
 
 @pytest.fixture
-def send(other: Application, letters: str) -> Callable[..., MQMD]:
+def send(other: Application, letters: str) -> Send:
     """Put a letter for a destination to the dead-letter queue."""
 
     def put(
@@ -74,7 +75,7 @@ PUBLICATION = {"Format": cmqc.MQFMT_RF_HEADER_2}
 
 
 @pytest.mark.smoke
-def test_a_dead_letter_describes_its_reason_and_destination(dlq: DeadLetterQueue, send: Callable[..., MQMD]) -> None:
+def test_a_dead_letter_describes_its_reason_and_destination(dlq: DeadLetterQueue, send: Send) -> None:
     send("ORDERS", "FAR", published("shop/7", Ret=True), reason=cmqc.MQRC_Q_FULL, msg_id=b"m" * 24, Priority=3, **PUBLICATION)
     (letter,) = dlq.browse(ALL)
     assert (letter.id, letter.reason, letter.reason_name) == ((b"m" * 24).hex().upper(), 2053, "MQRC_Q_FULL")
@@ -117,7 +118,7 @@ SELECTIONS = [
 
 @pytest.mark.parametrize(("selection", "chosen"), SELECTIONS)
 def test_a_selection_must_meet_all_conditions(
-    dlq: DeadLetterQueue, send: Callable[..., MQMD], other: Application, letters: str, selection: Any, chosen: Any
+    dlq: DeadLetterQueue, send: Send, other: Application, letters: str, selection: Any, chosen: Any
 ) -> None:
     send("ORDERS", msg_id=b"a" * 24)
     send("ORDERS.2", msg_id=b"b" * 24)
@@ -132,7 +133,7 @@ def test_a_selection_must_meet_all_conditions(
 
 @pytest.mark.smoke
 def test_a_dead_letter_returns_to_its_queue_unchanged(
-    mq: Workplace, queue: str, dlq: DeadLetterQueue, send: Callable[..., MQMD], other: Application, letters: str
+    mq: Workplace, queue: str, dlq: DeadLetterQueue, send: Send, other: Application, letters: str
 ) -> None:
     send(queue, mq.manager, Format=b"MYFMT", CorrelId=b"c" * 24, msg_id=b"m" * 24, Persistence=1, Priority=3, ReplyToQ=b"A")
     (retried,) = dlq.retry(ALL)
@@ -146,7 +147,7 @@ def test_a_dead_letter_returns_to_its_queue_unchanged(
 
 
 def test_a_message_rejected_again_stays_and_the_next_is_tried(
-    mq: Workplace, dlq: DeadLetterQueue, send: Callable[..., MQMD], other: Application, letters: str
+    mq: Workplace, dlq: DeadLetterQueue, send: Send, other: Application, letters: str
 ) -> None:
     full, room = mq.queue("MAXDEPTH(1)"), mq.queue()
     other.put(full, b"first")
@@ -160,7 +161,7 @@ def test_a_message_rejected_again_stays_and_the_next_is_tried(
 
 
 def test_a_dead_letter_of_a_subscription_goes_to_its_queue_only(
-    mq: Workplace, dlq: DeadLetterQueue, send: Callable[..., MQMD], other: Application, root: str
+    mq: Workplace, dlq: DeadLetterQueue, send: Send, other: Application, root: str
 ) -> None:
     topic = mq.queue()  # a topic and a queue of the same name
     _, elsewhere = other.subscribe(topic)
@@ -211,7 +212,7 @@ def test_a_publication_that_a_mapping_rejected_is_retried_to_the_mapping_only(
 
 
 def test_concurrent_retries_put_each_dead_letter_once(
-    mq: Workplace, queue: str, send: Callable[..., MQMD], other: Application, letters: str
+    mq: Workplace, queue: str, send: Send, other: Application, letters: str
 ) -> None:
     for number in range(20):
         send(queue, mq.manager, bytes([number]))
@@ -225,7 +226,7 @@ def test_concurrent_retries_put_each_dead_letter_once(
 
 
 def test_an_uncommitted_retry_changes_nothing(
-    mq: Workplace, queue: str, send: Callable[..., MQMD], dlq: DeadLetterQueue, other: Application, letters: str
+    mq: Workplace, queue: str, send: Send, dlq: DeadLetterQueue, other: Application, letters: str
 ) -> None:
     """A connection that ends in the midst of a retry leaves the letter, and puts nothing."""
     send(queue, mq.manager)
@@ -237,7 +238,7 @@ def test_an_uncommitted_retry_changes_nothing(
 
 
 def test_a_dead_letter_of_a_transmission_queue_goes_to_the_destination_in_its_header(
-    mq: Workplace, queue: str, dlq: DeadLetterQueue, send: Callable[..., MQMD], other: Application
+    mq: Workplace, queue: str, dlq: DeadLetterQueue, send: Send, other: Application
 ) -> None:
     embedded = MQMD(Format=b"MYFMT", Encoding=cmqc.MQENC_NATIVE, CodedCharSetId=1208, MsgId=b"e" * 24)
     header = MQXQH(RemoteQName=queue.encode(), RemoteQMgrName=mq.manager.encode(), MsgDesc=embedded)
@@ -294,12 +295,7 @@ def test_the_context_of_a_message_is_kept(
 
 
 def test_a_connection_without_the_authority_for_context_puts_without_it(
-    mq: Workplace,
-    queue: str,
-    dlq: DeadLetterQueue,
-    send: Callable[..., MQMD],
-    other: Application,
-    monkeypatch: pytest.MonkeyPatch,
+    mq: Workplace, queue: str, dlq: DeadLetterQueue, send: Send, other: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put1 = dlq._connection.put1
 
@@ -356,7 +352,7 @@ def test_a_retried_message_that_its_mapping_rejects_again_returns_with_the_time_
 
 
 def test_a_retried_message_that_its_mapping_took_is_reported_as_delivered(
-    mq: Workplace, dlq: DeadLetterQueue, send: Callable[..., MQMD], other: Application
+    mq: Workplace, dlq: DeadLetterQueue, send: Send, other: Application
 ) -> None:
     source = mq.queue()
     send("TARGET", put_by="orders", msg_id=b"m" * 24)
