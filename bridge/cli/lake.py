@@ -133,16 +133,16 @@ def _write(
 
 def _of_queue(queue: str, given: Mapping[str, str]) -> tuple[Mapping[str, SpoolFiller], Any]:
     from bridge.spark.mq.queue_reader import READ_OPTIONS, queue_readers, source_options_of
-    from bridge.spark.options import MQ_READS, Options
+    from bridge.spark.options import MQ_FOREIGN, Options
 
-    found = source_options_of(Options("mqbridge lake", {**given, "queue": queue}, READ_OPTIONS, MQ_READS))
-    return queue_readers(found, "mqbridge lake"), found.schema
+    found = source_options_of(Options("mqbridge lake", {**given, "queue": queue}, READ_OPTIONS, MQ_FOREIGN))
+    return queue_readers(found), found.schema
 
 
 def _of_topic(topic: str, link: str, given: Mapping[str, str]) -> tuple[Mapping[str, SpoolFiller], Any]:
     from bridge.spark.mqtt.subscriber import READ_OPTIONS, source_options_of, subscribers
-    from bridge.spark.options import MQTT_READS, Options
+    from bridge.spark.options import MQTT_FOREIGN, Options
 
     named = {"link": link} if "config" in given else {}
-    found = source_options_of(Options("mqbridge lake", {**given, **named, "topic": topic}, READ_OPTIONS, MQTT_READS))
+    found = source_options_of(Options("mqbridge lake", {**given, **named, "topic": topic}, READ_OPTIONS, MQTT_FOREIGN))
     return subscribers(found), found.schema

@@ -19,8 +19,7 @@ from bridge.mapping.rendered import user_identifier
 from bridge.mapping.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.mqtt.packets import Publish
 from bridge.spark.columns import MQTT_ARROW_SCHEMA
-from bridge.spark.mapping.messages import Messages, StandardToMq
-from bridge.spark.mapping.publications import Publications, StandardToMqtt
+from bridge.spark.mapping import Messages, Publications, StandardToMq, StandardToMqtt
 from bridge.spark.mq.envelope import record_batch
 from bridge.spark.mq.rows import rows_of
 from bridge.spark.schema import Refusal
@@ -208,13 +207,6 @@ def simple(count: int, **more: Any) -> Any:
     )
 
 
-def test_payloads_that_stay_as_they_are_are_not_copied() -> None:
-    batch = simple(50)
-    for rule in (TO_MQ["standard to a queue"], TO_MQ["queue"], TO_MQ["text"]):
-        made = Messages(rule).of(batch)
-        assert made.column("body").buffers()[2].address == batch.column("payload").buffers()[2].address
-
-
 def test_a_column_says_where_rows_go() -> None:
     batch = simple(3).append_column("queue", pa.array(["Q.1", "no name!", None]))
     made = Messages(StandardToMq(None), by_column=True).of(batch)
@@ -228,16 +220,6 @@ def test_kept_columns_stay_with_their_rows() -> None:
     made = Messages(rule, kept=[pa.field("n", pa.int64())]).of(batch)
     assert made.column("n").to_pylist() == [2, 3]
     assert made.column("body").to_pylist() == [b"xx", b"xxx"]
-
-
-def test_more_forms_than_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bridge.spark.mapping.messages._KEPT", 3)
-    rows = [{"topic": f"plant/{number % 7}/t", "payload": b"", "qos": 1, "message_id": number} for number in range(1, 40)]
-    batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
-    function = Messages(StandardToMq(None))
-    whole = [dict.fromkeys(SCHEMA.names) | row for row in rows]
-    for _ in range(2):
-        assert messages(function.of(batch), set()) == expected_messages(function.rule, whole)
 
 
 @pytest.mark.parametrize("name", ["standard to a queue", "identifiers"])

@@ -14,7 +14,7 @@ from bridge.mapping.rule import rule_of
 from bridge.mq.dead_letter import DeadLetters
 from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import MQOD, MQSD, Got
-from bridge.spark.mapping.messages import Messages, StandardToMq, ToMq
+from bridge.spark.mapping import Messages, StandardToMq, ToMq
 from bridge.spark.mq.writer import WRITE_OPTIONS, put_all, sink_options_of
 from bridge.spark.options import Options
 from bridge.spark.task import Identity

@@ -17,31 +17,11 @@ from typing import Any, Final
 
 import msgspec
 import pyarrow.compute as pc
-from pyspark.sql.types import (
-    BinaryType,
-    DataType,
-    MapType,
-    StringType,
-    StructType,
-)
+from pyspark.sql.types import StructType
 
 from bridge.spark.mq.envelope import field_of
 from bridge.spark.options import OptionError
-from bridge.spark.schema import (
-    BINARY,
-    BINARY_OR_STRING,
-    BOOLEAN,
-    INT,
-    MQ_SCHEMA,
-    REFUSAL_EXPECTED,
-    STRING,
-    TEXT_MAP,
-    WHOLE,
-    ColumnType,
-    Refusal,
-    is_refusal,
-    is_text_map,
-)
+from bridge.spark.schema import MQ_SCHEMA, REFUSAL_NAME, Refusal, wrong_columns
 from bridge.telemetry.headers import HEADER_FORMATS
 from bridge.telemetry.message import CCSID_UTF8, KeptRequest, Message
 from bridge.wire import cmqc
@@ -52,42 +32,33 @@ from bridge.wire.mq.mqmd import GROUP_FIELDS, MQMD_FIELDS
 _CODES: Final = dict((*MQMD_FIELDS, *GROUP_FIELDS))
 _GROUP_NAMES: Final = tuple(name for name, _ in GROUP_FIELDS)
 
-_KEPT_REQUEST: Final = [("queue", StringType), ("md", StructType), ("data", BinaryType)]
-
-#: Column -> what it has to be.
-_TAKEN: Final[Mapping[str, ColumnType]] = {
-    "queue": STRING,
-    "topic": STRING,
-    "md": ("a struct of fields of the MQMD", lambda found: isinstance(found, StructType)),
-    "rfh2": (
-        "map<string, map<string, string>>",
-        lambda found: (
-            isinstance(found, MapType) and isinstance(found.keyType, StringType) and is_text_map(found.valueType)
-        ),
-    ),
-    "headers": BINARY,
-    "body": BINARY_OR_STRING,
-    "format": STRING,
-    "ccsid": INT,
-    "encoding": INT,
-    "queue_manager": STRING,
-    "properties": TEXT_MAP,
-    "retain": BOOLEAN,
-    "clear": BOOLEAN,
-    "kept_request": (
-        "a struct of queue (string), md (a struct of fields of the MQMD) and data (binary)",
-        lambda found: (
-            isinstance(found, StructType) and [(one.name, type(one.dataType)) for one in found] == _KEPT_REQUEST
-        ),
-    ),
-    "refusal": (REFUSAL_EXPECTED, is_refusal),
+#: Columns that are written, and their types.
+_COLUMNS: Final[Mapping[str, str]] = {
+    "queue": "string",
+    "topic": "string",
+    "md": "struct",
+    "rfh2": "map<string,map<string,string>>",
+    "headers": "binary",
+    "body": "binary or string",
+    "format": "string",
+    "ccsid": "int",
+    "encoding": "int",
+    "queue_manager": "string",
+    "properties": "map<string,string>",
+    "retain": "boolean",
+    "clear": "boolean",
+    "kept_request": "struct",
+    "refusal": REFUSAL_NAME,
+}
+_MD_FIELDS: Final = {
+    name: "int" if code == "i" else "string" if code.endswith("s") else "binary" for name, code in _CODES.items()
 }
 #: Columns that only the rows of a mapping have.
 MAPPED_COLUMNS: Final = frozenset(("properties", "clear", "kept_request", "refusal"))
 #: Message properties that are numbers, MQTYPE_INT32 (integration table 1).
 _NUMBERS: Final = frozenset(("mqtt.qos", "mqtt.msgid"))
-#: Columns of a read that a write does not need: they repeat what others say.
-_IGNORED: Final = frozenset(MQ_SCHEMA.names) - set(_TAKEN)
+#: Columns of a read that a write does not need, because other columns contain the same information.
+_IGNORED: Final = frozenset(MQ_SCHEMA.names) - _COLUMNS.keys()
 #: What a header begins with -> the Format that announces it.
 _FORMAT_OF: Final = {
     cmqc.MQRFH_STRUC_ID: cmqc.MQFMT_RF_HEADER_2,
@@ -98,41 +69,14 @@ _FORMAT_OF: Final = {
 
 
 def check_columns(source: str, schema: StructType) -> None:
-    """Check that rows of a schema can be put. Raises OptionError with all that is wrong, by the columns' names."""
-    wrong = []
-    for field in schema:
-        if field.name in _IGNORED:
-            continue
-        if field.name not in _TAKEN:
-            wrong.append(f"unknown column {field.name} (expected {', '.join(_TAKEN)})")
-            continue
-        expected, fits = _TAKEN[field.name]
-        if not fits(field.dataType):
-            wrong.append(f"column {field.name}: expected {expected}, found {field.dataType.simpleString()}")
-        elif field.name == "md" and isinstance(field.dataType, StructType):
-            wrong += _wrong_fields("md", field.dataType)
-        elif field.name == "kept_request" and isinstance(field.dataType, StructType):
-            wrong += _wrong_fields("kept_request.md", field.dataType["md"].dataType)
+    """Check that rows of a schema can be put. Raises OptionError with all mistakes."""
+    wrong = wrong_columns(schema, _COLUMNS, _IGNORED)
+    if "md" in schema.names and isinstance(md := schema["md"].dataType, StructType):
+        wrong += wrong_columns(md, _MD_FIELDS, prefix="md.")
     if "body" not in schema.names:
         wrong.append("column body is missing (binary or string)")
     if wrong:
         raise OptionError(f"{source} cannot put these rows: {'; '.join(wrong)}")
-
-
-def _wrong_fields(column: str, md: Any) -> list[str]:
-    wrong = []
-    for field in md:
-        code = _CODES.get(field.name)
-        if code is None:
-            wrong.append(f"column {column}.{field.name} is not a field of the MQMD")
-            continue
-        kinds: tuple[type[DataType], ...] = WHOLE
-        expected = "int"
-        if code != "i":
-            kinds, expected = ((StringType,), "string") if code.endswith("s") else ((BinaryType,), "binary")
-        if not isinstance(field.dataType, kinds):
-            wrong.append(f"column {column}.{field.name}: expected {expected}, found {field.dataType.simpleString()}")
-    return wrong
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):

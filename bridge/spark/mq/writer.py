@@ -36,7 +36,7 @@ from bridge.spark.mq.rows import MAPPED_COLUMNS, check_columns, rows_of
 from bridge.spark.mq.rows import Row as MessageRow
 from bridge.spark.mq.writer_state import WriterState, digest, digests
 from bridge.spark.options import Options
-from bridge.spark.schema import Refusal
+from bridge.spark.schema import SPARK_OPTIONS, Refusal
 from bridge.spark.task import Identity
 from bridge.telemetry.message import Destination, MappedMessage, Message
 from bridge.wire import cmqc
@@ -64,10 +64,7 @@ WRITE_OPTIONS: Final = (
     "context",
     "writeId",
     "epoch",
-    # Spark hands the sink these of its own.
-    "checkpointLocation",
-    "queryName",
-    "path",
+    *SPARK_OPTIONS,
 )
 _CONTEXTS: Final = {
     "default": (0, 0),
