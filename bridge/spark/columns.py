@@ -107,9 +107,9 @@ MQTT_COLUMNS: Final = (
 )
 
 
-def schema_of(columns: Sequence[Column], others: Sequence[Any] = ()) -> Any:
-    """Return the Arrow schema of columns, and of `others`, which are fields."""
-    return pa.schema([*(pa.field(column.name, column.type) for column in columns), *others])
+def schema_of(columns: Sequence[Column]) -> Any:
+    """Return the Arrow schema of columns."""
+    return pa.schema([pa.field(column.name, column.type) for column in columns])
 
 
 MQ_ARROW_SCHEMA: Final = schema_of(MQ_COLUMNS)

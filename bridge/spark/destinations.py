@@ -115,12 +115,12 @@ def dead_letter_sink(config: PipelineConfig, environment: PipelineEnvironment) -
         source = "queue" if "headers" in frame.columns else "topic"
         refusal = f.struct(
             f.lit(cmqc.MQRC_FORMAT_ERROR).alias("reason"), f.col(REASON).alias("sentence"), f.col(source).alias("source")
-        ).alias(REFUSAL.name)
+        ).alias(REFUSAL)
         if source == "queue":
             names = ("md", "headers", BODY, "format", "ccsid", "encoding")
             return frame.select(*(name for name in names if name in frame.columns), refusal)
         made = to_messages(frame.withColumn("letter", refusal), queue=queue, keep=["letter"])
-        return made.withColumn(REFUSAL.name, f.col("letter")).select("md", "headers", BODY, REFUSAL.name)
+        return made.withColumn(REFUSAL, f.col("letter")).select("md", "headers", BODY, REFUSAL)
 
     return Sink(check=letters, write=lambda frame, writer, epoch: _put(letters(frame), options, writer, epoch))
 
@@ -190,11 +190,11 @@ def mapping_sink(
         return to_publications(given, mapping, name=name, queue_manager=queue_manager, keep=["original"])
 
     def publish(made: DataFrame, refused: int, writer: str, epoch: int) -> int:
-        good = made.where(f"{REFUSAL.name} IS NULL").drop("original", REFUSAL.name)
+        good = made.where(f"{REFUSAL} IS NULL").drop("original", REFUSAL)
         _publish(good, environment.broker(mapping.destination.link), writer, epoch)
         if not refused:
             return 0
-        bad = made.where(f"{REFUSAL.name} IS NOT NULL").select("original.*", REFUSAL.name).drop("queue")
+        bad = made.where(f"{REFUSAL} IS NOT NULL").select("original.*", REFUSAL).drop("queue")
         return _put(bad, environment.queue_manager | {"queue": letters, "refused": letters}, f"{writer}-refused", epoch)
 
     return Sink(
@@ -212,7 +212,7 @@ def _write_mapped(made: DataFrame, write: Callable[[DataFrame, int, str, int], i
     """Write mapped rows. Return how many of them the mapping has rejected."""
     made.persist()
     try:
-        refused = made.where(f"{REFUSAL.name} IS NOT NULL").count()
+        refused = made.where(f"{REFUSAL} IS NOT NULL").count()
         write(made, refused, writer, epoch)
         return refused
     finally:

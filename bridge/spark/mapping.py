@@ -30,11 +30,11 @@ from bridge.link.outbox import CLIENT_ID, HOPS
 from bridge.mapping.rendered import queue_name, topic_name, topic_string, user_identifier
 from bridge.mapping.rule import PublicationRuleCache, ToMqRule, ToMqttRule, rule_of
 from bridge.mqtt.packets import PublishProperties
-from bridge.spark.columns import MD_TYPE, MQTT_COLUMNS, PROPERTY_COLUMNS, TEXT_MAP, Column, array_of, schema_of
+from bridge.spark.columns import MD_TYPE, MQTT_COLUMNS, PROPERTY_COLUMNS, TEXT_MAP, array_of
 from bridge.spark.mq.envelope import characters
 from bridge.spark.mq.rows import rows_of
 from bridge.spark.options import OptionError
-from bridge.spark.schema import MQTT_SCHEMA, REFUSAL, column_values
+from bridge.spark.schema import MQTT_SCHEMA, REFUSAL, REFUSAL_TYPE, column_values
 from bridge.telemetry.conversion import message_of, publication_of, received_message
 from bridge.telemetry.message import NO_PROPERTIES, Destination, MappedMessage, Message, Publication, Unmappable
 from bridge.wire import cmqc
@@ -76,38 +76,27 @@ MAPPED_MD_TYPE: Final = pa.struct([field for field in MD_TYPE if field.name in _
 KEPT_REQUEST_TYPE: Final = pa.struct(
     [pa.field("queue", pa.string()), pa.field("md", MAPPED_MD_TYPE), pa.field("data", pa.binary())]
 )
-#: The column with the queue of each row, for the standard profile.
-_QUEUE: Final = Column("queue", pa.string(), "queue to put to")
-_QUEUE_MANAGER: Final = Column("queue_manager", pa.string(), "its queue manager (ObjectQMgrName); null: the one connected to")
-_TOPIC: Final = Column("topic", pa.string(), "topic string to publish to")
-_MESSAGE: Final = (
-    Column("md", MAPPED_MD_TYPE, "fields of the MQMD that mappings set; null and all others: as in MQMD_DEFAULT"),
-    Column(
-        "headers",
-        pa.binary(),
-        "MQRFH2, or empty; headers and body are the message data. Of a rejected row: by the integration tables, or null",
-    ),
-    Column("body", pa.binary(), "payload; of a rejected row: unchanged"),
-    Column(
-        "properties",
-        TEXT_MAP,
-        "message properties of a message without MQRFH2, by full name; mqtt.qos and mqtt.msgid are"
-        " MQTYPE_INT32, all others MQTYPE_STRING",
-    ),
-    Column("retain", pa.bool_(), "whether it is put with MQPMO_RETAIN"),
-    Column("clear", pa.bool_(), "whether it clears the retained publication of its topic"),
-    Column(
-        "kept_request",
-        KEPT_REQUEST_TYPE,
-        "record to put on requests_queue before the request, for mapping the reply; it has the MsgId of the request",
-    ),
-    REFUSAL,
-)
-#: Columns of a publication that is still to be published.
-_PUBLICATION: Final = (
-    *(column for column in MQTT_COLUMNS if column.name not in ("dup", "message_id", "payload_format", "received")),
-    REFUSAL,
-)
+#: Columns of the result of `to_messages`, after the destination.
+_MESSAGE: Final = {
+    "md": MAPPED_MD_TYPE,
+    "headers": pa.binary(),
+    "body": pa.binary(),
+    # message properties of a message without MQRFH2, by full name
+    "properties": TEXT_MAP,
+    "retain": pa.bool_(),
+    # whether it clears the retained publication of its topic
+    "clear": pa.bool_(),
+    # record to put on requests_queue before the request
+    "kept_request": KEPT_REQUEST_TYPE,
+    REFUSAL: REFUSAL_TYPE,
+}
+_TO_QUEUE: Final = {"queue": pa.string(), "queue_manager": pa.string(), **_MESSAGE}
+_TO_TOPIC: Final = {"topic": pa.string(), **_MESSAGE}
+#: Columns of the result of `to_publications`.
+_PUBLICATION: Final = {
+    **{name: type_ for name, type_, _ in MQTT_COLUMNS if name not in ("dup", "message_id", "payload_format", "received")},
+    REFUSAL: REFUSAL_TYPE,
+}
 _STRUC_LENGTH: Final = slice(8, 12)
 
 
@@ -147,10 +136,10 @@ def to_messages(
     by_column = False
     if rule is None:
         rule = StandardToMq(_destination(what, queue, topic))
-        by_column = rule.destination is None and _QUEUE.name in frame.columns
+        by_column = rule.destination is None and "queue" in frame.columns
     elif not isinstance(rule, ToMqRule):
         raise OptionError(f"{what}: mapping {rule.name} publishes to MQTT; hint: use to_publications")
-    types = PUBLICATION_TYPES if not by_column else {**PUBLICATION_TYPES, _QUEUE.name: "string"}
+    types = PUBLICATION_TYPES if not by_column else {**PUBLICATION_TYPES, "queue": "string"}
     selected, kept = _selected(what, frame, types, ("topic", "payload"), keep)
     return _mapped(what, selected, Messages(rule, by_column=by_column, kept=kept))
 
@@ -299,7 +288,7 @@ class Messages:
     """
 
     def __init__(self, rule: ToMq, *, by_column: bool = False, kept: Sequence[Any] = ()) -> None:
-        self.rule = StandardToMq(Destination(_QUEUE.name)) if by_column else rule
+        self.rule = StandardToMq(Destination("queue")) if by_column else rule
         self._by_column = by_column
         self._kept = len(kept)
         if isinstance(rule, ToMqRule):
@@ -308,7 +297,7 @@ class Messages:
         else:
             self._has_rfh2 = True
             to_topic = not by_column and (rule.destination is None or rule.destination.is_topic)
-        self.schema = schema_of((*((_TOPIC,) if to_topic else (_QUEUE, _QUEUE_MANAGER)), *_MESSAGE), kept)
+        self.schema = _schema(_TO_TOPIC if to_topic else _TO_QUEUE, kept)
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yield the messages of record batches."""
@@ -318,7 +307,7 @@ class Messages:
     def of(self, batch: Any) -> Any:
         """Return the messages of a record batch. Rows that the mapping does not accept are omitted."""
         columns = [column_values(batch, name) for name in PUBLICATION_TYPES]
-        queues = column_values(batch, _QUEUE.name) if self._by_column else repeat(None)
+        queues = column_values(batch, "queue") if self._by_column else repeat(None)
         numbers: list[int] = []
         rows: list[tuple[Any, ...]] = []
         for number, (queue, *row) in enumerate(zip(queues, *columns, strict=False)):
@@ -326,9 +315,8 @@ class Messages:
             if made is not None:
                 numbers.append(number)
                 rows.append(made)
-        names = ("name", _QUEUE_MANAGER.name, *(column.name for column in _MESSAGE))
+        names = (self.schema.names[0], "queue_manager", *_MESSAGE)
         made_columns = dict(zip(names, zip(*rows, strict=True) if rows else repeat(()), strict=False))
-        made_columns[self.schema.names[0]] = made_columns["name"]
         return _record_batch(self.schema, made_columns, batch, numbers, self._kept)
 
     def _row(self, queue: str | None, row: Sequence[Any]) -> tuple[Any, ...] | None:
@@ -434,7 +422,7 @@ class Publications:
     def __init__(self, rule: ToMqttRule | StandardToMqtt, *, kept: Sequence[Any] = ()) -> None:
         self.rule = rule
         self._kept = len(kept)
-        self.schema = schema_of(_PUBLICATION, kept)
+        self.schema = _schema(_PUBLICATION, kept)
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yield the publications of record batches."""
@@ -487,6 +475,10 @@ def _user_properties(publication: Publication) -> list[tuple[str, str]]:
 
 
 # Columns -------------------------------------------------------------------------------------------------------------
+
+
+def _schema(columns: Mapping[str, Any], kept: Sequence[Any]) -> Any:
+    return pa.schema([*(pa.field(name, type_) for name, type_ in columns.items()), *kept])
 
 
 def _refusal(error: Unmappable, source: str | None) -> dict[str, Any]:

@@ -135,6 +135,13 @@ class Options:
         except PydanticCustomError as error:
             raise self.wrong(name, str((error.context or {})["expected"])) from None
 
+    def choice(self, name: str, words: Iterable[str], default: str) -> str:
+        """Return the value of an option that is one of some words."""
+        value = self.text(name) or default
+        if value not in words:
+            raise self.wrong(name, f"one of {', '.join(words)}")
+        return value
+
     def truth(self, name: str, default: bool) -> bool:
         """Return the value of an option that is true or false."""
         return bool(self.value(name, values.truth, default))

@@ -74,11 +74,8 @@ REFUSAL_TYPE: Final = pa.struct(
 )
 #: Spark's name of REFUSAL_TYPE.
 REFUSAL_NAME: Final = "struct<reason:int,sentence:string,source:string>"
-REFUSAL: Final = Column(
-    "refusal",
-    REFUSAL_TYPE,
-    "why the row cannot be mapped: MQRC_ number, a sentence, and the source topic or queue; null if it was mapped",
-)
+#: The column with the reason why a row cannot be mapped: MQRC_ number, a sentence, and the source topic or queue.
+REFUSAL: Final = "refusal"
 
 
 class Refusal(msgspec.Struct, frozen=True):

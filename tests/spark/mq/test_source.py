@@ -140,7 +140,7 @@ def test_a_write_that_fails_says_where_and_leaves_nothing_behind(spark: SparkSes
         ({"quee": "Q"}, "body string", r"the data source mq knows no option quee \(did you mean queue\?\)"),
         ({}, "body string", r"option queue: expected .* \(or set the option topic\), because there is no column"),
         ({"queue": "Q"}, "payload string", r"unknown column payload .*; column body is missing"),
-        ({"queue": "Q", "context": "some"}, "body string", r"option context: expected default, identity or all"),
+        ({"queue": "Q", "context": "some"}, "body string", r"option context: expected one of default, identity, all"),
     ],
 )
 def test_writes_that_are_refused(
