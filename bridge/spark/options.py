@@ -103,7 +103,7 @@ class Options:
         """Raise OptionError if an option of `among` is given that is not in `names`."""
         for name in among:
             if name in self._values and name not in names:
-                raise self.wrong(name, f"no value {why}")
+                raise self.wrong(name, f"no value{',' if why.startswith('because') else ''} {why}")
 
     def __contains__(self, name: str) -> bool:
         return name in self._values
