@@ -68,7 +68,6 @@ class Pipeline(msgspec.Struct, frozen=True):
 
     name: str
     config: PipelineConfig
-    environment: PipelineEnvironment
     #: its checkpoint, spool and status
     directory: Path
     #: what the query returns
@@ -134,7 +133,7 @@ def plan(
             late.check(source.withColumn(WATERMARK, f.current_timestamp()) if late.is_table else source)
     for location, expected, found in environment.unreachable(config, directory, stateful=stateful):
         raise Mistake(location, expected, found)
-    return Pipeline(name, config, environment, directory, frame, table, stateful, tables, sinks, letters, late)
+    return Pipeline(name, config, directory, frame, table, stateful, tables, sinks, letters, late)
 
 
 @contextmanager

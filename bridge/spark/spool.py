@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import threading
 import time
 import uuid
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 SUFFIX: Final = ".arrow"
 #: The suffix of the last segment after its rows were committed: the file stays because its metadata has the session's state.
 _READ: Final = ".read"
+#: The file with the identifier of the spool, and the queue, subscription or topic filter.
 IDENTITY: Final = "spool.json"
 LOCK: Final = "lock"
 #: Seconds to wait for another process to release the spool. A process that lost its Spark ends within this time.
@@ -51,14 +53,6 @@ class SpoolDamaged(Exception):
 
 class SpoolBusy(Exception):
     """Another process uses the spool."""
-
-
-class Identity(msgspec.Struct, frozen=True):
-    """The content of `spool.json`."""
-
-    id: str
-    #: queue, subscription or topic filter
-    source: str
 
 
 class Segment(msgspec.Struct, frozen=True, order=True):
@@ -83,11 +77,13 @@ class Segment(msgspec.Struct, frozen=True, order=True):
     @classmethod
     def of(cls, name: str) -> Segment | None:
         """Return the segment with a file name. None: the file is not a segment."""
-        parts = name.removesuffix(SUFFIX).removesuffix(_READ).split("-")
-        if len(parts) != 6 or not name.endswith((SUFFIX, _READ)) or not all(part.isdigit() for part in parts[:5]):
+        if (found := _NAME.fullmatch(name)) is None:
             return None
-        number, rows, size, milliseconds, checksum = map(int, parts[:5])
-        return cls(number, rows, size, milliseconds, checksum, parts[5])
+        number, rows, size, milliseconds, checksum = map(int, found.groups()[:5])
+        return cls(number, rows, size, milliseconds, checksum, found[6])
+
+
+_NAME: Final = re.compile(rf"(\d+)-(\d+)-(\d+)-(\d+)-(\d+)-(\w+)(?:{SUFFIX}|{_READ})".replace(".", r"\."))
 
 
 class Place:
@@ -171,21 +167,22 @@ class Spool:
                     sync(parent)
             self._lock = _locked(directory)
         names = self.place.names()
-        if unknown := [name for name in names if _is_unknown(name)]:
-            # Ignoring it would lose its messages, which are no longer on their queue.
-            raise SpoolDamaged(
-                f"spool {self.place.path} has a file of another version of mqbridge ({unknown[0]}), which this version cannot"
-                " read; hint: let that version finish the query (trigger availableNow), then delete the directory"
-            )
+        for name in names:
+            if Segment.of(name) is None and not name.startswith(".") and name.endswith((SUFFIX, _READ, ".spool")):
+                # Ignoring it would lose its messages, which are no longer on their queue.
+                raise SpoolDamaged(
+                    f"spool {self.place.path} has a file of another version of mqbridge ({name}), which this version cannot"
+                    " read; hint: let that version finish the query (trigger availableNow), then delete the directory"
+                )
         self.run = uuid.uuid4().hex[:12]
         #: whether this process has made the spool
         self.new = IDENTITY not in names
         if self.new:
-            self.place.write(IDENTITY, msgspec.json.encode(Identity(uuid.uuid4().hex[:12], source)))
+            self.place.write(IDENTITY, msgspec.json.encode({"id": uuid.uuid4().hex[:12], "source": source}))
         try:
             #: the identifier of the spool, which no other spool has
-            self.id = msgspec.json.decode(self.place.read(IDENTITY), type=Identity).id
-        except msgspec.DecodeError as error:
+            self.id = str(msgspec.json.decode(self.place.read(IDENTITY))["id"])
+        except (msgspec.DecodeError, LookupError, TypeError) as error:
             raise SpoolDamaged(f"{self.place.path}/{IDENTITY} is damaged: {error}") from error
         self._changed = threading.Condition()
         #: published, by number
@@ -335,13 +332,6 @@ def _read_name(segment: Segment) -> str:
 def _run_of(number: int, runs: Sequence[tuple[int, str]]) -> str | None:
     """Return the word of the reader that published a segment."""
     return next((run for first, run in reversed(runs) if first <= number), None)
-
-
-def _is_unknown(name: str) -> bool:
-    """Return whether a file contains messages, but is not a segment of this version."""
-    if name.startswith("."):  # an incomplete file
-        return False
-    return name.endswith(".spool") or (name.endswith((SUFFIX, _READ)) and Segment.of(name) is None)
 
 
 def _locked(directory: Path) -> IO[str]:

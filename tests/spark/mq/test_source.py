@@ -217,18 +217,6 @@ def test_a_durable_subscription_keeps_what_is_published_between_runs(
     assert queues.bodies(target) == [b"plant/1/t 20", b"plant/2/t 21"]
 
 
-def test_a_msg_id_that_comes_again_names_another_message(read: Read, queues: Queues, tmp_path: Path) -> None:
-    source, target = queues.queue(), queues.queue()
-    frame = read(queue=source, stream=True)
-    bodies = [b"%d" % number for number in range(6)]
-    for body in bodies:
-        queues.put(source, body, MsgId=b"M" * 24)
-        if body in (b"1", b"3"):
-            run(frame, queues, tmp_path, queue=target)
-    run(frame, queues, tmp_path, queue=target)
-    assert (queues.bodies(target), queues.depth(source)) == (bodies, 0)
-
-
 def test_a_selector_says_which_messages_are_read(read: Read, queues: Queues, tmp_path: Path) -> None:
     source, target = queues.queue(), queues.queue()
     for number in range(6):
