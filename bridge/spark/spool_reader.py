@@ -7,7 +7,6 @@ asks for the offset after a batch only when the batch is in its commit log. Then
 from __future__ import annotations
 
 import time
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -44,15 +43,19 @@ Offset = dict[str, Any]
 class MessageSource(DataSource):
     """A data source whose columns are an envelope, or a part of it."""
 
+    #: the name for `format`
+    NAME: str
     #: the options of reads, and those of other sources that users may try
     READS: tuple[str, ...]
     FOREIGN: Mapping[str, str]
+    #: returns the checked options of a read. Their attribute `schema` is the second argument if given
+    CHECKED: Callable[[Options, Any], Any]
     COLUMNS: Sequence[Column]
 
     @classmethod
-    @abstractmethod
-    def source_options(cls, options: Options, schema: Any) -> Any:
-        """Return the options of a read. Its attribute `schema` is `schema` if given. Raises OptionError."""
+    def name(cls) -> str:
+        """Return the name for `format`."""
+        return cls.NAME
 
     def schema(self) -> StructType:
         """Return the envelope. Raises OptionError. `load` calls this for reads only."""
@@ -69,7 +72,7 @@ class MessageSource(DataSource):
             part = check_part(self.source(), to_arrow_schema(schema, timezone="UTC"), schema_of(self.COLUMNS))
             if schema.fields:
                 given = schema.fields[0].metadata.get(_TABLE_OPTIONS, {}) | given
-        return self.source_options(Options(self.source(), given, self.READS, self.FOREIGN), part)
+        return self.CHECKED(Options(self.source(), given, self.READS, self.FOREIGN), part)
 
     def write_options(self, known: Iterable[str], *, overwrite: bool = False, stream: bool = False) -> Options:
         """Return the options of a write. Raises OptionError."""
@@ -83,7 +86,7 @@ class MessageSource(DataSource):
     @classmethod
     def source(cls) -> str:
         """Return the name of the source in errors."""
-        return f"the data source {cls.name()}"
+        return f"the data source {cls.NAME}"
 
 
 class Segments(InputPartition):

@@ -21,7 +21,7 @@ from bridge.mq.remote import get_many
 from bridge.spark.columns import MQ_COLUMNS
 from bridge.spark.mq.envelope import MqMessage, record_batch
 from bridge.spark.mq.queue_reader import GET, READ_OPTIONS, SourceOptions, depth, queue_readers, source_options_of
-from bridge.spark.options import MQ_FOREIGN, Options
+from bridge.spark.options import MQ_FOREIGN
 from bridge.spark.spool import require_spool
 from bridge.spark.spool_reader import MessageSource, SpoolReader
 from bridge.wire import cmqc
@@ -74,19 +74,11 @@ class MqDataSource(MessageSource):
     the messages that contain its query identifier.
     """
 
+    NAME = "mq"
     READS = READ_OPTIONS
     FOREIGN = MQ_FOREIGN
+    CHECKED = staticmethod(source_options_of)
     COLUMNS = MQ_COLUMNS
-
-    @classmethod
-    def name(cls) -> str:
-        """Return `mq`, for `format`."""
-        return "mq"
-
-    @classmethod
-    def source_options(cls, options: Options, schema: Any) -> SourceOptions:
-        """Return the options of a read. Raises OptionError."""
-        return source_options_of(options, schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch read. Raises OptionError."""

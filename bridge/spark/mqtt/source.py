@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
@@ -11,7 +10,7 @@ from pyspark.sql.types import StructType
 from bridge.spark.columns import MQTT_COLUMNS
 from bridge.spark.mqtt.subscriber import READ_OPTIONS, SourceOptions, source_options_of, subscribers
 from bridge.spark.mqtt.writer import WRITE_OPTIONS, MqttStreamWriter, MqttWriter, sink_options_of
-from bridge.spark.options import MQTT_FOREIGN, OptionError, Options
+from bridge.spark.options import MQTT_FOREIGN, OptionError
 from bridge.spark.spool_reader import MessageSource, SpoolReader
 
 
@@ -45,19 +44,11 @@ class MqttDataSource(MessageSource):
     a batch write.
     """
 
+    NAME = "mqtt"
     READS = READ_OPTIONS
     FOREIGN = MQTT_FOREIGN
+    CHECKED = staticmethod(source_options_of)
     COLUMNS = MQTT_COLUMNS
-
-    @classmethod
-    def name(cls) -> str:
-        """Return `mqtt`, for `format`."""
-        return "mqtt"
-
-    @classmethod
-    def source_options(cls, options: Options, schema: Any) -> SourceOptions:
-        """Return the options of a read. Raises OptionError."""
-        return source_options_of(options, schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Raise OptionError, because there are streaming reads only."""
