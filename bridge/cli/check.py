@@ -15,7 +15,7 @@ import typer
 
 from bridge.administration.answers import counted
 from bridge.cli.failures import FAILED, WRONG_USAGE, Failure, failure_of
-from bridge.cli.options import CONFIG, OUTPUT, Format, settings, takes
+from bridge.cli.options import CONFIG, OUTPUT, Format, argument, settings, takes
 from bridge.cli.output import print_record
 from bridge.extras import install
 
@@ -47,13 +47,9 @@ class Findings(msgspec.Struct):
 
 @takes(CONFIG | OUTPUT)
 def check(
-    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Configuration file.", show_default=False)] = None,
-    connect: Annotated[
-        bool,
-        typer.Option(
-            "--connect", help="Also connect to the queue manager and the brokers, and report missing objects and authorities."
-        ),
-    ] = False,
+    file: Annotated[Path | None, argument("[FILE]", "Configuration file.")] = None,
+    connect: Annotated[bool, typer.Option("--connect", help="Also connect to the queue manager and the brokers, and report"
+                                                            " missing objects and authorities.")] = False,
 ) -> None:
     """Check a configuration file, and describe what the bridge does with it.
 

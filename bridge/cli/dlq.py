@@ -15,7 +15,7 @@ import typer
 from bridge.administration.answers import counted, moment
 from bridge.cli import options
 from bridge.cli.failures import NOT_FOUND, WRONG_USAGE, Failure
-from bridge.cli.options import BRIDGE, OUTPUT, YES, Format, settings, takes
+from bridge.cli.options import BRIDGE, OUTPUT, YES, Format, argument, option, settings, takes
 from bridge.cli.output import confirm, note, print_facts, print_records, print_table, say, write
 from bridge.files import sync
 
@@ -25,52 +25,22 @@ if TYPE_CHECKING:
     from bridge.mq.dead_letter_queue import DeadLetterQueue, Retried
     from bridge.wire.mq import MQMD
 
-Queue = Annotated[
-    str | None,
-    typer.Option(metavar="QUEUE", help="The dead-letter queue. Default: that of the bridge, or DEADQ.", show_default=False),
-]
+Queue = Annotated[str | None, option("QUEUE", "The dead-letter queue. Default: that of the bridge, or DEADQ.")]
 
 
 def _selection(
-    ids: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[ID]...", help="ID@STAMP as `dlq list` prints it, or the MsgId.", show_default=False),
-    ] = None,
-    reason: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="REASON", help="Only with this reason, such as 2053 or MQRC_Q_FULL. Can be repeated.", show_default=False
-        ),
-    ] = None,
-    bound_for: Annotated[
-        str | None,
-        typer.Option(
-            metavar="QUEUE", help="Only for this destination (DestQName). * matches any characters.", show_default=False
-        ),
-    ] = None,
-    client: Annotated[
-        str | None,
-        typer.Option(metavar="CLIENT", help="Only messages from or for this client.", show_default=False),
-    ] = None,
-    topic: Annotated[
-        str | None, typer.Option(metavar="FILTER", help="Only publications to topics of this filter.", show_default=False)
-    ] = None,
-    older_than: Annotated[
-        float | None,
-        typer.Option(
-            parser=options.duration,
-            metavar="TIME",
-            help="Only dead-lettered longer ago, such as 30d or 12h.",
-            show_default=False,
-        ),
-    ] = None,
-    newer_than: Annotated[
-        float | None,
-        typer.Option(parser=options.duration, metavar="TIME", help="Only dead-lettered more recently.", show_default=False),
-    ] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="All messages. Required if no other option selects messages.")
-    ] = False,
+    ids: Annotated[list[str] | None, argument("[ID]...", "ID@STAMP as `dlq list` prints it, or the MsgId.")] = None,
+    reason: Annotated[list[str] | None, option("REASON", "Only with this reason, such as 2053 or MQRC_Q_FULL. Can be"
+                                                         " repeated.")] = None,
+    bound_for: Annotated[str | None, option("QUEUE", "Only for this destination (DestQName). *"
+                                                     " matches any characters.")] = None,
+    client: Annotated[str | None, option("CLIENT", "Only messages from or for this client.")] = None,
+    topic: Annotated[str | None, option("FILTER", "Only publications to topics of this filter.")] = None,
+    older_than: Annotated[float | None, option("TIME", "Only dead-lettered longer ago, such as"
+                                                       " 30d or 12h.", parser=options.duration)] = None,
+    newer_than: Annotated[float | None, option("TIME", "Only dead-lettered more recently.", parser=options.duration)] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All messages. Required if no other"
+                                                           " option selects messages.")] = False,
 ) -> Selection:
     """Return the selection of the options. Raises Failure if they select nothing, or are wrong."""
     from bridge.mq.dead_letter import Selection, reason_number
@@ -169,7 +139,7 @@ def show(
 def retry(
     selection: Selection,
     limit: options.Count = None,
-    to: Annotated[str, typer.Option(metavar="QUEUE", help="Put the messages to this queue.", show_default=False)] = "",
+    to: Annotated[str, option("QUEUE", "Put the messages to this queue.")] = "",
     queue: Queue = None,
 ) -> None:
     """Retry dead-lettered messages, and report which were delivered.

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from bridge.cli.failures import NOT_FOUND, Failure
-from bridge.cli.options import OUTPUT, takes
+from bridge.cli.options import OUTPUT, argument, takes
 from bridge.cli.output import print_records
 
 if TYPE_CHECKING:
@@ -33,15 +33,8 @@ class _Explained(msgspec.Struct, omit_defaults=True):
 
 @takes(OUTPUT)
 def explain(
-    identifiers: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[IDENTIFIER]...",
-            help="Message identifiers, with or without the last letter, or MQ reason codes, as numbers or names. Default:"
-            " list all messages.",
-            show_default=False,
-        ),
-    ] = None,
+    identifiers: Annotated[list[str] | None, argument("[IDENTIFIER]...", "Message identifiers, with or without the last"
+        " letter, or MQ reason codes, as numbers or names. Default: list all messages.")] = None,
 ) -> None:
     """Explain log messages and MQ reason codes, and what to do about them.
 

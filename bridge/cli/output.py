@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -153,6 +154,14 @@ def print_table(
         columns = zip(row, widths, right, strict=True)
         line = "  ".join(f"{cell:{'>' if is_right else '<'}{width}}" for cell, width, is_right in columns).rstrip()
         typer.echo(styled(line, bold=True) if not number else line)
+
+
+def table_of(
+    records: Iterable[Any], columns: Mapping[str, str | Callable[[Any], str | int]]
+) -> tuple[list[str], list[list[str | int]]]:
+    """Return the headings and rows of a table. A column is the name of an attribute, or a function of the record."""
+    cells = [attrgetter(column) if isinstance(column, str) else column for column in columns.values()]
+    return [*columns], [[cell(record) for cell in cells] for record in records]
 
 
 def print_facts(facts: Iterable[tuple[str, object]], width: int) -> None:
