@@ -271,7 +271,7 @@ def message_in(file: Path, format_: str | None, ccsid: int | None) -> Message:
         view = msgspec.json.decode(data)
     except msgspec.DecodeError:
         view = None
-    if format_ is not None or ccsid is not None or not isinstance(view, dict) or "md" not in view:
+    if format_ is not None or ccsid is not None or not isinstance(view, dict) or not isinstance(view.get("md"), dict):
         return message_of(data, format_, ccsid)
     try:
         return msgspec.convert(view, _MessageFile).message()

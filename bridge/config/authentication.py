@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, Self
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from bridge.config import values
 from bridge.config.values import FilePath, Section, Truth, UserName
@@ -341,7 +341,7 @@ class PluginAuthenticationConfig(Section):
     """`plugin`."""
     name: Annotated[str, _TEXT]
     """Name of the entry point."""
-    options: dict[str, Any] = Field(default_factory=dict)
+    options: Annotated[dict[str, Any], BeforeValidator(values.plain)] = Field(default_factory=dict)
     """Options for the authenticator."""
 
 
