@@ -163,7 +163,7 @@ def log_level(
 
 
 @takes(BRIDGE | OUTPUT)
-def list_channels() -> None:
+def list_channel() -> None:
     """List the telemetry channels, their addresses, and the number of their clients."""
     columns = {
         "channel": "name", "state": "state", "listens on": "endpoint", "transport": _transport, "clients": "clients",
@@ -212,7 +212,7 @@ class ClientOrder(StrEnum):
 
 
 @takes(BRIDGE | OUTPUT)
-def list_clients(
+def list_client(
     pattern: Annotated[str, typer.Argument(metavar="[PATTERN]", help="Client identifiers. * matches any characters.")] = "*",
     channel: OfChannel = None,
     connected: Annotated[
@@ -261,7 +261,7 @@ def disconnect_client(client: ClientId) -> None:
 
 
 @takes(BRIDGE | YES)
-def purge_clients(
+def purge_client(
     client: Annotated[str | None, argument("[CLIENT]", "Client identifier.", autocompletion=_clients)] = None,
     channel: OfChannel = None,
     away: options.Away = None,
@@ -325,7 +325,7 @@ _PAYLOAD_WIDTH = 60
 
 
 @takes(BRIDGE | OUTPUT)
-def list_topics(
+def list_topic(
     below: Annotated[str | None, argument("[TOPIC]", "Parent topic. Default: the root.")] = None,
     after: Annotated[str | None, option("NAME", "Start after this name (for paging).")] = None,
     limit: options.Limit = 1_000,
@@ -388,7 +388,7 @@ def _payload(one: answers.RetainedStatus) -> str:
 
 
 @takes(BRIDGE | OUTPUT)
-def list_mappings() -> None:
+def list_mapping() -> None:
     """List the state and counts of each mapping, and its last error."""
     columns = {
         "mapping": "name", "state": "state", "taken": "taken", "moved": "moved", "filtered": "filtered", "cut": "cut",
@@ -427,7 +427,7 @@ def resume_mapping(name: MappingName) -> None:
 
 
 @takes(BRIDGE | OUTPUT)
-def list_links() -> None:
+def list_link() -> None:
     """List the links to other brokers, and how many of their mappings are connected."""
     columns = {
         "link": "name",

@@ -206,8 +206,7 @@ def lacking(configuration: Configuration) -> Iterator[str]:
     settings = configuration.queue_manager
     if settings.type == "embedded":
         for script in settings.scripts:
-            if not os.access(script, os.R_OK):
-                yield f"queue_manager.scripts: {script} cannot be read"
+            yield from _unreadable("queue_manager", scripts=script)
         if settings.listener is not None:
             yield from _of_listener(settings.listener)
     else:
@@ -215,12 +214,16 @@ def lacking(configuration: Configuration) -> Iterator[str]:
 
 
 def _of_ibm_mq(settings: IbmQueueManagerConfig) -> Iterator[str]:
-    named = {"password_file": settings.password_file, "token_file": settings.token_file}
+    yield from _unreadable("queue_manager", password_file=settings.password_file, token_file=settings.token_file)
     if settings.tls is not None:
-        named |= {f"tls.{option}": file for option, file in settings.tls.files.items()}
-    for option, file in named.items():
+        yield from _unreadable("queue_manager.tls", **settings.tls.files)
+
+
+def _unreadable(section: str, **files: Path | None) -> Iterator[str]:
+    """Yield a line for each file, by its option, that cannot be read."""
+    for option, file in files.items():
         if file is not None and not os.access(file, os.R_OK):
-            yield f"queue_manager.{option}: {file} cannot be read"
+            yield f"{section}.{option}: {file} cannot be read"
 
 
 def _of_traces(traces: TracesConfig) -> Iterator[str]:
@@ -228,9 +231,7 @@ def _of_traces(traces: TracesConfig) -> Iterator[str]:
         return
     if not _has_exporter():
         yield f"traces: opentelemetry is not installed; `{install('otel')}` installs it"
-    for name, file in (("headers_file", traces.headers_file), ("ca_file", traces.ca_file)):
-        if file is not None and not os.access(file, os.R_OK):
-            yield f"traces.{name}: {file} cannot be read"
+    yield from _unreadable("traces", headers_file=traces.headers_file, ca_file=traces.ca_file)
 
 
 def _has_exporter() -> bool:
@@ -291,9 +292,7 @@ def _of_channel(channel: ChannelConfig) -> Iterator[str]:
 
 
 def _of_listener(listener: ListenerConfig) -> Iterator[str]:
-    passwords = listener.password_file
-    if passwords is not None and not os.access(passwords, os.R_OK):
-        yield f"queue_manager.listener.password_file: {passwords} cannot be read, so nobody connects"
+    yield from _unreadable("queue_manager.listener", password_file=listener.password_file)
     for line in _of_clients(listener, (listener.address,)):
         yield f"queue_manager.listener: {line}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -218,19 +219,15 @@ def export(
         confirm("Delete the exported messages from the dead-letter queue?")
     number = 0
     with _opened(queue) as (letters, _), Export(file) as written:
+        walk = letters.take if delete else letters.read
+        for number, (letter, md, data) in enumerate(walk(selection, count=limit), 1):
+            written.write(letter, md, data)
+            if delete and number % _BATCH == 0:
+                written.sync()
+                letters.commit()
         if delete:
-            for letter, md, data in letters.take(selection, count=limit):
-                written.write(letter, md, data)
-                number += 1
-                if number % _BATCH == 0:
-                    written.sync()
-                    letters.commit()
             written.sync()
             letters.commit()
-        else:
-            for letter, md, data in letters.read(selection, count=limit):
-                written.write(letter, md, data)
-                number += 1
     deleted = f", and deleted them from queue {letters.name}" if delete else ""
     say(f"exported {counted(number, 'message')} to {file}{deleted}")
 
@@ -329,8 +326,6 @@ class Export:
         """Create the file `place`, unless it is a directory. Raises OSError."""
         self._directory = place if place.is_dir() else place.parent
         self._file: IO[bytes] | None = None if place.is_dir() else _made(place)
-        #: files of single messages that are not yet synced
-        self._unsynced: list[IO[bytes]] = []
 
     def write(self, letter: Letter, md: MQMD, data: bytes) -> None:
         """Write a message as a line of JSON. Raises OSError."""
@@ -340,20 +335,22 @@ class Export:
         if self._file is not None:
             self._file.write(line)
             return
-        file = self._next(f"{letter.id}-{letter.stamp}")
-        self._unsynced.append(file)
-        file.write(line)
-        if len(self._unsynced) >= _OPEN:
-            self.sync()
+        for number in itertools.count(1):  # messages can have the same MsgId and time
+            suffix = "" if number == 1 else f"-{number}"
+            with (
+                contextlib.suppress(FileExistsError),
+                _made(self._directory / f"{letter.id}-{letter.stamp}{suffix}.json") as file,
+            ):
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+                return
 
     def sync(self) -> None:
         """Sync everything that was written, including the names of files. Raises OSError."""
-        for file in [*self._unsynced] if self._file is None else [self._file]:
-            file.flush()
-            os.fsync(file.fileno())
-        for file in self._unsynced:
-            file.close()
-        self._unsynced.clear()
+        if self._file is not None:
+            self._file.flush()
+            os.fsync(self._file.fileno())
         sync(self._directory)
 
     def __enter__(self) -> Self:
@@ -362,22 +359,8 @@ class Export:
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
             self.sync()
-        for file in [*self._unsynced, *([] if self._file is None else [self._file])]:
-            file.close()
-
-    def _next(self, name: str) -> IO[bytes]:
-        """Return a new file with this name, and a number if messages share MsgId and time."""
-        number = 1
-        while True:
-            suffix = "" if number == 1 else f"-{number}"
-            try:
-                return _made(self._directory / f"{name}{suffix}.json")
-            except FileExistsError:
-                number += 1
-
-
-#: The maximum number of open files.
-_OPEN = 100
+        if self._file is not None:
+            self._file.close()
 
 
 def _made(path: Path) -> IO[bytes]:

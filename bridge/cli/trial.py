@@ -56,6 +56,8 @@ def try_mapping(
 
     Exit status 1 if the mapping rejects the message, which would then be dead-lettered. 3 if the mapping does not take it.
     """
+    from bridge.cli.mq import properties_in
+
     trial = _trial(mapping)
     body = _payload(payload, payload_file)
     from bridge.mapping.rule import ToMqRule
@@ -63,30 +65,15 @@ def try_mapping(
     if isinstance(trial.rule, ToMqRule):
         if topic is None or message is not None or request is not None or format is not None or ccsid is not None:
             raise Failure(f"mapping {mapping} is a mapping to MQ: it requires --topic instead of --message", WRONG_USAGE)
-        from bridge.cli.mq import properties_in
-        from bridge.mqtt.packets import PublishProperties
-        from bridge.telemetry.identity import USER_IDENTIFIER_LENGTH, fits_user_identifier
-        from bridge.telemetry.message import Publication
-
-        if not fits_user_identifier(user):
-            why = f"--user is longer than {USER_IDENTIFIER_LENGTH} bytes, the length of an MQ user"
-            raise Failure(f"{why}; the bridge rejects such a client unless it maps it to another user", WRONG_USAGE)
-        publication = Publication(
-            topic=topic,
-            payload=body or b"",
-            qos=qos,
-            retain=retain,
-            message_id=1 if qos else 0,
-            client_id=trial.publisher if client_id is None else client_id,
-            user=user.encode(),
-            expiry=expiry,
-            properties=PublishProperties(
-                response_topic=response_topic or None,
-                correlation_data=correlation_data.encode() or None,
-                content_type=content_type or None,
-                user_property=(*properties_in(properties or []).items(),),
-            ),
-        )
+        try:
+            publication = trial.published(
+                topic, body or b"", qos=qos, retain=retain, client_id=client_id or "", user=user, expiry=expiry,
+                response_topic=response_topic, correlation_data=correlation_data, content_type=content_type,
+                properties=properties_in(properties or []),
+            )  # fmt: skip
+        except ValueError as error:
+            hint = "the bridge rejects such a client unless it maps it to another user"
+            raise Failure(f"--user: {error}", WRONG_USAGE, hint=hint) from error
         _print_message(_made(mapping, lambda: trial.message(publication)))
         return
     if (message is None) == (body is None):
@@ -98,7 +85,6 @@ def try_mapping(
     if qos or retain or client_id is not None or user or response_topic or correlation_data or content_type:
         options_ = "--qos, --retain, --client-id, --user, --response-topic, --correlation-data and --content-type"
         raise Failure(f"mapping {mapping} is a mapping to MQTT: {options_} are for mappings to MQ", WRONG_USAGE)
-    from bridge.cli.mq import properties_in
     from bridge.mapping.message_view import with_properties
 
     tried = message_in(message, format, ccsid) if message is not None else message_of(body or b"", format, ccsid)

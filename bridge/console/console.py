@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, get_type_hints
 
 import msgspec
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
@@ -25,6 +25,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 import bridge
 from bridge.administration.answers import age
 from bridge.administration.requests import Answer, AnyRequest
+from bridge.archive.report_page import environment
 from bridge.config.models import Configuration
 from bridge.console.access import CSRF_FIELD, Access, Who
 from bridge.console.bridge_access import BridgeAccess
@@ -67,7 +68,7 @@ class Console:
         self.bridge = access
         self.access = Access(access, access.configuration)
         self.live_views = LiveViews(access)
-        self._templates = environment()
+        self._templates = templates()
 
     @property
     def configuration(self) -> Configuration:
@@ -263,19 +264,13 @@ def _text(lines: list[str], status: int, headers: dict[str, str] | None = None) 
 # Templates -----------------------------------------------------------------------------------------------------------
 
 
-def environment() -> Environment:
+def templates() -> Environment:
     """Return the environment of all templates."""
-    made = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        auto_reload=False,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters |= {"moment": moment, "age": age, "anchor": anchor, "count": count, "rate": rate, "query": _with}
-    made.filters["commands"] = commands
-    made.filters |= {"short": short, "whole": partial(short, most=2 * LINE_LENGTH)}
+    filters = {
+        "moment": moment, "age": age, "anchor": anchor, "count": count, "rate": rate, "query": _with, "commands": commands,
+        "short": short, "whole": partial(short, most=2 * LINE_LENGTH),
+    }  # fmt: skip
+    made = environment(Path(__file__).parent / "templates", filters)
     made.globals["link"] = link
     return made
 

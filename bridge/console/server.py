@@ -14,10 +14,10 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from bridge.config.values import endpoint
+from bridge.console.access import make_token_file
 from bridge.console.app import application
 from bridge.console.bridge_access import BridgeAccess
 from bridge.console.console import Console
-from bridge.console.tokens import make_token_file
 from bridge.security.tls import ListenerTls, reason_of
 from bridge.service.lifecycle import Bridge
 

@@ -66,7 +66,7 @@ def test_message(attempt: Any) -> None:
 
 def test_a_user_name_that_is_too_long_for_mq_is_rejected_and_not_cut(attempt: Any) -> None:
     result = attempt("plant", *PUBLISHED, "--user", "temperature-1")
-    assert result.exit_code == 2 and "--user is longer than 12 bytes" in result.stderr
+    assert result.exit_code == 2 and "--user: the user name is longer than 12 bytes" in result.stderr
 
 
 def test_a_request_and_its_answer(attempt: Any, tmp_path: Path) -> None:

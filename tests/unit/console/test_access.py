@@ -10,9 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from bridge.console.access import IDLE, MAX_DURATION, MAX_LOGINS, MAX_LOGINS_PER_NAME, Logins
+from bridge.console.access import (
+    IDLE,
+    MAX_DURATION,
+    MAX_LOGINS,
+    MAX_LOGINS_PER_NAME,
+    Logins,
+    Right,
+    TokenFile,
+    make_token_file,
+)
 from bridge.console.app import HEADERS
-from bridge.console.tokens import Right, TokenFile, make_token_file
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.console import Console
 from tests.helpers.patience import PATIENCE
