@@ -152,3 +152,17 @@ def test_control_socket(text: str, words: str, tmp_path: Path) -> None:
     mapping = "\nmappings: {one: {from: {mqtt: a}, to: {queue: A}}}"
     assert words in described(tmp_path, text + mapping)
     assert words not in described(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("archive", "words"),
+    [
+        ("directory: /kept", "with payloads, kept without limit; killing the archive process loses the last 10 s"),
+        (
+            "directory: /kept, payloads: false, retention_days: 30, roll: {time: 60}",
+            "without payloads, kept 30 days; killing the archive process loses the last 1 min",
+        ),
+    ],
+)
+def test_archive(archive: str, words: str, tmp_path: Path) -> None:
+    assert f"messages are archived in /kept, {words}" in described(tmp_path, f"archive: {{{archive}}}")

@@ -14,33 +14,13 @@ PUMP = (
 
 def test_distinguished_names(subtests: pytest.Subtests) -> None:
     for pattern, matches in [
-        ("CN=pump-7", True),
-        ("cn=PUMP-7", True),
-        ("CN=pump*", True),
-        ("CN=*7", True),
-        ("CN=*ump*", True),
-        ("CN=*", True),
-        ("CN=pump", False),
-        ("CN=pump\\*", False),
-        ("O=Example\\, Inc,CN=pump-7", True),
-        ('O="Example, Inc"', True),
-        ("CN=pump-7;C=DE", True),
-        ("CN = pump-7 ; C=DE", True),
-        ("O=Example", False),
-        ("OU=plant,OU=west", True),
-        ("OU=west,OU=plant", False),
-        ("OU=west", True),
-        ("OU=east", False),
-        ("L=here", False),
-        ("ST=here", True),
-        ("SP=here", True),
-        ("S=here", True),
-        ("MAIL=pump@*", True),
-        ("E=pump@*", True),
-        ("T=pump", True),
-        ("USERID=p7", True),
-        ("PC=1,DNQ=q,UNSTRUCTUREDNAME=n", True),
-    ]:
+        ("CN=pump-7", True), ("cn=PUMP-7", True), ("CN=pump*", True), ("CN=*7", True), ("CN=*ump*", True), ("CN=*", True),
+        ("CN=pump", False), ("CN=pump\\*", False), ("O=Example\\, Inc,CN=pump-7", True), ('O="Example, Inc"', True),
+        ("CN=pump-7;C=DE", True), ("CN = pump-7 ; C=DE", True), ("O=Example", False), ("OU=plant,OU=west", True),
+        ("OU=west,OU=plant", False), ("OU=west", True), ("OU=east", False), ("L=here", False), ("ST=here", True),
+        ("SP=here", True), ("S=here", True), ("MAIL=pump@*", True), ("E=pump@*", True), ("T=pump", True),
+        ("USERID=p7", True), ("PC=1,DNQ=q,UNSTRUCTUREDNAME=n", True),
+    ]:  # fmt: skip
         with subtests.test(pattern=pattern, matches=matches):
             name_pattern(pattern)
             assert matches_name(pattern, PUMP) is matches

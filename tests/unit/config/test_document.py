@@ -9,8 +9,7 @@ import pytest
 from bridge.config.channel import ChannelConfig
 from bridge.config.description import describe
 from bridge.config.document import load
-from bridge.config.models import Configuration, LimitsConfig, default_configuration
-from bridge.config.operations import LogConfig
+from bridge.config.models import Configuration, default_configuration
 from bridge.config.problems import ConfigurationError
 from bridge.config.queue_manager import (
     BatchConfig,
@@ -25,109 +24,6 @@ def load_text(directory: Path, text: str) -> Configuration:
     file = directory / "bridge.yaml"
     file.write_text(text, encoding="utf-8")
     return load(file)
-
-
-def test_every_option_set(tmp_path: Path) -> None:
-    text = """\
-queue_manager:
-  type: embedded
-  name: QM.1
-  data_directory: store
-  listener: {address: "::1", port: 1415}
-  scripts: [one.mqsc, /etc/two.mqsc]
-  max_message_length: 1 MB
-channels:
-  - name: A/B%C_D.E
-    address: 0.0.0.0
-    allow_anonymous_remote: true
-    port: 2_883
-    protocols: [MQTTV3]
-    mcauser: mqttuser
-    use_client_id: yes
-    byte_order: little
-    max_clients: 5
-    backlog: 6
-    connect_timeout: 500 ms
-    max_packet_size: 64 KiB
-transmission_queue: XMIT
-limits: {in_flight: 1, pending_bytes: 2, pending_publication_bytes: 3, retry_interval: 2 min, shutdown_timeout: 0}
-log: {level: debug, format: json}
-"""
-    assert load_text(tmp_path, text) == Configuration(
-        queue_manager=EmbeddedQueueManagerConfig(
-            name="QM.1",
-            data_directory=tmp_path / "store",
-            listener=ListenerConfig(address="::1", port=1415),
-            scripts=[tmp_path / "one.mqsc", Path("/etc/two.mqsc")],
-            max_message_length=1_000_000,
-        ),
-        channels=[
-            ChannelConfig(
-                name="A/B%C_D.E",
-                address="0.0.0.0",
-                allow_anonymous_remote=True,
-                port=2883,
-                protocols=["MQTTV3"],
-                mcauser="mqttuser",
-                use_client_id=True,
-                byte_order="little",
-                max_clients=5,
-                backlog=6,
-                connect_timeout=0.5,
-                max_packet_size=65536,
-            )
-        ],
-        transmission_queue="XMIT",
-        limits=LimitsConfig(
-            in_flight=1, pending_bytes=2, pending_publication_bytes=3, retry_interval=120.0, shutdown_timeout=0.0
-        ),
-        log=LogConfig(level="debug", format="json"),
-    )
-
-
-def test_every_option_of_ibm_mq_set(tmp_path: Path) -> None:
-    text = """\
-queue_manager:
-  type: ibm
-  name: QM1
-  library: pymqi
-  mode: client
-  channel: MQTT.BRIDGE
-  connections: [mq1.example.com(1414), "10.0.0.2(1415)"]
-  user: mqbridge
-  password_file: secret
-  password_variable: OTHER
-  tls: {key_repository: keys/key.kdb, cipher_spec: ANY_TLS12_OR_HIGHER, certificate_label: me, peer_name: CN=QM1}
-  application_name: our bridge
-  dead_letter_queue: DLQ
-  publishers: 64
-  batch: {messages: 1, size: 2 KiB, time: 3 ms}
-  asynchronous_puts: no
-"""
-    loaded = load_text(tmp_path, text).queue_manager
-    assert loaded == IbmQueueManagerConfig(
-        name="QM1",
-        library="pymqi",
-        mode="client",
-        channel="MQTT.BRIDGE",
-        connections=["mq1.example.com(1414)", "10.0.0.2(1415)"],
-        user="mqbridge",
-        password_file=tmp_path / "secret",
-        password_variable="OTHER",
-        tls=TlsConfig(
-            key_repository=tmp_path / "keys" / "key.kdb",
-            cipher_spec="ANY_TLS12_OR_HIGHER",
-            certificate_label="me",
-            peer_name="CN=QM1",
-        ),
-        application_name="our bridge",
-        dead_letter_queue="DLQ",
-        publishers=64,
-        batch=BatchConfig(messages=1, size=2048, time=0.003),
-        asynchronous_puts=False,
-    )
-    assert isinstance(loaded, IbmQueueManagerConfig)
-    assert loaded.connection_list == "mq1.example.com(1414),10.0.0.2(1415)"
 
 
 @pytest.mark.parametrize(

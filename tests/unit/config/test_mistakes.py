@@ -9,7 +9,6 @@ from bridge.config.problems import ConfigurationError
 from tests.helpers.configuration_mistakes import ADDRESS, DURATION_UNITS, MQ_NAME, SIZE_UNITS
 
 CHANNEL_NAME = "a channel name of 1 to 20 of the characters A-Z a-z 0-9 . _ / %"
-USER_NAME = "a user name of 1 to 12 ASCII characters without blanks"
 LOOPBACK = (
     "a loopback address (127.0.0.1, ::1 or localhost), because this channel accepts clients without a password"
     " (to accept clients of other machines, specify 'authentication: ...', or"
@@ -31,21 +30,14 @@ VALUES = [
     ("queue_manager: MQB1", f"1:16: queue_manager: expected {MAPPING}, found 'MQB1'"),
     ("queue_manager: {type: IBM}", f"1:23: queue_manager.type: expected {TYPES}, found 'IBM'"),
     ("queue_manager: {type: true}", f"1:23: queue_manager.type: expected {TYPES}, found true"),
-    ("queue_manager: {type: [ibm]}", f"1:23: queue_manager.type: expected {TYPES}, found a list"),
     ("queue_manager: {type: ~, name: A B}", f"1:23: queue_manager.type: expected {TYPES}, found ~"),
     ("queue_manager: {name: QM 1}", f"1:23: queue_manager.name: expected {MQ_NAME}, found 'QM 1'"),
-    ("queue_manager: {name: ''}", f"1:23: queue_manager.name: expected {MQ_NAME}, found ''"),
     ("queue_manager: {name: 1234}", f"1:23: queue_manager.name: expected {MQ_NAME}, in quotes, found 1234"),
-    (f"queue_manager: {{name: {'Q' * 49}}}", f"1:23: queue_manager.name: expected {MQ_NAME}, found '{'Q' * 49}'"),
-    ("queue_manager: {name: [a]}", f"1:23: queue_manager.name: expected {MQ_NAME}, found a list"),
     ("queue_manager: {data_directory: 7}", "1:33: queue_manager.data_directory: expected a path, found 7"),
-    ("queue_manager: {data_directory: ''}", "1:33: queue_manager.data_directory: expected a path, found ''"),
     (r'queue_manager: {data_directory: "a\0"}', r"1:33: queue_manager.data_directory: expected a path, found 'a\x00'"),
     (r'queue_manager: {scripts: ["\uD800"]}', r"1:27: queue_manager.scripts[0]: expected a path, found '\ud800'"),
     ("queue_manager: {scripts: a.mqsc}", f"1:26: queue_manager.scripts: expected {LIST}, found 'a.mqsc'"),
     ("queue_manager: {scripts: [a, 1]}", "1:30: queue_manager.scripts[1]: expected a path, found 1"),
-    ("queue_manager: {listener: 1414}", f"1:27: queue_manager.listener: expected {MAPPING}, found 1414"),
-    (LISTENER + "port: 65536", "3:11: queue_manager.listener.port: expected an integer from 0 to 65535, found 65536"),
     (
         LISTENER + "address: 0.0.0.0",
         "3:14: queue_manager.listener.address: expected a loopback address (127.0.0.1, ::1 or localhost), because this"
@@ -63,7 +55,6 @@ VALUES = [
         "password_file, found"
         " 'password'",
     ),
-    (LISTENER + "address: 10.0.0.256", f"3:14: queue_manager.listener.address: expected {ADDRESS}, found '10.0.0.256'"),
     (
         LISTENER + "host: x",
         "3:5: queue_manager.listener.host: expected a known key (allow_anonymous_remote, password_file,"
@@ -80,82 +71,39 @@ VALUES = [
         "1:17: queue_manager.c_programs: expected a known key (type, name, data_directory, listener, scripts, authorities,"
         " max_message_length or overlapping_subscriptions), found 'c_programs'",
     ),
-    (
-        "queue_manager: {listener: {allow_anonymous_remote: 1}}",
-        "1:52: queue_manager.listener.allow_anonymous_remote: expected true or false, found 1",
-    ),
-    (
-        "queue_manager: {authorities: some}",
-        "1:30: queue_manager.authorities: expected ignored or enforced, found 'some'",
-    ),
-    (
-        "queue_manager: {max_message_length: 101 MiB}",
-        f"1:37: queue_manager.max_message_length: expected a size from 32 KiB to 100 MiB {SIZE_UNITS}, found '101 MiB'",
-    ),
     # channels
     ("channels: {name: A}", f"1:11: channels: expected {LIST}, found a mapping"),
     ("channels:\n  - PLAIN", f"2:5: channels[0]: expected {MAPPING}, found 'PLAIN'"),
     ("channels:\n  -", f"2:4: channels[0]: expected {MAPPING}, found nothing"),
     ("channels:\n- port: mqtt", "2:9: channels[0].port: expected an integer from 0 to 65535, found 'mqtt'"),
-    ("channels:\n- port: '1883'", "2:9: channels[0].port: expected an integer from 0 to 65535, found '1883'"),
     ("channels:\n- port: 01883", "2:9: channels[0].port: expected an integer from 0 to 65535, found '01883'"),
     ("channels:\n- port: 12:30", "2:9: channels[0].port: expected an integer from 0 to 65535, found '12:30'"),
-    ("channels:\n- port: -1", "2:9: channels[0].port: expected an integer from 0 to 65535, found -1"),
-    ("channels:\n- port: 1.0", "2:9: channels[0].port: expected an integer from 0 to 65535, found 1.0"),
     ("channels:\n- port: yes", "2:9: channels[0].port: expected an integer from 0 to 65535, found yes"),
     ("channels:\n- port:", "2:8: channels[0].port: expected an integer from 0 to 65535, found nothing"),
-    ("channels:\n- name: A B", f"2:9: channels[0].name: expected {CHANNEL_NAME}, found 'A B'"),
     ("channels:\n- name: NO", f"2:9: channels[0].name: expected {CHANNEL_NAME}, in quotes, found NO"),
-    (f"channels:\n- name: {'C' * 21}", f"2:9: channels[0].name: expected {CHANNEL_NAME}, found '{'C' * 21}'"),
     ("channels:\n- address: a b", f"2:12: channels[0].address: expected {ADDRESS}, found 'a b'"),
     ("channels:\n- address: 0.0.0.0", f"2:12: channels[0].address: expected {LOOPBACK}, found '0.0.0.0'"),
-    ("channels:\n- address: '::'", f"2:12: channels[0].address: expected {LOOPBACK}, found '::'"),
-    ("channels:\n- address: mq.example.com", f"2:12: channels[0].address: expected {LOOPBACK}, found 'mq.example.com'"),
     (
         "channels:\n- allow_anonymous_remote: 1\n  address: 0.0.0.0",
         "2:27: channels[0].allow_anonymous_remote: expected true or false, found 1",
     ),
-    ("channels:\n- use_client_id: 'yes'", "2:18: channels[0].use_client_id: expected true or false, found 'yes'"),
     ("channels:\n- protocols: MQTTV3", f"2:14: channels[0].protocols: expected {LIST}, found 'MQTTV3'"),
     ("channels:\n- protocols: []", f"2:14: channels[0].protocols: expected {PROTOCOLS}, found a list"),
     ("channels:\n- protocols: [MQTTV3, MQTTV3]", f"2:14: channels[0].protocols: expected {PROTOCOLS}, found a list"),
-    ("channels:\n- protocols: [HTTP]", "2:15: channels[0].protocols[0]: expected MQTTV5, MQTTV311 or MQTTV3, found 'HTTP'"),
-    ("channels:\n- mcauser: thirteenchars", f"2:12: channels[0].mcauser: expected {USER_NAME}, found 'thirteenchars'"),
-    ("channels:\n- byte_order: middle", "2:15: channels[0].byte_order: expected big or little, found 'middle'"),
-    ("channels:\n- max_clients: 0", "2:16: channels[0].max_clients: expected an integer from 1 to 1000000, found 0"),
-    ("channels:\n- backlog: 0", "2:12: channels[0].backlog: expected an integer from 1 to 65535, found 0"),
-    (
-        "channels:\n- connect_timeout: 0",
-        f"2:20: channels[0].connect_timeout: expected a duration from 1 ms to 24 h {DURATION_UNITS}, found 0",
-    ),
-    (
-        "channels:\n- max_packet_size: 256 MiB",
-        f"2:20: channels[0].max_packet_size: expected a size from 64 B to 268435455 B {SIZE_UNITS}, found '256 MiB'",
-    ),
     # the rest
     ("transmission_queue: A*", f"1:21: transmission_queue: expected {MQ_NAME}, found 'A*'"),
     ("transmission_queue:", f"1:20: transmission_queue: expected {MQ_NAME}, found nothing"),
     ("limits: 5", f"1:9: limits: expected {MAPPING}, found 5"),
-    ("limits: {in_flight: 65536}", "1:21: limits.in_flight: expected an integer from 1 to 65535, found 65536"),
     (
         "limits: {pending_bytes: 1 TiB}",
         f"1:25: limits.pending_bytes: expected a size from 1 B to 1 GiB {SIZE_UNITS}, found '1 TiB'",
     ),
     (
-        "limits: {pending_publication_bytes: many}",
-        f"1:37: limits.pending_publication_bytes: expected a size from 1 B to 1 GiB {SIZE_UNITS}, found 'many'",
-    ),
-    (
         "limits: {retry_interval: .nan}",
         f"1:26: limits.retry_interval: expected a duration from 1 ms to 24 h {DURATION_UNITS}, found '.nan'",
     ),
-    (
-        "limits: {shutdown_timeout: 25 h}",
-        f"1:28: limits.shutdown_timeout: expected a duration from 0 s to 24 h {DURATION_UNITS}, found '25 h'",
-    ),
     ("log: {level: loud}", "1:14: log.level: expected debug, info, warning or error, found 'loud'"),
     ("log: {level: off}", "1:14: log.level: expected debug, info, warning or error, found off"),
-    ("log: {format: xml}", "1:15: log.format: expected text or json, found 'xml'"),
 ]
 
 KEYS = [

@@ -332,7 +332,6 @@ def test_the_example_in_the_shipped_configuration_has_every_option(tmp_path: Pat
     assert found == PipelineConfig.model_validate(minimal)
 
 
-
 #: One text, written in each way that YAML has; the place of FOO.
 WAYS = [
     ("select: |\n  SELECT a,\n    FOO(b)\n  FROM input\n", (3, 5)),

@@ -15,20 +15,10 @@ def read(kind: BeforeValidator, value: object) -> Any:
 
 def test_a_size(subtests: pytest.Subtests) -> None:
     for written, number in [
-        (0, 0),
-        (65536, 65536),
-        ("0 B", 0),
-        ("7 b", 7),
-        ("64 KiB", 65536),
-        ("64kib", 65536),
-        ("64 KB", 64_000),
-        ("1 MB", 1_000_000),
-        ("10MiB", 10_485_760),
-        ("1.5 MiB", 1_572_864),
-        ("0.001 KB", 1),
-        ("1 GB", 1_000_000_000),
+        (0, 0), (65536, 65536), ("0 B", 0), ("7 b", 7), ("64 KiB", 65536), ("64kib", 65536), ("64 KB", 64_000),
+        ("1 MB", 1_000_000), ("10MiB", 10_485_760), ("1.5 MiB", 1_572_864), ("0.001 KB", 1), ("1 GB", 1_000_000_000),
         ("1 GiB", 1_073_741_824),
-    ]:
+    ]:  # fmt: skip
         with subtests.test(written=written, number=number):
             assert read(values.size(0, values.GIB), written) == number
 
@@ -52,24 +42,9 @@ def test_no_share_or_size(subtests: pytest.Subtests) -> None:
 
 def test_no_size(subtests: pytest.Subtests) -> None:
     for written in [
-        -1,
-        True,
-        1.0,
-        None,
-        "",
-        "1",
-        "KiB",
-        "1 Ki",
-        "1 TB",
-        "0.5 B",
-        "-1 B",
-        "1 KiB ",
-        "1,5 MiB",
-        "1e3 B",
-        "²B",
-        "9" * 30 + " B",
-        "1025 MiB",
-    ]:
+        -1, True, 1.0, None, "", "1", "KiB", "1 Ki", "1 TB", "0.5 B", "-1 B", "1 KiB ", "1,5 MiB", "1e3 B", "²B",
+        "9" * 30 + " B", "1025 MiB",
+    ]:  # fmt: skip
         with (
             subtests.test(written=written),
             pytest.raises(ValidationError, match="expected a size from 0 B to 1 GiB"),
@@ -104,24 +79,9 @@ def test_an_address(subtests: pytest.Subtests) -> None:
 
 def test_no_address(subtests: pytest.Subtests) -> None:
     for address in [
-        "",
-        " ",
-        "[::1]",
-        "127.0.0.1:1883",
-        "10.0.0.256",
-        "127.1",
-        "-a",
-        "a-",
-        "a..b",
-        "a.",
-        ".a",
-        "é",
-        "*",
-        "a" * 64,
-        5,
-        None,
-        "a." * 127 + "ab",
-    ]:
+        "", " ", "[::1]", "127.0.0.1:1883", "10.0.0.256", "127.1", "-a", "a-", "a..b", "a.", ".a", "é", "*", "a" * 64, 5,
+        None, "a." * 127 + "ab",
+    ]:  # fmt: skip
         with (
             subtests.test(address=address),
             pytest.raises(ValidationError, match="expected an IP address or a host name"),
@@ -131,16 +91,9 @@ def test_no_address(subtests: pytest.Subtests) -> None:
 
 def test_loopback(subtests: pytest.Subtests) -> None:
     for address, loopback in [
-        ("127.0.0.1", True),
-        ("127.9.9.9", True),
-        ("::1", True),
-        ("localhost", True),
-        ("LOCALHOST", True),
-        ("0.0.0.0", False),
-        ("::", False),
-        ("10.0.0.1", False),
-        ("localhost.example.com", False),
-    ]:
+        ("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True), ("LOCALHOST", True),
+        ("0.0.0.0", False), ("::", False), ("10.0.0.1", False), ("localhost.example.com", False),
+    ]:  # fmt: skip
         with subtests.test(address=address, loopback=loopback):
             assert values.is_loopback(address) is loopback
 
@@ -156,15 +109,9 @@ def test_a_size_in_words(number: int, said: str) -> None:
 
 def test_a_duration_in_words(subtests: pytest.Subtests) -> None:
     for seconds, said in [
-        (0.0, "0 s"),
-        (0.001, "1 ms"),
-        (0.5, "500 ms"),
-        (1.5, "1500 ms"),
-        (10.0, "10 s"),
-        (90.0, "90 s"),
-        (120.0, "2 min"),
+        (0.0, "0 s"), (0.001, "1 ms"), (0.5, "500 ms"), (1.5, "1500 ms"), (10.0, "10 s"), (90.0, "90 s"), (120.0, "2 min"),
         (86400.0, "24 h"),
-    ]:
+    ]:  # fmt: skip
         with subtests.test(seconds=seconds, said=said):
             assert durations.shown(seconds) == said
             assert read(values.duration(0), said) == seconds
