@@ -226,7 +226,6 @@ def test_a_data_directory_is_enough(
 
 
 def test_a_file_with_mistakes_in_the_environment(invoke: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asks a bridge that runs did not think of the file, perhaps."""
     monkeypatch.setenv("MQBRIDGE_CONFIG", str(file(tmp_path, "limts: {}\n")))
     result = invoke("mqsc", "display", "QMGR")
     assert result.exit_code == 2

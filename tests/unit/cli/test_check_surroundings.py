@@ -80,7 +80,6 @@ def too_short(authority: Authority) -> None:
     ],
 )  # fmt: skip
 def test_something_is_wrong(invoke: Any, authority: Authority, config: str, spoil: Spoil, told: str) -> None:
-    """It is told, with the file, and the exit status is that of something missing."""
     spoil(authority)
     result = checked(invoke, authority, config)
     assert result.exit_code == 1
@@ -100,7 +99,6 @@ def test_something_is_wrong(invoke: Any, authority: Authority, config: str, spoi
     ],
 )
 def test_clients_without_an_identity(invoke: Any, authority: Authority, channel: str, noted: bool) -> None:
-    """They are nobody to MQ, unless their channel says who that is."""
     config = f"channels: [{{{{name: A, {channel}, {TLS}}}}}]\n"
     result = checked(invoke, authority, config)
     assert (result.exit_code, result.stderr) == (0, "")

@@ -168,7 +168,6 @@ def test_check_of_an_authentication_method_that_is_not_installed(invoke: Any, he
 
 
 def test_check_as_json(tmp_path: Path) -> None:
-    """All that is found is one object, and the exit status is as without."""
     file = tmp_path / "bridge.yaml"
     link = "links: {l: {host: h, password_variable: NOT_SET_ANYWHERE, user: u}}\n"
     file.write_text(link + "mappings: {m: {from: {mqtt: a, link: l}, to: {queue: Q}}}\n")

@@ -51,7 +51,6 @@ def test_the_page_has_each_command_with_its_examples(page: str) -> None:
 
 
 def test_it_is_printed_by_a_script() -> None:
-    """As the packages make it."""
     done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, check=True)
     assert done.stdout == manual_page()
 

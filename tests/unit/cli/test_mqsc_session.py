@@ -41,7 +41,6 @@ def test_a_script_on_standard_input(invoke: Any, queue_manager: Any) -> None:
 
 
 def test_a_session_on_a_terminal(queue_manager: Any, tmp_path: Path) -> None:
-    """Lines are edited by readline, a command may continue, and a failed command does not end the session."""
     queue = queue_manager.name("QUEUE")
     lines = [f"define qlocal({queue}) +", "descr('two lines')", "display cheese", "help", f"dis qlocal({queue}) descr", "end"]
     program = Path(sys.executable).with_name("mqbridge")

@@ -90,7 +90,6 @@ def test_wrong_settings_of_spark(command: str, arguments: list[str], told: str, 
 
 
 def test_settings_of_spark() -> None:
-    """The command line wins over the file; packages and jars of both count, these as its folder has them."""
     spark = SparkConfig(conf={"spark.a": "1", "spark.b": 2}, packages=["a:b:1"], jars=["a.jar"])
     assert settings_of(spark, ["spark.a=x=y"], "c:d:2, a:b:1", "b.jar") == {
         "spark.a": "x=y",
@@ -139,7 +138,6 @@ PathFinder.find_spec = others
     ],
 )
 def test_commands_without_the_extra(words: tuple[str, ...], status: int, told: str, file: Path, tmp_path: Path) -> None:
-    """Those that need Spark say what to install. The others do their work."""
     (tmp_path / "sitecustomize.py").write_text(_HIDING)
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
     command = [sys.executable, "-m", "bridge", "pipeline", *words, "--config", str(file), *_data(words, tmp_path)]

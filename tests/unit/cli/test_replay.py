@@ -152,7 +152,6 @@ def test_what_is_complete_is_not_put_again_unless_asked(replay: Replay, queue_ma
 def test_stopped(
     replay: Replay, queue_manager: Any, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, where: str
 ) -> None:
-    """It ends behind a unit of work, and says how far it is."""
     queue = queue_manager.queue()
     real = replay_module.message_of
     calls: list[object] = []
@@ -178,7 +177,6 @@ def test_stopped(
 
 
 def test_the_time_is_that_of_the_first_start(replay: Replay, queue_manager: Any, archive: Path) -> None:
-    """What the archive gets later is put by the same command where it is of that time, and not where it is not."""
     queue = queue_manager.queue()
     result = replay("--to-queue", queue)
     assert f"{COUNT} messages put" in result.output
@@ -223,7 +221,6 @@ def test_nothing_is_put(
 def test_what_came_from_a_queue_needs_one(
     invoke: Callable[..., Result], queue_manager: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool
 ) -> None:
-    """The configuration says what a mapping takes; without it the queue manager, whether that is a queue."""
     source = "SOURCE" if known else queue_manager.queue()
     archive = Story().mapped(1, "m", source, b"a", publisher="").write(tmp_path / "archive")
     queue_manager_section = f"queue_manager: {{data_directory: {queue_manager.directory}}}\n"
@@ -270,7 +267,6 @@ def test_retained_publications_are_retained_when_asked(
 
 
 def test_what_is_replayed_has_the_properties_that_it_was_published_with() -> None:
-    """And the marks behind them; what is replayed again has them once."""
     said = PublishProperties(
         payload_format_indicator=1, content_type="t", correlation_data=b"c", user_property=(("a", "1"), ("a", "2"))
     )

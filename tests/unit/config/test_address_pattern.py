@@ -39,7 +39,6 @@ def test_addresses(subtests: pytest.Subtests) -> None:
      "g::1", "0:0:0:0:0:ffff:*", "0:0:0:0:0:ffff:a01:203", "::ffff:10.1.2", "::10.1.2.3"],
 )  # fmt: skip
 def test_what_is_none(pattern: str) -> None:
-    """The words say what is wrong with it."""
     with pytest.raises(ValueError, match=r"\w"):
         address_pattern(pattern)
 
@@ -53,7 +52,6 @@ def test_what_is_none(pattern: str) -> None:
     ],
 )  # fmt: skip
 def test_which_is_the_more_specific(patterns: list[str]) -> None:
-    """The one that admits fewer addresses, from the first part on."""
     keys = [address_pattern(one).specificity for one in patterns]
     assert all(one >= another for one, another in pairwise(keys))
     assert sorted(keys, reverse=True) == keys

@@ -32,13 +32,11 @@ def test_distinguished_names(subtests: pytest.Subtests) -> None:
      "CN=a\\"],
 )  # fmt: skip
 def test_what_is_none(pattern: str) -> None:
-    """It is refused, and matches nobody, an empty name no more than another."""
     with pytest.raises(ValueError, match=r"\w"):
         name_pattern(pattern)
     assert not matches_name(pattern, PUMP) and not matches_name(pattern, "")
 
 
 def test_an_asterisk_in_a_certificate_is_one() -> None:
-    """It stands for nothing else, and a pattern has it with a backslash."""
     assert matches_name("CN=\\*.example.org", "CN=*.example.org")
     assert not matches_name("CN=\\*.example.org", "CN=www.example.org")

@@ -61,7 +61,6 @@ def test_promtool_has_nothing_to_say(bridge: BridgeProcess) -> None:
 
 
 def test_the_form_is_that_which_is_asked_for(bridge: BridgeProcess) -> None:
-    """Who accepts OpenMetrics gets it, with its end; anybody else the text format of Prometheus."""
     url = f"{admin_url(bridge.announced)}/metrics"
     assert ask(url, OPEN_METRICS)[1].endswith("# EOF\n")
     assert "# EOF" not in ask(url)[1]
@@ -69,7 +68,6 @@ def test_the_form_is_that_which_is_asked_for(bridge: BridgeProcess) -> None:
 
 
 def test_a_scrape_holds_what_the_catalogue_has(bridge: BridgeProcess) -> None:
-    """Each metric of the catalogue is in a scrape, with its type, meaning and labels; and there is no other."""
     exchange(bridge.port, 4, 1, 1, b"x")
     families = {family.name: family for family in Scrape(bridge).families if not family.name.startswith(FOREIGN)}
     suffix = {"counter": "_total", "info": "_info"}
@@ -85,7 +83,6 @@ def test_a_scrape_holds_what_the_catalogue_has(bridge: BridgeProcess) -> None:
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("level", VERSIONS)
 def test_publications_are_counted(bridge: BridgeProcess, level: int, qos: int) -> None:
-    """Publications of clients and to them are counted, and their bytes, by version and QoS; and how long each step took."""
     messages, payload = 3, b"x" * 1000
     labels = {"channel": CHANNEL, "version": VERSIONS[level], "qos": str(qos)}
     before = Scrape(bridge)
@@ -119,7 +116,6 @@ def test_publications_are_counted(bridge: BridgeProcess, level: int, qos: int) -
 
 
 def test_clients_come_and_go(bridge: BridgeProcess) -> None:
-    """Connections, clients and connects are counted as they come, and clients no more when they are gone."""
     labels = {"channel": CHANNEL, "version": "5"}
     before = Scrape(bridge)
     with RawClient.connected(bridge.port, "comes-and-goes", level=5) as client:
@@ -140,7 +136,6 @@ def test_clients_come_and_go(bridge: BridgeProcess) -> None:
     ],
 )
 def test_refused_connects(bridge: BridgeProcess, packet: Connect, reason: str) -> None:
-    """A client that is refused is counted by the reason that MQTT 5 has, also where it speaks an older version."""
     labels = {"channel": CHANNEL, "reason": reason}
     before = Scrape(bridge).total("mqbridge_connects_refused_total", **labels)
     with RawClient(bridge.port, "c", level=packet.protocol_level if packet.protocol_level in VERSIONS else 4) as client:
@@ -150,7 +145,6 @@ def test_refused_connects(bridge: BridgeProcess, packet: Connect, reason: str) -
 
 
 def test_what_is_sent_again(bridge: BridgeProcess) -> None:
-    """A message that a client gets again, with DUP, is counted when the client acknowledges it."""
     before = Scrape(bridge).total("mqbridge_messages_resent_total")
     with RawClient.connected(bridge.port, "again", clean=False) as client:
         client.subscribe(("again", 1))
@@ -167,7 +161,6 @@ def test_what_is_sent_again(bridge: BridgeProcess) -> None:
 
 
 def test_the_transmission_queue(bridge: BridgeProcess, tmp_path: Path) -> None:
-    """Messages that wait for a client that is away are on the transmission queue, and the oldest of them has an age."""
     queue = {"qmgr": "MQB1", "platform": "UNIX", "queue": "SYSTEM.MQTT.TRANSMIT.QUEUE", "usage": "XMITQ"}
     with RawClient.connected(bridge.port, "away", clean=False) as client:
         client.subscribe(("away", 1))
@@ -187,7 +180,6 @@ def test_the_transmission_queue(bridge: BridgeProcess, tmp_path: Path) -> None:
 
 
 def test_commits_are_timed(bridge: BridgeProcess) -> None:
-    """A commit of the recovery log is counted with its bytes and its time."""
     before = Scrape(bridge)
     with RawClient.connected(bridge.port, "durable", clean=False) as client:
         client.disconnect()
@@ -203,7 +195,6 @@ def test_commits_are_timed(bridge: BridgeProcess) -> None:
 
 
 def test_names_of_clients_and_topics_make_no_series(bridge: BridgeProcess) -> None:
-    """2,000 client identifiers and topics later, no series has their names, and there are hardly more series than before."""
     exchange(bridge.port, 4, 0, 1, b"x")
 
     async def come_and_go(number: int, turn: asyncio.Semaphore) -> None:
@@ -252,7 +243,6 @@ def test_metrics_for_who_has_a_token(own_bridge: Callable[[str], BridgeProcess])
 
 
 def test_refused_publications_and_dead_letters(own_bridge: Callable[[str], BridgeProcess], tmp_path: Path) -> None:
-    """What a channel forbids is counted by its MQRC, and so is what goes to the dead-letter queue instead."""
     bridge = own_bridge(
         "admin: {port: 0}\nchannels:\n"
         "  - {name: STRICT, port: 0, publish_topics: [allowed/#]}\n"
@@ -270,7 +260,6 @@ def test_refused_publications_and_dead_letters(own_bridge: Callable[[str], Bridg
 
 
 def test_failed_authentications(own_bridge: Callable[[str], BridgeProcess], tmp_path: Path) -> None:
-    """A client with a wrong password is counted as refused, and as one that did not show who it is."""
     passwords = tmp_path / "passwords"
     passwords.write_text("")
     passwords.chmod(0o600)
@@ -288,7 +277,6 @@ def test_failed_authentications(own_bridge: Callable[[str], BridgeProcess], tmp_
 
 
 async def test_without_an_admin_port_nothing_is_counted(tmp_path: Path) -> None:
-    """A bridge without an admin port has no metrics, nor does anything count for them."""
     configuration = Configuration(
         queue_manager={"data_directory": tmp_path / "data"}, channels=[{"name": "A", "port": 0}]
     )
@@ -303,7 +291,6 @@ async def test_without_an_admin_port_nothing_is_counted(tmp_path: Path) -> None:
 
 
 def test_what_counts_and_serves_is_imported_for_an_admin_port_only() -> None:
-    """A bridge that nobody asks does not pay for it with its memory, either."""
     program = (
         "import sys, bridge.service.lifecycle\n"
         "kinds = ('prometheus', 'uvicorn', 'starlette', 'bridge.service.metrics')\n"
@@ -314,7 +301,6 @@ def test_what_counts_and_serves_is_imported_for_an_admin_port_only() -> None:
 
 
 def test_a_connection_without_room_is_counted(own_bridge: Callable[[str], BridgeProcess]) -> None:
-    """A connection that a channel has no room for is counted there; its clients stay."""
     bridge = own_bridge("admin: {port: 0}\nchannels: [{name: SMALL, port: 0, max_clients: 1}]\n")
     with RawClient.connected(bridge.port, "first") as first:
         with pytest.raises(ConnectionClosed), RawClient(bridge.port, "second") as second:
@@ -325,7 +311,6 @@ def test_a_connection_without_room_is_counted(own_bridge: Callable[[str], Bridge
 
 
 def test_mappings_and_links(own_bridge: Callable[[str], BridgeProcess], tmp_path: Path) -> None:
-    """Messages that a mapping moves are counted, and so is what its link takes; a broker that is gone shows."""
     broker = Mosquitto(tmp_path).start()
     try:
         bridge = own_bridge(
