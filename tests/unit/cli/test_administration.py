@@ -24,12 +24,6 @@ def test_a_script(mq: Any, queue_manager: Any, tmp_path: Path) -> None:
     assert lines[-1] == "2 MQSC commands run, 0 failed."
 
 
-def test_a_script_from_standard_input(mq: Any) -> None:
-    result = mq("run", "-", input=b"PING QMGR\n")
-    assert result.exit_code == 0
-    assert result.stdout.splitlines()[-1] == "1 MQSC command run, 0 failed."
-
-
 def test_failing_commands_are_named_by_their_line(mq: Any, queue_manager: Any, tmp_path: Path) -> None:
     queue = queue_manager.name("QUEUE")
     script = tmp_path / "objects.mqsc"
@@ -73,12 +67,6 @@ def test_display(mq: Any, queue_manager: Any, words: tuple[str, ...]) -> None:
     assert [json.loads(line) for line in as_json.stdout.splitlines()] == [
         {"QUEUE": queue, "TYPE": "QLOCAL", "CURDEPTH": 0}
     ]
-
-
-@pytest.mark.parametrize("words", ["QMGR", "QLOCAL(*)", "QSTATUS(*)", "TOPIC(*)", "TPSTATUS(#)", "QUEUE(*)"])
-def test_what_an_administrator_looks_at(mq: Any, words: str) -> None:
-    result = mq("display", words)
-    assert (result.exit_code, result.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(

@@ -53,15 +53,3 @@ def test_the_page_has_each_command_with_its_examples(page: str) -> None:
 def test_it_is_printed_by_a_script() -> None:
     done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, check=True)
     assert done.stdout == manual_page()
-
-
-def test_man_has_nothing_to_complain_of(tmp_path: object) -> None:
-    """`man --warnings`, where it is installed."""
-    if shutil.which("man") is None:
-        pytest.skip("man is not installed")
-    path = f"{tmp_path}/mqbridge.1"
-    with open(path, "w", encoding="ascii") as file:
-        file.write(manual_page())
-    env = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
-    done = subprocess.run(["man", "--warnings", "-l", path], capture_output=True, text=True, env=env)
-    assert (done.returncode, done.stderr) == (0, "")

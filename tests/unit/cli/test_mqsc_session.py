@@ -37,6 +37,7 @@ def test_a_script_on_standard_input(invoke: Any, queue_manager: Any) -> None:
     done = invoke("mqsc", "--data-dir", queue_manager.directory, input=script)
     assert (done.exit_code, done.stderr) == (0, "")
     assert f"AMQ8006I: Queue {queue} created." in done.stdout
+    assert done.stdout.splitlines()[-1] == "1 MQSC command run, 0 failed."
     assert queue_manager.depth(queue) == 0
 
 

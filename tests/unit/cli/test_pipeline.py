@@ -99,18 +99,6 @@ def test_settings_of_spark() -> None:
     }
 
 
-@pytest.mark.parametrize("package", ["pyspark", "pyarrow", "pandas"])
-@pytest.mark.parametrize("command", ["run", "check"])
-def test_a_missing_package_is_reported_in_one_line(
-    command: str, package: str, invoke: Invoke, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, package, None)
-    result = invoke("pipeline", command, "--config", file)
-    assert result.exit_code == 2
-    assert result.stderr.startswith(f"mqbridge: error: {package} is not installed: `") and "pip install" in result.stderr
-    assert len(result.stderr.splitlines()) == 1
-
-
 #: Hides packages from a new interpreter, as if the extra `spark` were not installed.
 _HIDING = """
 from importlib.machinery import PathFinder

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -273,12 +272,6 @@ def test_bytes_that_are_json_are_a_body(attempt: Any, tmp_path: Path) -> None:
     file.write_text('{"price": 5}')
     view = json.loads(attempt("prices", "--message", file, "--topic", "prices/IBM", "--json").stdout)
     assert (view["topic"], view["body"]) == ("p/IBM", '{"price": 5}')
-
-
-def test_what_is_no_text(attempt: Any, tmp_path: Path) -> None:
-    file = message_file(tmp_path, body=b"\x00\xff")
-    view = json.loads(attempt("prices", "--message", file, "--topic", "prices/IBM", "--json").stdout)
-    assert (base64.b64decode(view["body"]), view["bodyEncoding"]) == (b"\x00\xff", "base64")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from bridge.mqtt.packets import Publish
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.browser import Browser
 from tests.helpers.console import Console
-from tests.helpers.raw_client import ConnectionClosed, RawClient
+from tests.helpers.raw_client import RawClient
 from tests.helpers.scrape import admin_url
 from tests.unit.console.conftest import CONFIG, SCRIPT
 
@@ -128,26 +128,6 @@ def test_the_page_follows_the_bridge(bridge: BridgeProcess, browser: Browser) ->
     assert browser.do("complaints") == []
 
 
-def test_a_client_is_disconnected(bridge: BridgeProcess, browser: Browser) -> None:
-    log_in(browser, bridge, {})
-    with RawClient.connected(bridge.port, "to-be-cut", clean=False) as client:
-        browser.do("goto", "/clients")
-        browser.do("fill", "#search", "be-cut")
-        browser.do("click", 'form.search >> text="Search"')
-        browser.do("click", 'text="to-be-cut"')
-        browser.do("sees", "dl", "connected")
-        browser.do("click", 'text="Disconnect"')
-        browser.do("sees", "h1", "Disconnect these clients?")
-        browser.do("click", "#confirm")
-        browser.do("sees", ".said.good", "disconnected")
-        with pytest.raises(ConnectionClosed):
-            client.receive()
-    browser.do("sees", "dl", "away")
-    browser.do("click", 'text="Purge"')
-    browser.do("click", "#confirm")
-    browser.do("sees", ".said.good", "ended")
-
-
 def test_selected_clients_are_purged(bridge: BridgeProcess, browser: Browser) -> None:
     log_in(browser, bridge, {})
     for name in ("chosen-1", "chosen-2", "spared-1"):
@@ -182,21 +162,6 @@ def test_a_client_is_watched(bridge: BridgeProcess, browser: Browser) -> None:
     assert browser.do("complaints") == []
 
 
-def test_messages_are_put_moved_and_deleted(bridge: BridgeProcess, browser: Browser) -> None:
-    log_in(browser, bridge, {})
-    browser.do("goto", "/queues/show?name=SMALL")
-    browser.do("fill", "#payload", "moved by hand")
-    browser.do("click", 'button:has-text("Put")')
-    browser.do("sees", "tbody", "moved by hand")
-    browser.do("fill", "#to", "UPWARDS.HELD")
-    browser.do("click", "#move")
-    browser.do("click", "#confirm")
-    browser.do("sees", ".said.bad", "MQRC_UNKNOWN_OBJECT_NAME")
-    browser.do("click", "#clear")
-    browser.do("click", "#confirm")
-    browser.do("sees", ".said.good", "deleted 1 message")
-
-
 def test_times_are_shown_in_one_zone(bridge: BridgeProcess, browser: Browser) -> None:
     log_in(browser, bridge, {"timezoneId": "Asia/Tokyo"})
     browser.do("goto", "/audit")
@@ -226,37 +191,6 @@ def test_what_is_published_is_seen(bridge: BridgeProcess, browser: Browser) -> N
         browser.do("sees", "#view", "<script>alert(1)</script>")
         browser.do("sees", "#view", "from/<i>client</i>")
     assert browser.do("complaints") == []
-
-
-def test_a_dead_letter_is_retried(bridge: BridgeProcess, browser: Browser) -> None:
-    bridge.mq("put", "news", "for the late one", "--to", "latecomer")
-    log_in(browser, bridge, {})
-    browser.do("goto", "/dead-letters")
-    browser.do("fill", "#client", "latecomer")
-    browser.do("click", 'form.search >> text="Search"')
-    browser.do("click", 'form[action="/dead-letters/retry"] tbody th a')
-    browser.do("sees", "pre", "for the late one")
-    with RawClient.connected(bridge.port, "latecomer") as client:
-        browser.do("click", 'text="Retry"')
-        browser.do("sees", ".said.good", "Retried 1 message")
-        assert client.take().payload == b"for the late one"
-
-
-def test_a_mapping_is_paused_and_tried(bridge: BridgeProcess, browser: Browser) -> None:
-    log_in(browser, bridge, {})
-    browser.do("goto", "/mappings")
-    browser.do("click", 'tr:has-text("upwards") >> text="Pause"')
-    browser.do("click", "#confirm")
-    browser.do("sees", ".said.good", "paused")
-    browser.do("sees", 'tr:has-text("upwards") .state', "paused")
-    browser.do("click", 'tr:has-text("upwards") >> text="Resume"')
-    browser.do("sees", 'tr:has-text("upwards") .state', "running")
-    browser.do("goto", "/mappings/try?name=orders")
-    browser.do("fill", "#topic", "orders/9")
-    browser.do("fill", "#payload", "nine")
-    browser.do("click", 'button:has-text("Try")')
-    browser.do("sees", ".said.good", "put to queue ORDERS")
-    look(browser)
 
 
 def test_reading_needs_no_javascript(bridge: BridgeProcess, browser: Browser) -> None:
