@@ -19,20 +19,9 @@ from bridge.administration.answers import age, moment
 from bridge.administration.control_socket import NoBridge
 from bridge.administration.counters import Counters, Rates, rates
 from bridge.administration.mapping_status import Status
-from bridge.cli import options
+from bridge.cli import options, output
 from bridge.cli.failures import FAILED, NOT_FOUND, WRONG_USAGE, Failure
 from bridge.cli.options import BRIDGE, OUTPUT, YES, argument, option, settings, takes
-from bridge.cli.output import (
-    confirm,
-    print_facts,
-    print_record,
-    print_records,
-    print_table,
-    printable,
-    say,
-    styled,
-    table_of,
-)
 from bridge.cli.queue_manager import asked, done, shown
 
 if TYPE_CHECKING:
@@ -108,7 +97,7 @@ def status() -> None:
     Exit status 1 if there is a problem, 0 if there is none. A healthy standby has no problem.
     """
     found = shown(requests.ShowStatus(), answers.BridgeStatus)
-    print_record(found, found.state, _print_status)
+    output.print_record(found, found.state, _print_status)
     if found.problems:
         raise typer.Exit(FAILED)
 
@@ -121,7 +110,7 @@ def _print_status(found: answers.BridgeStatus) -> None:
     typer.echo(f"clients connected: {found.clients:,}, sessions: {found.sessions:,}")
     typer.echo(f"mappings: {found.mappings}, units of work in progress: {found.units_of_work}, log level: {found.log_level}")
     for problem in found.problems:
-        severity = styled(f"PROBLEM ({problem.severity}):", "yellow" if problem.severity == "warning" else "red")
+        severity = output.styled(f"PROBLEM ({problem.severity}):", "yellow" if problem.severity == "warning" else "red")
         typer.echo(f"{severity} {problem.what}; see `{_as_typed(problem.command)}`")
         typer.echo(f"  since {moment(problem.since)}. {problem.remedy}")
 
@@ -148,7 +137,7 @@ def reload() -> None:
     if not answer.ok:
         raise Failure("", FAILED, lines=tuple(answer.lines))
     for line in answer.lines:
-        say(line)
+        output.say(line)
 
 
 @takes(BRIDGE)
@@ -171,12 +160,12 @@ def list_channel() -> None:
     }  # fmt: skip
 
     def table(found: list[answers.ChannelStatus]) -> None:
-        print_table(*table_of(found, columns), "the bridge has no channels")
+        output.print_table(*output.table_of(found, columns), "the bridge has no channels")
         for one in found:
             if one.problem:
                 typer.echo(f"{one.name}: {one.problem}")
 
-    print_records(shown(requests.ListChannels(), list[answers.ChannelStatus]), lambda one: one.name, table=table)
+    output.print_records(shown(requests.ListChannels(), list[answers.ChannelStatus]), lambda one: one.name, table=table)
 
 
 def _transport(one: answers.ChannelStatus) -> str:
@@ -195,7 +184,7 @@ def stop_channel(name: ChannelName) -> None:
 
     Durable sessions are kept. The channel stays stopped until you start it, or restart the bridge.
     """
-    confirm(f"Stop channel {name} and disconnect its clients?")
+    output.confirm(f"Stop channel {name} and disconnect its clients?")
     done(requests.StopChannel(name=name))
 
 
@@ -240,23 +229,23 @@ def list_client(
     def table(found: list[answers.ClientRow]) -> None:
         now = time.time()
         heads = ("client", "state", "channel", "user", "session", "subscriptions", "waiting", "in flight")
-        print_table(heads, [_client_row(one, now) for one in found], "no such clients")
+        output.print_table(heads, [_client_row(one, now) for one in found], "no such clients")
         if len(found) == limit and sort is ClientOrder.client_id:
-            say(f"there may be more clients: --after {found[-1].client_id}")
+            output.say(f"there may be more clients: --after {found[-1].client_id}")
 
-    print_records(found, lambda one: one.client_id, table=table)
+    output.print_records(found, lambda one: one.client_id, table=table)
 
 
 @takes(BRIDGE | OUTPUT)
 def show_client(client: ClientId) -> None:
     """Show the connection, session, subscriptions, backlog and messages in flight of a client."""
-    print_record(shown(requests.ShowClient(client_id=client), answers.ClientDetails), client, _print_client)
+    output.print_record(shown(requests.ShowClient(client_id=client), answers.ClientDetails), client, _print_client)
 
 
 @takes(BRIDGE | YES)
 def disconnect_client(client: ClientId) -> None:
     """Disconnect a client. Its session and its backlog are kept."""
-    confirm(f"Disconnect client {client}?")
+    output.confirm(f"Disconnect client {client}?")
     done(requests.DisconnectClient(client_id=client))
 
 
@@ -277,7 +266,7 @@ def purge_client(
     request = requests.PurgeClients(client_id=client, channel=channel, away_for=away, dry_run=dry_run)
     if not dry_run:
         which = f"of client {client}" if client is not None else "of all matching clients (list them with --dry-run)"
-        confirm(f"Delete the session and the backlog {which}?")
+        output.confirm(f"Delete the session and the backlog {which}?")
     done(request)
 
 
@@ -315,7 +304,7 @@ def _print_client(found: answers.ClientDetails) -> None:
         phase = f"{one.phase}, sent {one.times_sent} times"
         facts.append(("in flight", f"{one.topic}  QoS {one.qos}, message id {one.message_id}, {phase}"))
     facts += [("waiting", topic) for topic in found.waiting]
-    print_facts(facts, 29)
+    output.print_facts(facts, 29)
 
 
 # Topics ----------------------------------------------------------------------------------------------------------------
@@ -335,16 +324,17 @@ def list_topic(
     A level exists while there is a retained publication at it or below it, or a subscription. + and # are levels, too.
     """
     def table(found: list[answers.TopicNode]) -> None:
-        rows = [
-            (f"{printable(one.topic) or '(no name)'}{'/...' * one.has_lower}", "retained" * one.retained, one.subscriptions)
-            for one in found
-        ]
-        print_table(("topic", "publication", "subscriptions"), rows, "no topics")
+        columns = {
+            "topic": lambda one: f"{output.printable(one.topic) or '(no name)'}{'/...' * one.has_lower}",
+            "publication": lambda one: "retained" * one.retained,
+            "subscriptions": "subscriptions",
+        }
+        output.print_table(*output.table_of(found, columns), "no topics")
         if len(found) == limit:
-            say(f"there may be more topics: --after {found[-1].name!r}")
+            output.say(f"there may be more topics: --after {found[-1].name!r}")
 
     found = shown(requests.ListTopics(below=below, after=after, rows=limit), list[answers.TopicNode])
-    print_records(found, lambda one: one.topic, table=table)
+    output.print_records(found, lambda one: one.topic, table=table)
 
 
 @takes(BRIDGE | OUTPUT)
@@ -362,23 +352,23 @@ def show_topic(
             for one in found.retained
         ]
         heads = ("retained at", "bytes", "", "publisher", "payload" if payloads else "")
-        print_table(heads, retained, "no retained publications")
+        output.print_table(heads, retained, "no retained publications")
         typer.echo()
         subscriptions = [
             (one.client_id or one.name, one.topic_filter, one.user_data, "durable" if one.durable else "", one.destination)
             for one in found.subscriptions
         ]
-        print_table(("subscriber", "filter", "user data", "", "destination"), subscriptions, "no subscriptions")
+        output.print_table(("subscriber", "filter", "user data", "", "destination"), subscriptions, "no subscriptions")
         if found.more:
-            say(f"there are more than {limit}: use a narrower filter, or a higher --limit")
+            output.say(f"there are more than {limit}: use a narrower filter, or a higher --limit")
 
     request = requests.ShowTopic(topic_filter=topic_filter, rows=limit, payloads=payloads)
-    print_record(shown(request, answers.TopicDetails), topic_filter, text)
+    output.print_record(shown(request, answers.TopicDetails), topic_filter, text)
 
 
 def _payload(one: answers.RetainedStatus) -> str:
     try:
-        text = printable(one.payload.decode()) if one.payload else ""
+        text = output.printable(one.payload.decode()) if one.payload else ""
     except UnicodeDecodeError:
         text = f"0x{one.payload.hex()}"
     return text if len(text) <= _PAYLOAD_WIDTH else text[:_PAYLOAD_WIDTH] + "..."
@@ -396,7 +386,7 @@ def list_mapping() -> None:
     }  # fmt: skip
 
     def table(found: list[Status]) -> None:
-        print_table(*table_of(found, columns), "the bridge has no mappings")
+        output.print_table(*output.table_of(found, columns), "the bridge has no mappings")
         for one in found:
             if one.last_error_at is not None:
                 typer.echo(f"{one.name}: last error at {moment(one.last_error_at)}: {one.last_error}")
@@ -405,7 +395,7 @@ def list_mapping() -> None:
             if one.blocked:
                 typer.echo(f"{one.name}: backlog of {one.backlog:,} messages, those for other destinations included")
 
-    print_records(shown(requests.ListMappings(), list[Status]), lambda one: one.name, table=table)
+    output.print_records(shown(requests.ListMappings(), list[Status]), lambda one: one.name, table=table)
 
 
 @takes(BRIDGE)
@@ -436,10 +426,10 @@ def list_link() -> None:
         "connected": lambda one: sum(connection.connected for connection in one.connections),
         "of mappings": lambda one: len(one.connections),
     }
-    print_records(
+    output.print_records(
         _all_links(),
         lambda one: one.name,
-        table=lambda found: print_table(*table_of(found, columns), "the bridge has no links"),
+        table=lambda found: output.print_table(*output.table_of(found, columns), "the bridge has no links"),
     )
 
 
@@ -450,12 +440,12 @@ def show_link(name: LinkName) -> None:
 
     def text(found: answers.LinkStatus) -> None:
         typer.echo(f"link {found.name}: broker {found.broker}, MQTT {found.version}{', TLS' * found.tls}")
-        print_table(*table_of(found.connections, columns), "no running mapping uses the link")
+        output.print_table(*output.table_of(found.connections, columns), "no running mapping uses the link")
         for one in found.connections:
             if one.last_error:
                 typer.echo(f"{one.mapping}: last error at {moment(one.last_error_at)}: {one.last_error}")
 
-    print_record(_link(name), name, text)
+    output.print_record(_link(name), name, text)
 
 
 def _link(name: str) -> answers.LinkStatus:
@@ -513,7 +503,7 @@ def top(
         if settings.output is options.Format.table:
             _show_rates(readings)
         else:
-            print_records(readings, lambda one: one.time)
+            output.print_records(readings, lambda one: one.time)
 
 
 def _readings(interval: float, count: int, keys: _Keys) -> Iterator[Rates]:
@@ -576,7 +566,7 @@ def _rates_view(now: Rates) -> Group:
     clients = table("client, busiest first", "channel", "in/s", "out/s")
     for client in now.busiest_clients:
         clients.add_row(
-            Text(printable(client.client_id)), Text(client.channel), f"{client.received:,.1f}", f"{client.sent:,.1f}"
+            Text(output.printable(client.client_id)), Text(client.channel), f"{client.received:,.1f}", f"{client.sent:,.1f}"
         )
     mappings = table("mapping", "state", "taken/s", "moved/s", "dead letters/s")
     for one in sorted(now.mappings, key=lambda one: -one.taken)[:TOP_ROWS]:

@@ -28,15 +28,7 @@ from bridge.config.models import Configuration
 from bridge.config.operations import AdminConfig
 from bridge.console.bridge_access import BridgeAccess, NotRunning
 from bridge.console.forms import Problem
-from bridge.security import audit_log
-from bridge.security.authenticator import (
-    Attempt,
-    Authenticated,
-    AuthenticationFailed,
-    AuthenticatorUnavailable,
-    FailedConnects,
-    Presented,
-)
+from bridge.security import audit_log, authenticator
 from bridge.security.authenticators import ChannelAuthentication, readable_by_others
 
 log = logging.getLogger(__name__)
@@ -270,7 +262,7 @@ class Access:
         path = configuration.token_file_path
         self._tokens = None if path is None else TokenFile(path)
         self._logins = Logins(time.monotonic)
-        self._failed = FailedConnects(time.monotonic)
+        self._failed = authenticator.FailedConnects(time.monotonic)
         self._waiting = 0
 
     @property
@@ -380,13 +372,13 @@ class Access:
         attempt = await self._attempt(address, user)
         try:
             secret = password.encode("utf-8", "surrogatepass")
-            found = await self._checked(Presented("", user, secret, None, address, _CHANNEL))
+            found = await self._checked(authenticator.Presented("", user, secret, None, address, _CHANNEL))
             attempt.end(True)
         except AuthenticationUnavailable as error:
             attempt.end(True)  # it has not failed
             log.warning("MQB9201W console: authenticating user %r failed: %s", user, error)
             raise Problem(503, "Authentication is unavailable", ["The log of the bridge contains the reason."]) from error
-        except AuthenticationFailed as error:
+        except authenticator.AuthenticationFailed as error:
             self._refused(address, str(error), user)
             raise Problem(403, "User or password is wrong") from error
         finally:
@@ -395,17 +387,17 @@ class Access:
         seconds = None if found.expires is None else min(found.expires - time.time(), MAX_DURATION)
         return name, seconds
 
-    async def _checked(self, presented: Presented) -> Authenticated:
+    async def _checked(self, presented: authenticator.Presented) -> authenticator.Authenticated:
         """Authenticate a user. Raises AuthenticationFailed or AuthenticationUnavailable."""
         try:
             async with asyncio.timeout(AUTHENTICATION_TIMEOUT):
                 found = await self._bridge.authenticate(presented)
-        except (AuthenticatorUnavailable, NotRunning) as error:
+        except (authenticator.AuthenticatorUnavailable, NotRunning) as error:
             raise AuthenticationUnavailable(str(error)) from error
         except TimeoutError as error:
             raise AuthenticationUnavailable(f"timeout after {AUTHENTICATION_TIMEOUT:g} s") from error
         if found.user_name == "":
-            raise AuthenticationFailed("the credentials name no user")
+            raise authenticator.AuthenticationFailed("the credentials name no user")
         return found
 
     async def _no_token(self, address: str) -> None:
@@ -413,7 +405,7 @@ class Access:
         (await self._attempt(address, "")).end(False)
         self._refused(address, "an unknown token")
 
-    async def _attempt(self, address: str, user: str) -> Attempt:
+    async def _attempt(self, address: str, user: str) -> authenticator.Attempt:
         """Begin an attempt to log in, delayed after failures of the same address or user. Raises Problem if too many wait."""
         attempt = self._failed.begin(address, user, _FREE, _MAX_DELAY)
         if attempt is not None and attempt.delay and self._waiting >= _MAX_DELAYED:
