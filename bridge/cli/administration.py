@@ -205,8 +205,7 @@ def list_client(
     pattern: Annotated[str, typer.Argument(metavar="[PATTERN]", help="Client identifiers. * matches any characters.")] = "*",
     channel: OfChannel = None,
     connected: Annotated[
-        bool | None,
-        typer.Option("--connected/--disconnected", help="Only clients in this state.", show_default=False),
+        bool | None, typer.Option("--connected/--disconnected", help="Only clients in this state.", show_default=False)
     ] = None,
     away: options.Away = None,
     after: Annotated[str, option("CLIENT", "Start after this client identifier (for paging).")] = "",
@@ -560,9 +559,7 @@ def _rates_view(now: Rates) -> Group:
     channels = table("channel, slowest first", "clients", "in/s", "out/s", "commit")
     for channel in now.channels[:TOP_ROWS]:
         took = "" if channel.unit_seconds is None else f"{channel.unit_seconds * 1_000:,.1f} ms"
-        channels.add_row(
-            Text(channel.name), f"{channel.clients:,}", f"{channel.received:,.0f}", f"{channel.sent:,.0f}", took
-        )
+        channels.add_row(Text(channel.name), f"{channel.clients:,}", f"{channel.received:,.0f}", f"{channel.sent:,.0f}", took)
     clients = table("client, busiest first", "channel", "in/s", "out/s")
     for client in now.busiest_clients:
         clients.add_row(

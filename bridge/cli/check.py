@@ -97,8 +97,7 @@ def find(config: Path, connect: bool) -> tuple[Findings, int]:
     except ConfigurationError as error:
         names = ("line", "column", "key", "expected", "found")
         findings.mistakes = [
-            {"text": str(one), "file": str(one.file)} | {name: getattr(one, name) for name in names}
-            for one in error.problems
+            {"text": str(one), "file": str(one.file)} | {name: getattr(one, name) for name in names} for one in error.problems
         ]
         return findings, WRONG_USAGE
     empty = not configuration.model_fields_set

@@ -68,9 +68,7 @@ def restore(
 
 
 @takes(BRIDGE)
-def verify(
-    directory: Annotated[Path | None, argument("[DIR]", "The data directory.")] = None,
-) -> None:
+def verify(directory: Annotated[Path | None, argument("[DIR]", "The data directory.")] = None) -> None:
     """Check the database of a queue manager. A running bridge is not affected.
 
     Exit status 0 if the database is undamaged and has the schema of this release. Otherwise exit status 1, with a line for
@@ -83,9 +81,7 @@ def verify(
         findings = examine(place)
     _print_findings(findings)
     if findings.damage:
-        raise Failure(
-            f"{place} is damaged", FAILED, hint=f"`mqbridge data salvage {place} NEW` copies the undamaged parts"
-        )
+        raise Failure(f"{place} is damaged", FAILED, hint=f"`mqbridge data salvage {place} NEW` copies the undamaged parts")
 
 
 def salvage(
@@ -114,9 +110,7 @@ def _place() -> Path:
 def _print(contents: Contents, head: str) -> None:
     def text(contents: Contents) -> None:
         typer.echo(head)
-        typer.echo(
-            f"  as of {moment(contents.taken) or 'an unknown time'}, layout {contents.version}, {contents.size} bytes"
-        )
+        typer.echo(f"  as of {moment(contents.taken) or 'an unknown time'}, layout {contents.version}, {contents.size} bytes")
         subscriptions = counted(contents.subscriptions, "durable subscription")
         typer.echo(f"  {counted(contents.messages, 'persistent message')}, {subscriptions}")
         typer.echo(f"  {counted(contents.queues, 'queue')}, {counted(contents.definitions, 'other definition')}")

@@ -96,11 +96,7 @@ def _parameters(function: Callable[..., Any], left_out: str) -> list[inspect.Par
 
 @takes(BRIDGE | OUTPUT)
 @selecting(everything=True)
-def list_(
-    selection: Selection,
-    limit: options.Limit = 1_000,
-    queue: Queue = None,
-) -> None:
+def list_(selection: Selection, limit: options.Limit = 1_000, queue: Queue = None) -> None:
     """List dead-lettered messages with their reasons and destinations."""
     heads = ("dead-lettered", "reason", "destination", "size", "topic", "id")
     with _opened(queue) as (letters, _):
@@ -266,9 +262,7 @@ _BATCH = 100
 
 
 @contextlib.contextmanager
-def _opened(
-    queue: str | None, *, whole: bool = False
-) -> Iterator[tuple[DeadLetterQueue, Configuration | None]]:
+def _opened(queue: str | None, *, whole: bool = False) -> Iterator[tuple[DeadLetterQueue, Configuration | None]]:
     """Yield the dead-letter queue that the options specify, and the configuration if there is one.
 
     `whole` means that the configuration must not have mistakes, because its mappings are required.

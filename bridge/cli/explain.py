@@ -96,10 +96,5 @@ def _page(one: _Explained) -> str:
     fill = textwrap.TextWrapper(
         100, initial_indent="  ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     ).fill
-    parts = (
-        ("What happened", one.happened),
-        ("Why", one.why),
-        ("What to do", one.do),
-        ("What it means", one.meaning),
-    )
+    parts = (("What happened", one.happened), ("Why", one.why), ("What to do", one.do), ("What it means", one.meaning))
     return "\n\n".join([f"{one.id}  {one.text}", *(f"{head}:\n{fill(text)}" for head, text in parts if text)])

@@ -187,9 +187,7 @@ def _print_all(
     return print_records((view.json() for view in views()), lambda one: one["md"]["MsgId"])
 
 
-def _messages(
-    connection: Connection, handle: int, count: int | None, wait: float | None, browse: bool
-) -> Iterator[Got]:
+def _messages(connection: Connection, handle: int, count: int | None, wait: float | None, browse: bool) -> Iterator[Got]:
     """Yield at most `count` messages of a queue, until none arrives for `wait` seconds. None means no limit."""
     flags = cmqc.MQGMO_BROWSE_NEXT | cmqc.MQGMO_NO_SYNCPOINT if browse else cmqc.MQGMO_SYNCPOINT
     flags |= cmqc.MQGMO_FAIL_IF_QUIESCING | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2

@@ -84,9 +84,7 @@ def _session(connection: Connection) -> None:
 
 
 @takes(BRIDGE)
-def run(
-    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="File with MQSC commands. -: standard input.")],
-) -> None:
+def run(script: Annotated[str, typer.Argument(metavar="SCRIPT", help="File with MQSC commands. -: standard input.")]) -> None:
     """Run a script of MQSC commands.
 
     It prints each command and its response, as runmqsc does. Exit status 1 if a command failed. Its line is on standard

@@ -78,8 +78,7 @@ SECTIONS: Mapping[str, Mapping[str, str | Group]] = {
         ),
         "topic": Group("Show retained publications and subscriptions.", _of("administration", "list show", "_topic")),
         "mapping": Group(
-            "List, pause and resume the mappings of a running bridge.",
-            _of("administration", "list pause resume", "_mapping"),
+            "List, pause and resume the mappings of a running bridge.", _of("administration", "list pause resume", "_mapping")
         ),
         "link": Group(
             "List and test the links of a running bridge to other MQTT brokers.",
@@ -117,11 +116,7 @@ SECTIONS: Mapping[str, Mapping[str, str | Group]] = {
             {"list": "pipeline:list_"} | _of("pipeline", "check run show stop drain reset"),
         ),
     },
-    "The command itself": {
-        "help": "program:help_",
-        "completion": "administration:completion",
-        "version": "service:version",
-    },
+    "The command itself": {"help": "program:help_", "completion": "administration:completion", "version": "service:version"},
 }
 
 

@@ -77,9 +77,7 @@ def try_mapping(
         _print_message(_made(mapping, lambda: trial.message(publication)))
         return
     if (message is None) == (body is None):
-        raise Failure(
-            f"mapping {mapping} is a mapping to MQTT: it requires --message FILE or --payload TEXT", WRONG_USAGE
-        )
+        raise Failure(f"mapping {mapping} is a mapping to MQTT: it requires --message FILE or --payload TEXT", WRONG_USAGE)
     if message is not None and properties:
         raise Failure("--property cannot be combined with --message", WRONG_USAGE)
     if qos or retain or client_id is not None or user or response_topic or correlation_data or content_type:

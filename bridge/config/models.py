@@ -18,13 +18,7 @@ from bridge.config.channel import ChannelConfig
 from bridge.config.link import LOCAL, MAPPING_PLACE, LinkConfig, LinkName, broker_host
 from bridge.config.mapping import AnyMapping, FilterConfig, Name, ToMqMapping, ToMqttMapping
 from bridge.config.operations import TOKEN_FILE, AdminConfig, ArchiveConfig, AuditLogConfig, LogConfig, TracesConfig
-from bridge.config.pipeline import (
-    Destination,
-    PipelineConfig,
-    PipelineName,
-    PipelineSource,
-    SparkConfig,
-)
+from bridge.config.pipeline import Destination, PipelineConfig, PipelineName, PipelineSource, SparkConfig
 from bridge.config.problems import Clash, Location, suggestion
 from bridge.config.queue_manager import (
     DEFAULT_TRANSMISSION_QUEUE,

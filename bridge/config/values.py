@@ -430,9 +430,7 @@ _USER_NAME = text(r"[!-~]{1,12}", "a user name of 1 to 12 ASCII characters witho
 ObjectName = Annotated[str, _OBJECT_NAME]
 ChannelName = Annotated[str, _CHANNEL_NAME]
 UserName = Annotated[str, _USER_NAME]
-VariableName = Annotated[
-    str, text(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an environment variable (not the password)")
-]
+VariableName = Annotated[str, text(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an environment variable (not the password)")]
 Address = Annotated[str, address]
 Port = Annotated[int, integer(0, 65535)]
 Truth = Annotated[bool, truth]

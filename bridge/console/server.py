@@ -48,9 +48,7 @@ class HttpProtocol(H11Protocol):
 
     def _make_room(self) -> None:
         """Abort the connection that has waited longest for a request, or for the rest of one."""
-        waiting = [
-            one for one in self.connections if isinstance(one, HttpProtocol) and one is not self and one._is_waiting
-        ]
+        waiting = [one for one in self.connections if isinstance(one, HttpProtocol) and one is not self and one._is_waiting]
         if waiting:
             oldest = min(waiting, key=lambda one: one._awaited_since)
             oldest._stop_waiting()

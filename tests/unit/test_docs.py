@@ -83,9 +83,7 @@ def commands_in_sentences() -> list[tuple[str, str]]:
     texts = {page.name: page.read_text(encoding="utf-8") for page in (*PAGES, *GUIDES)}
     sentences = {page: re.sub(r"^```.*?^```", "", text, flags=re.M | re.S) for page, text in texts.items()}
     return [
-        (page, " ".join(code.split()))
-        for page, text in sentences.items()
-        for code in re.findall(r"`(mqbridge [^`]+)`", text)
+        (page, " ".join(code.split())) for page, text in sentences.items() for code in re.findall(r"`(mqbridge [^`]+)`", text)
     ]
 
 

@@ -15,15 +15,7 @@ from typing import Any
 import pytest
 
 from bridge.archive.event_queue import PIPE, EventProducer, EventQueue
-from bridge.archive.events import (
-    Connected,
-    Ended,
-    Published,
-    Started,
-    Subscribed,
-    encode,
-    now_us,
-)
+from bridge.archive.events import Connected, Ended, Published, Started, Subscribed, encode, now_us
 from bridge.archive.writer import LOCK, ROW_BYTES
 from bridge.config.operations import ArchiveConfig, RollConfig
 from tests.helpers.archive import read

@@ -62,11 +62,7 @@ def test_where_a_message_comes_from(message: Any, expected: Provenance) -> None:
 
 @pytest.mark.parametrize(
     ("md", "expected"),
-    [
-        (MQMD(PutDate=b"19700102", PutTime=b"00000125"), 86_401_250_000),
-        (MQMD(PutDate=b"19700102"), 0),
-        (MQMD(), 0),
-    ],
+    [(MQMD(PutDate=b"19700102", PutTime=b"00000125"), 86_401_250_000), (MQMD(PutDate=b"19700102"), 0), (MQMD(), 0)],
 )
 def test_when_a_message_was_put_as_its_descriptor_says(md: MQMD, expected: int) -> None:
     assert put_time(md) == expected

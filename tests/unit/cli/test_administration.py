@@ -51,10 +51,7 @@ def test_scripts_that_cannot_be_read(mq: Any, tmp_path: Path, content: bytes | N
     assert complaint in result.stderr
 
 
-@pytest.mark.parametrize(
-    "words",
-    [("QLOCAL({})", "CURDEPTH"), ("QLOCAL", "({})", "CURDEPTH"), ("qlocal({}) curdepth",)],
-)
+@pytest.mark.parametrize("words", [("QLOCAL({})", "CURDEPTH"), ("QLOCAL", "({})", "CURDEPTH"), ("qlocal({}) curdepth",)])
 def test_display(mq: Any, queue_manager: Any, words: tuple[str, ...]) -> None:
     queue = queue_manager.queue()
     words = tuple(word.format(queue) for word in words)
@@ -64,9 +61,7 @@ def test_display(mq: Any, queue_manager: Any, words: tuple[str, ...]) -> None:
     assert f"QUEUE({queue})" in text.stdout
     assert "CURDEPTH(0)" in text.stdout
     as_json = mq("display", *words, "--json")
-    assert [json.loads(line) for line in as_json.stdout.splitlines()] == [
-        {"QUEUE": queue, "TYPE": "QLOCAL", "CURDEPTH": 0}
-    ]
+    assert [json.loads(line) for line in as_json.stdout.splitlines()] == [{"QUEUE": queue, "TYPE": "QLOCAL", "CURDEPTH": 0}]
 
 
 @pytest.mark.parametrize(

@@ -107,8 +107,7 @@ def test_clients_without_an_identity(invoke: Any, authority: Authority, channel:
 
 
 @pytest.mark.parametrize(
-    ("more", "noted"),
-    [("", ["user name"]), (", mcauser: plant", []), (", use_client_id: true", ["client identifier"])],
+    ("more", "noted"), [("", ["user name"]), (", mcauser: plant", []), (", use_client_id: true", ["client identifier"])]
 )
 def test_check_notes_that_clients_with_long_names_are_rejected(
     invoke: Any, authority: Authority, more: str, noted: list[str]

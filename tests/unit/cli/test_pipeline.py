@@ -27,8 +27,7 @@ def test_list(invoke: Invoke, file: Path) -> None:
     result = invoke("pipeline", "list", "--config", file)
     assert (result.exit_code, result.stdout) == (
         0,
-        "pipeline one: from queue Q to queue R, every 1 s\n"
-        "pipeline two (not enabled): from queue Q to queue R, every 1 s\n",
+        "pipeline one: from queue Q to queue R, every 1 s\npipeline two (not enabled): from queue Q to queue R, every 1 s\n",
     )
 
 

@@ -72,8 +72,7 @@ def test_a_wrong_configuration_file(start: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [("put", "\udcff", "x"), ("pub", "a\udcff", "x"), ("sub", "a\udcff"), ("display", "QLOCAL(\udcff)")],
+    "arguments", [("put", "\udcff", "x"), ("pub", "a\udcff", "x"), ("sub", "a\udcff"), ("display", "QLOCAL(\udcff)")]
 )
 def test_arguments_that_are_not_utf_8(start: Any, queue_manager: Any, arguments: tuple[str, ...]) -> None:
     group = "mqsc" if arguments[0] == "display" else "mq"

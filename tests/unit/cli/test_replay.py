@@ -111,9 +111,7 @@ def test_what_a_mapping_took(
     assert [folders["mqtt"] for _, folders, _ in messages] == [{"clientId": "p", "qos": 1, "msgid": 7}, {"qos": 1}]
 
 
-def test_it_goes_on_where_it_was_interrupted(
-    replay: Replay, queue_manager: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_goes_on_where_it_was_interrupted(replay: Replay, queue_manager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = queue_manager.queue()
     monkeypatch.setattr(replay_module, "UNIT_MESSAGES", 4)
     real = replay_module.message_of
@@ -206,9 +204,7 @@ def test_the_time_is_that_of_the_first_start(replay: Replay, queue_manager: Any,
         (["--to-queue", "NOPE"], 3, ["MQRC_UNKNOWN_OBJECT_NAME"]),
     ],
 )
-def test_nothing_is_put(
-    replay: Replay, queue_manager: Any, arguments: list[str], status: int, texts: list[str]
-) -> None:
+def test_nothing_is_put(replay: Replay, queue_manager: Any, arguments: list[str], status: int, texts: list[str]) -> None:
     result = replay("--run", "nothing", *arguments)
     assert result.exit_code == status
     for text in texts:
@@ -255,9 +251,7 @@ def test_a_rate(replay: Replay, queue_manager: Any, monkeypatch: pytest.MonkeyPa
     ("retain", "payload", "expected"),
     [(False, b"x", (False, False)), (True, b"x", (True, False)), (True, b"", (False, True))],
 )
-def test_retained_publications_are_retained_when_asked(
-    retain: bool, payload: bytes, expected: tuple[bool, bool]
-) -> None:
+def test_retained_publications_are_retained_when_asked(retain: bool, payload: bytes, expected: tuple[bool, bool]) -> None:
     values = {"topic": "t", "qos": 0, "retain": True, "payload": payload, "received": NOON}
     values |= {"publisher": "p", "publisher_message_id": 0, "properties": None}
     made = replay_module.message_of(values, "run", ReplayDestination(retain=retain))
@@ -295,9 +289,7 @@ def test_wrong_usage(replay: Replay, arguments: list[str], text: str) -> None:
     assert text in result.output
 
 
-def test_an_archive_without_payloads(
-    invoke: Callable[..., Result], queue_manager: Any, tmp_path: Path
-) -> None:
+def test_an_archive_without_payloads(invoke: Callable[..., Result], queue_manager: Any, tmp_path: Path) -> None:
     story = Story().put(1, "t", b"a")
     story.rows = [(*one[:11], None, *one[12:]) for one in story.rows]
     directory = story.write(tmp_path / "without")

@@ -138,10 +138,7 @@ def test_mapping(mapping: str, words: str, tmp_path: Path) -> None:
     [
         ("queue_manager: {data_directory: /d}", "mqbridge reload and mqbridge mapping reach it at /d/control.sock"),
         ("control_socket: /run/c.sock", "mqbridge reload and mqbridge mapping reach it at /run/c.sock"),
-        (
-            "queue_manager: {type: ibm, name: Q, mode: bindings}",
-            "no control socket: mappings are reloaded by SIGHUP only",
-        ),
+        ("queue_manager: {type: ibm, name: Q, mode: bindings}", "no control socket: mappings are reloaded by SIGHUP only"),
         (
             "queue_manager: {type: ibm, name: Q, mode: bindings}\ncontrol_socket: /c",
             "mqbridge reload and mqbridge mapping reach it at /c",

@@ -75,9 +75,7 @@ def test_relative_paths_count_from_the_directory_of_the_file(tmp_path: Path, mon
 
 
 def test_whether_the_data_directory_was_written_can_be_told(tmp_path: Path) -> None:
-    assert (
-        "data_directory" in load_text(tmp_path, "queue_manager: {data_directory: data}").queue_manager.model_fields_set
-    )
+    assert "data_directory" in load_text(tmp_path, "queue_manager: {data_directory: data}").queue_manager.model_fields_set
     unwritten = load_text(tmp_path, "queue_manager: {name: A}").queue_manager
     assert "data_directory" not in unwritten.model_fields_set
     assert unwritten.data_directory == Path("data")
@@ -142,17 +140,14 @@ def test_the_default_in_words() -> None:
         "channel PLAIN.MQTT: MQTTV5, MQTTV311 and MQTTV3 at 127.0.0.1:1883, at most 10000 clients,"
         " acting as their user name, or as nobody if they have none",
         "messages for MQTT clients wait on SYSTEM.MQTT.TRANSMIT.QUEUE",
-        "each client: at most 20 messages in flight, 1 MiB unread, 1 MiB uncommitted;"
-        " resend to MQTT 3.1 clients after 20 s",
+        "each client: at most 20 messages in flight, 1 MiB unread, 1 MiB uncommitted; resend to MQTT 3.1 clients after 20 s",
         "stopping takes at most 10 s",
         "log: info and above, as text",
     ]
 
 
 def test_another_configuration_in_words() -> None:
-    remote = ChannelConfig(
-        name="A", address="::", allow_anonymous_remote=True, protocols=["MQTTV3"], byte_order="little"
-    )
+    remote = ChannelConfig(name="A", address="::", allow_anonymous_remote=True, protocols=["MQTTV3"], byte_order="little")
     configuration = Configuration(
         queue_manager=EmbeddedQueueManagerConfig(
             data_directory=Path("/var/mq"),
@@ -204,8 +199,7 @@ TLS = {"key_repository": Path("/key.kdb"), "cipher_spec": "ANY"}
             [
                 "queue manager QM1 (IBM MQ) at a(1) or b(2), channel MQTT.BRIDGE, through pymqi",
                 "TLS with ANY, key repository /key.kdb",
-                "connects as user u, password in the environment variable MQBRIDGE_PASSWORD,"
-                " application name 'our bridge'",
+                "connects as user u, password in the environment variable MQBRIDGE_PASSWORD, application name 'our bridge'",
                 "1 publisher with units of work of at most 500 publications, 1 MiB, 50 ms; synchronous puts",
                 "undeliverable messages go to D",
             ],

@@ -50,10 +50,7 @@ MISTAKES = [
         " expected the name of an environment variable (not the password), found 'hunter-2'",
     ),
     (CLIENT + "mode: local", "6:9: queue_manager.mode: expected client or bindings, found 'local'"),
-    (
-        CLIENT + "batch: {tme: 1}",
-        "6:11: queue_manager.batch.tme: expected a known key (did you mean time?), found 'tme'",
-    ),
+    (CLIENT + "batch: {tme: 1}", "6:11: queue_manager.batch.tme: expected a known key (did you mean time?), found 'tme'"),
     (
         CLIENT + "tls: {key_repository: k}",
         "6:8: queue_manager.tls.cipher_spec: expected a CipherSpec, because without ccdt_url the bridge defines the channel,"

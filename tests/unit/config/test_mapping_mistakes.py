@@ -108,10 +108,7 @@ SHAPES = [
         "mappings: {a: {from: {mqtt: 5}, to: {queue: Q}}}",
         f"1:29: mappings.a.from.mqtt: expected {FILTER}, in quotes, found 5",
     ),
-    (
-        TO_MQ_SECTION + "form: x",
-        "5:5: mappings.a.form: expected a known key (did you mean from?), found 'form'",
-    ),
+    (TO_MQ_SECTION + "form: x", "5:5: mappings.a.form: expected a known key (did you mean from?), found 'form'"),
     (
         TO_MQ_SECTION + "persistence: persistent",
         "5:5: mappings.a.persistence: expected a key of a mapping (persistence: belongs under attributes:),"
@@ -186,10 +183,7 @@ TO_MQTT = [
         " persistent and not-persistent), found 'persistence'",
     ),
     ("priority: 4", "5: priority: expected no priority, because MQTT has none, found 'priority'"),
-    (
-        "correl_id: a",
-        "5: correl_id: expected no correl_id in a mapping to MQTT (write correlation_data:), found 'correl_id'",
-    ),
+    ("correl_id: a", "5: correl_id: expected no correl_id in a mapping to MQTT (write correlation_data:), found 'correl_id'"),
     (
         "expiry: 100 ms",
         f"13: expiry: expected a duration from 1 s to 100000000 s {DURATION_UNITS}, or unlimited or as-published,"
@@ -238,14 +232,12 @@ REFERENCES = [
     (f"links: {{l: 5}}\nmappings: {{a: {{{ONE}}}}}", f"1:12: links.l: expected {KEY_VALUE}, found 5"),
     (
         f"links: {{l: {{host: h, client_id: me}}}}\nmappings:\n  a: {{{ONE}}}\n  b: {{{OTHER}}}",
-        f"4:45: mappings.b.to.link: expected {AGAIN},"
-        " found 'me' again, with which mapping a connects to the same broker",
+        f"4:45: mappings.b.to.link: expected {AGAIN}, found 'me' again, with which mapping a connects to the same broker",
     ),
     (
         f"links: {{l: {{host: h, client_id: me}}, k: {{host: H, port: 1883, client_id: me}}}}\n"
         f"mappings:\n  a: {{{ONE}}}\n  b: {{{OTHER.replace('l}', 'k}')}}}",
-        f"4:45: mappings.b.to.link: expected {AGAIN},"
-        " found 'me' again, with which mapping a connects to the same broker",
+        f"4:45: mappings.b.to.link: expected {AGAIN}, found 'me' again, with which mapping a connects to the same broker",
     ),
     (
         f"links: {{l: {{host: h, session: clean}}}}\nmappings: {{a: {{guarantee: exactly-once, {ONE}}}}}",

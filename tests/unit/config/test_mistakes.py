@@ -107,10 +107,7 @@ VALUES = [
 ]
 
 KEYS = [
-    (
-        "limits:\n  in_fligth: 1",
-        "2:3: limits.in_fligth: expected a known key (did you mean in_flight?), found 'in_fligth'",
-    ),
+    ("limits:\n  in_fligth: 1", "2:3: limits.in_fligth: expected a known key (did you mean in_flight?), found 'in_fligth'"),
     ("channels:\n- Port: 1", "2:3: channels[0].Port: expected a known key (did you mean port?), found 'Port'"),
     ("port: 1", f"1:1: port: expected {KNOWN}, found 'port'"),
     ("1: 1", f"1:1: 1: expected {KNOWN}, found '1'"),
@@ -118,18 +115,14 @@ KEYS = [
     ('"a.b": 1', f"1:1: 'a.b': expected {KNOWN}, found 'a.b'"),
     ("log:\n  level: info\n  level: debug", "3:3: log.level: expected each key once, found it again, after line 2"),
     ("? [a]\n: 1", "1:3: expected a key that is text, found a list"),
-    (
-        "log: !!str info\n",
-        f"1:6: expected a value without a tag, found !!str\n1:6: log: expected {MAPPING}, found 'info'",
-    ),
+    ("log: !!str info\n", f"1:6: expected a value without a tag, found !!str\n1:6: log: expected {MAPPING}, found 'info'"),
     ("log: !!python/name:os.system {}", "1:6: expected a value without a tag, found !!python/name:os.system"),
 ]
 
 CLASHES = [
     (
         "channels:\n- name: A\n  port: 1\n- name: B\n  port: 2\n- name: A\n  port: 3",
-        "6:9: channels[2].name: expected a name that no other channel has,"
-        " found 'A' again, which is the name of channels[0]",
+        "6:9: channels[2].name: expected a name that no other channel has, found 'A' again, which is the name of channels[0]",
     ),
     (
         "channels:\n- port: 1\n- port: 2",
@@ -146,8 +139,7 @@ CLASHES = [
     ),
     (
         "channels:\n- port: 1414\nqueue_manager:\n  listener: {address: localhost}",
-        f"2:9: channels[0].port: expected {FREE_PLACE},"
-        " found 127.0.0.1:1414 again, where queue_manager.listener listens",
+        f"2:9: channels[0].port: expected {FREE_PLACE}, found 127.0.0.1:1414 again, where queue_manager.listener listens",
     ),
 ]
 
@@ -162,10 +154,7 @@ SYNTAX = [
     ),
     ("channels: [a, b\nlog: x", "2:4: expected ',' or a closing ']', found neither"),
     ("log: {level: info", "1:18: expected ',' or a closing '}', found neither"),
-    (
-        "  log: {}\nlimits: {}",
-        "2:1: expected the same indentation as the lines before, found another, or text too many",
-    ),
+    ("  log: {}\nlimits: {}", "2:1: expected the same indentation as the lines before, found another, or text too many"),
     ("channels: - name: A", "1:11: expected '- ' at the beginning of a line only, found it after other text"),
     ("log: ]", "1:6: expected a value, found ]"),
     ("log: %x", "1:6: expected a value, in quotes if it begins with %, found %"),
@@ -188,8 +177,7 @@ BOMBS = [
     ("log: &a [*a]", "1:6: expected at most 32 levels of nesting, aliases written out, found more"),
     ("log: &a\n  <<: *a", "1:6: expected at most 32 levels of nesting, aliases written out, found more"),
     (
-        "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n"
-        + "".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 20)),
+        "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n" + "".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 20)),
         "1:28: expected at most 10000 values in the file, aliases written out, found more",
     ),
     ("#" * (1024 * 1024 + 1), "expected a file of at most 1 MiB, found a longer one"),

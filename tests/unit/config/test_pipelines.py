@@ -69,8 +69,7 @@ MISTAKES = [
     ("from: {mq: {queue: Q}}, select: S, to: {archive: a, qos: 1}", "no qos, which belongs to mqtt:"),
     ("from: {mq: {queue: Q}}, select: ' ', to: {mq: {}}", "a SELECT of Spark SQL"),
     ("from: {mq: {queue: Q}}, select: S", "pipelines.a.to: expected the destination: to: (or mapping:, which specifies it)"),
-    ("from: {mq: {queue: Q}}, mapping: m, to: {archive: a}", "no to: with mapping:, which specifies the "
-                                                             "destination"),
+    ("from: {mq: {queue: Q}}, mapping: m, to: {archive: a}", "no to: with mapping:, which specifies the destination"),
     ("from: {mq: {queue: Q}}, mapping: m", "the name of a mapping (there is none)"),
     ("from: {mq: {queue: Q}}, select: S, to: {mq: {persistence: yes}}", "not-persistent, persistent or as-queue"),
     (f"{REST}, trigger: soon", "availableNow, or a duration such as 5 seconds, 500 ms or 1 min"),

@@ -45,10 +45,7 @@ def test_no_size(subtests: pytest.Subtests) -> None:
         -1, True, 1.0, None, "", "1", "KiB", "1 Ki", "1 TB", "0.5 B", "-1 B", "1 KiB ", "1,5 MiB", "1e3 B", "²B",
         "9" * 30 + " B", "1025 MiB",
     ]:  # fmt: skip
-        with (
-            subtests.test(written=written),
-            pytest.raises(ValidationError, match="expected a size from 0 B to 1 GiB"),
-        ):
+        with subtests.test(written=written), pytest.raises(ValidationError, match="expected a size from 0 B to 1 GiB"):
             read(values.size(0, values.GIB), written)
 
 
@@ -64,10 +61,7 @@ def test_a_duration(written: object, seconds: float) -> None:
 
 def test_no_duration(subtests: pytest.Subtests) -> None:
     for written in [-1, True, None, "10", "s", "2 d", "10 S", "1 minute", "-1 s", "24.1 h", float("nan"), float("inf")]:
-        with (
-            subtests.test(written=written),
-            pytest.raises(ValidationError, match="expected a duration from 0 s to 24 h"),
-        ):
+        with subtests.test(written=written), pytest.raises(ValidationError, match="expected a duration from 0 s to 24 h"):
             read(values.duration(0), written)
 
 
@@ -82,10 +76,7 @@ def test_no_address(subtests: pytest.Subtests) -> None:
         "", " ", "[::1]", "127.0.0.1:1883", "10.0.0.256", "127.1", "-a", "a-", "a..b", "a.", ".a", "é", "*", "a" * 64, 5,
         None, "a." * 127 + "ab",
     ]:  # fmt: skip
-        with (
-            subtests.test(address=address),
-            pytest.raises(ValidationError, match="expected an IP address or a host name"),
-        ):
+        with subtests.test(address=address), pytest.raises(ValidationError, match="expected an IP address or a host name"):
             read(values.address, address)
 
 

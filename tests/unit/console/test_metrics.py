@@ -271,15 +271,11 @@ def test_failed_authentications(own_bridge: Callable[[str], BridgeProcess], tmp_
         assert client.connect().return_code == 4
     now = Scrape(bridge)
     assert now.get("mqbridge_authentications_failed_total", channel="GUARDED") == 1
-    assert (
-        now.get("mqbridge_connects_refused_total", channel="GUARDED", reason="bad_user_name_or_password") == 1
-    )
+    assert now.get("mqbridge_connects_refused_total", channel="GUARDED", reason="bad_user_name_or_password") == 1
 
 
 async def test_without_an_admin_port_nothing_is_counted(tmp_path: Path) -> None:
-    configuration = Configuration(
-        queue_manager={"data_directory": tmp_path / "data"}, channels=[{"name": "A", "port": 0}]
-    )
+    configuration = Configuration(queue_manager={"data_directory": tmp_path / "data"}, channels=[{"name": "A", "port": 0}])
     bridge = Bridge(configuration, announce=lambda _: None)
     await bridge.start()
     assert bridge.metrics is None
