@@ -1,4 +1,4 @@
-"""Patterns of IP addresses: which addresses they are for, which of two is the more specific, and what is none."""
+"""Patterns of channel authentication records: distinguished names and addresses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,42 @@ from itertools import pairwise
 
 import pytest
 
-from bridge.config.authentication import address_pattern
+from bridge.config.authentication import address_pattern, matches_name, name_pattern
+
+PUMP = (
+    "CN=pump-7,OU=plant,OU=west,O=Example\\, Inc,ST=Here,EMAILADDRESS=pump@example.org,TITLE=pump,UID=p7,C=DE,"
+    "postalCode=1,dnQualifier=q,unstructuredName=n"
+)
+
+
+def test_distinguished_names(subtests: pytest.Subtests) -> None:
+    for pattern, matches in [
+        ("CN=pump-7", True), ("cn=PUMP-7", True), ("CN=pump*", True), ("CN=*7", True), ("CN=*ump*", True), ("CN=*", True),
+        ("CN=pump", False), ("CN=pump\\*", False), ("O=Example\\, Inc,CN=pump-7", True), ('O="Example, Inc"', True),
+        ("CN=pump-7;C=DE", True), ("CN = pump-7 ; C=DE", True), ("O=Example", False), ("OU=plant,OU=west", True),
+        ("OU=west,OU=plant", False), ("OU=west", True), ("OU=east", False), ("L=here", False), ("ST=here", True),
+        ("SP=here", True), ("S=here", True), ("MAIL=pump@*", True), ("E=pump@*", True), ("T=pump", True),
+        ("USERID=p7", True), ("PC=1,DNQ=q,UNSTRUCTUREDNAME=n", True),
+    ]:  # fmt: skip
+        with subtests.test(pattern=pattern, matches=matches):
+            name_pattern(pattern)
+            assert matches_name(pattern, PUMP) is matches
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["", ",", "pump*", "CN:pump*", "CN:pump*,O=Example", "CN=a,", "CN=", "XN=a", "=a", "CN=a*b", "CN=*a*b*", 'CN="a',
+     "CN=a\\"],
+)  # fmt: skip
+def test_what_is_none(pattern: str) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        name_pattern(pattern)
+    assert not matches_name(pattern, PUMP) and not matches_name(pattern, "")
+
+
+def test_an_asterisk_in_a_certificate_is_one() -> None:
+    assert matches_name("CN=\\*.example.org", "CN=*.example.org")
+    assert not matches_name("CN=\\*.example.org", "CN=www.example.org")
 
 
 def test_addresses(subtests: pytest.Subtests) -> None:
@@ -38,7 +73,7 @@ def test_addresses(subtests: pytest.Subtests) -> None:
      ":", ":::", "::1::", "1:2:3:4:5:6:7", "1:2:3:4:5:6:7:8:9", "1:2:3:4:5:6:7::8:9", "2001::*", "2001:*::1", "12345::1",
      "g::1", "0:0:0:0:0:ffff:*", "0:0:0:0:0:ffff:a01:203", "::ffff:10.1.2", "::10.1.2.3"],
 )  # fmt: skip
-def test_what_is_none(pattern: str) -> None:
+def test_what_is_no_address(pattern: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         address_pattern(pattern)
 
