@@ -174,7 +174,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def summary(self) -> str:
         """The first line of the documentation."""
-        return inspect.cleandoc(self.handler.__doc__ or "").partition("\n")[0]
+        documented = self.input if self.handler is Visit.change else self.handler
+        return inspect.cleandoc(documented.__doc__ or "").partition("\n")[0]
 
     async def answer(self, request: Request) -> Response:
         """Answer a request. Raises the exceptions for which the application has handlers."""
@@ -237,6 +238,14 @@ class Routes:
     def change(self, path: str, question: str = "") -> Callable[[T], T]:
         """Add a change. If there is a question, the change must be confirmed."""
         return partial(self._add, method="POST", path=path, changes=True, question=question)
+
+    def request(self, path: str, request: type[AnyRequest], question: str = "") -> None:
+        """Add a change that is an administration request. Its fields are those of the form."""
+        self.endpoints.append(
+            Endpoint(
+                method="POST", path=path, handler=Visit.change, input=request, output=Done, changes=True, question=question
+            )
+        )
 
     def _add(self, handler: Any, **values: Any) -> Any:
         hints = get_type_hints(handler)

@@ -15,7 +15,7 @@ from bridge.administration.requests import ListLinks, ListMappings, PauseMapping
 from bridge.config.description import describe_mapping
 from bridge.config.mapping import ToMqMapping
 from bridge.config.models import Configuration
-from bridge.console.console import Done, Nothing, Routes, Visit
+from bridge.console.console import Nothing, Routes, Visit
 from bridge.console.forms import Problem
 from bridge.extras import install
 from bridge.mapping.message_view import fields, message_of, with_properties
@@ -27,28 +27,14 @@ from bridge.wire import cmqc
 routes = Routes()
 
 
-class NameForm(msgspec.Struct):
-    """The name of a mapping or link."""
-
-    name: str = ""
-
-
 @routes.page("/mappings", "mappings.html")
 async def mappings(visit: Visit, query: Nothing) -> list[Status]:
     """List the mappings and their status."""
     return await visit.ask(ListMappings(), list[Status])
 
 
-@routes.change("/mappings/pause", "Pause this mapping? Its source messages wait until it is resumed.")
-async def pause(visit: Visit, form: NameForm) -> Done:
-    """Pause a mapping."""
-    return await visit.change(PauseMapping(name=form.name))
-
-
-@routes.change("/mappings/resume")
-async def resume(visit: Visit, form: NameForm) -> Done:
-    """Resume a paused mapping."""
-    return await visit.change(ResumeMapping(name=form.name))
+routes.request("/mappings/pause", PauseMapping, "Pause this mapping? Its source messages wait until it is resumed.")
+routes.request("/mappings/resume", ResumeMapping)
 
 
 # Trials --------------------------------------------------------------------------------------------------------------
@@ -165,10 +151,7 @@ async def links(visit: Visit, query: Nothing) -> list[LinkStatus]:
     return await visit.ask(ListLinks(), list[LinkStatus])
 
 
-@routes.change("/links/test")
-async def test_link(visit: Visit, form: NameForm) -> Done:
-    """Test a new connection to a link's broker."""
-    return await visit.change(TestLink(name=form.name))
+routes.request("/links/test", TestLink)
 
 
 # Pipelines -----------------------------------------------------------------------------------------------------------

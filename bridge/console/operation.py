@@ -12,7 +12,7 @@ from bridge.administration import answers, requests
 from bridge.administration.answers import Problem as ListedProblem
 from bridge.charts import Chart, line_chart
 from bridge.console.bridge_access import NotRunning
-from bridge.console.console import Done, Nothing, Routes, Visit
+from bridge.console.console import Nothing, Routes, Visit
 from bridge.console.forms import Problem, link
 
 routes = Routes()
@@ -106,28 +106,14 @@ async def overview(visit: Visit, query: OverviewQuery) -> Overview:
 # Channels ------------------------------------------------------------------------------------------------------------
 
 
-class ChannelForm(msgspec.Struct):
-    """A channel."""
-
-    name: str = ""
-
-
 @routes.page("/channels", "channels.html")
 async def channels(visit: Visit, query: Nothing) -> list[answers.ChannelStatus]:
     """List the telemetry channels."""
     return await visit.ask(requests.ListChannels(), list[answers.ChannelStatus])
 
 
-@routes.change("/channels/start")
-async def start_channel(visit: Visit, form: ChannelForm) -> Done:
-    """Start a stopped channel."""
-    return await visit.change(requests.StartChannel(name=form.name))
-
-
-@routes.change("/channels/stop", "Stop this channel and disconnect its clients?")
-async def stop_channel(visit: Visit, form: ChannelForm) -> Done:
-    """Stop a channel and disconnect its clients."""
-    return await visit.change(requests.StopChannel(name=form.name))
+routes.request("/channels/start", requests.StartChannel)
+routes.request("/channels/stop", requests.StopChannel, "Stop this channel and disconnect its clients?")
 
 
 # Log -----------------------------------------------------------------------------------------------------------------
@@ -149,12 +135,6 @@ class LogPage(msgspec.Struct, kw_only=True):
     lines: list[answers.LogLine]
 
 
-class LogLevelForm(msgspec.Struct):
-    """A log level."""
-
-    level: requests.LogLevel
-
-
 @routes.page("/log", "log.html")
 async def log(visit: Visit, query: LogQuery) -> LogPage:
     """List the last lines of the log."""
@@ -163,10 +143,7 @@ async def log(visit: Visit, query: LogQuery) -> LogPage:
     return LogPage(level=status.log_level, lines=lines)
 
 
-@routes.change("/log/level")
-async def set_log_level(visit: Visit, form: LogLevelForm) -> Done:
-    """Set the log level."""
-    return await visit.change(requests.SetLogLevel(level=form.level))
+routes.request("/log/level", requests.SetLogLevel)
 
 
 # Audit log and configuration -----------------------------------------------------------------------------------------

@@ -72,21 +72,6 @@ class PutForm(msgspec.Struct):
     persistent: bool = False
 
 
-class MoveForm(msgspec.Struct):
-    """Messages to move, and the target queue. Without MsgIds, all messages."""
-
-    name: QueueName
-    to: QueueName
-    ids: list[str] = []
-
-
-class ClearForm(msgspec.Struct):
-    """Messages to delete. Without MsgIds, all messages."""
-
-    name: QueueName
-    ids: list[str] = []
-
-
 @routes.page("/queues", "queues.html")
 async def queues(visit: Visit, query: QueuesQuery) -> QueuesPage:
     """Return one page of local queues."""
@@ -127,13 +112,5 @@ async def put(visit: Visit, form: PutForm) -> Done:
     return await visit.change(requests.PutMessage(name=form.name, payload=payload, persistent=form.persistent))
 
 
-@routes.change("/queues/move", "Move these messages to the other queue?")
-async def move(visit: Visit, form: MoveForm) -> Done:
-    """Move messages to another queue."""
-    return await visit.change(requests.MoveMessages(name=form.name, to=form.to, ids=form.ids))
-
-
-@routes.change("/queues/clear", "Delete these messages for good?")
-async def clear(visit: Visit, form: ClearForm) -> Done:
-    """Delete messages of a queue."""
-    return await visit.change(requests.ClearQueue(name=form.name, ids=form.ids))
+routes.request("/queues/move", requests.MoveMessages, "Move these messages to the other queue?")
+routes.request("/queues/clear", requests.ClearQueue, "Delete these messages for good?")
