@@ -6,7 +6,7 @@ import asyncio
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,10 +31,29 @@ VERSIONS = {3: "3.1", 4: "3.1.1", 5: "5"}
 FOREIGN = ("process_", "python_")
 
 
+#: The first channel is for all tests, each of the others for one.
+CONFIG = """
+admin: {{port: 0}}
+channels:
+  - {{name: PLAIN.MQTT, port: 0}}
+  - {{name: STRICT, port: 0, publish_topics: [allowed/#]}}
+  - {{name: LENIENT, port: 0, publish_topics: [allowed/#], refused_to_dead_letters: [MQRC_NOT_AUTHORIZED]}}
+  - {{name: GUARDED, port: 0, authentication: [{{method: password, file: {0}/passwords}}]}}
+  - {{name: SMALL, port: 0, max_clients: 1}}
+  - {{name: TLS, port: 0, tls: {{certificate_file: {0}/server.pem, key_file: {0}/server.key}}}}
+mappings:
+  m: {{from: {{queue: SOURCE}}, to: {{mqtt: out}}, enabled: false}}
+  n: {{from: {{queue: N}}, to: {{mqtt: out}}}}
+"""
+
+
 @pytest.fixture(scope="module")
 def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
     """A bridge with an admin port, that goes on from test to test."""
-    process = BridgeProcess(tmp_path_factory.mktemp("metrics") / "data", config="admin: {port: 0}\n").start()
+    directory = tmp_path_factory.mktemp("metrics")
+    (directory / "passwords").touch(0o600)
+    Authority(directory).issue("server")
+    process = BridgeProcess(directory / "data", config=CONFIG.format(directory)).start()
     yield process
     assert process.stop() == 0, process.log
     process.discard()
@@ -220,34 +239,7 @@ def test_names_of_clients_and_topics_make_no_series(bridge: BridgeProcess) -> No
     assert len(now.values.keys() - before.values.keys()) < 20
 
 
-@pytest.fixture
-def own_bridge(tmp_path: Path) -> Iterator[Callable[[str], BridgeProcess]]:
-    """Makes and starts a bridge of the test's own, with a configuration."""
-    made: list[BridgeProcess] = []
-
-    def make(config: str) -> BridgeProcess:
-        made.append(BridgeProcess(tmp_path / "data", config=config).start())
-        return made[-1]
-
-    yield make
-    for process in made:
-        process.discard()
-
-
-def test_metrics_for_who_has_a_token(own_bridge: Callable[[str], BridgeProcess]) -> None:
-    """With `open_metrics: false` who shows no token gets nothing."""
-    bridge = own_bridge("admin: {port: 0, open_metrics: false}\n")
-    status, text = ask(f"{admin_url(bridge.announced)}/metrics")
-    assert status == 401
-    assert "mqbridge_" not in text
-
-
-def test_refused_publications_and_dead_letters(own_bridge: Callable[[str], BridgeProcess], tmp_path: Path) -> None:
-    bridge = own_bridge(
-        "admin: {port: 0}\nchannels:\n"
-        "  - {name: STRICT, port: 0, publish_topics: [allowed/#]}\n"
-        "  - {name: LENIENT, port: 0, publish_topics: [allowed/#], refused_to_dead_letters: [MQRC_NOT_AUTHORIZED]}\n"
-    )
+def test_refused_publications_and_dead_letters(bridge: BridgeProcess) -> None:
     for channel in ("STRICT", "LENIENT"):
         with RawClient.connected(bridge.ports[channel], channel, level=5) as client:
             client.publish("allowed/t", b"x", 1)
@@ -259,15 +251,8 @@ def test_refused_publications_and_dead_letters(own_bridge: Callable[[str], Bridg
     assert now.get("mqbridge_dead_letters_total", direction="in", reason=reason) == 1
 
 
-def test_failed_authentications(own_bridge: Callable[[str], BridgeProcess], tmp_path: Path) -> None:
-    passwords = tmp_path / "passwords"
-    passwords.write_text("")
-    passwords.chmod(0o600)
-    bridge = own_bridge(
-        "admin: {port: 0}\nchannels:\n"
-        f"  - {{name: GUARDED, port: 0, authentication: [{{method: password, file: {passwords}}}]}}\n"
-    )
-    with RawClient(bridge.port, "c", user_name="u", password=b"wrong") as client:
+def test_failed_authentications(bridge: BridgeProcess) -> None:
+    with RawClient(bridge.ports["GUARDED"], "c", user_name="u", password=b"wrong") as client:
         assert client.connect().return_code == 4
     now = Scrape(bridge)
     assert now.get("mqbridge_authentications_failed_total", channel="GUARDED") == 1
@@ -296,23 +281,22 @@ def test_what_counts_and_serves_is_imported_for_an_admin_port_only() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_a_connection_without_room_is_counted(own_bridge: Callable[[str], BridgeProcess]) -> None:
-    bridge = own_bridge("admin: {port: 0}\nchannels: [{name: SMALL, port: 0, max_clients: 1}]\n")
-    with RawClient.connected(bridge.port, "first") as first:
-        with pytest.raises(ConnectionClosed), RawClient(bridge.port, "second") as second:
+def test_a_connection_without_room_is_counted(bridge: BridgeProcess) -> None:
+    port = bridge.ports["SMALL"]
+    with RawClient.connected(port, "first") as first:
+        with pytest.raises(ConnectionClosed), RawClient(port, "second") as second:
             second.expect(Connack)
             second.receive()
         first.ping()
         assert Scrape(bridge).get("mqbridge_connections_refused_total", channel="SMALL") == 1
 
 
-def test_mappings_and_links(own_bridge: Callable[[str], BridgeProcess], tmp_path: Path) -> None:
+def test_mappings_and_links(tmp_path: Path) -> None:
     broker = Mosquitto(tmp_path).start()
+    config = f"admin: {{port: 0}}\nlinks: {{plant: {{host: 127.0.0.1, port: {broker.port}}}}}\nmappings:\n"
+    config += "  up: {from: {topic: up/#}, to: {mqtt: '{mqps.Top}', link: plant}, filter: {json: $.keep}}\n"
+    bridge = BridgeProcess(tmp_path / "data", config=config).start()
     try:
-        bridge = own_bridge(
-            f"admin: {{port: 0}}\nlinks: {{plant: {{host: 127.0.0.1, port: {broker.port}}}}}\nmappings:\n"
-            "  up: {from: {topic: up/#}, to: {mqtt: '{mqps.Top}', link: plant}, filter: {json: $.keep}}\n"
-        )
         link, mapping = {"link": "plant", "mapping": "up"}, {"mapping": "up"}
         eventually(lambda: Scrape(bridge).get("mqbridge_link_up", **link), 1)
         eventually(lambda: Scrape(bridge).get("mqbridge_mapping_state", state="running", **mapping), 1)
@@ -326,6 +310,7 @@ def test_mappings_and_links(own_bridge: Callable[[str], BridgeProcess], tmp_path
         broker.stop()
     eventually(lambda: Scrape(bridge).get("mqbridge_link_up", **link), 0)
     eventually(lambda: Scrape(bridge).get("mqbridge_mapping_state", state="waiting for the link", **mapping), 1)
+    assert bridge.stop() == 0
 
 
 def test_disconnects_are_counted_by_reason(bridge: BridgeProcess) -> None:
@@ -344,22 +329,14 @@ def test_disconnects_are_counted_by_reason(bridge: BridgeProcess) -> None:
     eventually(lambda: {reason: count - before[reason] for reason, count in ends().items()}, dict.fromkeys(before, 1))
 
 
-def test_failed_handshakes_are_counted(tmp_path: Path) -> None:
-    Authority(tmp_path).issue("server")
-    tls = f"{{certificate_file: {tmp_path}/server.pem, key_file: {tmp_path}/server.key}}"
-    config = f"admin: {{port: 0}}\nchannels: [{{name: TLS, port: 0, tls: {tls}}}]\n"
-    bridge = BridgeProcess(tmp_path / "data", config=config).start()
-    with socket.create_connection(("127.0.0.1", bridge.port)) as plain:
+def test_failed_handshakes_are_counted(bridge: BridgeProcess) -> None:
+    with socket.create_connection(("127.0.0.1", bridge.ports["TLS"])) as plain:
         plain.sendall(b"this is no TLS")
         plain.recv(1000)
     eventually(lambda: Scrape(bridge).total("mqbridge_handshakes_failed_total", channel="TLS"), 1)
-    assert bridge.stop() == 0
 
 
-def test_the_disk_and_the_backlog_of_a_mapping_are_measured(tmp_path: Path) -> None:
-    mappings = "{m: {from: {queue: SOURCE}, to: {mqtt: out}, enabled: false}, n: {from: {queue: N}, to: {mqtt: out}}}"
-    config = f"admin: {{port: 0}}\nchannels: [{{name: A, port: 0}}]\nmappings: {mappings}\n"
-    bridge = BridgeProcess(tmp_path / "data", config=config).start()
+def test_the_disk_and_the_backlog_of_a_mapping_are_measured(bridge: BridgeProcess) -> None:
     bridge.mqsc("DEFINE QLOCAL(SOURCE)\nDEFINE QLOCAL(N)\n")
     for queue in ("SOURCE", "SOURCE", "N"):
         bridge.mq("put", queue, "x")
@@ -367,4 +344,3 @@ def test_the_disk_and_the_backlog_of_a_mapping_are_measured(tmp_path: Path) -> N
     eventually(lambda: Scrape(bridge).total("mqbridge_mapping_unit_of_work_seconds_count", mapping="n"), 1)
     scrape = Scrape(bridge)
     assert 0 < scrape.total("mqbridge_disk_free_bytes") <= scrape.total("mqbridge_disk_size_bytes")
-    assert bridge.stop() == 0
