@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,7 @@ def chart(section: Section) -> Chart:
     return draw(section.title, labels, series)
 
 
-def environment(directory: Path, filters: Mapping[str, Callable[..., object]]) -> Environment:
+def environment(directory: Path, filters: Mapping[str, Any]) -> Environment:
     """Return the environment of the templates in a directory."""
     made = Environment(
         loader=FileSystemLoader(directory),

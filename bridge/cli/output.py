@@ -151,11 +151,9 @@ def print_table(
         typer.echo(styled(line, bold=True) if not number else line)
 
 
-def table_of(
-    records: Iterable[Any], columns: Mapping[str, str | Callable[[Any], str | int]]
-) -> tuple[list[str], list[list[str | int]]]:
+def table_of(records: Iterable[Any], columns: Mapping[str, Any]) -> tuple[list[str], list[list[str | int]]]:
     """Return the headings and rows of a table. A column is the name of an attribute, or a function of the record."""
-    cells = [attrgetter(column) if isinstance(column, str) else column for column in columns.values()]
+    cells: list[Any] = [attrgetter(column) if isinstance(column, str) else column for column in columns.values()]
     return [*columns], [[cell(record) for cell in cells] for record in records]
 
 

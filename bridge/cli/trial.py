@@ -226,11 +226,12 @@ class _MessageFile(msgspec.Struct):
 
     def message(self) -> Message:
         """Return the message. Raises ValueError or TypeError."""
-        md = MQMD(**{
+        fields: dict[str, Any] = {
             name: value if isinstance(value, int) else bytes.fromhex(value) if name in BYTE_FIELDS else value.encode()
             for name, value in msgspec.structs.asdict(self.md).items()
             if value is not msgspec.UNSET
-        })  # fmt: skip
+        }
+        md = MQMD(**fields)
         if self.data is not None:
             from bridge.mq.dead_letter import original_of
 
