@@ -13,7 +13,7 @@ import pytest
 from markupsafe import escape as markup
 
 from bridge.mqtt.packets import Publish
-from bridge.service.administration.inspection import HIDDEN, without_secrets
+from bridge.service.administration.handlers import HIDDEN, without_secrets
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.console import Console, Page
 from tests.helpers.patience import until
