@@ -57,9 +57,8 @@ class SparkConfig(Section):
         for name in conf:
             if is_secret(name):
                 raise values.refusal(
-                    "no secret in this file, because this file is not secret (write it to spark-defaults.conf of "
-                    "SPARK_CONF_DIR,"
-                    " or name a credential provider)",
+                    "no secret in this file, because this file is not secret (write it to spark-defaults.conf of"
+                    " SPARK_CONF_DIR, or name a credential provider)",
                     name,
                 )
         return conf

@@ -166,9 +166,8 @@ def test_another_configuration_in_words() -> None:
         "applications and MQTT clients need the authorities that SET AUTHREC gives",
         "MQSC scripts run at start: /a.mqsc",
         "MQ applications connect to 10.0.0.1:1414; OTHER MACHINES CAN CONNECT WITHOUT A PASSWORD",
-        "channel A: MQTTV3, little-endian at [::]:1883, at most 10000 clients,"
-        " acting as their user name, or as nobody if they have none, sessions expire after 720 h;"
-        " OTHER MACHINES CAN CONNECT WITHOUT A PASSWORD",
+        "channel A: MQTTV3, little-endian at [::]:1883, at most 10000 clients, acting as their user name, or as nobody if"
+        " they have none, sessions expire after 720 h; OTHER MACHINES CAN CONNECT WITHOUT A PASSWORD",
         "channel B: MQTTV5, MQTTV311 and MQTTV3 at any free port of 127.0.0.1, at most 10000 clients, acting as mqttuser",
         "channel C: MQTTV5, MQTTV311 and MQTTV3 at 127.0.0.1:1883, at most 10000 clients, acting as their client identifier",
     ]

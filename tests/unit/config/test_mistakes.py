@@ -10,9 +10,8 @@ from tests.helpers.configuration_mistakes import ADDRESS, DURATION_UNITS, MQ_NAM
 
 CHANNEL_NAME = "a channel name of 1 to 20 of the characters A-Z a-z 0-9 . _ / %"
 LOOPBACK = (
-    "a loopback address (127.0.0.1, ::1 or localhost), because this channel accepts clients without a password"
-    " (to accept clients of other machines, specify 'authentication: ...', or"
-    " 'allow_anonymous_remote: true' in this channel)"
+    "a loopback address (127.0.0.1, ::1 or localhost), because this channel accepts clients without a password (to accept"
+    " clients of other machines, specify 'authentication: ...', or 'allow_anonymous_remote: true' in this channel)"
 )
 MAPPING = "a mapping (lines of 'key: value')"
 LIST = "a list (lines that begin with '- ')"
@@ -25,86 +24,66 @@ KNOWN = (
 )
 LISTENER = "queue_manager:\n  listener:\n    "
 
-VALUES = [
+VALUES = {
     # queue_manager
-    ("queue_manager: MQB1", f"1:16: queue_manager: expected {MAPPING}, found 'MQB1'"),
-    ("queue_manager: {type: IBM}", f"1:23: queue_manager.type: expected {TYPES}, found 'IBM'"),
-    ("queue_manager: {type: true}", f"1:23: queue_manager.type: expected {TYPES}, found true"),
-    ("queue_manager: {type: ~, name: A B}", f"1:23: queue_manager.type: expected {TYPES}, found ~"),
-    ("queue_manager: {name: QM 1}", f"1:23: queue_manager.name: expected {MQ_NAME}, found 'QM 1'"),
-    ("queue_manager: {name: 1234}", f"1:23: queue_manager.name: expected {MQ_NAME}, in quotes, found 1234"),
-    ("queue_manager: {data_directory: 7}", "1:33: queue_manager.data_directory: expected a path, found 7"),
-    (r'queue_manager: {data_directory: "a\0"}', r"1:33: queue_manager.data_directory: expected a path, found 'a\x00'"),
-    (r'queue_manager: {scripts: ["\uD800"]}', r"1:27: queue_manager.scripts[0]: expected a path, found '\ud800'"),
-    ("queue_manager: {scripts: a.mqsc}", f"1:26: queue_manager.scripts: expected {LIST}, found 'a.mqsc'"),
-    ("queue_manager: {scripts: [a, 1]}", "1:30: queue_manager.scripts[1]: expected a path, found 1"),
-    (
-        LISTENER + "address: 0.0.0.0",
+    "queue_manager: MQB1": f"1:16: queue_manager: expected {MAPPING}, found 'MQB1'",
+    "queue_manager: {type: IBM}": f"1:23: queue_manager.type: expected {TYPES}, found 'IBM'",
+    "queue_manager: {type: true}": f"1:23: queue_manager.type: expected {TYPES}, found true",
+    "queue_manager: {type: ~, name: A B}": f"1:23: queue_manager.type: expected {TYPES}, found ~",
+    "queue_manager: {name: QM 1}": f"1:23: queue_manager.name: expected {MQ_NAME}, found 'QM 1'",
+    "queue_manager: {name: 1234}": f"1:23: queue_manager.name: expected {MQ_NAME}, in quotes, found 1234",
+    "queue_manager: {data_directory: 7}": "1:33: queue_manager.data_directory: expected a path, found 7",
+    r'queue_manager: {data_directory: "a\0"}': r"1:33: queue_manager.data_directory: expected a path, found 'a\x00'",
+    r'queue_manager: {scripts: ["\uD800"]}': r"1:27: queue_manager.scripts[0]: expected a path, found '\ud800'",
+    "queue_manager: {scripts: a.mqsc}": f"1:26: queue_manager.scripts: expected {LIST}, found 'a.mqsc'",
+    "queue_manager: {scripts: [a, 1]}": "1:30: queue_manager.scripts[1]: expected a path, found 1",
+    LISTENER + "address: 0.0.0.0":
         "3:14: queue_manager.listener.address: expected a loopback address (127.0.0.1, ::1 or localhost), because this"
         " listener accepts applications without a password (to accept other machines, write 'password_file: ...' or"
         " 'authentication: ...', or 'allow_anonymous_remote: true', in this listener), found '0.0.0.0'",
-    ),
-    (
-        LISTENER + "authentication: [{method: scram, file: f}]",
+    LISTENER + "authentication: [{method: scram, file: f}]":
         "3:31: queue_manager.listener.authentication[0].method: expected another method than scram, which is for MQTT"
         " clients, found 'scram'",
-    ),
-    (
-        LISTENER + "password_file: f\n    authentication: [{method: password, file: f}]",
-        "4:31: queue_manager.listener.authentication[0].method: expected no password method together with "
-        "password_file, found"
-        " 'password'",
-    ),
-    (
-        LISTENER + "host: x",
-        "3:5: queue_manager.listener.host: expected a known key (allow_anonymous_remote, password_file,"
-        " authentication, address, port, tls, max_connections, max_connections_per_address or failed_connects),"
-        " found 'host'",
-    ),
-    (
-        "queue_manager: {type: ibm, name: Q, mode: bindings}\nlimits: {waiting_full: refuse}",
+    LISTENER + "password_file: f\n    authentication: [{method: password, file: f}]":
+        "4:31: queue_manager.listener.authentication[0].method: expected no password method together with password_file,"
+        " found 'password'",
+    LISTENER + "host: x":
+        "3:5: queue_manager.listener.host: expected a known key (allow_anonymous_remote, password_file, authentication,"
+        " address, port, tls, max_connections, max_connections_per_address or failed_connects), found 'host'",
+    "queue_manager: {type: ibm, name: Q, mode: bindings}\nlimits: {waiting_full: refuse}":
         "2:24: limits.waiting_full: expected drop-oldest or dead-letter, because IBM MQ refuses no publication for this (but"
         " for MAXDEPTH), found 'refuse'",
-    ),
-    (
-        "queue_manager: {c_programs: true}",
+    "queue_manager: {c_programs: true}":
         "1:17: queue_manager.c_programs: expected a known key (type, name, data_directory, listener, scripts, authorities,"
         " max_message_length or overlapping_subscriptions), found 'c_programs'",
-    ),
     # channels
-    ("channels: {name: A}", f"1:11: channels: expected {LIST}, found a mapping"),
-    ("channels:\n  - PLAIN", f"2:5: channels[0]: expected {MAPPING}, found 'PLAIN'"),
-    ("channels:\n  -", f"2:4: channels[0]: expected {MAPPING}, found nothing"),
-    ("channels:\n- port: mqtt", "2:9: channels[0].port: expected an integer from 0 to 65535, found 'mqtt'"),
-    ("channels:\n- port: 01883", "2:9: channels[0].port: expected an integer from 0 to 65535, found '01883'"),
-    ("channels:\n- port: 12:30", "2:9: channels[0].port: expected an integer from 0 to 65535, found '12:30'"),
-    ("channels:\n- port: yes", "2:9: channels[0].port: expected an integer from 0 to 65535, found yes"),
-    ("channels:\n- port:", "2:8: channels[0].port: expected an integer from 0 to 65535, found nothing"),
-    ("channels:\n- name: NO", f"2:9: channels[0].name: expected {CHANNEL_NAME}, in quotes, found NO"),
-    ("channels:\n- address: a b", f"2:12: channels[0].address: expected {ADDRESS}, found 'a b'"),
-    ("channels:\n- address: 0.0.0.0", f"2:12: channels[0].address: expected {LOOPBACK}, found '0.0.0.0'"),
-    (
-        "channels:\n- allow_anonymous_remote: 1\n  address: 0.0.0.0",
+    "channels: {name: A}": f"1:11: channels: expected {LIST}, found a mapping",
+    "channels:\n  - PLAIN": f"2:5: channels[0]: expected {MAPPING}, found 'PLAIN'",
+    "channels:\n  -": f"2:4: channels[0]: expected {MAPPING}, found nothing",
+    "channels:\n- port: mqtt": "2:9: channels[0].port: expected an integer from 0 to 65535, found 'mqtt'",
+    "channels:\n- port: 01883": "2:9: channels[0].port: expected an integer from 0 to 65535, found '01883'",
+    "channels:\n- port: 12:30": "2:9: channels[0].port: expected an integer from 0 to 65535, found '12:30'",
+    "channels:\n- port: yes": "2:9: channels[0].port: expected an integer from 0 to 65535, found yes",
+    "channels:\n- port:": "2:8: channels[0].port: expected an integer from 0 to 65535, found nothing",
+    "channels:\n- name: NO": f"2:9: channels[0].name: expected {CHANNEL_NAME}, in quotes, found NO",
+    "channels:\n- address: a b": f"2:12: channels[0].address: expected {ADDRESS}, found 'a b'",
+    "channels:\n- address: 0.0.0.0": f"2:12: channels[0].address: expected {LOOPBACK}, found '0.0.0.0'",
+    "channels:\n- allow_anonymous_remote: 1\n  address: 0.0.0.0":
         "2:27: channels[0].allow_anonymous_remote: expected true or false, found 1",
-    ),
-    ("channels:\n- protocols: MQTTV3", f"2:14: channels[0].protocols: expected {LIST}, found 'MQTTV3'"),
-    ("channels:\n- protocols: []", f"2:14: channels[0].protocols: expected {PROTOCOLS}, found a list"),
-    ("channels:\n- protocols: [MQTTV3, MQTTV3]", f"2:14: channels[0].protocols: expected {PROTOCOLS}, found a list"),
+    "channels:\n- protocols: MQTTV3": f"2:14: channels[0].protocols: expected {LIST}, found 'MQTTV3'",
+    "channels:\n- protocols: []": f"2:14: channels[0].protocols: expected {PROTOCOLS}, found a list",
+    "channels:\n- protocols: [MQTTV3, MQTTV3]": f"2:14: channels[0].protocols: expected {PROTOCOLS}, found a list",
     # the rest
-    ("transmission_queue: A*", f"1:21: transmission_queue: expected {MQ_NAME}, found 'A*'"),
-    ("transmission_queue:", f"1:20: transmission_queue: expected {MQ_NAME}, found nothing"),
-    ("limits: 5", f"1:9: limits: expected {MAPPING}, found 5"),
-    (
-        "limits: {pending_bytes: 1 TiB}",
+    "transmission_queue: A*": f"1:21: transmission_queue: expected {MQ_NAME}, found 'A*'",
+    "transmission_queue:": f"1:20: transmission_queue: expected {MQ_NAME}, found nothing",
+    "limits: 5": f"1:9: limits: expected {MAPPING}, found 5",
+    "limits: {pending_bytes: 1 TiB}":
         f"1:25: limits.pending_bytes: expected a size from 1 B to 1 GiB {SIZE_UNITS}, found '1 TiB'",
-    ),
-    (
-        "limits: {retry_interval: .nan}",
+    "limits: {retry_interval: .nan}":
         f"1:26: limits.retry_interval: expected a duration from 1 ms to 24 h {DURATION_UNITS}, found '.nan'",
-    ),
-    ("log: {level: loud}", "1:14: log.level: expected debug, info, warning or error, found 'loud'"),
-    ("log: {level: off}", "1:14: log.level: expected debug, info, warning or error, found off"),
-]
+    "log: {level: loud}": "1:14: log.level: expected debug, info, warning or error, found 'loud'",
+    "log: {level: off}": "1:14: log.level: expected debug, info, warning or error, found off",
+}
 
 KEYS = [
     ("limits:\n  in_fligth: 1", "2:3: limits.in_fligth: expected a known key (did you mean in_flight?), found 'in_fligth'"),
@@ -119,29 +98,19 @@ KEYS = [
     ("log: !!python/name:os.system {}", "1:6: expected a value without a tag, found !!python/name:os.system"),
 ]
 
-CLASHES = [
-    (
-        "channels:\n- name: A\n  port: 1\n- name: B\n  port: 2\n- name: A\n  port: 3",
+CLASHES = {
+    "channels:\n- name: A\n  port: 1\n- name: B\n  port: 2\n- name: A\n  port: 3":
         "6:9: channels[2].name: expected a name that no other channel has, found 'A' again, which is the name of channels[0]",
-    ),
-    (
-        "channels:\n- port: 1\n- port: 2",
+    "channels:\n- port: 1\n- port: 2":
         "3:3: channels[1].name: expected a name that no other channel has,"
         " found 'PLAIN.MQTT' again, which is the name of channels[0]",
-    ),
-    (
-        "channels:\n- name: A\n- name: B\n  port: 1883",
+    "channels:\n- name: A\n- name: B\n  port: 1883":
         f"4:9: channels[1].port: expected {FREE_PLACE}, found 127.0.0.1:1883 again, where channels[0] listens",
-    ),
-    (
-        "channels:\n- {name: A, address: '::1'}\n- {name: B, address: '0:0::1', port: 1883}",
+    "channels:\n- {name: A, address: '::1'}\n- {name: B, address: '0:0::1', port: 1883}":
         f"3:38: channels[1].port: expected {FREE_PLACE}, found [::1]:1883 again, where channels[0] listens",
-    ),
-    (
-        "channels:\n- port: 1414\nqueue_manager:\n  listener: {address: localhost}",
+    "channels:\n- port: 1414\nqueue_manager:\n  listener: {address: localhost}":
         f"2:9: channels[0].port: expected {FREE_PLACE}, found 127.0.0.1:1414 again, where queue_manager.listener listens",
-    ),
-]
+}
 
 SYNTAX = [
     ("log:\n\tlevel: info", "2:1: expected spaces for indentation, found a tab"),
@@ -184,7 +153,7 @@ BOMBS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "told"), [*VALUES, *KEYS, *CLASHES, *SYNTAX, *BOMBS])
+@pytest.mark.parametrize(("text", "told"), [*VALUES.items(), *KEYS, *CLASHES.items(), *SYNTAX, *BOMBS])
 @pytest.mark.timeout(20)
 def test_mistake(text: str | bytes, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
