@@ -9,6 +9,7 @@ from bridge import durations
 from bridge.config import values
 
 SIZE, SHARE, DURATION = values.size(0, values.GIB), values.share_or_size(1, values.GIB), values.duration(0)
+INTEGER = values.integer(1, 9)
 CONNECTIONS, URL = values.connections(264), values.url("file", "http", "https")
 MQ1, LONGEST = "mq1.example.com(1414)", ["m(1)"] * 53  # 264 characters
 
@@ -22,6 +23,7 @@ READ: list[tuple[BeforeValidator, list[tuple[object, object]]]] = [
             ("1 GiB", 1_073_741_824),
         ],
     ),
+    (INTEGER, [(1, 1), (9, 9)]),
     (SHARE, [("70%", "70%"), ("1%", "1%"), ("99.5%", "99.5%"), ("100%", "100%"), ("1 MiB", 2**20), (4096, 4096)]),
     (
         DURATION,
@@ -46,6 +48,7 @@ REFUSED: list[tuple[BeforeValidator, str, list[object]]] = [
             "9" * 30 + " B", "1025 MiB",
         ],
     ),
+    (INTEGER, "an integer from 1 to 9", [0, 10, True, 1.0, "1", None]),
     (
         SHARE, "a percentage from 1% to 100%, or a size from 1 B to 1 GiB",
         ["0%", "101%", "70 %", "%", "-5%", "1e1%", 0.7, "0.7", True, None, "2 GiB", "", "²%"],
