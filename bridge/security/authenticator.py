@@ -11,7 +11,7 @@ would not need to wait for them.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from importlib.metadata import entry_points
 from typing import Final, Protocol
@@ -217,13 +217,6 @@ class Authenticator(Protocol):
 
         Raises AuthenticationFailed or AuthenticatorUnavailable. The client is rejected in both cases.
         """
-
-
-class MakesAuthenticator(Protocol):
-    """The type of the group's entry points."""
-
-    def __call__(self, options: Mapping[str, object]) -> Authenticator:
-        """Create the authenticator of a channel. Raises ValueError, with a message for display, for invalid options."""
 
 
 METHOD_GROUP = "mqbridge.authentication_methods"

@@ -290,8 +290,8 @@ class Bridge:
                 self.announce(line)
         except (HostError, MQError, TracesError, UnknownMethod, UnknownAuthenticator) as error:
             raise StartError(str(error)) from error
-        observer = [] if self.archive is None else [self.archive.mapping]
-        environment = MappingEnvironment(self.host, self.configuration.transmission_queue, *observer)
+        environment = MappingEnvironment(self.host, self.configuration.transmission_queue)
+        environment.recorder = None if self.archive is None else self.archive.mapping
         environment.traces = None if self.traces is None else self.traces.mapping
         self.mappings = Mappings(environment)
         try:
