@@ -203,20 +203,6 @@ async def test_packets_wait_while_the_deliveries_before_them_are_not_committed(b
         assert [await client.receive() for _ in range(3)] == [Puback(1), Puback(2), Puback(3)]
 
 
-async def test_messages_after_another_control_packet_wait_for_the_next_turn(bridge: Any) -> None:
-    async with bridge() as running:
-        client = await running.connect()
-        packets = [
-            one
-            for number in range(1, 6)
-            for one in (Publish("t", b"%d" % number, 1, False, False, number), Subscribe(number + 100, (("a", 0),)))
-        ]
-        client.send(*packets)
-        answers = [await client.receive() for _ in packets]
-        assert [one.message_id for one in answers if isinstance(one, Puback)] == [1, 2, 3, 4, 5]
-        assert [one.message_id for one in answers if isinstance(one, Suback)] == [101, 102, 103, 104, 105]
-
-
 @pytest.fixture
 def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each turn of the event loop has time for one job."""
