@@ -603,9 +603,9 @@ class Decoder:
         """Initialize for a new connection, of a server or a client. A client specifies the protocol level.
 
         `max_packet_size` is the maximum Remaining Length in bytes, `max_first_size` that of the first packet on a server,
-        from a client that is not yet authenticated. A larger packet is an error as soon as its length is read, so its content is
-        never buffered. `control_packets` is the maximum number of packets other than publications and their acknowledgements
-        per ``feed``, because they are expensive compared to their size.
+        from a client that is not yet authenticated. A larger packet is an error as soon as its length is read, so its content
+        is never buffered. `control_packets` is the maximum number of packets other than publications and acknowledgements per
+        ``feed``, because they are expensive compared to their size.
         """
         self._server = server
         self._max_packet_size = max_packet_size
