@@ -480,13 +480,13 @@ class LinkClient:
             text = f"the broker rejected CONNECT: {_explained(code, properties)}"
             raise (LinkLost if code in _PASSING or self._is_no_broker(packet) else LinkRefused)(text)
         if properties is not None:
-            limits = {
-                "receive_maximum": properties.receive_maximum,
-                "maximum_qos": properties.maximum_qos,
-                "retain_available": None if properties.retain_available is None else bool(properties.retain_available),
-                "maximum_packet_size": properties.maximum_packet_size,
-            }
-            self.limits = Limits(**{name: value for name, value in limits.items() if value is not None})
+            usual = Limits()
+            self.limits = Limits(
+                receive_maximum=properties.receive_maximum or usual.receive_maximum,
+                maximum_qos=usual.maximum_qos if properties.maximum_qos is None else properties.maximum_qos,
+                retain_available=properties.retain_available != 0,
+                maximum_packet_size=properties.maximum_packet_size or usual.maximum_packet_size,
+            )
             if properties.server_keep_alive is not None:
                 self._keep_alive = properties.server_keep_alive
         self.session_present = packet.session_present

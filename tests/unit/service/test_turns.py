@@ -33,17 +33,24 @@ from bridge.wire import cmqc
 from tests.helpers.fake_backend import FakeBackend
 
 
-async def test_a_turn_ends_and_others_have_theirs(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However much one client has sent in a segment, what others sent is worked on in between, and its order is kept."""
-    monkeypatch.setattr(protocol_module, "PACKETS_AT_A_TURN", 10)
-    turns: list[tuple[str, int]] = []
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """The turns of clients, with the numbers of their message packets."""
+    noted: list[tuple[str, int]] = []
     received = gateway_module.ClientHandler.received
 
-    def noted(self: Any, events: Any) -> None:
-        turns.append((self._client.peer.client_id, len(events)))
+    def note(self: Any, events: Any) -> None:
+        packets = sum(len(event.packets) for event in events if isinstance(event, Messages))
+        noted.append((self._client.peer.client_id, packets))
         received(self, events)
 
-    monkeypatch.setattr(gateway_module.ClientHandler, "received", noted)
+    monkeypatch.setattr(gateway_module.ClientHandler, "received", note)
+    return noted
+
+
+async def test_a_turn_ends_and_others_have_theirs(bridge: Any, monkeypatch: pytest.MonkeyPatch, turns: Any) -> None:
+    """However much one client has sent in a segment, what others sent is worked on in between, and its order is kept."""
+    monkeypatch.setattr(protocol_module, "PACKETS_AT_A_TURN", 10)
     async with bridge() as running:
         greedy, modest = await running.connect("greedy"), await running.connect("modest")
         published = [Publish("t", b"%d" % number, 1, False, False, number) for number in range(1, 101)]
@@ -165,17 +172,8 @@ def wide_backend() -> FakeBackend:
     return backend
 
 
-async def test_a_turn_is_bounded_by_the_deliveries_that_it_causes(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_turn_is_bounded_by_the_deliveries_that_it_causes(bridge: Any, turns: Any) -> None:
     """Each publication has thousands of subscribers: a turn has one of them, and others have their turns in between."""
-    turns: list[tuple[str, int]] = []
-    received = gateway_module.ClientHandler.received
-
-    def noted(self: Any, events: Any) -> None:
-        packets = sum(len(event.packets) for event in events if isinstance(event, Messages))
-        turns.append((self._client.peer.client_id, packets))
-        received(self, events)
-
-    monkeypatch.setattr(gateway_module.ClientHandler, "received", noted)
     async with bridge(backend=wide_backend()) as running:
         greedy, modest = await running.connect("greedy"), await running.connect("modest")
         running.backend.weight_of_all = DELIVERIES_AT_A_TURN
