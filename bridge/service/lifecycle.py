@@ -41,7 +41,7 @@ from bridge.security import audit_log
 from bridge.security.authenticator import UnknownMethod
 from bridge.security.authenticators import Authenticators, UnknownAuthenticator
 from bridge.security.tls import TlsError
-from bridge.service.activity import HistoryRecorder, Watch
+from bridge.service.activity import Activity, HistoryRecorder
 from bridge.service.administration.commanded_channels import CommandedChannels
 from bridge.service.administration.handlers import Administration, standby_status
 from bridge.service.administration.parts import Parts, QueueManagerConnection
@@ -301,14 +301,14 @@ class Bridge:
             raise StartError(f"audit_log.file {file}: {error.strerror or error}") from error
         audit_log.note("started", version=__version__, queue_manager=self.host.name)
         self.channels = Channels(handlers_of(self.service), self.configuration.limits, self.host.telemetry_channels)
-        self._watch = Watch(self.service)
+        self._activity = Activity(self.service)
         parts = Parts(
             configuration=self._configuration,
             host=self.host,
             service=self.service,
             channels=self.channels,
             mappings=self.mappings,
-            watch=self._watch,
+            activity=self._activity,
             queue_manager_watch=self.queue_manager_watch,
             archive=self.archive,
             queue_manager_connection=QueueManagerConnection(self.host),
@@ -424,7 +424,7 @@ class Bridge:
         self.channels.stop_listening()
         self.channels.abort()
         await self.mappings.stop()
-        self._watch.end()
+        self._activity.end()
         await self._stop_administration()
         await cast("IbmBackend", self.service.backend).abandon()  # only this backend is ever fenced
 
@@ -439,7 +439,7 @@ class Bridge:
         self.host.telemetry_channels.running = RunningChannels()
         self.channels.stop_listening()
         await self.mappings.stop()
-        self._watch.end()
+        self._activity.end()
         progress = asyncio.get_running_loop().create_task(self._report_progress())
         await self._stop_administration()
         await self._idle()
