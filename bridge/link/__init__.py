@@ -1,1 +1,4 @@
-"""Links: connections of mappings to external MQTT brokers."""
+"""Links: connections of mappings to external MQTT brokers.
+
+paho-mqtt manages the connection, and `bridge.mqtt` encodes and decodes the messages. `client` combines both.
+"""

@@ -1,21 +1,37 @@
-"""One network connection to an MQTT broker: TCP, TLS, WebSocket, CONNECT, SUBSCRIBE and keep-alive.
+"""The only module that uses paho: paho's client manages the connection, the bridge's own codec handles messages.
 
-`connection` runs it on the link's network thread. It passes the messages that one read returns on at once, because each call
-takes locks that it shares with the worker.
+paho handles TCP, TLS, CONNECT, SUBSCRIBE and keep-alive; `Handshake` processes its callbacks. `bridge.mqtt` decodes and
+encodes PUBLISH, PUBACK, PUBREC, PUBREL and PUBCOMP. Both share the socket in `stream`, which may be a WebSocket.
+
+Differences from plain paho:
+
+- The steps of QoS 2 are separate. paho answers PUBLISH with PUBREC and PUBREC with PUBREL by itself, even with `manual_ack`,
+  but the bridge has to commit in between. paho also drops a PUBREL for an unknown message, which after a restart is every
+  PUBREL. It also chooses the packet identifiers, which after a restart must be the previous ones.
+- Speed. paho reads a packet with three system calls, creates a dictionary, a message and a properties object for it, and
+  takes six locks. Here, `loop_read` decodes all available bytes and passes the messages on once per call. It forwards other
+  packets as bytes to paho's own `loop_read`. Publications and answers enter paho's output queue as encoded packets, many at a
+  time.
+
+PROTECTED lists the protected names that this module depends on. A test compares them with the installed paho.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 import socket
 import ssl
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags
+from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+from paho.mqtt.subscribeoptions import SubscribeOptions
 from websockets.client import ClientProtocol
 from websockets.exceptions import InvalidStatus
 from websockets.frames import Frame, Opcode
@@ -26,34 +42,20 @@ from websockets.uri import parse_uri
 from bridge.config.link import LinkConfig
 from bridge.config.values import endpoint
 from bridge.link.state import Limits, LinkLost, LinkRefused
-from bridge.mqtt.connection import REASON_CODES
 from bridge.mqtt.flow import WrongAcknowledgement
 from bridge.mqtt.packets import (
     LEVEL_MQTT_3_1_1,
     LEVEL_MQTT_5,
-    Connack,
-    ConnackCode,
-    Connect,
-    ConnectProperties,
-    Disconnect,
+    OtherPacket,
     Packet,
-    Pingreq,
-    Pingresp,
     Puback,
     Pubcomp,
     Publish,
     Pubrec,
     Pubrel,
-    Suback,
-    Subscribe,
-    SubscriptionOptions,
-    Unsuback,
-    Unsubscribe,
 )
 from bridge.mqtt.reader import Decoder
-from bridge.mqtt.reason_codes import FAILURE, MalformedPacket, ReasonCode, reason_name
-from bridge.mqtt.topics import topic_filter_fault
-from bridge.mqtt.writer import encode
+from bridge.mqtt.reason_codes import MalformedPacket
 from bridge.security.tls import tls_context
 
 _CHUNK = 65536
@@ -62,9 +64,6 @@ _RECORDS = 16
 
 _QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 """Only available on Linux."""
-
-CONNECT_TIMEOUT = 5.0
-"""Seconds to wait for TCP, TLS and WebSocket, each."""
 
 # The link reports WebSocket errors itself.
 _websocket_log = logging.getLogger("websockets.client")
@@ -75,11 +74,16 @@ class Stream:
     """A connected socket, plain or TLS."""
 
     def __init__(self, connected: Any) -> None:
-        # socket.socket or ssl.SSLSocket, which have no common type.
-        self.socket = connected
+        # socket.socket or ssl.SSLSocket: paho has no common type for both.
+        self._socket = connected
         self._tls = isinstance(connected, ssl.SSLSocket)
+        #: the packet offered to paho, and the number of bytes that paho has read
+        self._offered = b""
+        self._offset = 0
         #: whether the peer has closed its sending side
         self.ended = False
+        #: the error of the last failed send
+        self.error: OSError | None = None
 
     def fill(self, missing: int) -> bytes:
         """Return the available bytes from the network without blocking. Raises OSError if the connection is broken.
@@ -90,7 +94,7 @@ class Stream:
         chunks: list[bytes] = []
         try:
             while True:
-                chunks.append(self.socket.recv(size))
+                chunks.append(self._socket.recv(size))
                 self.ended = not chunks[-1]
                 # A TLS socket returns one record at a time.
                 if self.ended or not self._tls or len(chunks) == _RECORDS:
@@ -100,28 +104,64 @@ class Stream:
         if _QUICK_ACK is not None:
             # A broker that uses Nagle's algorithm (mosquitto does) delays answers until TCP acknowledges the previous ones.
             # TCP delays such acknowledgements by 40 ms. The option must be set again after each read.
-            self.socket.setsockopt(socket.IPPROTO_TCP, _QUICK_ACK, 1)
+            self._socket.setsockopt(socket.IPPROTO_TCP, _QUICK_ACK, 1)
         return b"".join(chunks)
+
+    def offer(self, packet: bytes) -> None:
+        """Offer one packet to paho for reading."""
+        self._offered, self._offset = packet, 0
 
     @property
     def unsent(self) -> bool:
-        """Whether bytes that `send` has taken are still unsent."""
+        """Whether bytes that paho counts as written are still unsent."""
         return False
 
+    def flush(self) -> None:
+        """Send as many unsent bytes as the network accepts. Sets `error` on failure."""
+
+    # Called by paho ---------------------------------------------------------------------------------------------------
+
+    def recv(self, size: int) -> bytes:
+        """Return bytes of the offered packet. Raises BlockingIOError if none are left."""
+        taken = self._offered[self._offset : self._offset + size]
+        if not taken:
+            raise BlockingIOError
+        self._offset += len(taken)
+        return taken
+
     def send(self, data: bytes | memoryview) -> int:
-        """Send as much as the network accepts without blocking. Return the number of bytes taken. Raises OSError."""
+        """Send as much as the network accepts without blocking. Return the number of bytes sent."""
         try:
-            return int(self.socket.send(data))
+            return int(self._socket.send(data))
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            return 0
+            raise
+        except OSError as error:
+            self.error = error
+            raise
+
+    def pending(self) -> int:
+        """Return the number of readable bytes that select does not report."""
+        return len(self._offered) - self._offset
 
     def close(self) -> None:
         """Close the connection."""
-        self.socket.close()
+        self._socket.close()
+
+    def fileno(self) -> int:
+        """Return the file descriptor."""
+        return int(self._socket.fileno())
+
+    def setblocking(self, flag: bool) -> None:
+        """Set whether calls block."""
+        self._socket.setblocking(flag)
 
 
 class WebSocketStream(Stream):
-    """A connected socket that carries a WebSocket: MQTT in binary frames (MQTT 3.1.1 section 6)."""
+    """A connected socket that carries a WebSocket: MQTT in binary frames (MQTT 3.1.1 section 6).
+
+    paho's own WebSocket is not used. It answers PING with an unmasked PONG, for which a server must close the connection (RFC
+    6455 section 5.1), and it loses data on partial writes.
+    """
 
     def __init__(self, connected: Any, host: str, port: int, path: str, timeout: float) -> None:
         """Perform the WebSocket handshake within `timeout` seconds. Raises OSError or LinkRefused."""
@@ -138,13 +178,13 @@ class WebSocketStream(Stream):
     def _shake_hands(self, deadline: float) -> None:
         protocol = self._protocol
         protocol.send_request(protocol.connect())
-        self.socket.sendall(b"".join(protocol.data_to_send()))
+        self._socket.sendall(b"".join(protocol.data_to_send()))
         while protocol.state is State.CONNECTING and protocol.handshake_exc is None:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError("the broker left the WebSocket handshake unanswered")
-            self.socket.settimeout(left)
-            self._early += self._payloads(self.socket.recv(_CHUNK))
+            self._socket.settimeout(left)
+            self._early += self._payloads(self._socket.recv(_CHUNK))
         error = protocol.handshake_exc
         if error is None:
             return
@@ -161,7 +201,7 @@ class WebSocketStream(Stream):
         return early + self._payloads(data)
 
     def _payloads(self, data: bytes) -> bytes:
-        """Return the payloads of frames. Empty `data` means the end of the connection. Raises OSError."""
+        """Return the payloads of frames. Empty `data` means the end of the connection. Raises ConnectionError."""
         protocol = self._protocol
         if data:
             protocol.receive_data(data)
@@ -179,45 +219,63 @@ class WebSocketStream(Stream):
                 self.ended = True
         if protocol.parser_exc is not None and not isinstance(protocol.parser_exc, EOFError):
             raise ConnectionError(f"the broker's WebSocket is malformed: {protocol.parser_exc}")
-        if protocol.state is not State.CONNECTING and not self.ended:
-            self._flush()  # PONG
+        if protocol.state is not State.CONNECTING:
+            # PONG, and the response to CLOSE.
+            self._frames += b"".join(protocol.data_to_send())
+            self.flush()
         return b"".join(payloads)
 
     @property
     def unsent(self) -> bool:
         return bool(self._frames)
 
-    def _flush(self) -> None:
-        self._frames += b"".join(self._protocol.data_to_send())
-        while self._frames and (sent := super().send(bytes(self._frames[:_CHUNK]))):
-            del self._frames[:sent]
+    def flush(self) -> None:
+        try:
+            while self._frames:
+                del self._frames[: super().send(bytes(self._frames[:_CHUNK]))]
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            pass
+        except OSError:
+            self._frames.clear()  # reported via `error`
 
     def send(self, data: bytes | memoryview) -> int:
-        """Send one frame unless the previous one is not sent yet. Return its payload length, or 0. Raises OSError."""
-        self._flush()
+        """Send one frame and return its payload length. Raises BlockingIOError if the previous frame is not sent yet."""
+        self.flush()
+        if self.error is not None:
+            raise self.error
         if self._frames:
-            return 0
+            raise BlockingIOError
         payload = bytes(data[:_CHUNK])
         self._protocol.send_binary(payload)
-        self._flush()
+        self._frames += b"".join(self._protocol.data_to_send())
+        self.flush()
         return len(payload)
 
     def close(self) -> None:
-        if self._protocol.state is State.OPEN and not self._frames:
+        if self._protocol.state is State.OPEN and not self._frames and self.error is None:
             self._protocol.send_close()
-            with contextlib.suppress(OSError):
-                self._flush()
+            self._frames += b"".join(self._protocol.data_to_send())
+            self.flush()
         super().close()
 
+
+#: The protected names of paho that are overridden, called or set: parameters for methods, None for attributes.
+PROTECTED: dict[str, tuple[str, ...] | None] = {
+    "_create_socket": ("self",),
+    "_loop_rc_handle": ("self", "rc"),
+    "_mid_generate": ("self",),
+    "_packet_queue": ("self", "command", "packet", "mid", "qos", "info"),
+    "_ping_t": None,
+}
+
+_PUBLISH = 0x30
+"""A first byte that needs no action by paho after it has written the packet."""
 
 _FOREVER = 0xFFFFFFFF
 """Session Expiry Interval of a session that does not expire (MQTT 5 section 3.1.2.11.2)."""
 
-#: Temporary errors among CONNACK's reason codes. The others require an administrator's action.
+# Temporary errors among CONNACK's reason codes. The others require an administrator's action.
 _PASSING = frozenset((0x80, 0x81, 0x82, 0x83, 0x88, 0x89, 0x97, 0x9C, 0x9F))
-
-#: The first bytes of a CONNACK by which a broker without MQTT 5 rejects it, with and without empty properties.
-_UNACCEPTABLE_VERSION = (b"\x20\x02\x00\x01", b"\x20\x03\x00\x01")
 
 #: Packet identifiers of SUBSCRIBE and UNSUBSCRIBE. At most one of each is in flight. Publications never use them.
 SUBSCRIBE_MID, UNSUBSCRIBE_MID = 65535, 65534
@@ -237,193 +295,111 @@ class Sinks(NamedTuple):
     answers: Callable[[list[Answer]], None]
     #: packet identifiers of PUBREL
     releases: Callable[[list[int]], None]
-    #: called at CONNACK with Session Present
-    accepted: Callable[[bool], None]
     #: how many more publications may be read
     room: Callable[[], int]
 
 
-class LinkClient:
-    """One connection, used once. All methods but `queue` are called on one thread."""
+class LinkClient(Client):
+    """One connection, used once. One thread calls `loop_read`, `loop_write` and `loop_misc`."""
 
-    def __init__(self, config: LinkConfig, client_id: str, clean: bool, sinks: Sinks) -> None:
-        self._config = config
-        self._client_id = client_id
-        self._clean = clean
+    def __init__(self, client_id: str, version_5: bool, clean: bool, sinks: Sinks, websocket_path: str | None = None) -> None:
+        super().__init__(
+            CallbackAPIVersion.VERSION2,
+            client_id,
+            None if version_5 else clean,
+            protocol=MQTTProtocolVersion.MQTTv5 if version_5 else MQTTProtocolVersion.MQTTv311,
+            # Otherwise paho reconnects with MQTT 3.1 by itself if the broker refuses MQTT 3.1.1.
+            reconnect_on_failure=False,
+        )
         self._sinks = sinks
-        self._version_5 = config.version == "5"
-        self._level = LEVEL_MQTT_5 if self._version_5 else LEVEL_MQTT_3_1_1
+        #: the path of the WebSocket, or None without WebSocket
+        self._path = websocket_path
         self._stream: Stream | None = None
-        self._decoder = Decoder(server=False, protocol_level=self._level)
+        self._decoder = Decoder(
+            server=False, protocol_level=LEVEL_MQTT_5 if version_5 else LEVEL_MQTT_3_1_1, messages_only=True
+        )
         #: decoded packets that were not passed on yet because there was no room for publications
         self._packets: list[Packet] = []
-        self._output: deque[bytes | memoryview] = deque()
-        #: seconds, or 0 for none; a broker of MQTT 5 may specify another value
-        self._keep_alive = math.ceil(config.keep_alive)
-        #: when bytes were last written and read, and when an unanswered PINGREQ was queued, or 0.0
-        self._written_at = self._read_at = self._pinged_at = 0.0
-        self.accepted = False
-        self.session_present = False
-        self.limits = Limits()
-        #: the reason codes of SUBACK, or None before SUBACK
-        self.granted: Sequence[int] | None = None
-        #: UNSUBACK was received, or there was nothing to unsubscribe; unknown filters are not failures
-        self.unsubscribed = True
+        #: why the connection broke, if known better than by paho; otherwise ""
+        self.fault = ""
+        self._asked = False
+        # With this callback set, paho leaves all writing to the thread that calls loop_write. The callback does nothing
+        # because that thread checks for output before it waits.
+        self.on_socket_register_write = lambda *_: None
 
-    def connect(self, host: str, port: int, password: str | None) -> Any:
-        """Open the network connection, queue CONNECT and return the socket. Raises LinkLost."""
-        config = self._config
+    def _create_socket(self) -> Any:
+        connected: Any = super()._create_socket()
+        # Batches are written whole. A small last segment must not wait for the peer's delayed acknowledgement.
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._path is None:
+            self._stream = Stream(connected)
+            return self._stream
         try:
-            context = None if config.tls is None else tls_context(config.tls, config.tls.alpn)
-        except OSError as error:
-            raise LinkRefused(str(error)) from error
-        connected: Any = None
-        try:
-            connected = socket.create_connection((host, port), CONNECT_TIMEOUT)
-            # Batches are written whole. A small last segment must not wait for the peer's delayed acknowledgement.
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if context is not None:
-                connected = context.wrap_socket(connected, server_hostname=host)
-            path = config.path_of_websocket
-            self._stream = (
-                Stream(connected) if path is None else WebSocketStream(connected, host, port, path, CONNECT_TIMEOUT)
-            )
-            connected.setblocking(False)
-        except BaseException as error:
-            if connected is not None:
-                connected.close()
-            if isinstance(error, ssl.SSLCertVerificationError):
-                raise LinkRefused(f"the broker's certificate was rejected: {error.verify_message}") from error
-            # UnicodeError: the host name cannot be encoded with IDNA.
-            if isinstance(error, OSError | UnicodeError):
-                raise LinkLost(f"cannot connect: {error}") from error
+            self._stream = WebSocketStream(connected, self.host, self.port, self._path, self.connect_timeout)
+        except BaseException:
+            connected.close()
             raise
-        properties = None
-        if self._version_5:
-            expiry = None if self._clean else _FOREVER
-            properties = ConnectProperties(session_expiry_interval=expiry, receive_maximum=config.in_flight)
-        self._written_at = self._read_at = time.monotonic()
-        self._send(
-            Connect(
-                self._client_id,
-                protocol_level=self._level,
-                clean_session=self._clean,
-                keep_alive=self._keep_alive,
-                user_name=config.user if password is None else config.user or "",
-                password=None if password is None else password.encode(),
-                properties=properties,
-            )
-        )
-        return connected
+        return self._stream
 
-    def subscribe(self, topic_filter: str, qos: int) -> None:
-        """Queue SUBSCRIBE. Raises LinkRefused if the topic filter is invalid."""
-        shared = topic_filter.startswith("$share/")
-        try:
-            if not shared and (fault := topic_filter_fault(topic_filter)):
-                raise MalformedPacket("SUBSCRIBE", 0, fault)
-            # Keep the retain flag. Request retained messages only for a new subscription, not after each reconnect. A shared
-            # subscription must not set No Local (MQTT-3.8.3-4).
-            options = SubscriptionOptions(no_local=not shared, retain_as_published=True, retain_handling=1)
-            self._send(Subscribe(SUBSCRIBE_MID, ((topic_filter, qos),), options=(options,) if self._version_5 else ()))
-        except MalformedPacket as error:
-            raise LinkRefused(f"{topic_filter!r} is not a valid topic filter: {error.rule}") from error
-
-    def unsubscribe(self, topic_filters: Sequence[str]) -> None:
-        """Queue UNSUBSCRIBE. Called after `subscribe`, so that both are sent in one write."""
-        self.unsubscribed = False
-        self._send(Unsubscribe(UNSUBSCRIBE_MID, tuple(topic_filters)))
-
-    def granted_qos(self, topic_filter: str) -> int:
-        """Return the granted QoS. Raises LinkRefused if SUBACK contains a failure."""
-        code = self.granted[0] if self.granted else FAILURE
-        if code >= FAILURE:
-            raise LinkRefused(f"the broker rejected the subscription to {topic_filter}: {reason_name(code)}")
-        return code
-
-    def disconnect(self) -> None:
-        """Queue DISCONNECT."""
-        self._send(Disconnect())
-
-    def _send(self, packet: Packet) -> None:
-        self.queue(encode(packet, "big", self._level))
+    def _mid_generate(self) -> int:
+        # paho asks once for each of its own packets with a packet identifier: SUBSCRIBE, then UNSUBSCRIBE.
+        self._asked = not self._asked
+        return SUBSCRIBE_MID if self._asked else UNSUBSCRIBE_MID
 
     def queue(self, packets: bytes) -> None:
         """Queue encoded packets for writing. May be called on any thread, which then must wake the network thread."""
-        # A memoryview avoids copies after partial writes.
-        self._output.append(memoryview(packets))
+        # With QoS 1, paho calls no callback after writing. A memoryview avoids copies after partial writes.
+        self._packet_queue(_PUBLISH, memoryview(packets), 0, 1)  # type: ignore[arg-type]
 
-    @property
-    def want_write(self) -> bool:
-        """Whether there is unwritten output."""
-        return bool(self._output) or (self._stream is not None and self._stream.unsent)
+    def forgive_silence(self) -> None:
+        """Don't expect PINGRESP for the last PINGREQ: it cannot arrive while nothing is read."""
+        self._ping_t = 0.0
 
-    def write(self) -> None:
-        """Write as much as the network accepts. Raises LinkLost."""
-        stream, output = self._stream, self._output
-        assert stream is not None
+    def loop_read(self, max_packets: int = 1) -> MQTTErrorCode:
+        """Read available bytes and pass them to the sinks. Returns an error code, as paho does, if the connection is lost."""
+        stream = self._stream
+        if stream is None or self.socket() is None:
+            return MQTTErrorCode.MQTT_ERR_NO_CONN
+        if not self._packets:
+            try:
+                self._packets = self._decoder.feed(stream.fill(self._decoder.missing))
+            except OSError as error:
+                self.fault = f"the connection broke: {error}"
+                return self._loop_rc_handle(MQTTErrorCode.MQTT_ERR_CONN_LOST)
         try:
-            if stream.unsent and not output:
-                stream.send(b"")
-            while output:
-                data = output[0]
-                sent = stream.send(data)
-                if sent < len(data):
-                    output[0] = data[sent:]
-                    if not sent or stream.unsent:
-                        break
-                else:
-                    output.popleft()
-        except OSError as error:
-            raise LinkLost(f"the connection broke: {error}") from error
-        self._written_at = time.monotonic()
+            code = self._deal(stream)
+            if self._decoder.error is not None and not self._packets:
+                raise self._decoder.error
+        except MalformedPacket as error:
+            self.fault = f"the broker sent a malformed packet: {error}"
+            return self._loop_rc_handle(MQTTErrorCode.MQTT_ERR_PROTOCOL)
+        except WrongAcknowledgement as error:
+            self.fault = f"the broker violated MQTT: {error}"
+            return self._loop_rc_handle(MQTTErrorCode.MQTT_ERR_PROTOCOL)
+        if stream.ended and not self._packets and self.socket() is not None:
+            self.fault = "the broker closed the connection"
+            return self._loop_rc_handle(MQTTErrorCode.MQTT_ERR_CONN_LOST)
+        return code
 
-    def check_keep_alive(self, *, reading: bool) -> None:
-        """Queue PINGREQ after silence in one direction. Raises LinkLost if the last one was not answered in time.
+    def want_write(self) -> bool:
+        """Return whether there is unwritten output."""
+        return super().want_write() or (self._stream is not None and self._stream.unsent)
 
-        While nothing is read, no answer is expected.
-        """
-        now = time.monotonic()
-        if not reading:
-            self._pinged_at = 0.0
-        if not self._keep_alive or now - min(self._written_at, self._read_at) < self._keep_alive:
-            return
-        if self._pinged_at and now - self._read_at >= self._keep_alive:
-            raise LinkLost(f"{reason_name(ReasonCode.KEEP_ALIVE_TIMEOUT)}: PINGREQ was not answered")
-        if self.accepted:
-            self._send(Pingreq())
-            self._pinged_at = self._written_at = self._read_at = now
+    def loop_write(self) -> MQTTErrorCode:
+        """Write as much as the network accepts. Returns an error code, as paho does, if the connection is lost."""
+        stream = self._stream
+        if stream is not None and stream.unsent:
+            stream.flush()
+            if stream.error is not None:
+                return self._loop_rc_handle(MQTTErrorCode.MQTT_ERR_CONN_LOST)
+        return super().loop_write()
 
     @property
     def backlog(self) -> bool:
         """Whether received packets are waiting because there is no room for publications."""
         return bool(self._packets)
 
-    def read(self) -> None:
-        """Read available bytes and pass the packets on. Raises LinkLost if the broker or the connection fails."""
-        stream = self._stream
-        assert stream is not None
-        try:
-            if not self._packets:
-                data = stream.fill(self._decoder.missing)
-                if data:
-                    self._read_at = time.monotonic()
-                if not self.accepted and self._version_5 and data[:4] in _UNACCEPTABLE_VERSION:
-                    self._connack(Connack(ReasonCode.UNSUPPORTED_PROTOCOL_VERSION))
-                self._packets = self._decoder.feed(data)
-            self._deal()
-            if self._decoder.error is not None and not self._packets:
-                raise self._decoder.error
-        except OSError as error:
-            raise LinkLost(f"the connection broke: {error}") from error
-        except MalformedPacket as error:
-            raise LinkLost(f"the broker sent a malformed packet: {error}") from error
-        except WrongAcknowledgement as error:
-            raise LinkLost(f"the broker violated MQTT: {error}") from error
-        if stream.ended and not self._packets:
-            raise LinkLost("the broker closed the connection")
-
-    def _deal(self) -> None:
+    def _deal(self, stream: Stream) -> MQTTErrorCode:
         """Pass decoded packets on in order, as far as there is room."""
         publications: list[Publish] = []
         answers: list[Answer] = []
@@ -440,12 +416,16 @@ class LinkClient:
                 answers.append(packet)
             elif isinstance(packet, Pubrel):
                 releases.append(packet.message_id)
-            else:
+            elif isinstance(packet, OtherPacket):
                 self._hand_over(publications, answers, releases)
                 publications, answers, releases = [], [], []
-                self._control(packet)
                 room = self._sinks.room()
+                stream.offer(packet.data)
+                code = super().loop_read()
+                if code or self.socket() is None:
+                    return code
         self._hand_over(publications, answers, releases)
+        return MQTTErrorCode.MQTT_ERR_SUCCESS
 
     def _hand_over(self, publications: list[Publish], answers: list[Answer], releases: list[int]) -> None:
         if publications:
@@ -455,56 +435,142 @@ class LinkClient:
         if releases:
             self._sinks.releases(releases)
 
-    def _control(self, packet: Packet) -> None:
-        """Process a packet that is not about messages. Raises LinkLost, MalformedPacket."""
-        match packet:
-            case Connack() if not self.accepted:
-                self._connack(packet)
-            case Suback():
-                self.granted = packet.return_codes
-            case Unsuback():
-                self.unsubscribed = True
-            case Pingresp():
-                self._pinged_at = 0.0
-            case Disconnect():
-                raise LinkLost(f"the broker disconnected: {_explained(packet.reason_code, packet.properties)}")
-            case _:
-                name = type(packet).__name__.upper()
-                raise MalformedPacket(name, 0, "MQTT 5 section 4.13: this packet is not expected", ReasonCode.PROTOCOL_ERROR)
-
-    def _connack(self, packet: Connack) -> None:
-        code, properties = packet.return_code, packet.properties
-        if code:
-            if not self._version_5:
-                code = REASON_CODES[ConnackCode(code)] if code in set(ConnackCode) else FAILURE
-            text = f"the broker rejected CONNECT: {_explained(code, properties)}"
-            raise (LinkLost if code in _PASSING or self._is_no_broker(packet) else LinkRefused)(text)
-        if properties is not None:
-            usual = Limits()
-            self.limits = Limits(
-                receive_maximum=properties.receive_maximum or usual.receive_maximum,
-                maximum_qos=usual.maximum_qos if properties.maximum_qos is None else properties.maximum_qos,
-                retain_available=properties.retain_available != 0,
-                maximum_packet_size=properties.maximum_packet_size or usual.maximum_packet_size,
-            )
-            if properties.server_keep_alive is not None:
-                self._keep_alive = properties.server_keep_alive
-        self.session_present = packet.session_present
-        self.accepted = True
-        self._sinks.accepted(packet.session_present)
-
-    def _is_no_broker(self, packet: Connack) -> bool:
-        """Return whether MQTT 3.1.1 was rejected, which every broker knows."""
-        return not self._version_5 and packet.return_code == ConnackCode.UNACCEPTABLE_PROTOCOL_VERSION
-
     def close(self) -> None:
         """Close the connection without DISCONNECT."""
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.close()
 
+    def write_error(self) -> str:
+        """Return the error of the last failed write, or ""."""
+        stream = self._stream
+        return "" if stream is None or stream.error is None else f"the connection broke: {stream.error}"
 
-def _explained(code: int, properties: Any) -> str:
+
+class Handshake:
+    """Processes paho's callbacks for one connection."""
+
+    def __init__(
+        self, client: LinkClient, config: LinkConfig, address: tuple[str, int], accepted: Callable[[bool], None]
+    ) -> None:
+        """Set paho's callbacks. `accepted` is called at CONNACK with Session Present. `address` is host and port."""
+        self.client = client
+        self._config = config
+        self._address = address
+        self._on_accepted = accepted
+        self._version_5 = config.version == "5"
+        self.accepted = False
+        self.session_present = False
+        self.limits = Limits()
+        #: the reason codes of SUBACK, or None before SUBACK
+        self.granted: list[ReasonCode] | None = None
+        #: UNSUBACK was received, or there was nothing to unsubscribe; unknown filters are not failures
+        self.unsubscribed = True
+        self._refused: LinkLost | None = None
+        self._last_words = ""
+        client.on_connect = self._on_connect
+        client.on_subscribe = self._on_subscribe
+        client.on_unsubscribe = self._on_unsubscribe
+        client.on_disconnect = self._on_disconnect
+
+    def connect(self, password: str | None, clean: bool) -> None:
+        """Open the network connection and queue CONNECT. Raises LinkLost."""
+        client, config = self.client, self._config
+        if config.user is not None or password is not None:
+            client.username_pw_set(config.user or "", password)
+        options: dict[str, Any] = {}
+        if self._version_5:
+            properties: Any = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+            properties.ReceiveMaximum = config.in_flight
+            if not clean:
+                properties.SessionExpiryInterval = _FOREVER
+            options = {"clean_start": clean, "properties": properties}
+        try:
+            if config.tls is not None:
+                try:
+                    client.tls_set_context(tls_context(config.tls, config.tls.alpn))
+                except OSError as error:
+                    raise LinkRefused(str(error)) from error
+            client.connect(*self._address, math.ceil(config.keep_alive), **options)
+        except ssl.SSLCertVerificationError as error:
+            raise LinkRefused(f"the broker's certificate was rejected: {error.verify_message}") from error
+        except (OSError, UnicodeError) as error:
+            # UnicodeError: the host name cannot be encoded with IDNA.
+            raise LinkLost(f"cannot connect: {error}") from error
+
+    def subscribe(self, topic_filter: str, qos: int) -> None:
+        """Queue SUBSCRIBE. Raises LinkRefused if the topic filter is invalid."""
+        # Keep the retain flag. Request retained messages only for a new subscription, not after each reconnect. A shared
+        # subscription must not set No Local (MQTT-3.8.3-4).
+        options = SubscribeOptions(
+            qos,
+            noLocal=not topic_filter.startswith("$share/"),
+            retainAsPublished=True,
+            retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB,
+        )
+        try:
+            if self._version_5:
+                self.client.subscribe(topic_filter, options=options)
+            else:
+                self.client.subscribe(topic_filter, qos)
+        except ValueError as error:
+            raise LinkRefused(f"{topic_filter!r} is not a valid topic filter: {error}") from error
+
+    def unsubscribe(self, topic_filters: Sequence[str]) -> None:
+        """Queue UNSUBSCRIBE. Called after `subscribe`, so that both are sent in one write."""
+        self.unsubscribed = False
+        self.client.unsubscribe(list(topic_filters))
+
+    def granted_qos(self, topic_filter: str) -> int:
+        """Return the granted QoS. Raises LinkRefused if SUBACK contains a failure."""
+        reason = self.granted[0] if self.granted else None
+        if reason is None or reason.is_failure:
+            raise LinkRefused(f"the broker rejected the subscription to {topic_filter}: {reason}")
+        return reason.value
+
+    def lost(self) -> LinkLost:
+        """Return the best known reason for the loss of the connection."""
+        client = self.client
+        return self._refused or LinkLost(client.fault or client.write_error() or self._last_words or "it broke")
+
+    # paho callbacks ---------------------------------------------------------------------------------------------------
+
+    def _on_connect(
+        self, client: Any, userdata: Any, flags: ConnectFlags, reason: ReasonCode, properties: Properties | None
+    ) -> None:
+        if reason.is_failure:
+            text = f"the broker rejected CONNECT: {_explained(reason, properties)}"
+            self._refused = (LinkLost if reason.value in _PASSING else LinkRefused)(text)
+            return
+        self.limits = Limits(
+            receive_maximum=getattr(properties, "ReceiveMaximum", 65535),
+            maximum_qos=getattr(properties, "MaximumQoS", 2),
+            retain_available=bool(getattr(properties, "RetainAvailable", 1)),
+            maximum_packet_size=getattr(properties, "MaximumPacketSize", Limits().maximum_packet_size),
+        )
+        self.session_present = flags.session_present
+        self.accepted = True
+        self._on_accepted(flags.session_present)
+
+    def _on_subscribe(self, client: Any, userdata: Any, mid: int, reasons: list[ReasonCode], properties: Any) -> None:
+        self.granted = reasons
+
+    def _on_unsubscribe(self, client: Any, userdata: Any, mid: int, reasons: Any, properties: Any) -> None:
+        self.unsubscribed = True
+
+    def _on_disconnect(
+        self, client: Any, userdata: Any, flags: DisconnectFlags, reason: ReasonCode, properties: Properties | None
+    ) -> None:
+        if flags.is_disconnect_packet_from_server:
+            self._last_words = f"the broker disconnected: {_explained(reason, properties)}"
+        elif not self.accepted and not self._version_5:
+            # paho calls no callback for this refusal of MQTT 3.1.1.
+            self._last_words = "the broker rejected CONNECT: Unsupported protocol version, or no MQTT broker"
+        else:
+            self._last_words = str(reason)
+
+
+def _explained(reason: ReasonCode, properties: Properties | None) -> str:
     """Return the name of a reason code, with the broker's Reason String if present."""
-    explanation = None if properties is None else properties.reason_string
-    return f"{reason_name(code)} ({explanation})" if explanation else reason_name(code)
+    explanation = getattr(properties, "ReasonString", "")
+    return f"{reason} ({explanation})" if explanation else str(reason)

@@ -17,10 +17,10 @@ from typing import Any
 
 import tenacity
 
-from bridge.config.link import LinkConfig
+from bridge.config.link import LinkConfig, client_id_of
 from bridge.config.queue_manager import read_password
 from bridge.config.values import endpoint
-from bridge.link.client import LinkClient, Sinks
+from bridge.link.client import Handshake, LinkClient, Sinks
 from bridge.link.outbox import Outbox, received
 from bridge.link.state import Limits, LinkCounters, LinkLost, LinkPhase, LinkRefused, LinkState, Refusal
 from bridge.mqtt.packets import PacketType, Publish
@@ -40,7 +40,7 @@ SETTLED = 5.0
 ANSWER_TIME = 30.0
 #: Seconds to wait for the acknowledgements of a batch.
 ANSWERS_TIMEOUT = 60.0
-#: The longest wait for the network, in seconds. Afterwards the keep-alive is checked.
+#: The longest wait for the network, in seconds. Afterwards paho checks the keep-alive.
 TURN = 1.0
 
 
@@ -63,17 +63,17 @@ class LinkConnection:
         *,
         topic_filter: str | None = None,
         qos: int = 0,
-        password: str | None = None,
+        password: Callable[[], str | None] | str | None = None,
         clean: bool | None = None,
         on_state: Callable[[LinkState], None] | None = None,
         on_session: Callable[[bool], None] | None = None,
     ) -> None:
         """Create a link. It connects when `start` is called.
 
-        `name` is for the log, and the origin of publications without an origin property. `identify` may set the client
-        identifier later. Without a topic filter, the link only sends. A `password` of None is read as configured, for each
-        connection. `clean` replaces `config.session`: a link that only sends, and not exactly once, needs no session, where a
-        killed bridge could leave packet identifiers of QoS 2 in use.
+        `name` is for the log, and the origin of publications without an origin property. Without a topic filter, the link
+        only sends. A function as `password` reads it for each connection and raises OSError if it cannot. `clean` replaces
+        `config.session`: a link that only sends, and not exactly once, needs no session, where a killed bridge could leave
+        packet identifiers of QoS 2 in use.
 
         The network thread calls `on_state` when the state changes, and `on_session` at each CONNACK with Session Present
         before messages of the new connection can be taken. Both must neither block nor raise.
@@ -81,7 +81,7 @@ class LinkConnection:
         self.name = name
         self.client_id = client_id
         self._config = config
-        self._password = password
+        self._password = password if callable(password) else lambda: password
         self._subscription = None if topic_filter is None else (topic_filter, qos)
         self._clean = config.session == "clean" if clean is None else clean
         self._version_5 = config.version == "5"
@@ -115,7 +115,6 @@ class LinkConnection:
         #: number of the current or last connection
         self._generation = 0
         self._client: LinkClient | None = None
-        self._socket: Any = None
         self._connected_before = False
         #: failed attempts and short connections since the back-off began; any thread may reset it to 0
         self._failures = 0
@@ -363,14 +362,16 @@ class LinkConnection:
         self._change(LinkPhase.CONNECTING, self.state.error)
         since = math.inf
         self._generation += 1
-        sinks = Sinks(self._publications, self._outbox.answered, self._inbox.put_released, self._accepted, self._room)
-        self._client = client = LinkClient(self._config, self.client_id, self._clean, sinks)
+        sinks = Sinks(self._publications, self._outbox.answered, self._inbox.put_released, self._room)
+        self._client = client = LinkClient(
+            self.client_id, self._version_5, self._clean, sinks, self._config.path_of_websocket
+        )
         self._selector = selectors.DefaultSelector()
         try:
             self._selector.register(self._ear, selectors.EVENT_READ)
-            self._open(client)
+            handshake = self._open(client)
             since = time.monotonic()
-            self._serve(client)
+            self._serve(handshake)
         except LinkLost as error:
             self._outbox.lost(str(error))
             if time.monotonic() - since < SETTLED or since == math.inf:
@@ -390,20 +391,22 @@ class LinkConnection:
             client.close()
             self._selector.close()
 
-    def _open(self, client: LinkClient) -> None:
+    def _open(self, client: LinkClient) -> Handshake:
         """Connect and subscribe. Raises LinkLost."""
+        handshake = Handshake(client, self._config, self._addresses[self._address], self._accepted)
         try:
-            password = password_of(self.name, self._config) if self._password is None else self._password
+            password = self._password()
         except OSError as error:
             raise LinkRefused(str(error)) from error
-        self._socket = client.connect(*self._addresses[self._address], password)
-        self._turn_until(client, lambda: client.accepted, "CONNACK")
-        present = client.session_present
+        handshake.connect(password, self._clean)
+        self._selector.register(client.socket(), selectors.EVENT_READ)  # type: ignore[arg-type]
+        self._turn_until(handshake, lambda: handshake.accepted, "CONNACK")
+        present = handshake.session_present
         # With MQTT 3.1.1, each SUBSCRIBE causes the broker to send all retained messages. Subscribe only if the session has
         # no subscription, has former ones as well, or its state is unknown.
         subscribed = present and (self._connected_before or self.subscribed)
         if self._subscription is not None and (self._version_5 or self._former or not subscribed):
-            self._subscribe(client, *self._subscription, self._former if present else ())
+            self._subscribe(handshake, *self._subscription, self._former if present else ())
             self._former, self.subscribed = (), True
         log.info(
             "MQB6001I link %s: connected to %s as %s%s", self.name, self.address, self.client_id,
@@ -411,17 +414,18 @@ class LinkConnection:
         )  # fmt: skip
         self.counters.reconnects += self._connected_before
         self._connected_before = True
-        self._outbox.begin(self._generation, client.limits, present)
+        self._outbox.begin(self._generation, handshake.limits, present)
         self._change(LinkPhase.CONNECTED)
+        return handshake
 
-    def _subscribe(self, client: LinkClient, topic_filter: str, qos: int, former: Sequence[str]) -> None:
-        client.subscribe(topic_filter, qos)
+    def _subscribe(self, handshake: Handshake, topic_filter: str, qos: int, former: Sequence[str]) -> None:
+        handshake.subscribe(topic_filter, qos)
         if former:
             # In one write, so that a message is hardly ever delivered for both subscriptions.
-            client.unsubscribe(former)
-        self._turn_until(client, lambda: client.granted is not None, "SUBACK")
-        self._turn_until(client, lambda: client.unsubscribed, "UNSUBACK")
-        granted = client.granted_qos(topic_filter)
+            handshake.unsubscribe(former)
+        self._turn_until(handshake, lambda: handshake.granted is not None, "SUBACK")
+        self._turn_until(handshake, lambda: handshake.unsubscribed, "UNSUBACK")
+        granted = handshake.granted_qos(topic_filter)
         if granted < qos and granted != self.granted_qos:
             log.warning(
                 "MQB6005W link %s: %s granted the subscription to %s only QoS %d instead of %d",
@@ -429,42 +433,46 @@ class LinkConnection:
             )  # fmt: skip
         self.granted_qos = granted
 
-    def _turn_until(self, client: LinkClient, done: Callable[[], bool], answer: str) -> None:
+    def _turn_until(self, handshake: Handshake, done: Callable[[], bool], answer: str) -> None:
         before = time.monotonic() + ANSWER_TIME
         while not done():
             if self._stopping.is_set():
                 raise _Stopped
             if time.monotonic() > before:
                 raise LinkLost(f"no {answer} within {ANSWER_TIME:g} s")
-            self._turn(client)
+            self._turn(handshake)
 
-    def _serve(self, client: LinkClient) -> None:
+    def _serve(self, handshake: Handshake) -> None:
         """Exchange packets until the link is stopped. Raises LinkLost."""
         while not self._stopping.is_set():
-            self._turn(client)
+            self._turn(handshake)
         # DISCONNECT is queued after the pending output.
+        client = handshake.client
         client.disconnect()
-        with contextlib.suppress(LinkLost):
-            while client.want_write and time.monotonic() < self._stop_before:
-                self._turn(client)
+        while client.socket() is not None and time.monotonic() < self._stop_before:
+            try:
+                self._turn(handshake)
+            except LinkLost:
+                break
 
-    def _turn(self, client: LinkClient) -> None:
+    def _turn(self, handshake: Handshake) -> None:
         """Wait for the network or a wake-up and process what is ready. Raises LinkLost."""
-        selector = self._selector
+        client, selector = handshake.client, self._selector
         # Set the flag before checking for room: a concurrent take() then wakes this thread.
         self._paused = True
         self._paused = self._room() == 0
         wanted = 0 if self._paused else selectors.EVENT_READ
-        if client.want_write:
+        if client.want_write():
             wanted |= selectors.EVENT_WRITE
-        registered = selector.get_map().get(self._socket)
+        sock: Any = client.socket()
+        registered = selector.get_map().get(sock)
         if registered is None:
             if wanted:
-                selector.register(self._socket, wanted)
+                selector.register(sock, wanted)
         elif not wanted:
-            selector.unregister(self._socket)
+            selector.unregister(sock)
         elif registered.events != wanted:
-            selector.modify(self._socket, wanted)
+            selector.modify(sock, wanted)
         ready = 0
         for key, events in selector.select(0 if client.backlog and not self._paused else TURN):
             if key.fileobj is self._ear:
@@ -473,16 +481,20 @@ class LinkConnection:
                 self._woken = False
             else:
                 ready = events
-        if not self._paused and (ready & selectors.EVENT_READ or client.backlog):
-            client.read()
-        if client.want_write:
-            client.write()
-        client.check_keep_alive(reading=not self._paused)
+        if self._paused:
+            client.forgive_silence()
+        elif ready & selectors.EVENT_READ or client.backlog:
+            client.loop_read()
+        if client.want_write():
+            client.loop_write()
+        client.loop_misc()
+        if client.socket() is None and not (self._stopping.is_set() and client.fault == ""):
+            raise handshake.lost()
         if self._abandoned[0] == self._generation:
             raise LinkLost(self._abandoned[1])
-        self._outbox.written(lambda: not client.want_write)
+        self._outbox.written(lambda: not client.want_write())
 
-    # Callbacks of LinkClient ------------------------------------------------------------------------------------------
+    # Callbacks of LinkClient and Handshake ----------------------------------------------------------------------------
 
     def _accepted(self, session_present: bool) -> None:
         self._inbox.begin(self._generation, session_present)
@@ -660,9 +672,38 @@ def password_of(name: str, config: LinkConfig) -> str | None:
     return read_password(f"link {name}", config.password_file, config.password_variable, os.environ)
 
 
+def link_connection(
+    mapping: str,
+    name: str,
+    config: LinkConfig,
+    *,
+    client_id: str = "",
+    topic_filter: str | None = None,
+    qos: int = 0,
+    clean: bool | None = None,
+    on_state: Callable[[LinkState], None] | None = None,
+    on_session: Callable[[bool], None] | None = None,
+) -> LinkConnection:
+    """Return the connection of a mapping to a link's broker, not yet started. It reads the password itself.
+
+    A blank `client_id` must be replaced with `identify` before the start.
+    """
+    return LinkConnection(
+        name,
+        config,
+        client_id or client_id_of(config.client_id, mapping, ""),
+        topic_filter=topic_filter,
+        qos=qos,
+        password=lambda: password_of(name, config),
+        clean=clean,
+        on_state=on_state,
+        on_session=on_session,
+    )
+
+
 def end_session(mapping: str, name: str, config: LinkConfig, client_id: str) -> bool:
     """End the broker session of a removed mapping by connecting with a clean session. Return whether it succeeded."""
-    connection = LinkConnection(name, config, client_id, clean=True)
+    connection = link_connection(mapping, name, config, client_id=client_id, clean=True)
     connection.start()
     ended = connection.wait_connected(END_TIMEOUT)
     if not ended:

@@ -7,7 +7,7 @@ import secrets
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from bridge.config.link import LinkConfig
@@ -75,7 +75,7 @@ def _reach(config: LinkConfig, host: str, port: int) -> Iterator[str]:
             yield f"WebSocket: open at {path}"
 
 
-def try_link(name: str, config: LinkConfig) -> Iterator[str]:
+def try_link(name: str, config: LinkConfig, password: Callable[[], str | None]) -> Iterator[str]:
     """Connect to a broker like its link does, but with a new client identifier and a clean session.
 
     Yields a line for each step. Raises TrialFailed.
@@ -89,7 +89,7 @@ def try_link(name: str, config: LinkConfig) -> Iterator[str]:
         if state.phase is LinkPhase.CONNECTED or (state.phase is LinkPhase.WAITING and state.pause):
             decided.set()
 
-    link = LinkConnection(name, config, client_id, clean=True, on_state=changed)
+    link = LinkConnection(name, config, client_id, password=password, clean=True, on_state=changed)
     link.start()
     try:
         decided.wait(TIMEOUT)

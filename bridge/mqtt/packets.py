@@ -331,6 +331,13 @@ class Unsuback(msgspec.Struct, frozen=True, gc=False):
     properties: AcknowledgementProperties | None = None
 
 
+class OtherPacket(msgspec.Struct, frozen=True, gc=False):
+    """A packet that was not decoded. See ``Decoder``."""
+
+    data: bytes
+    """The complete packet, including the fixed header."""
+
+
 class Pingreq(msgspec.Struct, frozen=True, gc=False):
     """A keep-alive request from a client (MQTT 3.1.1 section 3.12)."""
 
@@ -356,7 +363,7 @@ class Auth(msgspec.Struct, frozen=True, gc=False):
 
 Packet = (
     Connect | Connack | Publish | Puback | Pubrec | Pubrel | Pubcomp | Subscribe | Suback | Unsubscribe | Unsuback
-    | Pingreq | Pingresp | Disconnect | Auth
+    | Pingreq | Pingresp | Disconnect | Auth | OtherPacket
 )  # fmt: skip
 
 

@@ -28,6 +28,7 @@ from bridge.mqtt.packets import (
     ConnectProperties,
     Disconnect,
     DisconnectProperties,
+    OtherPacket,
     Packet,
     PacketType,
     Pingreq,
@@ -159,6 +160,10 @@ class Body:
     def rest(self) -> bytes:
         """Read all remaining bytes."""
         return self._take(self.remaining, "payload")
+
+    def packet(self) -> bytes:
+        """Return the complete packet, including the fixed header."""
+        return self._buffer[self._begin : self._stop]
 
     def finish(self) -> None:
         """Raise MalformedPacket if there are unread bytes."""
@@ -527,6 +532,11 @@ def read_pingresp(body: Body, flags: int, level: int) -> Pingresp:
     return _PINGRESP
 
 
+def read_other(body: Body, flags: int, level: int) -> OtherPacket:
+    """Return a packet undecoded."""
+    return OtherPacket(body.packet())
+
+
 _EITHER_WAY: dict[PacketType, Reader] = {
     PacketType.PUBLISH: read_publish,
     PacketType.PUBACK: read_puback,
@@ -561,6 +571,10 @@ TO_CLIENT_5: dict[PacketType, Reader] = TO_CLIENT | {
 }
 """Readers of the packets that a server may send in MQTT 5 (table 2-1)."""
 
+MESSAGES_ONLY: dict[PacketType, Reader] = dict.fromkeys(PacketType, read_other) | _EITHER_WAY
+"""Readers that decode only publications and their acknowledgements."""
+
+
 # By first byte, with the flags of MQTT 3.1.1. Other flags, allowed in MQTT 3.1, use the slow path.
 _ACKNOWLEDGEMENTS: Final[dict[int, type[Puback] | type[Pubrec] | type[Pubrel] | type[Pubcomp]]] = {
     0x40: Puback,
@@ -586,7 +600,7 @@ class Decoder:
     """
 
     __slots__ = (
-        "_control_packets", "_little", "_max_first_size", "_max_packet_size", "_needed",
+        "_control_packets", "_little", "_max_first_size", "_max_packet_size", "_messages_only", "_needed",
         "_no_properties", "_pending", "_readers", "_server", "error", "protocol_level", "rest",
     )  # fmt: skip
 
@@ -598,16 +612,19 @@ class Decoder:
         max_packet_size: int = MAX_REMAINING_LENGTH,
         max_first_size: int = MAX_REMAINING_LENGTH,
         byte_order: ByteOrder = "big",
+        messages_only: bool = False,
         control_packets: int | None = None,
     ) -> None:
         """Initialize for a new connection, of a server or a client. A client specifies the protocol level.
 
         `max_packet_size` is the maximum Remaining Length in bytes, `max_first_size` that of the first packet on a server,
         from a client that is not yet authenticated. A larger packet is an error as soon as its length is read, so its content
-        is never buffered. `control_packets` is the maximum number of packets other than publications and acknowledgements per
-        ``feed``, because they are expensive compared to their size.
+        is never buffered. `messages_only` returns all packets other than publications and acknowledgements as OtherPacket,
+        even those that this end must not receive. `control_packets` is the maximum number of such packets per ``feed``,
+        because they are expensive compared to their size.
         """
         self._server = server
+        self._messages_only = messages_only
         self._max_packet_size = max_packet_size
         self._max_first_size = min(max_first_size, max_packet_size) if server else max_packet_size
         self._little = byte_order == "little"
@@ -620,10 +637,12 @@ class Decoder:
 
     def _set_level(self, protocol_level: int | None) -> None:
         self.protocol_level = protocol_level
-        if protocol_level == LEVEL_MQTT_5:
-            self._readers = TO_SERVER_5 if self._server else TO_CLIENT_5
-        else:
-            self._readers = TO_SERVER if self._server else TO_CLIENT
+        self._readers: dict[PacketType, Reader] = MESSAGES_ONLY
+        if not self._messages_only:
+            if protocol_level == LEVEL_MQTT_5:
+                self._readers = TO_SERVER_5 if self._server else TO_CLIENT_5
+            else:
+                self._readers = TO_SERVER if self._server else TO_CLIENT
         # Size of the empty properties of a PUBLISH: in MQTT 5, one byte for the length of 0.
         self._no_properties = 1 if protocol_level == LEVEL_MQTT_5 else 0
 
@@ -785,7 +804,7 @@ class Decoder:
         first = buffer[begin]
         packet_type = self._require_type(first)
         name = packet_type.name
-        if packet_type is _CONNECT:
+        if packet_type is _CONNECT and not self._messages_only:
             # Set the level first, so that a CONNECT that is malformed after its level is rejected by the rules of that level.
             level = read_protocol_level(Body(buffer, begin, start, stop, name, self._little, self._server))
             if level is not None:

@@ -43,7 +43,7 @@ TRIALS = {
     "secured": (["resolved: localhost is", "TCP: connected", "TLS: TLSv1.3", "CONNACK: accepted"], True),
     "untrusted": (["resolved: localhost is", "TCP: connected", "FAILED: the certificate of localhost:"], False),
     "known": (["resolved", "TCP: connected", "CONNACK: accepted as"], True),
-    "unknown": (["resolved", "TCP: connected", "FAILED: the broker rejected CONNECT: Bad User Name or Password"], False),
+    "unknown": (["resolved", "TCP: connected", "FAILED: the broker rejected CONNECT: Bad user name or password"], False),
     "nowhere": (["resolved", "FAILED: no connection to the broker at 127.0.0.1:1: "], False),
 }
 
@@ -113,7 +113,7 @@ def test_a_silent_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         config = LinkConfig(host="127.0.0.1", port=silent.getsockname()[1])
         before = threading.active_count()
-        steps = try_link("silent", config)
+        steps = try_link("silent", config, lambda: None)
         assert [next(steps).split(":")[0], next(steps).split(":")[0]] == ["resolved", "TCP"]
         with pytest.raises(TrialFailed, match=r"no CONNACK within 0\.2 s"):
             next(steps)
@@ -122,6 +122,6 @@ def test_a_silent_broker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_unknown_host() -> None:
     """A name that does not resolve is the first step that can fail."""
-    steps = try_link("lost", LinkConfig(host="broker.invalid"))
+    steps = try_link("lost", LinkConfig(host="broker.invalid"), lambda: None)
     with pytest.raises(TrialFailed, match=r"broker\.invalid is not an address or a known host name"):
         next(steps)

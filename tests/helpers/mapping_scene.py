@@ -115,10 +115,9 @@ class Scene:
         self._connections.clear()
 
     def link_connection(
-        self, name: str, config: LinkConfig, client_id: str, *, topic_filter: str | None = None, **options: Any
+        self, mapping: str, name: str, config: LinkConfig, *, topic_filter: str | None = None, **options: Any
     ) -> FakeLink:
-        """Stands for `bridge.link.connection.LinkConnection`."""
-        mapping = client_id.rpartition("-")[2]
+        """Stands for `bridge.link.connection.link_connection`."""
         self.links[mapping] = FakeLink(self.broker, **options)
         return self.links[mapping]
 

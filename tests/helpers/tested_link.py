@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import queue
-import weakref
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 from bridge.link.connection import LinkConnection
 from bridge.link.state import LinkPhase, LinkState
 from bridge.telemetry.message import Received
-from tests.helpers.patience import PATIENCE, until
+from tests.helpers.patience import PATIENCE
 
 
 class TestedLink(LinkConnection):
     """A link whose changes of state a test can wait for."""
 
     __test__ = False
-    #: all links, as long as they are referred to
-    links: ClassVar[weakref.WeakSet[TestedLink]] = weakref.WeakSet()
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        self.links.add(self)
         self.states: queue.Queue[LinkState] = queue.Queue()
         self.sessions: list[bool] = []
         super().__init__(
@@ -33,12 +29,6 @@ class TestedLink(LinkConnection):
         while (state := self.states.get(timeout=PATIENCE)).phase != phase:
             pass
         return state
-
-    def settle(self) -> None:
-        """Wait until the network thread has processed everything that has arrived."""
-        for _ in range(2):
-            self._wake()
-            until(lambda: not self._woken or not self._thread.is_alive())
 
     def take_all(self, number: int) -> list[Received]:
         """So many publications, however many calls that takes."""

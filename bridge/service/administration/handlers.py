@@ -231,10 +231,11 @@ async def test_link(parts: Parts, request: TestLink) -> Answer:
 def _try(name: str, config: LinkConfig, steps: list[str]) -> str | None:
     """Append the steps of a test to a list, on a separate thread. Return the error, or None."""
     # Imported on demand: many bridges do not need the broker client.
+    from bridge.link.connection import password_of
     from bridge.link.trial import TrialFailed, try_link
 
     try:
-        for step in try_link(name, config):
+        for step in try_link(name, config, lambda: password_of(name, config)):
             steps.append(step)
     except TrialFailed as error:
         return str(error)

@@ -13,7 +13,7 @@ from bridge.administration.mapping_status import State, Status
 from bridge.archive.schema import Outcome
 from bridge.config.link import DEFAULT_CLIENT_ID, LinkConfig, client_id_of
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
-from bridge.link.connection import LinkConnection, end_session
+from bridge.link.connection import LinkConnection, end_session, link_connection
 from bridge.link.state import LinkLost, LinkPhase, LinkState, Refusal
 from bridge.mapping.rule import GUARANTEED_QOS, ToMqRule, ToMqttRule, published_qos
 from bridge.mq.message_consumer import MessageConsumer
@@ -134,10 +134,10 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         self._session = self._recorded_session = 0
         #: the completed subscription has not been recorded yet
         self._unsure = False
-        self._link = LinkConnection(
+        self._link = link_connection(
+            name,
             self._link_name,
             link,
-            client_id_of(link.client_id, name, ""),
             topic_filter=self._rule.source_filter,
             qos=GUARANTEED_QOS[config.guarantee],
             on_state=self._link_state,
@@ -316,10 +316,10 @@ class ToLinkRunner(LinkRunner):
         self._unretained = False
         #: number of connections without an existing session, including the first
         self._new_sessions = 0
-        self._link = LinkConnection(
+        self._link = link_connection(
+            name,
             self._link_name,
             link,
-            client_id_of(link.client_id, name, ""),
             clean=True if self.sessionless else None,
             on_state=self._link_state,
             on_session=self._count_session,

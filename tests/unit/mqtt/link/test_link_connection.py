@@ -94,16 +94,16 @@ def test_the_subscription_is_made_again_when_it_is_gone(
 @pytest.mark.parametrize(
     ("version", "reason", "name", "slowly"),
     [
-        ("5", 0x86, "Bad User Name or Password", True),
+        ("5", 0x86, "Bad user name or password", True),
         ("5", 0x87, "Not authorized", True),
-        ("5", 0x85, "Client Identifier not valid", True),
-        ("5", 0x84, "Unsupported Protocol Version", True),
-        ("5", 0x01, "Unsupported Protocol Version", True),
+        ("5", 0x85, "Client identifier not valid", True),
+        ("5", 0x84, "Unsupported protocol version", True),
+        ("5", 0x01, "Unsupported protocol version", True),
         ("5", 0x89, "Server busy", False),
-        ("3.1.1", 1, "Unsupported Protocol Version", False),
-        ("3.1.1", 2, "Client Identifier not valid", True),
+        ("3.1.1", 1, "Unsupported protocol version", False),
+        ("3.1.1", 2, "Client identifier not valid", True),
         ("3.1.1", 3, "Server unavailable", False),
-        ("3.1.1", 4, "Bad User Name or Password", True),
+        ("3.1.1", 4, "Bad user name or password", True),
         ("3.1.1", 5, "Not authorized", True),
     ],
 )
@@ -233,7 +233,7 @@ def test_a_broker_that_is_silent_for_longer_than_keep_alive_is_left(
     left = link(broker.port, broker.version, keep_alive=1)
     peer = broker.connected()
     peer.expect(PINGREQ)
-    assert "Keep Alive timeout" in left.state_where(LinkPhase.WAITING).error
+    assert "Keep alive timeout" in left.state_where(LinkPhase.WAITING).error
 
 
 @pytest.mark.parametrize("answering", ["nothing", "CONNACK"])

@@ -11,7 +11,7 @@ from bridge.link.state import LinkPhase
 from bridge.mqtt.packets import PacketType
 from bridge.mqtt.properties import encode_properties
 from bridge.telemetry.message import Publication
-from tests.helpers.fake_broker import PINGREQ, PUBACK, PUBCOMP, PUBREC, PUBREL, FakeBroker, answer
+from tests.helpers.fake_broker import PINGREQ, PINGRESP, PUBACK, PUBCOMP, PUBREC, PUBREL, FakeBroker, answer, packet
 from tests.helpers.tested_link import LinkFactory
 
 ACKNOWLEDGEMENT = {1: PUBACK, 2: PUBREC}
@@ -110,17 +110,19 @@ def test_what_is_not_taken_when_the_connection_breaks(
 def test_no_more_is_read_than_may_be_in_flight(
     broker: FakeBroker, link: LinkFactory, qos: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The PINGREQ behind the publications is answered when there is room to read up to it, not before."""
     # Nothing but what happens wakes the network thread.
     monkeypatch.setattr(link_connection, "TURN", 1e5)
     receiver = link(broker.port, broker.version, topic_filter="t", qos=qos, in_flight=3)
     peer = broker.connected(subscribes=qos)
-    peer.send(*(peer.publish("t", mid, qos=qos) for mid in range(1, 5)))
+    peer.send(*(peer.publish("t", mid, qos=qos) for mid in range(1, 5)), packet(PINGREQ))
     taken = receiver.take_all(3)
     if qos:
         assert receiver.take(9, 9, 0) == []
         receiver.acknowledge(taken)
         assert peer.mids(PUBACK, 3) == [1, 2, 3]
     assert len(receiver.take_all(1)) == 1
+    peer.expect(PINGRESP)
 
 
 def test_nothing_is_read_while_publications_wait_for_room(

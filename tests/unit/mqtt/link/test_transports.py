@@ -275,7 +275,7 @@ def test_an_unanswered_handshake(broker: FakeBroker) -> None:
 def test_a_trial_by_websocket(mosquitto: MosquittoFactory) -> None:
     _, port = with_websockets(mosquitto)
     config = LinkConfig(host="127.0.0.1", port=port, transport="websocket", version="5")
-    steps = [step.split(":")[0] for step in try_link("L", config)]
+    steps = [step.split(":")[0] for step in try_link("L", config, lambda: None)]
     assert steps == ["resolved", "TCP", "WebSocket", "CONNACK"]
 
 
@@ -362,7 +362,7 @@ def test_a_refusal_at_one_address_makes_the_pause_after_all_long(
 def test_a_trial_of_several_addresses(mosquitto: MosquittoFactory) -> None:
     nowhere, there = f"127.0.0.1:{free_port()}", mosquitto().port
     config = LinkConfig(host="127.0.0.1", port=there, failover=[nowhere])
-    steps = list(try_link("L", config))
+    steps = list(try_link("L", config, lambda: None))
     assert [step.split(":")[0] for step in steps] == ["resolved", "TCP", "resolved", "FAILED", "CONNACK"]
     assert f"accepted at 127.0.0.1:{there} as" in steps[-1]
     nowhere_else = LinkConfig(host="127.0.0.1", port=free_port(), failover=[nowhere])

@@ -33,7 +33,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     prepare(manager)
     CommandServer(manager).start()
     made = Scene(manager)
-    monkeypatch.setattr(link_runner, "LinkConnection", made.link_connection)
+    monkeypatch.setattr(link_runner, "link_connection", made.link_connection)
     monkeypatch.setattr(link_runner, "end_session", lambda *_: True)
     for queue in QUEUES:
         made.mqsc(f"DEFINE QLOCAL({queue}) MAXDEPTH(100000)")

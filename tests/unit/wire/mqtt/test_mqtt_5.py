@@ -16,6 +16,7 @@ from bridge.mqtt.packets import (
     ConnectProperties,
     Disconnect,
     DisconnectProperties,
+    OtherPacket,
     Packet,
     Pingreq,
     Pingresp,
@@ -236,6 +237,26 @@ def test_auth_is_reserved_before_mqtt_5(level: int | None) -> None:
 def test_options_that_are_not_said_are_the_default() -> None:
     said = Subscribe(10, (("a", 1), ("b", 2)), options=(SubscriptionOptions(),) * 2)
     assert encode(Subscribe(10, said.topics), protocol_level=5) == encode(said, protocol_level=5)
+
+
+OTHERS = ["20 03 00 00 00", "90 04 000a 00 00", "b0 04 000a 00 00", "d0 00", "e0 02 8b 00", "f0 02 18 00", "c0 00"]
+
+
+@pytest.mark.parametrize("wire", OTHERS)
+def test_other_packets_are_left_as_they_are(wire: str) -> None:
+    data = bytes.fromhex(wire)
+    decoder = of_level_5(messages_only=True)
+    assert decoder.feed(data + bytes.fromhex("40 02 000a") + data) == [OtherPacket(data), Puback(10), OtherPacket(data)]
+
+
+def test_messages_only_before_mqtt_5() -> None:
+    decoder = Decoder(server=False, protocol_level=4, messages_only=True)
+    assert decoder.feed(bytes.fromhex("20 02 01 00 c0 00 40 02 000a 30 03 000161")) == [
+        OtherPacket(b"\x20\x02\x01\x00"), OtherPacket(b"\xc0\x00"), Puback(10), Publish("a", b""),
+    ]  # fmt: skip
+    assert decoder.feed(b"\xf0\x00") == []
+    assert decoder.error is not None
+    assert "message type 15 is reserved" in decoder.error.rule
 
 
 def test_what_a_large_packet_lacks() -> None:
