@@ -283,12 +283,13 @@ def _used_links(configuration: Configuration) -> Iterator[tuple[str, LinkConfig]
 
 
 def _of_channel(channel: ChannelConfig) -> Iterator[str]:
-    from bridge.security.authenticator import UnknownMethod, load
+    from bridge.security.authenticator import UnknownPlugin, plugin
 
-    try:
-        load(channel.authentication_methods)
-    except UnknownMethod as error:
-        yield f"channel {channel.name}: {error}"
+    for name in channel.authentication_methods:
+        try:
+            plugin("authentication method", name)
+        except UnknownPlugin as error:
+            yield f"channel {channel.name}: {error}"
     names = () if channel.socket is not None else (channel.address,)
     for line in _of_clients(channel, names):
         yield f"channel {channel.name}: {line}"

@@ -38,8 +38,8 @@ from bridge.mq.mqi import MQError
 from bridge.mq.telemetry_channels import RunningChannels
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
-from bridge.security.authenticator import UnknownMethod
-from bridge.security.authenticators import Authenticators, UnknownAuthenticator
+from bridge.security.authenticator import UnknownPlugin
+from bridge.security.authenticators import Authenticators
 from bridge.security.tls import TlsError
 from bridge.service.activity import Activity, HistoryRecorder
 from bridge.service.administration.commanded_channels import CommandedChannels
@@ -288,7 +288,7 @@ class Bridge:
                 self.history.begin()
             for line in await self.host.listen():
                 self.announce(line)
-        except (HostError, MQError, TracesError, UnknownMethod, UnknownAuthenticator) as error:
+        except (HostError, MQError, TracesError, UnknownPlugin) as error:
             raise StartError(str(error)) from error
         environment = MappingEnvironment(self.host, self.configuration.transmission_queue)
         environment.recorder = None if self.archive is None else self.archive.mapping
