@@ -139,7 +139,6 @@ class JwtAuthenticator:
     def applies_to(self, presented: Presented) -> bool:
         return presented.user_name is not None or presented.password is not None
 
-
     async def authenticate(self, presented: Presented) -> Authenticated:
         import jwt
 
