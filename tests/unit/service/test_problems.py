@@ -137,8 +137,9 @@ async def test_problems_of_channels_and_resources_come_and_go(
         return logged
 
     caplog.set_level(logging.INFO)
-    mappings = {"m": {"from": {"queue": "SYSTEM.MQTT.REPLY"}, "to": {"mqtt": "out"}}}
+    mappings = {"m": {"from": {"queue": "SOURCE"}, "to": {"mqtt": "out"}}}
     async with running(configuration(tmp_path, mappings=mappings)) as bridge:
+        await mqsc(bridge, tmp_path, "DEFINE QLOCAL(SOURCE)")
         assert (await bridge.answer(PauseMapping(name="m"), "user")).ok
         (problem,) = [one for one in await found(bridge) if one.kind == "mapping"]
         assert (problem.severity, problem.subject, problem.command) == ("warning", "m", "mqbridge mapping resume m")
