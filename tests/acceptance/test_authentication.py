@@ -26,6 +26,7 @@ from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD
 from bridge.wire.mq.pcf import MQCFH, MQCFIN, MQCFST, encode_pcf
 from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.bridges import at_work
 from tests.helpers.patience import PATIENCE, eventually
 from tests.helpers.raw_client import ConnectionClosed, RawClient
 
@@ -71,12 +72,9 @@ def bridge(tmp_path_factory: pytest.TempPathFactory, key: ec.EllipticCurvePrivat
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
     (directory / "issuer.pem").write_bytes(public)
-    process = BridgeProcess(directory / "data", config=CONFIG.format(directory)).start()
-    process.mqsc("DEFINE QLOCAL(SAID)\nDEFINE SUB(SAID) TOPICSTR('said/#') DEST(SAID)\n")
-    yield process
-    assert process.stop() == 0, process.log
-    process.discard()
-    assert "Traceback" not in process.log, process.log
+    with at_work(BridgeProcess(directory / "data", config=CONFIG.format(directory))) as process:
+        process.mqsc("DEFINE QLOCAL(SAID)\nDEFINE SUB(SAID) TOPICSTR('said/#') DEST(SAID)\n")
+        yield process
     audited = (directory / "audit.jsonl").read_text(encoding="utf-8")
     for secret in (SECRET, OTHER_SECRET, "eyJ", "first one", "second one"):
         assert secret not in process.log + audited + "".join(process.announced)

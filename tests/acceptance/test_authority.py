@@ -15,6 +15,7 @@ import pytest
 from bridge.mqtt.packets import Publish, Will
 from tests.helpers import mosquitto
 from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
+from tests.helpers.bridges import at_work
 from tests.helpers.line_process import LineProcess
 from tests.helpers.raw_client import RawClient
 from tests.helpers.remote_bridge import ROOT, QueueManagerProcess, RemoteBridgeProcess
@@ -70,12 +71,8 @@ def enforcing(queue_manager: str, directory: Path, script: str = SCRIPT) -> Brid
 
 @pytest.fixture(scope="module")
 def bridge(queue_manager: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
-    process = enforcing(queue_manager, tmp_path_factory.mktemp("authority")).start()
-    yield process
-    if process.running:
-        assert process.stop() == 0, process.log
-    process.discard()
-    assert "Traceback" not in process.log, process.log
+    with at_work(enforcing(queue_manager, tmp_path_factory.mktemp("authority"))) as process:
+        yield process
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import pytest
 from bridge.mqtt.packets import Disconnect, Will
 from bridge.mqtt.reason_codes import ReasonCode
 from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
+from tests.helpers.bridges import at_work
 from tests.helpers.certificate_authority import Authority
 from tests.helpers.mosquitto import Subscriber, publish
 from tests.helpers.patience import PATIENCE, eventually, until
@@ -53,10 +54,8 @@ def port_of(bridge: BridgeProcess, name: str) -> int:
 
 @pytest.fixture
 def bridge(tmp_path: Path) -> Any:
-    process = BridgeProcess(tmp_path / "data", config="channels: [{name: FILE, port: 0}]\n").start()
-    yield process
-    process.discard()
-    assert "Traceback" not in process.log, process.log
+    with at_work(BridgeProcess(tmp_path / "data", config="channels: [{name: FILE, port: 0}]\n")) as process:
+        yield process
 
 
 def test_commands_of_one_script_are_done_in_their_order(bridge: BridgeProcess) -> None:

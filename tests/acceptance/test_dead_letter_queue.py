@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
+from tests.helpers.bridges import at_work
 from tests.helpers.patience import PATIENCE, until
 from tests.helpers.raw_client import RawClient
 
@@ -27,11 +28,9 @@ queue_manager: {scripts: [SCRIPT]}
 def bridge(tmp_path: Path) -> Iterator[BridgeProcess]:
     script = tmp_path / "objects.mqsc"
     script.write_text("DEFINE QLOCAL(SOURCE) NOREPLACE\n")
-    process = BridgeProcess(tmp_path / "data", config=CONFIG.replace("SCRIPT", str(script))).start()
-    until(lambda: process.run_mq("display", "SUB('mqbridge mapping from-topic')").returncode == 0)  # the mapping runs
-    yield process
-    process.discard()
-    assert "Traceback" not in process.log, process.log
+    with at_work(BridgeProcess(tmp_path / "data", config=CONFIG.replace("SCRIPT", str(script)))) as process:
+        until(lambda: process.run_mq("display", "SUB('mqbridge mapping from-topic')").returncode == 0)  # the mapping runs
+        yield process
 
 
 def dlq(bridge: BridgeProcess, *words: str) -> subprocess.CompletedProcess[str]:

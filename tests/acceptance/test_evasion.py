@@ -22,6 +22,7 @@ from bridge.mqtt.packets import Connack, Disconnect, Publish, Will
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.mqtt.writer import encode
 from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.bridges import at_work
 from tests.helpers.certificate_authority import Authority
 from tests.helpers.patience import PATIENCE, eventually, until
 from tests.helpers.raw_client import ConnectionClosed, RawClient
@@ -134,11 +135,8 @@ def bridge(authority: Authority, key: ec.EllipticCurvePrivateKey) -> Iterator[Br
         ("guessed", "dev"), ("guessed", "other"),
     ):  # fmt: skip
         password(directory / file, user)
-    process = BridgeProcess(directory / "data", config=CONFIG.format(directory)).start()
-    yield process
-    assert process.stop() == 0, process.log
-    process.discard()
-    assert "Traceback" not in process.log, process.log
+    with at_work(BridgeProcess(directory / "data", config=CONFIG.format(directory))) as process:
+        yield process
 
 
 def password(file: Path, user: str) -> None:

@@ -212,28 +212,12 @@ def test_configuration_with_mistakes(tmp_path: Path, command: str) -> None:
         assert line.endswith(f"found {found}")
 
 
-def test_check_describes_a_valid_file(tmp_path: Path) -> None:
-    file = tmp_path / "bridge.yaml"
-    file.write_text("channels:\n  - name: MY.CHANNEL\n    port: 18830\n")
-    done = run("check", file)
-    assert done.returncode == 0
-    assert "MY.CHANNEL" in done.stdout
-    assert "127.0.0.1:18830" in done.stdout
-    assert done.stdout.endswith(f"{file} is OK\n")
-
-
 def test_missing_configuration_file(tmp_path: Path) -> None:
     for command in ("check", "run"):
         done = run(command, tmp_path / "none.yaml")
         assert done.returncode in (1, 2)
         assert "none.yaml" in done.stderr
         assert "Traceback" not in done.stderr
-
-
-def test_version() -> None:
-    done = run("version")
-    assert done.returncode == 0
-    assert done.stdout.startswith("mqbridge ")
 
 
 # Stopping -------------------------------------------------------------------------------------------------------------
@@ -427,76 +411,7 @@ def test_little_endian_channel(new_bridge: Callable[..., BridgeProcess]) -> None
         assert little.socket.recv(100) == b"\x40\x02\x34\x12"
 
 
-# The queue manager has no part in this.
-@pytest.mark.queue_managers("embedded", slow="ibmmq")
-def test_channel_with_one_protocol(new_bridge: Callable[..., BridgeProcess]) -> None:
-    bridge = new_bridge(config="channels:\n  - protocols: [MQTTV3]\n").start()
-    with RawClient(bridge.port, "new", level=4) as new:
-        assert new.connect().return_code == 1
-        new.expect_closed()
-    RawClient.connected(bridge.port, "old", level=3).disconnect()
-
-
 # MQ applications find the queue manager --------------------------------------------------------------------------------
-
-
-# Applications find IBM MQ with the configuration alone (tests/unit/cli).
-@pytest.mark.queue_managers("embedded")
-def test_applications_find_the_queue_manager(tmp_path: Path, new_bridge: Callable[..., BridgeProcess]) -> None:
-    """By --data-dir, by MQBRIDGE_DATA_DIR, by the configuration file, and by ./data; else a reason code and status 1."""
-    bridge = new_bridge().start()
-    config = tmp_path / "bridge.yaml"
-    config.write_text("queue_manager:\n  data_directory: data\n")
-    display = ("mqsc", "display", "QMGR")
-    for words, env, cwd in [
-        ((*display, "--data-dir", bridge.data_directory), None, None),
-        (display, {"MQBRIDGE_DATA_DIR": str(bridge.data_directory)}, None),
-        ((*display, "--config", config), None, None),
-        (display, None, bridge.data_directory.parent),
-    ]:
-        done = run(*words, env=env, cwd=cwd)
-        assert (done.returncode, "QMNAME(MQB1)" in done.stdout) == (0, True), done.stderr
-    nowhere = tmp_path / "nowhere"
-    nowhere.mkdir()
-    done = run(*display, "--data-dir", nowhere)
-    assert done.returncode == 4
-    assert "MQRC_Q_MGR_NOT_AVAILABLE (2059)" in done.stderr
-
-
-def test_durable_subscription_of_an_application_outlives_it(own_bridge: BridgeProcess) -> None:
-    bridge = own_bridge
-    assert bridge.run_mq("sub", "news/#", "--durable", "READER", "--wait", "0").returncode == 0
-    with RawClient.connected(bridge.port, "sender") as sender:
-        sender.publish("news/1", b"one", 1)
-        bridge.kill()
-        bridge.start()
-    with RawClient.connected(bridge.port, "sender") as sender:
-        sender.publish("news/2", b"two", 2)
-    printed = bridge.mq("sub", "news/#", "--durable", "READER", "--wait", "0", "--limit", "0")
-    assert printed.splitlines() == ["one", "two"]
-    bridge.mq("sub", "news/#", "--durable", "READER", "--wait", "0", "--limit", "0", "--remove")
-    assert bridge.run_mq("display", "SUB(READER)").returncode == 3
-
-
-# On IBM MQ the start fails, because MQXR has a queue of the same name.
-@pytest.mark.queue_managers("embedded")
-def test_a_message_among_the_records_of_sessions_ends_no_start(new_bridge: Callable[..., BridgeProcess]) -> None:
-    """The message goes to the dead-letter queue once, even if the bridge is killed in between."""
-    bridge, queue = new_bridge().start(), "SYSTEM.MQTT.PERSISTENT.STATE"
-    with RawClient(bridge.port, "keeper", clean=False) as keeper:
-        keeper.connect()
-        keeper.subscribe(("news", 1))
-    (put,) = bridge.mq_json("put", queue, "hello")
-    for _ in range(2):
-        bridge.kill()
-        bridge.start()
-    bridge.restart()
-    (letter,) = bridge.messages("SYSTEM.DEAD.LETTER.QUEUE")
-    said = [letter["md"]["MsgId"], letter["dlh"]["ReasonName"], letter["dlh"]["DestQName"], letter["body"]]
-    assert said == [put["MsgId"], "MQRC_FORMAT_ERROR", queue, "hello"]
-    assert "hello" not in [one["body"] for one in bridge.messages(queue)]
-    with RawClient(bridge.port, "keeper", clean=False) as keeper:
-        assert keeper.connect().session_present
 
 
 def test_an_administrator_looks_around(bridge: BridgeProcess, unique: str) -> None:

@@ -98,24 +98,6 @@ def iter_topics(subscriber: Subscriber) -> Iterator[Any]:
         yield subscriber.message()["topic"]
 
 
-@VERSIONS
-def test_durable_session_over_a_bridge_restart(own_bridge: BridgeProcess, version: str) -> None:
-    """Its subscriptions and what came while it was away, before and after a restart, are there when it returns."""
-    durable = {"qos": 2, "version": version, "options": ("-c", "-i", "keeper")}
-    with Subscriber(own_bridge.port, "news/#", **durable) as subscriber:
-        subscriber.stop()
-    publish(own_bridge.port, "news/1", "before", qos=2, version=version)
-    own_bridge.restart()
-    publish(own_bridge.port, "news/2", "after", qos=1, version=version)
-    with Subscriber(own_bridge.port, "news/#", **durable) as subscriber:
-        assert sorted((subscriber.message() for _ in range(2)), key=lambda one: one["topic"]) == [
-            {"topic": "news/1", "payload": "before", "qos": 2, "retain": 0},
-            {"topic": "news/2", "payload": "after", "qos": 1, "retain": 0},
-        ]
-        publish(own_bridge.port, "news/3", "live", qos=0, version=version)
-        assert subscriber.message() == {"topic": "news/3", "payload": "live", "qos": 0, "retain": 0}
-
-
 def test_many_messages_from_one_process(bridge: BridgeProcess, unique: str) -> None:
     """mosquitto_pub -l publishes each line of its input; order per topic is kept."""
     with Subscriber(bridge.port, unique, qos=2) as subscriber, RawClient.connected(bridge.port, unique) as publisher:

@@ -101,17 +101,6 @@ def test_segments_arrive_as_one_publication(bridge: BridgeProcess, unique: str) 
         assert (publish.topic, publish.payload) == ("long", b"one two three")
 
 
-def test_default_qos_of_a_durable_session_outlives_the_bridge(own_bridge: BridgeProcess) -> None:
-    bridge = own_bridge
-    with RawClient.connected(bridge.port, "dev", clean=False) as client:
-        client.subscribe(("DEFAULT.QoS", 1))
-        client.disconnect()
-    bridge.restart()
-    bridge.mq("put", "cmd", "one", "--to", "dev", "--persistent")
-    with RawClient.connected(bridge.port, "dev", clean=False) as client:
-        assert client.take().qos == 1
-
-
 @pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
 @pytest.mark.parametrize("persistent", [False, True], ids=["not persistent", "persistent"])
 def test_retain(bridge: BridgeProcess, unique: str, persistent: bool) -> None:
@@ -213,19 +202,6 @@ def test_expired_messages_do_not_reach_the_client(bridge: BridgeProcess, unique:
         assert client.take().payload == b"end"
     with RawClient.connected(bridge.port, unique) as client:
         client.disconnect()
-
-
-def test_messages_wait_for_a_client_that_is_away(own_bridge: BridgeProcess) -> None:
-    """A direct message to a durable session waits on the queue, over a restart; only persistent ones survive that."""
-    bridge = own_bridge
-    with RawClient.connected(bridge.port, "dev", clean=False) as client:
-        client.disconnect()
-    bridge.mq("put", "cmd", "kept", "--to", "dev", "--persistent")
-    bridge.restart()
-    bridge.mq("put", "cmd", "in memory", "--to", "dev")
-    with RawClient.connected(bridge.port, "dev", clean=False) as client:
-        assert client.take().payload == b"kept"
-        assert client.take().payload == b"in memory"
 
 
 @pytest.mark.queue_managers("embedded", "ibmmq", slow="pymqi")

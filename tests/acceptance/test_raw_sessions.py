@@ -24,46 +24,6 @@ def test_session_present(bridge: BridgeProcess, unique: str, level: int) -> None
     assert answers == [False, False, level >= 4, False, False]
 
 
-@pytest.mark.queue_managers("embedded", "ibmmq", slow="pymqi")
-@pytest.mark.parametrize("kill", [False, True], ids=["SIGTERM", "SIGKILL"])
-def test_durable_session_over_a_restart(own_bridge: BridgeProcess, kill: bool) -> None:
-    """Subscriptions and waiting messages of QoS 1 and 2 survive, a clean session does not, and Session Present shows it."""
-    bridge = own_bridge
-    for level in (3, 4):
-        with RawClient.connected(bridge.port, f"keeper-{level}", clean=False, level=level) as client:
-            assert client.subscribe(("news/+", 2), ("old/#", 1), ("gone", 2)) == (2, 1, 2)
-            client.unsubscribe("gone")
-            client.disconnect()
-    with RawClient.connected(bridge.port, "fleeting") as client:
-        client.subscribe(("news/+", 2))
-        with RawClient.connected(bridge.port, "sender") as sender:
-            sender.publish("news/1", b"one", 1)
-            sender.publish("old/2", b"two", 2)
-            sender.publish("gone", b"not wanted", 2)
-        if kill:
-            bridge.kill()
-            bridge.start()
-        else:
-            bridge.restart()
-    with RawClient.connected(bridge.port, "sender") as sender:
-        sender.publish("news/3", b"three", 2)
-        sender.publish("gone", b"not wanted", 2)
-        sender.publish("old/end", b"", 1)
-    for level in (3, 4):
-        with RawClient(bridge.port, f"keeper-{level}", clean=False, level=level) as client:
-            assert client.connect().session_present is (level == 4)
-            received = [client.take() for _ in range(4)]
-            assert [(one.topic, one.payload, one.qos, one.retain) for one in received] == [
-                ("news/1", b"one", 1, False),
-                ("old/2", b"two", 1, False),
-                ("news/3", b"three", 2, False),
-                ("old/end", b"", 1, False),
-            ]
-            client.disconnect()
-    with RawClient(bridge.port, "fleeting", clean=False) as client:
-        assert client.connect().session_present is False
-
-
 def test_clean_session_ends_the_durable_one_before(bridge: BridgeProcess, unique: str) -> None:
     """MQTT-3.1.2-6: what waited is discarded with the subscriptions."""
     with RawClient.connected(bridge.port, unique, clean=False) as client:
@@ -175,80 +135,6 @@ def test_qos_2_sent_again_is_published_once(bridge: BridgeProcess, unique: str, 
             sender.send(Publish(unique, b"another", 2, False, False, 5))
             sender.expect(Pubrec)
             assert [receiver.take().payload for _ in range(2)] == [b"once", b"another"]
-
-
-@pytest.mark.parametrize("restart", [None, "stop", "kill"])
-def test_unacknowledged_messages_are_sent_again_with_dup(own_bridge: BridgeProcess, restart: str | None) -> None:
-    """MQTT-4.4.0-1, MQTT-3.3.1-1: same packet identifiers, same order, DUP. Acknowledged messages are not repeated."""
-    bridge = own_bridge
-    first: dict[int, list[Publish]] = {}
-    for qos in (1, 2):
-        with RawClient.connected(bridge.port, f"keeper-{qos}", clean=False) as client:
-            client.subscribe((f"t/{qos}", qos))
-            with RawClient.connected(bridge.port, "sender") as sender:
-                for number in range(5):
-                    sender.publish(f"t/{qos}", b"%d" % number, qos)
-            first[qos] = [client.expect(Publish) for _ in range(5)]
-            assert not any(publish.dup for publish in first[qos])
-            client.acknowledge(first[qos][0])
-            client.ping()
-            client.disconnect()
-    if restart == "stop":
-        bridge.restart()
-    elif restart == "kill":
-        bridge.kill()
-        bridge.start()
-    for qos in (1, 2):
-        with RawClient(bridge.port, f"keeper-{qos}", clean=False) as client:
-            assert client.connect().session_present
-            take_again(client, qos, first[qos], killed=restart == "kill")
-
-
-def take_again(client: RawClient, qos: int, first: list[Publish], *, killed: bool) -> None:
-    """All but the first one, which was acknowledged, comes again."""
-    again: list[Publish] = []
-    while len(again) < 4:
-        packet = client.receive()
-        if type(packet) is Pubrel and killed:
-            # The end of the first handshake, which nothing acknowledges, was perhaps not on record yet.
-            assert packet.message_id == first[0].message_id
-            client.send(Pubcomp(packet.message_id))
-        elif type(packet) is Publish and packet.message_id == first[0].message_id and killed:
-            # So it is with a PUBACK: a queue manager elsewhere had perhaps not been told yet.
-            assert qos == 1 and packet.dup and not again
-            client.acknowledge(packet)
-        else:
-            assert type(packet) is Publish, packet
-            again.append(packet)
-    assert again == [Publish(f"t/{qos}", b"%d" % n, qos, False, True, first[n].message_id) for n in range(1, 5)]
-    for publish in again:
-        client.acknowledge(publish)
-    client.send(Pingreq())
-    client.expect(Pingresp)
-
-
-def test_pubrel_is_sent_again_after_a_reconnect(own_bridge: BridgeProcess) -> None:
-    """After PUBREC the message itself never comes again; its PUBREL does, also after a kill."""
-    bridge = own_bridge
-    with RawClient.connected(bridge.port, "keeper", clean=False) as client:
-        client.subscribe(("t", 2))
-        client.publish("t", b"once", 2)
-        publish = client.expect(Publish)
-        client.send(Pubrec(publish.message_id))
-        assert client.expect(Pubrel).message_id == publish.message_id
-    bridge.kill()
-    bridge.start()
-    for _ in range(2):
-        with RawClient(bridge.port, "keeper", clean=False) as client:
-            assert client.connect().session_present
-            assert client.expect(Pubrel).message_id == publish.message_id
-    with RawClient.connected(bridge.port, "keeper", clean=False) as client:
-        assert client.expect(Pubrel).message_id == publish.message_id
-        client.send(Pubcomp(publish.message_id))
-        client.send(Pingreq())
-        client.expect(Pingresp)
-        client.publish("t", b"next", 2)
-        assert client.take().payload == b"next"
 
 
 def test_in_flight_window(bridge: BridgeProcess, unique: str) -> None:

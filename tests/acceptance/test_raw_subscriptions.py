@@ -97,24 +97,6 @@ def test_retained_live_late_and_cleared(bridge: BridgeProcess, unique: str, leve
             assert later.take().payload == b"end"
 
 
-def test_retained_publications_survive_a_restart(own_bridge: BridgeProcess) -> None:
-    """Persistent ones do; one that was cleared does not come back."""
-    bridge = own_bridge
-    with RawClient.connected(bridge.port, "sender") as sender:
-        sender.publish("r/kept", b"first", 1, retain=True)
-        sender.publish("r/kept", b"last", 1, retain=True)
-        sender.publish("r/cleared", b"x", 2, retain=True)
-        sender.publish("r/cleared", b"", 2, retain=True)
-    bridge.kill()
-    bridge.start()
-    with RawClient.connected(bridge.port, "late") as late:
-        late.subscribe(("r/#", 2))
-        publish = late.take()
-        assert (publish.topic, publish.payload, publish.qos, publish.retain) == ("r/kept", b"last", 1, True)
-        late.publish("r/end", b"", 1)
-        assert late.take().topic == "r/end"
-
-
 # Wills ----------------------------------------------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from bridge.cli.program import program
 from tests.helpers import mosquitto
 from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.bridges import at_work
 from tests.helpers.line_process import LineProcess
 from tests.helpers.raw_client import RawClient
 
@@ -33,11 +34,8 @@ def bridge(tmp_path: Path) -> Iterator[BridgeProcess]:
     for user, password in PASSWORDS.items():
         command = ["passwd", str(tmp_path / "clients"), user, "--stdin"]
         assert CliRunner().invoke(program, command, input=f"{password}\n").exit_code == 0
-    process = BridgeProcess(tmp_path / "data", config=CONFIG.format(tmp_path)).start()
-    yield process
-    assert process.stop() == 0, process.log
-    process.discard()
-    assert "Traceback" not in process.log, process.log
+    with at_work(BridgeProcess(tmp_path / "data", config=CONFIG.format(tmp_path))) as process:
+        yield process
 
 
 def user(bridge: BridgeProcess, name: str, level: int, *, clean: bool = False) -> RawClient:

@@ -20,7 +20,7 @@ from bridge.mqtt.reason_codes import ReasonCode
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.mosquitto import Subscriber, publish
 from tests.helpers.patience import eventually
-from tests.helpers.raw_client import LEVELS, ConnectionClosed, RawClient
+from tests.helpers.raw_client import LEVELS, RawClient
 
 #: Messages that members share (a queue manager elsewhere is the same code), and the limit of those in flight.
 COUNT, WINDOW = {"embedded": 1_000, "ibmmq": 200}, 20
@@ -143,28 +143,6 @@ def test_a_member_that_does_not_read_does_not_block_others(bridge: BridgeProcess
     busy.client.disconnect()
 
 
-@LEVELS
-def test_durable_members_that_are_away(own_bridge: BridgeProcess, level: int) -> None:
-    """The share stores messages during a crash of the bridge, and the first member that returns gets them."""
-    bridge, share = own_bridge, "$share/g/t/+"
-    for name in ("one", "two"):
-        Member(bridge.port, name, share, level=level, clean=False).client.disconnect()
-    publish_numbers(bridge.port, "t/x", range(50))
-    bridge.kill()
-    bridge.start()
-    assert subscriptions(bridge, "$share") == ["$share/g:t/+"]
-    back = Member(bridge.port, "two", "", level=level, clean=False)
-    take_all(50, back)
-    assert back.numbers == list(range(50))
-    assert not any(one.dup for one in back.publishes)
-    publish_numbers(bridge.port, "t/y", range(50, 60))
-    take_all(60, back)
-    back.client.disconnect()
-    for name in ("one", "two"):
-        Member(bridge.port, name, "", level=level).client.disconnect()  # a clean session ends the durable one
-    eventually(lambda: subscriptions(bridge, "$share"), [])
-
-
 def test_unacknowledged_messages_are_sent_again_after_a_reconnect(bridge: BridgeProcess, unique: str) -> None:
     """Alone, a durable member gets its own again: with DUP, under the same message ids."""
     share = f"$share/g/{unique}"
@@ -179,38 +157,6 @@ def test_unacknowledged_messages_are_sent_again_after_a_reconnect(bridge: Bridge
     assert [one.message_id for one in back.publishes] == [one.message_id for one in member.publishes]
     back.client.unsubscribe(share)
     Member(bridge.port, f"m-{unique}"[:23], "").client.disconnect()
-
-
-def test_a_kill_of_the_bridge_loses_nothing(own_bridge: BridgeProcess) -> None:
-    bridge, share, count = own_bridge, "$share/g/t", 400
-    members = [Member(bridge.port, name, share, clean=False, level=level) for name, level in (("a", 4), ("b", 5))]
-    publish_numbers(bridge.port, "t", range(count))
-    for member in members:
-        for _ in range(50):
-            publish = member.client.expect(Publish)
-            member.client.acknowledge(publish)
-            member.numbers.append(int(publish.payload))
-    bridge.kill()
-    for member in members:
-        try:
-            while True:
-                member.client.fill()
-        except ConnectionClosed:
-            member.numbers += [int(one.payload) for one in member.client.inbox if isinstance(one, Publish)]
-    seen = set(numbers_of(*members))
-    bridge.start()
-    back = [Member(bridge.port, name, "", clean=False, level=level) for name, level in (("a", 4), ("b", 5))]
-    publish_numbers(bridge.port, "t", range(count, count + 20))
-
-    def all_are_there() -> bool:
-        for member in back:
-            member.take()
-        return seen | set(numbers_of(*back)) >= set(range(count + 20))
-
-    eventually(all_are_there, True)
-    for member in back:
-        assert member.numbers == sorted(member.numbers)
-        member.client.vanish()
 
 
 def test_a_member_with_a_subscription_of_its_own_gets_both(bridge: BridgeProcess, unique: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 import paho.mqtt.client as paho
+from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
@@ -94,3 +95,85 @@ def publish_all(
         client.publish(topic, payload, qos, retain, **given).wait_for_publish(PATIENCE)
     client.disconnect()
     client.loop_stop()
+
+
+class PahoClient:
+    """A paho client with its network loop in a thread. `take` returns received messages."""
+
+    def __init__(
+        self,
+        port: int,
+        client_id: str,
+        protocol: int,
+        *,
+        clean: bool = True,
+        will: Any = None,
+        reconnects: bool = True,
+    ) -> None:
+        self.client = paho.Client(
+            paho.CallbackAPIVersion.VERSION2,  # type: ignore[attr-defined]
+            client_id=client_id,
+            clean_session=None if protocol == paho.MQTTv5 else clean,
+            protocol=protocol,
+            reconnect_on_failure=reconnects,
+        )
+        self._connected: queue.Queue[Any] = queue.Queue()
+        self._subscribed: queue.Queue[Any] = queue.Queue()
+        self._messages: queue.Queue[paho.MQTTMessage] = queue.Queue()
+        self.client.on_connect = lambda _c, _u, flags, reason, _p: self._connected.put((flags, reason))
+        self.client.on_subscribe = lambda _c, _u, _m, reasons, _p: self._subscribed.put(reasons)
+        self.client.on_message = lambda _c, _u, message: self._messages.put(message)
+        self.client.reconnect_delay_set(1, 1)
+        if will is not None:
+            self.client.will_set(*will)
+        if protocol == paho.MQTTv5:
+            lasting = Properties(PacketTypes.CONNECT)
+            lasting.SessionExpiryInterval = 0 if clean else 0xFFFFFFFF
+            self.client.connect("127.0.0.1", port, clean_start=clean, properties=lasting)
+        else:
+            self.client.connect("127.0.0.1", port)
+        self.client.loop_start()
+        self.session_present = self.wait_connected()
+
+    def wait_connected(self) -> bool:
+        """Wait for a CONNACK, and tell whether there was a session."""
+        flags, reason = self._connected.get(timeout=PATIENCE)
+        assert not reason.is_failure, reason
+        return bool(flags.session_present)
+
+    def reconnect(self) -> None:
+        """Reconnect once, with the unacknowledged messages of the lost connection."""
+        self.client.loop_stop()
+        self.client.reconnect()
+        self.client.loop_start()
+        self.wait_connected()
+
+    def subscribe(self, *filters: tuple[str, int]) -> list[int]:
+        self.client.subscribe(list(filters))
+        return [reason.value for reason in self._subscribed.get(timeout=PATIENCE)]
+
+    def publish(self, topic: str, payload: bytes, qos: int, retain: bool = False) -> None:
+        """Publish, and wait until it is acknowledged."""
+        info = self.client.publish(topic, payload, qos, retain)
+        info.wait_for_publish(PATIENCE)
+        assert info.is_published()
+
+    def take(self) -> tuple[str, bytes, int, bool]:
+        """The next message: topic, payload, QoS, RETAIN."""
+        message = self._messages.get(timeout=PATIENCE)
+        return message.topic, bytes(message.payload), message.qos, bool(message.retain)
+
+    def close(self) -> None:
+        self.client.disconnect()
+        self.client.loop_stop()
+
+    def vanish(self) -> None:
+        """Lose the connection without DISCONNECT."""
+        self.client.loop_stop()
+        self.client.socket().close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
