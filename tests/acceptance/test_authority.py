@@ -98,7 +98,7 @@ def test_users_with_all_authorities(bridge: BridgeProcess, unique: str) -> None:
         assert subscriber.message() == {"topic": f"plant/{unique}", "payload": "21.5", "qos": 1, "retain": 0}
 
 
-@pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
+@pytest.mark.queue_managers("embedded", "ibmmq", slow="pymqi")
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "durable"])
 def test_a_client_without_authority_is_not_let_in(
     bridge: BridgeProcess, logged: Callable[..., str], unique: str, clean: bool
@@ -130,7 +130,7 @@ def test_a_client_that_is_refused_does_no_harm_to_another(bridge: BridgeProcess,
         again.disconnect()
 
 
-@pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
+@pytest.mark.queue_managers("embedded", "ibmmq", slow="pymqi")
 def test_subscriptions(bridge: BridgeProcess, logged: Callable[..., str], unique: str) -> None:
     with client(bridge, unique, "alice") as subscriber:
         # Any topic object at or above the topic can grant the authority. Wildcards are checked from their level on.
@@ -143,7 +143,7 @@ def test_subscriptions(bridge: BridgeProcess, logged: Callable[..., str], unique
         assert subscriber.subscribe(("plant/line1", 1)) == (REFUSED,)
 
 
-@pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
+@pytest.mark.queue_managers("embedded", "ibmmq", slow="pymqi")
 @pytest.mark.parametrize("qos", [1, 2])
 def test_publications_that_are_refused(
     bridge: BridgeProcess, logged: Callable[..., str], unique: str, qos: int
@@ -222,25 +222,18 @@ def test_authority_that_is_given_and_taken(bridge: BridgeProcess, unique: str) -
         pass
 
 
-@pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
-def test_durable_session_over_a_restart(queue_manager: str, tmp_path: Path, unique: str) -> None:
+def test_durable_session_over_a_restart(bridge: BridgeProcess, unique: str) -> None:
     """Authorized subscriptions of a session and the messages for them survive."""
-    process = enforcing(queue_manager, tmp_path).start()
-    try:
-        with client(process, unique, "reader", clean=False) as subscriber:
-            assert subscriber.subscribe(("plant/#", 1)) == (1,)
-            subscriber.disconnect()
-        process.restart()
-        with client(process, f"{unique}w", "writer") as publisher:
-            publisher.publish("plant/line1", b"meanwhile", 1)
-            publisher.disconnect()
-        with RawClient(process.port, unique, user_name="reader", clean=False) as subscriber:
-            assert subscriber.connect().session_present
-            assert subscriber.take().payload == b"meanwhile"
-        assert process.stop() == 0
-    finally:
-        process.discard()
-    assert "Traceback" not in process.log
+    with client(bridge, unique, "reader", clean=False) as subscriber:
+        assert subscriber.subscribe((f"plant/{unique}", 1)) == (1,)
+        subscriber.disconnect()
+    bridge.restart()
+    with client(bridge, f"{unique}w", "writer") as publisher:
+        publisher.publish(f"plant/{unique}", b"meanwhile", 1)
+        publisher.disconnect()
+    with RawClient(bridge.port, unique, user_name="reader", clean=False) as subscriber:
+        assert subscriber.connect().session_present
+        assert subscriber.take().payload == b"meanwhile"
 
 
 def test_retained_publications_are_cleared(bridge: BridgeProcess, unique: str) -> None:
@@ -273,33 +266,28 @@ def test_check_describes_the_clients(queue_manager: str, bridge: BridgeProcess) 
 
 # The embedded queue manager does not check the bridge's own authority.
 @pytest.mark.queue_managers("ibmmq")
-def test_check_describes_the_bridge(tmp_path: Path, queue_manager: str) -> None:
+def test_check_describes_the_bridge(bridge: BridgeProcess) -> None:
     """Each authority that the bridge lacks is a line with the MQSC that gives it."""
-    bridge = enforcing(queue_manager, tmp_path)
+    lacking = (
+        ("OBJTYPE(QMGR)", "ALTUSR", "-t qmgr", "altusr"),
+        (f"PROFILE('{XMITQ}') OBJTYPE(QUEUE)", "BROWSE", f"-n {XMITQ} -t queue", "browse"),
+        ("PROFILE('SYSTEM.BASE.TOPIC') OBJTYPE(TOPIC)", "CLR", "-n SYSTEM.BASE.TOPIC -t topic", "clr"),
+    )
+    for which, authority, *_ in lacking:
+        bridge.mqsc(f"SET AUTHREC {which} PRINCIPAL('{BRIDGE_USER}') AUTHRMV({authority})\n")
     try:
-        bridge.queue_manager.start()  # type: ignore[attr-defined]
-        bridge.env["MQI_STANDIN"] = bridge.queue_manager.place  # type: ignore[attr-defined]
-        for record in (
-            f"PROFILE('{XMITQ}') OBJTYPE(QUEUE) PRINCIPAL('{BRIDGE_USER}') AUTHRMV(BROWSE)",
-            f"OBJTYPE(QMGR) PRINCIPAL('{BRIDGE_USER}') AUTHRMV(ALTUSR)",
-            f"PROFILE('SYSTEM.BASE.TOPIC') OBJTYPE(TOPIC) PRINCIPAL('{BRIDGE_USER}') AUTHRMV(CLR)",
-        ):
-            bridge.mqsc(f"SET AUTHREC {record}\n")
-        command = [MQBRIDGE, "check", "--connect", str(bridge.config)]
-        with LineProcess(command, env=bridge.env) as check:
+        with LineProcess([MQBRIDGE, "check", "--connect", str(bridge.config)], env=bridge.env) as check:
             lines = check.rest()
             assert check.process.wait() == 1, lines
-        remedies = [
-            f"SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('{BRIDGE_USER}') AUTHADD(ALTUSR)"
-            f" (or setmqaut -m MQB1 -t qmgr -p {BRIDGE_USER} +altusr)",
-            f"SET AUTHREC PROFILE('{XMITQ}') OBJTYPE(QUEUE) PRINCIPAL('{BRIDGE_USER}') AUTHADD(BROWSE)"
-            f" (or setmqaut -m MQB1 -n {XMITQ} -t queue -p {BRIDGE_USER} +browse)",
-            f"SET AUTHREC PROFILE('SYSTEM.BASE.TOPIC') OBJTYPE(TOPIC) PRINCIPAL('{BRIDGE_USER}') AUTHADD(CLR)"
-            f" (or setmqaut -m MQB1 -n SYSTEM.BASE.TOPIC -t topic -p {BRIDGE_USER} +clr)",
-        ]
-        assert [line.rpartition(": ")[2] for line in lines if "SET AUTHREC" in line and "note:" not in line] == remedies
     finally:
-        bridge.discard()
+        for which, authority, *_ in lacking:
+            bridge.mqsc(f"SET AUTHREC {which} PRINCIPAL('{BRIDGE_USER}') AUTHADD({authority})\n")
+    remedies = [
+        f"SET AUTHREC {which} PRINCIPAL('{BRIDGE_USER}') AUTHADD({authority})"
+        f" (or setmqaut -m MQB1 {objects} -p {BRIDGE_USER} +{option})"
+        for which, authority, objects, option in lacking
+    ]
+    assert [line.rpartition(": ")[2] for line in lines if "SET AUTHREC" in line and "note:" not in line] == remedies
 
 
 def test_a_resumed_session_keeps_only_the_subscriptions_that_its_new_user_may_have(
@@ -324,12 +312,11 @@ def test_a_resumed_session_keeps_only_the_subscriptions_that_its_new_user_may_ha
     assert "MQRC_NOT_AUTHORIZED (2035)" in logged("MQB2203W", unique, f"'plant/{unique}'", "'bob'")
 
 
+# IBM MQ is asked only if the MQ user has changed.
+@pytest.mark.queue_managers("embedded")
 def test_a_user_who_has_lost_authority_loses_its_subscriptions_on_resumption(
-    queue_manager: str, bridge: BridgeProcess, logged: Callable[..., str], unique: str
+    bridge: BridgeProcess, logged: Callable[..., str], unique: str
 ) -> None:
-    """The embedded queue manager checks each resumption. IBM MQ checks subscriptions only if the user has changed."""
-    if queue_manager != "embedded":
-        pytest.skip("IBM MQ is asked only if the MQ user has changed")
     with client(bridge, unique, "dev-7", clean=False) as device:
         assert device.subscribe((f"plant/{unique}", 1)) == (1,)
         device.disconnect()
