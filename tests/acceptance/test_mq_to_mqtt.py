@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import struct
 import time
 from typing import Any
 
@@ -80,26 +79,6 @@ def test_a_forwarded_publication_arrives_on_the_queue_name_that_it_was_put_to(
             forward(bridge, unique, "commands", RFH2(Format=b"MQSTR", CodedCharSetId=1208, folders=folders))
             publish = client.take()
             assert publish == Publish("commands", b"forwarded", 2, False, False, publish.message_id)
-
-
-def test_a_cics_header_is_not_part_of_the_payload(bridge: BridgeProcess, unique: str) -> None:
-    """Table 4: any other headers are discarded."""
-    header = b"CIH " + struct.pack("<4i", 2, 180, 0, 0) + b"MQSTR   " + bytes(152)
-    with RawClient.connected(bridge.port, unique) as client:
-        rfh2 = RFH2(Format=b"MQCICS", CodedCharSetId=1208, folders=(Folder.build("usr", {"a": "1"}),))
-        forward(bridge, unique, "reply", rfh2, body=header + b"from CICS")
-        assert client.take().payload == b"from CICS"
-
-
-def test_segments_arrive_as_one_publication(bridge: BridgeProcess, unique: str) -> None:
-    with RawClient.connected(bridge.port, unique) as client:
-        connection = RemoteConnection(bridge.data_directory, application="segments")
-        for offset, flags, data in ((0, 2, b"one "), (4, 2, b"two "), (8, 4, b"three")):
-            md = MQMD(Version=2, GroupId=b"1" * 24, Offset=offset, MsgFlags=flags, Persistence=1)
-            connection.put1(MQOD(ObjectName="long", ObjectQMgrName=unique), Message(md, data))
-        connection.disconnect()
-        publish = client.take()
-        assert (publish.topic, publish.payload) == ("long", b"one two three")
 
 
 @pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
@@ -180,15 +159,6 @@ def test_payload_from_standard_input(bridge: BridgeProcess, unique: str, body: b
         assert client.take().payload == body
         bridge.mq("put", "cmd", "--to", unique, stdin=body)
         assert client.take().payload == body
-
-
-def test_headers_are_dropped(bridge: BridgeProcess, unique: str) -> None:
-    """Priority, expiry and whatever else an application gave do not reach the client; order is by priority in MQ."""
-    with RawClient.connected(bridge.port, unique) as client:
-        client.subscribe((unique, 2))
-        bridge.mq("pub", unique, "x", "--persistent", "--priority", "9", "--expiry", "10min")
-        publish = client.take()
-        assert publish == Publish(unique, b"x", 2, False, False, publish.message_id)
 
 
 def test_expired_messages_do_not_reach_the_client(bridge: BridgeProcess, unique: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
@@ -21,19 +23,9 @@ from bridge.mqtt.packets import (
     Unsubscribe,
 )
 from bridge.mqtt.reason_codes import ReasonCode
-from bridge.mqtt.topics import TOPIC_LEVELS
 from tests.helpers.bridge_process import BridgeProcess
-from tests.helpers.mqtt_5_client import EVERYTHING, NewBridge, client_of, subscribe
+from tests.helpers.mqtt_5_client import EVERYTHING, client_of, subscribe
 from tests.helpers.raw_client import RawClient
-
-
-def test_no_local(bridge: BridgeProcess, unique: str) -> None:
-    """MQTT-3.8.3-3."""
-    with client_of(bridge, unique) as client, client_of(bridge, f"{unique}-2") as other:
-        subscribe(client, unique, 1, no_local=True)
-        client.publish(unique, b"own", 1)
-        other.publish(unique, b"other's", 1)
-        assert client.take().payload == b"other's"
 
 
 # IBM MQ does not tell a subscriber whether a live publication was put as retained.
@@ -68,34 +60,9 @@ def test_retain_handling(bridge: BridgeProcess, unique: str) -> None:
         client.publish(unique, b"", 1, retain=True)
 
 
-def test_subscription_identifiers(bridge: BridgeProcess, unique: str) -> None:
-    """MQTT-3.3.4-3, -4, -5: one message for each subscription that matches, with its identifier; altered by the next."""
-    with client_of(bridge, unique) as client:
-        subscribe(client, f"{unique}/a", 0, identifier=1)
-        subscribe(client, f"{unique}/#", 0, identifier=268_435_455)
-        subscribe(client, f"{unique}/+", 0)
-        client.publish(f"{unique}/a", b"")
-        got = [client.expect(Publish).properties for _ in range(3)]
-        identifiers = sorted(one.subscription_identifier if one is not None else () for one in got)
-        assert identifiers == [(), (1,), (268_435_455,)]
-        subscribe(client, f"{unique}/a", 0, identifier=7)
-        client.publish(f"{unique}/a", b"")
-        got = [client.expect(Publish).properties for _ in range(3)]
-        assert (7,) in [one.subscription_identifier for one in got if one is not None]
-
-
-def test_reason_codes_of_suback_and_unsuback(bridge: BridgeProcess, unique: str) -> None:
-    """MQTT-3.9.3-1, -2; MQTT-3.11.3-1, -2."""
-    with client_of(bridge, unique) as client:
-        client.send(Subscribe(1, ((f"{unique}/a", 2), ("/" * TOPIC_LEVELS, 1), (f"{unique}/c", 0))))
-        assert client.wait_for(Suback).return_codes == (2, ReasonCode.TOPIC_FILTER_INVALID, 0)
-        client.send(Unsubscribe(2, (f"{unique}/a", f"{unique}/never")))
-        assert client.wait_for(Unsuback).reason_codes == (0, ReasonCode.NO_SUBSCRIPTION_EXISTED)
-
-
 # IBM MQ puts one message per matching filter.
 @pytest.mark.queue_managers("embedded")
-def test_one_message_for_several_filters(new_bridge: NewBridge) -> None:
+def test_one_message_for_several_filters(new_bridge: Callable[..., BridgeProcess]) -> None:
     """MQTT-3.3.4-2, -4: with `overlapping_subscriptions: once`, of the highest QoS, with all identifiers; No Local apart."""
     bridge = new_bridge(config="queue_manager: {overlapping_subscriptions: once}\n").start()
     with client_of(bridge, "one") as client, client_of(bridge, "other") as other:

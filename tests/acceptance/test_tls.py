@@ -215,14 +215,10 @@ def paho_publishes(
 @pytest.mark.parametrize(
     ("channel", "authority", "name", "users"),
     [
-        ("TLS", "ca", None, [""]),
         ("TLS", "other", None, []),
         ("REQUIRED", "ca", "pump-7", ["pump-7"]),
         ("REQUIRED12", "ca", "pump-7", ["pump-7"]),
         ("REQUIRED", "ca", "revoked", []),
-        ("REQUIRED12", "ca", "expired", []),
-        ("REQUIRED", "ca", "weak", []),
-        ("REQUIRED", "ca", None, []),
     ],
 )
 def test_paho(

@@ -71,7 +71,7 @@ class Collector:
         return f"http://127.0.0.1:{self._server.server_port}/v1/traces"
 
     def trace(self, topic: str | None, *names: str) -> list[CollectedSpan]:
-        """A span of each name with this destination, or whose parent has it, once all have come. Fails if more of them come."""
+        """A span of each name with this destination, or whose parent has it, once all are there. Fails if there are more."""
 
         def found() -> dict[str, list[CollectedSpan]]:
             ids = {one.span_id for one in self.spans if topic in (None, one.attributes.get("messaging.destination.name"))}
