@@ -78,7 +78,7 @@ COUNT = 1_000
 PAYLOAD = b"x" * 16_384
 
 
-@pytest.mark.parametrize("slow_qos", [0, 1, 2])
+@pytest.mark.parametrize("slow_qos", [0, 1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_client_that_never_reads_does_not_slow_another(bridge: BridgeProcess, slow_qos: int) -> None:
     """16 MB pass by a client that does not read at all: far more than sockets and `pending_bytes` hold.
 
@@ -149,6 +149,7 @@ def publish_all(sender: RawClient, window: int = 50) -> None:
 
 
 # The channel stops reading on any queue manager, and 100,000 publications take long.
+@pytest.mark.slow
 @pytest.mark.queue_managers("embedded")
 def test_a_client_that_publishes_without_reading_its_acknowledgements(bridge: BridgeProcess) -> None:
     """It is not read from any more when its acknowledgements pile up; another client does not notice."""

@@ -6,6 +6,8 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.patience import until
@@ -31,6 +33,7 @@ def configure(bridge: BridgeProcess, text: str) -> None:
     bridge.config.write_text(head + text)
 
 
+@pytest.mark.queue_managers("embedded", slow="ibmmq")
 def test_reload(new_bridge: Callable[..., BridgeProcess], queue_manager: str, tmp_path: Any) -> None:
     bridge = new_bridge(config=f"control_socket: {tmp_path / 'control'}\n" + BEFORE).start()
     bridge.mqsc("DEFINE QLOCAL(KEPT)\nDEFINE QLOCAL(PAUSED)\nDEFINE QLOCAL(MORE)")
