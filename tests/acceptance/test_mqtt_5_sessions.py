@@ -70,23 +70,6 @@ def test_a_session_that_was_to_end_cannot_be_made_to_stay(bridge: BridgeProcess,
         assert ended(client).reason_code == ReasonCode.PROTOCOL_ERROR
 
 
-def test_clean_start_ends_the_session_of_before(bridge: BridgeProcess, unique: str) -> None:
-    properties = ConnectProperties(session_expiry_interval=600)
-    with client_of(bridge, unique, properties=properties) as client:
-        subscribe(client, unique, 1)
-    with RawClient(bridge.port, unique, clean=True, level=5, properties=properties) as client:
-        assert client.connect().session_present is False
-        client.publish(unique, b"x", 1)
-        client.send(Disconnect(properties=DisconnectProperties(session_expiry_interval=0)))
-        client.expect_closed()
-
-
-def test_a_session_is_taken_over(bridge: BridgeProcess, unique: str) -> None:
-    """MQTT-3.1.4-3."""
-    with client_of(bridge, unique) as first, client_of(bridge, unique):
-        assert ended(first).reason_code == ReasonCode.SESSION_TAKEN_OVER
-
-
 def test_a_durable_session_is_the_same_in_either_version(bridge: BridgeProcess, unique: str) -> None:
     with RawClient.connected(bridge.port, unique, clean=False) as old:
         old.subscribe((unique, 2))
@@ -197,11 +180,3 @@ def test_assigned_identifiers_are_identifiers(bridge: BridgeProcess) -> None:
             connack = client.connect()
             assert connack.session_present
             assert connack.properties is not None and connack.properties.assigned_client_identifier is None
-
-
-@pytest.mark.parametrize("name", ["0", "abcdefghijklmnopqrstuvw", "ABCDEFGHIJKLMNOPQRSTUVW", "01234567890123456789012"])
-def test_client_identifiers_that_every_server_takes(bridge: BridgeProcess, name: str) -> None:
-    """MQTT-3.1.3-5; MQTT 5 allows a password without a user name."""
-    with RawClient(bridge.port, name, level=5) as client:
-        client.send(msgspec.structs.replace(client.packet, password=b"p"))
-        assert client.expect(Connack).return_code == 0
