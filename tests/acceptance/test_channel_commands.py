@@ -59,8 +59,11 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
 def bridge(shared: BridgeProcess) -> Iterator[BridgeProcess]:
     """A bridge whose only channel is FILE."""
     yield shared
-    for name in channels(shared).keys() - {"FILE"}:
-        shared.run_mq("run", "-", stdin=f"STOP CHANNEL({name}) CHLTYPE(MQTT)\n".encode())
+    names = channels(shared).keys() - {"FILE"}
+    for name in names:
+        shared.run_mq("run", "-", stdin=f"STOP CHANNEL({name}) CHLTYPE(MQTT)\n".encode())  # fails if it is stopped
+    until(lambda: all(state == "STOPPED" for name, state in states(shared).items() if name != "FILE"))
+    for name in names:
         shared.mqsc(f"DELETE CHANNEL({name}) CHLTYPE(MQTT)\n")
     eventually(lambda: list(channels(shared)), ["FILE"])
 

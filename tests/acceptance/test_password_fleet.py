@@ -96,7 +96,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 
 
 def test_after_a_kill_no_password_is_verified_by_the_password_file_again(fleet: Fleet) -> None:
-    """Unless the cache is disabled, which removes its file."""
+    """Unless the cache is disabled. Then it has no file."""
     fleet.open_gate()
     users = [f"user-{number}" for number in range(4)]
     for user in users:
@@ -110,6 +110,7 @@ def test_after_a_kill_no_password_is_verified_by_the_password_file_again(fleet: 
     cache = fleet.bridge.data_directory / "verified-passwords"
     assert cache.stat().st_mode & 0o777 == 0o600
     fleet.bridge.kill()
+    cache.unlink()
     assert fleet.bridge.config is not None
     fleet.bridge.config.write_text(CONFIG.format(fleet.folder) + "password_cache: {enabled: false}\n")
     fleet.bridge.start()
