@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -177,6 +177,48 @@ class Command:
     def parameter(self, keyword: str) -> Parameter | None:
         """Return the parameter with a keyword, or None."""
         return next((parameter for parameter in self.parameters if parameter.keyword == keyword), None)
+
+    def value(self, keyword: str) -> str | None:
+        """Return the value of a parameter, or None if the parameter is missing or does not have exactly one value."""
+        parameter = self.parameter(keyword)
+        return None if parameter is None else parameter.value
+
+    def wrong(self, detail: str, keyword: str) -> MQSCSyntaxError:
+        """Return the error for a wrong parameter, at its position, or at that of the noun if it is missing."""
+        parameter = self.parameter(keyword)
+        return MQSCSyntaxError(detail, self.where if parameter is None else parameter.where, keyword)
+
+    def check_keywords(self, *known: str) -> None:
+        """Raise MQSCSyntaxError for a parameter with another keyword."""
+        for parameter in self.parameters:
+            if parameter.keyword not in known:
+                raise self.wrong(f"{self.verb} {self.noun} knows no {parameter.keyword}", parameter.keyword)
+
+    def choice(self, keyword: str, words: Collection[str], otherwise: str = "") -> str:
+        """Return the value of a parameter, which is one of `words`. Raises MQSCSyntaxError."""
+        parameter = self.parameter(keyword)
+        if parameter is None:
+            return otherwise
+        if parameter.value is None or parameter.value not in words:
+            raise self.wrong(f"{keyword} is one of {', '.join(words)}", keyword)
+        return parameter.value
+
+    def flag(self, keyword: str, opposite: str = "") -> bool:
+        """Return whether a keyword is there, which excludes the opposite one. Raises MQSCSyntaxError."""
+        for word in (keyword, opposite):
+            if (parameter := self.parameter(word)) is not None and parameter.values is not None:
+                raise self.wrong(f"{word} takes no value", word)
+        if self.parameter(keyword) is None:
+            return False
+        if self.parameter(opposite) is not None:
+            raise MQSCSyntaxError(f"{keyword} and {opposite} exclude each other", self.where)
+        return True
+
+    def required_name(self) -> str:
+        """Return the name in the parentheses of the noun. Raises MQSCSyntaxError."""
+        if self.name is None:
+            raise MQSCSyntaxError(f"{self.noun} takes a name in parentheses", self.where, self.noun)
+        return self.name
 
 
 class _Joined:

@@ -22,7 +22,6 @@ def _always(keyword: str, number: int, value: Value, length: int = 0) -> Selecto
 
 
 _STAMPS = [SELECTORS["QLOCAL"][number] for number in (cmqc.MQCA_ALTERATION_DATE, cmqc.MQCA_ALTERATION_TIME)]
-_PARENT = cmqc.MQPRI_PRIORITY_AS_PARENT
 _DELIVERY_CHOICES = {
     "ASPARENT": cmqc.MQDLV_AS_PARENT,
     "ALL": cmqc.MQDLV_ALL,
@@ -78,7 +77,7 @@ _TOPIC = (
     _number("PUB", cmqc.MQIA_INHIBIT_PUB, ASPARENT=0, DISABLED=1, ENABLED=2),
     _number("SUB", cmqc.MQIA_INHIBIT_SUB, ASPARENT=0, DISABLED=1, ENABLED=2),
     _number("DEFPSIST", cmqc.MQIA_TOPIC_DEF_PERSISTENCE, ASPARENT=cmqc.MQPER_PERSISTENCE_AS_PARENT, NO=0, YES=1),
-    _number("DEFPRTY", cmqc.MQIA_DEF_PRIORITY, ASPARENT=_PARENT),
+    Selector("DEFPRTY", cmqc.MQIA_DEF_PRIORITY, {"ASPARENT": cmqc.MQPRI_PRIORITY_AS_PARENT}, is_number=True),
     _number("DEFPRESP", cmqc.MQIA_DEF_PUT_RESPONSE_TYPE, ASPARENT=0, SYNC=1, ASYNC=2),
     _number("DURSUB", cmqc.MQIA_DURABLE_SUB, ASPARENT=0, YES=1, NO=2),
     Selector("PMSGDLV", cmqc.MQIA_PM_DELIVERY, _DELIVERY_CHOICES),
@@ -113,8 +112,8 @@ for _kind, _rows in {
     "QMODEL": (*_QUEUE, *_LOCAL),
     "QALIAS": _QUEUE,
     "QREMOTE": _QUEUE,
-    "QUEUE": (*_QUEUE, *_LOCAL),
     "TOPIC": _TOPIC,
     "TPSTATUS": _TOPIC_STATUS,
 }.items():
     SELECTORS.setdefault(_kind, {}).update({row.number: row for row in _rows})
+SELECTORS["QUEUE"] = SELECTORS["QLOCAL"] | SELECTORS["QALIAS"] | SELECTORS["QREMOTE"]

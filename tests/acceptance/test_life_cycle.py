@@ -17,20 +17,14 @@ import pytest
 
 from bridge import __version__
 from bridge.mqtt.packets import Publish
-from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
+from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.exactly_once import DurableSubscriber, Publisher, first_deliveries, repeated
+from tests.helpers.forked_process import MQBRIDGE, run
 from tests.helpers.line_process import LineProcess
 from tests.helpers.mosquitto import Subscriber
 from tests.helpers.patience import PATIENCE
 from tests.helpers.raw_client import ConnectionClosed, RawClient
 from tests.helpers.remote_bridge import RemoteBridgeProcess
-
-
-def run(*words: str | Path, env: dict[str, str] | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [MQBRIDGE, *words], capture_output=True, text=True, timeout=PATIENCE, cwd=cwd, env={**os.environ, **(env or {})}
-    )
-
 
 # What it prints -------------------------------------------------------------------------------------------------------
 

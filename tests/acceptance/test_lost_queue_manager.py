@@ -7,7 +7,6 @@ test_health.py runs two bridges on one queue manager.
 from __future__ import annotations
 
 import re
-import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ from bridge.mqtt.writer import encode
 from tests.helpers.bridge_process import MQBRIDGE
 from tests.helpers.crash_checks import verify
 from tests.helpers.exactly_once import DurableSubscriber, Publisher
+from tests.helpers.forked_process import run
 from tests.helpers.line_process import LineProcess
 from tests.helpers.patience import PATIENCE, until
 from tests.helpers.raw_client import RawClient
@@ -244,9 +244,7 @@ def test_a_missing_object_of_the_queue_manager(remote: Callable[..., RemoteBridg
     bridge.queue_manager.start()
     bridge.mqsc(f"DELETE QLOCAL({TRANSMISSION_QUEUE})\n")
     assert bridge.config is not None
-    done = subprocess.run(
-        [MQBRIDGE, "run", bridge.config, "--port", "0"], env=bridge.env, capture_output=True, text=True, timeout=PATIENCE
-    )
+    done = run("run", bridge.config, "--port", "0", env=bridge.env)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert re.search(rf"DEFINE QLOCAL\('{TRANSMISSION_QUEUE}'\).*XMITQ", done.stderr), done.stderr

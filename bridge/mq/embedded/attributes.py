@@ -22,16 +22,15 @@ class AttributeRefused(ValueError):
 
 @dataclass(frozen=True)
 class Choice:
-    """An attribute whose value is one of several words."""
+    """An attribute whose value is one of several words. With a PCF selector, `words` has their numbers."""
 
-    words: tuple[str, ...]
+    words: Mapping[str, int] | tuple[str, ...]
     default: str
-    #: other spellings that MQSC accepts for a word
-    synonyms: tuple[tuple[str, str], ...] = ()
+    #: PCF selector; 0 if MQINQ and PCF commands do not return the attribute
+    number: int = 0
 
     def read(self, keyword: str, text: str) -> Value:
-        word = dict(self.synonyms).get(text.upper(), text.upper())
-        if word not in self.words:
+        if (word := text.upper()) not in self.words:
             raise AttributeRefused(f"{keyword} is one of {', '.join(self.words)}, not {text!r}")
         return word
 
@@ -43,7 +42,9 @@ class Number:
     low: int
     high: int
     default: Value
-    words: tuple[str, ...] = ()
+    number: int = 0
+    #: words, and their numbers
+    words: Mapping[str, int] = field(default_factory=dict)
 
     def read(self, keyword: str, text: str) -> Value:
         if text.upper() in self.words:
@@ -63,8 +64,9 @@ class Text:
     """A text attribute with a maximum length. `name` restricts it to the characters of MQ object names."""
 
     length: int
-    default: str = ""
+    number: int = 0
     name: bool = False
+    default: str = ""
 
     def read(self, keyword: str, text: str) -> Value:
         text = text.rstrip(" ")
@@ -79,6 +81,7 @@ class Text:
 class Names:
     """A list of object names, stored as displayed by MQSC: separated by commas, which names do not contain."""
 
+    number: int
     default: str = ""
 
     def read(self, keyword: str, text: str) -> Value:
@@ -86,7 +89,7 @@ class Names:
         if len(names) > _MAX_NAMES:
             raise AttributeRefused(f"{keyword} has at most {_MAX_NAMES} names, not {len(names)}")
         for name in names:
-            _OBJECT_NAME.read(keyword, name)
+            _name().read(keyword, name)
         return ",".join(names)
 
 
@@ -96,6 +99,7 @@ class Words:
 
     words: tuple[str, ...]
     default: str
+    number: int = 0
 
     def read(self, keyword: str, text: str) -> Value:
         given = [word.strip(" ").upper() for word in text.split(",")]
@@ -116,128 +120,161 @@ def invalid_name_character(name: str) -> str | None:
     return next((character for character in name if character not in NAME_CHARACTERS), None)
 
 
-_OBJECT_NAME = Text(MQ_OBJECT_NAME_LENGTH, name=True)
 _MAX_NAMES = 256
-_ENABLED = Choice(("ENABLED", "DISABLED"), "ENABLED")
-_DEFPSIST = Choice(("NO", "YES"), "NO")
-_NAME = Text(48, name=True)
-_DESCR = Text(64)
-_ENABLED_ASPARENT = Choice(("ASPARENT", "ENABLED", "DISABLED"), "ASPARENT")
-_DELIVERY = Choice(("ASPARENT", "ALL", "ALLAVAIL", "ALLDUR"), "ASPARENT")
 _NUMBER = 999_999_999
+_MAX_MESSAGE = 104_857_600
+#: Maximum length of topic strings and user data, which PCF does not pad.
+_LONG_TEXT = 10_240
+_NO_YES = {"NO": 0, "YES": 1}
+_LEVELS = {
+    "QMGR": cmqc.MQMON_Q_MGR, "OFF": cmqc.MQMON_OFF, "ON": cmqc.MQMON_ON, "NONE": cmqc.MQMON_NONE, "LOW": cmqc.MQMON_LOW,
+    "MEDIUM": cmqc.MQMON_MEDIUM, "HIGH": cmqc.MQMON_HIGH,
+}  # fmt: skip
+
+
+def _name(number: int = 0) -> Text:
+    return Text(MQ_OBJECT_NAME_LENGTH, number, name=True)
+
+
+def _event(number: int, default: str = "DISABLED", **more: int) -> Choice:
+    words = {"DISABLED": cmqcfc.MQEVR_DISABLED, "ENABLED": cmqcfc.MQEVR_ENABLED}
+    ordered = dict(sorted(words.items(), key=lambda one: one[0] != default))
+    return Choice(ordered | more, default, number)
+
+
+def _level(number: int, *words: str) -> Choice:
+    return Choice({word: _LEVELS[word] for word in words}, words[0], number)
+
+
+_PUT = Choice({"ENABLED": cmqc.MQQA_PUT_ALLOWED, "DISABLED": cmqc.MQQA_PUT_INHIBITED}, "ENABLED", cmqc.MQIA_INHIBIT_PUT)
+_GET = Choice({"ENABLED": cmqc.MQQA_GET_ALLOWED, "DISABLED": cmqc.MQQA_GET_INHIBITED}, "ENABLED", cmqc.MQIA_INHIBIT_GET)
+_DEFPRTY = Number(0, 9, 0, cmqc.MQIA_DEF_PRIORITY)
+_DEFPSIST = Choice(_NO_YES, "NO", cmqc.MQIA_DEF_PERSISTENCE)
+_DEFREADA = Choice({"NO": 0, "YES": 1, "DISABLED": 2}, "NO", cmqc.MQIA_DEF_READ_AHEAD)
+_PROPCTL = Choice(
+    {"COMPAT": 0, "ALL": 2, "FORCE": 3, "NONE": 1, "V6COMPAT": 4}, "COMPAT", cmqc.MQIA_PROPERTY_CONTROL
+)
+_CUSTOM = Text(128, cmqc.MQCA_CUSTOM)
+_QUEUE_DESCR = Text(64, cmqc.MQCA_Q_DESC)
+_TRPTYPE = Choice(("TCP",), "TCP")
+_ENABLED_ASPARENT = Choice(("ASPARENT", "ENABLED", "DISABLED"), "ASPARENT")
+_YES_ASPARENT = Choice(("ASPARENT", "YES", "NO"), "ASPARENT")
+_DELIVERY = Choice(("ASPARENT", "ALL", "ALLAVAIL", "ALLDUR"), "ASPARENT")
 _SCOPE = Choice(("ASPARENT", "ALL", "QMGR"), "ASPARENT")
-_OFF_ON = Choice(("OFF", "ON"), "OFF")
-_NO_EVENT = Choice(("DISABLED", "ENABLED"), "DISABLED")
-_MONITORING = Choice(("QMGR", "OFF", "ON"), "QMGR")
-_PROPCTL = Choice(("COMPAT", "ALL", "FORCE", "NONE", "V6COMPAT"), "COMPAT")
 #: Attributes of all kinds of queues.
 _ANY_QUEUE: dict[str, Attribute] = {
-    "DEFBIND": Choice(("OPEN", "NOTFIXED", "GROUP"), "OPEN"),
-    "DEFPRESP": Choice(("SYNC", "ASYNC"), "SYNC"),
-    "SCOPE": Choice(("QMGR",), "QMGR"),
-    "CUSTOM": Text(128),
+    "DEFBIND": Choice({"OPEN": 0, "NOTFIXED": 1, "GROUP": 2}, "OPEN", cmqc.MQIA_DEF_BIND),
+    "DEFPRESP": Choice({"SYNC": 1, "ASYNC": 2}, "SYNC", cmqc.MQIA_DEF_PUT_RESPONSE_TYPE),
+    "SCOPE": Choice({"QMGR": 1}, "QMGR", cmqc.MQIA_SCOPE),
+    "CUSTOM": _CUSTOM,
 }
 #: Attributes that are stored and displayed for compatibility but have no effect: the embedded queue manager has no events,
 #: triggers or statistics.
 _WITHOUT_EFFECT: dict[str, Attribute] = {
-    "ACCTQ": _MONITORING,
-    "DEFREADA": Choice(("NO", "YES", "DISABLED"), "NO"),
-    "DISTL": Choice(("NO", "YES"), "NO"),
-    "HARDENBO": Choice(("NO", "YES"), "NO"),
-    "INITQ": _NAME,
-    "MONQ": Choice(("QMGR", "OFF", "LOW", "MEDIUM", "HIGH"), "QMGR"),
-    "PROCESS": _NAME,
-    "QDEPTHHI": Number(0, 100, 80),
-    "QDEPTHLO": Number(0, 100, 20),
-    "QDPHIEV": _NO_EVENT,
-    "QDPLOEV": _NO_EVENT,
-    "QDPMAXEV": _ENABLED,
-    "QSVCIEV": Choice(("NONE", "HIGH", "OK"), "NONE"),
-    "QSVCINT": Number(0, _NUMBER, _NUMBER),
-    "RETINTVL": Number(0, _NUMBER, _NUMBER),
-    "STATQ": _MONITORING,
-    "TRIGDATA": Text(64),
-    "TRIGDPTH": Number(1, _NUMBER, 1),
-    "TRIGMPRI": Number(0, 9, 0),
-    "TRIGTYPE": Choice(("FIRST", "EVERY", "DEPTH", "NONE"), "FIRST"),
+    "ACCTQ": _level(cmqc.MQIA_ACCOUNTING_Q, "QMGR", "OFF", "ON"),
+    "DEFREADA": _DEFREADA,
+    "DISTL": Choice(_NO_YES, "NO", cmqc.MQIA_DIST_LISTS),
+    "HARDENBO": Choice(_NO_YES, "NO", cmqc.MQIA_HARDEN_GET_BACKOUT),
+    "INITQ": _name(cmqc.MQCA_INITIATION_Q_NAME),
+    "MONQ": _level(cmqc.MQIA_MONITORING_Q, "QMGR", "OFF", "LOW", "MEDIUM", "HIGH"),
+    "PROCESS": _name(cmqc.MQCA_PROCESS_NAME),
+    "QDEPTHHI": Number(0, 100, 80, cmqc.MQIA_Q_DEPTH_HIGH_LIMIT),
+    "QDEPTHLO": Number(0, 100, 20, cmqc.MQIA_Q_DEPTH_LOW_LIMIT),
+    "QDPHIEV": _event(cmqc.MQIA_Q_DEPTH_HIGH_EVENT),
+    "QDPLOEV": _event(cmqc.MQIA_Q_DEPTH_LOW_EVENT),
+    "QDPMAXEV": _event(cmqc.MQIA_Q_DEPTH_MAX_EVENT, "ENABLED"),
+    "QSVCIEV": Choice({"NONE": 0, "HIGH": 1, "OK": 2}, "NONE", cmqc.MQIA_Q_SERVICE_INTERVAL_EVENT),
+    "QSVCINT": Number(0, _NUMBER, _NUMBER, cmqc.MQIA_Q_SERVICE_INTERVAL),
+    "RETINTVL": Number(0, _NUMBER, _NUMBER, cmqc.MQIA_RETENTION_INTERVAL),
+    "STATQ": _level(cmqc.MQIA_STATISTICS_Q, "QMGR", "OFF", "ON"),
+    "TRIGDATA": Text(64, cmqc.MQCA_TRIGGER_DATA),
+    "TRIGDPTH": Number(1, _NUMBER, 1, cmqc.MQIA_TRIGGER_DEPTH),
+    "TRIGMPRI": Number(0, 9, 0, cmqc.MQIA_TRIGGER_MSG_PRIORITY),
+    "TRIGTYPE": Choice({"FIRST": 1, "EVERY": 2, "DEPTH": 3, "NONE": 0}, "FIRST", cmqc.MQIA_TRIGGER_TYPE),
 }
 
 ATTRIBUTES: dict[str, dict[str, Attribute]] = {
     "QMGR": {
-        "DESCR": _DESCR,
-        "DEADQ": _NAME,
-        "DEFXMITQ": _NAME,
-        "MAXMSGL": Number(32_768, 104_857_600, 4_194_304),
-        "MAXHANDS": Number(0, _NUMBER, 256),
-        "MAXUMSGS": Number(1, _NUMBER, 10_000),
-        "CCSID": Number(1, 65_535, 1208),
-        "ACCTMQI": _OFF_ON,
-        "ACCTQ": Choice(("OFF", "ON", "NONE"), "OFF"),
-        "AUTHOREV": _NO_EVENT,
-        "CHLEV": Choice(("DISABLED", "ENABLED", "EXCEPTION"), "DISABLED"),
-        "CMDEV": Choice(("DISABLED", "ENABLED", "NODISPLAY"), "DISABLED"),
-        "CONFIGEV": _NO_EVENT,
-        "CUSTOM": Text(128),
-        "INHIBTEV": _NO_EVENT,
-        "LOCALEV": _NO_EVENT,
-        "MARKINT": Number(0, _NUMBER, 5_000, ("NOLIMIT",)),
-        "MAXPROPL": Number(0, 104_857_600, "NOLIMIT", ("NOLIMIT",)),
-        "MONQ": Choice(("OFF", "NONE", "LOW", "MEDIUM", "HIGH"), "OFF"),
-        "PERFMEV": _NO_EVENT,
-        "REMOTEEV": _NO_EVENT,
-        "STATMQI": _OFF_ON,
-        "STATQ": Choice(("OFF", "ON", "NONE"), "OFF"),
-        "STRSTPEV": _ENABLED,
-        "TREELIFE": Number(0, 604_000, 1_800),
-        "TRIGINT": Number(0, _NUMBER, _NUMBER),
+        "DESCR": Text(64, cmqc.MQCA_Q_MGR_DESC),
+        "DEADQ": _name(cmqc.MQCA_DEAD_LETTER_Q_NAME),
+        "DEFXMITQ": _name(cmqc.MQCA_DEF_XMIT_Q_NAME),
+        "MAXMSGL": Number(32_768, _MAX_MESSAGE, 4_194_304, cmqc.MQIA_MAX_MSG_LENGTH),
+        "MAXHANDS": Number(0, _NUMBER, 256, cmqc.MQIA_MAX_HANDLES),
+        "MAXUMSGS": Number(1, _NUMBER, 10_000, cmqc.MQIA_MAX_UNCOMMITTED_MSGS),
+        "CCSID": Number(1, 65_535, 1208, cmqc.MQIA_CODED_CHAR_SET_ID),
+        "ACCTMQI": _level(cmqc.MQIA_ACCOUNTING_MQI, "OFF", "ON"),
+        "ACCTQ": _level(cmqc.MQIA_ACCOUNTING_Q, "OFF", "ON", "NONE"),
+        "AUTHOREV": _event(cmqc.MQIA_AUTHORITY_EVENT),
+        "CHLEV": _event(cmqc.MQIA_CHANNEL_EVENT, EXCEPTION=cmqcfc.MQEVR_EXCEPTION),
+        "CMDEV": _event(cmqc.MQIA_COMMAND_EVENT, NODISPLAY=cmqcfc.MQEVR_NO_DISPLAY),
+        "CONFIGEV": _event(cmqc.MQIA_CONFIGURATION_EVENT),
+        "CUSTOM": _CUSTOM,
+        "INHIBTEV": _event(cmqc.MQIA_INHIBIT_EVENT),
+        "LOCALEV": _event(cmqc.MQIA_LOCAL_EVENT),
+        "MARKINT": Number(0, _NUMBER, 5_000, cmqc.MQIA_MSG_MARK_BROWSE_INTERVAL, {"NOLIMIT": -1}),
+        "MAXPROPL": Number(0, _MAX_MESSAGE, "NOLIMIT", cmqc.MQIA_MAX_PROPERTIES_LENGTH, {"NOLIMIT": -1}),
+        "MONQ": _level(cmqc.MQIA_MONITORING_Q, "OFF", "NONE", "LOW", "MEDIUM", "HIGH"),
+        "PERFMEV": _event(cmqc.MQIA_PERFORMANCE_EVENT),
+        "REMOTEEV": _event(cmqc.MQIA_REMOTE_EVENT),
+        "STATMQI": _level(cmqc.MQIA_STATISTICS_MQI, "OFF", "ON"),
+        "STATQ": _level(cmqc.MQIA_STATISTICS_Q, "OFF", "ON", "NONE"),
+        "STRSTPEV": _event(cmqc.MQIA_START_STOP_EVENT, "ENABLED"),
+        "TREELIFE": Number(0, 604_000, 1_800, cmqc.MQIA_TREE_LIFE_TIME),
+        "TRIGINT": Number(0, _NUMBER, _NUMBER, cmqc.MQIA_TRIGGER_INTERVAL),
     },
     "QLOCAL": {
-        "DESCR": _DESCR,
-        "PUT": _ENABLED,
-        "GET": _ENABLED,
-        "DEFPRTY": Number(0, 9, 0),
+        "DESCR": _QUEUE_DESCR,
+        "PUT": _PUT,
+        "GET": _GET,
+        "DEFPRTY": _DEFPRTY,
         "DEFPSIST": _DEFPSIST,
-        "MAXDEPTH": Number(0, _NUMBER, 5_000),
-        "MAXMSGL": Number(0, 104_857_600, 4_194_304),
-        "MSGDLVSQ": Choice(("PRIORITY", "FIFO"), "PRIORITY"),
-        "USAGE": Choice(("NORMAL", "XMITQ"), "NORMAL"),
-        "SHARE": Choice(("YES", "NO"), "YES"),
-        "DEFSOPT": Choice(("SHARED", "EXCL"), "SHARED"),
-        "BOTHRESH": Number(0, _NUMBER, 0),
-        "BOQNAME": _NAME,
+        "MAXDEPTH": Number(0, _NUMBER, 5_000, cmqc.MQIA_MAX_Q_DEPTH),
+        "MAXMSGL": Number(0, _MAX_MESSAGE, 4_194_304, cmqc.MQIA_MAX_MSG_LENGTH),
+        "MSGDLVSQ": Choice(
+            {"PRIORITY": cmqc.MQMDS_PRIORITY, "FIFO": cmqc.MQMDS_FIFO}, "PRIORITY", cmqc.MQIA_MSG_DELIVERY_SEQUENCE
+        ),
+        "USAGE": Choice({"NORMAL": cmqc.MQUS_NORMAL, "XMITQ": cmqc.MQUS_TRANSMISSION}, "NORMAL", cmqc.MQIA_USAGE),
+        "SHARE": Choice({"YES": 1, "NO": 0}, "YES", cmqc.MQIA_SHAREABILITY),
+        "DEFSOPT": Choice(
+            {"SHARED": cmqc.MQOO_INPUT_SHARED, "EXCL": cmqc.MQOO_INPUT_EXCLUSIVE}, "SHARED", cmqc.MQIA_DEF_INPUT_OPEN_OPTION
+        ),
+        "BOTHRESH": Number(0, _NUMBER, 0, cmqc.MQIA_BACKOUT_THRESHOLD),
+        "BOQNAME": _name(cmqc.MQCA_BACKOUT_REQ_Q_NAME),
         "PROPCTL": _PROPCTL,
-        "TRIGGER": Choice(("NO", "YES"), "NO"),
-        "NPMCLASS": Choice(("NORMAL", "HIGH"), "NORMAL"),
+        "TRIGGER": Choice(_NO_YES, "NO", cmqc.MQIA_TRIGGER_CONTROL),
+        "NPMCLASS": Choice(
+            {"NORMAL": cmqc.MQNPM_CLASS_NORMAL, "HIGH": cmqc.MQNPM_CLASS_HIGH}, "NORMAL", cmqc.MQIA_NPM_CLASS
+        ),
         **_ANY_QUEUE,
         **_WITHOUT_EFFECT,
     },
     "QALIAS": {
-        "DESCR": _DESCR,
-        "PUT": _ENABLED,
-        "GET": _ENABLED,
-        "DEFPRTY": Number(0, 9, 0),
+        "DESCR": _QUEUE_DESCR,
+        "PUT": _PUT,
+        "GET": _GET,
+        "DEFPRTY": _DEFPRTY,
         "DEFPSIST": _DEFPSIST,
-        "TARGET": _NAME,
-        "TARGTYPE": Choice(("QUEUE", "TOPIC"), "QUEUE"),
+        "TARGET": _name(cmqc.MQCA_BASE_OBJECT_NAME),
+        "TARGTYPE": Choice({"QUEUE": cmqc.MQOT_Q, "TOPIC": cmqc.MQOT_TOPIC}, "QUEUE", cmqc.MQIA_BASE_TYPE),
         "PROPCTL": _PROPCTL,
-        "DEFREADA": Choice(("NO", "YES", "DISABLED"), "NO"),
+        "DEFREADA": _DEFREADA,
         **_ANY_QUEUE,
     },
     "QREMOTE": {
-        "DESCR": _DESCR,
-        "PUT": _ENABLED,
-        "DEFPRTY": Number(0, 9, 0),
+        "DESCR": _QUEUE_DESCR,
+        "PUT": _PUT,
+        "DEFPRTY": _DEFPRTY,
         "DEFPSIST": _DEFPSIST,
-        "RNAME": Text(48),
-        "RQMNAME": Text(48),
-        "XMITQ": _NAME,
+        "RNAME": Text(48, cmqc.MQCA_REMOTE_Q_NAME),
+        "RQMNAME": Text(48, cmqc.MQCA_REMOTE_Q_MGR_NAME),
+        "XMITQ": _name(cmqc.MQCA_XMIT_Q_NAME),
         **_ANY_QUEUE,
     },
-    "NAMELIST": {"DESCR": _DESCR, "NAMES": Names()},
+    "NAMELIST": {"DESCR": Text(64, cmqc.MQCA_NAMELIST_DESC), "NAMES": Names(cmqc.MQCA_NAMES)},
     #: telemetry channels, CHLTYPE(MQTT)
     "CHANNEL": {
         "BACKLOG": Number(1, 65_535, 4_096),
-        "DESCR": _DESCR,
+        "DESCR": Text(64),
         "LOCLADDR": Text(48),
         "MCAUSER": Text(12),
         "PORT": Number(0, 65_535, 1_883),
@@ -246,53 +283,53 @@ ATTRIBUTES: dict[str, dict[str, Attribute]] = {
         "SSLCIPH": Text(1_024),
         "SSLKEYP": Text(256),
         "SSLKEYR": Text(256),
-        "TRPTYPE": Choice(("TCP",), "TCP"),
+        "TRPTYPE": _TRPTYPE,
         "USECLTID": Choice(("NO", "YES"), "NO"),
     },
     #: server-connection channels, CHLTYPE(SVRCONN), used by the tests' stand-in for IBM MQ, without HBINT and MCAUSER
     "SVRCONN": {
-        "DESCR": _DESCR,
+        "DESCR": Text(64),
         "HBINT": Number(0, 999_999, 300),
         "MAXINST": Number(0, _NUMBER, _NUMBER),
         "MAXINSTC": Number(0, _NUMBER, _NUMBER),
-        "MAXMSGL": Number(0, 104_857_600, 4_194_304),
+        "MAXMSGL": Number(0, _MAX_MESSAGE, 4_194_304),
         "MCAUSER": Text(64),
         "SHARECNV": Number(0, _NUMBER, 10),
         "SSLCAUTH": Choice(("REQUIRED", "OPTIONAL"), "REQUIRED"),
         "SSLCIPH": Text(32),
         "SSLPEER": Text(1_024),
-        "TRPTYPE": Choice(("TCP",), "TCP"),
+        "TRPTYPE": _TRPTYPE,
     },
     "TOPIC": {
-        "DESCR": _DESCR,
-        "TOPICSTR": Text(10_240),
+        "DESCR": Text(64),
+        "TOPICSTR": Text(_LONG_TEXT),
         "PUB": _ENABLED_ASPARENT,
         "SUB": _ENABLED_ASPARENT,
         "DEFPSIST": Choice(("ASPARENT", "NO", "YES"), "ASPARENT"),
-        "DEFPRTY": Number(0, 9, "ASPARENT", ("ASPARENT",)),
-        "DURSUB": Choice(("ASPARENT", "YES", "NO"), "ASPARENT"),
+        "DEFPRTY": Number(0, 9, "ASPARENT", words={"ASPARENT": -2}),
+        "DURSUB": _YES_ASPARENT,
         "PMSGDLV": _DELIVERY,
         "NPMSGDLV": _DELIVERY,
-        "USEDLQ": Choice(("ASPARENT", "YES", "NO"), "ASPARENT"),
+        "USEDLQ": _YES_ASPARENT,
         "DEFPRESP": Choice(("ASPARENT", "SYNC", "ASYNC"), "ASPARENT"),
         "PUBSCOPE": _SCOPE,
         "SUBSCOPE": _SCOPE,
-        "MDURMDL": _NAME,
-        "MNDURMDL": _NAME,
+        "MDURMDL": _name(),
+        "MNDURMDL": _name(),
         "WILDCARD": Choice(("PASSTHRU", "BLOCK"), "PASSTHRU"),
         "CUSTOM": Text(128),
     },
     "SUB": {
-        "TOPICSTR": Text(10_240),
-        "TOPICOBJ": _NAME,
-        "DEST": Text(48),
-        "DESTQMGR": Text(48),
+        "TOPICSTR": Text(_LONG_TEXT, cmqc.MQCA_TOPIC_STRING),
+        "TOPICOBJ": _name(cmqc.MQCA_TOPIC_NAME),
+        "DEST": Text(48, cmqcfc.MQCACF_DESTINATION),
+        "DESTQMGR": Text(48, cmqcfc.MQCACF_DESTINATION_Q_MGR),
         "DESTCORL": Text(48),
-        "USERDATA": Text(10_240),
-        "SUBLEVEL": Number(0, 9, 1),
-        "EXPIRY": Number(0, _NUMBER, "UNLIMITED", ("UNLIMITED",)),
-        "WSCHEMA": Choice(("TOPIC", "CHAR"), "TOPIC"),
-        "SUBUSER": Text(12),
+        "USERDATA": Text(_LONG_TEXT, cmqcfc.MQCACF_SUB_USER_DATA),
+        "SUBLEVEL": Number(0, 9, 1, cmqcfc.MQIACF_SUB_LEVEL),
+        "EXPIRY": Number(0, _NUMBER, "UNLIMITED", cmqcfc.MQIACF_EXPIRY, {"UNLIMITED": cmqc.MQEI_UNLIMITED}),
+        "WSCHEMA": Choice({"TOPIC": cmqc.MQWS_TOPIC, "CHAR": cmqc.MQWS_CHAR}, "TOPIC", cmqcfc.MQIACF_WILDCARD_SCHEMA),
+        "SUBUSER": Text(12, cmqcfc.MQCACF_SUB_USER_ID),
     },
 }
 
@@ -384,6 +421,8 @@ class Selector:
     fixed: Value | None = None
     #: a list of names, each padded to `length`
     listed: bool = False
+    #: a number, for which `words` has some values only
+    is_number: bool = False
 
     def integer(self, value: Value) -> int:
         """Return the number of a value."""
@@ -411,7 +450,7 @@ class Selector:
         for word, value in self.words.items():
             if value == number:
                 return word
-        if self.words and self.keyword not in _NUMBERS_WITH_WORDS:
+        if self.words and not self.is_number:
             raise AttributeRefused(f"{number} is no value of {self.keyword}")
         return str(number)
 
@@ -420,192 +459,88 @@ def _names(value: Value) -> list[bytes]:
     return [name.encode() for name in str(value).split(",")] if value else []
 
 
-#: Integer attributes for which MQSC has words for some values only.
-_NUMBERS_WITH_WORDS = frozenset(("DEFPRTY", "EXPIRY", "MARKINT", "MAXPROPL"))
+def _row(keyword: str, attribute: Attribute) -> Selector:
+    """Return the selector of an attribute that commands set."""
+    number = attribute.number
+    if isinstance(attribute, Text):
+        return Selector(keyword, number, length=VARIABLE if attribute.length == _LONG_TEXT else attribute.length)
+    if isinstance(attribute, Names):
+        return Selector(keyword, number, length=MQ_OBJECT_NAME_LENGTH, listed=True)
+    assert isinstance(attribute.words, Mapping)
+    return Selector(keyword, number, attribute.words, is_number=isinstance(attribute, Number))
 
-
-def _number(keyword: str, number: int, **words: int) -> Selector:
-    return Selector(keyword, number, words)
-
-
-def _text(keyword: str, number: int, length: int) -> Selector:
-    return Selector(keyword, number, length=length)
-
-
-def _always(keyword: str, number: int, value: Value, length: int = 0) -> Selector:
-    return Selector(keyword, number, length=length, fixed=value)
-
-
-_NO_YES = {"NO": 0, "YES": 1}
-_EVENT = {"DISABLED": cmqcfc.MQEVR_DISABLED, "ENABLED": cmqcfc.MQEVR_ENABLED}
-_MONITORING_LEVELS = {
-    "OFF": cmqc.MQMON_OFF,
-    "ON": cmqc.MQMON_ON,
-    "QMGR": cmqc.MQMON_Q_MGR,
-    "NONE": cmqc.MQMON_NONE,
-    "LOW": cmqc.MQMON_LOW,
-    "MEDIUM": cmqc.MQMON_MEDIUM,
-    "HIGH": cmqc.MQMON_HIGH,
-}
-_STAMPS = (
-    _text("ALTDATE", cmqc.MQCA_ALTERATION_DATE, 12),
-    _text("ALTTIME", cmqc.MQCA_ALTERATION_TIME, 8),
-)
-_CREATED = (
-    _text("CRDATE", cmqc.MQCA_CREATION_DATE, 12),
-    _text("CRTIME", cmqc.MQCA_CREATION_TIME, 8),
-)
 
 QUEUE_TYPES = {
-    "QLOCAL": cmqc.MQQT_LOCAL,
-    "QMODEL": cmqc.MQQT_MODEL,
-    "QALIAS": cmqc.MQQT_ALIAS,
-    "QREMOTE": cmqc.MQQT_REMOTE,
-}
+    "QLOCAL": cmqc.MQQT_LOCAL, "QMODEL": cmqc.MQQT_MODEL, "QALIAS": cmqc.MQQT_ALIAS, "QREMOTE": cmqc.MQQT_REMOTE
+}  # fmt: skip
+_CREATED = (
+    Selector("CRDATE", cmqc.MQCA_CREATION_DATE, length=12),
+    Selector("CRTIME", cmqc.MQCA_CREATION_TIME, length=8),
+)
+_ALTERED = (
+    Selector("ALTDATE", cmqc.MQCA_ALTERATION_DATE, length=12),
+    Selector("ALTTIME", cmqc.MQCA_ALTERATION_TIME, length=8),
+)
 _QUEUE = (
-    _text("QUEUE", cmqc.MQCA_Q_NAME, 48),
+    Selector("QUEUE", cmqc.MQCA_Q_NAME, length=48),
     Selector("TYPE", cmqc.MQIA_Q_TYPE, QUEUE_TYPES),
-    _text("DESCR", cmqc.MQCA_Q_DESC, 64),
-    _number("PUT", cmqc.MQIA_INHIBIT_PUT, ENABLED=cmqc.MQQA_PUT_ALLOWED, DISABLED=cmqc.MQQA_PUT_INHIBITED),
-    _number("GET", cmqc.MQIA_INHIBIT_GET, ENABLED=cmqc.MQQA_GET_ALLOWED, DISABLED=cmqc.MQQA_GET_INHIBITED),
-    _number("DEFPRTY", cmqc.MQIA_DEF_PRIORITY),
-    Selector("DEFPSIST", cmqc.MQIA_DEF_PERSISTENCE, _NO_YES),
-    _number("DEFBIND", cmqc.MQIA_DEF_BIND, OPEN=0, NOTFIXED=1, GROUP=2),
-    _number("DEFPRESP", cmqc.MQIA_DEF_PUT_RESPONSE_TYPE, SYNC=1, ASYNC=2),
-    _number("DEFREADA", cmqc.MQIA_DEF_READ_AHEAD, NO=0, YES=1, DISABLED=2),
-    _number("PROPCTL", cmqc.MQIA_PROPERTY_CONTROL, COMPAT=0, NONE=1, ALL=2, FORCE=3, V6COMPAT=4),
-    _number("SCOPE", cmqc.MQIA_SCOPE, QMGR=1),
-    _text("CUSTOM", cmqc.MQCA_CUSTOM, 128),
-    *_STAMPS,
+    *_ALTERED,
 )
 _LOCAL = (
+    *_QUEUE,
     *_CREATED,
-    _number("MAXDEPTH", cmqc.MQIA_MAX_Q_DEPTH),
-    _number("MAXMSGL", cmqc.MQIA_MAX_MSG_LENGTH),
-    _number("MSGDLVSQ", cmqc.MQIA_MSG_DELIVERY_SEQUENCE, PRIORITY=cmqc.MQMDS_PRIORITY, FIFO=cmqc.MQMDS_FIFO),
-    _number("USAGE", cmqc.MQIA_USAGE, NORMAL=cmqc.MQUS_NORMAL, XMITQ=cmqc.MQUS_TRANSMISSION),
-    Selector("SHARE", cmqc.MQIA_SHAREABILITY, _NO_YES),
-    _number("DEFSOPT", cmqc.MQIA_DEF_INPUT_OPEN_OPTION, SHARED=cmqc.MQOO_INPUT_SHARED, EXCL=cmqc.MQOO_INPUT_EXCLUSIVE),
-    _number("DEFTYPE", cmqc.MQIA_DEFINITION_TYPE, PREDEFINED=1, PERMDYN=2, TEMPDYN=3),
-    _number("BOTHRESH", cmqc.MQIA_BACKOUT_THRESHOLD),
-    _text("BOQNAME", cmqc.MQCA_BACKOUT_REQ_Q_NAME, 48),
-    Selector("HARDENBO", cmqc.MQIA_HARDEN_GET_BACKOUT, _NO_YES),
-    _number("NPMCLASS", cmqc.MQIA_NPM_CLASS, NORMAL=cmqc.MQNPM_CLASS_NORMAL, HIGH=cmqc.MQNPM_CLASS_HIGH),
-    _number("CURDEPTH", cmqc.MQIA_CURRENT_Q_DEPTH),
-    _number("IPPROCS", cmqc.MQIA_OPEN_INPUT_COUNT),
-    _number("OPPROCS", cmqc.MQIA_OPEN_OUTPUT_COUNT),
-    Selector("DISTL", cmqc.MQIA_DIST_LISTS, _NO_YES),
-    _text("INITQ", cmqc.MQCA_INITIATION_Q_NAME, 48),
-    _text("PROCESS", cmqc.MQCA_PROCESS_NAME, 48),
-    Selector("TRIGGER", cmqc.MQIA_TRIGGER_CONTROL, _NO_YES),
-    _text("TRIGDATA", cmqc.MQCA_TRIGGER_DATA, 64),
-    _number("TRIGDPTH", cmqc.MQIA_TRIGGER_DEPTH),
-    _number("TRIGMPRI", cmqc.MQIA_TRIGGER_MSG_PRIORITY),
-    _number("TRIGTYPE", cmqc.MQIA_TRIGGER_TYPE, NONE=0, FIRST=1, EVERY=2, DEPTH=3),
-    _number("RETINTVL", cmqc.MQIA_RETENTION_INTERVAL),
-    _number("QDEPTHHI", cmqc.MQIA_Q_DEPTH_HIGH_LIMIT),
-    _number("QDEPTHLO", cmqc.MQIA_Q_DEPTH_LOW_LIMIT),
-    Selector("QDPMAXEV", cmqc.MQIA_Q_DEPTH_MAX_EVENT, _EVENT),
-    Selector("QDPHIEV", cmqc.MQIA_Q_DEPTH_HIGH_EVENT, _EVENT),
-    Selector("QDPLOEV", cmqc.MQIA_Q_DEPTH_LOW_EVENT, _EVENT),
-    _number("QSVCIEV", cmqc.MQIA_Q_SERVICE_INTERVAL_EVENT, NONE=0, HIGH=1, OK=2),
-    _number("QSVCINT", cmqc.MQIA_Q_SERVICE_INTERVAL),
-    Selector("ACCTQ", cmqc.MQIA_ACCOUNTING_Q, _MONITORING_LEVELS),
-    Selector("MONQ", cmqc.MQIA_MONITORING_Q, _MONITORING_LEVELS),
-    Selector("STATQ", cmqc.MQIA_STATISTICS_Q, _MONITORING_LEVELS),
+    Selector("DEFTYPE", cmqc.MQIA_DEFINITION_TYPE, {"PREDEFINED": 1, "PERMDYN": 2, "TEMPDYN": 3}),
+    Selector("CURDEPTH", cmqc.MQIA_CURRENT_Q_DEPTH),
+    Selector("IPPROCS", cmqc.MQIA_OPEN_INPUT_COUNT),
+    Selector("OPPROCS", cmqc.MQIA_OPEN_OUTPUT_COUNT),
 )
-_ALIAS = (
-    _text("TARGET", cmqc.MQCA_BASE_OBJECT_NAME, 48),
-    _number("TARGTYPE", cmqc.MQIA_BASE_TYPE, QUEUE=cmqc.MQOT_Q, TOPIC=cmqc.MQOT_TOPIC),
-)
-_REMOTE = (
-    _text("RNAME", cmqc.MQCA_REMOTE_Q_NAME, 48),
-    _text("RQMNAME", cmqc.MQCA_REMOTE_Q_MGR_NAME, 48),
-    _text("XMITQ", cmqc.MQCA_XMIT_Q_NAME, 48),
-)
-_QUEUE_MANAGER = (
-    _text("QMNAME", cmqc.MQCA_Q_MGR_NAME, 48),
-    _text("QMID", cmqc.MQCA_Q_MGR_IDENTIFIER, 48),
-    _text("DESCR", cmqc.MQCA_Q_MGR_DESC, 64),
-    _text("DEADQ", cmqc.MQCA_DEAD_LETTER_Q_NAME, 48),
-    _text("DEFXMITQ", cmqc.MQCA_DEF_XMIT_Q_NAME, 48),
-    _text("CUSTOM", cmqc.MQCA_CUSTOM, 128),
-    _number("MAXMSGL", cmqc.MQIA_MAX_MSG_LENGTH),
-    _number("MAXHANDS", cmqc.MQIA_MAX_HANDLES),
-    _number("MAXUMSGS", cmqc.MQIA_MAX_UNCOMMITTED_MSGS),
-    _number("CCSID", cmqc.MQIA_CODED_CHAR_SET_ID),
-    _number("MARKINT", cmqc.MQIA_MSG_MARK_BROWSE_INTERVAL, NOLIMIT=-1),
-    _number("MAXPROPL", cmqc.MQIA_MAX_PROPERTIES_LENGTH, NOLIMIT=-1),
-    _number("TREELIFE", cmqc.MQIA_TREE_LIFE_TIME),
-    _number("TRIGINT", cmqc.MQIA_TRIGGER_INTERVAL),
-    Selector("ACCTMQI", cmqc.MQIA_ACCOUNTING_MQI, _MONITORING_LEVELS),
-    Selector("ACCTQ", cmqc.MQIA_ACCOUNTING_Q, _MONITORING_LEVELS),
-    Selector("MONQ", cmqc.MQIA_MONITORING_Q, _MONITORING_LEVELS),
-    Selector("STATMQI", cmqc.MQIA_STATISTICS_MQI, _MONITORING_LEVELS),
-    Selector("STATQ", cmqc.MQIA_STATISTICS_Q, _MONITORING_LEVELS),
-    Selector("AUTHOREV", cmqc.MQIA_AUTHORITY_EVENT, _EVENT),
-    Selector("CHLEV", cmqc.MQIA_CHANNEL_EVENT, _EVENT | {"EXCEPTION": cmqcfc.MQEVR_EXCEPTION}),
-    Selector("CMDEV", cmqc.MQIA_COMMAND_EVENT, _EVENT | {"NODISPLAY": cmqcfc.MQEVR_NO_DISPLAY}),
-    Selector("CONFIGEV", cmqc.MQIA_CONFIGURATION_EVENT, _EVENT),
-    Selector("INHIBTEV", cmqc.MQIA_INHIBIT_EVENT, _EVENT),
-    Selector("LOCALEV", cmqc.MQIA_LOCAL_EVENT, _EVENT),
-    Selector("PERFMEV", cmqc.MQIA_PERFORMANCE_EVENT, _EVENT),
-    Selector("REMOTEEV", cmqc.MQIA_REMOTE_EVENT, _EVENT),
-    Selector("STRSTPEV", cmqc.MQIA_START_STOP_EVENT, _EVENT),
-    _always("COMMANDQ", cmqc.MQCA_COMMAND_INPUT_Q_NAME, "SYSTEM.ADMIN.COMMAND.QUEUE", 48),
-    _always("CMDLEVEL", cmqc.MQIA_COMMAND_LEVEL, cmqc.MQCMDL_LEVEL_940),
-    _always("PLATFORM", cmqc.MQIA_PLATFORM, cmqc.MQPL_UNIX),
-    _always("MAXPRTY", cmqc.MQIA_MAX_PRIORITY, 9),
-    _always("SYNCPT", cmqc.MQIA_SYNCPOINT, cmqc.MQSP_AVAILABLE),
-    Selector("CHLAUTH", cmqc.MQIA_CHLAUTH_RECORDS, {"ENABLED": cmqcfc.MQCHLA_ENABLED}, fixed=cmqcfc.MQCHLA_ENABLED),
-    _always("CONNAUTH", cmqc.MQCA_CONN_AUTH, "SYSTEM.DEFAULT.AUTHINFO.IDPWOS", 48),
-    *_CREATED,
-    *_STAMPS,
-)
-_SUBSCRIPTION = (
-    _text("SUB", cmqcfc.MQCACF_SUB_NAME, VARIABLE),
-    Selector("SUBID", cmqcfc.MQBACF_SUB_ID, length=24, binary=True),
-    _text("TOPICSTR", cmqc.MQCA_TOPIC_STRING, VARIABLE),
-    _text("TOPICOBJ", cmqc.MQCA_TOPIC_NAME, 48),
-    _text("DEST", cmqcfc.MQCACF_DESTINATION, 48),
-    _text("DESTQMGR", cmqcfc.MQCACF_DESTINATION_Q_MGR, 48),
-    Selector("DESTCORL", cmqcfc.MQBACF_DESTINATION_CORREL_ID, length=24, binary=True),
-    _number("DESTCLAS", cmqcfc.MQIACF_DESTINATION_CLASS, MANAGED=cmqc.MQDC_MANAGED, PROVIDED=cmqc.MQDC_PROVIDED),
-    _number("DURABLE", cmqcfc.MQIACF_DURABLE_SUBSCRIPTION, YES=cmqc.MQSUB_DURABLE_YES, NO=cmqc.MQSUB_DURABLE_NO),
-    _number("SUBTYPE", cmqcfc.MQIACF_SUB_TYPE, API=1, ADMIN=2, PROXY=3),
-    _text("USERDATA", cmqcfc.MQCACF_SUB_USER_DATA, VARIABLE),
-    _number("SUBLEVEL", cmqcfc.MQIACF_SUB_LEVEL),
-    _text("SUBUSER", cmqcfc.MQCACF_SUB_USER_ID, 12),
-    _number("EXPIRY", cmqcfc.MQIACF_EXPIRY, UNLIMITED=cmqc.MQEI_UNLIMITED),
-    _number("WSCHEMA", cmqcfc.MQIACF_WILDCARD_SCHEMA, CHAR=cmqc.MQWS_CHAR, TOPIC=cmqc.MQWS_TOPIC),
-    _text("SELECTOR", cmqcfc.MQCACF_SUB_SELECTOR, VARIABLE),
-    _always("VARUSER", cmqcfc.MQIACF_VARIABLE_USER_ID, cmqc.MQVU_ANY_USER),
-    _always("SUBSCOPE", cmqcfc.MQIACF_SUBSCRIPTION_SCOPE, cmqc.MQSCOPE_ALL),
-    _always("REQONLY", cmqcfc.MQIACF_REQUEST_ONLY, cmqc.MQRU_PUBLISH_ALL),
-)
-
-_NAMELIST = (
-    _text("NAMELIST", cmqc.MQCA_NAMELIST_NAME, 48),
-    _text("DESCR", cmqc.MQCA_NAMELIST_DESC, 64),
-    _always("NLTYPE", cmqc.MQIA_NAMELIST_TYPE, cmqc.MQNT_NONE),
-    _number("NAMCOUNT", cmqc.MQIA_NAME_COUNT),
-    Selector("NAMES", cmqc.MQCA_NAMES, length=48, listed=True),
-    *_STAMPS,
-)
-
+#: Attributes by kind of object that no command sets.
+_FIXED: dict[str, tuple[Selector, ...]] = {
+    "QMGR": (
+        Selector("QMNAME", cmqc.MQCA_Q_MGR_NAME, length=48),
+        Selector("QMID", cmqc.MQCA_Q_MGR_IDENTIFIER, length=48),
+        Selector("COMMANDQ", cmqc.MQCA_COMMAND_INPUT_Q_NAME, length=48, fixed="SYSTEM.ADMIN.COMMAND.QUEUE"),
+        Selector("CMDLEVEL", cmqc.MQIA_COMMAND_LEVEL, fixed=cmqc.MQCMDL_LEVEL_940),
+        Selector("PLATFORM", cmqc.MQIA_PLATFORM, fixed=cmqc.MQPL_UNIX),
+        Selector("MAXPRTY", cmqc.MQIA_MAX_PRIORITY, fixed=9),
+        Selector("SYNCPT", cmqc.MQIA_SYNCPOINT, fixed=cmqc.MQSP_AVAILABLE),
+        Selector("CHLAUTH", cmqc.MQIA_CHLAUTH_RECORDS, {"ENABLED": cmqcfc.MQCHLA_ENABLED}, fixed=cmqcfc.MQCHLA_ENABLED),
+        Selector("CONNAUTH", cmqc.MQCA_CONN_AUTH, length=48, fixed="SYSTEM.DEFAULT.AUTHINFO.IDPWOS"),
+        *_CREATED,
+        *_ALTERED,
+    ),
+    "QLOCAL": _LOCAL,
+    "QMODEL": _LOCAL,
+    "QALIAS": _QUEUE,
+    "QREMOTE": _QUEUE,
+    "NAMELIST": (
+        Selector("NAMELIST", cmqc.MQCA_NAMELIST_NAME, length=48),
+        Selector("NLTYPE", cmqc.MQIA_NAMELIST_TYPE, fixed=cmqc.MQNT_NONE),
+        Selector("NAMCOUNT", cmqc.MQIA_NAME_COUNT),
+        *_ALTERED,
+    ),
+    "SUB": (
+        Selector("SUB", cmqcfc.MQCACF_SUB_NAME, length=VARIABLE),
+        Selector("SUBID", cmqcfc.MQBACF_SUB_ID, length=24, binary=True),
+        Selector("DESTCORL", cmqcfc.MQBACF_DESTINATION_CORREL_ID, length=24, binary=True),
+        Selector(
+            "DESTCLAS", cmqcfc.MQIACF_DESTINATION_CLASS, {"MANAGED": cmqc.MQDC_MANAGED, "PROVIDED": cmqc.MQDC_PROVIDED}
+        ),
+        Selector(
+            "DURABLE", cmqcfc.MQIACF_DURABLE_SUBSCRIPTION, {"YES": cmqc.MQSUB_DURABLE_YES, "NO": cmqc.MQSUB_DURABLE_NO}
+        ),
+        Selector("SUBTYPE", cmqcfc.MQIACF_SUB_TYPE, {"API": 1, "ADMIN": 2, "PROXY": 3}),
+        Selector("SELECTOR", cmqcfc.MQCACF_SUB_SELECTOR, length=VARIABLE),
+        Selector("VARUSER", cmqcfc.MQIACF_VARIABLE_USER_ID, fixed=cmqc.MQVU_ANY_USER),
+        Selector("SUBSCOPE", cmqcfc.MQIACF_SUBSCRIPTION_SCOPE, fixed=cmqc.MQSCOPE_ALL),
+        Selector("REQONLY", cmqcfc.MQIACF_REQUEST_ONLY, fixed=cmqc.MQRU_PUBLISH_ALL),
+    ),
+}
 #: kind of object -> its attributes by PCF selector. The tests' stand-in for IBM MQ adds more.
 SELECTORS: dict[str, dict[int, Selector]] = {
     kind: {row.number: row for row in rows}
-    for kind, rows in {
-        "QMGR": _QUEUE_MANAGER,
-        "QLOCAL": (*_QUEUE, *_LOCAL),
-        "QMODEL": (*_QUEUE, *_LOCAL),
-        "QALIAS": (*_QUEUE, *_ALIAS),
-        "QREMOTE": (*_QUEUE, *_REMOTE),
-        "QUEUE": (*_QUEUE, *_LOCAL, *_ALIAS, *_REMOTE),
-        "NAMELIST": _NAMELIST,
-        "SUB": _SUBSCRIPTION,
-    }.items()
+    | {one.number: _row(keyword, one) for keyword, one in ATTRIBUTES[kind].items() if one.number}
+    for kind, rows in _FIXED.items()
 }
 
 

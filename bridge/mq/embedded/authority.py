@@ -14,8 +14,6 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
 from bridge.mq.embedded.topics import TopicTree
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.mqi import MQError
@@ -121,14 +119,12 @@ class AuthorityRecords:
     def put(self, unit: Unit, identity: Identity, authorities: Iterable[int]) -> None:
         """Set a record in a unit of work."""
         granted = frozenset(authorities)
-        row = msgspec.json.encode({"identity": list(identity), "authorities": sorted(granted)}).decode()
-        unit.changes.definitions.append((KIND, _key(identity), row))
-        unit.changes.effects.append(lambda: self.grant(identity, granted))
+        row = {"identity": list(identity), "authorities": sorted(granted)}
+        unit.define(KIND, _key(identity), row, lambda: self.grant(identity, granted))
 
     def remove(self, unit: Unit, identity: Identity) -> None:
         """Remove a record in a unit of work."""
-        unit.changes.definitions.append((KIND, _key(identity), None))
-        unit.changes.effects.append(lambda: self.forget(identity))
+        unit.define(KIND, _key(identity), None, lambda: self.forget(identity))
 
     def forget(self, identity: Identity) -> None:
         """Remove a record immediately, if it exists, and only in memory."""

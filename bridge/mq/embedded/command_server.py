@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias
 
 import msgspec
@@ -17,7 +18,7 @@ from bridge.config.queue_manager import COMMAND_QUEUE
 from bridge.mq.embedded.attributes import values
 from bridge.mq.embedded.authority import AuthorizationService
 from bridge.mq.embedded.mqsc.commands import Commands
-from bridge.mq.embedded.mqsc.display import Display
+from bridge.mq.embedded.mqsc.display import objects
 from bridge.mq.embedded.objects import Destination
 from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.queuemanager import QueueManager, dead_letter
@@ -187,7 +188,7 @@ class PCFCommands:
 
     def __init__(self, queue_manager: QueueManager) -> None:
         self._commands = Commands(queue_manager)
-        self._display = Display(queue_manager)
+        self._display = partial(objects, queue_manager)
         self.commands: dict[int, Callable[[Request], Reply]] = {
             cmqcfc.MQCMD_PING_Q_MGR: self._ping,
             cmqcfc.MQCMD_INQUIRE_Q_STATUS: self._queue_status,
@@ -209,7 +210,7 @@ class PCFCommands:
                 MQCFST(cmqc.MQCA_Q_NAME, str(status["QUEUE"]).encode().ljust(48)),
                 MQCFIN(cmqc.MQIA_CURRENT_Q_DEPTH, int(status["CURDEPTH"])),
             )
-            for status in self._display.objects("QSTATUS", name)
+            for status in self._display("QSTATUS", name)
         ]
         if not found:
             raise PCFRefused(cmqc.MQRC_UNKNOWN_OBJECT_NAME, cmqc.MQCA_Q_NAME)
@@ -220,7 +221,7 @@ class PCFCommands:
         name = request.name(cmqcfc.MQCACF_SUB_NAME)
         request.finish()
         found: list[Sequence[PCFParameter]] = [
-            list(values("SUB", subscription).values()) for subscription in self._display.objects("SUB", name)
+            list(values("SUB", subscription).values()) for subscription in self._display("SUB", name)
         ]
         if not found:
             raise PCFRefused(cmqc.MQRC_NO_SUBSCRIPTION)

@@ -26,7 +26,7 @@ from bridge.mq.embedded.channels import AUTHINFO, ConnectionAuthentication, rest
 from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.selector import selection_of
 from bridge.mq.embedded.storage.store import Store
-from bridge.mq.embedded.subscription import Subscription
+from bridge.mq.embedded.subscription import STORED, Subscription
 from bridge.mq.embedded.topics import TopicTree, shared_text
 from bridge.mq.mqi import MQError
 from bridge.mq.telemetry_channels import KIND as TELEMETRY_CHANNEL
@@ -276,6 +276,9 @@ class Objects:
         if destination.queue is None:
             raise MQError(cmqc.MQRC_OBJECT_TYPE_ERROR, f"destination {attributes['DEST']} is a topic")
         correl_id = str(attributes.get("DESTCORL") or "")
+        stored_fields: dict[str, Any] = {"topic_object": "", "kind": "ADMIN"}
+        stored_fields |= {field: attributes[keyword] for keyword, field in STORED.items() if keyword in attributes}
+        stored_fields["topic_object"] = str(attributes.get("TOPICOBJ") or stored_fields["topic_object"])
         return Subscription(
             name=name,
             topic_filter=topic_filter,
@@ -289,46 +292,10 @@ class Objects:
             durable=True,
             level=int(attributes.get("SUBLEVEL", 1)),
             user=str(attributes.get("SUBUSER") or ""),
-            topic_object=str(attributes.get("TOPICOBJ") or attributes.get("OBJECT") or ""),
-            kind=str(attributes.get("SUBTYPE", "ADMIN")),
-            managed=bool(attributes.get("MANAGED")),
-            expires_at=float(attributes.get("EXPIRES", 0)),
-            selector=str(attributes.get("SELECTOR") or ""),
-            priority=int(attributes.get("PRIORITY", cmqc.MQPRI_PRIORITY_AS_PUBLISHED)),
-            grouped=bool(attributes.get("GROUPED")),
-            any_user=bool(attributes.get("ANYUSER")),
-            on_request=bool(attributes.get("REQUEST")),
             characters=attributes.get("WSCHEMA") == "CHAR",
             identity=_identity(attributes.get("IDENTITY")),
-            retain_as_published=bool(attributes.get("RETAIN")),
+            **stored_fields,
         )
-
-    def subscription_row(self, subscription: Subscription) -> tuple[str, str, str | None]:
-        """Return a durable subscription as a row of the object table."""
-        attributes: dict[str, Value | float | bool] = {
-            "TOPICSTR": subscription.topic_filter,
-            "OBJECT": subscription.topic_object,
-            "DEST": subscription.destination,
-            "DESTQMGR": subscription.destination_manager,
-            "USERDATA": subscription.user_data or "",
-            "DESTCORL": subscription.correl_id.hex().upper() if subscription.correl_id else "",
-            "SUBLEVEL": subscription.level,
-            "SUBUSER": subscription.user,
-            "SUBTYPE": subscription.kind,
-            "MANAGED": subscription.managed,
-            "EXPIRES": subscription.expires_at,
-            "SELECTOR": subscription.selector,
-            "PRIORITY": subscription.priority,
-            "GROUPED": subscription.grouped,
-            "ANYUSER": subscription.any_user,
-            "REQUEST": subscription.on_request,
-            "WSCHEMA": "CHAR" if subscription.characters else "TOPIC",
-            "RETAIN": subscription.retain_as_published,
-        }
-        if subscription.identity is not None:
-            token, data = subscription.identity
-            attributes["IDENTITY"] = token.hex() + data
-        return "SUB", subscription.name, msgspec.json.encode(attributes).decode()
 
 
 def _identity(written: object) -> tuple[bytes, str] | None:

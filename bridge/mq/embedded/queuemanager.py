@@ -671,9 +671,9 @@ class QueueManager:
             subscription.selection = selection_of(self.appearance, subscription.selector)
         before = self.objects.topics.subscriptions.get(subscription.name)
         if subscription.durable:
-            unit.changes.definitions.append(self.objects.subscription_row(subscription))
+            unit.define("SUB", subscription.name, subscription.row)
         elif before is not None and before.durable:
-            unit.changes.definitions.append(("SUB", subscription.name, None))
+            unit.define("SUB", subscription.name, None)
         if not at_once:
             unit.changes.effects.append(lambda: self.objects.topics.add(subscription))
             return
@@ -683,17 +683,18 @@ class QueueManager:
     def remove_subscription(self, unit: Unit, name: str) -> Subscription | None:
         """Remove a subscription immediately and return it, or return None if there is none with that name."""
         subscription = self.objects.topics.remove(name)
-        if subscription is not None:
-            unit.changes.undone.append(partial(self.objects.topics.add, subscription))
-        if subscription is not None and subscription.durable:
-            unit.changes.definitions.append(("SUB", name, None))
-        if subscription is not None and subscription.managed:
+        if subscription is None:
+            return None
+        unit.changes.undone.append(partial(self.objects.topics.add, subscription))
+        if subscription.durable:
+            unit.define("SUB", name, None)
+        if subscription.managed:
             queue = subscription.queue
             for stored in list(queue.messages()):
                 queue.take(stored)
                 unit.gets.append(stored)
             if not queue.temporary:
-                unit.changes.definitions.append(("QLOCAL", queue.name, None))
+                unit.define("QLOCAL", queue.name, None)
             unit.changes.effects.append(lambda: self._forget(queue))
         return subscription
 
@@ -709,7 +710,7 @@ class QueueManager:
         self.objects.queues[name] = queue
         unit.changes.undone.append(partial(self._forget, queue))
         if durable:
-            unit.changes.definitions.append(("QLOCAL", name, msgspec.json.encode(queue.attributes).decode()))
+            unit.define("QLOCAL", name, queue.attributes)
         return queue
 
 

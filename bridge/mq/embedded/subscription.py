@@ -30,35 +30,23 @@ class Wildcard(Enum):
 
 
 class Glob:
-    """A compiled pattern."""
+    """A compiled pattern. Matching does not backtrack: each part between two ANY matches where it first can."""
 
     def __init__(self, tokens: Iterable[str | Wildcard]) -> None:
-        parts: list[list[str]] = [[]]
+        parts = [""]
         for token in tokens:
             if token is Wildcard.ANY:
-                parts.append([])
+                parts.append("")
             else:
-                parts[-1].append("." if token is Wildcard.ONE else re.escape(str(token)))
-        compiled = [re.compile("".join(part), re.DOTALL) for part in parts]
-        self._first, *self._others = compiled
-        #: length of the text that the last part matches
-        self._last_length = len(parts[-1])
+                parts[-1] += "." if token is Wildcard.ONE else re.escape(str(token))
+        first, *others = parts
+        *between, last = others or [""]
+        pattern = "".join((first, *(f"(?>.*?{part})" for part in between), f".*{last}" if others else ""))
+        self._pattern = re.compile(pattern, re.DOTALL)
 
     def matches(self, text: str) -> bool:
         """Return whether the pattern matches the whole text."""
-        if not self._others:
-            return self._first.fullmatch(text) is not None
-        found = self._first.match(text)
-        if found is None:
-            return False
-        at = found.end()
-        *between, last = self._others
-        for part in between:
-            found = part.search(text, at)
-            if found is None:
-                return False
-            at = found.end()
-        return last.fullmatch(text, max(at, len(text) - self._last_length)) is not None
+        return self._pattern.fullmatch(text) is not None
 
 
 _WILDCARDS = {"*": Wildcard.ANY, "?": Wildcard.ONE}
@@ -90,6 +78,14 @@ def literal_prefix(topic_filter: str) -> str | None:
             return "".join(found)
         found.append(token)
     return None
+
+
+#: Attributes of stored subscriptions in addition to those of DEFINE SUB, and their fields.
+STORED = {
+    "OBJECT": "topic_object", "SUBTYPE": "kind", "MANAGED": "managed", "EXPIRES": "expires_at", "SELECTOR": "selector",
+    "PRIORITY": "priority", "GROUPED": "grouped", "ANYUSER": "any_user", "REQUEST": "on_request",
+    "RETAIN": "retain_as_published",
+}  # fmt: skip
 
 
 class Subscription(msgspec.Struct, kw_only=True, eq=False):
@@ -144,6 +140,29 @@ class Subscription(msgspec.Struct, kw_only=True, eq=False):
     characters: bool = False
     #: the application that has it open
     owner: Any = None
+
+    @property
+    def definition(self) -> dict[str, str | int]:
+        """The attributes that DEFINE SUB sets, with the complete topic string."""
+        return {
+            "TOPICSTR": self.topic_filter,
+            "DEST": self.destination,
+            "DESTQMGR": self.destination_manager,
+            "DESTCORL": self.correl_id.hex().upper() if self.correl_id is not None else "",
+            "USERDATA": self.user_data or "",
+            "SUBLEVEL": self.level,
+            "SUBUSER": self.user,
+            "WSCHEMA": "CHAR" if self.characters else "TOPIC",
+        }
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """All attributes of a durable subscription, as stored on disk."""
+        row: dict[str, Any] = self.definition | {keyword: getattr(self, field) for keyword, field in STORED.items()}
+        if self.identity is not None:
+            token, data = self.identity
+            row["IDENTITY"] = token.hex() + data
+        return row
 
     def names(self, topic: str) -> bool:
         """Return whether the subscription matches a topic string."""

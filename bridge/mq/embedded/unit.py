@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import msgspec
+
 from bridge.mq.embedded.queue import StoredMessage
 
 
@@ -72,6 +74,14 @@ class Unit:
         self.gets += unit.gets
         if unit.changed is not None:
             self.changes.add(unit.changed)
+
+    def define(self, kind: str, name: str, attributes: object, effect: Callable[[], None] | None = None) -> Unit:
+        """Store an object, or delete it if `attributes` is None. Call `effect` when that takes effect. Return the unit."""
+        row = None if attributes is None else msgspec.json.encode(attributes).decode()
+        self.changes.definitions.append((kind, name, row))
+        if effect is not None:
+            self.changes.effects.append(effect)
+        return self
 
     @property
     def is_written(self) -> bool:

@@ -10,7 +10,7 @@ from bridge.mq.embedded.attributes import QUEUE_TYPES, Value, selector
 from bridge.mq.embedded.command_server import PCFRefused, Reply, Request
 from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.mqsc.definitions import UNALTERABLE
-from bridge.mq.embedded.mqsc.display import Display, subscription_id
+from bridge.mq.embedded.mqsc.display import objects, subscription_id
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.wire.mq.pcf import MQCFBS, MQCFIL, MQCFIN, MQCFST, string_list
 from testing.ibm_standin import cmqc, cmqcfc
@@ -35,7 +35,7 @@ class QueueCommands:
     def __init__(self, queue_manager: QueueManager, commands: Commands) -> None:
         self._queue_manager = queue_manager
         self._commands = commands
-        self._display = Display(queue_manager)
+        self._display = partial(objects, queue_manager)
         self.commands: dict[int, Callable[[Request], Reply]] = {
             cmqcfc.MQCMD_CREATE_Q: self._create,
             cmqcfc.MQCMD_CHANGE_Q: self._change,
@@ -139,7 +139,7 @@ class QueueCommands:
             raise PCFRefused(cmqcfc.MQRCCF_Q_TYPE_ERROR, cmqc.MQIA_Q_TYPE)
         return (
             one
-            for one in self._display.objects("QUEUE", name)
+            for one in self._display("QUEUE", name)
             if number == cmqc.MQQT_ALL or QUEUE_TYPES[str(one["TYPE"])] == number
         )
 
@@ -229,7 +229,7 @@ class TopicCommands:
 
     def __init__(self, queue_manager: QueueManager, commands: Commands) -> None:
         self._queue_manager = queue_manager
-        self._display = Display(queue_manager)
+        self._display = partial(objects, queue_manager)
         self.commands: dict[int, Callable[[Request], Reply]] = {
             cmqcfc.MQCMD_CREATE_TOPIC: partial(_TOPIC.create, commands),
             cmqcfc.MQCMD_CHANGE_TOPIC: partial(_TOPIC.change, commands),
@@ -244,7 +244,7 @@ class TopicCommands:
         name = request.name(cmqc.MQCA_TOPIC_NAME)
         type_ = request.choice(cmqc.MQIA_TOPIC_TYPE, _TOPIC_TYPES)
         ignore(request, cmqcfc.MQIACF_CLUSTER_INFO)
-        return (one for one in self._display.objects("TOPIC", name) if type_ != cmqc.MQTOPT_CLUSTER)
+        return (one for one in self._display("TOPIC", name) if type_ != cmqc.MQTOPT_CLUSTER)
 
     def _inquire(self, request: Request) -> Reply:
         topics = self._topics(request)
@@ -265,7 +265,7 @@ class TopicCommands:
         topic = request.name(cmqc.MQCA_TOPIC_STRING)
         kinds = (cmqcfc.MQIACF_TOPIC_STATUS, cmqcfc.MQIACF_TOPIC_SUB, cmqcfc.MQIACF_TOPIC_PUB)
         kind = request.choice(cmqcfc.MQIACF_TOPIC_STATUS_TYPE, kinds)
-        nodes = list(self._display.objects("TPSTATUS", topic))
+        nodes = list(self._display("TPSTATUS", topic))
         if not nodes:
             raise PCFRefused(cmqcfc.MQRCCF_TOPIC_STRING_NOT_FOUND, cmqc.MQCA_TOPIC_STRING)
         found: list[Attributes] = []
@@ -310,7 +310,7 @@ class NamelistCommands:
     """The namelist commands of one queue manager. Call them with its lock held."""
 
     def __init__(self, queue_manager: QueueManager, commands: Commands) -> None:
-        self._display = Display(queue_manager)
+        self._display = partial(objects, queue_manager)
         self.commands: dict[int, Callable[[Request], Reply]] = {
             cmqcfc.MQCMD_CREATE_NAMELIST: partial(_NAMELIST.create, commands),
             cmqcfc.MQCMD_CHANGE_NAMELIST: partial(_NAMELIST.change, commands),
@@ -325,7 +325,7 @@ class NamelistCommands:
         ignore(request, cmqc.MQIA_NAMELIST_TYPE)
         return inquire(
             request,
-            (attributes("NAMELIST", one) for one in self._display.objects("NAMELIST", name)),
+            (attributes("NAMELIST", one) for one in self._display("NAMELIST", name)),
             cmqcfc.MQIACF_NAMELIST_ATTRS,
             (cmqc.MQCA_NAMELIST_NAME,),
             known=known_of("NAMELIST"),
@@ -334,7 +334,7 @@ class NamelistCommands:
     def _names(self, request: Request) -> Reply:
         name = request.name(cmqc.MQCA_NAMELIST_NAME)
         request.finish()
-        names = [str(one["NAMELIST"]).encode() for one in self._display.objects("NAMELIST", name)]
+        names = [str(one["NAMELIST"]).encode() for one in self._display("NAMELIST", name)]
         return Reply([(string_list(cmqcfc.MQCACF_NAMELIST_NAMES, names, 48),)])
 
 
@@ -375,7 +375,7 @@ class SubscriptionCommands:
 
     def __init__(self, queue_manager: QueueManager, commands: Commands) -> None:
         self._commands = commands
-        self._display = Display(queue_manager)
+        self._display = partial(objects, queue_manager)
         self.commands: dict[int, Callable[[Request], Reply]] = {
             cmqcfc.MQCMD_CREATE_SUBSCRIPTION: partial(_SUBSCRIPTION.create, commands),
             cmqcfc.MQCMD_CHANGE_SUBSCRIPTION: self._change,
@@ -404,7 +404,7 @@ class SubscriptionCommands:
         name, identifier = request.text(cmqcfc.MQCACF_SUB_NAME), byte_string(request, cmqcfc.MQBACF_SUB_ID)
         if name is None and identifier is None:
             raise PCFRefused(cmqcfc.MQRCCF_PARM_COUNT_TOO_SMALL, cmqcfc.MQCACF_SUB_NAME)
-        for one in self._display.objects("SUB", "*"):
+        for one in self._display("SUB", "*"):
             if one["SUB"] == name if name else bytes.fromhex(str(one["SUBID"])) == identifier:
                 return str(one["SUB"])
         raise PCFRefused(cmqc.MQRC_NO_SUBSCRIPTION)
@@ -417,7 +417,7 @@ class SubscriptionCommands:
         types = _SUBSCRIPTION_TYPES[request.choice(cmqcfc.MQIACF_SUB_TYPE, tuple(_SUBSCRIPTION_TYPES))]
         return (
             one
-            for one in self._display.objects("SUB", name or "*")
+            for one in self._display("SUB", name or "*")
             if (not identifier or bytes.fromhex(str(one["SUBID"])) == identifier)
             and (not durable or one["DURABLE"] in durable)
             and (not types or one["SUBTYPE"] in types)

@@ -10,9 +10,8 @@ from bridge.mq.embedded.attributes import Value, stamps
 from bridge.mq.embedded.authority import ENTITY_TYPES, OBJECT_TYPES, Identity, is_about, spread
 from bridge.mq.embedded.channels import NAME as CONNECTION_AUTHENTICATION
 from bridge.mq.embedded.command_server import PCFRefused, Reply, Request
-from bridge.mq.embedded.mqsc.channels import ChannelDisplay
 from bridge.mq.embedded.mqsc.commands import Commands
-from bridge.mq.embedded.mqsc.display import Display, is_named
+from bridge.mq.embedded.mqsc.display import clients, is_named, objects
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
 from bridge.wire.mq.pcf import MQCFIL, MQCFIN, MQCFST, PCFParameter, string_list
@@ -421,7 +420,7 @@ class TelemetryChannelCommands:
 
     def __init__(self, queue_manager: QueueManager, commands: Commands, absent: Mapping[int, Run]) -> None:
         """Begin; `absent` answers where a command is about channels of another type."""
-        self._display = ChannelDisplay(queue_manager)
+        self._queue_manager = queue_manager
         self._commands = commands
         own: dict[int, Run] = {
             cmqcfc.MQCMD_INQUIRE_CHANNEL: self._channels,
@@ -434,11 +433,11 @@ class TelemetryChannelCommands:
         }
 
     def _channels(self, request: Request) -> Reply:
-        found = map(_parameters, self._display.channels(request.name(_NAME)))
+        found = map(_parameters, objects(self._queue_manager, "CHANNEL", request.name(_NAME)))
         return _inquired(request, found, cmqcfc.MQIACF_CHANNEL_ATTRS, (), cmqcfc.MQRCCF_CHANNEL_NOT_FOUND)
 
     def _names(self, request: Request) -> Reply:
-        found = self._display.channels(request.name(_NAME))
+        found = objects(self._queue_manager, "CHANNEL", request.name(_NAME))
         request.finish()
         return Reply([(string_list(cmqcfc.MQCACH_CHANNEL_NAMES, [str(one["CHANNEL"]).encode() for one in found], 20),)])
 
@@ -448,10 +447,10 @@ class TelemetryChannelCommands:
         ignore(request, cmqcfc.MQIACH_CHANNEL_INSTANCE_TYPE)
         if client_id is None:
             wanted, always = cmqcfc.MQIACH_CHANNEL_SUMMARY_ATTRS, cmqcfc.MQIACF_CONNECTION_COUNT
-            rows = list(self._display.summaries(name))
+            rows = list(objects(self._queue_manager, "CHSTATUS", name))
         else:
             wanted, always = cmqcfc.MQIACH_CHANNEL_INSTANCE_ATTRS, cmqcfc.MQCACH_CLIENT_ID
-            rows, _ = self._display.clients(name, client_id)
+            rows, _ = clients(self._queue_manager, name, client_id)
         found = map(_parameters, rows)
         own = (always, cmqcfc.MQIACH_CHANNEL_STATUS)
         return _inquired(request, found, wanted, own, cmqcfc.MQRCCF_CHL_STATUS_NOT_FOUND)
@@ -506,7 +505,7 @@ class QueueManagerCommands:
     def __init__(self, queue_manager: QueueManager, commands: Commands) -> None:
         self._queue_manager = queue_manager
         self._commands = commands
-        self._display = Display(queue_manager)
+        self._display = partial(objects, queue_manager)
         self.commands: dict[int, Callable[[Request], Reply]] = {
             cmqcfc.MQCMD_INQUIRE_Q_MGR: self._inquire,
             cmqcfc.MQCMD_CHANGE_Q_MGR: self._change,
@@ -516,7 +515,7 @@ class QueueManagerCommands:
     def _inquire(self, request: Request) -> Reply:
         return inquire(
             request,
-            (attributes("QMGR", one) for one in self._display.objects("QMGR", "*")),
+            (attributes("QMGR", one) for one in self._display("QMGR", "*")),
             cmqcfc.MQIACF_Q_MGR_ATTRS,
             (cmqc.MQCA_Q_MGR_NAME,),
             known=known_of("QMGR"),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from bridge.mq.embedded.command_server import PCFRefused, Reply, Request
 from bridge.mq.embedded.handles import INPUT, DefinitionHandle, Handle, QueueHandle, SubscriptionHandle, TopicHandle
-from bridge.mq.embedded.mqsc.display import Display, is_named
+from bridge.mq.embedded.mqsc.display import is_named, objects
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.verbs.hconn import Hconn
 from bridge.wire.mq.pcf import MQCFBS, MQCFIL, MQCFIN, MQCFST, PCFParameter
@@ -44,7 +45,7 @@ class StatusCommands:
 
     def __init__(self, queue_manager: QueueManager) -> None:
         self._queue_manager = queue_manager
-        self._display = Display(queue_manager)
+        self._display = partial(objects, queue_manager)
         self.commands: dict[int, Callable[[Request], Reply]] = {
             cmqcfc.MQCMD_INQUIRE_CONNECTION: self._connections,
             cmqcfc.MQCMD_INQUIRE_Q_STATUS: self._queue_status,
@@ -80,7 +81,7 @@ class StatusCommands:
         )
 
     def _status_of(self, name: str, open_type: int) -> Iterator[Attributes]:
-        for shown in self._display.objects("QSTATUS", name):
+        for shown in self._display("QSTATUS", name):
             inputs, outputs = int(shown["IPPROCS"]), int(shown["OPPROCS"])
             counted = {cmqcfc.MQQSOT_INPUT: inputs, cmqcfc.MQQSOT_OUTPUT: outputs}
             if open_type != cmqcfc.MQQSOT_ALL and not counted[open_type]:

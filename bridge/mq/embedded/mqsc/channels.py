@@ -3,203 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Iterator
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
-import msgspec
 from pydantic import ValidationError
 
-from bridge.administration.answers import ChannelStatus
 from bridge.config.authentication import ChannelAuthenticationConfig
 from bridge.mq.embedded.attributes import (
-    ATTRIBUTES,
-    SYNONYMS,
     AttributeRefused,
     Value,
     defaults,
-    invalid_name_character,
 )
-from bridge.mq.embedded.channels import AUTHINFO, CHECKS, NAME, attributes_of, definition_of
-from bridge.mq.embedded.mqsc.definitions import Answer, attribute_parameters, like, replaces, settings
-from bridge.mq.embedded.mqsc.display import Filter, is_named
+from bridge.mq.embedded.channels import AUTHINFO, CHECKS, NAME, definition_of
+from bridge.mq.embedded.mqsc.definitions import MANNERS, Answer, object_name, replace_and_like, settings
+from bridge.mq.embedded.mqsc.display import Shown, is_named
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.mqsc import Command, CommandRefused, MQSCSyntaxError, Parameter, message
-from bridge.mq.telemetry_channels import KIND, ClientChannelStatus, Definition, RunningChannels
+from bridge.mq.telemetry_channels import KIND, Definition, RunningChannels
 from bridge.security.channel_authentication import KIND as CHLAUTH
 from bridge.security.channel_authentication import Connecting, is_default, matches_channel
 from bridge.wire import cmqcfc
-
-Shown = dict[str, Value]
-
-#: The maximum number of clients that one command examines.
-LOOKED_AT = 20_000
-#: The model queue whose MAXDEPTH limits the rows of one command, as in IBM MQ.
-_REPLY_QUEUE = "SYSTEM.MQSC.REPLY.QUEUE"
-_PROTOCOLS = {3: "MQTTV3", 4: "MQTTV311", 5: "MQTTV5"}
-_CHANNEL = frozenset(ATTRIBUTES[KIND])
-_SUMMARY = frozenset(("CONNECTIONS", "STATUS"))
-_DETAILS = frozenset(
-    (
-        "CHLSDATE", "CHLSTIME", "CLNTUSER", "CONNAME", "INDOUBTIN", "INDOUBTOUT", "KAINT", "LMSGDATE", "LMSGTIME",
-        "MCAUSER", "MSGRCVD", "MSGSNT", "PENDING", "PROTOCOL", "STATUS",
-    )
-)  # fmt: skip
-
-
-class ChannelDisplay:
-    """Shows the telemetry channels of a queue manager. Call it with the queue manager's lock held."""
-
-    def __init__(self, queue_manager: QueueManager) -> None:
-        self._queue_manager = queue_manager
-        self._register = queue_manager.objects.telemetry_channels
-
-    def show(self, command: Command) -> tuple[str, list[Shown]]:
-        """Run DISPLAY CHANNEL. Return the AMQ message and the channels. Raises CommandRefused or MQSCSyntaxError."""
-        name = _generic_name(command)
-        wanted, where = _request(command, _CHANNEL | {"CHANNEL"})
-        whole = "ALL" in wanted or not (wanted or where or name.endswith("*"))
-        shown = [
-            _only(channel, ("CHANNEL", "CHLTYPE"), wanted, where, whole)
-            for channel in self.channels(name)
-            if where is None or where.passes(channel)
-        ]
-        if not shown:
-            raise CommandRefused("AMQ8147E", kind="Channel", name=name)
-        return message("AMQ8414I"), shown
-
-    def channels(self, name: str) -> Iterator[Shown]:
-        """Yield the channels that match a name, which may be generic, with all attributes."""
-        register = self._register
-        of_file = {config.name: attributes_of(config) for config in register.of_file}
-        channels = {own: one.attributes for own, one in register.defined.items()} | of_file
-        for own in sorted(channels):
-            if is_named(own, name):
-                yield {"CHANNEL": own, "CHLTYPE": "MQTT", **channels[own]}
-
-    def show_status(self, command: Command) -> tuple[str, list[Shown]]:
-        """Run DISPLAY CHSTATUS. Return the AMQ message, and a row for each channel or client.
-
-        Raises CommandRefused or MQSCSyntaxError.
-        """
-        name = _generic_name(command)
-        client_id = command.parameter("CLIENTID")
-        if client_id is not None and not client_id.value:
-            raise MQSCSyntaxError("CLIENTID takes a client identifier, or the beginning of one", client_id.where, "CLIENTID")
-        if client_id is not None and command.parameter("SUMMARY") is not None:
-            raise MQSCSyntaxError("CLIENTID and SUMMARY exclude each other", client_id.where, "CLIENTID")
-        own = {"CHANNEL"} if client_id is None else {"CHANNEL", "CLIENTID"}
-        wanted, where = _request(command, (_SUMMARY if client_id is None else _DETAILS) | own)
-        heads: tuple[str, ...] = ("CHANNEL", "CHLTYPE", "CONNECTIONS", "STATUS")
-        more = False
-        if client_id is None:
-            shown = [summary for summary in self.summaries(name) if where is None or where.passes(summary)]
-        else:
-            heads = ("CHANNEL", "CHLTYPE", "CLIENTID", "STATUS")
-            shown, more = self.clients(name, client_id.value or "", where)
-        if not shown:
-            raise CommandRefused("AMQ8420I")
-        answer = message("AMQ8492W", looked_at=LOOKED_AT) if more else message("AMQ8417I")
-        return answer, [_only(one, heads, wanted, where, "ALL" in wanted) for one in shown]
-
-    def summaries(self, name: str) -> Iterator[Shown]:
-        """Yield a row for each channel that matches a name, which may be generic."""
-        for status in sorted(self._register.running.statuses(), key=attrgetter("name")):
-            if is_named(status.name, name):
-                yield _summary(status)
-
-    def clients(self, name: str, client_id: str, where: Filter | None = None) -> tuple[list[Shown], bool]:
-        """Return a row for each client that matches the names, which may be generic, and whether there are more."""
-        shown: list[Shown] = []
-        most = int(self._queue_manager.objects.models[_REPLY_QUEUE]["MAXDEPTH"])
-        for number, one in enumerate(self._register.running.clients(lambda own: is_named(own, client_id))):
-            if number == LOOKED_AT or len(shown) == most:
-                return shown, True
-            row = _details(one)
-            if is_named(one.status.channel, name) and (where is None or where.passes(row)):
-                shown.append(row)
-        return shown, False
-
-
-def _generic_name(command: Command) -> str:
-    """Return the channel name of a DISPLAY, which may be generic. Raises MQSCSyntaxError."""
-    if not command.name:
-        raise MQSCSyntaxError(f"{command.noun} takes a name in parentheses", command.where, command.noun)
-    kind = command.parameter("CHLTYPE")
-    if kind is not None and kind.value not in (None, "MQTT", "ALL"):
-        raise MQSCSyntaxError("give CHLTYPE(MQTT) or CHLTYPE(SVRCONN): there are no other channels", kind.where, "CHLTYPE")
-    return command.name
-
-
-def _request(command: Command, known: frozenset[str]) -> tuple[list[str], Filter | None]:
-    """Return the attributes that a DISPLAY requests, and its WHERE. Raises MQSCSyntaxError."""
-    wanted: list[str] = []
-    where: Filter | None = None
-    for parameter in command.parameters:
-        keyword = SYNONYMS.get(parameter.keyword, parameter.keyword)
-        if keyword == "WHERE":
-            where = Filter.read(parameter, known)
-        elif keyword in ("CHLTYPE", "SUMMARY") or (keyword == "CLIENTID" and command.noun == "CHSTATUS"):
-            continue
-        elif parameter.values is not None:
-            raise MQSCSyntaxError(f"{keyword} takes no value in DISPLAY", parameter.where, keyword)
-        elif keyword == "ALL" or keyword in known:
-            wanted.append(keyword)
-        else:
-            detail = f"{keyword} is no attribute that DISPLAY {command.noun} shows"
-            raise MQSCSyntaxError(detail, parameter.where, keyword)
-    return wanted, where
-
-
-def _only(shown: Shown, heads: tuple[str, ...], wanted: list[str], where: Filter | None, whole: bool) -> Shown:
-    """Return the identifying attributes of a row, and the requested ones. `whole` requests all attributes."""
-    asked = sorted(shown) if whole else [*wanted, *([] if where is None else [where.keyword])]
-    return {keyword: shown[keyword] for keyword in dict.fromkeys((*heads, *asked)) if keyword in shown}
-
-
-def _summary(status: ChannelStatus) -> Shown:
-    return {
-        "CHANNEL": status.name,
-        "CHLTYPE": "MQTT",
-        "CONNECTIONS": status.clients,
-        "STATUS": status.state.upper(),
-    }
-
-
-def _details(client: ClientChannelStatus) -> Shown:
-    status = client.status
-    return {
-        "CHANNEL": status.channel,
-        "CHLTYPE": "MQTT",
-        "CLIENTID": status.client_id,
-        "STATUS": "RUNNING" if status.connected else "DISCONNECTED",
-        "CHLSDATE": _date(status.since),
-        "CHLSTIME": _clock(status.since),
-        "CLNTUSER": client.user_name,
-        "CONNAME": status.address,
-        "INDOUBTIN": client.unreleased,
-        "INDOUBTOUT": status.in_flight,
-        "KAINT": client.keep_alive,
-        "LMSGDATE": _date(client.last_message_at),
-        "LMSGTIME": _clock(client.last_message_at),
-        "MCAUSER": status.user,
-        "MSGRCVD": client.messages_received,
-        "MSGSNT": client.messages_sent,
-        "PENDING": status.waiting,
-        "PROTOCOL": _PROTOCOLS.get(status.protocol_level, ""),
-    }
-
-
-def _date(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d", time.localtime(seconds)) if seconds else ""
-
-
-def _clock(seconds: float) -> str:
-    return time.strftime("%H.%M.%S", time.localtime(seconds)) if seconds else ""
-
 
 CHANNEL_NAME_LENGTH = 20
 _STOPPED = " It is stopped: START CHANNEL starts it, and so does each start of the bridge."
@@ -211,12 +35,11 @@ def of_server_channel(command: Command) -> Command | None:
 
     None for another CHLTYPE. Raises CommandRefused or MQSCSyntaxError.
     """
-    kind = command.parameter("CHLTYPE")
-    if kind is None or kind.value != "SVRCONN":
+    if command.value("CHLTYPE") != "SVRCONN":
         return None
     if command.verb != "DISPLAY":
-        _channel_name(command)
-    rest = tuple(parameter for parameter in command.parameters if parameter is not kind)
+        object_name(command, CHANNEL_NAME_LENGTH)
+    rest = tuple(parameter for parameter in command.parameters if parameter.keyword != "CHLTYPE")
     return dataclasses.replace(command, noun="SVRCONN", parameters=rest)
 
 
@@ -229,8 +52,8 @@ class ChannelCommands:
     def define(self, command: Command) -> Answer:
         """Run DEFINE CHANNEL. Raises MQSCSyntaxError or CommandRefused."""
         name = _name(command)
-        replace, model = replaces(command), like(command)
-        given = _given(command)
+        replace, model = replace_and_like(command)
+        given = _given(command, *MANNERS)
         base = defaults(KIND) if model is None else dict(self._own(model).attributes)
         self._refuse_of_file(name)
         old = self._register.defined.get(name)
@@ -255,20 +78,17 @@ class ChannelCommands:
     def delete(self, command: Command) -> Answer:
         """Run DELETE CHANNEL, which fails while the channel is running. Raises MQSCSyntaxError or CommandRefused."""
         name = _name(command)
-        _known(command, ())
+        command.check_keywords("CHLTYPE")
         if name not in self._register.defined:
             self._own(name)
         if self._state(name) != "stopped" and not self._register.is_of_file(name):
             raise CommandRefused("AMQ8148E", kind="Channel", name=name, detail="it is running; STOP CHANNEL first")
-        unit = Unit()
-        unit.changes.definitions.append((KIND, name, None))
-        unit.changes.effects.append(lambda: self._register.forget(name))
-        return message("AMQ8015I", name=name), unit
+        return message("AMQ8015I", name=name), Unit().define(KIND, name, None, lambda: self._register.forget(name))
 
     def start(self, command: Command) -> Answer:
         """Run START CHANNEL. Raises MQSCSyntaxError or CommandRefused."""
         name = _name(command)
-        _known(command, ())
+        command.check_keywords("CHLTYPE")
         self._existing(name)
         running = self._register.running
         if not running.active:
@@ -307,14 +127,14 @@ class ChannelCommands:
     def _reached(self, command: Command) -> tuple[RunningChannels, str, str | None]:
         """Return the running channels, and the channel name and client identifier of a command."""
         name = _name(command)
-        _known(command, ("CLIENTID",))
-        client_id = command.parameter("CLIENTID")
-        if client_id is not None and not client_id.value:
-            raise MQSCSyntaxError("CLIENTID takes a client identifier", client_id.where, "CLIENTID")
+        command.check_keywords("CHLTYPE", "CLIENTID")
+        client_id = command.value("CLIENTID")
+        if not client_id and command.parameter("CLIENTID") is not None:
+            raise command.wrong("CLIENTID takes a client identifier", "CLIENTID")
         self._existing(name)
         if not self._register.running.active:
             raise CommandRefused("AMQ9533W", name=name, detail="no telemetry service runs")
-        return self._register.running, name, None if client_id is None else client_id.value
+        return self._register.running, name, client_id
 
     def _state(self, name: str) -> str:
         states = {status.name: status.state for status in self._register.running.statuses()}
@@ -337,43 +157,18 @@ class ChannelCommands:
             raise CommandRefused("AMQ8101E", detail=detail)
 
     def _kept(self, name: str, definition: Definition) -> Unit:
-        unit = Unit()
-        row = msgspec.json.encode(definition.attributes).decode()
-        unit.changes.definitions.append((KIND, name, row))
-        unit.changes.effects.append(lambda: self._register.set(name, definition))
-        return unit
+        return Unit().define(KIND, name, definition.attributes, lambda: self._register.set(name, definition))
 
 
 def _name(command: Command) -> str:
     """Return the name of a command's telemetry channel. Raises CommandRefused or MQSCSyntaxError."""
-    name = _channel_name(command)
-    kind = command.parameter("CHLTYPE")
-    if kind is None or kind.value != "MQTT":
-        where = command.where if kind is None else kind.where
-        raise MQSCSyntaxError("give CHLTYPE(MQTT) or CHLTYPE(SVRCONN): there are no other channels", where, "CHLTYPE")
+    name = object_name(command, CHANNEL_NAME_LENGTH)
+    if command.value("CHLTYPE") != "MQTT":
+        raise command.wrong("give CHLTYPE(MQTT) or CHLTYPE(SVRCONN): there are no other channels", "CHLTYPE")
     return name
 
 
-def _channel_name(command: Command) -> str:
-    name = command.name
-    if name is None:
-        raise MQSCSyntaxError("CHANNEL takes a name in parentheses", command.where, "CHANNEL")
-    if not name or len(name) > CHANNEL_NAME_LENGTH:
-        raise CommandRefused("AMQ8424E", name=name, detail=f"a channel's name has 1 to {CHANNEL_NAME_LENGTH} characters")
-    if wrong := invalid_name_character(name):
-        raise CommandRefused("AMQ8424E", name=name, detail=f"{wrong!r} is no character of MQ object names")
-    return name
-
-
-def _known(command: Command, keywords: tuple[str, ...]) -> None:
-    """Raise MQSCSyntaxError for a parameter that is neither CHLTYPE nor one of these."""
-    for parameter in command.parameters:
-        if parameter.keyword not in ("CHLTYPE", *keywords):
-            detail = f"{command.verb} CHANNEL knows no {parameter.keyword} here"
-            raise MQSCSyntaxError(detail, parameter.where, parameter.keyword)
-
-
-def _given(command: Command) -> dict[str, Value]:
+def _given(command: Command, *manners: str) -> dict[str, Value]:
     """Return the attributes that DEFINE or ALTER sets. Raises CommandRefused or MQSCSyntaxError."""
     jaas = command.parameter("JAASCFG")
     if jaas is not None and (jaas.value is None or jaas.value.strip()):
@@ -382,10 +177,7 @@ def _given(command: Command) -> dict[str, Value]:
             "`authentication` says of a channel in the bridge's configuration file"
         )
         raise CommandRefused("AMQ8101E", detail=detail)
-    return settings(
-        KIND,
-        [parameter for parameter in attribute_parameters(command) if parameter.keyword not in ("CHLTYPE", "JAASCFG")],
-    )
+    return settings(KIND, command, "CHLTYPE", "JAASCFG", *manners)
 
 
 def _definition(command: Command, name: str, attributes: dict[str, Value]) -> Definition:
@@ -413,7 +205,6 @@ _LISTS = ("USERLIST", "ADDRLIST")
 _CHECKS = ("ASQMGR", "REQDADM", "REQUIRED")
 _ACTIONS = ("ADD", "REPLACE", "REMOVE", "REMOVEALL")
 _OF_FILE = "the bridge's configuration file has that record; change it there"
-_ASKED = ("ADDRESS", "CLNTUSER", "SSLPEER", "SSLCERTI")
 
 
 class ChannelAuthenticationCommands:
@@ -427,23 +218,18 @@ class ChannelAuthenticationCommands:
         if not command.name:
             detail = "CHLAUTH takes the name of a channel, or the beginning of one with *"
             raise MQSCSyntaxError(detail, command.where, "CHLAUTH")
-        action = _choice(command.parameter("ACTION"), _ACTIONS) or "ADD"
-        kind = command.parameter("TYPE")
-        if kind is not None and kind.value == "QMGRMAP":
+        action = command.choice("ACTION", _ACTIONS, "ADD")
+        if command.value("TYPE") == "QMGRMAP":
             return message("AMQ8877I", hint=" It has no effect: no queue manager connects by a telemetry channel."), None
-        values: dict[str, Any] = {"channel": command.name}
+        command.check_keywords("ACTION", "CHCKCLNT", *_KEYS)
         hint = ""
-        for parameter in command.parameters:
-            if parameter.keyword == "ACTION":
-                continue
-            if parameter.keyword == "CHCKCLNT":
-                _choice(parameter, _CHECKS)
-                hint = " CHCKCLNT has no effect: queue_manager.listener decides who needs a password."
-                continue
-            if parameter.keyword not in _KEYS:
-                detail = f"SET CHLAUTH knows no {parameter.keyword} here"
-                raise MQSCSyntaxError(detail, parameter.where, parameter.keyword)
-            values[_KEYS[parameter.keyword]] = _value(parameter)
+        if command.choice("CHCKCLNT", _CHECKS):
+            hint = " CHCKCLNT has no effect: queue_manager.listener decides who needs a password."
+        values: dict[str, Any] = {"channel": command.name} | {
+            _KEYS[parameter.keyword]: _value(command, parameter)
+            for parameter in command.parameters
+            if parameter.keyword in _KEYS
+        }
         if action == "REMOVEALL":
             return self._remove_all(command, values)
         if action == "REMOVE":
@@ -496,40 +282,32 @@ class ChannelAuthenticationCommands:
         return self._dropped(records)
 
     def _kept(self, record: ChannelAuthenticationConfig) -> Unit:
-        unit = Unit()
-        row = _row(record)
-        unit.changes.definitions.append((CHLAUTH, _record_name(record), row))
-        unit.changes.effects.append(lambda: self._register.set(record))
-        return unit
+        return Unit().define(CHLAUTH, " ".join(record.key), _row(record), lambda: self._register.set(record))
 
     def _dropped(self, records: list[ChannelAuthenticationConfig]) -> Answer:
         unit = Unit()
         hint = ""
         for record in records:
             # Store the removal of a default record, because it is created at each start.
-            row = _row(record, removed=True) if is_default(record.key) else None
-            unit.changes.definitions.append((CHLAUTH, _record_name(record), row))
-            unit.changes.effects.append(partial(self._register.forget, record.key))
+            row = _row(record) | {"removed": True} if is_default(record.key) else None
+            unit.define(CHLAUTH, " ".join(record.key), row, partial(self._register.forget, record.key))
             if row is not None:
                 hint = " Privileged users are refused all the same, unless a record maps a client to one."
         return message("AMQ8877I", hint=hint), unit
 
-    def show(self, command: Command) -> tuple[str, list[dict[str, Value]]]:
+    def show(self, command: Command) -> tuple[str, list[Shown]]:
         """Run DISPLAY CHLAUTH. Return the AMQ message and the records.
 
         MATCH(RUNCHECK) displays the record that applies to a client. Raises CommandRefused or MQSCSyntaxError.
         """
-        for parameter in command.parameters:
-            if parameter.keyword not in (*_KEYS, "MATCH", "ALL", "QMNAME"):
-                detail = f"DISPLAY CHLAUTH knows no {parameter.keyword}"
-                raise MQSCSyntaxError(detail, parameter.where, parameter.keyword)
+        command.check_keywords(*_KEYS, "MATCH", "ALL", "QMNAME")
         profile = command.name or "*"
-        match = _choice(command.parameter("MATCH"), ("EXACT", "GENERIC", "ALL", "RUNCHECK")) or "EXACT"
+        match = command.choice("MATCH", ("EXACT", "GENERIC", "ALL", "RUNCHECK"), "EXACT")
         if match == "RUNCHECK":
             found = self._run_check(command, profile)
         else:
-            kind = command.parameter("TYPE")
-            wanted = None if kind is None or kind.value in (None, "ALL") else kind.value
+            kind = command.value("TYPE")
+            wanted = None if kind == "ALL" else kind
             every = match != "EXACT" or profile.endswith("*")
             found = [
                 record
@@ -549,23 +327,18 @@ class ChannelAuthenticationCommands:
         """
         if channel.endswith("*"):
             raise MQSCSyntaxError("MATCH(RUNCHECK) takes the name of one channel", command.where, "MATCH")
-        said = {key: one.value or "" for key in _ASKED if (one := command.parameter(key)) is not None}
-        if not said.get("ADDRESS"):
+        address, user, *certificate = (command.value(key) or "" for key in ("ADDRESS", "CLNTUSER", "SSLPEER", "SSLCERTI"))
+        if not address:
             raise MQSCSyntaxError("MATCH(RUNCHECK) takes the client's ADDRESS", command.where, "ADDRESS")
-        user = said.get("CLNTUSER", "")
-        client = Connecting(channel, said["ADDRESS"], user, said.get("SSLPEER", ""), said.get("SSLCERTI", ""))
+        client = Connecting(channel, address, user, *certificate)
         verdict = self._register.at_work.verdict(client, self._register.own_user(channel, user))
         if verdict.refusal and verdict.record is None:
             raise CommandRefused("AMQ8101E", detail=f"no record applies, and the client is rejected: {verdict.refusal}")
         return [] if verdict.record is None else [verdict.record]
 
 
-def _record_name(record: ChannelAuthenticationConfig) -> str:
-    return " ".join(record.key)
-
-
-def _row(record: ChannelAuthenticationConfig, **more: Any) -> str:
-    return msgspec.json.encode(record.model_dump(exclude_defaults=True) | {"type": record.type} | more).decode()
+def _row(record: ChannelAuthenticationConfig) -> dict[str, Any]:
+    return record.model_dump(exclude_defaults=True) | {"type": record.type}
 
 
 def _shown(record: ChannelAuthenticationConfig) -> dict[str, Value]:
@@ -585,24 +358,15 @@ def _shown(record: ChannelAuthenticationConfig) -> dict[str, Value]:
     return shown
 
 
-def _value(parameter: Parameter) -> Any:
+def _value(command: Command, parameter: Parameter) -> Any:
     """Convert the value of a parameter to that in the YAML file. Raises MQSCSyntaxError."""
-    values = [value for value in parameter.values or () if isinstance(value, str)]
     if parameter.keyword in _LISTS:
-        return [value for value in values if value]
+        return [value for value in parameter.values or () if isinstance(value, str) and value]
     if parameter.keyword == "WARN":
-        return _choice(parameter, ("YES", "NO")) == "YES"
-    if len(values) != 1 or len(parameter.values or ()) != 1:
-        raise MQSCSyntaxError(f"{parameter.keyword} takes one value", parameter.where, parameter.keyword)
-    return values[0].strip() or None if parameter.keyword != "DESCR" else values[0]
-
-
-def _choice(parameter: Parameter | None, known: tuple[str, ...]) -> str | None:
-    if parameter is None:
-        return None
-    if parameter.value not in known:
-        raise MQSCSyntaxError(f"{parameter.keyword} is one of {', '.join(known)}", parameter.where, parameter.keyword)
-    return parameter.value
+        return command.choice("WARN", ("YES", "NO")) == "YES"
+    if parameter.value is None:
+        raise command.wrong(f"{parameter.keyword} takes one value", parameter.keyword)
+    return parameter.value.strip() or None if parameter.keyword != "DESCR" else parameter.value
 
 
 _TYPE = "IDPWOS"
@@ -620,21 +384,15 @@ class ConnectionAuthenticationCommands:
         if command.name != NAME:
             raise CommandRefused("AMQ8147E", kind="Authentication information object", name=command.name)
         values = {"CHCKCLNT": self._object.check_clients, "DESCR": self._object.description}
-        for parameter in command.parameters:
-            keyword, value = parameter.keyword, parameter.value or ""
-            known = {"CHCKCLNT": CHECKS, "AUTHTYPE": (_TYPE,), "DESCR": (value,)}.get(keyword)
-            if known is None:
-                raise MQSCSyntaxError(f"ALTER AUTHINFO knows no {keyword} here", parameter.where, keyword)
-            if value not in known:
-                raise MQSCSyntaxError(f"{keyword} is one of {', '.join(known)}", parameter.where, keyword)
-            if keyword in values:
-                values[keyword] = value
-        unit = Unit()
-        unit.changes.definitions.append((AUTHINFO, NAME, msgspec.json.encode(values).decode()))
-        unit.changes.effects.append(lambda: self._object.restore(values))
+        command.check_keywords("AUTHTYPE", *values)
+        command.choice("AUTHTYPE", (_TYPE,))
+        values["CHCKCLNT"] = command.choice("CHCKCLNT", CHECKS, values["CHCKCLNT"])
+        if command.parameter("DESCR") is not None:
+            values["DESCR"] = command.value("DESCR") or ""
+        unit = Unit().define(AUTHINFO, NAME, values, lambda: self._object.restore(values))
         return message("AMQ8567I", hint="" if self._object.asks else _NO_EFFECT), unit
 
-    def show(self, command: Command) -> tuple[str, list[dict[str, Value]]]:
+    def show(self, command: Command) -> tuple[str, list[Shown]]:
         """Run DISPLAY AUTHINFO. Return the AMQ message and the object.
 
         Raises CommandRefused or MQSCSyntaxError.
@@ -647,9 +405,7 @@ class ConnectionAuthenticationCommands:
             "CHCKLOCL": "NONE",
             "ADOPTCTX": "YES",
         }
-        for parameter in command.parameters:
-            if parameter.keyword not in (*shown, "ALL"):
-                raise MQSCSyntaxError(f"DISPLAY AUTHINFO knows no {parameter.keyword}", parameter.where, parameter.keyword)
+        command.check_keywords(*shown, "ALL")
         if not is_named(NAME, command.name or "*"):
             raise CommandRefused("AMQ8147E", kind="Authentication information object", name=command.name)
         return message("AMQ8566I"), [shown]

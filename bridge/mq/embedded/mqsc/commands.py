@@ -26,16 +26,15 @@ from bridge.mq.embedded.authority import (
 from bridge.mq.embedded.mqsc.channels import (
     ChannelAuthenticationCommands,
     ChannelCommands,
-    ChannelDisplay,
     ConnectionAuthenticationCommands,
     of_server_channel,
 )
 from bridge.mq.embedded.mqsc.definitions import QUEUE_KINDS, Answer, Definitions, Subscriptions
-from bridge.mq.embedded.mqsc.display import Display, connection_name
+from bridge.mq.embedded.mqsc.display import NOUNS, Shown, connection_name, show
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.mqi import CommandResponse, MQError
-from bridge.mq.mqsc import Command, CommandRefused, MQSCSyntaxError, Parameter, message
+from bridge.mq.mqsc import Command, CommandRefused, MQSCSyntaxError, message
 from bridge.mqtt.topics import is_wildcard
 from bridge.security.privileged import groups_of
 from bridge.shipped import shipped_file
@@ -45,7 +44,6 @@ _OBJECT_WORDS = {number: word for word, number in OBJECT_TYPES.items()}
 _ENTITY_WORDS = {number: word for word, number in ENTITY_TYPES.items()}
 _WHOSE = ("PROFILE", "OBJTYPE", "SERVCOMP", *ENTITY_TYPES)
 _SHOWN = ("PROFILE", "ENTITY", "ENTTYPE", "OBJTYPE", "AUTHLIST")
-_MATCHES = ("PROFILE", "EXACT", "MEMBERSHIP")
 
 
 class AuthorityRecordCommands:
@@ -57,22 +55,16 @@ class AuthorityRecordCommands:
 
     def identities(self, command: Command) -> list[Identity]:
         """Return the identities of the records of a SET or DELETE. Raises MQSCSyntaxError."""
-        kind = command.parameter("OBJTYPE")
-        if kind is None:
-            raise MQSCSyntaxError("OBJTYPE says what type of object the profile is of", command.where, "OBJTYPE")
-        object_type = OBJECT_TYPES[_choice(kind, OBJECT_TYPES)]
-        profile = command.parameter("PROFILE")
-        name = profile.value if profile is not None else None
-        if object_type == cmqc.MQOT_Q_MGR:
-            name = self._queue_manager.name
+        if command.parameter("OBJTYPE") is None:
+            raise command.wrong("OBJTYPE says what type of object the profile is of", "OBJTYPE")
+        object_type = OBJECT_TYPES[command.choice("OBJTYPE", OBJECT_TYPES)]
+        name = self._queue_manager.name if object_type == cmqc.MQOT_Q_MGR else command.value("PROFILE")
         if not name:
-            where = command.where if profile is None else profile.where
-            raise MQSCSyntaxError("PROFILE takes one name, that of an object or a generic one", where, "PROFILE")
+            raise command.wrong("PROFILE takes one name, that of an object or a generic one", "PROFILE")
         found = [
             Identity(object_type, name, number, entity)
             for word, number in ENTITY_TYPES.items()
-            if (parameter := command.parameter(word)) is not None
-            for entity in _words(parameter)
+            for entity in _words(command, word)
         ]
         if not found:
             raise MQSCSyntaxError("PRINCIPAL or GROUP says whose authorities they are", command.where, "AUTHREC")
@@ -80,13 +72,13 @@ class AuthorityRecordCommands:
 
     def set(self, command: Command) -> Answer:
         """Run SET AUTHREC."""
-        _check_keywords(command, (*_WHOSE, "AUTHADD", "AUTHRMV"))
-        added, removed = (_authorities(command.parameter(keyword)) for keyword in ("AUTHADD", "AUTHRMV"))
-        if added is None and removed is None:
+        command.check_keywords(*_WHOSE, "AUTHADD", "AUTHRMV")
+        if command.parameter("AUTHADD") is None and command.parameter("AUTHRMV") is None:
             raise MQSCSyntaxError("AUTHADD or AUTHRMV lists authorities", command.where, "AUTHREC")
+        added, removed = _authorities(command, "AUTHADD"), _authorities(command, "AUTHRMV")
         unit = Unit()
         for identity in self.identities(command):
-            self._records.altered(unit, identity, added or frozenset(), removed or frozenset())
+            self._records.altered(unit, identity, added, removed)
         return message("AMQ8862I", hint=self._hint), unit
 
     @property
@@ -97,7 +89,7 @@ class AuthorityRecordCommands:
 
     def delete(self, command: Command) -> Answer:
         """Run DELETE AUTHREC."""
-        _check_keywords(command, _WHOSE)
+        command.check_keywords(*_WHOSE)
         unit = Unit()
         for identity in self.identities(command):
             if identity not in self._records.granted:
@@ -105,12 +97,12 @@ class AuthorityRecordCommands:
             self._records.remove(unit, identity)
         return message("AMQ8863I"), unit
 
-    def show(self, command: Command) -> tuple[str, list[dict[str, Value]]]:
+    def show(self, command: Command) -> tuple[str, list[Shown]]:
         """Run DISPLAY AUTHREC. Return the AMQ message and the records.
 
         Raises CommandRefused or MQSCSyntaxError.
         """
-        _check_keywords(command, (*_WHOSE, "MATCH", "ALL", *_SHOWN))
+        command.check_keywords(*_WHOSE, "MATCH", "ALL", *_SHOWN)
         wanted = self._wanted(command)
         asked = [parameter.keyword for parameter in command.parameters if parameter.values is None]
         whole = not asked or "ALL" in asked
@@ -120,7 +112,7 @@ class AuthorityRecordCommands:
             if wanted(identity)
         ]
         if not shown:
-            raise CommandRefused("AMQ8147E", kind="Authority record", name=_value(command, "PROFILE") or "*")
+            raise CommandRefused("AMQ8147E", kind="Authority record", name=command.value("PROFILE") or "*")
         return message("AMQ8864I"), shown
 
     def _wanted(self, command: Command) -> Callable[[Identity], bool]:
@@ -128,18 +120,17 @@ class AuthorityRecordCommands:
 
         MATCH(MEMBERSHIP) adds those of the principal's groups.
         """
-        profile, kind = _value(command, "PROFILE"), command.parameter("OBJTYPE")
-        object_type = OBJECT_TYPES[_choice(kind, OBJECT_TYPES)] if kind is not None and kind.values else None
+        profile, kind = command.value("PROFILE"), command.parameter("OBJTYPE")
+        object_type = OBJECT_TYPES[command.choice("OBJTYPE", OBJECT_TYPES)] if kind is not None and kind.values else None
         if object_type == cmqc.MQOT_Q_MGR:
             profile = None
-        how = command.parameter("MATCH")
-        match = _MATCHES[0] if how is None else _choice(how, _MATCHES)
-        given = [parameter for word in ENTITY_TYPES if (parameter := command.parameter(word)) is not None]
+        match = command.choice("MATCH", ("PROFILE", "EXACT", "MEMBERSHIP"))
+        given = [word for word in ENTITY_TYPES if command.parameter(word) is not None]
         if len(given) > 1:
-            raise MQSCSyntaxError("PRINCIPAL or GROUP, not both", given[1].where, given[1].keyword)
-        entities = {(ENTITY_TYPES[parameter.keyword], name) for parameter in given for name in _words(parameter)}
+            raise command.wrong("PRINCIPAL or GROUP, not both", given[1])
+        entities = {(ENTITY_TYPES[word], name) for word in given for name in _words(command, word)}
         if match == "MEMBERSHIP":
-            if not given or given[0].keyword != "PRINCIPAL":
+            if given != ["PRINCIPAL"]:
                 raise MQSCSyntaxError("MATCH(MEMBERSHIP) is for a PRINCIPAL", command.where, "MATCH")
             entities |= {(ENTITY_TYPES["GROUP"], group) for _, name in entities.copy() for group in groups_of(name)}
 
@@ -166,48 +157,27 @@ def _shown(identity: Identity, granted: frozenset[int]) -> dict[str, Value]:
     }
 
 
-def _check_keywords(command: Command, known: tuple[str, ...]) -> None:
-    for parameter in command.parameters:
-        if parameter.keyword not in known:
-            detail = f"{command.verb} AUTHREC knows no {parameter.keyword}"
-            raise MQSCSyntaxError(detail, parameter.where, parameter.keyword)
-
-
-def _words(parameter: Parameter) -> list[str]:
-    """Return the values of a list. Raises MQSCSyntaxError if the list is missing or empty."""
+def _words(command: Command, keyword: str) -> list[str]:
+    """Return the values of a list, none if the parameter is missing. Raises MQSCSyntaxError if the list is empty."""
+    parameter = command.parameter(keyword)
+    if parameter is None:
+        return []
     words = [value for value in parameter.values or () if isinstance(value, str) and value]
     if not words or len(words) != len(parameter.values or ()):
-        raise MQSCSyntaxError(
-            f"{parameter.keyword} takes names, with commas between them", parameter.where, parameter.keyword
-        )
+        raise command.wrong(f"{keyword} takes names, with commas between them", keyword)
     return words
 
 
-def _value(command: Command, keyword: str) -> str | None:
-    parameter = command.parameter(keyword)
-    return parameter.value if parameter is not None else None
-
-
-def _choice(parameter: Parameter, known: dict[str, int] | tuple[str, ...]) -> str:
-    word = parameter.value
-    if word is None or word not in known:
-        raise MQSCSyntaxError(f"{parameter.keyword} is one of {', '.join(known)}", parameter.where, parameter.keyword)
-    return word
-
-
-def _authorities(parameter: Parameter | None) -> frozenset[int] | None:
+def _authorities(command: Command, keyword: str) -> frozenset[int]:
     """Return the authorities in AUTHADD or AUTHRMV, with collective keywords expanded. Raises MQSCSyntaxError."""
-    if parameter is None:
-        return None
     found: frozenset[int] = frozenset()
-    for word in _words(parameter):
+    for word in _words(command, keyword):
         if word in COLLECTIVE:
             found |= COLLECTIVE[word][1]
         elif word in WORDS:
             found |= {WORDS[word]}
         else:
-            known = ", ".join((*COLLECTIVE, *WORDS))
-            raise MQSCSyntaxError(f"authorities are {known}, not {word}", parameter.where, parameter.keyword)
+            raise command.wrong(f"authorities are {', '.join((*COLLECTIVE, *WORDS))}, not {word}", keyword)
     return found
 
 
@@ -219,19 +189,17 @@ class Commands:
 
     def __init__(self, queue_manager: QueueManager) -> None:
         self._queue_manager = queue_manager
-        self._display = Display(queue_manager)
         definitions = Definitions(queue_manager)
         subscriptions = Subscriptions(queue_manager)
-        self._authority_records = AuthorityRecordCommands(queue_manager)
-        self._channel_authentication = ChannelAuthenticationCommands(queue_manager)
-        channels, channel_display = ChannelCommands(queue_manager), ChannelDisplay(queue_manager)
+        authority_records = AuthorityRecordCommands(queue_manager)
+        channel_authentication = ChannelAuthenticationCommands(queue_manager)
+        channels = ChannelCommands(queue_manager)
         connection_authentication = ConnectionAuthenticationCommands(queue_manager)
-        self._shows: dict[str, Callable[[Command], tuple[str, list[dict[str, Value]]]]] = {
+        self._shows: dict[str, Callable[[Command], tuple[str, list[Shown]]]] = {
+            **dict.fromkeys(NOUNS, partial(show, queue_manager)),
             "AUTHINFO": connection_authentication.show,
-            "AUTHREC": self._authority_records.show,
-            "CHANNEL": channel_display.show,
-            "CHLAUTH": self._channel_authentication.show,
-            "CHSTATUS": channel_display.show_status,
+            "AUTHREC": authority_records.show,
+            "CHLAUTH": channel_authentication.show,
         }
         self._runs: dict[tuple[str, str], Callable[[Command], Answer]] = {
             ("ALTER", "AUTHINFO"): connection_authentication.alter,
@@ -241,29 +209,26 @@ class Commands:
             ("MOVE", "QLOCAL"): definitions.move,
             ("PING", "QMGR"): self._ping,
             ("REFRESH", "SECURITY"): self._refresh_security,
-            ("SET", "AUTHREC"): self._authority_records.set,
-            ("DELETE", "AUTHREC"): self._authority_records.delete,
-            ("SET", "CHLAUTH"): self._channel_authentication.set,
-            ("DEFINE", "SUB"): subscriptions.define,
-            ("ALTER", "SUB"): subscriptions.alter,
-            ("DELETE", "SUB"): subscriptions.delete,
-            ("DEFINE", "CHANNEL"): channels.define,
-            ("ALTER", "CHANNEL"): channels.alter,
-            ("DELETE", "CHANNEL"): channels.delete,
+            ("SET", "AUTHREC"): authority_records.set,
+            ("DELETE", "AUTHREC"): authority_records.delete,
+            ("SET", "CHLAUTH"): channel_authentication.set,
             ("START", "CHANNEL"): channels.start,
             ("STOP", "CHANNEL"): channels.stop,
             ("PURGE", "CHANNEL"): channels.purge,
             ("STOP", "CONN"): self._stop_connection,
             **{key: partial(run, queue_manager) for key, run in self.ADDED.items()},
         }
-        for noun in (*QUEUE_KINDS, "NAMELIST", "SVRCONN", "TOPIC"):
-            self._runs["DEFINE", noun] = definitions.define
-            self._runs["ALTER", noun] = definitions.alter
-            self._runs["DELETE", noun] = definitions.delete
+        kinds: dict[str, Definitions | Subscriptions | ChannelCommands] = {
+            **dict.fromkeys((*QUEUE_KINDS, "NAMELIST", "SVRCONN", "TOPIC"), definitions),
+            "SUB": subscriptions,
+            "CHANNEL": channels,
+        }
+        for noun, kind in kinds.items():
+            self._runs |= {("DEFINE", noun): kind.define, ("ALTER", noun): kind.alter, ("DELETE", noun): kind.delete}
 
     def known(self) -> Iterator[tuple[str, str]]:
         """Yield verb and noun of each supported command."""
-        shown = [("DISPLAY", noun) for noun in (*self._display.nouns, *self._shows)]
+        shown = [("DISPLAY", noun) for noun in self._shows]
         # DEFINE CHANNEL(…) CHLTYPE(SVRCONN) is a command about a CHANNEL.
         yield from (command for command in (*self._runs, *shown) if command[1] != "SVRCONN")
 
@@ -284,9 +249,8 @@ class Commands:
                 raise command.problem
             if command.noun == "CHANNEL":
                 command = self._channel_kind(command)
-            if command.verb == "DISPLAY" and (command.noun in self._shows or self._display.knows(command.noun)):
-                show = self._shows.get(command.noun, self._display.show)
-                response.message, response.objects = show(command)
+            if command.verb == "DISPLAY" and command.noun in self._shows:
+                response.message, response.objects = self._shows[command.noun](command)
             else:
                 response.message, unit = self.execute(command)
         except MQSCSyntaxError as error:
@@ -354,14 +318,10 @@ class Commands:
         topic = command.name
         if not topic:
             raise MQSCSyntaxError("TOPICSTR takes a topic string in parentheses", command.where, "TOPICSTR")
-        kind = command.parameter("CLRTYPE")
-        if kind is None or kind.value != "RETAINED":
-            where = command.where if kind is None else kind.where
-            raise MQSCSyntaxError("CLEAR TOPICSTR takes CLRTYPE(RETAINED)", where, "CLRTYPE")
-        for parameter in command.parameters:
-            if parameter.keyword != "CLRTYPE" and (parameter.keyword, parameter.value) != ("SCOPE", "LOCAL"):
-                detail = f"CLEAR TOPICSTR knows no {parameter.keyword}"
-                raise MQSCSyntaxError(detail, parameter.where, parameter.keyword)
+        if command.value("CLRTYPE") != "RETAINED":
+            raise command.wrong("CLEAR TOPICSTR takes CLRTYPE(RETAINED)", "CLRTYPE")
+        command.check_keywords("CLRTYPE", "SCOPE")
+        command.choice("SCOPE", ("LOCAL",))
         queue_manager = self._queue_manager
         answer = message("AMQ8022I", what=f"Retained publication of {topic!r}")
         found = [name for name in queue_manager.retained.matching(topic) if name is not None]

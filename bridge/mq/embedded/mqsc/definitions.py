@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
 
 import msgspec
 
@@ -48,16 +47,19 @@ _OWN = {
     RETAINED_QUEUE: "the queue manager keeps retained publications on it; CLEAR TOPICSTR removes them",
     STATE_QUEUE: "the state of MQTT sessions is on it",
 }
-#: Parameters of DEFINE that are not attributes.
-_MANNERS = ("LIKE", "NOREPLACE", "REPLACE")
+#: Parameters of DEFINE and ALTER that are not attributes.
+MANNERS = ("LIKE", "NOREPLACE", "REPLACE")
+_FORCE = ("FORCE", "NOFORCE")
 
 Answer = tuple[str, Unit | None]
 
 
-def settings(kind: str, parameters: Iterable[Parameter]) -> dict[str, Value]:
-    """Return the attributes that parameters set, checked. Raises MQSCSyntaxError."""
+def settings(kind: str, command: Command, *others: str) -> dict[str, Value]:
+    """Return the attributes that the parameters of a command set, except `others`. Raises MQSCSyntaxError."""
     found: dict[str, Value] = {}
-    for parameter in parameters:
+    for parameter in command.parameters:
+        if parameter.keyword in others:
+            continue
         keyword, text = _setting(kind, parameter)
         try:
             value = read(kind, keyword, text)
@@ -82,50 +84,19 @@ def _setting(kind: str, parameter: Parameter) -> tuple[str, str]:
     return keyword, parameter.value or ""
 
 
-def flag(command: Command, keyword: str) -> bool:
-    """Return whether a command has a keyword without a value. Raises MQSCSyntaxError if it has a value."""
-    parameter = command.parameter(keyword)
-    if parameter is not None and parameter.values is not None:
-        raise MQSCSyntaxError(f"{keyword} takes no value", parameter.where, keyword)
-    return parameter is not None
+def replace_and_like(command: Command) -> tuple[bool, str | None]:
+    """Return whether DEFINE may replace an object (REPLACE), and the object name in LIKE. Raises MQSCSyntaxError."""
+    model = command.parameter("LIKE")
+    if model is not None and not model.value:
+        raise command.wrong("LIKE takes the name of an object", "LIKE")
+    return command.flag("REPLACE", "NOREPLACE"), command.value("LIKE")
 
 
-def forces(command: Command) -> bool:
-    """Return whether ALTER may invalidate open handles (FORCE). Raises MQSCSyntaxError."""
-    force, keep = flag(command, "FORCE"), flag(command, "NOFORCE")
-    if force and keep:
-        raise MQSCSyntaxError("FORCE and NOFORCE exclude each other", command.where)
-    return force
-
-
-def replaces(command: Command) -> bool:
-    """Return whether DEFINE may replace an object (REPLACE). Raises MQSCSyntaxError."""
-    replace, keep = flag(command, "REPLACE"), flag(command, "NOREPLACE")
-    if replace and keep:
-        raise MQSCSyntaxError("REPLACE and NOREPLACE exclude each other", command.where)
-    return replace
-
-
-def like(command: Command) -> str | None:
-    """Return the object name in LIKE, or None. Raises MQSCSyntaxError."""
-    parameter = command.parameter("LIKE")
-    if parameter is not None and not parameter.value:
-        raise MQSCSyntaxError("LIKE takes the name of an object", parameter.where, "LIKE")
-    return parameter.value if parameter is not None else None
-
-
-def attribute_parameters(command: Command) -> list[Parameter]:
-    """Return the parameters of DEFINE or ALTER that set attributes."""
-    return [parameter for parameter in command.parameters if parameter.keyword not in _MANNERS or command.verb != "DEFINE"]
-
-
-def object_name(command: Command) -> str:
+def object_name(command: Command, length: int = MQ_OBJECT_NAME_LENGTH) -> str:
     """Return the object name of a command. Raises CommandRefused or MQSCSyntaxError."""
-    name = command.name
-    if name is None:
-        raise MQSCSyntaxError(f"{command.noun} takes a name in parentheses", command.where, command.noun)
-    if not name or len(name) > MQ_OBJECT_NAME_LENGTH:
-        raise CommandRefused("AMQ8424E", name=name, detail=f"a name has 1 to {MQ_OBJECT_NAME_LENGTH} characters")
+    name = command.required_name()
+    if not name or len(name) > length:
+        raise CommandRefused("AMQ8424E", name=name, detail=f"a name has 1 to {length} characters")
     if wrong := invalid_name_character(name):
         raise CommandRefused("AMQ8424E", name=name, detail=f"{wrong!r} is no character of MQ object names")
     return name
@@ -136,10 +107,11 @@ class Definitions:
 
     def __init__(self, queue_manager: QueueManager) -> None:
         self._queue_manager = queue_manager
+        self._objects = queue_manager.objects
 
     def _existing(self, kind: str, name: str) -> dict[str, Value]:
         """Return the attributes of an object. Raises CommandRefused if it does not exist."""
-        attributes: dict[str, Value] | None = self._queue_manager.objects.of_kind(kind).get(name)
+        attributes = self._objects.of_kind(kind).get(name)
         if attributes is None:
             raise CommandRefused("AMQ8147E", kind=_word(kind), name=name)
         return attributes
@@ -147,17 +119,16 @@ class Definitions:
     def define(self, command: Command) -> Answer:
         """Run DEFINE QLOCAL, QALIAS, QREMOTE or TOPIC."""
         kind, name = command.noun, object_name(command)
-        replace, model = replaces(command), like(command)
-        given = settings(kind, attribute_parameters(command))
+        replace, model = replace_and_like(command)
+        given = settings(kind, command, *MANNERS)
         base = defaults(kind) if model is None else dict(self._existing(kind, model))
         if model is not None and kind == "TOPIC":
             base["TOPICSTR"] = ""
         attributes = base | given
-        if kind in QUEUE_KINDS:
-            for other in QUEUE_KINDS:
-                if other != kind and name in self._queue_manager.objects.of_kind(other):
-                    raise CommandRefused("AMQ8150E", kind=f"Queue of type {other}", name=name)
-        old: dict[str, Value] | None = self._queue_manager.objects.of_kind(kind).get(name)
+        for other in QUEUE_KINDS if kind in QUEUE_KINDS else ():
+            if other != kind and name in self._objects.of_kind(other):
+                raise CommandRefused("AMQ8150E", kind=f"Queue of type {other}", name=name)
+        old = self._objects.of_kind(kind).get(name)
         if old is not None and not replace:
             raise CommandRefused("AMQ8150E", kind=_word(kind), name=name)
         if old is not None and kind == "TOPIC" and "TOPICSTR" not in given:
@@ -167,9 +138,9 @@ class Definitions:
     def alter(self, command: Command) -> Answer:
         """Run ALTER QLOCAL, QALIAS, QREMOTE or TOPIC."""
         kind, name = command.noun, object_name(command)
-        forced = forces(command) if kind in QUEUE_KINDS else False
-        manner = ("FORCE", "NOFORCE") if kind in QUEUE_KINDS else ()
-        given = settings(kind, [parameter for parameter in command.parameters if parameter.keyword not in manner])
+        manner = _FORCE if kind in QUEUE_KINDS else ()
+        forced = command.flag(*manner) if manner else False
+        given = settings(kind, command, *manner)
         old = self._existing(kind, name)
         return self._change(kind, name, old, old | given, forced=forced)
 
@@ -192,9 +163,7 @@ class Definitions:
             if all(old.get(keyword) == value for keyword, value in attributes.items() if keyword not in STAMPS):
                 return answer, None
         attributes |= made
-        unit = Unit()
-        unit.changes.definitions.append((kind, name, msgspec.json.encode(attributes).decode()))
-        unit.changes.effects.append(lambda: self.install(kind, name, attributes))
+        unit = Unit().define(kind, name, attributes, lambda: self.install(kind, name, attributes))
         if forced:
             handles += open_for(self._queue_manager, kind, name)
             unit.changes.effects.append(lambda: invalidate(handles))
@@ -249,28 +218,21 @@ class Definitions:
     def delete(self, command: Command) -> Answer:
         """Run DELETE QLOCAL, QALIAS, QREMOTE or TOPIC. Also delete the object's authority records unless AUTHREC(NO)."""
         kind, name = command.noun, object_name(command)
-        purge = kind == "QLOCAL" and flag(command, "PURGE")
-        keep = kind == "QLOCAL" and flag(command, "NOPURGE")
-        records = command.parameter("AUTHREC")
-        if records is not None and records.value not in ("YES", "NO"):
-            raise MQSCSyntaxError("AUTHREC is one of YES, NO", records.where, "AUTHREC")
-        for parameter in command.parameters:
-            if parameter is not records and (kind != "QLOCAL" or parameter.keyword not in ("PURGE", "NOPURGE")):
-                raise MQSCSyntaxError(f"DELETE {kind} knows no {parameter.keyword}", parameter.where, parameter.keyword)
-        if purge and keep:
-            raise MQSCSyntaxError("PURGE and NOPURGE exclude each other", command.where)
+        manner = ("PURGE", "NOPURGE") if kind == "QLOCAL" else ()
+        command.check_keywords("AUTHREC", *manner)
+        purge = command.flag(*manner) if manner else False
+        records = command.choice("AUTHREC", ("YES", "NO"), "YES")
         self._existing(kind, name)
         unit = Unit()
-        if kind == "TOPIC":
-            self._check_topic_unused(name)
-        elif kind in QUEUE_KINDS:
+        if kind == "TOPIC" and name == BASE_TOPIC_OBJECT:
+            raise CommandRefused("AMQ8148E", kind="Topic", name=name, detail="the topic tree hangs from it")
+        if kind in QUEUE_KINDS:
             self._check_queue_unused(kind, name)
         if kind == "QLOCAL":
             self._empty(unit, name, purge)
-        unit.changes.definitions.append((kind, name, None))
-        if records is None or records.value == "YES":
-            object_type = OBJECT_TYPES[_word(kind).upper()]
-            self._queue_manager.objects.authority_records.remove_profile(unit, object_type, name)
+        unit.define(kind, name, None)
+        if records == "YES":
+            self._objects.authority_records.remove_profile(unit, OBJECT_TYPES[_word(kind).upper()], name)
         unit.changes.effects.append(lambda: self._remove(kind, name))
         return message(_NUMBERS[kind][2], name=name), unit
 
@@ -282,10 +244,6 @@ class Definitions:
             self._queue_manager.objects.of_kind(kind).pop(name, None)
             queue_manager.objects.topics.forget_routes()
         self.resolve_again()
-
-    def _check_topic_unused(self, name: str) -> None:
-        if name == BASE_TOPIC_OBJECT:
-            raise CommandRefused("AMQ8148E", kind="Topic", name=name, detail="the topic tree hangs from it")
 
     def _check_queue_unused(self, kind: str, name: str) -> None:
         queue_manager = self._queue_manager
@@ -330,11 +288,9 @@ class Definitions:
     def clear(self, command: Command) -> Answer:
         """Run CLEAR QLOCAL."""
         name = object_name(command)
-        if command.parameters:
-            first = command.parameters[0]
-            raise MQSCSyntaxError(f"CLEAR QLOCAL knows no {first.keyword}", first.where, first.keyword)
+        command.check_keywords()
         self._existing("QLOCAL", name)
-        queue = self._queue_manager.objects.queues[name]
+        queue = self._objects.queues[name]
         self.check_unused(name, queue)
         unit = Unit()
         self._take_all(unit, name, queue)
@@ -346,21 +302,17 @@ class Definitions:
         With TYPE(MOVE), the default, the target must be empty. Source: IBM MQ for z/OS documentation, "MOVE QLOCAL".
         """
         name = object_name(command)
-        parameters = {parameter.keyword: parameter for parameter in command.parameters}
-        if unknown := [parameter for parameter in command.parameters if parameter.keyword not in ("TOQLOCAL", "TYPE")]:
-            raise MQSCSyntaxError(f"MOVE QLOCAL knows no {unknown[0].keyword}", unknown[0].where, unknown[0].keyword)
-        to, kind = parameters.get("TOQLOCAL"), parameters.get("TYPE")
-        if to is None or not to.value:
-            raise MQSCSyntaxError("TOQLOCAL takes the name of the target queue", command.where, "TOQLOCAL")
-        if kind is not None and kind.value not in ("MOVE", "ADD"):
-            raise MQSCSyntaxError("TYPE is one of MOVE, ADD", kind.where, "TYPE")
-        for one in (name, to.value):
+        command.check_keywords("TOQLOCAL", "TYPE")
+        to, kind = command.value("TOQLOCAL"), command.choice("TYPE", ("MOVE", "ADD"), "MOVE")
+        if not to:
+            raise command.wrong("TOQLOCAL takes the name of the target queue", "TOQLOCAL")
+        for one in (name, to):
             self._existing("QLOCAL", one)
-            self.check_unused(one, self._queue_manager.objects.queues[one])
-        source, target = self._queue_manager.objects.queues[name], self._queue_manager.objects.queues[to.value]
-        if target.depth and (kind is None or kind.value == "MOVE"):
+            self.check_unused(one, self._objects.queues[one])
+        source, target = self._objects.queues[name], self._objects.queues[to]
+        if target.depth and kind == "MOVE":
             detail = f"{target.depth} messages are on it; TYPE(ADD) adds messages to them"
-            raise CommandRefused("AMQ8143E", name=to.value, detail=detail)
+            raise CommandRefused("AMQ8143E", name=to, detail=detail)
         if source is target:
             raise CommandRefused("AMQ8148E", kind="Queue", name=name, detail="source and target are the same queue")
         unit = Unit()
@@ -371,15 +323,13 @@ class Definitions:
                     self._queue_manager.put_moved(unit, stored, target)
         except MQError as error:
             raise CommandRefused("AMQ8101E", detail=f"no message was moved: {error}", reason=error.reason) from error
-        return message("CSQ9022I", count=len(unit.puts), name=name, target=to.value), unit
+        return message("CSQ9022I", count=len(unit.puts), name=name, target=to), unit
 
     def alter_queue_manager(self, command: Command) -> Answer:
         """Run ALTER QMGR. Attributes that were never altered are not stored: defaults and the configuration apply."""
         queue_manager = self._queue_manager
-        forced = forces(command)
-        given = settings(
-            "QMGR", [parameter for parameter in command.parameters if parameter.keyword not in ("FORCE", "NOFORCE")]
-        )
+        forced = command.flag(*_FORCE)
+        given = settings("QMGR", command, *_FORCE)
         handles: list[Handle] = []
         if "DEFXMITQ" in given:
             handles = rerouted(queue_manager, queue_manager.objects.attributes, "DEFXMITQ", given["DEFXMITQ"])
@@ -389,8 +339,6 @@ class Definitions:
         answer = message("AMQ8005I", name=queue_manager.name)
         if altered == queue_manager.altered:
             return answer, None
-        unit = Unit()
-        unit.changes.definitions.append(("QMGR", queue_manager.name, msgspec.json.encode(altered).decode()))
 
         def effect() -> None:
             queue_manager.altered.update(given)
@@ -398,8 +346,7 @@ class Definitions:
             self.resolve_again()
             invalidate(handles)
 
-        unit.changes.effects.append(effect)
-        return answer, unit
+        return answer, Unit().define("QMGR", queue_manager.name, altered, effect)
 
     def resolve_again(self) -> None:
         """Resolve the destinations of subscriptions again, after an alias, remote queue or DEFXMITQ may have changed.
@@ -468,9 +415,7 @@ SUB_NAME_LENGTH = 10_240
 
 def subscription_name(command: Command) -> str:
     """Return the name of a subscription: any characters. Raises CommandRefused or MQSCSyntaxError."""
-    name = command.name
-    if name is None:
-        raise MQSCSyntaxError("SUB takes a name in parentheses", command.where, "SUB")
+    name = command.required_name()
     if not name or len(name) > SUB_NAME_LENGTH:
         raise CommandRefused("AMQ8424E", name=name[:60], detail=f"a name has 1 to {SUB_NAME_LENGTH} characters")
     return name
@@ -491,9 +436,9 @@ class Subscriptions:
     def define(self, command: Command) -> Answer:
         """Run DEFINE SUB."""
         name = subscription_name(command)
-        replace, model = replaces(command), like(command)
-        managed, parameters = _destination_class(attribute_parameters(command))
-        given = settings("SUB", parameters)
+        replace, model = replace_and_like(command)
+        managed = command.choice("DESTCLAS", ("PROVIDED", "MANAGED")) == "MANAGED"
+        given = settings("SUB", command, *MANNERS, "DESTCLAS")
         base = defaults("SUB") if model is None else _attributes(self._existing(model))
         if model is not None and self._existing(model).managed:
             base |= {"DEST": "", "DESTQMGR": ""}
@@ -507,8 +452,7 @@ class Subscriptions:
         if not managed and not attributes["DEST"]:
             raise MQSCSyntaxError("DEFINE SUB needs DEST, the queue for its publications", command.where)
         if old is not None and old.managed != managed:
-            detail = "its destination class cannot be changed"
-            raise CommandRefused("AMQ8469E", name=name, detail=detail)
+            raise CommandRefused("AMQ8469E", name=name, detail="its destination class cannot be changed")
         self._check_topic(attributes)
         unit = Unit()
         queue = (old.queue if old is not None else self._managed_queue(unit)) if managed else None
@@ -558,11 +502,10 @@ class Subscriptions:
     def alter(self, command: Command) -> Answer:
         """Run ALTER SUB. A non-durable subscription changes in memory only."""
         old = self._existing(subscription_name(command))
-        for parameter in command.parameters:
-            if parameter.keyword in UNALTERABLE:
-                detail = f"{parameter.keyword} of a subscription cannot be altered"
-                raise MQSCSyntaxError(detail, parameter.where, parameter.keyword)
-        given = settings("SUB", command.parameters)
+        for keyword in UNALTERABLE:
+            if command.parameter(keyword) is not None:
+                raise command.wrong(f"{keyword} of a subscription cannot be altered", keyword)
+        given = settings("SUB", command)
         attributes = _attributes(old) | given
         _check(attributes, command)
         if old.managed and ("DEST" in given or "DESTQMGR" in given):
@@ -592,9 +535,7 @@ class Subscriptions:
     def delete(self, command: Command) -> Answer:
         """Run DELETE SUB."""
         subscription = self._existing(subscription_name(command))
-        if command.parameters:
-            first = command.parameters[0]
-            raise MQSCSyntaxError(f"DELETE SUB knows no {first.keyword}", first.where, first.keyword)
+        command.check_keywords()
         queue = subscription.queue
         if subscription.managed and (queue.inputs or queue.browsers or queue.outputs):
             raise CommandRefused("AMQ8469E", name=subscription.name, detail="an application has its queue open")
@@ -603,40 +544,15 @@ class Subscriptions:
         return message("AMQ8097I", name=subscription.name), unit
 
 
-def _destination_class(parameters: list[Parameter]) -> tuple[bool, list[Parameter]]:
-    """Return whether DESTCLAS is MANAGED, and the parameters without DESTCLAS."""
-    managed = False
-    for parameter in parameters:
-        if parameter.keyword == "DESTCLAS":
-            if parameter.value not in ("PROVIDED", "MANAGED"):
-                raise MQSCSyntaxError("DESTCLAS is PROVIDED or MANAGED", parameter.where, "DESTCLAS")
-            managed = parameter.value == "MANAGED"
-    return managed, [parameter for parameter in parameters if parameter.keyword != "DESTCLAS"]
-
-
 def _check(attributes: dict[str, Value], command: Command) -> None:
     if not attributes["TOPICSTR"] and not attributes["TOPICOBJ"]:
         raise MQSCSyntaxError("DEFINE SUB needs TOPICSTR or TOPICOBJ", command.where)
-    correl_id = str(attributes["DESTCORL"])
     try:
-        bytes.fromhex(correl_id)
+        bytes.fromhex(str(attributes["DESTCORL"]))
     except ValueError:
-        parameter = command.parameter("DESTCORL")
-        where = parameter.where if parameter is not None else command.where
-        raise MQSCSyntaxError("DESTCORL is up to 48 hexadecimal digits", where, "DESTCORL") from None
+        raise command.wrong("DESTCORL is up to 48 hexadecimal digits", "DESTCORL") from None
 
 
 def _attributes(subscription: Subscription) -> dict[str, Value]:
     """Return the attributes for a DEFINE SUB of a subscription, with its complete topic string."""
-    return {
-        "TOPICSTR": subscription.topic_filter,
-        "TOPICOBJ": "",
-        "DEST": subscription.destination,
-        "DESTQMGR": subscription.destination_manager,
-        "DESTCORL": subscription.correl_id.hex().upper() if subscription.correl_id is not None else "",
-        "USERDATA": subscription.user_data or "",
-        "SUBLEVEL": subscription.level,
-        "EXPIRY": "UNLIMITED",
-        "WSCHEMA": "CHAR" if subscription.characters else "TOPIC",
-        "SUBUSER": subscription.user,
-    }
+    return subscription.definition | {"TOPICOBJ": "", "EXPIRY": "UNLIMITED"}

@@ -6,34 +6,37 @@ attributes, a generic name shows only names and types, as in runmqsc. Status com
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import operator
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from bridge.administration.answers import ChannelStatus
 from bridge.mq.embedded.attributes import ATTRIBUTES, BASE_TOPIC, STAMPS, SYNONYMS, Number, Value, stamps
 from bridge.mq.embedded.channels import NAME as CONNECTION_AUTHENTICATION
+from bridge.mq.embedded.channels import attributes_of
 from bridge.mq.embedded.handles import Handle
 from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.mqsc import Command, CommandRefused, MQSCSyntaxError, Parameter, message
+from bridge.mq.telemetry_channels import ClientChannelStatus
 from bridge.mqtt.topics import matches
 from bridge.wire import cmqc
 
-_OPERATORS: dict[str, Callable[[int], bool]] = {
-    "EQ": lambda order: order == 0,
-    "NE": lambda order: order != 0,
-    "LT": lambda order: order < 0,
-    "LE": lambda order: order <= 0,
-    "GT": lambda order: order > 0,
-    "GE": lambda order: order >= 0,
-}
+_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "EQ": operator.eq, "NE": operator.ne, "LT": operator.lt, "LE": operator.le, "GT": operator.gt, "GE": operator.ge,
+}  # fmt: skip
 #: Integer attributes. Some also have words (ASPARENT, UNLIMITED), which are not ordered.
 _NUMBERS = frozenset(
     keyword for kind in ATTRIBUTES.values() for keyword, attribute in kind.items() if isinstance(attribute, Number)
 )
+
+Shown = dict[str, Value]
+Rows = Iterator[Shown]
 
 
 def is_named(name: str, generic: str) -> bool:
@@ -65,309 +68,182 @@ class Filter:
             raise MQSCSyntaxError(f"{operator} takes a generic value, with * at its end", parameter.where, "WHERE")
         return cls(keyword, operator, value)
 
-    def passes(self, shown: dict[str, Value]) -> bool:
+    def passes(self, shown: Shown) -> bool:
         """Return whether an object matches. An object without the attribute does not match."""
-        held = shown.get(self.keyword)
+        held, given = shown.get(self.keyword), self.value
         if held is None:
             return False
         if self.operator in ("LK", "NL"):
-            return is_named(str(held), self.value) == (self.operator == "LK")
-        if isinstance(held, str) and self.keyword in _NUMBERS and held != self.value:
-            return self.operator == "NE"
-        order = _order(held, self.value)
-        return _OPERATORS[self.operator](order) if order is not None else self.operator == "NE"
-
-
-def _order(held: Value, given: str) -> int | None:
-    """Return -1, 0 or 1 if `held` is less than, equal to or greater than `given`; None for a number and a word."""
-    if isinstance(held, int):
+            return is_named(str(held), given) == (self.operator == "LK")
+        if isinstance(held, str):
+            if self.keyword in _NUMBERS and held != given:
+                return self.operator == "NE"
+            return _OPERATORS[self.operator](held, given)
         try:
-            number = int(given)
+            return _OPERATORS[self.operator](held, int(given))
         except ValueError:
-            return None
-        return (held > number) - (held < number)
-    return (held > given) - (held < given)
+            return self.operator == "NE"
 
 
-Shown = dict[str, Value]
-
-_QUEUE_STATUS = ("CURDEPTH", "DEFTYPE", "IPPROCS", "OPPROCS")
-_ALTERED = ("ALTDATE", "ALTTIME")
-_SUBSCRIPTION = (
-    "DEST", "DESTCLAS", "DESTCORL", "DESTQMGR", "DURABLE", "EXPIRY", "SUBID", "SUBLEVEL", "SUBTYPE", "SUBUSER",
-    "TOPICOBJ", "TOPICSTR", "USERDATA", "WSCHEMA",
-)  # fmt: skip
-#: constant attributes of the queue manager
-_SECURITY = {"CHLAUTH": "ENABLED", "CONNAUTH": CONNECTION_AUTHENTICATION}
-#: represents DISPLAY QSTATUS with TYPE(HANDLE), which has different attributes
-_HANDLES = "QSTATUS HANDLE"
-#: represents DISPLAY CONN with TYPE(HANDLE)
-_OBJECTS = "CONN HANDLE"
-#: noun -> the name in the tables below if TYPE(HANDLE) is specified
-_HANDLE_NOUNS = {"QSTATUS": _HANDLES, "CONN": _OBJECTS}
-#: MQOPEN options that are displayed as YES or NO
-_OPENED = {
-    "BROWSE": cmqc.MQOO_BROWSE, "INQUIRE": cmqc.MQOO_INQUIRE, "OUTPUT": cmqc.MQOO_OUTPUT, "SET": cmqc.MQOO_SET,
-}  # fmt: skip
-#: noun -> attributes in addition to the name and TYPE
-_KEYWORDS: dict[str, frozenset[str]] = {
-    "QLOCAL": frozenset((*ATTRIBUTES["QLOCAL"], *_QUEUE_STATUS, *STAMPS)),
-    "QALIAS": frozenset((*ATTRIBUTES["QALIAS"], *_ALTERED)),
-    "QREMOTE": frozenset((*ATTRIBUTES["QREMOTE"], *_ALTERED)),
-    "QMODEL": frozenset((*ATTRIBUTES["QMODEL"], *STAMPS)),
-    "QUEUE": frozenset((*ATTRIBUTES["QLOCAL"], *ATTRIBUTES["QALIAS"], *ATTRIBUTES["QREMOTE"], *_QUEUE_STATUS, *STAMPS)),
-    "QMGR": frozenset((*ATTRIBUTES["QMGR"], *_SECURITY, "QMID", *STAMPS)),
-    "NAMELIST": frozenset((*ATTRIBUTES["NAMELIST"], "NAMCOUNT", *_ALTERED)),
-    "QSTATUS": frozenset(("CURDEPTH", "IPPROCS", "OPPROCS", "MSGAGE", "UNCOM")),
-    "CONN": frozenset(("APPLTAG", "APPLTYPE", "CHANNEL", "CONNAME", "EXTCONN", "PID", "UOWSTATE", "USERID")),
-    _OBJECTS: frozenset(("EXTCONN", "OBJNAME", "OBJTYPE", *_OPENED, "INPUT")),
-    _HANDLES: frozenset(("APPLTAG", "APPLTYPE", "CONNAME", *_OPENED, "INPUT", "USERID")),
-    "SVRCONN": frozenset((*ATTRIBUTES["SVRCONN"], "CHLTYPE", *_ALTERED)),
-    "SBSTATUS": frozenset(("DURABLE", "SUBID", "SUBTYPE", "SUBUSER", "TOPICSTR")),
-    "SUB": frozenset(_SUBSCRIPTION),
-    "TOPIC": frozenset((*ATTRIBUTES["TOPIC"], *_ALTERED)),
-    "TPSTATUS": frozenset((*BASE_TOPIC, "ADMIN", "RETAINED", "SUBCOUNT")),
-}
-#: noun -> (keyword of the name, AMQ message, kind of object)
-_HEADS = {
-    "QLOCAL": ("QUEUE", "AMQ8409I", "Queue"),
-    "QALIAS": ("QUEUE", "AMQ8409I", "Queue"),
-    "QREMOTE": ("QUEUE", "AMQ8409I", "Queue"),
-    "QMODEL": ("QUEUE", "AMQ8409I", "Queue"),
-    "QUEUE": ("QUEUE", "AMQ8409I", "Queue"),
-    "QMGR": ("QMNAME", "AMQ8408I", "Queue manager"),
-    "NAMELIST": ("NAMELIST", "AMQ8550I", "Namelist"),
-    "QSTATUS": ("QUEUE", "AMQ8450I", "Queue"),
-    _HANDLES: ("QUEUE", "AMQ8450I", "Open handle of queue"),
-    "CONN": ("CONN", "AMQ8276I", "Connection"),
-    _OBJECTS: ("CONN", "AMQ8276I", "Open handle of connection"),
-    "SVRCONN": ("CHANNEL", "AMQ8414I", "Channel"),
-    "SBSTATUS": ("SUB", "AMQ8099I", "Subscription"),
-    "SUB": ("SUB", "AMQ8096I", "Subscription"),
-    "TOPIC": ("TOPIC", "AMQ8633I", "Topic"),
-    "TPSTATUS": ("TPSTATUS", "AMQ8754I", "Topic string"),
-}
-_TYPED = ("QLOCAL", "QALIAS", "QREMOTE", "QMODEL", "QUEUE", "QSTATUS", _HANDLES, "CONN", _OBJECTS, "TOPIC")
-_ALWAYS_WHOLE = ("QMGR", "QSTATUS", _HANDLES, "CONN", _OBJECTS, "SBSTATUS", "TPSTATUS")
-#: noun -> keyword -> values that restrict DISPLAY; the first value matches all objects
-_SELECTIONS: dict[str, dict[str, tuple[str, ...]]] = {
-    "QUEUE": {"TYPE": ("ALL", "QLOCAL", "QALIAS", "QREMOTE", "QMODEL")},
-    "QSTATUS": {"TYPE": ("QUEUE", "HANDLE")},
-    _HANDLES: {"TYPE": ("QUEUE", "HANDLE")},
-    "CONN": {"TYPE": ("CONN", "HANDLE")},
-    _OBJECTS: {"TYPE": ("CONN", "HANDLE")},
-    "SBSTATUS": {"DURABLE": ("ALL", "YES", "NO"), "SUBTYPE": ("ALL", "USER", "ADMIN", "API")},
-    "SUB": {"DURABLE": ("ALL", "YES", "NO"), "SUBTYPE": ("ALL", "USER", "ADMIN", "API")},
-    "TOPIC": {"TYPE": ("ALL", "LOCAL")},
-    "TPSTATUS": {"TYPE": ("TOPIC",)},
-}
+# Objects and their status. Each function yields those with a name, which may be generic. -------------------------------
 
 
-class Display:
-    """Shows the objects of a queue manager. Call it with the queue manager's lock held."""
+def _changed(queue_manager: QueueManager) -> Shown:
+    made = stamps(queue_manager.created)
+    return {"ALTDATE": made["ALTDATE"], "ALTTIME": made["ALTTIME"]}
 
-    def __init__(self, queue_manager: QueueManager) -> None:
-        self._queue_manager = queue_manager
-        self._sources: dict[str, Callable[[str], Iterator[Shown]]] = {
-            "QLOCAL": self._queues,
-            "QALIAS": self._queues,
-            "QREMOTE": self._queues,
-            "QMODEL": self._queues,
-            "QUEUE": self._queues,
-            "QMGR": self._queue_managers,
-            "NAMELIST": self._namelists,
-            "QSTATUS": self._queue_status,
-            _HANDLES: self._queue_handles,
-            "CONN": self._connections,
-            _OBJECTS: self._connection_handles,
-            "SBSTATUS": self._subscriptions,
-            "SVRCONN": self._server_channels,
-            "SUB": self._subscriptions,
-            "TOPIC": self._topics,
-            "TPSTATUS": self._topic_status,
-        }
 
-    @property
-    def nouns(self) -> Collection[str]:
-        """The nouns that DISPLAY supports."""
-        return [noun for noun in self._sources if noun not in _HANDLE_NOUNS.values()]
+def _queue_managers(queue_manager: QueueManager, _name: str) -> Rows:
+    made = stamps(queue_manager.created)
+    identifier = f"{queue_manager.name}_{made['CRDATE']}_{made['CRTIME']}"
+    yield {"QMNAME": queue_manager.name, "QMID": identifier[:48], **made, **queue_manager.objects.attributes, **_SECURITY}
 
-    def knows(self, noun: str) -> bool:
-        """Return whether DISPLAY supports a noun."""
-        return noun in self._sources
 
-    def objects(self, noun: str, name: str) -> Iterator[Shown]:
-        """Return the objects that match a name, which may be generic, with all attributes."""
-        return self._sources[noun](name)
+def _queues(queue_manager: QueueManager, name: str) -> Rows:
+    objects = queue_manager.objects
+    made, changed = stamps(queue_manager.created), _changed(queue_manager)
+    shown: list[tuple[str, str, Shown]] = [
+        (own, "QLOCAL", made | {"DEFTYPE": "PREDEFINED"} | queue.attributes | _counts(queue))
+        for own, queue in objects.queues.items()
+    ]
+    for kind in ("QALIAS", "QREMOTE", "QMODEL"):
+        shown += [(own, kind, changed | attributes) for own, attributes in objects.of_kind(kind).items()]
+    for own, kind, attributes in sorted(shown, key=lambda one: one[0]):
+        if is_named(own, name):
+            yield {"QUEUE": own, "TYPE": kind, **attributes}
 
-    def show(self, command: Command) -> tuple[str, list[Shown]]:
-        """Run a DISPLAY command. Return the AMQ message and the objects.
 
-        Raises CommandRefused or MQSCSyntaxError.
-        """
-        noun = command.noun
-        if any((parameter.keyword, parameter.value) == ("TYPE", "HANDLE") for parameter in command.parameters):
-            noun = _HANDLE_NOUNS.get(noun, noun)
-        head, number, kind = _HEADS[noun]
-        name = "*" if noun == "QMGR" else command.name
-        if name is None:
-            raise MQSCSyntaxError(f"{noun} takes a name in parentheses", command.where, noun)
-        if noun == "QMGR" and command.name is not None:
-            raise MQSCSyntaxError("QMGR takes no name", command.where, noun)
-        wanted, selection, where = _request(command, noun)
-        whole = (not wanted and where is None and (noun in _ALWAYS_WHOLE or not name.endswith("*"))) or "ALL" in wanted
-        if where is not None and where.keyword not in (*wanted, head, "TYPE"):
-            wanted.append(where.keyword)
-        shown = []
-        for row in self._sources[noun](name):
-            if _is_selected(row, noun, selection) and (where is None or where.passes(row)):
-                shown.append(_ordered(row, noun) if whole else _only(row, head, wanted))
-        if not shown:
-            raise CommandRefused("AMQ8147E", kind=kind, name=name)
-        return message(number), shown
+def _queue_status(queue_manager: QueueManager, name: str) -> Rows:
+    now = time.time()
+    for own, queue in sorted(queue_manager.objects.queues.items()):
+        if is_named(own, name):
+            firsts = [chain.first.put_time for chain in queue.chains.values() if chain.first is not None]
+            available = sum(1 for _ in queue.messages())
+            age = max(0, int(now - min(firsts))) if firsts else 0
+            uncommitted = "YES" if queue.depth != available else "NO"
+            yield {"QUEUE": own, "TYPE": "QUEUE", **_counts(queue), "MSGAGE": age, "UNCOM": uncommitted}
 
-    def _queue_managers(self, _name: str) -> Iterator[Shown]:
-        queue_manager = self._queue_manager
-        made = stamps(queue_manager.created)
-        identifier = f"{queue_manager.name}_{made['CRDATE']}_{made['CRTIME']}"
-        yield {"QMNAME": queue_manager.name, "QMID": identifier[:48], **made, **queue_manager.objects.attributes, **_SECURITY}
 
-    def _queues(self, name: str) -> Iterator[Shown]:
-        queue_manager = self._queue_manager
-        made = stamps(queue_manager.created)
-        shown: list[tuple[str, str, Shown]] = []
-        for own, queue in queue_manager.objects.queues.items():
-            shown.append((own, "QLOCAL", {"DEFTYPE": "PREDEFINED"} | queue.attributes | _counts(queue)))
-        shown += [(own, "QALIAS", attributes) for own, attributes in queue_manager.objects.aliases.items()]
-        shown += [(own, "QREMOTE", attributes) for own, attributes in queue_manager.objects.remotes.items()]
-        shown += [(own, "QMODEL", attributes) for own, attributes in queue_manager.objects.models.items()]
-        for own, kind, attributes in sorted(shown, key=lambda one: one[0]):
+def _applications(queue_manager: QueueManager) -> list[Any]:
+    return sorted(queue_manager.applications, key=lambda application: application.connection_id)
+
+
+def _queue_handles(queue_manager: QueueManager, name: str) -> Rows:
+    """Yield the open handles of queues (IBM MQ, "DISPLAY QSTATUS", handle status)."""
+    for own, queue in sorted(queue_manager.objects.queues.items()):
+        if not is_named(own, name):
+            continue
+        for application in _applications(queue_manager):
+            for handle in application.handles.values():
+                if handle.is_for("QLOCAL", own, queue):
+                    described = _described(application) | {"APPLTYPE": "USER"}
+                    yield {"QUEUE": own, "TYPE": "HANDLE", **described, **_opened(handle)}
+
+
+def _described(application: Any) -> Shown:
+    return {
+        "EXTCONN": application.connection_id[:16].hex().upper(),
+        "APPLTAG": application.name[:28],
+        "APPLTYPE": "USER" if application.stop is not None else "SYSTEM",
+        "CHANNEL": application.channel,
+        "CONNAME": application.address,
+        "PID": application.process_id,
+        "UOWSTATE": "ACTIVE" if application.in_unit_of_work else "NONE",
+        "USERID": application.user.decode("utf-8", "replace"),
+    }
+
+
+def _connections(queue_manager: QueueManager, name: str) -> Rows:
+    """Yield the connections of MQ applications (IBM MQ, "DISPLAY CONN")."""
+    for application in _applications(queue_manager):
+        if is_named(own := connection_name(application), name):
+            yield {"CONN": own, "TYPE": "CONN", **_described(application)}
+
+
+def _connection_handles(queue_manager: QueueManager, name: str) -> Rows:
+    """Yield the open handles of connections (IBM MQ, "DISPLAY CONN", TYPE(HANDLE))."""
+    for application in _applications(queue_manager):
+        if is_named(own := connection_name(application), name):
+            common = {"CONN": own, "TYPE": "HANDLE", "EXTCONN": application.connection_id[:16].hex().upper()}
+            for handle in application.handles.values():
+                kind, opened = handle.names
+                yield {**common, "OBJNAME": opened, "OBJTYPE": kind, **_opened(handle)}
+
+
+def _defined(kind: str, head: str, typed: Shown | None = None) -> Callable[[QueueManager, str], Rows]:
+    """Return a function for the objects of a kind that have only the attributes of their definition."""
+
+    def rows(queue_manager: QueueManager, name: str) -> Rows:
+        changed = _changed(queue_manager)
+        for own, attributes in sorted(queue_manager.objects.of_kind(kind).items()):
             if is_named(own, name):
-                shown_stamps = made if kind == "QLOCAL" else {keyword: made[keyword] for keyword in _ALTERED}
-                yield {"QUEUE": own, "TYPE": kind, **shown_stamps, **attributes}
+                yield {head: own, **(typed or {}), **changed, **attributes}
 
-    def _queue_status(self, name: str) -> Iterator[Shown]:
-        now = time.time()
-        for own, queue in sorted(self._queue_manager.objects.queues.items()):
-            if is_named(own, name):
-                firsts = [chain.first.put_time for chain in queue.chains.values() if chain.first is not None]
-                available = sum(1 for _ in queue.messages())
-                yield {
-                    "QUEUE": own,
-                    "TYPE": "QUEUE",
-                    **_counts(queue),
-                    "MSGAGE": max(0, int(now - min(firsts))) if firsts else 0,
-                    "UNCOM": "YES" if queue.depth != available else "NO",
-                }
+    return rows
 
-    def _applications(self) -> list[Any]:
-        return sorted(self._queue_manager.applications, key=lambda application: application.connection_id)
 
-    def _queue_handles(self, name: str) -> Iterator[Shown]:
-        """Yield the open handles of queues (IBM MQ, "DISPLAY QSTATUS", handle status)."""
-        applications = self._applications()
-        for own, queue in sorted(self._queue_manager.objects.queues.items()):
-            if not is_named(own, name):
-                continue
-            for application in applications:
-                for handle in application.handles.values():
-                    if handle.is_for("QLOCAL", own, queue):
-                        yield {
-                            "QUEUE": own,
-                            "TYPE": "HANDLE",
-                            "APPLTAG": application.name[:28],
-                            "APPLTYPE": "USER",
-                            "CONNAME": application.address,
-                            "USERID": application.user.decode("utf-8", "replace"),
-                            **_opened(handle),
-                        }
+def _namelists(queue_manager: QueueManager, name: str) -> Rows:
+    for row in _defined("NAMELIST", "NAMELIST")(queue_manager, name):
+        yield row | {"NAMCOUNT": len(str(row["NAMES"]).split(",")) if row["NAMES"] else 0}
 
-    def _connections(self, name: str) -> Iterator[Shown]:
-        """Yield the connections of MQ applications (IBM MQ, "DISPLAY CONN")."""
-        for application in self._applications():
-            if is_named(own := connection_name(application), name):
-                yield {
-                    "CONN": own,
-                    "TYPE": "CONN",
-                    "EXTCONN": application.connection_id[:16].hex().upper(),
-                    "APPLTAG": application.name[:28],
-                    "APPLTYPE": "USER" if application.stop is not None else "SYSTEM",
-                    "CHANNEL": application.channel,
-                    "CONNAME": application.address,
-                    "PID": application.process_id,
-                    "UOWSTATE": "ACTIVE" if application.in_unit_of_work else "NONE",
-                    "USERID": application.user.decode("utf-8", "replace"),
-                }
 
-    def _connection_handles(self, name: str) -> Iterator[Shown]:
-        """Yield the open handles of connections (IBM MQ, "DISPLAY CONN", TYPE(HANDLE))."""
-        for application in self._applications():
-            if is_named(own := connection_name(application), name):
-                extended = application.connection_id[:16].hex().upper()
-                for handle in application.handles.values():
-                    kind, opened = handle.names
-                    yield {
-                        "CONN": own,
-                        "TYPE": "HANDLE",
-                        "EXTCONN": extended,
-                        "OBJNAME": opened,
-                        "OBJTYPE": kind,
-                        **_opened(handle),
-                    }
+def _channels(queue_manager: QueueManager, name: str) -> Rows:
+    """Yield telemetry channels, those of the configuration file and those defined by commands."""
+    register = queue_manager.objects.telemetry_channels
+    channels = {own: one.attributes for own, one in register.defined.items()}
+    channels |= {config.name: attributes_of(config) for config in register.of_file}
+    for own in sorted(channels):
+        if is_named(own, name):
+            yield {"CHANNEL": own, "CHLTYPE": "MQTT", **channels[own]}
 
-    def _namelists(self, name: str) -> Iterator[Shown]:
-        made = stamps(self._queue_manager.created)
-        for own, attributes in sorted(self._queue_manager.objects.namelists.items()):
-            if is_named(own, name):
-                count = len(str(attributes["NAMES"]).split(",")) if attributes["NAMES"] else 0
-                yield {"NAMELIST": own, **made, **attributes, "NAMCOUNT": count}
 
-    def _server_channels(self, name: str) -> Iterator[Shown]:
-        made = stamps(self._queue_manager.created)
-        shown_stamps = {keyword: made[keyword] for keyword in _ALTERED}
-        for own, attributes in sorted(self._queue_manager.objects.server_channels.items()):
-            if is_named(own, name):
-                yield {"CHANNEL": own, "CHLTYPE": "SVRCONN", **shown_stamps, **attributes}
+def _channel_status(queue_manager: QueueManager, name: str) -> Rows:
+    statuses: Collection[ChannelStatus] = queue_manager.objects.telemetry_channels.running.statuses()
+    for status in sorted(statuses, key=lambda one: one.name):
+        if is_named(status.name, name):
+            row: Shown = {"CHANNEL": status.name, "CHLTYPE": "MQTT"}
+            yield row | {"CONNECTIONS": status.clients, "STATUS": status.state.upper()}
 
-    def _topics(self, name: str) -> Iterator[Shown]:
-        made = stamps(self._queue_manager.created)
-        for own, attributes in sorted(self._queue_manager.objects.topics.objects.items()):
-            if is_named(own, name):
-                yield {"TOPIC": own, "TYPE": "LOCAL", **made, **attributes}
 
-    def _subscriptions(self, name: str) -> Iterator[Shown]:
-        for own, subscription in sorted(self._queue_manager.objects.topics.subscriptions.items()):
-            if is_named(own, name):
-                yield _subscription(subscription) | {
-                    "SUBID": subscription_id(self._queue_manager.name, own).hex().upper()
-                }
+def _subscriptions(queue_manager: QueueManager, name: str) -> Rows:
+    for own, subscription in sorted(queue_manager.objects.topics.subscriptions.items()):
+        if is_named(own, name):
+            identifier = subscription_id(queue_manager.name, own).hex().upper()
+            yield _subscription(subscription) | {"SUBID": identifier}
 
-    def _topic_status(self, name: str) -> Iterator[Shown]:
-        topics, retained = self._queue_manager.objects.topics, self._queue_manager.retained
-        objects = {str(attributes["TOPICSTR"]): own for own, attributes in topics.objects.items()}
-        counts: dict[str, int] = {}
-        for subscription in topics.subscriptions.values():
-            counts[subscription.topic_filter] = counts.get(subscription.topic_filter, 0) + 1
-        known = {""}
-        for topic in (*objects, *counts, *retained):
-            levels = topic.split("/")
-            known.update("/".join(levels[:length]) for length in range(1, len(levels) + 1))
-        for topic in sorted(known):
-            # With the additional level, wildcards also match `$` topics, so that administrators see the complete tree.
-            if topic == name or matches(f"x/{name}", f"x/{topic}"):
-                yield {
-                    "TPSTATUS": topic,
-                    "ADMIN": objects.get(topic, ""),
-                    **topics.attributes(topic),
-                    "RETAINED": "YES" if topic in retained else "NO",
-                    "SUBCOUNT": counts.get(topic, 0),
-                }
+
+def _topic_status(queue_manager: QueueManager, name: str) -> Rows:
+    topics, retained = queue_manager.objects.topics, queue_manager.retained
+    objects = {str(attributes["TOPICSTR"]): own for own, attributes in topics.objects.items()}
+    counts: dict[str, int] = {}
+    for subscription in topics.subscriptions.values():
+        counts[subscription.topic_filter] = counts.get(subscription.topic_filter, 0) + 1
+    known = {""}
+    for topic in (*objects, *counts, *retained):
+        levels = topic.split("/")
+        known.update("/".join(levels[:length]) for length in range(1, len(levels) + 1))
+    for topic in sorted(known):
+        # With the additional level, wildcards also match `$` topics, so that administrators see the complete tree.
+        if topic == name or matches(f"x/{name}", f"x/{topic}"):
+            yield {
+                "TPSTATUS": topic,
+                "ADMIN": objects.get(topic, ""),
+                **topics.attributes(topic),
+                "RETAINED": "YES" if topic in retained else "NO",
+                "SUBCOUNT": counts.get(topic, 0),
+            }
 
 
 def connection_name(application: Any) -> str:
     """Return the connection identifier in CONN: the last 8 bytes of ConnectionId in hexadecimal."""
     connection_id: bytes = application.connection_id
     return connection_id[-8:].hex().upper()
+
+
+#: MQOPEN options that are displayed as YES or NO
+_OPENED = {
+    "BROWSE": cmqc.MQOO_BROWSE, "INQUIRE": cmqc.MQOO_INQUIRE, "OUTPUT": cmqc.MQOO_OUTPUT, "SET": cmqc.MQOO_SET,
+}  # fmt: skip
 
 
 def _opened(handle: Handle) -> Shown:
@@ -392,30 +268,153 @@ def _subscription(subscription: Subscription) -> Shown:
     expiry: Value = "UNLIMITED"
     if subscription.expires_at:
         expiry = max(0, int((subscription.expires_at - time.time()) * 10))
-    return {
+    return subscription.definition | {
         "SUB": subscription.name,
-        "TOPICSTR": subscription.topic_filter,
         "TOPICOBJ": subscription.topic_object,
-        "DEST": subscription.destination,
-        "DESTQMGR": subscription.destination_manager,
-        "DESTCORL": subscription.correl_id.hex().upper() if subscription.correl_id is not None else "",
         "DESTCLAS": "MANAGED" if subscription.managed else "PROVIDED",
         "DURABLE": "YES" if subscription.durable else "NO",
         "SUBTYPE": subscription.kind,
-        "USERDATA": subscription.user_data or "",
-        "SUBLEVEL": subscription.level,
-        "SUBUSER": subscription.user,
         "EXPIRY": expiry,
-        "WSCHEMA": "CHAR" if subscription.characters else "TOPIC",
         "SELECTOR": subscription.selector,
     }
 
 
-def _request(command: Command, noun: str) -> tuple[list[str], dict[str, str], Filter | None]:
+# What DISPLAY shows of each noun ----------------------------------------------------------------------------------------
+
+
+class _Noun(NamedTuple):
+    #: attributes that are always shown first, beginning with the name
+    heads: tuple[str, ...]
+    #: AMQ message, and the kind of object in error messages
+    number: str
+    kind: str
+    keywords: Collection[str]
+    rows: Callable[[QueueManager, str], Rows]
+    #: shows all attributes also of objects with a generic name
+    status: bool = False
+    #: keyword -> values that restrict DISPLAY; the first value matches all objects
+    selections: Mapping[str, tuple[str, ...]] = {}
+
+
+#: constant attributes of the queue manager
+_SECURITY = {"CHLAUTH": "ENABLED", "CONNAUTH": CONNECTION_AUTHENTICATION}
+_QUEUE_STATUS = ("CURDEPTH", "DEFTYPE", "IPPROCS", "OPPROCS")
+_ALTERED = ("ALTDATE", "ALTTIME")
+_QUEUE, _CONN, _CHANNEL = ("QUEUE", "TYPE"), ("CONN", "TYPE"), ("CHANNEL", "CHLTYPE")
+_HANDLES: dict[str, tuple[str, ...]] = {"TYPE": ("QUEUE", "HANDLE")}
+_CONN_TYPES: dict[str, tuple[str, ...]] = {"TYPE": ("CONN", "HANDLE")}
+_SUBSCRIPTION_TYPES: dict[str, tuple[str, ...]] = {
+    "DURABLE": ("ALL", "YES", "NO"),
+    "SUBTYPE": ("ALL", "USER", "ADMIN", "API"),
+}
+_SUBSCRIPTION = (
+    "DEST", "DESTCLAS", "DESTCORL", "DESTQMGR", "DURABLE", "EXPIRY", "SUBID", "SUBLEVEL", "SUBTYPE", "SUBUSER",
+    "TOPICOBJ", "TOPICSTR", "USERDATA", "WSCHEMA",
+)  # fmt: skip
+_DETAILS = (
+    "CHLSDATE", "CHLSTIME", "CLNTUSER", "CONNAME", "INDOUBTIN", "INDOUBTOUT", "KAINT", "LMSGDATE", "LMSGTIME",
+    "MCAUSER", "MSGRCVD", "MSGSNT", "PENDING", "PROTOCOL",
+)  # fmt: skip
+
+
+def _queue_noun(kind: str, *more: str) -> _Noun:
+    keywords = {*ATTRIBUTES[kind], *more, *_ALTERED}
+    return _Noun(_QUEUE, "AMQ8409I", "Queue", keywords, lambda queue_manager, name: (
+        row for row in _queues(queue_manager, name) if row["TYPE"] == kind
+    ))  # fmt: skip
+
+
+_NOUNS = {
+    "QLOCAL": _queue_noun("QLOCAL", *_QUEUE_STATUS, *STAMPS),
+    "QALIAS": _queue_noun("QALIAS"),
+    "QREMOTE": _queue_noun("QREMOTE"),
+    "QMODEL": _queue_noun("QMODEL", *STAMPS),
+    "QUEUE": _Noun(
+        _QUEUE, "AMQ8409I", "Queue",
+        {*ATTRIBUTES["QLOCAL"], *ATTRIBUTES["QALIAS"], *ATTRIBUTES["QREMOTE"], *_QUEUE_STATUS, *STAMPS},
+        _queues, selections={"TYPE": ("ALL", "QLOCAL", "QALIAS", "QREMOTE", "QMODEL")},
+    ),
+    "QMGR": _Noun(
+        ("QMNAME",), "AMQ8408I", "Queue manager", {*ATTRIBUTES["QMGR"], *_SECURITY, "QMID", *STAMPS}, _queue_managers, True
+    ),
+    "NAMELIST": _Noun(
+        ("NAMELIST",), "AMQ8550I", "Namelist", {*ATTRIBUTES["NAMELIST"], "NAMCOUNT", *_ALTERED}, _namelists
+    ),
+    "QSTATUS": _Noun(
+        _QUEUE, "AMQ8450I", "Queue", ("CURDEPTH", "IPPROCS", "OPPROCS", "MSGAGE", "UNCOM"), _queue_status, True, _HANDLES
+    ),
+    "QSTATUS HANDLE": _Noun(
+        _QUEUE, "AMQ8450I", "Open handle of queue",
+        ("APPLTAG", "APPLTYPE", "CONNAME", "USERID", *_OPENED, "INPUT"), _queue_handles, True, _HANDLES,
+    ),
+    "CONN": _Noun(
+        _CONN, "AMQ8276I", "Connection",
+        ("APPLTAG", "APPLTYPE", "CHANNEL", "CONNAME", "EXTCONN", "PID", "UOWSTATE", "USERID"),
+        _connections, True, _CONN_TYPES,
+    ),
+    "CONN HANDLE": _Noun(
+        _CONN, "AMQ8276I", "Open handle of connection", ("EXTCONN", "OBJNAME", "OBJTYPE", *_OPENED, "INPUT"),
+        _connection_handles, True, _CONN_TYPES,
+    ),
+    "CHANNEL": _Noun(_CHANNEL, "AMQ8414I", "Channel", ATTRIBUTES["CHANNEL"], _channels),
+    "SVRCONN": _Noun(
+        _CHANNEL, "AMQ8414I", "Channel", {*ATTRIBUTES["SVRCONN"], *_ALTERED},
+        _defined("SVRCONN", "CHANNEL", {"CHLTYPE": "SVRCONN"}),
+    ),
+    "CHSTATUS": _Noun((*_CHANNEL, "CONNECTIONS", "STATUS"), "AMQ8417I", "Channel", (), _channel_status),
+    "SBSTATUS": _Noun(
+        ("SUB",), "AMQ8099I", "Subscription", ("DURABLE", "SUBID", "SUBTYPE", "SUBUSER", "TOPICSTR"), _subscriptions, True,
+        _SUBSCRIPTION_TYPES,
+    ),
+    "SUB": _Noun(("SUB",), "AMQ8096I", "Subscription", _SUBSCRIPTION, _subscriptions, selections=_SUBSCRIPTION_TYPES),
+    "TOPIC": _Noun(
+        ("TOPIC", "TYPE"), "AMQ8633I", "Topic", {*ATTRIBUTES["TOPIC"], *_ALTERED},
+        _defined("TOPIC", "TOPIC", {"TYPE": "LOCAL"}), selections={"TYPE": ("ALL", "LOCAL")},
+    ),
+    "TPSTATUS": _Noun(
+        ("TPSTATUS",), "AMQ8754I", "Topic string", (*BASE_TOPIC, "ADMIN", "RETAINED", "SUBCOUNT"), _topic_status, True,
+        {"TYPE": ("TOPIC",)},
+    ),
+}  # fmt: skip
+_CLIENT_HEADS = (*_CHANNEL, "CLIENTID", "STATUS")
+#: The nouns that DISPLAY supports.
+NOUNS = [noun for noun in _NOUNS if not noun.endswith(" HANDLE")]
+
+
+def objects(queue_manager: QueueManager, noun: str, name: str) -> Rows:
+    """Return the objects that match a name, which may be generic, with all attributes."""
+    return _NOUNS[noun].rows(queue_manager, name)
+
+
+def show(queue_manager: QueueManager, command: Command) -> tuple[str, list[Shown]]:
+    """Run a DISPLAY command, with the queue manager's lock held. Return the AMQ message and the objects.
+
+    Raises CommandRefused or MQSCSyntaxError.
+    """
+    if command.noun == "QMGR" and command.name is not None:
+        raise MQSCSyntaxError("QMGR takes no name", command.where, "QMGR")
+    name = "*" if command.noun == "QMGR" else command.required_name()
+    if command.noun == "CHSTATUS":
+        return _show_channel_status(queue_manager, command, name)
+    handles = f"{command.noun} HANDLE" if command.value("TYPE") == "HANDLE" else ""
+    noun = _NOUNS.get(handles, _NOUNS[command.noun])
+    wanted, selection, where = _request(command, noun.heads, noun.keywords, noun.selections)
+    whole = (not wanted and where is None and (noun.status or not name.endswith("*"))) or "ALL" in wanted
+    rows = [
+        row
+        for row in noun.rows(queue_manager, name)
+        if _is_selected(row, noun, selection) and (where is None or where.passes(row))
+    ]
+    if not rows:
+        raise CommandRefused("AMQ8147E", kind=noun.kind, name=name)
+    return message(noun.number), [_only(row, noun.heads, sorted(noun.keywords) if whole else wanted, where) for row in rows]
+
+
+def _request(
+    command: Command, heads: tuple[str, ...], keywords: Collection[str], selections: Mapping[str, tuple[str, ...]]
+) -> tuple[list[str], dict[str, str], Filter | None]:
     """Return the attributes that a DISPLAY requests, its restrictions to certain values, and its WHERE."""
-    head = _HEADS[noun][0]
-    known = _KEYWORDS[noun] | ({head, "TYPE"} if noun in _TYPED else {head})
-    selections = _SELECTIONS.get(noun, {})
+    known = {*heads, *keywords}
     wanted: list[str] = []
     selection: dict[str, str] = {}
     where: Filter | None = None
@@ -423,34 +422,101 @@ def _request(command: Command, noun: str) -> tuple[list[str], dict[str, str], Fi
         keyword = SYNONYMS.get(parameter.keyword, parameter.keyword)
         if keyword == "WHERE":
             where = Filter.read(parameter, known)
+        elif keyword == "CHLTYPE" and "CHLTYPE" in heads:
+            if parameter.value not in (None, "MQTT", "ALL"):
+                raise command.wrong("give CHLTYPE(MQTT) or CHLTYPE(SVRCONN): there are no other channels", "CHLTYPE")
         elif keyword in selections and parameter.values is not None:
-            if parameter.value not in selections[keyword]:
-                words = ", ".join(selections[keyword])
-                raise MQSCSyntaxError(f"{keyword} is one of {words}", parameter.where, keyword)
-            selection[keyword] = parameter.value or ""
+            selection[keyword] = command.choice(keyword, selections[keyword])
         elif parameter.values is not None:
-            raise MQSCSyntaxError(f"{keyword} takes no value in DISPLAY", parameter.where, keyword)
+            raise command.wrong(f"{keyword} takes no value in DISPLAY", parameter.keyword)
         elif keyword == "ALL" or keyword in known:
             wanted.append(keyword)
         else:
-            raise MQSCSyntaxError(f"{keyword} is no attribute that DISPLAY {noun} shows", parameter.where, keyword)
-    if noun in ("QLOCAL", "QALIAS", "QREMOTE", "QMODEL"):
-        selection["TYPE"] = noun
+            raise command.wrong(f"{keyword} is no attribute that DISPLAY {command.noun} shows", parameter.keyword)
     return wanted, selection, where
 
 
-def _is_selected(shown: Shown, noun: str, selection: dict[str, str]) -> bool:
+def _is_selected(shown: Shown, noun: _Noun, selection: dict[str, str]) -> bool:
     """Return whether an object has the requested TYPE, DURABLE or SUBTYPE. USER matches all, because there are no proxies."""
-    everything = {keyword: (words[0], "USER") for keyword, words in _SELECTIONS.get(noun, {}).items()}
-    return all(value in everything.get(keyword, ()) or shown[keyword] == value for keyword, value in selection.items())
+    return all(
+        value in (noun.selections[keyword][0], "USER") or shown[keyword] == value for keyword, value in selection.items()
+    )
 
 
-def _ordered(shown: Shown, noun: str) -> Shown:
-    """Return all attributes of a noun: name, type, and the others in alphabetical order."""
-    first = {keyword: shown[keyword] for keyword in (_HEADS[noun][0], "TYPE") if keyword in shown}
-    return first | {keyword: shown[keyword] for keyword in sorted(shown) if keyword in _KEYWORDS[noun]}
+def _only(shown: Shown, heads: tuple[str, ...], wanted: list[str], where: Filter | None) -> Shown:
+    """Return the identifying attributes of a row, the requested ones, and that of WHERE."""
+    asked = (*heads, *wanted, *([] if where is None else [where.keyword]))
+    return {keyword: shown[keyword] for keyword in dict.fromkeys(asked) if keyword in shown}
 
 
-def _only(shown: Shown, head: str, wanted: list[str]) -> Shown:
-    """Return name and type of an object, and the requested attributes."""
-    return {keyword: shown[keyword] for keyword in dict.fromkeys((head, "TYPE", *wanted)) if keyword in shown}
+# Status of channels and clients -----------------------------------------------------------------------------------------
+
+#: The maximum number of clients that one command examines.
+LOOKED_AT = 20_000
+#: The model queue whose MAXDEPTH limits the rows of one command, as in IBM MQ.
+_REPLY_QUEUE = "SYSTEM.MQSC.REPLY.QUEUE"
+_PROTOCOLS = {3: "MQTTV3", 4: "MQTTV311", 5: "MQTTV5"}
+
+
+def _show_channel_status(queue_manager: QueueManager, command: Command, name: str) -> tuple[str, list[Shown]]:
+    client_id = command.parameter("CLIENTID")
+    if client_id is not None and not client_id.value:
+        raise command.wrong("CLIENTID takes a client identifier, or the beginning of one", "CLIENTID")
+    if client_id is not None and command.parameter("SUMMARY") is not None:
+        raise command.wrong("CLIENTID and SUMMARY exclude each other", "CLIENTID")
+    heads, keywords = (_NOUNS["CHSTATUS"].heads, ()) if client_id is None else (_CLIENT_HEADS, _DETAILS)
+    named = [parameter for parameter in command.parameters if parameter.keyword not in ("CLIENTID", "SUMMARY")]
+    wanted, _, where = _request(dataclasses.replace(command, parameters=tuple(named)), heads, keywords, {})
+    more = False
+    if client_id is None:
+        rows = [row for row in _channel_status(queue_manager, name) if where is None or where.passes(row)]
+    else:
+        rows, more = clients(queue_manager, name, client_id.value or "", where)
+    if not rows:
+        raise CommandRefused("AMQ8420I")
+    answer = message("AMQ8492W", looked_at=LOOKED_AT) if more else message("AMQ8417I")
+    return answer, [_only(row, heads, sorted(keywords) if "ALL" in wanted else wanted, where) for row in rows]
+
+
+def clients(
+    queue_manager: QueueManager, name: str, client_id: str, where: Filter | None = None
+) -> tuple[list[Shown], bool]:
+    """Return a row for each client that matches the names, which may be generic, and whether there are more."""
+    shown: list[Shown] = []
+    most = int(queue_manager.objects.models[_REPLY_QUEUE]["MAXDEPTH"])
+    running = queue_manager.objects.telemetry_channels.running
+    for number, one in enumerate(running.clients(lambda own: is_named(own, client_id))):
+        if number == LOOKED_AT or len(shown) == most:
+            return shown, True
+        row = _details(one)
+        if is_named(one.status.channel, name) and (where is None or where.passes(row)):
+            shown.append(row)
+    return shown, False
+
+
+def _details(client: ClientChannelStatus) -> Shown:
+    status = client.status
+    return {
+        "CHANNEL": status.channel,
+        "CHLTYPE": "MQTT",
+        "CLIENTID": status.client_id,
+        "STATUS": "RUNNING" if status.connected else "DISCONNECTED",
+        "CHLSDATE": _formatted("%Y-%m-%d", status.since),
+        "CHLSTIME": _formatted("%H.%M.%S", status.since),
+        "CLNTUSER": client.user_name,
+        "CONNAME": status.address,
+        "INDOUBTIN": client.unreleased,
+        "INDOUBTOUT": status.in_flight,
+        "KAINT": client.keep_alive,
+        "LMSGDATE": _formatted("%Y-%m-%d", client.last_message_at),
+        "LMSGTIME": _formatted("%H.%M.%S", client.last_message_at),
+        "MCAUSER": status.user,
+        "MSGRCVD": client.messages_received,
+        "MSGSNT": client.messages_sent,
+        "PENDING": status.waiting,
+        "PROTOCOL": _PROTOCOLS.get(status.protocol_level, ""),
+    }
+
+
+def _formatted(form: str, seconds: float) -> str:
+    return time.strftime(form, time.localtime(seconds)) if seconds else ""

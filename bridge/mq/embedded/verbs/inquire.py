@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from bridge.mq.embedded.attributes import AttributeRefused, Value, read
 from bridge.mq.embedded.attributes import selector as attribute
 from bridge.mq.embedded.handles import DefinitionHandle, QueueHandle
 from bridge.mq.embedded.mqsc.definitions import Definitions
-from bridge.mq.embedded.mqsc.display import Display
+from bridge.mq.embedded.mqsc.display import objects
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.embedded.verbs.hconn import Hconn
 from bridge.mq.mqi import MQSTS, MQError
@@ -76,7 +74,7 @@ def mqinq(hconn: Hconn, hobj: int, selectors: Sequence[int]) -> tuple[list[int],
 
 def _shown(hconn: Hconn, kind: str, name: str) -> dict[str, Value]:
     """Return the attributes of an object, by MQSC keyword."""
-    for shown in Display(hconn.queue_manager).objects(kind, name):
+    for shown in objects(hconn.queue_manager, kind, name):
         if shown.get("TYPE", kind) == kind:
             return shown
     raise MQError(cmqc.MQRC_OBJECT_CHANGED, f"{kind} {name} is not there any more")
@@ -111,22 +109,22 @@ def mqset(hconn: Hconn, hobj: int, selectors: Sequence[int], ints: Sequence[int]
 
 
 def _change(hconn: Hconn, kind: str, name: str, given: dict[str, Value]) -> Unit | None:
-    queue_manager = hconn.queue_manager
-    if kind == "QLOCAL":
-        queue = queue_manager.objects.queues.get(name)
-        old = queue.attributes if queue is not None else None
-    else:
-        old = (queue_manager.objects.aliases if kind == "QALIAS" else queue_manager.objects.remotes).get(name)
+    held = hconn.queue_manager.objects
+    old = held.of_kind(kind).get(name)
     if old is None:
         raise MQError(cmqc.MQRC_OBJECT_CHANGED, f"{kind} {name} is not there any more")
     attributes = old | given
     if attributes == old:
         return None
+    definitions = Definitions(hconn.queue_manager)
+
+    def install() -> None:
+        definitions.install(kind, name, attributes)
+
+    if not (kind == "QLOCAL" and held.queues[name].temporary):
+        return Unit().define(kind, name, attributes, install)
     unit = Unit()
-    if not (kind == "QLOCAL" and queue_manager.objects.queues[name].temporary):
-        unit.changes.definitions.append((kind, name, msgspec.json.encode(attributes).decode()))
-    definitions = Definitions(queue_manager)
-    unit.changes.effects.append(lambda: definitions.install(kind, name, attributes))
+    unit.changes.effects.append(install)
     return unit
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from bridge.mq.embedded.attributes import MQ_OBJECT_NAME_LENGTH, Value, defaults, invalid_name_character
 from bridge.mq.embedded.authority import ALL, Identity
 from bridge.mq.embedded.handles import (
@@ -47,8 +45,7 @@ def dynamic_queue(
     queue.owner = creator
     queue_manager.objects.queues[name] = queue
     if not queue.temporary:
-        unit = Unit()
-        unit.changes.definitions.append(("QLOCAL", name, msgspec.json.encode(queue.attributes).decode()))
+        unit = Unit().define("QLOCAL", name, queue.attributes)
         if creator is not None and queue_manager.authorization is not None:
             identity = Identity(cmqc.MQOT_Q, name, cmqc.MQZAET_PRINCIPAL, creator)
             queue_manager.objects.authority_records.put(unit, identity, ALL)
@@ -88,7 +85,7 @@ def delete(queue_manager: QueueManager, queue: Queue) -> Unit:
         queue.take(stored)
         unit.gets.append(stored)
     if not queue.temporary:
-        unit.changes.definitions.append(("QLOCAL", queue.name, None))
+        unit.define("QLOCAL", queue.name, None)
         queue_manager.objects.authority_records.remove_profile(unit, cmqc.MQOT_Q, queue.name)
     queue.announce()
     return unit

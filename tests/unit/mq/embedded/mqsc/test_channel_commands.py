@@ -10,7 +10,7 @@ import pytest
 
 from bridge.config.channel import ChannelConfig
 from bridge.mq.embedded.channels import restore_channel
-from bridge.mq.embedded.mqsc import channels as channel_display
+from bridge.mq.embedded.mqsc import display as channel_display
 from tests.helpers.embedded_manager import Manager
 from tests.helpers.running_channels import Running, client
 
