@@ -18,6 +18,9 @@ from paho.mqtt.properties import Properties
 from tests.helpers.mapping_site import DLQ, MappingSite, folders, hops
 from tests.helpers.paho_clients import PahoSubscriber, publish_all
 
+# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
+pytestmark = pytest.mark.queue_managers("embedded")
+
 
 class ToMq(NamedTuple):
     """A publication, the mapping that takes it, and what of the message is looked at: path -> value."""
@@ -222,6 +225,7 @@ def from_broker(site: MappingSite) -> dict[str, list[Any]]:
     return found
 
 
+@pytest.mark.queue_managers("embedded", "ibmmq")
 @pytest.mark.parametrize("row", TO_MQ, ids=lambda row: row.name)
 def test_from_a_broker_to_mq(from_broker: dict[str, list[Any]], row: ToMq) -> None:
     (message,) = from_broker[f"a/{row.name}"]
@@ -240,15 +244,11 @@ def value(message: Any, path: str, wanted: Any) -> Any:
     return wanted if isinstance(wanted, range) and found in wanted else found
 
 
-# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
-@pytest.mark.queue_managers("embedded")
 def test_places_to_put_to(site: MappingSite) -> None:
     publish_all(site.broker.port, [("c/x/y/a/b", b"captured", 1, False, mqtt5()), ("m/n", b"named", 1, False, mqtt5())])
     assert {site.get("R.X.a.b")["body"] for _ in PLACES} == {"captured", "named"}
 
 
-# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
-@pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize(("name", "mapping", "payload", "reason", "topic"), REFUSED, ids=[row[0] for row in REFUSED])
 def test_publications_that_cannot_be_put(
     site: MappingSite, name: str, mapping: dict[str, Any], payload: bytes, reason: int, topic: str
@@ -278,6 +278,7 @@ def put(site: MappingSite, row: ToMqtt, name: str) -> None:
     site.put(name, row.body, *row.options)
 
 
+@pytest.mark.queue_managers("embedded", "ibmmq")
 @pytest.mark.parametrize("row", TO_MQTT, ids=lambda row: row.name)
 def test_from_mq_to_a_broker(at_broker: dict[str, list[Any]], row: ToMqtt) -> None:
     (message,) = at_broker[f"b/{row.name}"]
@@ -292,8 +293,6 @@ def test_from_mq_to_a_broker(at_broker: dict[str, list[Any]], row: ToMqtt) -> No
         assert seen[name] in wanted if isinstance(wanted, range) else seen[name] == wanted, name
 
 
-# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
-@pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize(("name", "mapping", "body", "reason"), REFUSED_OUT, ids=[row[0] for row in REFUSED_OUT])
 def test_unpublishable_messages(site: MappingSite, name: str, mapping: dict[str, Any], body: bytes, reason: int) -> None:
     source = queue(f"{name}-refused")

@@ -20,7 +20,7 @@ from tests.helpers.mqtt_5_client import client_of, ended, subscribe
 from tests.helpers.raw_client import RawClient
 
 # The bridge decides this before it asks the queue manager: tests/contract/backend covers what it asks.
-pytestmark = pytest.mark.queue_managers("embedded", slow="ibmmq")
+pytestmark = pytest.mark.queue_managers("embedded")
 
 MALFORMED, PROTOCOL_ERROR = ReasonCode.MALFORMED_PACKET, ReasonCode.PROTOCOL_ERROR
 ALIAS_INVALID = ReasonCode.TOPIC_ALIAS_INVALID
@@ -45,8 +45,6 @@ VIOLATIONS = [
 ]  # fmt: skip
 
 
-# The channel rejects the bytes before they reach a queue manager.
-@pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize(("data", "code"), [case[1:] for case in VIOLATIONS], ids=[case[0] for case in VIOLATIONS])
 def test_a_violation(bridge: BridgeProcess, unique: str, data: bytes, code: ReasonCode) -> None:
     """MQTT-3.1.2-8, MQTT-4.13.1-1, MQTT-3.14.2-2: earlier packets are processed, later ones are not."""
@@ -73,8 +71,6 @@ CONNECTS = [
 ]  # fmt: skip
 
 
-# The channel rejects the bytes before they reach a queue manager.
-@pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize(("wire", "code"), [case[1:] for case in CONNECTS], ids=[case[0] for case in CONNECTS])
 def test_a_connect_that_is_refused(bridge: BridgeProcess, unique: str, wire: str, code: ReasonCode) -> None:
     """MQTT-3.1.4-1, -2, -6, MQTT-3.2.0-2, MQTT-3.2.2-6, -7, -8, MQTT-3.14.0-1: CONNACK, and nothing behind it is done."""
@@ -88,8 +84,6 @@ def test_a_connect_that_is_refused(bridge: BridgeProcess, unique: str, wire: str
         assert witness.take().topic == f"{unique}/end"
 
 
-# The channel rejects the bytes before they reach a queue manager.
-@pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize("wire", ["30 04 000161 00", "c0 00", "e0 00", "f0 00", "82 07 000a 00 000161 00", "00 00"])
 def test_a_first_packet_other_than_connect_is_not_answered(bridge: BridgeProcess, wire: str) -> None:
     """MQTT-3.1.0-1, MQTT-3.14.0-1."""
