@@ -192,7 +192,7 @@ def test_configuration_with_mistakes(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     *lines, summary = done.stderr.splitlines()
     assert summary == f"mqbridge: error: {file}: 4 mistakes"
-    assert [line.partition(": ")[0] for line in lines] == [f"{file}:{number}" for number in (2, 3, 4, 6)]
+    assert [line.removeprefix(f"{file}:").partition(":")[0] for line in lines] == ["2", "3", "4", "6"]
 
 
 # Stopping -------------------------------------------------------------------------------------------------------------

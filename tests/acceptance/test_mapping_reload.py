@@ -86,8 +86,7 @@ def test_reload(new_bridge: Callable[..., BridgeProcess], queue_manager: str, tm
     for _ in range(3):
         publish("paused/a")
     configure(bridge, BEFORE.partition("  paused:")[0])
-    done = Administrator(bridge).does("reload")
-    assert "mapping paused removed, and 3 messages that waited for it\n" in done
+    assert "mapping paused removed, and 3 messages that waited for it\n" in Administrator(bridge).does("reload")
     client.disconnect()
     assert bridge.stop() == 0
     for words in (("reload",), ("mapping", "list")):
