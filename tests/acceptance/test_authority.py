@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from bridge.mqtt.packets import Publish, Will
-from tests.helpers import mosquitto
+from bridge.mqtt.packets import Publish
 from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
 from tests.helpers.bridges import at_work
 from tests.helpers.line_process import LineProcess
@@ -92,12 +91,6 @@ def client(bridge: BridgeProcess, client_id: str, user: str | None, **options: A
     return RawClient.connected(bridge.port, client_id, user_name=user, **options)
 
 
-def test_users_with_all_authorities(bridge: BridgeProcess, unique: str) -> None:
-    with mosquitto.Subscriber(bridge.port, "plant/#", qos=1, options=("-u", "alice")) as subscriber:
-        mosquitto.publish(bridge.port, f"plant/{unique}", "21.5", "-u", "writer", qos=1)
-        assert subscriber.message() == {"topic": f"plant/{unique}", "payload": "21.5", "qos": 1, "retain": 0}
-
-
 @pytest.mark.queue_managers("embedded", "ibmmq", slow="pymqi")
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "durable"])
 def test_a_client_without_authority_is_not_let_in(
@@ -114,20 +107,6 @@ def test_mosquitto_reports_the_reason(bridge: BridgeProcess) -> None:
     command = ["mosquitto_pub", "-p", str(bridge.port), "-V", "mqttv311", "-u", "carol", "-t", "t", "-m", "m"]
     with LineProcess(command) as publisher:
         publisher.line_where(lambda line: "not authori" in line)
-
-
-def test_a_client_that_is_refused_does_no_harm_to_another(bridge: BridgeProcess, unique: str) -> None:
-    """It neither takes over the connection of its client identifier nor ends that one's durable session."""
-    with client(bridge, unique, "alice", clean=False) as running:
-        assert running.subscribe((f"plant/{unique}", 1)) == (1,)
-        with RawClient(bridge.port, unique, user_name="carol", clean=True) as stranger:
-            assert stranger.connect().return_code == NOT_AUTHORIZED
-        running.publish(f"plant/{unique}", b"still here", 1)
-        assert running.take().payload == b"still here"
-        running.disconnect()
-    with RawClient(bridge.port, unique, user_name="alice", clean=False) as again:
-        assert again.connect().session_present
-        again.disconnect()
 
 
 @pytest.mark.queue_managers("embedded", "ibmmq", slow="pymqi")
@@ -152,33 +131,6 @@ def test_publications_that_are_refused(
         publisher.send(Publish("plant/line1", b"no", qos, False, False, 1))
         publisher.expect_closed()
     assert "MQRC_NOT_AUTHORIZED (2035)" in logged(unique, "'plant/line1'", "user 'reader'", "not acknowledged")
-
-
-def test_publications_of_qos_0_that_are_refused(bridge: BridgeProcess, logged: Callable[..., str], unique: str) -> None:
-    """They are gone, and those between them are not."""
-    with client(bridge, f"{unique}s", "alice") as subscriber, client(bridge, unique, "writer") as publisher:
-        subscriber.subscribe(("plant/#", 0))
-        for topic in ("offices", f"plant/{unique}", "offices"):
-            publisher.publish(topic, topic.encode())
-        assert subscriber.take().payload == f"plant/{unique}".encode()
-        publisher.publish(f"plant/{unique}", b"acknowledged", 1)
-        assert subscriber.take().payload == b"acknowledged"
-    assert "QoS 0" in logged(unique, "'offices'", "user 'writer'", "2035")
-
-
-def test_a_will_that_is_refused(bridge: BridgeProcess, logged: Callable[..., str], unique: str) -> None:
-    with client(bridge, f"{unique}s", "alice") as subscriber:
-        subscriber.subscribe(("plant/#", 0))
-        dying = client(bridge, unique, "bob", will=Will(f"plant/{unique}", b"dead", 1, False))
-        dying.vanish()
-        dying = client(bridge, f"{unique}w", "writer", will=Will(f"plant/{unique}", b"allowed", 1, False))
-        dying.vanish()
-        assert subscriber.take().payload == b"allowed"
-        # One thread may publish for the second before another has been refused the first.
-        with client(bridge, unique, "bob") as again:
-            again.send(Publish("plant/x", b"", 1, False, False, 1))
-            again.expect_closed()
-    assert "will" in logged(unique, f"'plant/{unique}'", "user 'bob'", "MQRC_NOT_AUTHORIZED (2035)")
 
 
 def test_mcauser(bridge: BridgeProcess, unique: str) -> None:
@@ -288,43 +240,3 @@ def test_check_describes_the_bridge(bridge: BridgeProcess) -> None:
         for which, authority, objects, option in lacking
     ]
     assert [line.rpartition(": ")[2] for line in lines if "SET AUTHREC" in line and "note:" not in line] == remedies
-
-
-def test_a_resumed_session_keeps_only_the_subscriptions_that_its_new_user_may_have(
-    bridge: BridgeProcess, logged: Callable[..., str], unique: str
-) -> None:
-    """On a channel without authentication, the next client with the same identifier may claim another user name."""
-    with client(bridge, unique, "alice", clean=False) as first:
-        assert first.subscribe((f"plant/{unique}", 1)) == (1,)
-        first.disconnect()
-    with client(bridge, f"{unique}p", "writer") as publisher:
-        publisher.publish(f"plant/{unique}", b"for alice", 1)
-    with client(bridge, unique, "reader", clean=False) as second:
-        assert second.take().payload == b"for alice"
-        second.disconnect()
-    with client(bridge, f"{unique}p", "writer") as publisher:
-        publisher.publish(f"plant/{unique}", b"for the reader", 1)
-        with client(bridge, unique, "bob", clean=False) as third:
-            publisher.publish(f"plant/{unique}", b"for nobody", 1)
-            third.ping()
-            assert not third.inbox
-            third.disconnect()
-    assert "MQRC_NOT_AUTHORIZED (2035)" in logged("MQB2203W", unique, f"'plant/{unique}'", "'bob'")
-
-
-# IBM MQ is asked only if the MQ user has changed.
-@pytest.mark.queue_managers("embedded")
-def test_a_user_who_has_lost_authority_loses_its_subscriptions_on_resumption(
-    bridge: BridgeProcess, logged: Callable[..., str], unique: str
-) -> None:
-    with client(bridge, unique, "dev-7", clean=False) as device:
-        assert device.subscribe((f"plant/{unique}", 1)) == (1,)
-        device.disconnect()
-    bridge.mqsc("SET AUTHREC PROFILE(PLANT) OBJTYPE(TOPIC) PRINCIPAL('dev-7') AUTHRMV(SUB)\n")
-    try:
-        with client(bridge, unique, "dev-7", clean=False) as device:
-            device.ping()
-            device.disconnect()
-        logged("MQB2203W", unique, f"'plant/{unique}'", "'dev-7'")
-    finally:
-        bridge.mqsc("SET AUTHREC PROFILE(PLANT) OBJTYPE(TOPIC) PRINCIPAL('dev-7') AUTHADD(SUB)\n")

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import re
-import time
 from typing import Any
 
 import pytest
 
-from bridge.mq.mqi import MQOD
-from bridge.mq.remote import RemoteConnection
 from bridge.mqtt.packets import Publish
-from bridge.telemetry.message import Message
-from bridge.wire.mq import MQMD, RFH2, Folder, Header, Typed, encode_chain
 from tests.helpers import mosquitto
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.patience import eventually, until
@@ -55,30 +50,6 @@ def test_default_qos(bridge: BridgeProcess, unique: str, qos: int) -> None:
         bridge.mq("put", "cmd", "two", "--to", unique, "--persistent")
         publish = client.take()
         assert (publish.topic, publish.payload, publish.qos) == ("cmd", b"two", 2)
-
-
-def forward(bridge: BridgeProcess, client_id: str, queue: str, *headers: Header, body: bytes = b"forwarded") -> None:
-    """Put a message behind these headers to a queue name of a client."""
-    format_, encoding, ccsid, data = encode_chain(headers, body)
-    md = MQMD(Format=format_, Encoding=encoding, CodedCharSetId=ccsid, Persistence=1)
-    connection = RemoteConnection(bridge.data_directory, application="forwarder")
-    try:
-        connection.put1(MQOD(ObjectName=queue, ObjectQMgrName=client_id), Message(md, data))
-    finally:
-        connection.disconnect()
-
-
-def test_a_forwarded_publication_arrives_on_the_queue_name_that_it_was_put_to(
-    bridge: BridgeProcess, unique: str
-) -> None:
-    """The folders mqtt and mqps that the application copied describe an earlier delivery."""
-    published = Folder.build("mqtt", {"clientId": "publisher", "qos": Typed(1, "i4")})
-    delivered = Folder.build("mqps", {"Top": "original/topic", "Sud": "0"})
-    with RawClient.connected(bridge.port, unique) as client:
-        for folders in ((published, delivered), (published,)):
-            forward(bridge, unique, "commands", RFH2(Format=b"MQSTR", CodedCharSetId=1208, folders=folders))
-            publish = client.take()
-            assert publish == Publish("commands", b"forwarded", 2, False, False, publish.message_id)
 
 
 @pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
@@ -159,20 +130,6 @@ def test_payload_from_standard_input(bridge: BridgeProcess, unique: str, body: b
         assert client.take().payload == body
         bridge.mq("put", "cmd", "--to", unique, stdin=body)
         assert client.take().payload == body
-
-
-def test_expired_messages_do_not_reach_the_client(bridge: BridgeProcess, unique: str) -> None:
-    with RawClient.connected(bridge.port, unique, clean=False) as client:
-        client.disconnect()
-    bridge.mq("put", "cmd", "short-lived", "--to", unique, "--persistent", "--expiry", "100ms")
-    time.sleep(0.11)  # a tenth of a second is all that it lives
-    bridge.mq("put", "cmd", "lasting", "--to", unique, "--persistent", "--expiry", "10min")
-    bridge.mq("put", "cmd", "end", "--to", unique, "--persistent")
-    with RawClient.connected(bridge.port, unique, clean=False) as client:
-        assert client.take().payload == b"lasting"
-        assert client.take().payload == b"end"
-    with RawClient.connected(bridge.port, unique) as client:
-        client.disconnect()
 
 
 def dead_letter(bridge: BridgeProcess, client_id: str) -> Any:
