@@ -21,7 +21,6 @@ from bridge.mqtt.packets import (
 )
 from bridge.mqtt.reason_codes import ReasonCode
 from tests.helpers.bridge_process import BridgeProcess
-from tests.helpers.bridges import at_work
 from tests.helpers.raw_client import RawClient
 from tests.helpers.sum_method import NAME, install
 
@@ -36,9 +35,10 @@ def config(*methods: str) -> str:
 def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
     """A bridge on the embedded queue manager. Clients are authenticated before the queue manager is involved."""
     directory = tmp_path_factory.mktemp("authentication")
-    with at_work(BridgeProcess(directory / "data", config=config(NAME), env=install(directory / "site"))) as process:
-        process.mqsc("DEFINE QLOCAL(SAID)\nDEFINE SUB(SAID) TOPICSTR('said/#') DEST(SAID)\n")
-        yield process
+    process = BridgeProcess(directory / "data", config=config(NAME), env=install(directory / "site")).start()
+    process.mqsc("DEFINE QLOCAL(SAID)\nDEFINE SUB(SAID) TOPICSTR('said/#') DEST(SAID)\n")
+    yield process
+    process.discard()  # the failures of the method are in its log
 
 
 def client_of(bridge: BridgeProcess, rounds: bytes | None, method: str = NAME, user_name: str | None = None) -> RawClient:

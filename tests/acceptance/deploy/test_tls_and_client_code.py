@@ -59,7 +59,7 @@ class Reader:
 
     def subscriptions(self) -> str:
         """The output of `mqbridge mqsc display 'SUB(*)'`."""
-        command = ["mqsc", "display", "SUB(*)", "--config", str(self.directory / "bridge.yaml")]
+        command = ["mqsc", "display", "SUB(*)", "--data-dir", str(self.directory / "data")]
         return CliRunner().invoke(program, command).output
 
     def type(self, *lines: str) -> None:
