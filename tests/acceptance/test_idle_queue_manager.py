@@ -129,8 +129,8 @@ def test_connections_that_a_firewall_has_forgotten(remote: Callable[..., RemoteB
                     sender.publish("t", b"%d.%d" % (round_, number), 1)
                     publication = stays.take()
                     assert (publication.payload, publication.qos) == (b"%d.%d" % (round_, number), qos)
-        until(lambda: bridge.run_mq("display", "SUB('stays:t')").returncode == 0)
-        assert bridge.run_mq("display", "SUB('leaves:t')").returncode == 3
+            until(lambda: bridge.run_mq("display", "SUB('stays:t')").returncode == 0)
+            assert bridge.run_mq("display", "SUB('leaves:t')").returncode == 3
 
 
 def test_a_standby_does_not_take_over_from_one_that_is_well(remote: Callable[..., RemoteBridgeProcess]) -> None:

@@ -25,7 +25,7 @@ from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.bridges import at_work
 from tests.helpers.certificate_authority import Authority
 from tests.helpers.mosquitto import free_port, publish
-from tests.helpers.patience import PATIENCE, eventually, until
+from tests.helpers.patience import PATIENCE, until
 from tests.helpers.raw_client import RawClient
 
 #: Reloads while messages flow, and messages of each QoS from one to the next.
@@ -324,8 +324,8 @@ def test_a_file_with_a_mistake_changes_nothing(
 def test_reloads_at_the_same_time(bridge: BridgeProcess, logged: Callable[[], str]) -> None:
     """Concurrent reloads run one after the other, and the bridge ends up with the file's configuration."""
     reload(bridge, channels(A))
-    until(lambda: "reload: channel B removed" in logged(), logged)
-    before = bridge.log.count("reload: channel B listens")
+    until(lambda: "MQB0101I reload: channel B removed" in logged(), logged)
+    before = bridge.log.count("MQB0101I reload: channel B listens")
     client = RawClient.connected(bridge.ports["A"], "c")
     write(bridge, channels(A, B))
     assert bridge.process is not None
@@ -334,7 +334,7 @@ def test_reloads_at_the_same_time(bridge: BridgeProcess, logged: Callable[[], st
         bridge.process.send_signal(signal.SIGHUP)
         answers = [one.result(PATIENCE) for one in asked]
     assert all(answer.ok for answer in answers)
-    eventually(lambda: bridge.log.count("reload: channel B listens"), before + 1)
+    until(lambda: bridge.log.count("MQB0101I reload: channel B listens") == before + 1, logged)
     assert sum("channel B listens" in "".join(answer.lines) for answer in answers) <= 1
     client.ping()
 
