@@ -18,10 +18,7 @@ import sys
 from pyspark.sql import SparkSession
 
 directory, queue, how = sys.argv[1:]
-builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-if how == "found":
-    builder = builder.config("spark.pyspark.python", sys.executable)
-spark = builder.getOrCreate()
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 if how == "registered":
     from bridge.spark import register
 
@@ -43,6 +40,9 @@ def test_a_program_of_its_own(how: str, spark: SparkSession, queues: Queues, tmp
         (tmp_path / name).symlink_to(Path(ROOT, "bridge", "spark", name))
     java = {name: value for name, value in os.environ.items() if "JAVA" in name}
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{ROOT}:{tmp_path}", "SPARK_LOCAL_IP": "127.0.0.1", **java}
+    if how == "found":
+        # Spark looks for modules with this interpreter, or else with `python3` in PATH.
+        environment["PYSPARK_PYTHON"] = sys.executable
     run = subprocess.run(
         [sys.executable, "program.py", str(queues.directory), queue, how],
         cwd=tmp_path,
