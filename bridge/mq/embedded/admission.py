@@ -114,7 +114,7 @@ def mapped(queue_manager: QueueManager, client: Connecting, shown: str | None) -
     if why:
         address = client.address
         log.warning("MQB3315W channel %s: rejected an application at %s: %s", channel, address, why)
-        audit_log.note("application refused", stranger=address, user=client.user, address=address, why=why)
+        note_refusal(address, why, user=client.user)
         raise MQError(cmqc.MQRC_NOT_AUTHORIZED, answer)
     return verdict.mcauser
 
@@ -141,9 +141,9 @@ class Place:
                 del self._connections[network]
 
 
-def note_refusal(address: str, why: str) -> None:
-    """Record in the audit log that an application was rejected before authentication."""
-    audit_log.note("application refused", stranger=address, address=address, why=why)
+def note_refusal(address: str, why: str, **facts: Any) -> None:
+    """Record in the audit log that an application was rejected."""
+    audit_log.note("application refused", stranger=address, **facts, address=address, why=why)
 
 
 class Admission:
@@ -214,7 +214,7 @@ class Admission:
                 "MQB3312W rejected an application at %s: too many failed attempts from its address are queued", address or "?"
             )
             why = "too many of its address wait to be judged (failed_connects)"
-            audit_log.note("application refused", stranger=address, user=user, address=address, why=why)
+            note_refusal(address, why, user=user)
             raise MQError(cmqc.MQRC_SECURITY_ERROR, "too many wait, for others have failed before (failed_connects)")
         presented = msgspec.structs.replace(presented, attempt=attempt)
         succeeded = True  # an application that disconnects before the check has not failed
@@ -228,7 +228,7 @@ class Admission:
             log.warning(
                 "MQB3305W rejected an application at %s as user %r: %s", address or "?", user[:40], error
             )
-            audit_log.note("application refused", stranger=address, user=user, address=address, why=str(error))
+            note_refusal(address, str(error), user=user)
             raise MQError(cmqc.MQRC_NOT_AUTHORIZED, "user or password is wrong") from None
         except (AuthenticatorUnavailable, TimeoutError) as error:
             succeeded = True  # the result is unknown
@@ -237,7 +237,7 @@ class Admission:
                 raise asyncio.CancelledError from None  # the application disconnected while its check was queued
             why = str(error) or f"to find out who it is takes longer than {AUTHENTICATION_TIMEOUT:g} s"
             log.error("MQB3306E queue_manager.listener: rejected an application at %s: %s", address or "?", why)
-            audit_log.note("application refused", stranger=address, user=user, address=address, why=why)
+            note_refusal(address, why, user=user)
             raise MQError(cmqc.MQRC_SECURITY_ERROR, "authentication is not available") from None
         finally:
             attempt.end(succeeded)

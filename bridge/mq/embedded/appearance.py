@@ -8,9 +8,10 @@ from functools import lru_cache
 
 import msgspec
 
+from bridge.mq.embedded.property import described, leading
 from bridge.mq.embedded.queue import MAX_PRIORITY, StoredMessage
 from bridge.telemetry.headers import mqps_folder
-from bridge.telemetry.message import CCSID_UTF8, Message
+from bridge.telemetry.message import CCSID_UTF8
 from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import (
@@ -18,9 +19,7 @@ from bridge.wire.mq import (
     MQMDE,
     MQXQH,
     RFH2,
-    MalformedHeader,
     byte_order_of,
-    decode_rfh2,
     encode_mqmde,
     encode_mqxqh,
     encode_rfh2,
@@ -183,13 +182,12 @@ def with_properties(stored: StoredMessage, md: MQMD, forced: bool) -> tuple[MQMD
         return md, message.data
     mqps = mqps_folder(stored.topic, stored.retained, stored.user_data)
     if md.Format == cmqc.MQFMT_RF_HEADER_2:
-        own = _leading_rfh2(message)
+        own = leading(md, message.data)
         if own is not None:
             header, rest = own
             kept = tuple(folder for folder in header.folders if folder.name != "mqps")
-            byte_order = byte_order_of(md.Encoding, "MQRFH2")
             merged = msgspec.structs.replace(header, folders=(*kept, mqps))
-            return md, encode_rfh2(merged, byte_order=byte_order) + rest
+            return md, encode_rfh2(merged, byte_order=byte_order_of(md.Encoding, "MQRFH2")) + rest
         return md, message.data
     if not forced:
         return md, message.data
@@ -200,16 +198,4 @@ def with_properties(stored: StoredMessage, md: MQMD, forced: bool) -> tuple[MQMD
         NameValueCCSID=CCSID_UTF8,
         folders=(mqps,),
     )
-    outer = msgspec.structs.replace(
-        md, Format=cmqc.MQFMT_RF_HEADER_2, Encoding=cmqc.MQENC_NATIVE, CodedCharSetId=CCSID_UTF8
-    )
-    return outer, encode_rfh2(header) + message.data
-
-
-def _leading_rfh2(message: Message) -> tuple[RFH2, bytes] | None:
-    """Return the putter's RFH2 and the data after it, or None if the RFH2 is malformed."""
-    try:
-        header = decode_rfh2(message.data, 0, byte_order=byte_order_of(message.md.Encoding, "MQRFH2"))
-    except MalformedHeader:
-        return None
-    return header, message.data[header.StrucLength :]
+    return described(md), encode_rfh2(header) + message.data

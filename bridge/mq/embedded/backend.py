@@ -386,13 +386,10 @@ def divert(
             continue
         message, retain = unit.publications[index]
         name, manager = message.reply_to or ("", "")
-        stored = StoredMessage(
-            queue=transmission_queue,
-            msg_number=queue_manager.next_number(),
-            message=Message(message.md, message.put_data) if name else message,
+        stored = queue_manager.undeliverable(
+            transmission_queue,
+            Message(message.md, message.put_data) if name else message,
             persistent=message.md.Persistence == cmqc.MQPER_PERSISTENT,
-            priority=0,
-            put_time=time.time(),
             topic=None if name else message.topic,
             retained=retain,
             put_application=APPLICATION_NAME,

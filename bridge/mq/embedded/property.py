@@ -263,10 +263,7 @@ def described(md: MQMD) -> MQMD:
 
 
 def split(md: MQMD, data: bytes) -> tuple[MQMD, bytes, list[Property]]:
-    """Return MQMD and data without properties, and the properties: the inverse of `merge`.
-
-    Other folders stay in the RFH2.
-    """
+    """Return MQMD and data without properties, and the properties: the inverse of `merge`. Other folders stay in the RFH2."""
     own = leading(md, data)
     if own is None:
         return md, data, []

@@ -60,12 +60,10 @@ def undelivered(
     queue = subscription.queue
     reason = queue.refusal(message.length)
     if route.dead_letters:
-        refused = StoredMessage(
-            queue=queue,
-            msg_number=queue_manager.next_number(),
-            message=message,
+        refused = queue_manager.undeliverable(
+            queue,
+            message,
             persistent=persistent,
-            priority=0,
             put_time=now,
             client_id=subscription.client_id,
             remote_queue=subscription.remote_queue,
@@ -220,7 +218,6 @@ def report(queue_manager: QueueManager, unit: Unit, stored: StoredMessage, feedb
             ApplIdentityData=md.ApplIdentityData,
             PutApplType=cmqc.MQAT_QMGR,
             PutApplName=queue_manager.name.encode()[:28],
-            **_now(),
         ),
         data,
     )
@@ -229,27 +226,10 @@ def report(queue_manager: QueueManager, unit: Unit, stored: StoredMessage, feedb
         destination = queue_manager.objects.resolve(name, manager)
         if destination.queue is None:
             raise MQError(cmqc.MQRC_OBJECT_TYPE_ERROR, f"{name} leads to a topic")
-        queue_manager.put(unit, destination, message, application=None, replacing=True)
+        queue_manager.put(unit, destination, message, replacing=True)
     except MQError as error:
-        undelivered = StoredMessage(
-            queue=stored.queue,
-            msg_number=queue_manager.next_number(),
-            message=message,
-            persistent=stored.persistent,
-            priority=stored.priority,
-            put_time=time.time(),
-            put_application=None,
-        )
-        dead_letter(queue_manager, unit, undelivered, error.reason, name, manager, replacing=True)
-
-
-def _now() -> dict[str, Any]:
-    now = time.time()
-    seconds = time.gmtime(now)
-    return {
-        "PutDate": time.strftime("%Y%m%d", seconds).encode(),
-        "PutTime": (time.strftime("%H%M%S", seconds) + f"{int(now * 100) % 100:02d}").encode(),
-    }
+        lost = queue_manager.undeliverable(stored.queue, message, persistent=stored.persistent, priority=stored.priority)
+        dead_letter(queue_manager, unit, lost, error.reason, name, manager, replacing=True)
 
 
 def delivery(number: int, subscription: Subscription, publication: StoredMessage) -> StoredMessage | None:
@@ -477,30 +457,28 @@ class QueueManager:
         unit.puts.append(stored)
         return stored
 
+    def undeliverable(
+        self, queue: Queue, message: AnyMessage, *, persistent: bool = False, priority: int = 0, **fields: Any
+    ) -> StoredMessage:
+        """Return a message that its queue has rejected, for `dead_letter`."""
+        fields.setdefault("put_time", time.time())
+        return StoredMessage(
+            queue=queue, msg_number=self.next_number(), message=message, persistent=persistent, priority=priority, **fields
+        )
+
     def put_moved(self, unit: Unit, stored: StoredMessage, queue: Queue) -> None:
         """Put a message that was got in the same unit of work to another queue, unchanged. Raises MQError."""
         if reason := queue.refusal(stored.message.length):
             raise MQError(reason, f"put to queue {queue.name}")
         if stored.durable and not queue.temporary and self.recovery_log.reserve.full:
             raise MQError(cmqc.MQRC_RESOURCE_PROBLEM, f"put to queue {queue.name}: the disk is full")
-        moved = StoredMessage(
+        moved = msgspec.structs.replace(
+            stored,
             queue=queue,
             msg_number=self.next_number(),
-            message=stored.message,
-            persistent=stored.persistent,
-            priority=stored.priority,
-            put_time=stored.put_time,
-            client_id=stored.client_id,
-            remote_queue=stored.remote_queue,
-            topic=stored.topic,
-            user_data=stored.user_data,
-            retained=stored.retained,
-            correl_id=stored.correl_id,
             msg_id=stored.msg_id or self.appearance.generated(stored.msg_number),
-            expires_at=stored.expires_at,
             durable=stored.persistent and not queue.temporary,
-            backout_count=stored.backout_count,
-            put_application=stored.put_application,
+            row=None,
         )
         queue.depth += 1
         unit.puts.append(moved)

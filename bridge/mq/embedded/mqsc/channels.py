@@ -393,10 +393,7 @@ class ConnectionAuthenticationCommands:
         return message("AMQ8567I", hint="" if self._object.asks else _NO_EFFECT), unit
 
     def show(self, command: Command) -> tuple[str, list[Shown]]:
-        """Run DISPLAY AUTHINFO. Return the AMQ message and the object.
-
-        Raises CommandRefused or MQSCSyntaxError.
-        """
+        """Run DISPLAY AUTHINFO. Return the AMQ message and the object. Raises CommandRefused or MQSCSyntaxError."""
         shown: dict[str, Value] = {
             "AUTHINFO": NAME,
             "AUTHTYPE": _TYPE,

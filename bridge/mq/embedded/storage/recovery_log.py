@@ -318,6 +318,21 @@ class RecoveryLog:
         self._store.close()
         self.reserve.leave()
 
+    def commit(self, unit: Unit) -> int:
+        """Submit a unit of work and wait for its end. Return MQRC_NONE, or the reason code why it was backed out."""
+        ended = threading.Event()
+        reasons: list[int] = []
+
+        def done(reason: int) -> None:
+            reasons.append(reason)
+            ended.set()
+
+        unit.done = done
+        with self._lock:
+            self.submit(unit)
+        ended.wait()
+        return reasons[0]
+
     def submit(self, unit: Unit) -> None:
         """Commit a unit of work. If nothing has to be written to disk, `done` may be called before this returns."""
         if self._closed:

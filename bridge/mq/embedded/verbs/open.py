@@ -102,18 +102,10 @@ _PURPOSES = (
     INPUT | cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT | cmqc.MQOO_INQUIRE | cmqc.MQOO_SET | cmqc.MQOO_RESOLVE_LOCAL_Q | _BINDS
 )
 _OPEN_OPTIONS = (
-    _PURPOSES
-    | _CONTEXTS
-    | cmqc.MQOO_SAVE_ALL_CONTEXT
-    | cmqc.MQOO_ALTERNATE_USER_AUTHORITY
-    | cmqc.MQOO_FAIL_IF_QUIESCING
-    | cmqc.MQOO_RESOLVE_NAMES
-    | cmqc.MQOO_CO_OP
-    | cmqc.MQOO_RESOLVE_LOCAL_TOPIC
-    | cmqc.MQOO_NO_READ_AHEAD
-    | cmqc.MQOO_READ_AHEAD
-    | cmqc.MQOO_NO_MULTICAST
-)
+    _PURPOSES | _CONTEXTS | cmqc.MQOO_SAVE_ALL_CONTEXT | cmqc.MQOO_ALTERNATE_USER_AUTHORITY
+    | cmqc.MQOO_FAIL_IF_QUIESCING | cmqc.MQOO_RESOLVE_NAMES | cmqc.MQOO_CO_OP | cmqc.MQOO_RESOLVE_LOCAL_TOPIC
+    | cmqc.MQOO_NO_READ_AHEAD | cmqc.MQOO_READ_AHEAD | cmqc.MQOO_NO_MULTICAST
+)  # fmt: skip
 #: Open options that are invalid for topics.
 _NOT_FOR_TOPICS = INPUT | cmqc.MQOO_BROWSE | cmqc.MQOO_INQUIRE | cmqc.MQOO_SET | cmqc.MQOO_SAVE_ALL_CONTEXT
 #: Open options that are valid for the queue manager and namelists.
