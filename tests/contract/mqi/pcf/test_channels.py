@@ -121,15 +121,14 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("verb", "given", "asked"), ASKED)
-def test_commands_for_the_telemetry_service(
-    admin: Administrator, running: Running, verb: str, given: dict[int, str], asked: object
-) -> None:
-    assert admin.ask(getattr(cmqcfc, f"MQCMD_{verb}_CHANNEL"), given | MQTT) == [{}]
-    assert running.asked == [asked]
+def test_commands_for_the_telemetry_service(admin: Administrator, running: Running) -> None:
+    for verb, given, asked in ASKED:
+        running.asked.clear()
+        assert admin.ask(getattr(cmqcfc, f"MQCMD_{verb}_CHANNEL"), given | MQTT) == [{}]
+        assert running.asked == [asked]
 
 
-@pytest.mark.parametrize(("verb", "given", "reason"), REFUSED)
-def test_what_is_refused(admin: Administrator, running: Running, verb: str, given: dict[int, str], reason: int) -> None:
-    assert admin.refused(getattr(cmqcfc, f"MQCMD_{verb}_CHANNEL"), given | MQTT)[0] == reason
+def test_what_is_refused(admin: Administrator, running: Running) -> None:
+    for verb, given, reason in REFUSED:
+        assert admin.refused(getattr(cmqcfc, f"MQCMD_{verb}_CHANNEL"), given | MQTT)[0] == reason
     assert not running.asked
