@@ -247,10 +247,9 @@ _OPENED = {
 
 
 def _opened(handle: Handle) -> Shown:
-    options = getattr(handle, "options", 0)
     return {
         "INPUT": ("EXCL" if getattr(handle, "exclusive", False) else "SHARED") if handle.gets else "NO",
-        **{word: "YES" if options & bit else "NO" for word, bit in _OPENED.items()},
+        **{word: "YES" if handle.options & bit else "NO" for word, bit in _OPENED.items()},
     }
 
 

@@ -358,26 +358,25 @@ def convert(md: MQMD, data: bytes, ccsid: int, encoding: int) -> tuple[MQMD, byt
         return md, data, cmqc.MQRC_NONE
     try:
         steps, format, form, offset = _headers(md.Format, own, data, wanted)
-    except MalformedHeader:
-        return md, data, cmqc.MQRC_FORMAT_ERROR
-    except _Unconverted as error:
-        return md, data, error.reason
+    except (MalformedHeader, _Unconverted) as error:
+        return md, data, _reason(error)
     rest, reason = data[offset:], cmqc.MQRC_NONE
     if form != wanted and rest:
         try:
             rest, form = _body(format, form, rest, wanted), wanted
-        except MalformedHeader:
-            reason = cmqc.MQRC_FORMAT_ERROR
-        except _Unconverted as error:
-            reason = error.reason
-        if steps and format == cmqc.MQFMT_NONE:
-            reason = cmqc.MQRC_NONE  # binary data after headers is not converted
+        except (MalformedHeader, _Unconverted) as error:
+            # Binary data after headers is not converted.
+            reason = cmqc.MQRC_NONE if steps and format == cmqc.MQFMT_NONE else _reason(error)
     for step in reversed(steps):
         try:
             rest, form = _header(step, form, wanted) + rest, wanted
         except (MalformedHeader, _Unconverted) as error:
-            return md, data, error.reason if isinstance(error, _Unconverted) else cmqc.MQRC_FORMAT_ERROR
+            return md, data, _reason(error)
     return msgspec.structs.replace(md, CodedCharSetId=form.ccsid, Encoding=form.encoding), rest, reason
+
+
+def _reason(error: Exception) -> int:
+    return error.reason if isinstance(error, _Unconverted) else cmqc.MQRC_FORMAT_ERROR
 
 
 def _headers(format: bytes, own: _Form, data: bytes, wanted: _Form) -> tuple[list[_Step], bytes, _Form, int]:

@@ -161,7 +161,7 @@ def _open_topic(hconn: Hconn, od: MQOD, options: int) -> TopicHandle:
     hconn.ask_topic(od, options, topic)
     od.ResObjectString = topic
     od.ResolvedType = cmqc.MQOT_TOPIC
-    return TopicHandle(topic, options)
+    return TopicHandle(topic, options=options)
 
 
 def _open_queue_manager(hconn: Hconn, od: MQOD, options: int) -> DefinitionHandle:
@@ -172,7 +172,7 @@ def _open_queue_manager(hconn: Hconn, od: MQOD, options: int) -> DefinitionHandl
         if name not in ("", queue_manager.name):
             raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"this is queue manager {queue_manager.name}, not {name}")
     hconn.ask_object(od, options, cmqc.MQOT_Q_MGR, queue_manager.name)
-    return DefinitionHandle("QMGR", queue_manager.name, options, queue_manager.objects.attributes)
+    return DefinitionHandle("QMGR", queue_manager.name, options=options)
 
 
 def _open_namelist(hconn: Hconn, od: MQOD, options: int) -> DefinitionHandle:
@@ -182,7 +182,7 @@ def _open_namelist(hconn: Hconn, od: MQOD, options: int) -> DefinitionHandle:
     if attributes is None:
         raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"no namelist {od.ObjectName!r}")
     hconn.ask_object(od, options, cmqc.MQOT_NAMELIST, od.ObjectName)
-    return DefinitionHandle("NAMELIST", od.ObjectName, options, attributes)
+    return DefinitionHandle("NAMELIST", od.ObjectName, options=options)
 
 
 def _open_named_queue(hconn: Hconn, od: MQOD, options: int) -> Handle:
@@ -196,7 +196,7 @@ def _open_named_queue(hconn: Hconn, od: MQOD, options: int) -> Handle:
     if not options & (INPUT | cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT) and definition is not None:
         if definition[0] != "QLOCAL":
             hconn.ask_queue(od, options, name)
-            return DefinitionHandle(definition[0], name, options, definition[1])
+            return DefinitionHandle(definition[0], name, options=options)
     elif not local and options & (cmqc.MQOO_INQUIRE | cmqc.MQOO_SET):
         raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"{name} is at another queue manager")
     destination = queue_manager.objects.resolve(name, od.ObjectQMgrName)
@@ -207,7 +207,7 @@ def _open_named_queue(hconn: Hconn, od: MQOD, options: int) -> Handle:
         topic = check_publishable(destination.topic)
         hconn.ask_queue(od, options, name)
         hconn.ask_topic(od, options, topic)
-        return TopicHandle(topic, options, (name, od.ObjectQMgrName))
+        return TopicHandle(topic, options=options, opened=(name, od.ObjectQMgrName))
     if options & (INPUT | cmqc.MQOO_BROWSE) and destination.client_id:
         raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"{name} is a remote queue: open it for output")
     profile = hconn.ask_queue(od, options, name, destination)
