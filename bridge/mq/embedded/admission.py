@@ -108,9 +108,7 @@ def mapped(queue_manager: QueueManager, client: Connecting, shown: str | None) -
     why, answer = verdict.refusal, "a channel authentication record keeps it out"
     if not why and verdict.mcauser is None and shown and not fits_user_identifier(shown):
         answer = f"user name longer than {USER_IDENTIFIER_LENGTH} bytes, the length of an MQ user"
-        why = (
-            f"{answer}: {shown!r}; hint: map it to a user with a channel authentication record (SSLPEERMAP or USERMAP)"
-        )
+        why = f"{answer}: {shown!r}; hint: map it to a user with a channel authentication record (SSLPEERMAP or USERMAP)"
     if why:
         address = client.address
         log.warning("MQB3315W channel %s: rejected an application at %s: %s", channel, address, why)
@@ -167,15 +165,11 @@ class Admission:
         most = config.max_connections_per_address
         if count.total() >= config.max_connections:
             log.warning(
-                "MQB3302W rejected an MQ application at %s: max_connections %d is reached",
-                address,
-                config.max_connections,
+                "MQB3302W rejected an MQ application at %s: max_connections %d is reached", address, config.max_connections
             )
             note_refusal(address, f"max_connections {config.max_connections} is reached")
         elif most is not None and count[network] >= most:
-            log.warning(
-                "MQB3303W rejected an MQ application at %s: max_connections_per_address %d is reached", address, most
-            )
+            log.warning("MQB3303W rejected an MQ application at %s: max_connections_per_address %d is reached", address, most)
             note_refusal(address, f"max_connections_per_address {most} is reached")
         else:
             count[network] += 1
@@ -225,9 +219,7 @@ class Admission:
                 found = await authentication.authenticate(presented)
             succeeded = True
         except AuthenticationFailed as error:
-            log.warning(
-                "MQB3305W rejected an application at %s as user %r: %s", address or "?", user[:40], error
-            )
+            log.warning("MQB3305W rejected an application at %s as user %r: %s", address or "?", user[:40], error)
             note_refusal(address, str(error), user=user)
             raise MQError(cmqc.MQRC_NOT_AUTHORIZED, "user or password is wrong") from None
         except (AuthenticatorUnavailable, TimeoutError) as error:

@@ -14,16 +14,7 @@ from bridge.telemetry.headers import mqps_folder
 from bridge.telemetry.message import CCSID_UTF8
 from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
-from bridge.wire.mq import (
-    MQMD,
-    MQMDE,
-    MQXQH,
-    RFH2,
-    byte_order_of,
-    encode_mqmde,
-    encode_mqxqh,
-    encode_rfh2,
-)
+from bridge.wire.mq import MQMD, MQMDE, MQXQH, RFH2, byte_order_of, encode_mqmde, encode_mqxqh, encode_rfh2
 
 #: Distinguishes the MsgId in the MQMD of an MQXQH from that in the MQMD before the MQXQH.
 _EMBEDDED = 1 << 63
@@ -116,9 +107,7 @@ class Appearance:
         if not stored.queue.is_transmission or not stored.client_id:
             return md, data
         embedded, data = _of_version_1(md, data)
-        header = MQXQH(
-            RemoteQName=stored.remote_queue.encode(), RemoteQMgrName=stored.client_id.encode(), MsgDesc=embedded
-        )
+        header = MQXQH(RemoteQName=stored.remote_queue.encode(), RemoteQMgrName=stored.client_id.encode(), MsgDesc=embedded)
         outer = MQMD(
             Format=cmqc.MQFMT_XMIT_Q_HEADER,
             CodedCharSetId=CCSID_UTF8,
@@ -192,10 +181,6 @@ def with_properties(stored: StoredMessage, md: MQMD, forced: bool) -> tuple[MQMD
     if not forced:
         return md, message.data
     header = RFH2(
-        Encoding=md.Encoding,
-        CodedCharSetId=md.CodedCharSetId,
-        Format=md.Format,
-        NameValueCCSID=CCSID_UTF8,
-        folders=(mqps,),
+        Encoding=md.Encoding, CodedCharSetId=md.CodedCharSetId, Format=md.Format, NameValueCCSID=CCSID_UTF8, folders=(mqps,)
     )
     return described(md), encode_rfh2(header) + message.data

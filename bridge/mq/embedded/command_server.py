@@ -441,9 +441,7 @@ def _note(header: MQCFH, parameters: tuple[PCFParameter, ...], md: MQMD, *, ok: 
     """Record in the audit log that a command changed something, or that its user was not authorized."""
     user = md.UserIdentifier.rstrip(b" \0").decode(errors="replace")
     names = [
-        parameter.String.rstrip(b" \0").decode(errors="replace")
-        for parameter in parameters
-        if isinstance(parameter, MQCFST)
+        parameter.String.rstrip(b" \0").decode(errors="replace") for parameter in parameters if isinstance(parameter, MQCFST)
     ]
     command = _NAMES.get(header.Command, str(header.Command))
     audit_log.note("command", user=user, command=" ".join([command, *names[:1]]), ok=ok)

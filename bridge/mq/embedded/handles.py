@@ -67,9 +67,7 @@ class Place(msgspec.Struct):
         if persistent is not None and self.persistent not in (None, persistent):
             raise MQError(cmqc.MQRC_INCONSISTENT_PERSISTENCE, "messages of one group are all persistent, or none is")
 
-    def put(
-        self, flags: int, group_id: bytes, length: int, generated: Callable[[], bytes]
-    ) -> tuple[dict[str, Any], Place]:
+    def put(self, flags: int, group_id: bytes, length: int, generated: Callable[[], bytes]) -> tuple[dict[str, Any], Place]:
         """Return GroupId, MsgSeqNumber and Offset of the next message, of `length` bytes, and the position after it.
 
         Raises MQError if the current group or logical message is incomplete.
@@ -414,9 +412,7 @@ def open_for(queue_manager: QueueManager, kind: str, name: str) -> list[Handle]:
     return [handle for handle in open_handles(queue_manager) if handle.is_for(kind, name, queue)]
 
 
-def affected(
-    queue_manager: QueueManager, kind: str, name: str, old: dict[str, Value], new: dict[str, Value]
-) -> list[Handle]:
+def affected(queue_manager: QueueManager, kind: str, name: str, old: dict[str, Value], new: dict[str, Value]) -> list[Handle]:
     """Return the handles that new attributes of a queue invalidate. If there are any, the command requires FORCE."""
     if kind == "QLOCAL":
         handles = open_for(queue_manager, kind, name)

@@ -156,24 +156,13 @@ def _fit(stored: StoredMessage) -> None:
 _REQUESTS = {
     cmqc.MQFB_COA: (cmqc.MQRO_COA, cmqc.MQRO_COA_WITH_DATA, cmqc.MQRO_COA_WITH_FULL_DATA),
     cmqc.MQFB_COD: (cmqc.MQRO_COD, cmqc.MQRO_COD_WITH_DATA, cmqc.MQRO_COD_WITH_FULL_DATA),
-    cmqc.MQFB_EXPIRATION: (
-        cmqc.MQRO_EXPIRATION,
-        cmqc.MQRO_EXPIRATION_WITH_DATA,
-        cmqc.MQRO_EXPIRATION_WITH_FULL_DATA,
-    ),
+    cmqc.MQFB_EXPIRATION: (cmqc.MQRO_EXPIRATION, cmqc.MQRO_EXPIRATION_WITH_DATA, cmqc.MQRO_EXPIRATION_WITH_FULL_DATA),
 }
-_KINDS = (
-    *_REQUESTS.values(),
-    (cmqc.MQRO_EXCEPTION, cmqc.MQRO_EXCEPTION_WITH_DATA, cmqc.MQRO_EXCEPTION_WITH_FULL_DATA),
-)
+_KINDS = (*_REQUESTS.values(), (cmqc.MQRO_EXCEPTION, cmqc.MQRO_EXCEPTION_WITH_DATA, cmqc.MQRO_EXCEPTION_WITH_FULL_DATA))
 #: All options that request a report, from the queue manager or an application.
 REQUESTED = sum(full for _, _, full in _KINDS) | cmqc.MQRO_PAN | cmqc.MQRO_NAN | cmqc.MQRO_ACTIVITY
 _KNOWN = (
-    REQUESTED
-    | cmqc.MQRO_PASS_MSG_ID
-    | cmqc.MQRO_PASS_CORREL_ID
-    | cmqc.MQRO_DISCARD_MSG
-    | cmqc.MQRO_PASS_DISCARD_AND_EXPIRY
+    REQUESTED | cmqc.MQRO_PASS_MSG_ID | cmqc.MQRO_PASS_CORREL_ID | cmqc.MQRO_DISCARD_MSG | cmqc.MQRO_PASS_DISCARD_AND_EXPIRY
 )
 _FIRST_BYTES = 100
 
@@ -293,12 +282,7 @@ class QueueManager:
     """
 
     def __init__(
-        self,
-        name: str,
-        data_directory: Path,
-        *,
-        max_message_length: int = 4_194_304,
-        memory: MemoryWatermark | None = None,
+        self, name: str, data_directory: Path, *, max_message_length: int = 4_194_304, memory: MemoryWatermark | None = None
     ) -> None:
         self.name = name
         self.objects = Objects(name)
@@ -407,13 +391,7 @@ class QueueManager:
         return cmqc.MQRC_NONE
 
     def put(
-        self,
-        unit: Unit,
-        destination: Destination,
-        message: Message,
-        *,
-        application: str | None = "",
-        replacing: bool = False,
+        self, unit: Unit, destination: Destination, message: Message, *, application: str | None = "", replacing: bool = False
     ) -> StoredMessage:
         """Put a message with a complete MQMD to a queue in a unit of work. Raises MQError.
 
@@ -606,9 +584,14 @@ class QueueManager:
             raise
 
     def put_retained(
-        self, unit: Unit, subscription: Subscription, topics: Iterator[str | None] | None = None, looks: float = math.inf
+        self,
+        unit: Unit,
+        subscription: Subscription,
+        topics: Iterator[str | None] | None = None,
+        looks: float = math.inf,
+        refused: Callable[[StoredMessage, int], object] = lambda stored, reason: None,
     ) -> float:
-        """Put the retained publications that match a new subscription to its destination.
+        """Put the retained publications that match a subscription to its destination. Call `refused` if that refuses one.
 
         `topics` is the rest of `RetainedPublications.named_by`. Return how many of the `looks` are left. 0 means that there
         may be more publications. Each put counts as `PUT_LOOKS`.
@@ -616,10 +599,11 @@ class QueueManager:
         for topic in self.retained.named_by(subscription) if topics is None else topics:
             looks -= 1 if topic is None else PUT_LOOKS
             kept = None if topic is None else self.retained.get(topic)
-            if kept is not None and not kept.expired and not subscription.queue.refusal(kept.message.length):
-                stored = delivery(self.next_number(), subscription, kept)
-                if stored is not None:
-                    stored.retained = True
+            if kept is not None and not kept.expired and (stored := delivery(self.next_number(), subscription, kept)):
+                stored.retained = True
+                if reason := stored.queue.refusal(kept.message.length):
+                    refused(stored, reason)
+                else:
                     stored.queue.depth += 1
                     unit.puts.append(stored)
             if looks <= 0:

@@ -297,14 +297,7 @@ class Conversation(asyncio.Protocol, ABC):
 
     # Verbs -----------------------------------------------------------------------------------------------------------
 
-    def _connect(
-        self,
-        queue_manager: str,
-        application: str,
-        user: str,
-        password: bytes,
-        then: Callable[[], None],
-    ) -> None:
+    def _connect(self, queue_manager: str, application: str, user: str, password: bytes, then: Callable[[], None]) -> None:
         """Connect an application, and reply with `then`, immediately or after authentication."""
         name = self._queue_manager.name
         if queue_manager not in ("", name):
@@ -585,9 +578,7 @@ class ApplicationProtocol(Conversation):
             raise Malformed(str(error)) from error
         if isinstance(verb, remote.Connect):
             if verb.version != remote.PROTOCOL_VERSION:
-                raise MQError(
-                    cmqc.MQRC_ENVIRONMENT_ERROR, f"this bridge is release {bridge.__version__}, the caller another"
-                )
+                raise MQError(cmqc.MQRC_ENVIRONMENT_ERROR, f"this bridge is release {bridge.__version__}, the caller another")
             connected = remote.Connected(self._queue_manager.name, os.getpid(), bridge.__version__)
             answer = partial(self._answer, connected)
             self._connect(verb.queue_manager, verb.application, verb.user, verb.password, answer)
@@ -741,4 +732,3 @@ def _walk(hconn: Hconn, call: GetCall, pipeline: Pipeline, until: float) -> list
     if not found:
         raise MQError(cmqc.MQRC_NO_MSG_AVAILABLE, f"queue {handle.queue.name}")
     return found
-

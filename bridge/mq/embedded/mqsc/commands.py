@@ -134,8 +134,7 @@ class AuthorityRecordCommands:
             return (
                 object_type in (None, identity.object_type)
                 and (
-                    not profile
-                    or (identity.profile == profile if match == "EXACT" else is_about(identity.profile, profile))
+                    not profile or (identity.profile == profile if match == "EXACT" else is_about(identity.profile, profile))
                 )
                 and (not entities or (identity.entity_type, identity.entity) in entities)
             )
@@ -169,7 +168,7 @@ def _authorities(command: Command, keyword: str) -> frozenset[int]:
     found: frozenset[int] = frozenset()
     for word in _words(command, keyword):
         if word in COLLECTIVE:
-            found |= COLLECTIVE[word][1]
+            found |= COLLECTIVE[word]
         elif word in WORDS:
             found |= {WORDS[word]}
         else:
@@ -381,9 +380,7 @@ def _where_blank(queue_manager: QueueManager, command: Command) -> Command:
     if (command.verb, command.noun) != ("ALTER", "QMGR"):
         return command
     blank = tuple(
-        parameter
-        for parameter in command.parameters
-        if queue_manager.objects.attributes.get(parameter.keyword) in (None, "")
+        parameter for parameter in command.parameters if queue_manager.objects.attributes.get(parameter.keyword) in (None, "")
     )
     return dataclasses.replace(command, parameters=blank)
 

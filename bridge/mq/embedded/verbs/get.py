@@ -508,9 +508,7 @@ def manner_of(handle: QueueHandle, options: GetOptions) -> str:
     return manner(options.Options, str(attributes["PROPCTL"]), bool(options.MsgHandle))
 
 
-def get_result(
-    hconn: Hconn, handle: QueueHandle, parts: Sequence[StoredMessage], options: GetOptions, how: str
-) -> Got:
+def get_result(hconn: Hconn, handle: QueueHandle, parts: Sequence[StoredMessage], options: GetOptions, how: str) -> Got:
     """Return the result for a message or its segments. Raises TruncatedMessage."""
     flags = options.Options
     stored, *rest = parts
@@ -582,9 +580,7 @@ def mqget(hconn: Hconn, hobj: int, options: GetOptions) -> tuple[Got, Unit | Non
         return unmark(handle, options), None
     stored = first_candidate(hconn, handle, options)
     browse = bool(flags & BROWSES)
-    syncpoint = bool(flags & cmqc.MQGMO_SYNCPOINT) or (
-        stored.persistent and bool(flags & cmqc.MQGMO_SYNCPOINT_IF_PERSISTENT)
-    )
+    syncpoint = bool(flags & cmqc.MQGMO_SYNCPOINT) or (stored.persistent and bool(flags & cmqc.MQGMO_SYNCPOINT_IF_PERSISTENT))
     place, in_order = handle.got_place, bool(flags & cmqc.MQGMO_LOGICAL_ORDER)
     if in_order and not browse:
         place.check(syncpoint)

@@ -30,9 +30,7 @@ PERMANENT = "PERMDYN"
 _MAX_PREFIX_LENGTH = 33
 
 
-def dynamic_queue(
-    queue_manager: QueueManager, model: dict[str, Value], wanted: str, creator: str | None = None
-) -> Queue:
+def dynamic_queue(queue_manager: QueueManager, model: dict[str, Value], wanted: str, creator: str | None = None) -> Queue:
     """Create a dynamic queue with the attributes of a model queue immediately. Raises MQError.
 
     Its creator has all authorities for it. For a permanent one, they are stored as an authority record.
@@ -92,10 +90,7 @@ def delete(queue_manager: QueueManager, queue: Queue) -> Unit:
 
 
 _CONTEXTS = (
-    cmqc.MQOO_PASS_IDENTITY_CONTEXT
-    | cmqc.MQOO_PASS_ALL_CONTEXT
-    | cmqc.MQOO_SET_IDENTITY_CONTEXT
-    | cmqc.MQOO_SET_ALL_CONTEXT
+    cmqc.MQOO_PASS_IDENTITY_CONTEXT | cmqc.MQOO_PASS_ALL_CONTEXT | cmqc.MQOO_SET_IDENTITY_CONTEXT | cmqc.MQOO_SET_ALL_CONTEXT
 )
 _BINDS = cmqc.MQOO_BIND_ON_OPEN | cmqc.MQOO_BIND_NOT_FIXED | cmqc.MQOO_BIND_ON_GROUP
 _PURPOSES = (
@@ -128,9 +123,7 @@ def _check_options(options: int) -> None:
         or (options & cmqc.MQOO_SAVE_ALL_CONTEXT and not options & INPUT)
         or (options & cmqc.MQOO_CO_OP and not options & cmqc.MQOO_BROWSE)
     ):
-        raise MQError(
-            cmqc.MQRC_OPTIONS_ERROR, f"MQOO options 0x{options:x}; open for input, browse, output, inquire or set"
-        )
+        raise MQError(cmqc.MQRC_OPTIONS_ERROR, f"MQOO options 0x{options:x}; open for input, browse, output, inquire or set")
 
 
 def mqopen(hconn: Hconn, od: MQOD, options: int) -> int:

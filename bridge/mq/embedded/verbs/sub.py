@@ -13,7 +13,8 @@ import msgspec
 
 from bridge.mq.embedded.handles import QueueHandle, SubscriptionHandle, open_queue
 from bridge.mq.embedded.objects import Destination
-from bridge.mq.embedded.queuemanager import QueueManager, dead_letter, delivery
+from bridge.mq.embedded.queue import StoredMessage
+from bridge.mq.embedded.queuemanager import QueueManager, dead_letter
 from bridge.mq.embedded.selector import selection_of
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.topics import check_topic_string
@@ -166,23 +167,13 @@ def _put_retained(queue_manager: QueueManager, unit: Unit, subscription: Subscri
 
     Raises MQError with MQRC_RETAINED_NOT_DELIVERED if neither accepts one (IBM MQ, "2526 (MQRC_RETAINED_NOT_DELIVERED)").
     """
-    queue = subscription.queue
-    for topic in queue_manager.retained.named_by(subscription):
-        kept = None if topic is None else queue_manager.retained.get(topic)
-        if kept is None or kept.expired:
-            continue
-        stored = delivery(queue_manager.next_number(), subscription, kept)
-        if stored is None:
-            continue
-        stored.retained = True
-        reason = queue.refusal(kept.message.length)
-        if not reason:
-            queue.depth += 1
-            unit.puts.append(stored)
-            continue
-        name = (subscription.client_id and subscription.remote_queue) or queue.name
+    name = (subscription.client_id and subscription.remote_queue) or subscription.queue.name
+
+    def refused(stored: StoredMessage, reason: int) -> None:
         if not dead_letter(queue_manager, unit, stored, reason, name, subscription.client_id):
-            raise MQError(cmqc.MQRC_RETAINED_NOT_DELIVERED, f"topic {topic!r} to queue {name}")
+            raise MQError(cmqc.MQRC_RETAINED_NOT_DELIVERED, f"topic {stored.topic!r} to queue {name}")
+
+    queue_manager.put_retained(unit, subscription, refused=refused)
 
 
 def _ask(hconn: Hconn, sd: MQSD, topic_filter: str, authority: str, hobj: int | None) -> None:

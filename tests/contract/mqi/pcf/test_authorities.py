@@ -22,11 +22,7 @@ from testing.ibm_standin.cmqcfc import (
 )
 from tests.helpers.pcf_administrator import Administrator
 
-SET, DELETE, INQUIRE = (
-    cmqcfc.MQCMD_SET_AUTH_REC,
-    cmqcfc.MQCMD_DELETE_AUTH_REC,
-    cmqcfc.MQCMD_INQUIRE_AUTH_RECS,
-)
+SET, DELETE, INQUIRE = (cmqcfc.MQCMD_SET_AUTH_REC, cmqcfc.MQCMD_DELETE_AUTH_REC, cmqcfc.MQCMD_INQUIRE_AUTH_RECS)
 QUEUE = {MQCACF_AUTH_PROFILE_NAME: "APP.**", MQIACF_OBJECT_TYPE: cmqc.MQOT_Q}
 GROUPS = {cmqcfc.MQCACF_GROUP_ENTITY_NAMES: ["apps", "others"]}
 PUT_AND_GET = {cmqcfc.MQIACF_AUTH_ADD_AUTHS: [cmqcfc.MQAUTH_OUTPUT, cmqcfc.MQAUTH_INPUT]}
@@ -38,10 +34,7 @@ def test_records_come_change_and_go(admin: Administrator) -> None:
         SET,
         QUEUE
         | {cmqcfc.MQCACF_GROUP_ENTITY_NAMES: ["apps"], cmqcfc.MQCACF_PRINCIPAL_ENTITY_NAMES: ["alice"]}
-        | {
-            cmqcfc.MQIACF_AUTH_ADD_AUTHS: [cmqcfc.MQAUTH_BROWSE],
-            cmqcfc.MQIACF_AUTH_REMOVE_AUTHS: [cmqcfc.MQAUTH_INPUT],
-        },
+        | {cmqcfc.MQIACF_AUTH_ADD_AUTHS: [cmqcfc.MQAUTH_BROWSE], cmqcfc.MQIACF_AUTH_REMOVE_AUTHS: [cmqcfc.MQAUTH_INPUT]},
     )
     found = {(one[MQIACF_ENTITY_TYPE], one[MQCACF_ENTITY_NAME]): one for one in admin.ask(INQUIRE, {})}
     assert {key: one[MQIACF_AUTHORIZATION_LIST] for key, one in found.items()} == {
@@ -106,11 +99,7 @@ def test_generic_profiles(subtests: pytest.Subtests) -> None:
 
 # Who may run commands -------------------------------------------------------------------------------------------------
 
-PING, DISPLAY_SUB, CLEAR = (
-    cmqcfc.MQCMD_PING_Q_MGR,
-    cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION,
-    cmqcfc.MQCMD_CLEAR_TOPIC_STRING,
-)
+PING, DISPLAY_SUB, CLEAR = (cmqcfc.MQCMD_PING_Q_MGR, cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION, cmqcfc.MQCMD_CLEAR_TOPIC_STRING)
 BY_AUTHORITY = [
     (PING, {}, "OBJTYPE(QMGR)", "DSP"),
     (DISPLAY_SUB, {cmqcfc.MQCACF_SUB_NAME: "s1"}, "PROFILE('SYSTEM.BASE.TOPIC') OBJTYPE(TOPIC)", "DSP"),

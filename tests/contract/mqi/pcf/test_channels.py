@@ -51,10 +51,7 @@ def test_channels(admin: Administrator, running: Running) -> None:
     assert found[1][cmqcfc.MQIACH_PROTOCOL] == [cmqc.MQPROTO_MQTTV311, cmqc.MQPROTO_MQTTV3]
     (names,) = admin.ask(MQCMD_INQUIRE_CHANNEL_NAMES, {MQCACH_CHANNEL_NAME: "*"} | MQTT)
     assert names == {cmqcfc.MQCACH_CHANNEL_NAMES: ["A", "B"]}
-    assert admin.refused(MQCMD_INQUIRE_CHANNEL, {MQCACH_CHANNEL_NAME: "C"} | MQTT) == (
-        cmqcfc.MQRCCF_CHANNEL_NOT_FOUND,
-        None,
-    )
+    assert admin.refused(MQCMD_INQUIRE_CHANNEL, {MQCACH_CHANNEL_NAME: "C"} | MQTT) == (cmqcfc.MQRCCF_CHANNEL_NOT_FOUND, None)
 
 
 def test_other_channel_types_are_not_found(admin: Administrator, running: Running) -> None:

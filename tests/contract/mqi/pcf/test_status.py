@@ -44,11 +44,7 @@ def test_queue_status(admin: Administrator) -> None:
     assert (reading[MQCA_Q_NAME], reading[cmqcfc.MQIACF_OPEN_INPUT_TYPE]) == ("REPLIES", cmqcfc.MQQSO_SHARED)
     some = {MQCA_Q_NAME: "*", cmqcfc.MQIACF_Q_STATUS_ATTRS: [MQIA_CURRENT_Q_DEPTH]}
     (deep,) = admin.ask(command, some, MQCFIF(MQIA_CURRENT_Q_DEPTH, cmqcfc.MQCFOP_GREATER, 0))
-    assert deep == {
-        MQCA_Q_NAME: "APP.IN",
-        cmqcfc.MQIACF_Q_STATUS_TYPE: cmqcfc.MQIACF_Q_STATUS,
-        MQIA_CURRENT_Q_DEPTH: 2,
-    }
+    assert deep == {MQCA_Q_NAME: "APP.IN", cmqcfc.MQIACF_Q_STATUS_TYPE: cmqcfc.MQIACF_Q_STATUS, MQIA_CURRENT_Q_DEPTH: 2}
     admin.connection.close(writing)
     assert admin.refused(command, handles)[0] == cmqcfc.MQRCCF_Q_STATUS_NOT_FOUND
     assert admin.refused(command, {MQCA_Q_NAME: "NONE"})[0] == cmqc.MQRC_UNKNOWN_OBJECT_NAME
