@@ -19,8 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from benchmarks.archive_rows import generate
 from bridge.archive.schema import NAMES, arrow_schema
 from bridge.config.mapping import ToMqMapping
-from bridge.spark.mapping import to_messages, to_publications
-from bridge.spark.mapping.messages import TAKEN
+from bridge.spark.mapping import PUBLICATION_TYPES, to_messages, to_publications
 from bridge.spark.session import session
 
 PAYLOAD = 1024
@@ -53,7 +52,7 @@ def identity(batches: Iterable[Any]) -> Iterator[Any]:
 
 def plans(rows: DataFrame) -> dict[str, DataFrame]:
     """From publications: the plan with the identity, and that with each mapping."""
-    columns = rows.select(*[rows[name] for name in TAKEN if name in rows.columns])
+    columns = rows.select(*[rows[name] for name in PUBLICATION_TYPES if name in rows.columns])
     found = {"identity": columns.mapInArrow(identity, columns.schema)}
     for name, mapping in MAPPINGS.items():
         if mapping is None:

@@ -24,7 +24,7 @@ from bridge.spark.columns import MQ_ARROW_SCHEMA, subset
 from bridge.spark.mq.envelope import record_batch
 from bridge.spark.mq.queue_manager import QueueManagerOptions
 from bridge.spark.mq.queue_reader import QueueReader
-from bridge.spark.spool import Spool, read_segments
+from bridge.spark.spool import Spool, StreamOptions, read_segments
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
@@ -106,7 +106,7 @@ def take(place: Place, queue: str) -> list[Any]:
 
 def fill(place: Place, queue: str, directory: str, schema: Any, rows: int) -> None:
     options = QueueManagerOptions(data_directory=str(place.directory))
-    reader = QueueReader(options, queue, Spool(directory, queue), schema, limit=2**40)
+    reader = QueueReader(options, queue, Spool(directory, queue), schema, StreamOptions(spool_limit=2**40))
     reader.finish()
     reader.start()
     while not reader.finished:

@@ -19,20 +19,16 @@ import pyarrow.parquet as pq
 from bridge.files import durable_file, sync
 from bridge.spark.spool import Segment, Spool, SpoolFiller, read_segments
 
-#: Rows, and bytes of message data, of one file or append.
-ROWS: Final = 100_000
+#: Bytes of message data of one file or append.
 BYTES: Final = 64 * 1024 * 1024
-#: Seconds after which rows are written, however few.
-INTERVAL: Final = 10.0
 _PAUSE: Final = 0.05
 _SUFFIX: Final = ".parquet"
 
 
 class Target(ABC):
-    """Where rows go."""
+    """Where rows go. `keeps_state`: the last segment of a spool stays, for the state of its session."""
 
     def __init__(self, place: str, schema: Any, *, keeps_state: bool) -> None:
-        """Make a target. `keeps_state`: the last segment of a spool stays, for the state of its session."""
         self.place = place
         self._schema = schema
         self._keeps_state = keeps_state
@@ -123,13 +119,13 @@ class TargetFailed(Exception):
 class LakeWriter:
     """Writes the segments of spools to a target while their readers fill the spools."""
 
-    def __init__(self, fillers: Mapping[str, SpoolFiller], target: Target, *, rows: int, interval: float) -> None:
+    def __init__(self, fillers: Mapping[str, SpoolFiller], target: Target, rows: int, interval: float) -> None:
         self._fillers = fillers
         self._target = target
         self._rows = rows
         self._interval = interval
-        #: segments that wait to be written, and since when
-        self._waiting: dict[str, tuple[list[Segment], float]] = {}
+        #: since when rows of a spool wait
+        self._since: dict[str, float] = {}
         #: rows that were written
         self.written = 0
 
@@ -160,22 +156,20 @@ class LakeWriter:
     def _write(self, source: str, filler: SpoolFiller, *, at_once: bool) -> bool:
         """Write the waiting segments of a spool if they are many or old. Return whether they were written."""
         filler.check()
-        now = time.monotonic()
-        segments, since = self._waiting.get(source, ([], now))
-        spool = filler.spool
-        position = segments[-1].number if segments else spool.first - 1
-        rows = sum(one.rows for one in segments)
-        size = sum(one.size for one in segments)
-        for segment in spool.between(position, max(spool.last, position)):
+        spool, now = filler.spool, time.monotonic()
+        segments: list[Segment] = []
+        rows = size = 0
+        for segment in spool.between(spool.first - 1, spool.last):
             if rows >= self._rows or size >= BYTES:
                 break
             segments.append(segment)
             rows += segment.rows
             size += segment.size
         if not rows:
-            since = now
-        self._waiting[source] = segments, since
-        if not rows or not (at_once or rows >= self._rows or size >= BYTES or now - since >= self._interval):
+            self._since.pop(source, None)
+            return False
+        since = self._since.setdefault(source, now)
+        if not (at_once or rows >= self._rows or size >= BYTES or now - since >= self._interval):
             return False
         try:
             self._target.write(spool, segments)
@@ -185,5 +179,5 @@ class LakeWriter:
                 " next run writes them"
             ) from error
         self.written += rows
-        self._waiting[source] = [], now
+        del self._since[source]
         return True

@@ -127,7 +127,7 @@ MUTANTS = (
         UNIT + "mq/ibm " + CONTRACT + "test_backend_records.py",
     ),
     Mutant(
-        "mq/ibm/publisher.py",
+        "mq/ibm/persistent_state.py",
         "if status.PutFailureCount:",
         "if False:",
         CONTRACT + "test_backend_units.py " + UNIT + "mq/ibm",

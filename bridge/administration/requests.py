@@ -376,45 +376,12 @@ class ResumeMapping(Request, tag="mapping resume"):
 
 
 AnyRequest = (
-    Reload
-    | ShowStatus
-    | ListProblems
-    | ShowCounters
-    | SetLogLevel
-    | ListChannels
-    | StartChannel
-    | StopChannel
-    | ListClients
-    | ShowClient
-    | DisconnectClient
-    | PurgeClients
-    | WatchClient
-    | ListTopics
-    | ShowTopic
-    | Publish
-    | ListSubscriptions
-    | ListQueues
-    | ShowQueue
-    | BrowseQueue
-    | ShowMessage
-    | PutMessage
-    | MoveMessages
-    | ClearQueue
-    | ListDeadLetters
-    | ShowDeadLetter
-    | RetryDeadLetters
-    | DeleteDeadLetters
-    | ExportDeadLetters
-    | ShowHistory
-    | ShowLog
-    | ShowAuditLog
-    | ShowConfiguration
-    | ListLinks
-    | TestLink
-    | ListMappings
-    | PauseMapping
-    | ResumeMapping
-)
+    Reload | ShowStatus | ListProblems | ShowCounters | SetLogLevel | ListChannels | StartChannel | StopChannel
+    | ListClients | ShowClient | DisconnectClient | PurgeClients | WatchClient | ListTopics | ShowTopic | Publish
+    | ListSubscriptions | ListQueues | ShowQueue | BrowseQueue | ShowMessage | PutMessage | MoveMessages | ClearQueue
+    | ListDeadLetters | ShowDeadLetter | RetryDeadLetters | DeleteDeadLetters | ExportDeadLetters | ShowHistory
+    | ShowLog | ShowAuditLog | ShowConfiguration | ListLinks | TestLink | ListMappings | PauseMapping | ResumeMapping
+)  # fmt: skip
 
 
 class Answer(msgspec.Struct, kw_only=True):

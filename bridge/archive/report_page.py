@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,9 @@ def period(start: datetime | None, end: datetime | None) -> str:
 
 
 def page(report: Report) -> str:
-    return _environment().get_template("report.html").render(report=report, period=period)
+    """Return the report as HTML."""
+    templates = environment(Path(__file__).parent / "templates", {"cell": cell, "number": number, "chart": chart})
+    return templates.get_template("report.html").render(report=report, period=period)
 
 
 def chart(section: Section) -> Chart:
@@ -61,16 +63,15 @@ def chart(section: Section) -> Chart:
     return draw(section.title, labels, series)
 
 
-@cache
-def _environment() -> Environment:
+def environment(directory: Path, filters: Mapping[str, Any]) -> Environment:
+    """Return the environment of the templates in a directory."""
     made = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        loader=FileSystemLoader(directory),
         autoescape=True,
         auto_reload=False,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"cell": cell, "number": number}
-    made.filters["chart"] = chart
+    made.filters |= filters
     return made

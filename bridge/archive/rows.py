@@ -9,18 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from bridge.archive.events import (
-    Acknowledged,
-    Acknowledgement,
-    Arrived,
-    DeadLettered,
-    Delivery,
-    Finished,
-    Mapped,
-    Moved,
-    Published,
-    Source,
-)
+from bridge.archive import events
 from bridge.archive.schema import Direction, Outcome, Row, json_of, payload_hash, row
 from bridge.mqtt.packets import PublishProperties
 from bridge.telemetry.headers import Headers
@@ -86,7 +75,7 @@ def put_time(md: MQMD) -> int:
         return 0
 
 
-def message_of(source: Source | bytes) -> Message:
+def message_of(source: events.Source | bytes) -> Message:
     """Return the original message of a source. Raises MalformedHeader for transmission queue data without an MQXQH."""
     if isinstance(source, bytes):
         return Message(decode_mqxqh(source).MsgDesc, source[_MQXQH:])
@@ -103,7 +92,7 @@ class Rows:
         self._numbers = numbers
         self._payloads = payloads
 
-    def published(self, event: Published) -> list[Row]:
+    def published(self, event: events.Published) -> list[Row]:
         """Return the rows for publications of one client."""
         numbers, payloads, refusals = self._numbers, self._payloads, event.refusals
         now, client_id, user, received = event.now, event.client_id, event.user, event.received
@@ -121,7 +110,7 @@ class Rows:
             )  # fmt: skip
         return rows
 
-    def acknowledged(self, event: Acknowledged) -> list[Row]:
+    def acknowledged(self, event: events.Acknowledged) -> list[Row]:
         """Return the rows for messages that a client has acknowledged."""
         now, offset, rows = event.now, event.offset, []
         for one in event.messages:
@@ -134,7 +123,7 @@ class Rows:
             )  # fmt: skip
         return rows
 
-    def finished(self, event: Finished) -> list[Row]:
+    def finished(self, event: events.Finished) -> list[Row]:
         """Return the rows for messages that need no acknowledgement: written with QoS 0, or discarded."""
         now, rows = event.now, []
         for one in event.messages:
@@ -150,17 +139,17 @@ class Rows:
             )  # fmt: skip
         return rows
 
-    def dead_lettered(self, event: DeadLettered) -> list[Row]:
+    def dead_lettered(self, event: events.DeadLettered) -> list[Row]:
         """Return the row for a client's message that was dead-lettered."""
         return [self._undelivered(event.now, event.client_id, "", event.message, Outcome.DEAD_LETTERED)]
 
-    def mapped(self, event: Mapped) -> list[Row]:
+    def mapped(self, event: events.Mapped) -> list[Row]:
         """Return the rows for messages that a mapping took."""
         return [self._moved(event, one) for one in event.messages]
 
-    def _moved(self, event: Mapped, one: Moved) -> Row:
+    def _moved(self, event: events.Mapped, one: events.Moved) -> Row:
         message, times_sent, retain, msg_id = one.message, 1, False, None
-        if isinstance(message, Arrived):
+        if isinstance(message, events.Arrived):
             provenance = Provenance(
                 message.payload, event.received, message.publisher, message.message_id, message.qos,
                 properties=message.properties,
@@ -184,7 +173,7 @@ class Rows:
             properties=json_of(provenance.properties),
         )  # fmt: skip
 
-    def _undelivered(self, now: int, client_id: str, user: str, one: Delivery, outcome: Outcome) -> Row:
+    def _undelivered(self, now: int, client_id: str, user: str, one: events.Delivery, outcome: Outcome) -> Row:
         provenance = self._provenance(one, now)
         requested = subscription_qos(one.user_data)
         qos = publication_qos(cmqc.MQPER_PERSISTENT if one.persistent else cmqc.MQPER_NOT_PERSISTENT, provenance.qos)
@@ -194,7 +183,7 @@ class Rows:
         )  # fmt: skip
 
     @staticmethod
-    def _provenance(one: Delivery | Acknowledgement, now: int) -> Provenance:
+    def _provenance(one: events.Delivery | events.Acknowledgement, now: int) -> Provenance:
         put = int(one.put * 1_000_000) or now
         source = one.source
         if source is None:

@@ -14,20 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 from uuid import uuid4
 
-from bridge.archive.events import (
-    Acknowledged,
-    DeadLettered,
-    Event,
-    Finished,
-    Gap,
-    Mapped,
-    OpenSessions,
-    Published,
-    SessionSnapshot,
-    Started,
-    Stopped,
-    now_us,
-)
+from bridge.archive import events
 from bridge.archive.rows import Rows
 from bridge.archive.schema import Direction, Outcome, Row, expired_days, partition, row, unfinished_files
 from bridge.config.operations import ArchiveConfig
@@ -100,9 +87,9 @@ class ArchiveWriter:
         self._report = report
         # Numbers are greater than those of earlier runs, unless a run created more than a million rows per second of its
         # life.
-        numbers = itertools.count(now_us())
+        numbers = itertools.count(events.now_us())
         self.rows = Rows(numbers, payloads=config.payloads)
-        self.open_sessions = OpenSessions(numbers)
+        self.open_sessions = events.OpenSessions(numbers)
         self._numbers = numbers
         #: numbers of event batches: received, with all rows in row groups, and with all rows in finished files. Then the last
         #: report
@@ -144,11 +131,11 @@ class ArchiveWriter:
             left.unlink(missing_ok=True)
         return True
 
-    def take(self, events: list[Event], size: int) -> None:
+    def take(self, batch: list[events.Event], size: int) -> None:
         """Process a batch of events with a total size of `size` bytes."""
         self._waiting_bytes += size
-        for event in events:
-            if isinstance(event, SessionSnapshot):
+        for event in batch:
+            if isinstance(event, events.SessionSnapshot):
                 self.open_sessions.sessions = event.sessions
                 continue
             self._turn(event.now)
@@ -165,25 +152,25 @@ class ArchiveWriter:
         self._event_batches += 1
         self._tell()
 
-    def _rows_of(self, event: Event) -> list[Row]:
+    def _rows_of(self, event: events.Event) -> list[Row]:
         match event:
-            case Published():
+            case events.Published():
                 return self.rows.published(event)
-            case Acknowledged():
+            case events.Acknowledged():
                 return self.rows.acknowledged(event)
-            case Finished():
+            case events.Finished():
                 return self.rows.finished(event)
-            case DeadLettered():
+            case events.DeadLettered():
                 return self.rows.dead_lettered(event)
-            case Mapped():
+            case events.Mapped():
                 return self.rows.mapped(event)
-            case Started():
+            case events.Started():
                 return [self._own_row(Outcome.STARTED, event.now)]
-            case Stopped():
+            case events.Stopped():
                 return [self._own_row(Outcome.STOPPED, event.now)]
-            case Gap():
+            case events.Gap():
                 return [self._own_row(Outcome.GAP, event.now, event.since, event.rows)]
-            case SessionSnapshot():
+            case events.SessionSnapshot():
                 return []
             case _:
                 return self.open_sessions.follow(event)
@@ -304,7 +291,7 @@ class ArchiveWriter:
         missing = 0
         if self._unwritten and self._partition is not None:
             missing, self._unwritten = self._unwritten, 0
-            self._waiting.append(self._own_row(Outcome.GAP, now_us(), count=missing))
+            self._waiting.append(self._own_row(Outcome.GAP, events.now_us(), count=missing))
         self._group()
         if self._file is not None:
             held = self._file.rows

@@ -10,36 +10,22 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bridge.administration import answers, requests
 from bridge.administration.answers import age, moment
-from bridge.cli import options
+from bridge.administration.control_socket import NoBridge
+from bridge.administration.counters import Counters, Rates, rates
+from bridge.administration.mapping_status import Status
+from bridge.cli import options, output
 from bridge.cli.failures import FAILED, NOT_FOUND, WRONG_USAGE, Failure
-from bridge.cli.options import BRIDGE, OUTPUT, YES, settings, takes
-from bridge.cli.output import confirm, print_facts, print_record, print_records, print_table, printable, say, styled
+from bridge.cli.options import BRIDGE, OUTPUT, YES, argument, option, settings, takes
 from bridge.cli.queue_manager import asked, done, shown
 
 if TYPE_CHECKING:
     from rich.console import Group
-
-    from bridge.administration.answers import (
-        BridgeStatus,
-        ChannelStatus,
-        ClientDetails,
-        ClientStatus,
-        LinkConnectionStatus,
-        LinkStatus,
-        RetainedStatus,
-        TopicDetails,
-        TopicNode,
-    )
-    from bridge.administration.counters import Counters, Rates
-    from bridge.administration.mapping_status import Status
-    from bridge.administration.requests import AnyRequest
-
-T = TypeVar("T")
 
 
 # Completion of names ---------------------------------------------------------------------------------------------------
@@ -61,9 +47,7 @@ class Shell(StrEnum):
     fish = "fish"
 
 
-def completion(
-    shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="The shell: bash, zsh or fish.", show_default=False)],
-) -> None:
+def completion(shell: Annotated[Shell, argument("SHELL", "The shell: bash, zsh or fish.")]) -> None:
     """Print the completion script for a shell.
 
     The shell then completes commands, options, and names that the running bridge knows. In bash, add this to ~/.bashrc:
@@ -75,66 +59,32 @@ def completion(
     typer.echo(get_completion_script(prog_name="mqbridge", complete_var="_MQBRIDGE_COMPLETE", shell=shell.value))
 
 
-def _channels(incomplete: str) -> list[str]:
-    from bridge.administration.answers import ChannelStatus
-    from bridge.administration.requests import ListChannels
+def _names(request: Callable[[str], requests.AnyRequest], key: str = "name") -> Callable[[str], list[str]]:
+    """Return a function that completes names in a list of the running bridge. It offers none if no bridge answers."""
 
-    return _names(incomplete, ListChannels(), list[ChannelStatus], _all_names)
+    def complete(incomplete: str) -> list[str]:
+        from bridge.config.problems import ConfigurationError
 
+        try:
+            found: Any = shown(request(incomplete), Any, timeout=COMPLETION_TIMEOUT)
+        except (Failure, NoBridge, ConfigurationError, OSError):
+            return []
+        names = [one[key] for one in (found["clients"] if isinstance(found, dict) else found)]
+        return [name for name in names if name.startswith(incomplete) and _WORD.fullmatch(name)]
 
-def _clients(incomplete: str) -> list[str]:
-    from bridge.administration.answers import ClientPage
-    from bridge.administration.requests import ListClients
-
-    def names(page: ClientPage) -> list[str]:
-        return [one.client_id for one in page.clients]
-
-    return _names(incomplete, ListClients(pattern=f"{incomplete}*", rows=MAX_NAMES), ClientPage, names)
-
-
-def _mappings(incomplete: str) -> list[str]:
-    from bridge.administration.mapping_status import Status
-    from bridge.administration.requests import ListMappings
-
-    return _names(incomplete, ListMappings(), list[Status], _all_names)
+    return complete
 
 
-def _links(incomplete: str) -> list[str]:
-    from bridge.administration.answers import LinkStatus
-    from bridge.administration.requests import ListLinks
-
-    return _names(incomplete, ListLinks(), list[LinkStatus], _all_names)
-
-
-def _all_names(found: Any) -> list[str]:
-    return [one.name for one in found]
-
-
-def _names(incomplete: str, request: AnyRequest, kind: type[T], names_of: Callable[[T], list[str]]) -> list[str]:
-    """Return the names in a list of the running bridge, or none if no bridge answers."""
-    from bridge.config.problems import ConfigurationError
-
-    try:
-        names = names_of(shown(request, kind, timeout=COMPLETION_TIMEOUT))
-    except (Failure, ConfigurationError, OSError):
-        return []
-    return [name for name in names if name.startswith(incomplete) and _WORD.fullmatch(name)]
-
+_channels = _names(lambda _: requests.ListChannels())
+_clients = _names(lambda incomplete: requests.ListClients(pattern=f"{incomplete}*", rows=MAX_NAMES), "client_id")
+_mappings = _names(lambda _: requests.ListMappings())
+_links = _names(lambda _: requests.ListLinks())
 
 ChannelName = Annotated[str, typer.Argument(metavar="CHANNEL", help="Name of the channel.", autocompletion=_channels)]
 ClientId = Annotated[str, typer.Argument(metavar="CLIENT", help="Client identifier.", autocompletion=_clients)]
 MappingName = Annotated[str, typer.Argument(metavar="MAPPING", help="Name of the mapping.", autocompletion=_mappings)]
 LinkName = Annotated[str, typer.Argument(metavar="LINK", help="Name of the link.", autocompletion=_links)]
-OfChannel = Annotated[
-    str | None,
-    typer.Option(
-        "--channel",
-        metavar="CHANNEL",
-        help="Only clients of this channel.",
-        autocompletion=_channels,
-        show_default=False,
-    ),
-]
+OfChannel = Annotated[str | None, option("CHANNEL", "Only clients of this channel.", "--channel", autocompletion=_channels)]
 
 
 # The bridge ------------------------------------------------------------------------------------------------------------
@@ -146,16 +96,13 @@ def status() -> None:
 
     Exit status 1 if there is a problem, 0 if there is none. A healthy standby has no problem.
     """
-    from bridge.administration.answers import BridgeStatus
-    from bridge.administration.requests import ShowStatus
-
-    found = shown(ShowStatus(), BridgeStatus)
-    print_record(found, found.state, _print_status)
+    found = shown(requests.ShowStatus(), answers.BridgeStatus)
+    output.print_record(found, found.state, _print_status)
     if found.problems:
         raise typer.Exit(FAILED)
 
 
-def _print_status(found: BridgeStatus) -> None:
+def _print_status(found: answers.BridgeStatus) -> None:
     since = age(time.time() - found.started_at)
     typer.echo(f"mqbridge {found.version} is {found.state}, process {found.process_id}, for {since}")
     typer.echo(f"queue manager {found.queue_manager} ({found.queue_manager_type}) {found.queue_manager_state}")
@@ -163,7 +110,7 @@ def _print_status(found: BridgeStatus) -> None:
     typer.echo(f"clients connected: {found.clients:,}, sessions: {found.sessions:,}")
     typer.echo(f"mappings: {found.mappings}, units of work in progress: {found.units_of_work}, log level: {found.log_level}")
     for problem in found.problems:
-        severity = styled(f"PROBLEM ({problem.severity}):", "yellow" if problem.severity == "warning" else "red")
+        severity = output.styled(f"PROBLEM ({problem.severity}):", "yellow" if problem.severity == "warning" else "red")
         typer.echo(f"{severity} {problem.what}; see `{_as_typed(problem.command)}`")
         typer.echo(f"  since {moment(problem.since)}. {problem.remedy}")
 
@@ -186,13 +133,11 @@ def reload() -> None:
 
     Exit status 1 if nothing was changed, or if a channel cannot listen.
     """
-    from bridge.administration.requests import Reload
-
-    answer = asked(Reload())
+    answer = asked(requests.Reload())
     if not answer.ok:
         raise Failure("", FAILED, lines=tuple(answer.lines))
     for line in answer.lines:
-        say(line)
+        output.say(line)
 
 
 @takes(BRIDGE)
@@ -200,45 +145,37 @@ def log_level(
     level: Annotated[options.LogLevel, typer.Argument(metavar="LEVEL", help="Log level: debug, info, warning or error.")],
 ) -> None:
     """Set the log level of the running bridge until it ends or reloads its configuration."""
-    from bridge.administration.requests import SetLogLevel
-
-    done(SetLogLevel(level=level.value))
+    done(requests.SetLogLevel(level=level.value))
 
 
 # Channels --------------------------------------------------------------------------------------------------------------
 
 
 @takes(BRIDGE | OUTPUT)
-def list_channels() -> None:
+def list_channel() -> None:
     """List the telemetry channels, their addresses, and the number of their clients."""
-    from bridge.administration.answers import ChannelStatus
-    from bridge.administration.requests import ListChannels
+    columns = {
+        "channel": "name", "state": "state", "listens on": "endpoint", "transport": _transport, "clients": "clients",
+        "connections": "connections", "max_clients": "max_clients", "defined by": "defined_by",
+    }  # fmt: skip
 
-    print_records(shown(ListChannels(), list[ChannelStatus]), lambda one: one.name, table=_print_channels)
+    def table(found: list[answers.ChannelStatus]) -> None:
+        output.print_table(*output.table_of(found, columns), "the bridge has no channels")
+        for one in found:
+            if one.problem:
+                typer.echo(f"{one.name}: {one.problem}")
 
-
-def _print_channels(found: list[ChannelStatus]) -> None:
-    rows = [
-        (one.name, one.state, one.endpoint, _transport(one), one.clients, one.connections, one.max_clients, one.defined_by)
-        for one in found
-    ]
-    heads = ("channel", "state", "listens on", "transport", "clients", "connections", "max_clients", "defined by")
-    print_table(heads, rows, "the bridge has no channels")
-    for one in found:
-        if one.problem:
-            typer.echo(f"{one.name}: {one.problem}")
+    output.print_records(shown(requests.ListChannels(), list[answers.ChannelStatus]), lambda one: one.name, table=table)
 
 
-def _transport(one: ChannelStatus) -> str:
+def _transport(one: answers.ChannelStatus) -> str:
     return " ".join(["TLS"] * one.tls + ["WebSockets"] * one.websocket) or "plain"
 
 
 @takes(BRIDGE)
 def start_channel(name: ChannelName) -> None:
     """Start a stopped channel."""
-    from bridge.administration.requests import StartChannel
-
-    done(StartChannel(name=name))
+    done(requests.StartChannel(name=name))
 
 
 @takes(BRIDGE | YES)
@@ -247,10 +184,8 @@ def stop_channel(name: ChannelName) -> None:
 
     Durable sessions are kept. The channel stays stopped until you start it, or restart the bridge.
     """
-    from bridge.administration.requests import StopChannel
-
-    confirm(f"Stop channel {name} and disconnect its clients?")
-    done(StopChannel(name=name))
+    output.confirm(f"Stop channel {name} and disconnect its clients?")
+    done(requests.StopChannel(name=name))
 
 
 # Clients ---------------------------------------------------------------------------------------------------------------
@@ -266,22 +201,16 @@ class ClientOrder(StrEnum):
 
 
 @takes(BRIDGE | OUTPUT)
-def list_clients(
-    pattern: Annotated[
-        str, typer.Argument(metavar="[PATTERN]", help="Client identifiers. * matches any characters.")
-    ] = "*",
+def list_client(
+    pattern: Annotated[str, typer.Argument(metavar="[PATTERN]", help="Client identifiers. * matches any characters.")] = "*",
     channel: OfChannel = None,
     connected: Annotated[
-        bool | None,
-        typer.Option("--connected/--disconnected", help="Only clients in this state.", show_default=False),
+        bool | None, typer.Option("--connected/--disconnected", help="Only clients in this state.", show_default=False)
     ] = None,
     away: options.Away = None,
-    after: Annotated[
-        str, typer.Option(metavar="CLIENT", help="Start after this client identifier (for paging).", show_default=False)
-    ] = "",
-    sort: Annotated[
-        ClientOrder, typer.Option(metavar="COLUMN", help="Order: client_id, waiting, oldest or since.")
-    ] = ClientOrder.client_id,
+    after: Annotated[str, option("CLIENT", "Start after this client identifier (for paging).")] = "",
+    sort: Annotated[ClientOrder, typer.Option(metavar="COLUMN", help="Order: client_id, waiting,"
+                                                                     " oldest or since.")] = ClientOrder.client_id,
     limit: options.Limit = 1_000,
 ) -> None:
     """List clients and their sessions.
@@ -289,50 +218,39 @@ def list_clients(
     By default, the list is sorted by client identifier. --sort waiting puts the largest backlogs first, --sort oldest the
     longest waiting messages, and --sort since the most recent changes.
     """
-    from bridge.administration.answers import ClientPage, ClientRow
-    from bridge.administration.requests import ListClients
-
-    request = ListClients(
+    request = requests.ListClients(
         pattern=pattern, channel=channel, connected=connected, away_for=away, after=after, rows=limit,
         sort=sort.value,
         descending=sort in (ClientOrder.waiting, ClientOrder.since),
     )  # fmt: skip
-    found = shown(request, ClientPage).clients
+    found = shown(request, answers.ClientPage).clients
 
-    def table(found: list[ClientRow]) -> None:
+    def table(found: list[answers.ClientRow]) -> None:
         now = time.time()
         heads = ("client", "state", "channel", "user", "session", "subscriptions", "waiting", "in flight")
-        print_table(heads, [_client_row(one, now) for one in found], "no such clients")
+        output.print_table(heads, [_client_row(one, now) for one in found], "no such clients")
         if len(found) == limit and sort is ClientOrder.client_id:
-            say(f"there may be more clients: --after {found[-1].client_id}")
+            output.say(f"there may be more clients: --after {found[-1].client_id}")
 
-    print_records(found, lambda one: one.client_id, table=table)
+    output.print_records(found, lambda one: one.client_id, table=table)
 
 
 @takes(BRIDGE | OUTPUT)
 def show_client(client: ClientId) -> None:
     """Show the connection, session, subscriptions, backlog and messages in flight of a client."""
-    from bridge.administration.answers import ClientDetails
-    from bridge.administration.requests import ShowClient
-
-    print_record(shown(ShowClient(client_id=client), ClientDetails), client, _print_client)
+    output.print_record(shown(requests.ShowClient(client_id=client), answers.ClientDetails), client, _print_client)
 
 
 @takes(BRIDGE | YES)
 def disconnect_client(client: ClientId) -> None:
     """Disconnect a client. Its session and its backlog are kept."""
-    from bridge.administration.requests import DisconnectClient
-
-    confirm(f"Disconnect client {client}?")
-    done(DisconnectClient(client_id=client))
+    output.confirm(f"Disconnect client {client}?")
+    done(requests.DisconnectClient(client_id=client))
 
 
 @takes(BRIDGE | YES)
-def purge_clients(
-    client: Annotated[
-        str | None,
-        typer.Argument(metavar="[CLIENT]", help="Client identifier.", autocompletion=_clients, show_default=False),
-    ] = None,
+def purge_client(
+    client: Annotated[str | None, argument("[CLIENT]", "Client identifier.", autocompletion=_clients)] = None,
     channel: OfChannel = None,
     away: options.Away = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be deleted.")] = False,
@@ -342,21 +260,19 @@ def purge_clients(
     Select one client, or all clients that have been disconnected for some time. Clients that never reconnect leave messages
     on the transmission queue. The option `session_expiry` of a channel deletes such sessions automatically.
     """
-    from bridge.administration.requests import PurgeClients
-
     if client is None and channel is None and away is None:
         raise Failure("expected a client identifier, --channel or --away", WRONG_USAGE)
-    request = PurgeClients(client_id=client, channel=channel, away_for=away, dry_run=dry_run)
+    request = requests.PurgeClients(client_id=client, channel=channel, away_for=away, dry_run=dry_run)
     if not dry_run:
         which = f"of client {client}" if client is not None else "of all matching clients (list them with --dry-run)"
-        confirm(f"Delete the session and the backlog {which}?")
+        output.confirm(f"Delete the session and the backlog {which}?")
     done(request)
 
 
 _LEVELS = {3: "3.1", 4: "3.1.1", 5: "5"}
 
 
-def _client_row(one: ClientStatus, now: float) -> tuple[str | int, ...]:
+def _client_row(one: answers.ClientStatus, now: float) -> tuple[str | int, ...]:
     state = f"MQTT {_LEVELS.get(one.protocol_level, '?')}" if one.connected else "away"
     if one.since:
         state += f" for {age(now - one.since)}"
@@ -364,7 +280,7 @@ def _client_row(one: ClientStatus, now: float) -> tuple[str | int, ...]:
     return one.client_id, state, one.channel, one.user, session, one.subscriptions, one.waiting, one.in_flight
 
 
-def _print_client(found: ClientDetails) -> None:
+def _print_client(found: answers.ClientDetails) -> None:
     client = found.status
     facts: list[tuple[str, object]] = [
         ("client identifier", client.client_id),
@@ -383,15 +299,11 @@ def _print_client(found: ClientDetails) -> None:
         ("QoS 2 received, not released", found.received),
     ]
     facts += [("subscription", f"{one.topic_filter}  {one.user_data}".rstrip()) for one in found.subscriptions]
-    facts += [
-        (
-            "in flight",
-            f"{one.topic}  QoS {one.qos}, message id {one.message_id}, {one.phase}, sent {one.times_sent} times",
-        )
-        for one in found.in_flight
-    ]
+    for one in found.in_flight:
+        phase = f"{one.phase}, sent {one.times_sent} times"
+        facts.append(("in flight", f"{one.topic}  QoS {one.qos}, message id {one.message_id}, {phase}"))
     facts += [("waiting", topic) for topic in found.waiting]
-    print_facts(facts, 29)
+    output.print_facts(facts, 29)
 
 
 # Topics ----------------------------------------------------------------------------------------------------------------
@@ -401,38 +313,27 @@ _PAYLOAD_WIDTH = 60
 
 
 @takes(BRIDGE | OUTPUT)
-def list_topics(
-    below: Annotated[
-        str | None,
-        typer.Argument(metavar="[TOPIC]", help="Parent topic. Default: the root.", show_default=False),
-    ] = None,
-    after: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Start after this name (for paging).", show_default=False)
-    ] = None,
+def list_topic(
+    below: Annotated[str | None, argument("[TOPIC]", "Parent topic. Default: the root.")] = None,
+    after: Annotated[str | None, option("NAME", "Start after this name (for paging).")] = None,
     limit: options.Limit = 1_000,
 ) -> None:
     """List the levels of the topic tree below a topic, with retained publications and subscriptions.
 
     A level exists while there is a retained publication at it or below it, or a subscription. + and # are levels, too.
     """
-    from bridge.administration.answers import TopicNode
-    from bridge.administration.requests import ListTopics
-
-    def table(found: list[TopicNode]) -> None:
-        rows = [
-            (
-                (printable(one.topic) or "(no name)") + "/..." * one.has_lower,
-                "retained" if one.retained else "",
-                one.subscriptions,
-            )
-            for one in found
-        ]
-        print_table(("topic", "publication", "subscriptions"), rows, "no topics")
+    def table(found: list[answers.TopicNode]) -> None:
+        columns = {
+            "topic": lambda one: f"{output.printable(one.topic) or '(no name)'}{'/...' * one.has_lower}",
+            "publication": lambda one: "retained" * one.retained,
+            "subscriptions": "subscriptions",
+        }
+        output.print_table(*output.table_of(found, columns), "no topics")
         if len(found) == limit:
-            say(f"there may be more topics: --after {found[-1].name!r}")
+            output.say(f"there may be more topics: --after {found[-1].name!r}")
 
-    found = shown(ListTopics(below=below, after=after, rows=limit), list[TopicNode])
-    print_records(found, lambda one: one.topic, table=table)
+    found = shown(requests.ListTopics(below=below, after=after, rows=limit), list[answers.TopicNode])
+    output.print_records(found, lambda one: one.topic, table=table)
 
 
 @takes(BRIDGE | OUTPUT)
@@ -442,10 +343,7 @@ def show_topic(
     payloads: Annotated[bool, typer.Option("--payloads/--no-payloads", help="Show the beginnings of payloads.")] = True,
 ) -> None:
     """Show the retained publications that match a topic filter, and the subscriptions to its topics."""
-    from bridge.administration.answers import TopicDetails
-    from bridge.administration.requests import ShowTopic
-
-    def text(found: TopicDetails) -> None:
+    def text(found: answers.TopicDetails) -> None:
         retained = [
             (one.topic, one.size, "persistent" if one.persistent else "", one.publisher, _payload(one))
             if one.size >= 0
@@ -453,23 +351,23 @@ def show_topic(
             for one in found.retained
         ]
         heads = ("retained at", "bytes", "", "publisher", "payload" if payloads else "")
-        print_table(heads, retained, "no retained publications")
+        output.print_table(heads, retained, "no retained publications")
         typer.echo()
         subscriptions = [
             (one.client_id or one.name, one.topic_filter, one.user_data, "durable" if one.durable else "", one.destination)
             for one in found.subscriptions
         ]
-        print_table(("subscriber", "filter", "user data", "", "destination"), subscriptions, "no subscriptions")
+        output.print_table(("subscriber", "filter", "user data", "", "destination"), subscriptions, "no subscriptions")
         if found.more:
-            say(f"there are more than {limit}: use a narrower filter, or a higher --limit")
+            output.say(f"there are more than {limit}: use a narrower filter, or a higher --limit")
 
-    request = ShowTopic(topic_filter=topic_filter, rows=limit, payloads=payloads)
-    print_record(shown(request, TopicDetails), topic_filter, text)
+    request = requests.ShowTopic(topic_filter=topic_filter, rows=limit, payloads=payloads)
+    output.print_record(shown(request, answers.TopicDetails), topic_filter, text)
 
 
-def _payload(one: RetainedStatus) -> str:
+def _payload(one: answers.RetainedStatus) -> str:
     try:
-        text = printable(one.payload.decode()) if one.payload else ""
+        text = output.printable(one.payload.decode()) if one.payload else ""
     except UnicodeDecodeError:
         text = f"0x{one.payload.hex()}"
     return text if len(text) <= _PAYLOAD_WIDTH else text[:_PAYLOAD_WIDTH] + "..."
@@ -479,28 +377,24 @@ def _payload(one: RetainedStatus) -> str:
 
 
 @takes(BRIDGE | OUTPUT)
-def list_mappings() -> None:
+def list_mapping() -> None:
     """List the state and counts of each mapping, and its last error."""
-    from bridge.administration.mapping_status import Status
-    from bridge.administration.requests import ListMappings
+    columns = {
+        "mapping": "name", "state": "state", "taken": "taken", "moved": "moved", "filtered": "filtered", "cut": "cut",
+        "dead letters": "dead_lettered", "backouts": "backouts",
+    }  # fmt: skip
 
-    print_records(shown(ListMappings(), list[Status]), lambda one: one.name, table=_print_mappings)
+    def table(found: list[Status]) -> None:
+        output.print_table(*output.table_of(found, columns), "the bridge has no mappings")
+        for one in found:
+            if one.last_error_at is not None:
+                typer.echo(f"{one.name}: last error at {moment(one.last_error_at)}: {one.last_error}")
+            for queue in one.blocked:
+                typer.echo(f"{one.name}: since {moment(queue.since)}, {queue}")
+            if one.blocked:
+                typer.echo(f"{one.name}: backlog of {one.backlog:,} messages, those for other destinations included")
 
-
-def _print_mappings(found: list[Status]) -> None:
-    heads = ("mapping", "state", "taken", "moved", "filtered", "cut", "dead letters", "backouts")
-    rows = [
-        (one.name, str(one.state), one.taken, one.moved, one.filtered, one.cut, one.dead_lettered, one.backouts)
-        for one in found
-    ]
-    print_table(heads, rows, "the bridge has no mappings")
-    for one in found:
-        if one.last_error_at is not None:
-            typer.echo(f"{one.name}: last error at {moment(one.last_error_at)}: {one.last_error}")
-        for queue in one.blocked:
-            typer.echo(f"{one.name}: since {moment(queue.since)}, {queue}")
-        if one.blocked:
-            typer.echo(f"{one.name}: backlog of {one.backlog:,} messages, those for other destinations included")
+    output.print_records(shown(requests.ListMappings(), list[Status]), lambda one: one.name, table=table)
 
 
 @takes(BRIDGE)
@@ -509,74 +403,64 @@ def pause_mapping(name: MappingName) -> None:
 
     It stays paused until you resume it, restart the bridge, or reload a configuration in which the mapping has changed.
     """
-    from bridge.administration.requests import PauseMapping
-
-    done(PauseMapping(name=name))
+    done(requests.PauseMapping(name=name))
 
 
 @takes(BRIDGE)
 def resume_mapping(name: MappingName) -> None:
     """Resume a paused mapping, starting with the messages that have arrived meanwhile."""
-    from bridge.administration.requests import ResumeMapping
-
-    done(ResumeMapping(name=name))
+    done(requests.ResumeMapping(name=name))
 
 
 # Links -----------------------------------------------------------------------------------------------------------------
 
 
 @takes(BRIDGE | OUTPUT)
-def list_links() -> None:
+def list_link() -> None:
     """List the links to other brokers, and how many of their mappings are connected."""
-    print_records(_all_links(), lambda one: one.name, table=_print_links)
-
-
-def _print_links(found: list[LinkStatus]) -> None:
-    rows = [
-        (
-            one.name,
-            one.broker,
-            f"MQTT {one.version}{' TLS' * one.tls}",
-            sum(connection.connected for connection in one.connections),
-            len(one.connections),
-        )
-        for one in found
-    ]
-    print_table(("link", "broker", "transport", "connected", "of mappings"), rows, "the bridge has no links")
+    columns = {
+        "link": "name",
+        "broker": "broker",
+        "transport": lambda one: f"MQTT {one.version}{' TLS' * one.tls}",
+        "connected": lambda one: sum(connection.connected for connection in one.connections),
+        "of mappings": lambda one: len(one.connections),
+    }
+    output.print_records(
+        _all_links(),
+        lambda one: one.name,
+        table=lambda found: output.print_table(*output.table_of(found, columns), "the bridge has no links"),
+    )
 
 
 @takes(BRIDGE | OUTPUT)
 def show_link(name: LinkName) -> None:
     """Show a link and the connection of each of its mappings, with the last error."""
-    print_record(_link(name), name, _print_link)
+    columns = {"mapping": "mapping", "state": _connection_state, "client identifier": "client_id", "address": "address"}
+
+    def text(found: answers.LinkStatus) -> None:
+        typer.echo(f"link {found.name}: broker {found.broker}, MQTT {found.version}{', TLS' * found.tls}")
+        output.print_table(*output.table_of(found.connections, columns), "no running mapping uses the link")
+        for one in found.connections:
+            if one.last_error:
+                typer.echo(f"{one.mapping}: last error at {moment(one.last_error_at)}: {one.last_error}")
+
+    output.print_record(_link(name), name, text)
 
 
-def _link(name: str) -> LinkStatus:
+def _link(name: str) -> answers.LinkStatus:
     for link in _all_links():
         if link.name == name:
             return link
     raise Failure(f"no link {name}", NOT_FOUND)
 
 
-def _print_link(found: LinkStatus) -> None:
-    typer.echo(f"link {found.name}: broker {found.broker}, MQTT {found.version}{', TLS' * found.tls}")
-    rows = [(one.mapping, _connection_state(one), one.client_id, one.address) for one in found.connections]
-    print_table(("mapping", "state", "client identifier", "address"), rows, "no running mapping uses the link")
-    for one in found.connections:
-        if one.last_error:
-            typer.echo(f"{one.mapping}: last error at {moment(one.last_error_at)}: {one.last_error}")
-
-
-def _connection_state(one: LinkConnectionStatus) -> str:
+def _connection_state(one: answers.LinkConnectionStatus) -> str:
     state = "connected" if one.connected else "NOT CONNECTED"
     return f"{state} for {age(time.time() - one.since)}" if one.since else state
 
 
-def _all_links() -> list[LinkStatus]:
-    from bridge.administration.answers import LinkStatus
-    from bridge.administration.requests import ListLinks
-
-    return shown(ListLinks(), list[LinkStatus])
+def _all_links() -> list[answers.LinkStatus]:
+    return shown(requests.ListLinks(), list[answers.LinkStatus])
 
 
 @takes(BRIDGE)
@@ -586,9 +470,7 @@ def test_link(name: LinkName) -> None:
     The test uses the link's own options, but a new client identifier and a clean session, and leaves nothing behind. A
     broker that accepts only certain client identifiers may reject it. Exit status 1 if a step fails.
     """
-    from bridge.administration.requests import TestLink
-
-    answer = asked(TestLink(name=_link(name).name))
+    answer = asked(requests.TestLink(name=_link(name).name))
     for line in answer.lines:
         typer.echo(line)
     if not answer.ok:
@@ -603,9 +485,8 @@ TOP_ROWS = 10
 
 @takes(BRIDGE | OUTPUT)
 def top(
-    interval: Annotated[
-        float, typer.Option(parser=options.duration, metavar="TIME", help="Time between two readings.", show_default="1s")
-    ] = 1.0,
+    interval: Annotated[float, option("TIME", "Time"
+                                              " between two readings.", parser=options.duration, show_default="1s")] = 1.0,
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, metavar="N", help="End after N readings. 0: continue.")] = 0,
 ) -> None:
     """Show the activity of the running bridge, updated every second.
@@ -621,13 +502,11 @@ def top(
         if settings.output is options.Format.table:
             _show_rates(readings)
         else:
-            print_records(readings, lambda one: one.time)
+            output.print_records(readings, lambda one: one.time)
 
 
 def _readings(interval: float, count: int, keys: _Keys) -> Iterator[Rates]:
     """Yield the rates of each interval, until the user quits."""
-    from bridge.administration.counters import rates
-
     before = _reading()
     number = 0
     due = time.monotonic()
@@ -642,10 +521,7 @@ def _readings(interval: float, count: int, keys: _Keys) -> Iterator[Rates]:
 
 
 def _reading() -> Counters:
-    from bridge.administration.counters import Counters
-    from bridge.administration.requests import ShowCounters
-
-    return shown(ShowCounters(clients=TOP_ROWS), Counters)
+    return shown(requests.ShowCounters(clients=TOP_ROWS), Counters)
 
 
 def _show_rates(readings: Iterator[Rates]) -> None:
@@ -683,13 +559,11 @@ def _rates_view(now: Rates) -> Group:
     channels = table("channel, slowest first", "clients", "in/s", "out/s", "commit")
     for channel in now.channels[:TOP_ROWS]:
         took = "" if channel.unit_seconds is None else f"{channel.unit_seconds * 1_000:,.1f} ms"
-        channels.add_row(
-            Text(channel.name), f"{channel.clients:,}", f"{channel.received:,.0f}", f"{channel.sent:,.0f}", took
-        )
+        channels.add_row(Text(channel.name), f"{channel.clients:,}", f"{channel.received:,.0f}", f"{channel.sent:,.0f}", took)
     clients = table("client, busiest first", "channel", "in/s", "out/s")
     for client in now.busiest_clients:
         clients.add_row(
-            Text(printable(client.client_id)), Text(client.channel), f"{client.received:,.1f}", f"{client.sent:,.1f}"
+            Text(output.printable(client.client_id)), Text(client.channel), f"{client.received:,.1f}", f"{client.sent:,.1f}"
         )
     mappings = table("mapping", "state", "taken/s", "moved/s", "dead letters/s")
     for one in sorted(now.mappings, key=lambda one: -one.taken)[:TOP_ROWS]:

@@ -14,7 +14,7 @@ import typer
 from bridge.administration.answers import counted
 from bridge.cli import options
 from bridge.cli.failures import FAILED, NOT_FOUND, WRONG_USAGE, Failure
-from bridge.cli.options import BRIDGE, CONFIG, OUTPUT, From, Limit, To, period, settings, takes
+from bridge.cli.options import BRIDGE, CONFIG, OUTPUT, From, Limit, To, option, period, settings, takes
 from bridge.cli.output import note, print_record, print_table, printable, progress, say, styled
 from bridge.cli.queue_manager import configuration, connected
 
@@ -24,32 +24,21 @@ if TYPE_CHECKING:
     from bridge.archive.report_page import Report
     from bridge.config.models import Configuration
 
-Archives = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--archive",
-        metavar="DIR",
-        help="Directory of the archive. Can be repeated. Default: the one in the configuration file.",
-        show_default=False,
-    ),
-]
+Archives = Annotated[list[Path] | None, option("DIR", "Directory of the archive. Can be repeated. Default: the one in the"
+                                                      " configuration file.", "--archive")]
 
 
 @contextlib.contextmanager
 def _reading(name: str) -> Iterator[None]:
     """Show progress while an archive is read.
 
-    Raises Failure with exit status 3 if there are no rows, and 2 if the archive cannot be read. 1 is for audit findings.
+    Raises Failure with exit status 2 if the archive cannot be read, because 1 is for audit findings.
     """
     import duckdb
-
-    from bridge.archive.database import NoRows
 
     try:
         with progress(f"{name}: reading the archive"):
             yield
-    except NoRows as error:
-        raise Failure(str(error), NOT_FOUND) from error
     except (OSError, duckdb.Error) as error:
         raise Failure(f"the archive cannot be read: {error}", WRONG_USAGE) from error
 
@@ -59,15 +48,8 @@ def audit(
     start: From = None,
     end: To = None,
     archive: Archives = None,
-    late: Annotated[
-        float | None,
-        typer.Option(
-            parser=options.duration,
-            metavar="TIME",
-            help="Also report deliveries that took longer as late.",
-            show_default=False,
-        ),
-    ] = None,
+    late: Annotated[float | None, option("TIME", "Also report deliveries that took"
+                                                 " longer as late.", parser=options.duration)] = None,
 ) -> None:
     """Find lost, duplicated, late and reordered messages in the archive.
 
@@ -96,10 +78,7 @@ def report(
     archive: Archives = None,
     levels: Annotated[int, typer.Option(min=1, max=20, metavar="N", help="Topic levels to distinguish.")] = 2,
     limit: Limit = 20,
-    html: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write an HTML page with charts to this file.", show_default=False),
-    ] = None,
+    html: Annotated[Path | None, option("FILE", "Write an HTML page with charts to this file.")] = None,
 ) -> None:
     """Report traffic, latency and dead letters in the archive.
 
@@ -123,43 +102,17 @@ def report(
 @takes(BRIDGE)
 def replay(
     start: From = None,
-    end: Annotated[
-        str | None,
-        typer.Option(
-            "--to",
-            metavar="TIME",
-            help="End time, exclusive. Default: the time at which the run was first started.",
-            show_default=False,
-        ),
-    ] = None,
+    end: Annotated[str | None, option("TIME", "End time, exclusive. Default: the time at which the run"
+                                              " was first started.", "--to")] = None,
     archive: Archives = None,
     topic_filter: Annotated[str, typer.Option("--filter", metavar="FILTER", help="Topics to replay.")] = "#",
-    clients: Annotated[
-        list[str] | None,
-        typer.Option("--client", metavar="CLIENT", help="Publisher to replay. Can be repeated.", show_default=False),
-    ] = None,
-    mapping: Annotated[
-        str,
-        typer.Option(
-            metavar="MAPPING", help="Replay the source messages of this mapping instead of publications.", show_default=False
-        ),
-    ] = "",
-    rate: Annotated[
-        float | None,
-        typer.Option(
-            min=0.1, metavar="N", help="Maximum number of messages per second. Default: no limit.", show_default=False
-        ),
-    ] = None,
-    to_queue: Annotated[
-        str, typer.Option(metavar="QUEUE", help="Put to this queue instead of topics.", show_default=False)
-    ] = "",
-    to_topic: Annotated[
-        str, typer.Option(metavar="PREFIX", help="Put to PREFIX/TOPIC instead of TOPIC.", show_default=False)
-    ] = "",
+    clients: Annotated[list[str] | None, option("CLIENT", "Publisher to replay. Can be repeated.", "--client")] = None,
+    mapping: Annotated[str, option("MAPPING", "Replay the source messages of this mapping instead of publications.")] = "",
+    rate: Annotated[float | None, option("N", "Maximum number of messages per second. Default: no limit.", min=0.1)] = None,
+    to_queue: Annotated[str, option("QUEUE", "Put to this queue instead of topics.")] = "",
+    to_topic: Annotated[str, option("PREFIX", "Put to PREFIX/TOPIC instead of TOPIC.")] = "",
     retain: Annotated[bool, typer.Option("--retain", help="Retain publications that were published with RETAIN.")] = False,
-    run: Annotated[
-        str, typer.Option(metavar="NAME", help="Name of the run. Default: derived from the options.", show_default=False)
-    ] = "",
+    run: Annotated[str, option("NAME", "Name of the run. Default: derived from the options.")] = "",
     again: Annotated[bool, typer.Option("--again", help="Start from the beginning of the run.")] = False,
 ) -> None:
     """Put archived publications again, in order, each exactly once.

@@ -15,7 +15,7 @@ import typer
 
 from bridge.administration.answers import counted
 from bridge.cli.failures import FAILED, WRONG_USAGE, Failure, failure_of
-from bridge.cli.options import CONFIG, OUTPUT, Format, settings, takes
+from bridge.cli.options import CONFIG, OUTPUT, Format, argument, settings, takes
 from bridge.cli.output import print_record
 from bridge.extras import install
 
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from bridge.config.link import LinkConfig
     from bridge.config.models import Configuration
     from bridge.config.operations import AdminConfig, TracesConfig
-    from bridge.config.queue_manager import IbmQueueManagerConfig, ListenerConfig
+    from bridge.config.queue_manager import ListenerConfig
+
+    Listening = ChannelConfig | ListenerConfig | AdminConfig
 
 
 class Findings(msgspec.Struct):
@@ -47,13 +49,9 @@ class Findings(msgspec.Struct):
 
 @takes(CONFIG | OUTPUT)
 def check(
-    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Configuration file.", show_default=False)] = None,
-    connect: Annotated[
-        bool,
-        typer.Option(
-            "--connect", help="Also connect to the queue manager and the brokers, and report missing objects and authorities."
-        ),
-    ] = False,
+    file: Annotated[Path | None, argument("[FILE]", "Configuration file.")] = None,
+    connect: Annotated[bool, typer.Option("--connect", help="Also connect to the queue manager and the brokers, and report"
+                                                            " missing objects and authorities.")] = False,
 ) -> None:
     """Check a configuration file, and describe what the bridge does with it.
 
@@ -101,8 +99,7 @@ def find(config: Path, connect: bool) -> tuple[Findings, int]:
     except ConfigurationError as error:
         names = ("line", "column", "key", "expected", "found")
         findings.mistakes = [
-            {"text": str(one), "file": str(one.file)} | {name: getattr(one, name) for name in names}
-            for one in error.problems
+            {"text": str(one), "file": str(one.file)} | {name: getattr(one, name) for name in names} for one in error.problems
         ]
         return findings, WRONG_USAGE
     empty = not configuration.model_fields_set
@@ -191,40 +188,36 @@ def lacking(configuration: Configuration) -> Iterator[str]:
     for name, link in _used_links(configuration):
         yield from _of_link(name, link)
     for channel in configuration.channels:
-        if channel.authentication_methods or channel.authentication or channel.tls is not None:
-            yield from _of_channel(channel)
+        yield from _unknown_methods(channel)
+    for name, listening, addresses in _listening(configuration):
+        yield from (f"{name}: {line}" for line in _of_clients(listening, addresses))
     if configuration.archive.directory is not None and find_spec("pyarrow") is None:
         yield f"archive: pyarrow is not installed; `{install('archive')}` installs it"
     yield from _of_traces(configuration.traces)
     if any(pipeline.enabled for pipeline in configuration.pipelines.values()) and find_spec("pyspark") is None:
         yield f"pipelines: pyspark is not installed; `{install('spark')}` installs it"
-    admin = configuration.admin
-    if admin.port is not None:
-        for line in _of_clients(admin, (admin.address,)):
-            yield f"admin: {line}"
+    tokens = configuration.token_file_path
+    if configuration.admin.port is not None and tokens is not None and tokens.exists():
         from bridge.security.authenticators import readable_by_others
 
-        tokens = configuration.token_file_path
-        if tokens is not None and tokens.exists():
-            yield from (f"admin.token_file: {line}" for line in readable_by_others(tokens))
+        yield from (f"admin.token_file: {line}" for line in readable_by_others(tokens))
     settings = configuration.queue_manager
     if settings.type == "embedded":
         for script in settings.scripts:
-            if not os.access(script, os.R_OK):
-                yield f"queue_manager.scripts: {script} cannot be read"
+            yield from _unreadable("queue_manager", scripts=script)
         if settings.listener is not None:
-            yield from _of_listener(settings.listener)
+            yield from _unreadable("queue_manager.listener", password_file=settings.listener.password_file)
     else:
-        yield from _of_ibm_mq(settings)
+        yield from _unreadable("queue_manager", password_file=settings.password_file, token_file=settings.token_file)
+        if settings.tls is not None:
+            yield from _unreadable("queue_manager.tls", **settings.tls.files)
 
 
-def _of_ibm_mq(settings: IbmQueueManagerConfig) -> Iterator[str]:
-    named = {"password_file": settings.password_file, "token_file": settings.token_file}
-    if settings.tls is not None:
-        named |= {f"tls.{option}": file for option, file in settings.tls.files.items()}
-    for option, file in named.items():
+def _unreadable(section: str, **files: Path | None) -> Iterator[str]:
+    """Yield a line for each file, by its option, that cannot be read."""
+    for option, file in files.items():
         if file is not None and not os.access(file, os.R_OK):
-            yield f"queue_manager.{option}: {file} cannot be read"
+            yield f"{section}.{option}: {file} cannot be read"
 
 
 def _of_traces(traces: TracesConfig) -> Iterator[str]:
@@ -232,9 +225,7 @@ def _of_traces(traces: TracesConfig) -> Iterator[str]:
         return
     if not _has_exporter():
         yield f"traces: opentelemetry is not installed; `{install('otel')}` installs it"
-    for name, file in (("headers_file", traces.headers_file), ("ca_file", traces.ca_file)):
-        if file is not None and not os.access(file, os.R_OK):
-            yield f"traces.{name}: {file} cannot be read"
+    yield from _unreadable("traces", headers_file=traces.headers_file, ca_file=traces.ca_file)
 
 
 def _has_exporter() -> bool:
@@ -248,14 +239,9 @@ def expiring(configuration: Configuration) -> Iterator[str]:
     """Yield a note for each certificate that expires soon."""
     from bridge.security import tls as certificate_files
 
-    for channel in configuration.channels:
-        if channel.tls is not None:
-            yield from (f"channel {channel.name}: {line}" for line in certificate_files.expiring(channel.tls))
-    if configuration.admin.port is not None and configuration.admin.tls is not None:
-        yield from (f"admin: {line}" for line in certificate_files.expiring(configuration.admin.tls))
-    settings = configuration.queue_manager
-    if settings.type == "embedded" and settings.listener is not None and settings.listener.tls is not None:
-        yield from (f"queue_manager.listener: {line}" for line in certificate_files.expiring(settings.listener.tls))
+    for name, listening, _ in _listening(configuration):
+        if listening.tls is not None:
+            yield from (f"{name}: {line}" for line in certificate_files.expiring(listening.tls))
 
 
 def unreachable(configuration: Configuration) -> Iterator[str]:
@@ -282,35 +268,36 @@ def _used_links(configuration: Configuration) -> Iterator[tuple[str, LinkConfig]
     return ((name, link) for name, link in configuration.links.items() if name in used)
 
 
-def _of_channel(channel: ChannelConfig) -> Iterator[str]:
-    from bridge.security.authenticator import UnknownMethod, load
+def _unknown_methods(channel: ChannelConfig) -> Iterator[str]:
+    if channel.authentication_methods:
+        from bridge.security.authenticator import UnknownMethod, load
 
-    try:
-        load(channel.authentication_methods)
-    except UnknownMethod as error:
-        yield f"channel {channel.name}: {error}"
-    names = () if channel.socket is not None else (channel.address,)
-    for line in _of_clients(channel, names):
-        yield f"channel {channel.name}: {line}"
+        try:
+            load(channel.authentication_methods)
+        except UnknownMethod as error:
+            yield f"channel {channel.name}: {error}"
 
 
-def _of_listener(listener: ListenerConfig) -> Iterator[str]:
-    passwords = listener.password_file
-    if passwords is not None and not os.access(passwords, os.R_OK):
-        yield f"queue_manager.listener.password_file: {passwords} cannot be read, so nobody connects"
-    for line in _of_clients(listener, (listener.address,)):
-        yield f"queue_manager.listener: {line}"
+def _listening(configuration: Configuration) -> Iterator[tuple[str, Listening, Sequence[str]]]:
+    """Yield what listens: the channels, the admin port, and the listener for MQ applications, with their addresses."""
+    for channel in configuration.channels:
+        yield f"channel {channel.name}", channel, () if channel.socket is not None else (channel.address,)
+    admin, settings = configuration.admin, configuration.queue_manager
+    if admin.port is not None:
+        yield "admin", admin, (admin.address,)
+    if settings.type == "embedded" and settings.listener is not None:
+        yield "queue_manager.listener", settings.listener, (settings.listener.address,)
 
 
-def _of_clients(listening: ChannelConfig | ListenerConfig | AdminConfig, addresses: Sequence[str]) -> Iterator[str]:
-    """Yield what authentication and TLS lack: for a channel, the listener for MQ applications, or the admin port."""
-    from bridge.security.authenticators import lacking as lacking_of
-    from bridge.security.tls import lacking as lacking_of_tls
-
+def _of_clients(listening: Listening, addresses: Sequence[str]) -> Iterator[str]:
+    """Yield what authentication and TLS lack."""
     for method in listening.authentication:
-        for line in lacking_of(method):
-            yield f"authentication by {method.method}: {line}"
+        from bridge.security.authenticators import lacking as lacking_of
+
+        yield from (f"authentication by {method.method}: {line}" for line in lacking_of(method))
     if listening.tls is not None:
+        from bridge.security.tls import lacking as lacking_of_tls
+
         yield from lacking_of_tls(listening.tls, addresses)
 
 

@@ -9,7 +9,7 @@ import typer
 
 from bridge.administration.answers import counted, moment
 from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
-from bridge.cli.options import BRIDGE, OUTPUT, YES, settings, takes
+from bridge.cli.options import BRIDGE, OUTPUT, YES, argument, settings, takes
 from bridge.cli.output import confirm, print_record, progress, say
 from bridge.cli.queue_manager import configuration, data_directory
 
@@ -32,24 +32,19 @@ def backup(
     sessions), the configuration, certificates, password files or the archive. Copy those separately. The backup is verified
     before it gets its name. Only its owner may read it. If root runs the command, that is the owner of its directory.
     """
-    from bridge.mq.data_directory import StoreError
     from bridge.mq.database import backup as copy
 
     place = _place()
-    try:
-        with progress(f"backing up {place}"):
-            contents = copy(place, file, replace=force)
-    except StoreError as error:
-        raise Failure(str(error)) from error
+    with progress(f"backing up {place}"):
+        contents = copy(place, file, replace=force)
     _print(contents, f"{file} contains {place}:")
 
 
 @takes(BRIDGE | OUTPUT | YES)
 def restore(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The backup.")],
-    force: Annotated[
-        bool, typer.Option("--force", help="Move an existing queue manager to a subdirectory before-restore-…")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Move an existing queue manager to"
+                                                        " a subdirectory before-restore-…")] = False,
 ) -> None:
     """Restore a backup to a data directory. The bridge must not be running.
 
@@ -58,17 +53,13 @@ def restore(
     that contains a queue manager is rejected without --force. If root runs the command, it acts as the owner of the
     directory, or of the parent directory if it does not exist.
     """
-    from bridge.mq.data_directory import StoreError
     from bridge.mq.database import restore as make
 
     place = _place()
     if force:
         confirm(f"Replace the queue manager in {place}?")
-    try:
-        with progress(f"restoring {place}"):
-            contents, kept = make(file, place, force=force)
-    except StoreError as error:
-        raise Failure(str(error)) from error
+    with progress(f"restoring {place}"):
+        contents, kept = make(file, place, force=force)
     _print(contents, f"restored {place}:")
     if settings.output == "table":
         if kept is not None:
@@ -77,30 +68,20 @@ def restore(
 
 
 @takes(BRIDGE)
-def verify(
-    directory: Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help="The data directory.", show_default=False)
-    ] = None,
-) -> None:
+def verify(directory: Annotated[Path | None, argument("[DIR]", "The data directory.")] = None) -> None:
     """Check the database of a queue manager. A running bridge is not affected.
 
     Exit status 0 if the database is undamaged and has the schema of this release. Otherwise exit status 1, with a line for
     each damaged or unexpected part.
     """
-    from bridge.mq.data_directory import StoreError
     from bridge.mq.database import verify as examine
 
     place = directory or _place()
-    try:
-        with progress(f"checking {place}"):
-            findings = examine(place)
-    except StoreError as error:
-        raise Failure(str(error)) from error
+    with progress(f"checking {place}"):
+        findings = examine(place)
     _print_findings(findings)
     if findings.damage:
-        raise Failure(
-            f"{place} is damaged", FAILED, hint=f"`mqbridge data salvage {place} NEW` copies the undamaged parts"
-        )
+        raise Failure(f"{place} is damaged", FAILED, hint=f"`mqbridge data salvage {place} NEW` copies the undamaged parts")
 
 
 def salvage(
@@ -111,13 +92,9 @@ def salvage(
 
     The bridge must not be running. A line is printed for each lost part.
     """
-    from bridge.mq.data_directory import StoreError
     from bridge.mq.database import salvage as keep
 
-    try:
-        findings = keep(directory, new)
-    except (StoreError, OSError) as error:
-        raise Failure(str(error)) from error
+    findings = keep(directory, new)
     _print_findings(findings)
     say(f"{new} contains the undamaged parts: mqbridge run --data-dir {new}")
 
@@ -133,9 +110,7 @@ def _place() -> Path:
 def _print(contents: Contents, head: str) -> None:
     def text(contents: Contents) -> None:
         typer.echo(head)
-        typer.echo(
-            f"  as of {moment(contents.taken) or 'an unknown time'}, layout {contents.version}, {contents.size} bytes"
-        )
+        typer.echo(f"  as of {moment(contents.taken) or 'an unknown time'}, layout {contents.version}, {contents.size} bytes")
         subscriptions = counted(contents.subscriptions, "durable subscription")
         typer.echo(f"  {counted(contents.messages, 'persistent message')}, {subscriptions}")
         typer.echo(f"  {counted(contents.queues, 'queue')}, {counted(contents.definitions, 'other definition')}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ import typer
 from bridge.administration.answers import counted, moment
 from bridge.cli import options
 from bridge.cli.failures import NOT_FOUND, WRONG_USAGE, Failure
-from bridge.cli.options import BRIDGE, OUTPUT, YES, Format, settings, takes
+from bridge.cli.options import BRIDGE, OUTPUT, YES, Format, argument, option, settings, takes
 from bridge.cli.output import confirm, note, print_facts, print_records, print_table, say, write
 from bridge.files import sync
 
@@ -25,52 +26,22 @@ if TYPE_CHECKING:
     from bridge.mq.dead_letter_queue import DeadLetterQueue, Retried
     from bridge.wire.mq import MQMD
 
-Queue = Annotated[
-    str | None,
-    typer.Option(metavar="QUEUE", help="The dead-letter queue. Default: that of the bridge, or DEADQ.", show_default=False),
-]
+Queue = Annotated[str | None, option("QUEUE", "The dead-letter queue. Default: that of the bridge, or DEADQ.")]
 
 
 def _selection(
-    ids: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[ID]...", help="ID@STAMP as `dlq list` prints it, or the MsgId.", show_default=False),
-    ] = None,
-    reason: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="REASON", help="Only with this reason, such as 2053 or MQRC_Q_FULL. Can be repeated.", show_default=False
-        ),
-    ] = None,
-    bound_for: Annotated[
-        str | None,
-        typer.Option(
-            metavar="QUEUE", help="Only for this destination (DestQName). * matches any characters.", show_default=False
-        ),
-    ] = None,
-    client: Annotated[
-        str | None,
-        typer.Option(metavar="CLIENT", help="Only messages from or for this client.", show_default=False),
-    ] = None,
-    topic: Annotated[
-        str | None, typer.Option(metavar="FILTER", help="Only publications to topics of this filter.", show_default=False)
-    ] = None,
-    older_than: Annotated[
-        float | None,
-        typer.Option(
-            parser=options.duration,
-            metavar="TIME",
-            help="Only dead-lettered longer ago, such as 30d or 12h.",
-            show_default=False,
-        ),
-    ] = None,
-    newer_than: Annotated[
-        float | None,
-        typer.Option(parser=options.duration, metavar="TIME", help="Only dead-lettered more recently.", show_default=False),
-    ] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="All messages. Required if no other option selects messages.")
-    ] = False,
+    ids: Annotated[list[str] | None, argument("[ID]...", "ID@STAMP as `dlq list` prints it, or the MsgId.")] = None,
+    reason: Annotated[list[str] | None, option("REASON", "Only with this reason, such as 2053 or MQRC_Q_FULL. Can be"
+                                                         " repeated.")] = None,
+    bound_for: Annotated[str | None, option("QUEUE", "Only for this destination (DestQName). *"
+                                                     " matches any characters.")] = None,
+    client: Annotated[str | None, option("CLIENT", "Only messages from or for this client.")] = None,
+    topic: Annotated[str | None, option("FILTER", "Only publications to topics of this filter.")] = None,
+    older_than: Annotated[float | None, option("TIME", "Only dead-lettered longer ago, such as"
+                                                       " 30d or 12h.", parser=options.duration)] = None,
+    newer_than: Annotated[float | None, option("TIME", "Only dead-lettered more recently.", parser=options.duration)] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All messages. Required if no other"
+                                                           " option selects messages.")] = False,
 ) -> Selection:
     """Return the selection of the options. Raises Failure if they select nothing, or are wrong."""
     from bridge.mq.dead_letter import Selection, reason_number
@@ -125,11 +96,7 @@ def _parameters(function: Callable[..., Any], left_out: str) -> list[inspect.Par
 
 @takes(BRIDGE | OUTPUT)
 @selecting(everything=True)
-def list_(
-    selection: Selection,
-    limit: options.Limit = 1_000,
-    queue: Queue = None,
-) -> None:
+def list_(selection: Selection, limit: options.Limit = 1_000, queue: Queue = None) -> None:
     """List dead-lettered messages with their reasons and destinations."""
     heads = ("dead-lettered", "reason", "destination", "size", "topic", "id")
     with _opened(queue) as (letters, _):
@@ -169,7 +136,7 @@ def show(
 def retry(
     selection: Selection,
     limit: options.Count = None,
-    to: Annotated[str, typer.Option(metavar="QUEUE", help="Put the messages to this queue.", show_default=False)] = "",
+    to: Annotated[str, option("QUEUE", "Put the messages to this queue.")] = "",
     queue: Queue = None,
 ) -> None:
     """Retry dead-lettered messages, and report which were delivered.
@@ -248,19 +215,15 @@ def export(
         confirm("Delete the exported messages from the dead-letter queue?")
     number = 0
     with _opened(queue) as (letters, _), Export(file) as written:
+        walk = letters.take if delete else letters.read
+        for number, (letter, md, data) in enumerate(walk(selection, count=limit), 1):
+            written.write(letter, md, data)
+            if delete and number % _BATCH == 0:
+                written.sync()
+                letters.commit()
         if delete:
-            for letter, md, data in letters.take(selection, count=limit):
-                written.write(letter, md, data)
-                number += 1
-                if number % _BATCH == 0:
-                    written.sync()
-                    letters.commit()
             written.sync()
             letters.commit()
-        else:
-            for letter, md, data in letters.read(selection, count=limit):
-                written.write(letter, md, data)
-                number += 1
     deleted = f", and deleted them from queue {letters.name}" if delete else ""
     say(f"exported {counted(number, 'message')} to {file}{deleted}")
 
@@ -299,9 +262,7 @@ _BATCH = 100
 
 
 @contextlib.contextmanager
-def _opened(
-    queue: str | None, *, whole: bool = False
-) -> Iterator[tuple[DeadLetterQueue, Configuration | None]]:
+def _opened(queue: str | None, *, whole: bool = False) -> Iterator[tuple[DeadLetterQueue, Configuration | None]]:
     """Yield the dead-letter queue that the options specify, and the configuration if there is one.
 
     `whole` means that the configuration must not have mistakes, because its mappings are required.
@@ -359,8 +320,6 @@ class Export:
         """Create the file `place`, unless it is a directory. Raises OSError."""
         self._directory = place if place.is_dir() else place.parent
         self._file: IO[bytes] | None = None if place.is_dir() else _made(place)
-        #: files of single messages that are not yet synced
-        self._unsynced: list[IO[bytes]] = []
 
     def write(self, letter: Letter, md: MQMD, data: bytes) -> None:
         """Write a message as a line of JSON. Raises OSError."""
@@ -370,20 +329,22 @@ class Export:
         if self._file is not None:
             self._file.write(line)
             return
-        file = self._next(f"{letter.id}-{letter.stamp}")
-        self._unsynced.append(file)
-        file.write(line)
-        if len(self._unsynced) >= _OPEN:
-            self.sync()
+        for number in itertools.count(1):  # messages can have the same MsgId and time
+            suffix = "" if number == 1 else f"-{number}"
+            with (
+                contextlib.suppress(FileExistsError),
+                _made(self._directory / f"{letter.id}-{letter.stamp}{suffix}.json") as file,
+            ):
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+                return
 
     def sync(self) -> None:
         """Sync everything that was written, including the names of files. Raises OSError."""
-        for file in [*self._unsynced] if self._file is None else [self._file]:
-            file.flush()
-            os.fsync(file.fileno())
-        for file in self._unsynced:
-            file.close()
-        self._unsynced.clear()
+        if self._file is not None:
+            self._file.flush()
+            os.fsync(self._file.fileno())
         sync(self._directory)
 
     def __enter__(self) -> Self:
@@ -392,22 +353,8 @@ class Export:
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
             self.sync()
-        for file in [*self._unsynced, *([] if self._file is None else [self._file])]:
-            file.close()
-
-    def _next(self, name: str) -> IO[bytes]:
-        """Return a new file with this name, and a number if messages share MsgId and time."""
-        number = 1
-        while True:
-            suffix = "" if number == 1 else f"-{number}"
-            try:
-                return _made(self._directory / f"{name}{suffix}.json")
-            except FileExistsError:
-                number += 1
-
-
-#: The maximum number of open files.
-_OPEN = 100
+        if self._file is not None:
+            self._file.close()
 
 
 def _made(path: Path) -> IO[bytes]:

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from bridge.cli.failures import NOT_FOUND, Failure
-from bridge.cli.options import OUTPUT, takes
+from bridge.cli.options import OUTPUT, argument, takes
 from bridge.cli.output import print_records
 
 if TYPE_CHECKING:
@@ -33,15 +33,8 @@ class _Explained(msgspec.Struct, omit_defaults=True):
 
 @takes(OUTPUT)
 def explain(
-    identifiers: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[IDENTIFIER]...",
-            help="Message identifiers, with or without the last letter, or MQ reason codes, as numbers or names. Default:"
-            " list all messages.",
-            show_default=False,
-        ),
-    ] = None,
+    identifiers: Annotated[list[str] | None, argument("[IDENTIFIER]...", "Message identifiers, with or without the last"
+        " letter, or MQ reason codes, as numbers or names. Default: list all messages.")] = None,
 ) -> None:
     """Explain log messages and MQ reason codes, and what to do about them.
 
@@ -103,10 +96,5 @@ def _page(one: _Explained) -> str:
     fill = textwrap.TextWrapper(
         100, initial_indent="  ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     ).fill
-    parts = (
-        ("What happened", one.happened),
-        ("Why", one.why),
-        ("What to do", one.do),
-        ("What it means", one.meaning),
-    )
+    parts = (("What happened", one.happened), ("Why", one.why), ("What to do", one.do), ("What it means", one.meaning))
     return "\n\n".join([f"{one.id}  {one.text}", *(f"{head}:\n{fill(text)}" for head, text in parts if text)])

@@ -23,6 +23,14 @@ EXIT_STATUSES = {
     "130": "Interrupted (Ctrl-C).",
 }
 
+#: Exceptions that commands do not handle, with module and name -> exit status. Most commands do not import these modules.
+_STATUSES = {
+    "bridge.administration.control_socket.NoBridge": UNREACHABLE,
+    "bridge.archive.database.NoRows": NOT_FOUND,
+    "bridge.mq.data_directory.StoreError": FAILED,
+    "bridge.mq.ibm.parameters.LibraryMissing": FAILED,
+    "bridge.security.password_file.PasswordFileError": FAILED,
+}
 #: Packages of the optional dependencies.
 _EXTRAS = {"duckdb": "archive", "pyarrow": "archive", "pandas": "spark", "pyspark": "spark", "opentelemetry": "otel"}
 
@@ -46,6 +54,8 @@ def failure_of(error: Exception) -> Failure | None:
     """Return the failure that an exception means to a user, or None if it is unexpected."""
     if isinstance(error, Failure):
         return error
+    if (status := _STATUSES.get(f"{type(error).__module__}.{type(error).__name__}")) is not None:
+        return Failure(str(error), status)
     if isinstance(error, OSError):
         if error.errno == errno.EPIPE:
             return None

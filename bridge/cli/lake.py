@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import threading
@@ -16,6 +17,7 @@ from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
 from bridge.cli.options import BRIDGE, duration, settings, takes
 from bridge.cli.output import say
 from bridge.cli.queue_manager import CONFIGURATION_VARIABLE, data_directory
+from bridge.extras import install
 
 if TYPE_CHECKING:
     from bridge.spark.spool import SpoolFiller
@@ -78,6 +80,9 @@ def lake(
         raise Failure("expected --queue or --topic", WRONG_USAGE)
     if spool is None and "://" in target:
         raise Failure("--spool: required for a target that is not a directory", WRONG_USAGE)
+    for package in ("pyarrow", *(["deltalake"] if format is Format.DELTA else [])):
+        if importlib.util.find_spec(package) is None:
+            raise Failure(f"{package} is not installed: `{install('lake')}` installs it", WRONG_USAGE)
     given = dict(one.partition("=")[::2] for one in option or ())
     given |= {"spool": str(spool or Path(target, ".spool"))} | ({"columns": columns} if columns else {})
     data_dir, named = settings.data_dir, os.environ.get(CONFIGURATION_VARIABLE)
@@ -86,32 +91,10 @@ def lake(
         given["config"] = str(file)
     elif queue is not None and "listener" not in given:
         given["dataDirectory"] = str(data_directory(data_dir, None))
-    _write(target, given, queue, topic, link, format, rows, interval, once)
-
-
-def _write(
-    target: str,
-    given: Mapping[str, str],
-    queue: str | None,
-    topic: str | None,
-    link: str,
-    format: Format,
-    rows: int,
-    interval: float,
-    once: bool,
-) -> None:
-    from bridge.extras import install
-
-    try:
-        import pyarrow
-
-        if format is Format.DELTA:
-            import deltalake
-    except ImportError as error:
-        raise Failure(f"{error.name} is not installed: `{install('lake')}` installs it", WRONG_USAGE) from error
-    del pyarrow
-    if format is Format.DELTA:
-        del deltalake
+    if queue is not None:
+        given["queue"] = queue
+    else:
+        given |= {"topic": str(topic)} | ({} if file is None else {"link": link})
     from bridge.lake import TARGETS, LakeWriter, TargetFailed
     from bridge.spark.options import OptionError
     from bridge.spark.spool import SpoolBusy, SpoolDamaged
@@ -120,9 +103,8 @@ def _write(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     try:
-        fillers, schema = _of_queue(queue, given) if queue is not None else _of_topic(str(topic), link, given)
-        sink = TARGETS[format.value](target, schema, keeps_state=topic is not None)
-        writer = LakeWriter(fillers, sink, rows=rows, interval=interval)
+        fillers, schema = _fillers(given)
+        writer = LakeWriter(fillers, TARGETS[format](target, schema, keeps_state=topic is not None), rows, interval)
         writer.run(stop, once=once)
     except OptionError as error:
         raise Failure(str(error), WRONG_USAGE) from error
@@ -131,18 +113,14 @@ def _write(
     say(f"{writer.written} rows written to {target}")
 
 
-def _of_queue(queue: str, given: Mapping[str, str]) -> tuple[Mapping[str, SpoolFiller], Any]:
-    from bridge.spark.mq.queue_reader import READ_OPTIONS, queue_readers, source_options_of
-    from bridge.spark.options import MQ_READS, Options
+def _fillers(given: Mapping[str, str]) -> tuple[Mapping[str, SpoolFiller], Any]:
+    """Return the readers that options specify, and the schema of their columns."""
+    from bridge.spark.mq import queue_reader
+    from bridge.spark.mqtt import subscriber
+    from bridge.spark.options import MQ_FOREIGN, MQTT_FOREIGN, Options
 
-    found = source_options_of(Options("mqbridge lake", {**given, "queue": queue}, READ_OPTIONS, MQ_READS))
-    return queue_readers(found, "mqbridge lake"), found.schema
-
-
-def _of_topic(topic: str, link: str, given: Mapping[str, str]) -> tuple[Mapping[str, SpoolFiller], Any]:
-    from bridge.spark.mqtt.subscriber import READ_OPTIONS, source_options_of, subscribers
-    from bridge.spark.options import MQTT_READS, Options
-
-    named = {"link": link} if "config" in given else {}
-    found = source_options_of(Options("mqbridge lake", {**given, **named, "topic": topic}, READ_OPTIONS, MQTT_READS))
-    return subscribers(found), found.schema
+    if "queue" in given:
+        of_queue = queue_reader.source_options_of(Options("mqbridge lake", given, queue_reader.READ_OPTIONS, MQ_FOREIGN))
+        return queue_reader.queue_readers(of_queue), of_queue.schema
+    of_topic = subscriber.source_options_of(Options("mqbridge lake", given, subscriber.READ_OPTIONS, MQTT_FOREIGN))
+    return subscriber.subscribers(of_topic), of_topic.schema

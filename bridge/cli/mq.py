@@ -2,53 +2,35 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
 
 from bridge.cli import options
 from bridge.cli.failures import WRONG_USAGE, Failure
-from bridge.cli.options import BRIDGE, OUTPUT, settings, takes
+from bridge.cli.options import BRIDGE, OUTPUT, argument, option, settings, takes
 from bridge.cli.output import note, print_record, print_records, write
 from bridge.cli.queue_manager import connected
-
-# Modules for MQ are imported by the functions that use them, because `mqbridge --help` does not.
-if TYPE_CHECKING:
-    from bridge.mq.mqi import MQOD, MQSD, Connection, Got
-    from bridge.wire.mq import MQMD
+from bridge.mapping.message_view import MessageView, descriptor, md_json
+from bridge.mapping.rendered import identifier, queue_name
+from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, Got, MQError, Property
+from bridge.telemetry.message import Message, Unmappable
+from bridge.wire import cmqc
 
 _MQLONG_MAX = 2_147_483_647
 
-Body = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[BODY]", help="Body of the message. Without it, or with -: standard input.", show_default=False
-    ),
-]
-Persistent = Annotated[
-    bool, typer.Option("--persistent", help="Put a persistent message. Default: as the queue or topic specifies.")
-]
-Priority = Annotated[
-    int | None,
-    typer.Option(min=0, max=9, metavar="N", help="Priority 0 to 9. Default: as the queue or topic specifies."),
-]
-Expiry = Annotated[
-    float | None,
-    typer.Option(parser=options.duration, metavar="TIME", help="Time until the message expires.", show_default=False),
-]
-Wait = Annotated[
-    float | None,
-    typer.Option(
-        parser=options.duration, metavar="TIME", help="Time to wait for each message. 0: do not wait.", show_default=False
-    ),
-]
-Limit = Annotated[
-    int | None,
-    typer.Option("--limit", "-n", min=0, metavar="N", help="Stop after N messages. 0: no limit.", show_default=False),
-]
+Body = Annotated[str | None, argument("[BODY]", "Body of the message. Without it, or with -: standard input.")]
+Persistent = Annotated[bool, typer.Option("--persistent", help="Put a persistent message. Default: as the queue or topic"
+                                                               " specifies.")]
+Priority = Annotated[int | None, typer.Option(min=0, max=9, metavar="N", help="Priority 0 to 9. Default: as the queue or"
+    " topic specifies.")]
+Expiry = Annotated[float | None, option("TIME", "Time until the message expires.", parser=options.duration)]
+Wait = Annotated[float | None, option("TIME", "Time to wait for each message. 0: do not wait.", parser=options.duration)]
+Limit = Annotated[int | None, option("N", "Stop after N messages. 0: no limit.", "--limit", "-n", min=0)]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print the MQMD and the headers.")]
 
 
@@ -56,26 +38,11 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print the M
 def put(
     queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")],
     body: Body = None,
-    to: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CLIENT",
-            help="Send to this MQTT client (ObjectQMgrName). QUEUE is then the topic name.",
-            show_default=False,
-        ),
-    ] = None,
-    reply_to: Annotated[
-        str | None,
-        typer.Option(metavar="QUEUE", help="Queue for the reply (ReplyToQ). The message is a request.", show_default=False),
-    ] = None,
-    correl_id: Annotated[
-        str | None,
-        typer.Option(metavar="ID", help="CorrelId, as 48 hexadecimal digits or text.", show_default=False),
-    ] = None,
-    ccsid: Annotated[
-        int | None,
-        typer.Option(min=1, max=65535, metavar="N", help="The CCSID of the body.", show_default=False),
-    ] = None,
+    to: Annotated[str | None, option("CLIENT", "Send to this MQTT client (ObjectQMgrName). QUEUE is then"
+                                               " the topic name.")] = None,
+    reply_to: Annotated[str | None, option("QUEUE", "Queue for the reply (ReplyToQ). The message is a request.")] = None,
+    correl_id: Annotated[str | None, option("ID", "CorrelId, as 48 hexadecimal digits or text.")] = None,
+    ccsid: Annotated[int | None, option("N", "The CCSID of the body.", min=1, max=65535)] = None,
     properties: options.Properties = None,
     persistent: Persistent = False,
     priority: Priority = None,
@@ -88,16 +55,18 @@ def put(
 
     The command prints the MsgId, or with -o json the MQMD from the queue manager.
     """
-    from bridge.mapping.message_view import descriptor
-    from bridge.mq.mqi import MQOD
-    from bridge.wire import cmqc
-
+    fields: dict[str, Any] = {}
+    try:
+        if reply_to is not None:
+            fields |= {"MsgType": cmqc.MQMT_REQUEST, "ReplyToQ": queue_name(reply_to).encode()}
+        if correl_id is not None:
+            fields["CorrelId"] = identifier(correl_id, "CorrelId", cmqc.MQRC_CORREL_ID_ERROR)
+    except Unmappable as error:
+        raise Failure(f"{'--correl-id' if fields or reply_to is None else '--reply-to'}: {error}", WRONG_USAGE) from error
     data = read_body(body)
     md = descriptor(data, persistent=persistent, priority=priority, expiry=_tenths(expiry), ccsid=ccsid)
-    md = as_answer(as_request(md, reply_to), correl_id)
-    message_properties = properties_in(properties or [])
-    with connected() as connection:
-        _put(connection, MQOD(ObjectName=queue, ObjectQMgrName=to or ""), md, data, cmqc.MQPMO_NONE, message_properties)
+    md = msgspec.structs.replace(md, **fields)
+    _put(MQOD(ObjectName=queue, ObjectQMgrName=to or ""), Message(md, data), cmqc.MQPMO_NONE, properties)
 
 
 @takes(BRIDGE | OUTPUT)
@@ -114,31 +83,18 @@ def pub(
 
     The command prints the MsgId, or with -o json the MQMD from the queue manager.
     """
-    from bridge.mapping.message_view import descriptor
-    from bridge.mq.mqi import MQOD
-    from bridge.wire import cmqc
-
     data = read_body(body)
     md = descriptor(data, persistent=persistent, priority=priority, expiry=_tenths(expiry))
-    message_properties = properties_in(properties or [])
     od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic)
+    _put(od, Message(md, data), cmqc.MQPMO_RETAIN if retain else cmqc.MQPMO_NONE, properties)
+
+
+def _put(od: MQOD, message: Message, pmo: int, properties: list[str] | None) -> None:
+    named = [Property(name=name, value=value) for name, value in properties_in(properties or []).items()]
     with connected() as connection:
-        _put(connection, od, md, data, cmqc.MQPMO_RETAIN if retain else cmqc.MQPMO_NONE, message_properties)
-
-
-def _put(
-    connection: Connection, od: MQOD, md: MQMD, data: bytes, pmo: int, properties: dict[str, str]
-) -> None:
-    from bridge.mapping.message_view import md_json
-    from bridge.mq.mqi import Property
-    from bridge.telemetry.message import Message
-    from bridge.wire import cmqc
-
-    message_properties = [Property(name=name, value=value) for name, value in properties.items()]
-    pmo |= cmqc.MQPMO_NO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING
-    md = connection.put1(od, Message(md, data), pmo, message_properties)
-    msg_id = md.MsgId.hex().upper()
-    print_record(md_json(md), msg_id, lambda _: write(msg_id))
+        md = connection.put1(od, message, pmo | cmqc.MQPMO_NO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING, named)
+        msg_id = md.MsgId.hex().upper()
+        print_record(md_json(md), msg_id, lambda _: write(msg_id))
 
 
 @takes(BRIDGE | OUTPUT)
@@ -154,9 +110,6 @@ def get(
     Without --browse, each message is printed and then removed, in a separate unit of work. By default, the command gets one
     message and does not wait. Exit status 3 if there is no message.
     """
-    from bridge.mq.mqi import MQOD
-    from bridge.wire import cmqc
-
     with connected() as connection:
         how = cmqc.MQOO_BROWSE if browse else cmqc.MQOO_INPUT_AS_Q_DEF
         handle = connection.open(MQOD(ObjectName=queue), how | cmqc.MQOO_FAIL_IF_QUIESCING)
@@ -166,13 +119,9 @@ def get(
 
 @takes(BRIDGE | OUTPUT)
 def sub(
-    topic_filter: Annotated[
-        str, typer.Argument(metavar="FILTER", help="Topic filter: + matches one level, # any number of levels.")
-    ],
-    durable: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Create or resume the durable subscription NAME.", show_default=False),
-    ] = None,
+    topic_filter: Annotated[str, typer.Argument(metavar="FILTER", help="Topic filter: + matches one level, # any number of"
+        " levels.")],
+    durable: Annotated[str | None, option("NAME", "Create or resume the durable subscription NAME.")] = None,
     wait: Wait = None,
     limit: Limit = None,
     remove: Annotated[bool, typer.Option("--remove", help="Remove the durable subscription when the command ends.")] = False,
@@ -183,9 +132,6 @@ def sub(
     It prints publications until Ctrl-C, or until --wait or --limit applies. A durable subscription outlives the command, and
     keeps publications until it is resumed. Exit status 3 with --limit if no publication arrived.
     """
-    from bridge.mq.mqi import MQSD
-    from bridge.wire import cmqc
-
     if remove and durable is None:
         raise typer.BadParameter("only a durable subscription can be removed: use --durable NAME")
     kind = cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE
@@ -213,9 +159,6 @@ def _remove(connection: Connection, sd: MQSD) -> None:
     """Remove a subscription as soon as the connection that had it open has ended."""
     from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-    from bridge.mq.mqi import MQError
-    from bridge.wire import cmqc
-
     def is_open(error: BaseException) -> bool:
         return isinstance(error, MQError) and error.reason == cmqc.MQRC_SUBSCRIPTION_IN_USE
 
@@ -225,23 +168,13 @@ def _remove(connection: Connection, sd: MQSD) -> None:
 
 
 def _no_message(place: str) -> Exception:
-    from bridge.mq.mqi import MQError
-    from bridge.wire import cmqc
-
     return MQError(cmqc.MQRC_NO_MSG_AVAILABLE, place)
 
 
 def _print_all(
-    connection: Connection,
-    handle: int,
-    count: int | None,
-    wait: float | None,
-    *,
-    browse: bool = False,
-    verbose: bool,
+    connection: Connection, handle: int, count: int | None, wait: float | None, *, browse: bool = False, verbose: bool
 ) -> int:
     """Print messages of a queue, and commit each get after its message was printed. Return the number of messages."""
-    from bridge.mapping.message_view import MessageView
 
     def views() -> Iterator[MessageView]:
         for got in _messages(connection, handle, count, wait, browse):
@@ -254,26 +187,19 @@ def _print_all(
     return print_records((view.json() for view in views()), lambda one: one["md"]["MsgId"])
 
 
-def _messages(
-    connection: Connection, handle: int, count: int | None, wait: float | None, browse: bool
-) -> Iterator[Got]:
+def _messages(connection: Connection, handle: int, count: int | None, wait: float | None, browse: bool) -> Iterator[Got]:
     """Yield at most `count` messages of a queue, until none arrives for `wait` seconds. None means no limit."""
-    from bridge.mq.mqi import GetOptions, MQError
-    from bridge.wire import cmqc
-
     flags = cmqc.MQGMO_BROWSE_NEXT | cmqc.MQGMO_NO_SYNCPOINT if browse else cmqc.MQGMO_SYNCPOINT
     flags |= cmqc.MQGMO_FAIL_IF_QUIESCING | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2
     interval = cmqc.MQWI_UNLIMITED if wait is None else min(round(wait * 1000), _MQLONG_MAX)
     gmo = GetOptions(Options=flags | cmqc.MQGMO_WAIT if interval else flags, WaitInterval=interval)
-    left = count
-    while left is None or left > 0:
+    for _ in itertools.count() if count is None else range(count):
         try:
             yield connection.get(handle, gmo)
         except MQError as error:
             if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
                 raise
             return
-        left = None if left is None else left - 1
 
 
 # Messages ---------------------------------------------------------------------------------------------------------------
@@ -291,41 +217,11 @@ def read_body(argument: str | None) -> bytes:
 def properties_in(written: list[str]) -> dict[str, str]:
     """Return the properties in options NAME=VALUE. Raises Failure."""
     properties = {}
-    for option in written:
-        name, equals, properties[name] = option.partition("=")
+    for pair in written:
+        name, equals, properties[name] = pair.partition("=")
         if not name or not equals:
-            raise Failure(f"--property: expected NAME=VALUE, found {option!r}", WRONG_USAGE)
+            raise Failure(f"--property: expected NAME=VALUE, found {pair!r}", WRONG_USAGE)
     return properties
-
-
-def as_request(md: MQMD, reply_to: str | None) -> MQMD:
-    """Return the MQMD of a request (MQMT_REQUEST) if there is a reply queue. Raises Failure."""
-    if reply_to is None:
-        return md
-    from bridge.mapping.rendered import queue_name
-    from bridge.telemetry.message import Unmappable
-    from bridge.wire import cmqc
-
-    try:
-        queue = queue_name(reply_to)
-    except Unmappable as error:
-        raise Failure(f"--reply-to: {error}", WRONG_USAGE) from error
-    return msgspec.structs.replace(md, MsgType=cmqc.MQMT_REQUEST, ReplyToQ=queue.encode())
-
-
-def as_answer(md: MQMD, correl_id: str | None) -> MQMD:
-    """Return the MQMD with a CorrelId, given as 48 hexadecimal digits or text. Raises Failure."""
-    if correl_id is None:
-        return md
-    from bridge.mapping.rendered import identifier
-    from bridge.telemetry.message import Unmappable
-    from bridge.wire import cmqc
-
-    try:
-        found = identifier(correl_id, "CorrelId", cmqc.MQRC_CORREL_ID_ERROR)
-    except Unmappable as error:
-        raise Failure(f"--correl-id: {error}", WRONG_USAGE) from error
-    return msgspec.structs.replace(md, CorrelId=found)
 
 
 def _tenths(seconds: float | None) -> int | None:

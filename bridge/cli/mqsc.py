@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from bridge.cli.failures import FAILED, NOT_FOUND, WRONG_USAGE, Failure
-from bridge.cli.options import BRIDGE, CONFIG, OUTPUT, Format, settings, takes
+from bridge.cli.options import BRIDGE, CONFIG, OUTPUT, Format, option, settings, takes
 from bridge.cli.output import note, print_records, say, styled, write
 from bridge.cli.queue_manager import (
     configuration,
@@ -84,9 +84,7 @@ def _session(connection: Connection) -> None:
 
 
 @takes(BRIDGE)
-def run(
-    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="File with MQSC commands. -: standard input.")],
-) -> None:
+def run(script: Annotated[str, typer.Argument(metavar="SCRIPT", help="File with MQSC commands. -: standard input.")]) -> None:
     """Run a script of MQSC commands.
 
     It prints each command and its response, as runmqsc does. Exit status 1 if a command failed. Its line is on standard
@@ -124,9 +122,8 @@ def _script(script: str) -> str:
 
 @takes(BRIDGE | OUTPUT)
 def display(
-    words: Annotated[
-        list[str], typer.Argument(metavar="WORDS", help="The words after DISPLAY, such as 'QLOCAL(*)' CURDEPTH.")
-    ],
+    words: Annotated[list[str], typer.Argument(metavar="WORDS", help="The words after DISPLAY, such"
+                                                                     " as 'QLOCAL(*)' CURDEPTH.")],
 ) -> None:
     """Run a DISPLAY command of MQSC.
 
@@ -156,9 +153,8 @@ _NOT_FOUND = ("AMQ8147E", "AMQ8420I", "AMQ8884E", "AMQ8871E")
 
 @takes(BRIDGE)
 def dump(
-    everything: Annotated[
-        bool, typer.Option("--all", "-a", help="Include attributes that have their default values.")
-    ] = False,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Include attributes that have"
+                                                                 " their default values.")] = False,
 ) -> None:
     """Print the MQSC commands that define all objects of the embedded queue manager, like dmpmqcfg.
 
@@ -183,13 +179,8 @@ def dump(
 
 @takes(CONFIG)
 def mqsc_script(
-    user: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Grant authorities to this user.", show_default=False)
-    ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Grant authorities to this group.  [default: mqbridge]", show_default=False),
-    ] = None,
+    user: Annotated[str | None, option("NAME", "Grant authorities to this user.")] = None,
+    group: Annotated[str | None, option("NAME", "Grant authorities to this group.  [default: mqbridge]")] = None,
 ) -> None:
     """Print the MQSC script that prepares a queue manager for a configuration.
 

@@ -82,26 +82,22 @@ class Settings:
 
 settings = Settings()
 
-DataDirectory = Annotated[
-    Path | None,
-    typer.Option(
-        "--data-dir",
-        metavar="DIR",
-        help="Data directory of the embedded queue manager. Default: the one in the configuration file, the environment"
-        " variable MQBRIDGE_DATA_DIR, or ./data.",
-        show_default=False,
-    ),
-]
-ConfigurationFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        "-c",
-        metavar="FILE",
-        help="Configuration file of the bridge. Default: the environment variable MQBRIDGE_CONFIG.",
-        show_default=False,
-    ),
-]
+
+def option(metavar: str, help: str, *names: str, show_default: bool | str = False, **more: Any) -> Any:
+    """Declare an option. Its default is not shown unless `show_default` is set."""
+    return typer.Option(*names, metavar=metavar, help=help, show_default=show_default, **more)
+
+
+def argument(metavar: str, help: str, **more: Any) -> Any:
+    """Declare an argument. Its default is not shown."""
+    return typer.Argument(metavar=metavar, help=help, show_default=False, **more)
+
+
+DataDirectory = Annotated[Path | None, option("DIR", "Data directory of the embedded queue manager. Default: the one in the"
+                                                     " configuration file, the environment variable MQBRIDGE_DATA_DIR, or"
+                                                     " ./data.", "--data-dir")]
+ConfigurationFile = Annotated[Path | None, option("FILE", "Configuration file of the bridge. Default: the environment"
+                                                          " variable MQBRIDGE_CONFIG.", "--config", "-c")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line (-o jsonl).")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")]
 
@@ -109,12 +105,8 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation pr
 def _common(
     config: ConfigurationFile = None,
     data_dir: DataDirectory = None,
-    output: Annotated[
-        Format | None,
-        typer.Option(
-            "--output", "-o", metavar="FORMAT", help="Output format: table, json, jsonl, yaml or name.", show_default=False
-        ),
-    ] = None,
+    output: Annotated[Format | None, option("FORMAT", "Output format: table, json, jsonl,"
+                                                      " yaml or name.", "--output", "-o")] = None,
     json: Json = False,
     yes: Yes = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors only.")] = False,
@@ -181,44 +173,17 @@ class LogLevel(StrEnum):
 
 
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, metavar="N", help="Print at most N entries.")]
-Count = Annotated[
-    int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="Process at most N messages.", show_default=False)
-]
-Away = Annotated[
-    float | None,
-    typer.Option(
-        "--away",
-        parser=duration,
-        metavar="TIME",
-        help="Only clients that have been disconnected for this long, such as 30d, 12h or 90min.",
-        show_default=False,
-    ),
-]
-Properties = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--property",
-        metavar="NAME=VALUE",
-        help="A message property, in the usr folder. Can be repeated.",
-        show_default=False,
-    ),
-]
-Master = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL", help="Spark master, such as spark://host:7077. Default: this machine.", show_default=False
-    ),
-]
+Count = Annotated[int | None, option("N", "Process at most N messages.", "--limit", "-n", min=1)]
+Away = Annotated[float | None, option("TIME", "Only clients that have been disconnected for this long, such as 30d, 12h or"
+                                              " 90min.", "--away", parser=duration)]
+Properties = Annotated[list[str] | None, option("NAME=VALUE", "A message property, in the usr folder."
+                                                              " Can be repeated.", "--property")]
+Master = Annotated[str | None, option("URL", "Spark master, such as spark://host:7077. Default: this machine.")]
 
 _TIMES = "2026-11-21, 2026-11-21T14:30 (UTC, or with an offset such as +01:00), or -40s, -90min, -2h, -7d before now"
 
-From = Annotated[
-    str | None,
-    typer.Option("--from", metavar="TIME", help=f"Start time: {_TIMES}. Default: the first row.", show_default=False),
-]
-To = Annotated[
-    str | None, typer.Option("--to", metavar="TIME", help="End time, exclusive. Default: the last row.", show_default=False)
-]
+From = Annotated[str | None, option("TIME", f"Start time: {_TIMES}. Default: the first row.", "--from")]
+To = Annotated[str | None, option("TIME", "End time, exclusive. Default: the last row.", "--to")]
 
 
 def moment(text: str | None, name: str) -> datetime | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -128,12 +129,7 @@ def _yaml(value: Any) -> str:
 
 
 def print_table(
-    heads: Sequence[str],
-    rows: Sequence[Sequence[str | int]],
-    nothing: str = "",
-    *,
-    title: str = "",
-    numbers: bool = False,
+    heads: Sequence[str], rows: Sequence[Sequence[str | int]], nothing: str = "", *, title: str = "", numbers: bool = False
 ) -> None:
     """Print rows with their headings, or `nothing` if there are none.
 
@@ -153,6 +149,12 @@ def print_table(
         columns = zip(row, widths, right, strict=True)
         line = "  ".join(f"{cell:{'>' if is_right else '<'}{width}}" for cell, width, is_right in columns).rstrip()
         typer.echo(styled(line, bold=True) if not number else line)
+
+
+def table_of(records: Iterable[Any], columns: Mapping[str, Any]) -> tuple[list[str], list[list[str | int]]]:
+    """Return the headings and rows of a table. A column is the name of an attribute, or a function of the record."""
+    cells: list[Any] = [attrgetter(column) if isinstance(column, str) else column for column in columns.values()]
+    return [*columns], [[cell(record) for cell in cells] for record in records]
 
 
 def print_facts(facts: Iterable[tuple[str, object]], width: int) -> None:

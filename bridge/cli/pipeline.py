@@ -86,15 +86,9 @@ def check(
     is 2 if there are mistakes.
     """
     from bridge.config.pipeline import is_remote
-
-    file, configuration = _configuration()
-    chosen = _chosen(configuration, names)
-    master = master or configuration.spark.master
-    spark_settings = settings_of(configuration.spark, conf, packages, jars)
-    environment = _environment(configuration, file, master)
-    _require_spark()
     from bridge.spark.session import ANALYSIS_SETTINGS
 
+    file, chosen, master, spark_settings, environment = _prepared(names, master, conf, packages, jars)
     # Analysing SQL needs no cluster, and no data sources: registering them starts a Python process.
     with _spark(None if is_remote(master) else master, {**ANALYSIS_SETTINGS, **spark_settings}, registers=False) as spark:
         plans = _plan_all(spark, file, chosen, environment, reads=False)
@@ -122,19 +116,18 @@ def run(
     retried indefinitely. A pipeline stops if its SELECT fails for a row, or after 8 other failures in a row. Other
     pipelines continue, and the exit status is 1.
     """
-    file, configuration = _configuration()
-    chosen = _chosen(configuration, names)
-    master = master or configuration.spark.master
-    spark_settings = settings_of(configuration.spark, conf, packages, jars)
-    environment = _environment(configuration, file, master)
-    _require_spark()
+    file, chosen, master, spark_settings, environment = _prepared(names, master, conf, packages, jars)
     note(f"starting Spark for {', '.join(chosen)}")
     with _spark(master, spark_settings) as spark:
-        plans = {plan.name: plan for plan in _plan_all(spark, file, chosen, environment)}
+        from bridge.spark.pipeline import plan
         from bridge.spark.runner import Runner
 
-        planned = {name: _planned(spark, plans[name], config) for name, config in chosen.items()}
-        runner = Runner(spark, planned, tell=note, once=once, patience=environment.patience)
+        plans = {made.name: [made] for made in _plan_all(spark, file, chosen, environment)}
+
+        def planned(name: str) -> Callable[[], Pipeline]:
+            return lambda: plans[name].pop() if plans[name] else plan(spark, name, chosen[name], environment)
+
+        runner = Runner(spark, {name: planned(name) for name in chosen}, tell=note, once=once, patience=environment.patience)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: runner.stop())
         failed = runner.run()
@@ -288,14 +281,15 @@ def _absolute(jar: str) -> str:
 # Spark ---------------------------------------------------------------------------------------------------------------
 
 
-def _require_spark() -> None:
-    """Raise Failure with the command that installs a missing package of the extra `spark`."""
-    from bridge.spark.session import SparkMissing, require_packages
-
-    try:
-        require_packages()
-    except SparkMissing as error:
-        raise Failure(str(error), WRONG_USAGE) from error
+def _prepared(
+    names: list[str] | None, master: str | None, conf: list[str] | None, packages: str | None, jars: str | None
+) -> tuple[Path, dict[str, PipelineConfig], str | None, dict[str, str], PipelineEnvironment]:
+    """Return the configuration file, the chosen pipelines, the master, the settings of Spark, and the environment."""
+    file, configuration = _configuration()
+    chosen = _chosen(configuration, names)
+    master = master or configuration.spark.master
+    spark_settings = settings_of(configuration.spark, conf, packages, jars)
+    return file, chosen, master, spark_settings, _environment(configuration, file, master)
 
 
 @contextmanager
@@ -335,14 +329,6 @@ def _plan_all(
         count = "1 mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
         raise Failure(f"{file}: {count}", WRONG_USAGE, lines=lines)
     return plans
-
-
-def _planned(spark: Any, first: Pipeline, config: PipelineConfig) -> Callable[[], Pipeline]:
-    """Return a function that plans a pipeline at each start. The first plan exists already."""
-    from bridge.spark.pipeline import plan
-
-    made = [first]
-    return lambda: made.pop() if made else plan(spark, first.name, config, first.environment)
 
 
 # Administration ------------------------------------------------------------------------------------------------------

@@ -50,6 +50,11 @@ class Group:
     default: str = ""
 
 
+def _of(module: str, names: str, noun: str = "") -> dict[str, str]:
+    """Return the commands of a group by name. Their functions have the same names, followed by `noun`."""
+    return {name: f"{module}:{name}{noun}" for name in names.split()}
+
+
 #: Heading of the help -> name -> the function of a command, as "module:function", or a group of commands.
 SECTIONS: Mapping[str, Mapping[str, str | Group]] = {
     "Run a bridge": {
@@ -65,69 +70,38 @@ SECTIONS: Mapping[str, Mapping[str, str | Group]] = {
         "top": "administration:top",
         "channel": Group(
             "List, start and stop the telemetry channels of a running bridge.",
-            {
-                "list": "administration:list_channels",
-                "start": "administration:start_channel",
-                "stop": "administration:stop_channel",
-            },
+            _of("administration", "list start stop", "_channel"),
         ),
         "client": Group(
             "List, disconnect and purge the MQTT clients of a running bridge.",
-            {
-                "list": "administration:list_clients",
-                "show": "administration:show_client",
-                "disconnect": "administration:disconnect_client",
-                "purge": "administration:purge_clients",
-            },
+            _of("administration", "list show disconnect purge", "_client"),
         ),
-        "topic": Group(
-            "Show retained publications and subscriptions.",
-            {"list": "administration:list_topics", "show": "administration:show_topic"},
-        ),
+        "topic": Group("Show retained publications and subscriptions.", _of("administration", "list show", "_topic")),
         "mapping": Group(
-            "List, pause and resume the mappings of a running bridge.",
-            {
-                "list": "administration:list_mappings",
-                "pause": "administration:pause_mapping",
-                "resume": "administration:resume_mapping",
-            },
+            "List, pause and resume the mappings of a running bridge.", _of("administration", "list pause resume", "_mapping")
         ),
         "link": Group(
             "List and test the links of a running bridge to other MQTT brokers.",
-            {
-                "list": "administration:list_links",
-                "show": "administration:show_link",
-                "test": "administration:test_link",
-            },
+            _of("administration", "list show test", "_link"),
         ),
         "log": Group("Set the log level of a running bridge.", {"level": "administration:log_level"}),
         "reload": "administration:reload",
         "explain": "explain:explain",
     },
     "Messages and the queue manager": {
-        "mq": Group(
-            "Put, get, publish and subscribe as an MQ application.",
-            {"put": "mq:put", "get": "mq:get", "pub": "mq:pub", "sub": "mq:sub"},
-        ),
+        "mq": Group("Put, get, publish and subscribe as an MQ application.", _of("mq", "put get pub sub")),
         "dlq": Group(
             "List, retry, export and delete dead-lettered messages.",
-            {
-                "list": "dlq:list_",
-                "show": "dlq:show",
-                "retry": "dlq:retry",
-                "export": "dlq:export",
-                "delete": "dlq:delete",
-            },
+            {"list": "dlq:list_"} | _of("dlq", "show retry export delete"),
         ),
         "mqsc": Group(
             "Administer the queue manager with MQSC commands, as with runmqsc.\n\nOn a terminal, type commands; `end` or"
             " Ctrl-D ends it. Otherwise it runs the script on standard input: mqbridge mqsc < queues.mqsc",
-            {"run": "mqsc:run", "display": "mqsc:display", "dump": "mqsc:dump"},
+            _of("mqsc", "run display dump"),
             "mqsc:interactive",
         ),
         "data": Group(
-            "Back up, restore, verify and repair the embedded queue manager.",
-            {"backup": "data:backup", "restore": "data:restore", "verify": "data:verify", "salvage": "data:salvage"},
+            "Back up, restore, verify and repair the embedded queue manager.", _of("data", "backup restore verify salvage")
         ),
         "mqsc-script": "mqsc:mqsc_script",
         "ibm-acceptance": "mqsc:ibm_acceptance",
@@ -139,23 +113,12 @@ SECTIONS: Mapping[str, Mapping[str, str | Group]] = {
         "lake": "lake:lake",
         "pipeline": Group(
             "Run and administer the Spark pipelines of the configuration file.",
-            {
-                "list": "pipeline:list_",
-                "check": "pipeline:check",
-                "run": "pipeline:run",
-                "show": "pipeline:show",
-                "stop": "pipeline:stop",
-                "drain": "pipeline:drain",
-                "reset": "pipeline:reset",
-            },
+            {"list": "pipeline:list_"} | _of("pipeline", "check run show stop drain reset"),
         ),
     },
-    "The command itself": {
-        "help": "program:help_",
-        "completion": "administration:completion",
-        "version": "service:version",
-    },
+    "The command itself": {"help": "program:help_", "completion": "administration:completion", "version": "service:version"},
 }
+
 
 def commands() -> Iterator[tuple[str, str]]:
     """Yield each command, such as `client list`, and its function."""

@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from bridge.cli.failures import FAILED, UNREACHABLE, WRONG_USAGE, Failure
+import msgspec
+
+from bridge.administration.control_socket import ANSWER_TIMEOUT, ask
+from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
 from bridge.cli.options import settings
 from bridge.cli.output import note, say
 
@@ -57,9 +60,7 @@ def data_directory(option: Path | None, configuration: Configuration | None) -> 
     return Path(os.environ.get(DATA_DIRECTORY_VARIABLE) or "data")
 
 
-def configured(
-    file: Configuration | None, data_dir: Path | None, port: int | None, log_level: str | None
-) -> Configuration:
+def configured(file: Configuration | None, data_dir: Path | None, port: int | None, log_level: str | None) -> Configuration:
     """Return the configuration of a file (None if there is none) with the options of `mqbridge run`. Raises Failure."""
     from bridge.config.models import clashes, default_configuration
 
@@ -100,13 +101,9 @@ def connect(option: Path | None, configuration: Configuration | None) -> Connect
 
 def _connect_ibm(ibm: IbmQueueManagerConfig) -> Connection:
     from bridge.mq.ibm.connection import connect_ibm
-    from bridge.mq.ibm.parameters import LibraryMissing, load_library, parameters
+    from bridge.mq.ibm.parameters import load_library, parameters
 
-    try:
-        library = load_library(ibm.library)
-    except LibraryMissing as error:
-        raise Failure(str(error)) from error
-    return connect_ibm(library, parameters(ibm, os.environ))
+    return connect_ibm(load_library(ibm.library), parameters(ibm, os.environ))
 
 
 def configuration_path() -> Path:
@@ -196,10 +193,8 @@ def connected_to(configuration: Configuration | None) -> Iterator[Connection]:
 # The running bridge ---------------------------------------------------------------------------------------------------
 
 
-def asked(request: AnyRequest, timeout: float | None = None) -> Answer:
-    """Send a request to the running bridge, and return its answer. Raises Failure if no bridge answers."""
-    from bridge.administration.control_socket import ANSWER_TIMEOUT, NoBridge, ask
-
+def asked(request: AnyRequest, timeout: float = ANSWER_TIMEOUT) -> Answer:
+    """Send a request to the running bridge, and return its answer. Raises Failure or NoBridge."""
     path = configured(connection_settings(), settings.data_dir, None, None).control_socket_path
     if path is None:
         raise Failure(
@@ -207,16 +202,11 @@ def asked(request: AnyRequest, timeout: float | None = None) -> Answer:
             WRONG_USAGE,
             hint="add control_socket and restart the bridge; `kill -HUP` also makes it reload its configuration",
         )
-    try:
-        return ask(path, request, ANSWER_TIMEOUT if timeout is None else timeout)
-    except NoBridge as error:
-        raise Failure(str(error), UNREACHABLE) from error
+    return ask(path, request, timeout)
 
 
-def shown(request: AnyRequest, kind: type[T], timeout: float | None = None) -> T:
-    """Return the result of a request. Raises Failure if the bridge rejects it, or no bridge answers."""
-    import msgspec
-
+def shown(request: AnyRequest, kind: type[T], timeout: float = ANSWER_TIMEOUT) -> T:
+    """Return the result of a request. Raises Failure if the bridge rejects it, or NoBridge."""
     answer = asked(request, timeout)
     if not answer.ok:
         raise Failure("\n".join(answer.lines), FAILED)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
-from bridge.cli.options import BRIDGE, CONFIG, YES, LogLevel, settings, takes
+from bridge.cli.options import BRIDGE, CONFIG, YES, LogLevel, option, settings, takes
 from bridge.cli.output import confirm, say
 from bridge.shipped import shipped_file
 
@@ -25,20 +25,10 @@ if TYPE_CHECKING:
 
 @takes(BRIDGE)
 def run(
-    file: Annotated[
-        Path | None,
-        typer.Argument(metavar="[FILE]", help="Configuration file. Without it, all settings have their defaults."),
-    ] = None,
-    port: Annotated[
-        int | None,
-        typer.Option(
-            min=0, max=65535, metavar="N", help="TCP port of the first channel. 0: any free port.", show_default=False
-        ),
-    ] = None,
-    log_level: Annotated[
-        LogLevel | None,
-        typer.Option(metavar="LEVEL", help="Log level: debug, info, warning or error.", show_default=False),
-    ] = None,
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Configuration file. Without it, all settings have"
+        " their defaults.")] = None,
+    port: Annotated[int | None, option("N", "TCP port of the first channel. 0: any free port.", min=0, max=65535)] = None,
+    log_level: Annotated[LogLevel | None, option("LEVEL", "Log level: debug, info, warning or error.")] = None,
 ) -> None:
     """Run the bridge in the foreground, until Ctrl-C or SIGTERM."""
     from bridge.cli.queue_manager import configuration_in, configured, read
@@ -59,9 +49,8 @@ def run(
 
 
 def schema(
-    mapping_file: Annotated[
-        bool, typer.Option("--mapping-file", help="Print the schema of a mapping file, which `mappings:` can name.")
-    ] = False,
+    mapping_file: Annotated[bool, typer.Option("--mapping-file", help="Print the schema of a mapping file, which `mappings:`"
+        " can name.")] = False,
 ) -> None:
     """Print the JSON Schema of the configuration file, for editors.
 
@@ -136,20 +125,13 @@ class Service:
 @takes(CONFIG | YES)
 def install_service(
     user: Annotated[str, typer.Option(metavar="NAME", help="User and group of the service.")] = USER,
-    root: Annotated[
-        Path,
-        typer.Option(
-            metavar="DIR", help="Install into the system below this directory. Programs of systemd are not run."
-        ),
-    ] = Path("/"),
+    root: Annotated[Path, typer.Option(metavar="DIR", help="Install into the system below this directory. Programs of systemd"
+                                                           " are not run.")] = Path("/"),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done.")] = False,
-    remove: Annotated[
-        bool, typer.Option("--remove", help="Stop the service and remove its files, except configuration and data.")
-    ] = False,
-    mq: Annotated[
-        bool,
-        typer.Option("--mq", help="Print the MQSC that defines a service of an IBM MQ queue manager, and do nothing else."),
-    ] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Stop the service and remove its files, except configuration and"
+                                                          " data.")] = False,
+    mq: Annotated[bool, typer.Option("--mq", help="Print the MQSC that defines a service of an IBM MQ queue manager, and do"
+                                                  " nothing else.")] = False,
 ) -> None:
     """Install the bridge as a service of systemd.
 
@@ -163,9 +145,9 @@ def install_service(
     if not _USER.fullmatch(user):
         raise Failure(f"--user {user}: expected a name of at most 31 characters a-z, 0-9, _ and -", WRONG_USAGE)
     service = Service(_running_program(), config, user, root.absolute())
-    for option, path in (("--config", config), ("mqbridge is at", service.program)):
+    for what, path in (("--config", config), ("mqbridge is at", service.program)):
         if not _PATH.fullmatch(str(path)) or ".." in path.parts:
-            raise Failure(f"{option} {path}: expected an absolute path of letters, digits and _.,:@=-", WRONG_USAGE)
+            raise Failure(f"{what} {path}: expected an absolute path of letters, digits and _.,:@=-", WRONG_USAGE)
     if mq:
         typer.echo(service.text("deploy/mq/service.mqsc"), nl=False)
         return

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import msgspec
 import typer
 
 from bridge.cli import options
 from bridge.cli.failures import FAILED, NOT_FOUND, WRONG_USAGE, Failure
-from bridge.cli.options import CONFIG, OUTPUT, takes
+from bridge.cli.options import CONFIG, OUTPUT, argument, option, takes
 from bridge.cli.output import note, print_record, write
 from bridge.mapping.message_view import BYTE_FIELDS, message_of
 from bridge.telemetry.message import Message
-from bridge.wire.mq import MQMD, RFH2, Folder, MalformedHeader, encode_chain
+from bridge.wire.mq import MQMD, RFH2, Folder, encode_chain
 
 if TYPE_CHECKING:
     from bridge.mapping.trial import Trial
@@ -28,62 +27,27 @@ Made = TypeVar("Made")
 
 @takes(CONFIG | OUTPUT)
 def try_mapping(
-    mapping: Annotated[str, typer.Argument(metavar="MAPPING", help="Name of the mapping.", show_default=False)],
-    topic: Annotated[
-        str | None, typer.Option(metavar="TOPIC", help="Topic of the publication.", show_default=False)
-    ] = None,
-    payload: Annotated[str | None, typer.Option(metavar="TEXT", help="The payload or body.", show_default=False)] = None,
-    payload_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File with the payload.", show_default=False)
-    ] = None,
-    message: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="For a mapping to MQTT: file with the message, as `mqbridge mq get --json` prints it, or its bytes with"
-            " headers.",
-            show_default=False,
-        ),
-    ] = None,
-    request: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="For a mapping to MQTT: file with the request that it replies to.", show_default=False
-        ),
-    ] = None,
+    mapping: Annotated[str, argument("MAPPING", "Name of the mapping.")],
+    topic: Annotated[str | None, option("TOPIC", "Topic of the publication.")] = None,
+    payload: Annotated[str | None, option("TEXT", "The payload or body.")] = None,
+    payload_file: Annotated[Path | None, option("FILE", "File with the payload.")] = None,
+    message: Annotated[Path | None, option("FILE", "For a mapping to MQTT: file with the message, as `mqbridge mq get --json`"
+                                                   " prints it, or its bytes with headers.")] = None,
+    request: Annotated[Path | None, option("FILE", "For a mapping to MQTT: file with the request that"
+                                                   " it replies to.")] = None,
     qos: Annotated[int, typer.Option(min=0, max=2, metavar="N", help="QoS of the publication.")] = 0,
     retain: Annotated[bool, typer.Option("--retain", help="Set RETAIN.")] = False,
-    client_id: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CLIENT",
-            help="Client identifier of the publisher. Default: mqbridge-try, or the name of the link.",
-            show_default=False,
-        ),
-    ] = None,
-    user: Annotated[str, typer.Option(metavar="NAME", help="User name of the publisher.", show_default=False)] = "",
-    properties: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--property",
-            metavar="NAME=VALUE",
-            help="A User Property or message property. Can be repeated.",
-            show_default=False,
-        ),
-    ] = None,
-    response_topic: Annotated[str, typer.Option(metavar="TOPIC", help="Response Topic.", show_default=False)] = "",
-    correlation_data: Annotated[str, typer.Option(metavar="TEXT", help="Correlation Data.", show_default=False)] = "",
-    content_type: Annotated[str, typer.Option(metavar="TEXT", help="Content Type.", show_default=False)] = "",
-    expiry: Annotated[
-        float | None,
-        typer.Option(parser=options.duration, metavar="TIME", help="Time until the message expires.", show_default=False),
-    ] = None,
-    format: Annotated[
-        str | None, typer.Option(metavar="FORMAT", help="Format of bytes in --message, such as MQHRF2.", show_default=False)
-    ] = None,
-    ccsid: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="CCSID of bytes in --message.", show_default=False)
-    ] = None,
+    client_id: Annotated[str | None, option("CLIENT", "Client identifier of the publisher. Default: mqbridge-try, or the name"
+                                                      " of the link.")] = None,
+    user: Annotated[str, option("NAME", "User name of the publisher.")] = "",
+    properties: Annotated[list[str] | None, option("NAME=VALUE", "A User Property or message property."
+                                                                 " Can be repeated.", "--property")] = None,
+    response_topic: Annotated[str, option("TOPIC", "Response Topic.")] = "",
+    correlation_data: Annotated[str, option("TEXT", "Correlation Data.")] = "",
+    content_type: Annotated[str, option("TEXT", "Content Type.")] = "",
+    expiry: Annotated[float | None, option("TIME", "Time until the message expires.", parser=options.duration)] = None,
+    format: Annotated[str | None, option("FORMAT", "Format of bytes in --message, such as MQHRF2.")] = None,
+    ccsid: Annotated[int | None, option("N", "CCSID of bytes in --message.", min=1)] = None,
 ) -> None:
     """Apply a mapping to a message, without a queue manager, and print the result.
 
@@ -92,6 +56,8 @@ def try_mapping(
 
     Exit status 1 if the mapping rejects the message, which would then be dead-lettered. 3 if the mapping does not take it.
     """
+    from bridge.cli.mq import properties_in
+
     trial = _trial(mapping)
     body = _payload(payload, payload_file)
     from bridge.mapping.rule import ToMqRule
@@ -99,42 +65,24 @@ def try_mapping(
     if isinstance(trial.rule, ToMqRule):
         if topic is None or message is not None or request is not None or format is not None or ccsid is not None:
             raise Failure(f"mapping {mapping} is a mapping to MQ: it requires --topic instead of --message", WRONG_USAGE)
-        from bridge.cli.mq import properties_in
-        from bridge.mqtt.packets import PublishProperties
-        from bridge.telemetry.identity import USER_IDENTIFIER_LENGTH, fits_user_identifier
-        from bridge.telemetry.message import Publication
-
-        if not fits_user_identifier(user):
-            why = f"--user is longer than {USER_IDENTIFIER_LENGTH} bytes, the length of an MQ user"
-            raise Failure(f"{why}; the bridge rejects such a client unless it maps it to another user", WRONG_USAGE)
-        publication = Publication(
-            topic=topic,
-            payload=body or b"",
-            qos=qos,
-            retain=retain,
-            message_id=1 if qos else 0,
-            client_id=trial.publisher if client_id is None else client_id,
-            user=user.encode(),
-            expiry=expiry,
-            properties=PublishProperties(
-                response_topic=response_topic or None,
-                correlation_data=correlation_data.encode() or None,
-                content_type=content_type or None,
-                user_property=(*properties_in(properties or []).items(),),
-            ),
-        )
+        try:
+            publication = trial.published(
+                topic, body or b"", qos=qos, retain=retain, client_id=client_id or "", user=user, expiry=expiry,
+                response_topic=response_topic, correlation_data=correlation_data, content_type=content_type,
+                properties=properties_in(properties or []),
+            )  # fmt: skip
+        except ValueError as error:
+            hint = "the bridge rejects such a client unless it maps it to another user"
+            raise Failure(f"--user: {error}", WRONG_USAGE, hint=hint) from error
         _print_message(_made(mapping, lambda: trial.message(publication)))
         return
     if (message is None) == (body is None):
-        raise Failure(
-            f"mapping {mapping} is a mapping to MQTT: it requires --message FILE or --payload TEXT", WRONG_USAGE
-        )
+        raise Failure(f"mapping {mapping} is a mapping to MQTT: it requires --message FILE or --payload TEXT", WRONG_USAGE)
     if message is not None and properties:
         raise Failure("--property cannot be combined with --message", WRONG_USAGE)
     if qos or retain or client_id is not None or user or response_topic or correlation_data or content_type:
         options_ = "--qos, --retain, --client-id, --user, --response-topic, --correlation-data and --content-type"
         raise Failure(f"mapping {mapping} is a mapping to MQTT: {options_} are for mappings to MQ", WRONG_USAGE)
-    from bridge.cli.mq import properties_in
     from bridge.mapping.message_view import with_properties
 
     tried = message_in(message, format, ccsid) if message is not None else message_of(body or b"", format, ccsid)
@@ -235,7 +183,66 @@ _APART = ("topic", "link", "properties", "userProperties", "body", "bodyEncoding
 
 # Messages in files ------------------------------------------------------------------------------------------------------
 
-_HEADERS = {"xqh": "MQXQH", "dlh": "MQDLH", "mde": "MQMDE"}
+#: The MQMD in a file: byte fields in hexadecimal, characters as text. Fields that are not given have their defaults.
+_Descriptor = msgspec.defstruct(
+    "_Descriptor",
+    [(name, int if isinstance(getattr(MQMD(), name), int) else str, msgspec.UNSET) for name in MQMD.__struct_fields__],
+    forbid_unknown_fields=True,
+)
+
+
+class _Header(msgspec.Struct):
+    """An MQRFH2 in a file."""
+
+    folders: dict[str, dict[str, Any] | list[dict[str, Any]]]
+    Format: str = ""
+    Encoding: int = RFH2().Encoding
+    CodedCharSetId: int = RFH2().CodedCharSetId
+    Flags: int = RFH2().Flags
+    NameValueCCSID: int = RFH2().NameValueCCSID
+
+    def rfh2(self) -> RFH2:
+        """Return the header."""
+        folders = [
+            Folder.build(name, one)
+            for name, contents in self.folders.items()
+            for one in (contents if isinstance(contents, list) else [contents])
+        ]
+        numbers = {name: getattr(self, name) for name in ("Encoding", "CodedCharSetId", "Flags", "NameValueCCSID")}
+        return RFH2(Format=self.Format.encode(), folders=tuple(folders), **numbers)
+
+
+class _MessageFile(msgspec.Struct):
+    """A message as `mqbridge mq get --json` prints it, or as `mqbridge dlq export` writes it, with `data`."""
+
+    md: _Descriptor  # type: ignore[valid-type]
+    rfh2: list[_Header] = []
+    body: str = ""
+    bodyEncoding: Literal["utf-8", "base64"] = "utf-8"
+    data: bytes | None = None
+    xqh: Any = None
+    dlh: Any = None
+    mde: Any = None
+
+    def message(self) -> Message:
+        """Return the message. Raises ValueError or TypeError."""
+        fields: dict[str, Any] = {
+            name: value if isinstance(value, int) else bytes.fromhex(value) if name in BYTE_FIELDS else value.encode()
+            for name, value in msgspec.structs.asdict(self.md).items()
+            if value is not msgspec.UNSET
+        }
+        md = MQMD(**fields)
+        if self.data is not None:
+            from bridge.mq.dead_letter import original_of
+
+            return original_of(md, self.data)
+        if found := [name for name in ("xqh", "dlh", "mde") if getattr(self, name) is not None]:
+            raise ValueError(f"JSON does not show an MQ{found[0].upper()} in full; specify the bytes, with --format")
+        body = self.body.encode() if self.bodyEncoding == "utf-8" else base64.b64decode(self.body, validate=True)
+        if not self.rfh2:
+            return Message(md, body)
+        format_, encoding, ccsid, data = encode_chain([one.rfh2() for one in self.rfh2], body)
+        return Message(msgspec.structs.replace(md, Format=format_, Encoding=encoding, CodedCharSetId=ccsid), data)
 
 
 def message_in(file: Path, format_: str | None, ccsid: int | None) -> Message:
@@ -245,84 +252,13 @@ def message_in(file: Path, format_: str | None, ccsid: int | None) -> Message:
     export`, whose MQDLH is removed. Otherwise, the file contains the bytes of a message with headers.
     """
     data = file.read_bytes()
-    if format_ is None and ccsid is None:
-        try:
-            view = msgspec.json.decode(data)
-        except msgspec.DecodeError:
-            view = None
-        if isinstance(view, dict) and isinstance(view.get("md"), dict):
-            return _message_of(view, file)
-    return message_of(data, format_, ccsid)
-
-
-def _message_of(view: dict[str, Any], file: Path) -> Message:
-    if "data" in view:
-        return _exported(view, file)
-    for key, header in _HEADERS.items():
-        if key in view:
-            _reject(file, f"a message without an {header}, which JSON does not show in full (give its bytes, and --format)")
-    md = _descriptor(view, file)
     try:
-        headers = [_rfh2(one, file) for one in view.get("rfh2", [])]
-        format_, encoding, ccsid, data = encode_chain(headers, _body(view, file))
-    except (MalformedHeader, TypeError) as error:
-        _reject(file, f"an RFH2 that can be written ({error})")
-    if headers:
-        md = msgspec.structs.replace(md, Format=format_, Encoding=encoding, CodedCharSetId=ccsid)
-    return Message(md, data)
-
-
-def _exported(view: dict[str, Any], file: Path) -> Message:
-    """Return a message from `mqbridge dlq export`, as it was before it was dead-lettered."""
-    from bridge.mq.dead_letter import original_of
-
-    return original_of(_descriptor(view, file), _base64(view["data"], "data", file))
-
-
-def _descriptor(view: dict[str, Any], file: Path) -> MQMD:
-    return MQMD(**{name: _field(name, value, file) for name, value in view["md"].items()})
-
-
-def _body(view: dict[str, Any], file: Path) -> bytes:
-    body = view.get("body", "")
-    if not isinstance(body, str):
-        _reject(file, "text as body")
-    if view.get("bodyEncoding", "utf-8") != "base64":
-        return body.encode()
-    return _base64(body, "body, as bodyEncoding says", file)
-
-
-def _base64(text: Any, name: str, file: Path) -> bytes:
+        view = msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        view = None
+    if format_ is not None or ccsid is not None or not isinstance(view, dict) or not isinstance(view.get("md"), dict):
+        return message_of(data, format_, ccsid)
     try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, TypeError, ValueError) as error:
-        _reject(file, f"base64 as {name} ({error})")
-
-
-def _rfh2(view: Any, file: Path) -> RFH2:
-    folders = view.get("folders") if isinstance(view, dict) else None
-    if not isinstance(folders, dict) or not all(isinstance(content, dict | list) for content in folders.values()):
-        _reject(file, "folders in each of rfh2, each with its properties")
-    built = []
-    for name, contents in folders.items():
-        built += [Folder.build(name, one) for one in (contents if isinstance(contents, list) else [contents])]
-    said = {key: view[key] for key in ("Encoding", "CodedCharSetId", "Flags", "NameValueCCSID") if key in view}
-    return RFH2(Format=str(view.get("Format", "")).encode(), folders=tuple(built), **said)
-
-
-def _field(name: str, value: Any, file: Path) -> Any:
-    """Convert a field of the MQMD from JSON."""
-    if name not in MQMD.__struct_fields__:
-        _reject(file, f"fields of the MQMD only in md, not {name}")
-    if not isinstance(getattr(MQMD(), name), bytes):
-        return value if type(value) is int else _reject(file, f"a number as md.{name}")
-    if not isinstance(value, str):
-        _reject(file, f"text as md.{name}")
-    try:
-        return bytes.fromhex(value) if name in BYTE_FIELDS else value.encode()
-    except ValueError as error:
-        _reject(file, f"hexadecimal digits as md.{name} ({error})")
-
-
-def _reject(file: Path, expected: str) -> NoReturn:
-    raise Failure(f"{file}: expected {expected}", WRONG_USAGE)
+        return msgspec.convert(view, _MessageFile).message()
+    except (ValueError, TypeError) as error:
+        raise Failure(f"{file} is not a message: {error}", WRONG_USAGE) from error

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, Self
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from bridge.config import values
 from bridge.config.values import FilePath, Section, Truth, UserName
@@ -341,7 +341,7 @@ class PluginAuthenticationConfig(Section):
     """`plugin`."""
     name: Annotated[str, _TEXT]
     """Name of the entry point."""
-    options: dict[str, Any] = Field(default_factory=dict)
+    options: Annotated[dict[str, Any], BeforeValidator(values.plain)] = Field(default_factory=dict)
     """Options for the authenticator."""
 
 
@@ -407,19 +407,12 @@ _ADDRESS = values.read_by(
 )
 _DN = values.read_by(name_pattern, r"[^\x00-\x1f]{1,1024}", "a distinguished name such as CN=pump*,O=Example")
 
-#: Keys of a record by type, besides channel, type, description and warn.
+#: Keys of a record by type, besides channel, type, description and warn. The first is required.
 _OF_MAPS = ("user_source", "mcauser")
 KEYS: dict[str, tuple[str, ...]] = {
     "ADDRESSMAP": ("address", *_OF_MAPS),
     "USERMAP": ("client_user", "address", *_OF_MAPS),
     "SSLPEERMAP": ("ssl_peer", "ssl_cert_issuer", "address", *_OF_MAPS),
-    "BLOCKUSER": ("user_list",),
-    "BLOCKADDR": ("address_list",),
-}
-_NEEDED = {
-    "ADDRESSMAP": ("address",),
-    "USERMAP": ("client_user",),
-    "SSLPEERMAP": ("ssl_peer",),
     "BLOCKUSER": ("user_list",),
     "BLOCKADDR": ("address_list",),
 }
@@ -460,9 +453,8 @@ class ChannelAuthenticationConfig(Section):
         allowed = {"channel", "type", "warn", "description", *KEYS[self.type]}
         if other := sorted(self.model_fields_set - allowed):
             raise values.refusal(f"no {other[0]} in a record of type {self.type}", other[0])
-        for key in _NEEDED[self.type]:
-            if not getattr(self, key):
-                raise values.refusal(f"{key} in a record of type {self.type}", "type")
+        if not getattr(self, needed := KEYS[self.type][0]):
+            raise values.refusal(f"{needed} in a record of type {self.type}", "type")
         if "mcauser" in KEYS[self.type] and (self.user_source == "MAP") != (self.mcauser is not None):
             expected = "mcauser, which user_source MAP needs" if self.mcauser is None else "user_source MAP with mcauser"
             raise values.refusal(expected, "type" if self.mcauser is None else "user_source")

@@ -7,36 +7,14 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from bridge import durations
+from bridge.config import mapping as mappings
+from bridge.config import pipeline as pipelines
 from bridge.config import values
 from bridge.config.authentication import ChannelAuthenticationConfig
 from bridge.config.channel import ChannelConfig
 from bridge.config.link import LOCAL, LinkConfig
-from bridge.config.mapping import (
-    AnyMapping,
-    FilterConfig,
-    FilterValue,
-    MappingBatchConfig,
-    MessageAttributes,
-    MqDestination,
-    MqSource,
-    MqttDestination,
-    MqttSource,
-    PublicationAttributes,
-    TextPayload,
-    ToMqMapping,
-    ToMqttMapping,
-)
 from bridge.config.models import Configuration
 from bridge.config.operations import AdminConfig, ArchiveConfig, TracesConfig
-from bridge.config.pipeline import (
-    AVAILABLE_NOW,
-    Destination,
-    MqFlow,
-    MqSink,
-    PipelineConfig,
-    PipelineSource,
-    SparkConfig,
-)
 from bridge.config.queue_manager import EmbeddedQueueManagerConfig, IbmQueueManagerConfig, TlsConfig
 
 _NO_CONTROL = "no control socket: mappings are reloaded by SIGHUP only"
@@ -272,24 +250,24 @@ def describe_link(name: str, link: LinkConfig) -> str:
     return ", ".join(parts)
 
 
-def describe_mapping(name: str, mapping: AnyMapping) -> list[str]:
+def describe_mapping(name: str, mapping: mappings.AnyMapping) -> list[str]:
     """Describe what a mapping moves, and list the settings that differ from the defaults."""
     state = "" if mapping.enabled else " (not enabled: its messages wait)"
     to = _side(mapping.destination).removesuffix(",")
     lines = [f"mapping {name}{state}: from {_side(mapping.source)} to {to}, {mapping.guarantee}"]
     conditions = _conditions(mapping.filter)
     lines += [f"  only messages with {condition}" for condition in conditions]
-    if conditions and isinstance(mapping, ToMqttMapping) and mapping.source.queue is not None:
+    if conditions and isinstance(mapping, mappings.ToMqttMapping) and mapping.source.queue is not None:
         others = "go to the dead-letter queue" if mapping.filter.others == "dead-letter" else "are discarded"
         lines.append(f"  the others {others}")
     if mapping.otherwise:
         lines.append(f"  only messages that no filter of {values.listing(mapping.otherwise, 'and')} accepts")
-    if isinstance(mapping, ToMqMapping) and mapping.order == "strict":
+    if isinstance(mapping, mappings.ToMqMapping) and mapping.order == "strict":
         lines.append("  a full destination queue holds up all its messages (order: strict)")
-    if mapping.payload != TextPayload():
-        lines.append(f"  {_payload(mapping.payload, isinstance(mapping, ToMqMapping))}")
+    if mapping.payload != mappings.TextPayload():
+        lines.append(f"  {_payload(mapping.payload, isinstance(mapping, mappings.ToMqMapping))}")
     lines += [f"  {key} {shown}" for key, shown in _own_attributes(mapping.attributes)]
-    if mapping.batch != MappingBatchConfig():
+    if mapping.batch != mappings.MappingBatchConfig():
         batch = mapping.batch
         lines.append(
             f"  units of work of at most {_counted(batch.messages, 'message')}, {values.size_text(batch.size)},"
@@ -300,20 +278,21 @@ def describe_mapping(name: str, mapping: AnyMapping) -> list[str]:
     return lines
 
 
-def _side(side: MqttSource | MqSource | MqttDestination | MqDestination) -> str:
-    if isinstance(side, MqttSource | MqttDestination):
+def _side(side: mappings.MqttSource | mappings.MqSource | mappings.MqttDestination | mappings.MqDestination) -> str:
+    if isinstance(side, mappings.MqttSource | mappings.MqttDestination):
         where = "the bridge's own clients" if side.link == LOCAL else f"link {side.link}"
         return f"MQTT topic {side.mqtt} of {where}"
     if side.topic is not None:
         return f"MQ topic {side.topic}"
-    manager = side.queue_manager if isinstance(side, MqDestination) else None
+    puts = isinstance(side, mappings.MqDestination)
+    manager = getattr(side, "queue_manager", None)
     at = f" at queue manager {manager}" if manager is not None else ""
-    kept = "whose requests are kept on" if isinstance(side, MqDestination) else "with answers to the requests kept on"
+    kept = "whose requests are kept on" if puts else "with answers to the requests kept on"
     requests = f", {kept} queue {side.requests_queue}," if side.requests_queue is not None else ""
     return f"queue {side.queue}{at}{requests}"
 
 
-def _conditions(wanted: FilterConfig) -> list[str]:
+def _conditions(wanted: mappings.FilterConfig) -> list[str]:
     conditions = []
     if wanted.qos is not None:
         conditions.append(f"QoS {values.listing([str(one) for one in wanted.qos], 'or')}")
@@ -329,14 +308,14 @@ def _conditions(wanted: FilterConfig) -> list[str]:
     return conditions
 
 
-def _property(name: str, value: FilterValue) -> str:
+def _property(name: str, value: mappings.FilterValue) -> str:
     if value is None:
         return f"no property {name}"
     listed = value if isinstance(value, list) else [value]
     return f"property {name} = {values.listing([_shown(one) for one in listed], 'or')}"
 
 
-def _payload(payload: TextPayload, to_mq: bool) -> str:
+def _payload(payload: mappings.TextPayload, to_mq: bool) -> str:
     if payload.object:
         members = values.listing([f"{name}: {template}" for name, template in payload.object.items()], "and")
         return f"payload: a JSON object with {members}"
@@ -350,7 +329,7 @@ def _payload(payload: TextPayload, to_mq: bool) -> str:
     return f"payload: {what}, from UTF-8 to {mq}" if to_mq else f"payload: {what}, from {mq} to UTF-8"
 
 
-def _own_attributes(attributes: MessageAttributes | PublicationAttributes) -> list[tuple[str, str]]:
+def _own_attributes(attributes: mappings.MessageAttributes | mappings.PublicationAttributes) -> list[tuple[str, str]]:
     """Return the attributes that differ from the standard profile."""
     standard = type(attributes)()
     names = [name for name in type(attributes).model_fields if getattr(attributes, name) != getattr(standard, name)]
@@ -396,7 +375,7 @@ def _link_password(link: LinkConfig) -> str:
 _PERSISTENCE = {"not-persistent": "not persistent", "as-queue": "as persistent as the queue specifies"}
 
 
-def describe_pipeline(name: str, pipeline: PipelineConfig) -> list[str]:
+def describe_pipeline(name: str, pipeline: pipelines.PipelineConfig) -> list[str]:
     """Describe the source, destinations and trigger of a pipeline, and list the settings that differ from the defaults."""
     state = "" if pipeline.enabled else " (not enabled)"
     if pipeline.destination is None:
@@ -422,9 +401,9 @@ def describe_pipeline(name: str, pipeline: PipelineConfig) -> list[str]:
     return lines
 
 
-def describe_spark(spark: SparkConfig) -> list[str]:
+def describe_spark(spark: pipelines.SparkConfig) -> list[str]:
     """Describe the Spark settings. Empty if all have their defaults."""
-    if spark == SparkConfig():
+    if spark == pipelines.SparkConfig():
         return []
     lines = [f"pipelines run on Spark at {spark.master or 'this machine'}"]
     if spark.listener is not None:
@@ -440,17 +419,17 @@ def describe_spark(spark: SparkConfig) -> list[str]:
     return lines
 
 
-def _source(source: PipelineSource) -> str:
+def _source(source: pipelines.PipelineSource) -> str:
     if source.mq is not None:
         return _flow(source.mq)
     return f"archive {source.archive}" if source.archive is not None else f"MQTT {source.mqtt}{_at(source.link)}"
 
 
-def _flow(mq: MqFlow) -> str:
+def _flow(mq: pipelines.MqFlow) -> str:
     return f"queue {mq.queue}" if mq.queue is not None else f"topic {mq.topic}"
 
 
-def _destinations(to: Destination) -> Iterator[str]:
+def _destinations(to: pipelines.Destination) -> Iterator[str]:
     if to.mq is not None:
         yield _sink(to.mq)
     if to.mqtt is not None:
@@ -462,7 +441,7 @@ def _destinations(to: Destination) -> Iterator[str]:
         yield f"{to.format}{f' {to.path}' if to.path else ''}{repeats}"
 
 
-def _sink(mq: MqSink) -> str:
+def _sink(mq: pipelines.MqSink) -> str:
     name = mq.queue or mq.topic
     return f"{'queue' if mq.queue else 'topic'} {name}" if name else "the queue or topic that a column names"
 
@@ -472,6 +451,6 @@ def _at(link: str) -> str:
 
 
 def _trigger(trigger: float | str) -> str:
-    if trigger == AVAILABLE_NOW:
+    if trigger == pipelines.AVAILABLE_NOW:
         return "until all available messages are processed"
     return f"every {durations.shown(float(trigger))}" if trigger else "batch after batch"

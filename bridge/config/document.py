@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from bridge.config.authentication import ChannelAuthenticationConfig
-from bridge.config.channel import ChannelConfig
 from bridge.config.link import LinkConfig, LinkName
 from bridge.config.mapping import AnyMapping, MessageAttributes, Name, PublicationAttributes
-from bridge.config.models import Configuration, LimitsConfig, clashes
-from bridge.config.operations import AdminConfig
+from bridge.config.models import Configuration, clashes
 from bridge.config.pipeline import PipelineConfig, PipelineName
 from bridge.config.problems import (
     Clash,
@@ -30,9 +28,7 @@ from bridge.config.problems import (
     place_of,
     quoted,
 )
-from bridge.config.queue_manager import QueueManagerConfig
-from bridge.config.tls import ClientTlsConfig
-from bridge.config.values import MIB, ObjectName, Section, size_text
+from bridge.config.values import MIB, Section, Text, size_text
 
 # One character of a scalar as written: an escape sequence in double quotes, a doubled single quote, or the character itself.
 _DOUBLE = re.compile(r"\\(?:x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|.)|.", re.DOTALL)
@@ -154,6 +150,7 @@ class Source:
     def __init__(self, file: Path, sections: Container[str] | None = None) -> None:
         """Parse a file, or only the given top-level sections. Mistakes in other sections are then ignored."""
         self.file = file
+        self._directory = file.absolute().parent
         self.values: dict[str, Any] = {}
         """The values of the whole file. Empty for an empty file."""
         self.problems: list[Problem] = []
@@ -244,7 +241,12 @@ class Source:
         if isinstance(node, yaml.SequenceNode):
             return [self._value(item, (*location, index), depth + 1) for index, item in enumerate(node.value)]
         assert isinstance(node, yaml.ScalarNode)
-        return _scalar(node)
+        value = _scalar(node)
+        if not isinstance(value, str):
+            return value
+        text = Text(value)
+        text.directory = self._directory
+        return text
 
     def _mapping(self, node: yaml.MappingNode, location: Location, depth: int) -> dict[str, Any]:
         self._nodes.setdefault(location, node)
@@ -378,10 +380,6 @@ Examine = Callable[[Mapping[str, AnyMapping], Mapping[str, LinkConfig]], list[Cl
 SUFFIXES = (".yaml", ".yml")
 """Suffixes of mapping files in a directory."""
 
-_LINK_FILES = [name for name in LinkConfig.model_fields if name.endswith("_file")]
-_TLS_FILES = [name for name in ClientTlsConfig.model_fields if name.endswith("_file")]
-
-
 #: Sections that may be a list of files -> singular noun for error messages.
 _LISTED = {"mappings": "mapping", "pipelines": "pipeline"}
 _NOT_HERE = "the standard profile as it is shipped, because it cannot be set (write attributes: in a mapping instead)"
@@ -396,22 +394,19 @@ def load(path: Path, examine: Examine | None = None) -> Configuration:
     """
     collection = Collection(path)
     problems = list(collection.problems)
-    context = {"directory": path.absolute().parent}
-    configuration: Configuration | None = None
+    found: list[Clash] = []
     try:
-        configuration = Configuration.model_validate(collection.values, context=context)
-        mappings, links, found = configuration.mappings, configuration.links, []
+        configuration = Configuration.model_validate(collection.values)
     except ValidationError as error:
         details = error.errors(include_url=False, include_input=False)
         problems += [_value_problem(collection, detail) for detail in details if detail["type"] != "clash"]
-        parts = RightParts(collection.values, context)
-        mappings, links = parts.mappings, parts.links
         # pydantic checks for clashes only if every value is valid. Report them now as well.
-        found = clashes(parts.configuration, parts.wrong)
+        configuration, wrong = _valid_parts(collection.values, details)
+        found = clashes(configuration, wrong)
     if examine is not None:
-        found += examine(mappings, links)
+        found += examine(configuration.mappings, configuration.links)
     problems += [collection.clash_problem(clash) for clash in found]
-    if problems or configuration is None:
+    if problems:
         raise ConfigurationError(collection.in_order(problems))
     return configuration
 
@@ -435,90 +430,49 @@ def load_connection(path: Path) -> Configuration:
     if source.problems:
         raise ConfigurationError(source.problems)
     try:
-        return Configuration.model_validate(source.values, context={"directory": path.absolute().parent})
+        return Configuration.model_validate(source.values)
     except ValidationError as error:
         found = [place_of(detail, Configuration)[0] for detail in error.errors(include_url=False, include_input=False)]
         raise ConfigurationError([source.problem(one, "a value that is valid") for one in found]) from error
 
 
-class RightParts:
-    """The valid parts of an otherwise invalid file, for clash detection."""
+#: Sections whose entries have names. An invalid entry is left out of the valid parts, with all its options.
+_NAMED = ("links", "mappings", "pipelines")
 
-    def __init__(self, data: Mapping[str, Any], context: Mapping[str, Any]) -> None:
-        self._data, self._context = data, context
-        #: Section -> names in the file that `configuration` lacks.
-        self.wrong: dict[str, set[str]] = {}
-        #: Mappings and links without any mistake.
-        self.mappings: dict[str, AnyMapping] = {}
-        self.links: dict[str, LinkConfig] = {}
-        sections = [
-            *(self._alone(name, kind) for name, kind in (("queue_manager", QueueManagerConfig), ("admin", AdminConfig))),
-            *(self._alone(name, kind) for name, kind in (("limits", LimitsConfig), ("transmission_queue", ObjectName))),
-            {"links": self._named("links", dict[LinkName, LinkConfig], self.links)},
-            {"mappings": self._named("mappings", dict[Name, AnyMapping], self.mappings)},
-            {"pipelines": self._named("pipelines", dict[PipelineName, PipelineConfig], {})},
-            {"channel_authentication": self._records()},
-        ]
-        if isinstance(channels := data.get("channels"), list):
-            sections.append({"channels": [self._channel(value, index) for index, value in enumerate(channels)]})
-        #: Invalid parts are replaced by defaults, or by placeholders that clash with nothing.
-        self.configuration = Configuration.model_construct(
-            **{name: value for section in sections for name, value in section.items()}
-        )
 
-    def _alone(self, name: str, kind: Any) -> dict[str, Any]:
-        value = self._data.get(name)
-        return {name: found[0]} if value is not None and (found := self._right(kind, value)) else {}
+def _valid_parts(values: Mapping[str, Any], details: list[ErrorDetails]) -> tuple[Configuration, dict[str, set[str]]]:
+    """Return the valid parts of an invalid file, for the detection of clashes, and the names of invalid entries by section.
 
-    def _named(self, section: str, kind: Any, faultless: dict[str, Any]) -> dict[str, Any]:
-        """Return the parts of a section by name, and add those without mistakes to `faultless`."""
-        listed, found = self._data.get(section), {}
-        wrong = self.wrong.setdefault(section, set())
-        for name, value in listed.items() if isinstance(listed, dict) else ():
-            right = self._right(kind, value, name)
-            if right is not None and not right[1]:
-                faultless[name] = right[0]
-            # A mapping may be disabled, and then claims nothing. Every key of a link matters.
-            if right is None or "enabled" in right[1] or (right[1] and section == "links"):
-                wrong.add(name)
-            else:
-                found[name] = right[0]
-        return found
-
-    def _channel(self, value: Any, index: int) -> ChannelConfig:
-        """Return a channel, with a placeholder for an invalid name and port 0 for an invalid address or port."""
-        right = self._right(ChannelConfig, value)
-        channel, wrong = right if right is not None else (ChannelConfig(), {"name", "port"})
-        assert isinstance(channel, ChannelConfig)
-        update: dict[str, Any] = {"name": f"channels[{index}]"} if "name" in wrong else {}
-        return channel.model_copy(update=update | ({"port": 0} if wrong & {"address", "port"} else {}))
-
-    def _records(self) -> list[ChannelAuthenticationConfig]:
-        listed, found = self._data.get("channel_authentication"), []
-        for index, value in enumerate(listed if isinstance(listed, list) else []):
-            right = self._right(ChannelAuthenticationConfig, value)
-            nobody = ChannelAuthenticationConfig.model_construct(channel=f"[{index}]", type="BLOCKADDR")
-            found.append(right[0] if right is not None and not right[1] else nobody)
-        return found
-
-    def _right(self, kind: Any, value: Any, name: str | None = None) -> tuple[Any, set[str]] | None:
-        """Return the valid part of a value, and its invalid keys. None if nothing valid remains.
-
-        If `name` is given, `kind` is the type of the section that contains the value under this name.
-        """
-        written, depth = (value, 0) if name is None else ({name: value}, 1)
+    Invalid options have their defaults. The name and port of a channel are replaced by values that clash with nothing.
+    """
+    parts: dict[str, Any] = copy.deepcopy(dict(values))
+    wrong: dict[str, set[str]] = {}
+    for _ in range(MAX_DEPTH):  # leaving out an option can make others invalid
+        for section, *below in (place_of(detail, Configuration)[0] for detail in details if detail["type"] != "clash"):
+            if section in _NAMED and below:
+                wrong.setdefault(str(section), set()).add(str(below[0]))
+            if section == "channels" and below:
+                _repair_channel(parts["channels"], int(below[0]), below[1:])
+            elif below and isinstance(options := parts.get(str(section)), dict) and below[0] in options:
+                del options[below[0]]
+            elif section not in _NAMED or not below:
+                parts.pop(str(section), None)
         try:
-            model = TypeAdapter(kind).validate_python(written, context=self._context)
-            return model if name is None else model[name], set()
+            return Configuration.model_validate(parts, context={"parts": True}), wrong
         except ValidationError as error:
-            ways = [place_of(detail, kind)[0] for detail in error.errors(include_url=False, include_input=False)]
-        if not isinstance(value, Mapping) or any(len(way) <= depth for way in ways):
-            return None
-        keys = {str(way[depth]) for way in ways}
-        if not keys <= value.keys():
-            return None
-        right = self._right(kind, {key: one for key, one in value.items() if key not in keys}, name)
-        return None if right is None else (right[0], right[1] | keys)
+            details = error.errors(include_url=False, include_input=False)
+    return Configuration(), wrong
+
+
+def _repair_channel(channels: list[Any], index: int, below: Sequence[str | int]) -> None:
+    free = {"name": f"%{index}%", "port": 0}
+    if not below or not isinstance(channels[index], dict) or below[0] not in channels[index]:
+        channels[index] = free
+        return
+    del channels[index][below[0]]
+    if below[0] in ("name", "port", "address"):
+        key = "name" if below[0] == "name" else "port"
+        channels[index][key] = free[key]
 
 
 class Collection:
@@ -638,7 +592,7 @@ class Collection:
                 self.problems.append(source.key_problem((*location, name), expected, again))
                 continue
             self._places[place] = (source, (*location, name))
-            merged[name] = _FROM_DIRECTORY.get(section, _as_it_is)(value, source.file.absolute().parent)
+            merged[name] = value
         self.values[section] = merged
 
     def _names(self, section: str) -> list[str]:
@@ -657,42 +611,6 @@ def _files_at(path: Path) -> Iterator[Path]:
     for file in sorted(path.iterdir()):
         if file.suffix in SUFFIXES and file.is_file() and not file.name.startswith("."):
             yield file
-
-
-def _as_it_is(value: Any, directory: Path) -> Any:
-    return value
-
-
-def _pipeline_from(pipeline: Any, directory: Path) -> Any:
-    """Return a pipeline with its relative paths resolved against `directory`, that of the file that contains it."""
-    if not isinstance(pipeline, Mapping):
-        return pipeline
-    based = _based(pipeline, ["checkpoint"], directory)
-    for key in ("from", "to", "late", "dead_letters"):
-        if isinstance(section := pipeline.get(key), Mapping):
-            based[key] = _based(section, ["archive"], directory)
-    if isinstance(tables := pipeline.get("tables"), Mapping):
-        based["tables"] = _based(tables, list(tables), directory)
-    return based
-
-
-def _link_from(link: Any, directory: Path) -> Any:
-    """Return a link with its relative paths resolved against `directory`, that of the file that contains it."""
-    if not isinstance(link, Mapping):
-        return link
-    based = _based(link, _LINK_FILES, directory)
-    if isinstance(tls := link.get("tls"), Mapping):
-        based["tls"] = _based(tls, _TLS_FILES, directory)
-    return based
-
-
-def _based(section: Mapping[str, Any], keys: list[str], directory: Path) -> dict[str, Any]:
-    # URIs are left alone: validation rejects them.
-    paths = {key: one for key in keys if isinstance(one := section.get(key), str) and one and "://" not in one}
-    return {**section, **{key: str(directory / path) for key, path in paths.items()}}
-
-
-_FROM_DIRECTORY = {"links": _link_from, "pipelines": _pipeline_from}
 
 
 class StandardProfile(Section):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import ConfigDict, Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
+from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
 from bridge.config import values
 from bridge.config.link import LOCAL, LinkReference
@@ -57,9 +57,8 @@ class SparkConfig(Section):
         for name in conf:
             if is_secret(name):
                 raise values.refusal(
-                    "no secret in this file, because this file is not secret (write it to spark-defaults.conf of "
-                    "SPARK_CONF_DIR,"
-                    " or name a credential provider)",
+                    "no secret in this file, because this file is not secret (write it to spark-defaults.conf of"
+                    " SPARK_CONF_DIR, or name a credential provider)",
                     name,
                 )
         return conf
@@ -103,10 +102,10 @@ def _local_path() -> values.Kind:
     """Accept a local path, but no URI, which pathlib would turn into a directory `s3a:`."""
     path = values.path
 
-    def check(value: object, info: ValidationInfo) -> object:
+    def check(value: object) -> object:
         if isinstance(value, str) and (scheme := _SCHEME.match(value)):
             raise values.refusal(f"a path of this machine, because {scheme[0]} is not supported yet")
-        return path.func(value, info)  # type: ignore[call-arg]
+        return path.func(value)  # type: ignore[call-arg]
 
     return values.Kind(check, schema={**path.schema, "not": {"pattern": f"^{_SCHEME.pattern}"}})
 
@@ -118,8 +117,8 @@ def _path_or_uri() -> values.Kind:
     """Accept a local path, or a URI of one of Spark's file systems, which remains text."""
     path = values.path
 
-    def check(value: object, info: ValidationInfo) -> object:
-        return value if isinstance(value, str) and _URI.match(value) else path.func(value, info)  # type: ignore[call-arg]
+    def check(value: object) -> object:
+        return str(value) if isinstance(value, str) and _URI.match(value) else path.func(value)  # type: ignore[call-arg]
 
     return values.Kind(check, schema=path.schema)
 

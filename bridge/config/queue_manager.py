@@ -133,9 +133,8 @@ class TlsConfig(Section):
     """TLS of the connection to the queue manager."""
 
     REFUSED: ClassVar[Mapping[str, str]] = {
-        "key_repository_password": "no password in this file, because this file is not secret (write it to a file "
-                                   "that only the"
-        " bridge may read, and name that file as key_repository_password_file)"
+        "key_repository_password": "no password in this file, because this file is not secret (write it to a file that only"
+                                   " the bridge may read, and name that file as key_repository_password_file)"
     }
 
     key_repository: FilePath
@@ -214,9 +213,8 @@ class IbmQueueManagerConfig(Section):
     REFUSED: ClassVar[Mapping[str, str]] = {
         "password": "no password in this file, because this file is not secret (write it to a file that only the bridge may"
         f" read, and name that as password_file; or into the environment variable {PASSWORD_VARIABLE})",
-        "token": "no token in this file, because this file is not secret (write it to a file that only the bridge may "
-                 "read, and"
-        " name that file as token_file)",
+        "token": "no token in this file, because this file is not secret (write it to a file that only the bridge may read,"
+                 " and name that file as token_file)",
     }
 
     type: Literal["ibm"] = "ibm"

@@ -37,9 +37,8 @@ class ListenerTlsConfig(Section):
     """TLS of a listener. The bridge reads the files again when they change and on a reload. Existing connections are kept."""
 
     REFUSED: ClassVar[Mapping[str, str]] = {
-        "key_password": "no password in this file, because this file is not secret (write it to a file that only the "
-                        "bridge may"
-        " read, and name that as key_password_file)"
+        "key_password": "no password in this file, because this file is not secret (write it to a file that only the bridge"
+                        " may read, and name that as key_password_file)"
     }
 
     certificate_file: FilePath
@@ -103,9 +102,8 @@ class ClientTlsConfig(Section):
     """TLS of an outgoing connection. An empty section uses the system's trusted authorities and checks the host name."""
 
     REFUSED: ClassVar[Mapping[str, str]] = {
-        "key_password": "no password in this file, because this file is not secret (name an environment variable that "
-                        "contains it"
-        " as key_password_variable)"
+        "key_password": "no password in this file, because this file is not secret (name an environment variable that"
+                        " contains it as key_password_variable)"
     }
 
     ca_file: FilePath | None = None

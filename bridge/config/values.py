@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
 from pydantic_core import PydanticCustomError
 
 from bridge import durations
@@ -237,16 +237,32 @@ def setting(value: object) -> str:
     raise refusal("text, a number, or true or false")
 
 
-@_kind({"type": "string", "minLength": 1})
-def path(value: object, info: ValidationInfo) -> Path:
-    """Accept a path.
+class Text(str):
+    """Text in a YAML file."""
 
-    A relative path is relative to `directory` of the validation context, the directory of the YAML file.
-    """
+    directory: Path
+    """The directory of the file, to which relative paths in it refer."""
+
+
+def plain(value: Any) -> Any:
+    """Return a value of the file with plain `str` for each `Text`. pydantic converts only values of known types."""
+    match value:
+        case str():
+            return str(value)
+        case list():
+            return [plain(one) for one in value]
+        case dict():
+            return {name: plain(one) for name, one in value.items()}
+    return value
+
+
+@_kind({"type": "string", "minLength": 1})
+def path(value: object) -> Path:
+    """Accept a path. In a YAML file, a relative path is relative to the directory of the file."""
     # YAML escapes can produce NUL and lone surrogates, which operating system calls do not accept.
     if not isinstance(value, str | Path) or not str(value) or not str(value).isprintable():
         raise refusal("a path")
-    return Path(info.context["directory"], value) if info.context else Path(value)
+    return Path(getattr(value, "directory", ""), value)
 
 
 @_kind({"type": "string", "pattern": "^[0-9A-Za-z_.:%-]+$"})
@@ -414,9 +430,7 @@ _USER_NAME = text(r"[!-~]{1,12}", "a user name of 1 to 12 ASCII characters witho
 ObjectName = Annotated[str, _OBJECT_NAME]
 ChannelName = Annotated[str, _CHANNEL_NAME]
 UserName = Annotated[str, _USER_NAME]
-VariableName = Annotated[
-    str, text(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an environment variable (not the password)")
-]
+VariableName = Annotated[str, text(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an environment variable (not the password)")]
 Address = Annotated[str, address]
 Port = Annotated[int, integer(0, 65535)]
 Truth = Annotated[bool, truth]

@@ -1,4 +1,4 @@
-"""Authentication and authorization at the admin port: bearer tokens, logins and their cookies.
+"""Authentication and authorization at the admin port: bearer tokens and their file, logins and their cookies.
 
 Programs send `Authorization: Bearer TOKEN`. People log in with a token, or as a user of `admin.authentication`. A cookie
 identifies their login, and each form carries the CSRF token of the login (OWASP: Session Management, Cross-Site Request
@@ -11,9 +11,12 @@ import asyncio
 import hashlib
 import hmac
 import logging
+import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from enum import StrEnum
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -25,17 +28,8 @@ from bridge.config.models import Configuration
 from bridge.config.operations import AdminConfig
 from bridge.console.bridge_access import BridgeAccess, NotRunning
 from bridge.console.forms import Problem
-from bridge.console.tokens import Right, Token, TokenFile
-from bridge.security import audit_log
-from bridge.security.authenticator import (
-    Attempt,
-    Authenticated,
-    AuthenticationFailed,
-    AuthenticatorUnavailable,
-    FailedConnects,
-    Presented,
-)
-from bridge.security.authenticators import ChannelAuthentication
+from bridge.security import audit_log, authenticator
+from bridge.security.authenticators import ChannelAuthentication, readable_by_others
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +48,107 @@ AUTHENTICATION_TIMEOUT: Final = 30.0
 #: The name of the admin port for authenticators.
 _CHANNEL: Final = "admin"
 
+
+# Tokens --------------------------------------------------------------------------------------------------------------
+
+#: Maximum size of a token file in bytes, and minimum length of a token: a shorter one could be guessed.
+FILE_SIZE, SHORTEST = 65_536, 16
+_EXPECTED = f"NAME:RIGHT:TOKEN, with RIGHT read or change and a TOKEN of {SHORTEST} characters or more"
+
+
+class Right(StrEnum):
+    """A right at the admin port."""
+
+    READ = "read"
+    CHANGE = "change"
+
+
+class Token(msgspec.Struct, frozen=True):
+    """A token, of which only a digest is kept."""
+
+    name: str
+    right: Right
+    digest: bytes
+
+
+class TokenFile:
+    """The tokens of a file, which is read again after changes. An unreadable file contains no tokens."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._seen: tuple[int, int, int] | None = None
+        self._tokens: list[Token] = []
+
+    def holder(self, shown: str) -> Token | None:
+        """Return the matching token, or None. All comparisons take the same time."""
+        self._look()
+        digest = _digest(shown)
+        found = None
+        for token in self._tokens:
+            if hmac.compare_digest(token.digest, digest):
+                found = token
+        return found
+
+    def has(self, token: Token) -> bool:
+        """Return whether the file still contains a token. Otherwise its logins end."""
+        self._look()
+        return token in self._tokens
+
+    def _look(self) -> None:
+        try:
+            with self.path.open("rb") as file:
+                state = os.fstat(file.fileno())
+                seen = state.st_ino, state.st_mtime_ns, state.st_size
+                if seen == self._seen:
+                    return
+                data = file.read(FILE_SIZE + 1)
+        except OSError as error:
+            if self._seen is not None or self._tokens:
+                log.error("MQB9206E reading token file %s failed, rejecting all tokens: %s", self.path, error)
+            self._seen, self._tokens = None, []
+            return
+        self._seen = seen
+        self._tokens = list(self._read(data))
+        for line in readable_by_others(self.path):
+            log.warning("MQB9207W token file: %s", line)
+
+    def _read(self, data: bytes) -> list[Token]:
+        if len(data) > FILE_SIZE:
+            log.error("MQB9208E token file %s is longer than %d bytes: rejecting all tokens", self.path, FILE_SIZE)
+            return []
+        found = []
+        for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
+            text = line.strip()
+            if not text or text.startswith("#"):
+                continue
+            # The content of the line must not be disclosed.
+            name, _, rest = text.partition(":")
+            right, _, token = rest.partition(":")
+            if not name or right not in tuple(Right) or len(token) < SHORTEST:
+                log.error("MQB9209E token file %s, line %d: expected %s; ignoring the line", self.path, number, _EXPECTED)
+                continue
+            found.append(Token(name, Right(right), _digest(token)))
+        return found
+
+
+def make_token_file(path: Path) -> None:
+    """Create a token file with one token, `admin`, with the right `change`, unless the file exists. Raises OSError."""
+    # With the same mode as the queue manager uses for its data directory, which may not exist yet.
+    path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(f"# NAME:RIGHT:TOKEN, where RIGHT is read or change\nadmin:{Right.CHANGE}:{secrets.token_urlsafe(32)}\n")
+
+
+def _digest(token: str) -> bytes:
+    # The time of a look-up by a digest reveals nothing about the token.
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+
+
+# Logins --------------------------------------------------------------------------------------------------------------
 
 #: Seconds without user interaction after which a login expires, and its maximum duration in seconds.
 IDLE: Final = 30 * 60.0
@@ -108,7 +203,7 @@ class Logins:
                 del self._logins[min(keys, key=lambda key: self._logins[key].seen)]
         identifier = secrets.token_urlsafe(32)
         until = None if seconds is None else now + seconds
-        self._logins[_key(identifier)] = Login(
+        self._logins[_digest(identifier)] = Login(
             name, right, secrets.token_urlsafe(32), now, now, until, token, authentication
         )
         return identifier
@@ -118,12 +213,12 @@ class Logins:
 
         Only requests with user interaction (`by_hand`) extend a login.
         """
-        login = self._logins.get(_key(identifier))
+        login = self._logins.get(_digest(identifier))
         if login is None:
             return None
         now = self._clock()
         if self._is_over(login, now):
-            del self._logins[_key(identifier)]
+            del self._logins[_digest(identifier)]
             return None
         if by_hand:
             login.seen = now
@@ -131,17 +226,12 @@ class Logins:
 
     def end(self, identifier: str) -> None:
         """End a login."""
-        self._logins.pop(_key(identifier), None)
+        self._logins.pop(_digest(identifier), None)
 
     @staticmethod
     def _is_over(login: Login, now: float) -> bool:
         late = login.until is not None and now >= login.until
         return late or now - login.seen > IDLE or now - login.began > MAX_DURATION
-
-
-def _key(identifier: str) -> bytes:
-    # A digest, so that the time of a look-up reveals nothing about the identifier.
-    return hashlib.sha256(identifier.encode("utf-8", "surrogatepass")).digest()
 
 
 class AuthenticationUnavailable(Exception):
@@ -172,7 +262,7 @@ class Access:
         path = configuration.token_file_path
         self._tokens = None if path is None else TokenFile(path)
         self._logins = Logins(time.monotonic)
-        self._failed = FailedConnects(time.monotonic)
+        self._failed = authenticator.FailedConnects(time.monotonic)
         self._waiting = 0
 
     @property
@@ -282,13 +372,13 @@ class Access:
         attempt = await self._attempt(address, user)
         try:
             secret = password.encode("utf-8", "surrogatepass")
-            found = await self._checked(Presented("", user, secret, None, address, _CHANNEL))
+            found = await self._checked(authenticator.Presented("", user, secret, None, address, _CHANNEL))
             attempt.end(True)
         except AuthenticationUnavailable as error:
             attempt.end(True)  # it has not failed
             log.warning("MQB9201W console: authenticating user %r failed: %s", user, error)
             raise Problem(503, "Authentication is unavailable", ["The log of the bridge contains the reason."]) from error
-        except AuthenticationFailed as error:
+        except authenticator.AuthenticationFailed as error:
             self._refused(address, str(error), user)
             raise Problem(403, "User or password is wrong") from error
         finally:
@@ -297,17 +387,17 @@ class Access:
         seconds = None if found.expires is None else min(found.expires - time.time(), MAX_DURATION)
         return name, seconds
 
-    async def _checked(self, presented: Presented) -> Authenticated:
+    async def _checked(self, presented: authenticator.Presented) -> authenticator.Authenticated:
         """Authenticate a user. Raises AuthenticationFailed or AuthenticationUnavailable."""
         try:
             async with asyncio.timeout(AUTHENTICATION_TIMEOUT):
                 found = await self._bridge.authenticate(presented)
-        except (AuthenticatorUnavailable, NotRunning) as error:
+        except (authenticator.AuthenticatorUnavailable, NotRunning) as error:
             raise AuthenticationUnavailable(str(error)) from error
         except TimeoutError as error:
             raise AuthenticationUnavailable(f"timeout after {AUTHENTICATION_TIMEOUT:g} s") from error
         if found.user_name == "":
-            raise AuthenticationFailed("the credentials name no user")
+            raise authenticator.AuthenticationFailed("the credentials name no user")
         return found
 
     async def _no_token(self, address: str) -> None:
@@ -315,7 +405,7 @@ class Access:
         (await self._attempt(address, "")).end(False)
         self._refused(address, "an unknown token")
 
-    async def _attempt(self, address: str, user: str) -> Attempt:
+    async def _attempt(self, address: str, user: str) -> authenticator.Attempt:
         """Begin an attempt to log in, delayed after failures of the same address or user. Raises Problem if too many wait."""
         attempt = self._failed.begin(address, user, _FREE, _MAX_DELAY)
         if attempt is not None and attempt.delay and self._waiting >= _MAX_DELAYED:

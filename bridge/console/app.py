@@ -21,6 +21,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import bridge
+from bridge.administration.requests import Request as AdministrationRequest
 from bridge.config.values import is_loopback
 from bridge.console import archive, clients, dead_letters, mappings, operation, queues, topics
 from bridge.console.access import delete_cookies, set_cookie
@@ -171,6 +172,9 @@ def openapi() -> dict[str, Any]:
     for endpoint in ENDPOINTS:
         operation: dict[str, Any] = {"summary": endpoint.summary}
         fields = components[endpoint.input.__name__]
+        if issubclass(endpoint.input, AdministrationRequest):  # the path stands for the name of the command
+            fields["properties"].pop("command", None)
+            fields["required"] = [name for name in fields["required"] if name != "command"]
         content: dict[str, Any] = {"*/*": {}} if _is_response(endpoint) else {"application/json": {"schema": next(outputs)}}
         if endpoint.method == "GET":
             operation["parameters"] = [

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, get_type_hints
 
 import msgspec
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
@@ -25,6 +25,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 import bridge
 from bridge.administration.answers import age
 from bridge.administration.requests import Answer, AnyRequest
+from bridge.archive.report_page import environment
 from bridge.config.models import Configuration
 from bridge.console.access import CSRF_FIELD, Access, Who
 from bridge.console.bridge_access import BridgeAccess
@@ -67,7 +68,7 @@ class Console:
         self.bridge = access
         self.access = Access(access, access.configuration)
         self.live_views = LiveViews(access)
-        self._templates = environment()
+        self._templates = templates()
 
     @property
     def configuration(self) -> Configuration:
@@ -173,7 +174,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def summary(self) -> str:
         """The first line of the documentation."""
-        return inspect.cleandoc(self.handler.__doc__ or "").partition("\n")[0]
+        documented = self.input if self.handler is Visit.change else self.handler
+        return inspect.cleandoc(documented.__doc__ or "").partition("\n")[0]
 
     async def answer(self, request: Request) -> Response:
         """Answer a request. Raises the exceptions for which the application has handlers."""
@@ -237,6 +239,14 @@ class Routes:
         """Add a change. If there is a question, the change must be confirmed."""
         return partial(self._add, method="POST", path=path, changes=True, question=question)
 
+    def request(self, path: str, request: type[AnyRequest], question: str = "") -> None:
+        """Add a change that is an administration request. Its fields are those of the form."""
+        self.endpoints.append(
+            Endpoint(
+                method="POST", path=path, handler=Visit.change, input=request, output=Done, changes=True, question=question
+            )
+        )
+
     def _add(self, handler: Any, **values: Any) -> Any:
         hints = get_type_hints(handler)
         output = hints.pop("return")
@@ -263,19 +273,13 @@ def _text(lines: list[str], status: int, headers: dict[str, str] | None = None) 
 # Templates -----------------------------------------------------------------------------------------------------------
 
 
-def environment() -> Environment:
+def templates() -> Environment:
     """Return the environment of all templates."""
-    made = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        auto_reload=False,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters |= {"moment": moment, "age": age, "anchor": anchor, "count": count, "rate": rate, "query": _with}
-    made.filters["commands"] = commands
-    made.filters |= {"short": short, "whole": partial(short, most=2 * LINE_LENGTH)}
+    filters = {
+        "moment": moment, "age": age, "anchor": anchor, "count": count, "rate": rate, "query": _with, "commands": commands,
+        "short": short, "whole": partial(short, most=2 * LINE_LENGTH),
+    }  # fmt: skip
+    made = environment(Path(__file__).parent / "templates", filters)
     made.globals["link"] = link
     return made
 

@@ -7,14 +7,8 @@ from typing import Annotated, Any, Final
 import msgspec
 from starlette.responses import Response
 
+from bridge.administration import requests
 from bridge.administration.answers import DeadLetterContent, DeadLetterPage
-from bridge.administration.requests import (
-    DeleteDeadLetters,
-    ExportDeadLetters,
-    ListDeadLetters,
-    RetryDeadLetters,
-    ShowDeadLetter,
-)
 from bridge.console.console import Done, Routes, Visit
 from bridge.console.forms import Problem
 
@@ -76,13 +70,14 @@ class DeadLetterQuery(msgspec.Struct):
 @routes.page("/dead-letters", "dead_letters.html")
 async def dead_letters(visit: Visit, query: DeadLettersQuery) -> DeadLetterPage:
     """Return dead-lettered messages by reason and destination, and one page of them."""
-    return await visit.ask(ListDeadLetters(skip=(query.page - 1) * ROWS, rows=ROWS, **query.fields()), DeadLetterPage)
+    request = requests.ListDeadLetters(skip=(query.page - 1) * ROWS, rows=ROWS, **query.fields())
+    return await visit.ask(request, DeadLetterPage)
 
 
 @routes.page("/dead-letters/show", "dead_letter.html")
 async def dead_letter(visit: Visit, query: DeadLetterQuery) -> DeadLetterContent:
     """Return a dead-lettered message."""
-    return await visit.ask(ShowDeadLetter(id=query.id, payloads=visit.payloads), DeadLetterContent)
+    return await visit.ask(requests.ShowDeadLetter(id=query.id, payloads=visit.payloads), DeadLetterContent)
 
 
 @routes.page("/dead-letters/export")
@@ -90,7 +85,7 @@ async def export(visit: Visit, query: DeadLetterSelection) -> Response:
     """Return messages, including their contents, as lines of JSON."""
     if not visit.payloads:
         raise Problem(403, "Message contents are not shown here (admin.payloads)")
-    lines = await visit.ask(ExportDeadLetters(**query.fields()), str)
+    lines = await visit.ask(requests.ExportDeadLetters(**query.fields()), str)
     name = 'attachment; filename="dead-letters.jsonl"'
     return Response(lines, media_type="application/x-ndjson", headers={"Content-Disposition": name})
 
@@ -99,11 +94,11 @@ async def export(visit: Visit, query: DeadLetterSelection) -> Response:
 async def retry(visit: Visit, form: RetryForm) -> Done:
     """Put messages to their destinations again."""
     form.check()
-    return await visit.change(RetryDeadLetters(to=form.to, **form.fields()), to="/dead-letters" if form.ids else "")
+    return await visit.change(requests.RetryDeadLetters(to=form.to, **form.fields()), to="/dead-letters" if form.ids else "")
 
 
 @routes.change("/dead-letters/delete", "Delete these messages for good?")
 async def delete(visit: Visit, form: DeadLetterSelection) -> Done:
     """Delete messages."""
     form.check()
-    return await visit.change(DeleteDeadLetters(**form.fields()), to="/dead-letters" if form.ids else "")
+    return await visit.change(requests.DeleteDeadLetters(**form.fields()), to="/dead-letters" if form.ids else "")

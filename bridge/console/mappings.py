@@ -15,24 +15,16 @@ from bridge.administration.requests import ListLinks, ListMappings, PauseMapping
 from bridge.config.description import describe_mapping
 from bridge.config.mapping import ToMqMapping
 from bridge.config.models import Configuration
-from bridge.console.console import Done, Nothing, Routes, Visit
+from bridge.console.console import Nothing, Routes, Visit
 from bridge.console.forms import Problem
 from bridge.extras import install
 from bridge.mapping.message_view import fields, message_of, with_properties
 from bridge.mapping.rule import ToMqRule
 from bridge.mapping.trial import NotTaken, message_json, publication_json, trial_of
-from bridge.mqtt.packets import PublishProperties
-from bridge.telemetry.identity import USER_IDENTIFIER_LENGTH, fits_user_identifier
-from bridge.telemetry.message import Publication, Unmappable
+from bridge.telemetry.message import Unmappable
 from bridge.wire import cmqc
 
 routes = Routes()
-
-
-class NameForm(msgspec.Struct):
-    """The name of a mapping or link."""
-
-    name: str = ""
 
 
 @routes.page("/mappings", "mappings.html")
@@ -41,16 +33,8 @@ async def mappings(visit: Visit, query: Nothing) -> list[Status]:
     return await visit.ask(ListMappings(), list[Status])
 
 
-@routes.change("/mappings/pause", "Pause this mapping? Its source messages wait until it is resumed.")
-async def pause(visit: Visit, form: NameForm) -> Done:
-    """Pause a mapping."""
-    return await visit.change(PauseMapping(name=form.name))
-
-
-@routes.change("/mappings/resume")
-async def resume(visit: Visit, form: NameForm) -> Done:
-    """Resume a paused mapping."""
-    return await visit.change(ResumeMapping(name=form.name))
+routes.request("/mappings/pause", PauseMapping, "Pause this mapping? Its source messages wait until it is resumed.")
+routes.request("/mappings/resume", ResumeMapping)
 
 
 # Trials --------------------------------------------------------------------------------------------------------------
@@ -122,7 +106,12 @@ def _outcome(configuration: Configuration, form: TrialForm) -> Outcome:
     try:
         body, properties = form.payload.encode("utf-8", "surrogateescape"), _properties(form.properties)
         if isinstance(trial.rule, ToMqRule):
-            mapped = trial.message(_publication(form, body, properties, trial.publisher))
+            publication = trial.published(
+                form.topic, body, qos=form.qos, retain=form.retain, client_id=form.client_id, user=form.user,
+                expiry=float(form.expiry) if form.expiry else None, response_topic=form.response_topic,
+                correlation_data=form.correlation_data, content_type=form.content_type, properties=properties,
+            )  # fmt: skip
+            mapped = trial.message(publication)
             to = mapped.destination
             where = f"published to topic {to.name}" if to.is_topic else f"put to queue {to.name}"
             return Outcome(True, f"It would be {where}", list(fields(message_json(mapped))))
@@ -138,28 +127,6 @@ def _outcome(configuration: Configuration, form: TrialForm) -> Outcome:
         return Outcome(False, f"The mapping does not take it: {error}")
     except ValueError as error:
         return Outcome(False, f"The message is not valid: {error}")
-
-
-def _publication(form: TrialForm, body: bytes, properties: dict[str, str], publisher: str) -> Publication:
-    """Return the publication of a form. Raises ValueError."""
-    if not fits_user_identifier(form.user):
-        raise ValueError(f"the user name is longer than {USER_IDENTIFIER_LENGTH} bytes, the length of an MQ user")
-    return Publication(
-        topic=form.topic,
-        payload=body,
-        qos=form.qos,
-        retain=form.retain,
-        message_id=1 if form.qos else 0,
-        client_id=form.client_id or publisher,
-        user=form.user.encode(),
-        expiry=float(form.expiry) if form.expiry else None,
-        properties=PublishProperties(
-            response_topic=form.response_topic or None,
-            correlation_data=form.correlation_data.encode() or None,
-            content_type=form.content_type or None,
-            user_property=(*properties.items(),),
-        ),
-    )
 
 
 def _properties(text: str) -> dict[str, str]:
@@ -184,10 +151,7 @@ async def links(visit: Visit, query: Nothing) -> list[LinkStatus]:
     return await visit.ask(ListLinks(), list[LinkStatus])
 
 
-@routes.change("/links/test")
-async def test_link(visit: Visit, form: NameForm) -> Done:
-    """Test a new connection to a link's broker."""
-    return await visit.change(TestLink(name=form.name))
+routes.request("/links/test", TestLink)
 
 
 # Pipelines -----------------------------------------------------------------------------------------------------------

@@ -9,12 +9,7 @@ from pathlib import Path
 
 import msgspec
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    InfoMetricFamily,
-)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
 from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector

@@ -8,32 +8,11 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from bridge.administration.answers import (
-    AuditEntries,
-    BridgeStatus,
-    ChannelStatus,
-    History,
-    LogLine,
-    ProblemKind,
-    QueueRow,
-)
+from bridge.administration import answers, requests
 from bridge.administration.answers import Problem as ListedProblem
-from bridge.administration.requests import (
-    ListChannels,
-    ListQueues,
-    LogLevel,
-    SetLogLevel,
-    ShowAuditLog,
-    ShowConfiguration,
-    ShowHistory,
-    ShowLog,
-    ShowStatus,
-    StartChannel,
-    StopChannel,
-)
 from bridge.charts import Chart, line_chart
 from bridge.console.bridge_access import NotRunning
-from bridge.console.console import Done, Nothing, Routes, Visit
+from bridge.console.console import Nothing, Routes, Visit
 from bridge.console.forms import Problem, link
 
 routes = Routes()
@@ -46,11 +25,11 @@ QUEUES_TIMEOUT: Final = 1.0
 
 #: The pages of other kinds of problems.
 _PAGES: Final = {
-    ProblemKind.CHANNEL: ("channels", "/channels"),
-    ProblemKind.MAPPING: ("mappings", "/mappings"),
-    ProblemKind.LINK: ("links", "/links"),
-    ProblemKind.DEAD_LETTERS: ("dead letters", "/dead-letters"),
-    ProblemKind.ARCHIVE: ("the archive", "/archive"),
+    answers.ProblemKind.CHANNEL: ("channels", "/channels"),
+    answers.ProblemKind.MAPPING: ("mappings", "/mappings"),
+    answers.ProblemKind.LINK: ("links", "/links"),
+    answers.ProblemKind.DEAD_LETTERS: ("dead letters", "/dead-letters"),
+    answers.ProblemKind.ARCHIVE: ("the archive", "/archive"),
 }
 
 
@@ -63,34 +42,34 @@ class OverviewQuery(msgspec.Struct):
 class Overview(msgspec.Struct, kw_only=True):
     """The state of the bridge, its problems and its history."""
 
-    status: BridgeStatus
-    channels: list[ChannelStatus]
+    status: answers.BridgeStatus
+    channels: list[answers.ChannelStatus]
     #: the queues with messages for clients and dead letters; empty if the queue manager does not answer
-    queues: list[QueueRow]
+    queues: list[answers.QueueRow]
     #: None if the bridge stands by
-    history: History | None
+    history: answers.History | None
     seconds: int
 
     def details(self, problem: ListedProblem) -> tuple[str, str]:
         """Return the name and the address of the page that shows the details of a problem."""
         match problem.kind:
-            case ProblemKind.BACKLOG | ProblemKind.MEMORY | ProblemKind.DISK:
+            case answers.ProblemKind.BACKLOG | answers.ProblemKind.MEMORY | answers.ProblemKind.DISK:
                 return "clients with the largest backlogs", link("/clients", sort="waiting", descending="1")
-            case ProblemKind.CLIENT:
+            case answers.ProblemKind.CLIENT:
                 return "clients with messages in flight", link("/clients", sort="in_flight", descending="1")
-            case ProblemKind.PUBLISH_RATE:
+            case answers.ProblemKind.PUBLISH_RATE:
                 return "the client", link("/clients/show", id=problem.subject)
-            case ProblemKind.QUEUE:
+            case answers.ProblemKind.QUEUE:
                 return "the queue", link("/queues/show", name=problem.subject)
-            case ProblemKind.REJECTIONS:
+            case answers.ProblemKind.REJECTIONS:
                 return "its log lines", link("/log", search=problem.subject)
-            case ProblemKind.COMMITS | ProblemKind.RELOAD | ProblemKind.QUEUE_MANAGER:
+            case answers.ProblemKind.COMMITS | answers.ProblemKind.RELOAD | answers.ProblemKind.QUEUE_MANAGER:
                 return "warnings and errors of the log", link("/log", level="warning")
-            case ProblemKind.CERTIFICATE:
+            case answers.ProblemKind.CERTIFICATE:
                 return "the configuration", "/configuration"
         return _PAGES[problem.kind]
 
-    def queue(self, role: str) -> QueueRow | None:
+    def queue(self, role: str) -> answers.QueueRow | None:
         """Return the queue with a role."""
         return next((one for one in self.queues if one.role == role), None)
 
@@ -112,13 +91,13 @@ class Overview(msgspec.Struct, kw_only=True):
 async def overview(visit: Visit, query: OverviewQuery) -> Overview:
     """Return the state of the bridge, its problems and its history."""
     seconds = RANGES[query.range]
-    status = await visit.ask(ShowStatus(), BridgeStatus)
+    status = await visit.ask(requests.ShowStatus(), answers.BridgeStatus)
     page = Overview(status=status, channels=[], queues=[], history=None, seconds=seconds)
     try:
-        page.channels = await visit.ask(ListChannels(), list[ChannelStatus])
-        page.history = await visit.ask(ShowHistory(seconds=seconds), History)
+        page.channels = await visit.ask(requests.ListChannels(), list[answers.ChannelStatus])
+        page.history = await visit.ask(requests.ShowHistory(seconds=seconds), answers.History)
         async with asyncio.timeout(QUEUES_TIMEOUT):
-            page.queues = await visit.ask(ListQueues(roles=True), list[QueueRow])
+            page.queues = await visit.ask(requests.ListQueues(roles=True), list[answers.QueueRow])
     except (NotRunning, Problem, TimeoutError):
         pass  # a standby bridge answers only the first request; a queue manager may be unavailable
     return page
@@ -127,28 +106,14 @@ async def overview(visit: Visit, query: OverviewQuery) -> Overview:
 # Channels ------------------------------------------------------------------------------------------------------------
 
 
-class ChannelForm(msgspec.Struct):
-    """A channel."""
-
-    name: str = ""
-
-
 @routes.page("/channels", "channels.html")
-async def channels(visit: Visit, query: Nothing) -> list[ChannelStatus]:
+async def channels(visit: Visit, query: Nothing) -> list[answers.ChannelStatus]:
     """List the telemetry channels."""
-    return await visit.ask(ListChannels(), list[ChannelStatus])
+    return await visit.ask(requests.ListChannels(), list[answers.ChannelStatus])
 
 
-@routes.change("/channels/start")
-async def start_channel(visit: Visit, form: ChannelForm) -> Done:
-    """Start a stopped channel."""
-    return await visit.change(StartChannel(name=form.name))
-
-
-@routes.change("/channels/stop", "Stop this channel and disconnect its clients?")
-async def stop_channel(visit: Visit, form: ChannelForm) -> Done:
-    """Stop a channel and disconnect its clients."""
-    return await visit.change(StopChannel(name=form.name))
+routes.request("/channels/start", requests.StartChannel)
+routes.request("/channels/stop", requests.StopChannel, "Stop this channel and disconnect its clients?")
 
 
 # Log -----------------------------------------------------------------------------------------------------------------
@@ -157,7 +122,7 @@ async def stop_channel(visit: Visit, form: ChannelForm) -> Done:
 class LogQuery(msgspec.Struct):
     """Lines of the log."""
 
-    level: LogLevel = "debug"
+    level: requests.LogLevel = "debug"
     search: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
 
@@ -167,27 +132,18 @@ class LogPage(msgspec.Struct, kw_only=True):
     #: the present log level
     level: str
     #: the newest first
-    lines: list[LogLine]
-
-
-class LogLevelForm(msgspec.Struct):
-    """A log level."""
-
-    level: LogLevel
+    lines: list[answers.LogLine]
 
 
 @routes.page("/log", "log.html")
 async def log(visit: Visit, query: LogQuery) -> LogPage:
     """List the last lines of the log."""
-    lines = await visit.ask(ShowLog(level=query.level, search=query.search), list[LogLine])
-    status = await visit.ask(ShowStatus(), BridgeStatus)
+    lines = await visit.ask(requests.ShowLog(level=query.level, search=query.search), list[answers.LogLine])
+    status = await visit.ask(requests.ShowStatus(), answers.BridgeStatus)
     return LogPage(level=status.log_level, lines=lines)
 
 
-@routes.change("/log/level")
-async def set_log_level(visit: Visit, form: LogLevelForm) -> Done:
-    """Set the log level."""
-    return await visit.change(SetLogLevel(level=form.level))
+routes.request("/log/level", requests.SetLogLevel)
 
 
 # Audit log and configuration -----------------------------------------------------------------------------------------
@@ -200,9 +156,9 @@ class AuditQuery(msgspec.Struct):
 
 
 @routes.page("/audit", "audit.html")
-async def audit(visit: Visit, query: AuditQuery) -> AuditEntries:
+async def audit(visit: Visit, query: AuditQuery) -> answers.AuditEntries:
     """List the last entries of the audit log."""
-    return await visit.ask(ShowAuditLog(search=query.search), AuditEntries)
+    return await visit.ask(requests.ShowAuditLog(search=query.search), answers.AuditEntries)
 
 
 class ConfigurationPage(msgspec.Struct):
@@ -217,5 +173,5 @@ class ConfigurationPage(msgspec.Struct):
 @routes.page("/configuration", "configuration.html")
 async def configuration(visit: Visit, query: Nothing) -> ConfigurationPage:
     """Return the effective configuration as YAML. Secrets are hidden."""
-    text = await visit.ask(ShowConfiguration(), str)
+    text = await visit.ask(requests.ShowConfiguration(), str)
     return ConfigurationPage(str(visit.console.bridge.bridge.file or ""), text)

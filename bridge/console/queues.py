@@ -6,16 +6,8 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from bridge.administration import requests
 from bridge.administration.answers import MessageContent, MessagePage, QueueDetails, QueueRow
-from bridge.administration.requests import (
-    BrowseQueue,
-    ClearQueue,
-    ListQueues,
-    MoveMessages,
-    PutMessage,
-    ShowMessage,
-    ShowQueue,
-)
 from bridge.console.console import Done, Routes, Visit
 
 routes = Routes()
@@ -80,27 +72,12 @@ class PutForm(msgspec.Struct):
     persistent: bool = False
 
 
-class MoveForm(msgspec.Struct):
-    """Messages to move, and the target queue. Without MsgIds, all messages."""
-
-    name: QueueName
-    to: QueueName
-    ids: list[str] = []
-
-
-class ClearForm(msgspec.Struct):
-    """Messages to delete. Without MsgIds, all messages."""
-
-    name: QueueName
-    ids: list[str] = []
-
-
 @routes.page("/queues", "queues.html")
 async def queues(visit: Visit, query: QueuesQuery) -> QueuesPage:
     """Return one page of local queues."""
     found = [
         row
-        for row in await visit.ask(ListQueues(), list[QueueRow])
+        for row in await visit.ask(requests.ListQueues(), list[QueueRow])
         if query.search.upper() in row.name.upper()
         and (query.system or not row.name.startswith("SYSTEM.") or row.role)
         and (row.depth or not query.filled)
@@ -114,9 +91,9 @@ async def queues(visit: Visit, query: QueuesQuery) -> QueuesPage:
 async def queue(visit: Visit, query: QueueQuery) -> QueuePage:
     """Return a queue with its attributes, open handles and some of its messages."""
     skip = (query.page - 1) * MESSAGES
-    browse = BrowseQueue(name=query.name, skip=skip, rows=MESSAGES, payloads=visit.payloads)
+    browse = requests.BrowseQueue(name=query.name, skip=skip, rows=MESSAGES, payloads=visit.payloads)
     return QueuePage(
-        details=await visit.ask(ShowQueue(name=query.name), QueueDetails),
+        details=await visit.ask(requests.ShowQueue(name=query.name), QueueDetails),
         messages=await visit.ask(browse, MessagePage),
     )
 
@@ -124,7 +101,7 @@ async def queue(visit: Visit, query: QueueQuery) -> QueuePage:
 @routes.page("/queues/message", "message.html")
 async def message(visit: Visit, query: MessageQuery) -> MessageContent:
     """Return the MQMD, the headers and the body of a message."""
-    request = ShowMessage(name=query.name, message_id=query.id, repeat=query.repeat, payloads=visit.payloads)
+    request = requests.ShowMessage(name=query.name, message_id=query.id, repeat=query.repeat, payloads=visit.payloads)
     return await visit.ask(request, MessageContent)
 
 
@@ -132,16 +109,8 @@ async def message(visit: Visit, query: MessageQuery) -> MessageContent:
 async def put(visit: Visit, form: PutForm) -> Done:
     """Put a message to a queue."""
     payload = form.file or form.payload.encode("utf-8", "surrogateescape")
-    return await visit.change(PutMessage(name=form.name, payload=payload, persistent=form.persistent))
+    return await visit.change(requests.PutMessage(name=form.name, payload=payload, persistent=form.persistent))
 
 
-@routes.change("/queues/move", "Move these messages to the other queue?")
-async def move(visit: Visit, form: MoveForm) -> Done:
-    """Move messages to another queue."""
-    return await visit.change(MoveMessages(name=form.name, to=form.to, ids=form.ids))
-
-
-@routes.change("/queues/clear", "Delete these messages for good?")
-async def clear(visit: Visit, form: ClearForm) -> Done:
-    """Delete messages of a queue."""
-    return await visit.change(ClearQueue(name=form.name, ids=form.ids))
+routes.request("/queues/move", requests.MoveMessages, "Move these messages to the other queue?")
+routes.request("/queues/clear", requests.ClearQueue, "Delete these messages for good?")

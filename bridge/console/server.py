@@ -14,10 +14,10 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from bridge.config.values import endpoint
+from bridge.console.access import make_token_file
 from bridge.console.app import application
 from bridge.console.bridge_access import BridgeAccess
 from bridge.console.console import Console
-from bridge.console.tokens import make_token_file
 from bridge.security.tls import ListenerTls, reason_of
 from bridge.service.lifecycle import Bridge
 
@@ -48,9 +48,7 @@ class HttpProtocol(H11Protocol):
 
     def _make_room(self) -> None:
         """Abort the connection that has waited longest for a request, or for the rest of one."""
-        waiting = [
-            one for one in self.connections if isinstance(one, HttpProtocol) and one is not self and one._is_waiting
-        ]
+        waiting = [one for one in self.connections if isinstance(one, HttpProtocol) and one is not self and one._is_waiting]
         if waiting:
             oldest = min(waiting, key=lambda one: one._awaited_since)
             oldest._stop_waiting()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -14,7 +14,9 @@ from bridge.config.models import Configuration
 from bridge.mapping.message_view import MessageView
 from bridge.mapping.rule import Rule, ToMqRule, ToMqttRule, published_qos, received_qos, rule_of
 from bridge.mapping.topic_pattern import pattern_of
+from bridge.mqtt.packets import PublishProperties
 from bridge.telemetry.headers import TEXT_PROPERTIES
+from bridge.telemetry.identity import USER_IDENTIFIER_LENGTH, fits_user_identifier
 from bridge.telemetry.message import MappedMessage, Message, Publication, Unmappable
 
 
@@ -32,6 +34,23 @@ class Trial(msgspec.Struct, frozen=True):
     publisher: str
     #: the mappings that name this one in `otherwise`
     fallbacks: tuple[Rule, ...] = ()
+
+    def published(
+        self, topic: str, payload: bytes, *, qos: int = 0, retain: bool = False, client_id: str = "", user: str = "",
+        expiry: float | None = None, response_topic: str = "", correlation_data: str = "", content_type: str = "",
+        properties: Mapping[str, str],
+    ) -> Publication:  # fmt: skip
+        """Return the publication of a client. Raises ValueError if MQ cannot have a user of that name."""
+        if not fits_user_identifier(user):
+            raise ValueError(f"the user name is longer than {USER_IDENTIFIER_LENGTH} bytes, the length of an MQ user")
+        return Publication(
+            topic=topic, payload=payload, qos=qos, retain=retain, message_id=1 if qos else 0,
+            client_id=client_id or self.publisher, user=user.encode(), expiry=expiry,
+            properties=PublishProperties(
+                response_topic=response_topic or None, correlation_data=correlation_data.encode() or None,
+                content_type=content_type or None, user_property=(*properties.items(),),
+            ),
+        )  # fmt: skip
 
     def message(self, publication: Publication) -> MappedMessage:
         """Return the message made from a publication. Raises NotTaken, or Unmappable if the mapping rejects it."""

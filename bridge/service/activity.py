@@ -6,11 +6,9 @@ Counts of clients and channels, rates and gauges of the last 24 hours, and event
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from heapq import nlargest
 from itertools import pairwise
 from typing import Final
@@ -22,16 +20,10 @@ from bridge.administration.counters import ChannelCounters, ClientRate
 from bridge.archive.events import now_us
 from bridge.config.models import Configuration
 from bridge.mq.host import Host
-from bridge.mq.mqi import MQOD, Connection, MQError
-from bridge.service.events import (
-    Acknowledged,
-    Finished,
-    Published,
-)
+from bridge.service.events import Acknowledged, Finished, Published
 from bridge.service.queue_manager_watch import QueueManagerWatch
 from bridge.service.telemetry import TelemetryService
 from bridge.telemetry.session import Session
-from bridge.wire import cmqc
 
 #: Minimum length of a measurement window in seconds.
 WINDOW = 1.0
@@ -140,20 +132,15 @@ class Activity:
 
 #: Seconds after the last request until counting stops.
 SILENCE = 30.0
-#: Seconds to wait for the depth of the transmission queue, and for disconnecting from the queue manager.
-DEPTH_TIMEOUT = 2.0
 
 
 class Watch:
     """Counts on request, until requests cease for a while. All methods are called on the event loop."""
 
-    def __init__(self, service: TelemetryService, host: Host) -> None:
+    def __init__(self, service: TelemetryService) -> None:
         self._service = service
-        self._host = host
         self.activity: Activity | None = None
-        self._depth: _Depth | None = None
         self._end: asyncio.TimerHandle | None = None
-        self._ending: asyncio.Future[None] | None = None
 
     def asked(self) -> Activity:
         """Start counting if necessary, and restart the timeout."""
@@ -165,12 +152,6 @@ class Watch:
             self._service.events.attach(self.activity)
         return self.activity
 
-    async def depth(self) -> int | None:
-        """Return the depth of the transmission queue, or None if the queue manager does not answer in time."""
-        if self._depth is None:
-            self._depth = _Depth(self._host, self._service.backend.transmission_queue)
-        return await self._depth.ask()
-
     def end(self) -> None:
         """Stop counting."""
         if self._end is not None:
@@ -179,61 +160,6 @@ class Watch:
         if self.activity is not None:
             self._service.events.unsubscribe(self.activity)
             self.activity = None
-        if self._depth is not None:
-            self._ending = self._depth.end()
-            self._depth = None
-
-    async def stop(self) -> None:
-        """Stop counting and disconnect from the queue manager."""
-        self.end()
-        if self._ending is not None:
-            await asyncio.wait((self._ending,), timeout=DEPTH_TIMEOUT)
-
-
-class _Depth:
-    """The depth of a queue, inquired on a thread with its own connection."""
-
-    def __init__(self, host: Host, queue: str) -> None:
-        self._host = host
-        self._queue = queue
-        self._thread = ThreadPoolExecutor(1, "queue-depth")
-        self._connection: Connection | None = None
-        self._asking: asyncio.Future[int | None] | None = None
-
-    async def ask(self) -> int | None:
-        # Don't inquire again while the queue manager has not answered.
-        if self._asking is None or self._asking.done():
-            self._asking = asyncio.get_running_loop().run_in_executor(self._thread, self._inquire)
-        done, _ = await asyncio.wait((self._asking,), timeout=DEPTH_TIMEOUT)
-        return self._asking.result() if done else None
-
-    def end(self) -> asyncio.Future[None]:
-        ending = asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
-        self._thread.shutdown(wait=False)
-        return ending
-
-    # On the thread ----------------------------------------------------------------------------------------------------
-
-    def _inquire(self) -> int | None:
-        try:
-            if self._connection is None:
-                self._connection = self._host.connect("queue depth")
-            handle = self._connection.open(MQOD(ObjectName=self._queue), cmqc.MQOO_INQUIRE)
-            try:
-                (depth,), _ = self._connection.inquire(handle, (cmqc.MQIA_CURRENT_Q_DEPTH,))
-            finally:
-                self._connection.close(handle)
-        except MQError:
-            # The bridge's status reports the outage. The next inquiry connects again.
-            self._disconnect()
-            return None
-        return depth
-
-    def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with contextlib.suppress(MQError):
-                connection.disconnect()
 
 
 #: Seconds between samples, and number of samples kept: of the last 10 minutes, and of the last 24 hours.

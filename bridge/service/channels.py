@@ -9,6 +9,7 @@ import resource
 from collections.abc import Iterator, Sequence
 
 from bridge.administration.answers import counted
+from bridge.administration.requests import Refused
 from bridge.config.channel import ChannelConfig
 from bridge.config.models import LimitsConfig
 from bridge.config.values import endpoint
@@ -51,7 +52,7 @@ _LISTENING = ("address", "port", "socket", "backlog")
 CLOSE_TIMEOUT = 5.0
 
 
-class ChannelError(Exception):
+class ChannelError(Refused):
     """A channel cannot listen or does not exist. The message is for display."""
 
 

@@ -19,6 +19,7 @@ from typing import Final, Literal
 import msgspec
 
 from bridge.administration.answers import ClientEvent, ClientMessage, ClientTraffic
+from bridge.administration.requests import Refused
 from bridge.config.operations import LogLevel
 from bridge.mapping.message_view import MessageView, body_text
 from bridge.mqtt.packets import LEVEL_MQTT_5
@@ -54,10 +55,6 @@ PAYLOAD: Final = 1_000
 _TEXT: Final = 300
 #: Maximum number of topic filters of one request that are kept as events.
 _MAX_FILTERS: Final = 5
-
-
-class TooManyWatched(Exception):
-    """No other client can be watched now."""
 
 
 class _Watched:
@@ -183,12 +180,12 @@ class ClientJournal:
         self._note(event.transmission.client_id, f"message of topic {topic!r} dead-lettered: {reason}")
 
     def watch(self, client_id: str, after: int, payloads: bool) -> ClientTraffic:
-        """Return the messages of a client with higher numbers, and keep recording. Raises TooManyWatched."""
+        """Return the messages of a client with higher numbers, and keep recording. Raises Refused."""
         self._forget_silent()
         watched = self._watched.get(client_id)
         if watched is None:
             if len(self._watched) >= MOST_WATCHED:
-                raise TooManyWatched(f"{MOST_WATCHED} clients are watched, and that is the limit")
+                raise Refused(f"{MOST_WATCHED} clients are watched, and that is the limit")
             watched = self._watched[client_id] = _Watched()
             self._subscribe()
         watched.asked_at = time.monotonic()

@@ -44,8 +44,7 @@ from bridge.security.tls import TlsError
 from bridge.service.activity import HistoryRecorder, Watch
 from bridge.service.administration.commanded_channels import CommandedChannels
 from bridge.service.administration.handlers import Administration, standby_status
-from bridge.service.administration.parts import Parts
-from bridge.service.administration.queue_manager_connection import QueueManagerConnection
+from bridge.service.administration.parts import Parts, QueueManagerConnection
 from bridge.service.channels import ChannelError, Channels
 from bridge.service.gateway import handlers_of
 from bridge.service.log import LogTail, configure, is_journal
@@ -302,7 +301,7 @@ class Bridge:
             raise StartError(f"audit_log.file {file}: {error.strerror or error}") from error
         audit_log.note("started", version=__version__, queue_manager=self.host.name)
         self.channels = Channels(handlers_of(self.service), self.configuration.limits, self.host.telemetry_channels)
-        self._watch = Watch(self.service, self.host)
+        self._watch = Watch(self.service)
         parts = Parts(
             configuration=self._configuration,
             host=self.host,
@@ -425,7 +424,7 @@ class Bridge:
         self.channels.stop_listening()
         self.channels.abort()
         await self.mappings.stop()
-        await self._watch.stop()
+        self._watch.end()
         await self._stop_administration()
         await cast("IbmBackend", self.service.backend).abandon()  # only this backend is ever fenced
 
@@ -440,7 +439,7 @@ class Bridge:
         self.host.telemetry_channels.running = RunningChannels()
         self.channels.stop_listening()
         await self.mappings.stop()
-        await self._watch.stop()
+        self._watch.end()
         progress = asyncio.get_running_loop().create_task(self._report_progress())
         await self._stop_administration()
         await self._idle()

@@ -7,6 +7,7 @@ The process listens at the socket `control` in the directory of each of its pipe
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import threading
@@ -55,19 +56,19 @@ class StatusDamaged(Exception):
     """The status file of a pipeline cannot be read. The message says what to do."""
 
 
-class Batch(msgspec.Struct, frozen=True):
+class Batch(msgspec.Struct):
     """A completed batch: its end, its duration in seconds, and its rows."""
 
     number: int
-    at: float
-    seconds: float
-    rows_in: int
-    rows_out: int
-    dead_letters: int
+    at: float = 0.0
+    seconds: float = 0.0
+    rows_in: int = -1
+    rows_out: int = 0
+    dead_letters: int = 0
     #: rows that were late for the watermark
-    late: int
+    late: int = 0
     #: backlog at the source; None: unknown
-    waiting: int | None
+    waiting: int | None = None
     #: time of the oldest message of the backlog; None: no backlog, or unknown
     oldest: float | None = None
     #: what is wrong with one of the dead letters
@@ -123,20 +124,16 @@ def runs(directory: Path) -> str | None:
 
 
 class StatusRecord:
-    """Writes the status of a pipeline that this process runs. Thread-safe."""
+    """Writes the status of a pipeline that this process runs. Only one thread uses it."""
 
     def __init__(self, directory: Path, tell: Callable[[str], None]) -> None:
         self._file = directory / STATUS
         self._tell = tell
-        self._changing = threading.Lock()
         self._told = False
-        try:
-            before = read_status(directory)
-        except (OSError, msgspec.DecodeError):
-            before = None
         self._status = Status(os.getpid(), socket.gethostname(), time.time())
-        if before is not None:
-            self._status = replace(self._status, last_batch=before.last_batch, last_error=before.last_error)
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            if (before := read_status(directory)) is not None:
+                self._status = replace(self._status, last_batch=before.last_batch, last_error=before.last_error)
         self._change()
 
     def running(self) -> None:
@@ -167,17 +164,16 @@ class StatusRecord:
         self._change(state=state, until=time.time())
 
     def _change(self, **changes: Any) -> None:
-        with self._changing:
-            self._status = replace(self._status, **changes)
-            unfinished = self._file.with_suffix(".new")
-            try:
-                unfinished.write_bytes(msgspec.json.encode(self._status))
-                unfinished.rename(self._file)
-                self._told = False
-            except OSError as error:
-                if not self._told:
-                    self._tell(f"cannot write {self._file}, so `mqbridge pipeline show` is out of date: {error}")
-                self._told = True
+        self._status = replace(self._status, **changes)
+        unfinished = self._file.with_suffix(".new")
+        try:
+            unfinished.write_bytes(msgspec.json.encode(self._status))
+            unfinished.rename(self._file)
+            self._told = False
+        except OSError as error:
+            if not self._told:
+                self._tell(f"cannot write {self._file}, so `mqbridge pipeline show` is out of date: {error}")
+            self._told = True
 
 
 def condition(name: str, config: PipelineConfig, environment: PipelineEnvironment, now: float) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from bridge.config.pipeline import ChangesConfig
 from bridge.spark.destinations import TIMES
-from bridge.spark.failures import ColumnMissing
+from bridge.spark.failures import column_missing
 
 _STATE: Final = "last string"
 
@@ -64,11 +64,11 @@ def _plain(value: Any) -> Any:
 
 
 def only_changes(frame: DataFrame, config: ChangesConfig) -> DataFrame:
-    """Return the rows of a streaming frame that the section `changes` lets pass. Raises ColumnMissing."""
+    """Return the rows of a streaming frame that the section `changes` lets pass. Raises Mistake."""
     for key, names in (("key", config.key), ("of", config.of), ("order", [config.order] if config.order else [])):
         for index, name in enumerate(names):
             if name not in frame.columns:
-                raise ColumnMissing(("changes", *((key,) if key == "order" else (key, index))), name, frame.columns)
+                raise column_missing(("changes", *((key,) if key == "order" else (key, index))), name, frame.columns)
     order = config.order or next((name for name in TIMES if name in frame.columns and name not in config.key), None)
     of = config.of or [name for name in frame.columns if name not in config.key and name != order]
     return frame.groupBy(*config.key).applyInPandasWithState(

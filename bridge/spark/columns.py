@@ -107,9 +107,9 @@ MQTT_COLUMNS: Final = (
 )
 
 
-def schema_of(columns: Sequence[Column], others: Sequence[Any] = ()) -> Any:
-    """Return the Arrow schema of columns, and of `others`, which are fields."""
-    return pa.schema([*(pa.field(column.name, column.type) for column in columns), *others])
+def schema_of(columns: Sequence[Column]) -> Any:
+    """Return the Arrow schema of columns."""
+    return pa.schema([pa.field(column.name, column.type) for column in columns])
 
 
 MQ_ARROW_SCHEMA: Final = schema_of(MQ_COLUMNS)
@@ -168,17 +168,16 @@ def project(batch: Any, schema: Any) -> Any:
 
 def check_part(source: str, schema: Any, whole: Any) -> Any:
     """Return an Arrow schema that is a part of an envelope's schema. Raises OptionError if it is not."""
+    names = []
     for field in schema:
-        expected = whole.field(field.name).type if field.name in whole.names else None
-        if expected is not None and pa.types.is_struct(field.type) and pa.types.is_struct(expected):
-            at = {part.name: expected.field(part.name).type for part in expected}
-            if all(at.get(part.name) == part.type for part in field.type):
-                continue
-        elif field.type == expected:
-            continue
-        if expected is None:
-            raise OptionError(f"{source}: unknown column {field.name}; the columns are {', '.join(whole.names)}")
-        raise OptionError(f"{source}: column {field.name}: expected {expected}, found {field.type}; hint: the option columns")
+        parts = field.type if pa.types.is_struct(field.type) else ()
+        names += [f"{field.name}.{part.name}" for part in parts] or [field.name]
+    part = subset(whole, names)
+    for field in schema:
+        if (expected := part.field(field.name).type) != field.type:
+            raise OptionError(
+                f"{source}: column {field.name}: expected {expected}, found {field.type}; hint: the option columns"
+            )
     return schema
 
 
@@ -198,6 +197,10 @@ def array_of(values: Sequence[Any], type_: Any) -> Any:
         written = values if type_ == pa.binary() else [value.encode() for value in values]
         offsets = array("i", accumulate(map(len, written), initial=0))
         return pa.Array.from_buffers(type_, count, [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(written))])
+    if pa.types.is_map(type_) and not any(values) and None not in values:
+        return pa.MapArray.from_arrays(
+            constant(0, count + 1, pa.int32()), pa.nulls(0, type_.key_type), pa.nulls(0, type_.item_type)
+        )
     if type_ == pa.bool_() and None not in values and (count < 2 or values.count(values[0]) == count):
         bits = (b"\xff" if values[0] else b"\0") * (count // 8 + 1)
         return pa.Array.from_buffers(type_, count, [None, pa.py_buffer(bits)])

@@ -13,7 +13,7 @@ from bridge.config import values
 from bridge.config.link import LOCAL, LinkConfig
 from bridge.config.models import Configuration
 from bridge.config.pipeline import PipelineConfig, is_remote
-from bridge.config.queue_manager import EmbeddedQueueManagerConfig
+from bridge.config.queue_manager import EmbeddedQueueManagerConfig, ListenerConfig
 from bridge.spark.options import TLS_OPTIONS
 
 #: Spark's checkpoint, and the spool of the source, in the directory of a pipeline.
@@ -84,16 +84,26 @@ class PipelineEnvironment(msgspec.Struct, frozen=True):
         """
         if self.master is None:
             return
+        to, late, dead = config.destination, config.late, config.dead_letters
+        path = None if to is None or not isinstance(to.path, Path) else to.path
+        directories: dict[tuple[str, ...], Path | None] = {
+            ("from", "archive"): config.source.archive,
+            **{("tables", name): table for name, table in config.tables.items()},
+            ("to", "archive"): None if to is None else to.archive,
+            ("late", "archive"): None if late is None else late.archive,
+            ("dead_letters", "archive"): dead.archive,
+            ("to", "path"): path,
+            ("checkpoint",): directory if stateful else None,
+        }
         known = f" ({', '.join(map(str, self.shared))})" if self.shared else ""
-        for location, path in [*_directories(config), *([(("checkpoint",), directory)] if stateful else [])]:
-            if not self.is_shared(path):
-                expected = f"a path below a directory of spark.shared{known}, because {_workers_of(self.master)} use it"
-                yield location, expected, str(path.absolute())
-        to = config.destination
+        for location, found in directories.items():
+            if found is not None and not self.is_shared(found):
+                expected = f"a path below a directory of spark.shared{known}, because workers of {self.master} use it"
+                yield location, expected, str(found.absolute())
         if to is not None and to.mqtt is not None and not _is_on_this_machine(self.master):
             host = "127.0.0.1" if to.link == LOCAL else self.links[to.link].host
             if values.is_loopback(host):
-                expected = f"a link to a broker that {_workers_of(self.master)} reach"
+                expected = f"a link to a broker that workers of {self.master} reach"
                 yield ("to", "mqtt"), expected, f"a broker at {host}"
 
 
@@ -121,19 +131,6 @@ def environment_of(
     return PipelineEnvironment(path, options, dead_letters, directory, patience, far, shared, dict(configuration.links))
 
 
-def _directories(config: PipelineConfig) -> Iterator[tuple[tuple[str, ...], Path]]:
-    """Yield the directories that tasks read and write, with their keys in the section of the pipeline."""
-    if config.source.archive is not None:
-        yield ("from", "archive"), config.source.archive
-    for name, path in config.tables.items():
-        yield ("tables", name), path
-    for section, to in (("to", config.destination), ("late", config.late), ("dead_letters", config.dead_letters)):
-        if to is not None and to.archive is not None:
-            yield (section, "archive"), to.archive
-    if config.destination is not None and isinstance(config.destination.path, Path):
-        yield ("to", "path"), config.destination.path
-
-
 # The queue manager of a cluster --------------------------------------------------------------------------------------
 
 
@@ -142,31 +139,27 @@ def _is_on_this_machine(master: str) -> bool:
     return values.is_loopback(urlsplit(master).hostname or "")
 
 
-def _workers_of(master: str) -> str:
-    return f"workers of {master}"
-
-
 def _remote_options(configuration: Configuration, master: str, local: dict[str, str]) -> dict[str, str]:
     """Return the options of the source `mq` for workers of a master; `local`: for this machine. Raises OutOfReach."""
     settings, spark = configuration.queue_manager, configuration.spark
     if not isinstance(settings, EmbeddedQueueManagerConfig):
         if settings.mode == "bindings" and not _is_on_this_machine(master):
             raise OutOfReach(
-                f"{_workers_of(master)} do not reach queue manager {settings.name} in mode bindings: expected"
+                f"workers of {master} do not reach queue manager {settings.name} in mode bindings: expected"
                 " queue_manager.mode: client, with channel and connections"
             )
         return local
-    options = {"listener": _listener(configuration, settings, master), "queueManager": settings.name}
+    listener = settings.listener
+    options = {"listener": spark.listener or _address(listener, master), "queueManager": settings.name}
     if spark.tls is not None:
         options |= {"tls": "true", "tlsCheckHostName": str(spark.tls.check_host_name).lower()}
-        for name, key in TLS_OPTIONS.items():
-            if name not in options and (value := getattr(spark.tls, key)) is not None:
-                options[name] = str(value)
-    elif settings.listener is not None and settings.listener.tls is not None:
+        named = {name: getattr(spark.tls, key) for name, key in TLS_OPTIONS.items()}
+        options |= {name: str(value) for name, value in named.items() if value is not None and name not in options}
+    elif listener is not None and listener.tls is not None:
         raise OutOfReach("queue_manager.listener has TLS: expected spark.tls, with a ca_file that is on each worker")
     if spark.user is not None:
         return options | {"user": spark.user, "passwordFile": str(spark.password_file)}
-    if settings.listener is not None and not settings.listener.believes:
+    if listener is not None and not listener.believes:
         raise OutOfReach(
             "queue_manager.listener asks for a password: expected spark.user, and spark.password_file, a file on each worker"
             " whose first line is the password of that user"
@@ -174,19 +167,17 @@ def _remote_options(configuration: Configuration, master: str, local: dict[str, 
     return options
 
 
-def _listener(configuration: Configuration, settings: EmbeddedQueueManagerConfig, master: str) -> str:
-    """Return `host(port)` at which workers reach the embedded queue manager. Raises OutOfReach."""
-    expected = "expected spark.listener: host(port), as workers reach it"
-    if configuration.spark.listener is not None:
-        return configuration.spark.listener
-    listener = settings.listener
+def _address(listener: ListenerConfig | None, master: str) -> str:
+    """Return `host(port)` at which workers reach a listener. Raises OutOfReach."""
     if listener is None:
         raise OutOfReach(
-            f"{_workers_of(master)} reach the queue manager by TCP only, and it does not listen: expected"
+            f"workers of {master} reach the queue manager by TCP only, and it does not listen: expected"
             " queue_manager.listener with address, port and password_file (and spark.user, spark.password_file)"
         )
     here, address = _is_on_this_machine(master), listener.address
     if listener.port == 0 or (not here and (address in _EVERYWHERE or values.is_loopback(address))):
-        where = f"queue_manager.listener at {address}({listener.port})"
-        raise OutOfReach(f"{_workers_of(master)} do not reach {where}: {expected}")
+        raise OutOfReach(
+            f"workers of {master} do not reach queue_manager.listener at {address}({listener.port}): expected spark.listener:"
+            " host(port), as workers reach it"
+        )
     return f"{_EVERYWHERE.get(address, address)}({listener.port})"

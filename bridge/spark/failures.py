@@ -31,14 +31,9 @@ class Mistake(Exception):
         self.position = position
 
 
-class ColumnMissing(Exception):
-    """A section of a pipeline names a column that its SELECT does not return."""
-
-    def __init__(self, location: Location, name: str, columns: list[str]) -> None:
-        super().__init__(f"{'.'.join(map(str, location))}: there is no column {name}, only {', '.join(columns)}")
-        self.location = location
-        self.name = name
-        self.columns = columns
+def column_missing(location: Location, name: str, columns: list[str]) -> Mistake:
+    """Return the mistake of a section that names a column which the SELECT does not return."""
+    return Mistake(location, f"a column that select makes ({', '.join(columns)})", repr(name))
 
 
 @contextmanager
@@ -51,9 +46,6 @@ def mistakes_at(location: Location, expected: str, text: str | None = None) -> I
         position = None if text is None else _position_of(error, text)
         found = None if position is None or text is None else repr(_word(text, position))
         raise Mistake(location, f"{expected} without this mistake: {sentence}", found, position) from error
-    except ColumnMissing as error:
-        names = ", ".join(error.columns)
-        raise Mistake(error.location, f"a column that select makes ({names})", repr(error.name)) from error
     except (OptionError, RuleError) as error:
         raise Mistake(location, f"{expected} without this mistake: {error}") from error
 
@@ -84,7 +76,7 @@ def _word(text: str, position: int) -> str:
 # Sentences -----------------------------------------------------------------------------------------------------------
 
 _TRACEBACK: Final = "Traceback (most recent call last):"
-#: Parts of an error text that are removed: what precedes the sentence of Spark, and what follows it.
+#: Parts of an error text before and after the sentence of Spark.
 _BEFORE: Final = (
     re.compile(r"^\[STREAM_FAILED\] Query .*?\[[^]]*\] terminated with exception: "),
     re.compile(r".*most recent failure: Lost task [^:]*: ", re.DOTALL),
@@ -130,8 +122,6 @@ class QueryFailure(msgspec.Struct, frozen=True):
 
 #: The reason of an MQError in any process.
 _REASON: Final = re.compile(r"\bMQRC_[A-Z0-9_]+ \((\d+)\)")
-#: The exception that a Python traceback ends with.
-_RAISED: Final = re.compile(r"^(?:\w+\.)*(\w+)(?:: |$)", re.MULTILINE)
 #: Spark's sentence and SQLSTATE of an error in the data: class 22 is "data exception", P0001 that of raise_error.
 _DATA: Final = re.compile(
     r"\[([A-Z][A-Z0-9_.]*)\] ((?:(?!SQLSTATE: ).)*)SQLSTATE: (?:22\w{3}|P0001)"
@@ -143,6 +133,7 @@ _DATA_REMEDY: Final = (
     " (try_cast, try_divide, try_variant_get, try_to_timestamp)"
 )
 _DISK_REMEDY: Final = "free disk space on the queue manager"
+_SERVER_REMEDY: Final = "wait until the server is available; the pipeline retries"
 _MQ_REMEDIES: Final = {
     cmqc.MQRC_Q_FULL: "get messages from the queue, or raise its MAXDEPTH",
     cmqc.MQRC_Q_SPACE_NOT_AVAILABLE: _DISK_REMEDY,
@@ -152,28 +143,23 @@ _MQ_REMEDIES: Final = {
     cmqc.MQRC_GET_INHIBITED: "ALTER the queue to GET(ENABLED)",
     cmqc.MQRC_PUBSUB_INHIBITED: "ALTER the topic to PUB(ENABLED)",
     cmqc.MQRC_UNKNOWN_OBJECT_NAME: "define the queue",
-    cmqc.MQRC_UNKNOWN_ALIAS_BASE_Q: "define the queue that the alias names",
     cmqc.MQRC_NOT_AUTHORIZED: "give the user of the pipeline the authority (SET AUTHREC)",
     cmqc.MQRC_OBJECT_IN_USE: "end the other application that has the queue open",
-    cmqc.MQRC_SUBSCRIPTION_IN_USE: "end the other application that has the subscription open",
     cmqc.MQRC_MSG_TOO_BIG_FOR_Q: "raise MAXMSGL of the queue, or leave out long messages (WHERE length(...) < ...)",
     cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR: "raise MAXMSGL of the queue manager, or leave out long messages",
 }
-#: Remedies by the name of an exception.
+#: Parts of an error text, such as the name of the exception that a Python traceback ends with, and remedies.
 _REMEDIES: Final = {
-    "BrokerAway": "wait until the broker is available; the pipeline retries",
-    "NotConnected": "check that the broker runs and accepts the session",
-    "LinkLost": "wait until the broker is available; the pipeline retries",
-    "SpoolBusy": "end the other process that runs this pipeline",
-    "Superseded": "none: another attempt continues",
-    "PermissionError": "give the user of the pipeline access",
-    "OSError": "check the disk or the network that the error names",
-}
-_JAVA_REMEDIES: Final = {
-    re.compile(r"\bjava\.net\.\w+Exception\b|\bjava\.sql\.SQL(?:Transient|Recoverable)\w*Exception\b"): (
-        "wait until the server is available; the pipeline retries"
-    ),
-    re.compile(r"\bNo suitable driver\b"): "name the class of its driver (options: {driver: ...}) and the jar (--jars)",
+    re.compile(pattern, re.MULTILINE): remedy
+    for pattern, remedy in {
+        r"^(?:\w+\.)*(?:BrokerAway|LinkLost)\b": "wait until the broker is available; the pipeline retries",
+        r"^(?:\w+\.)*NotConnected\b": "check that the broker runs and accepts the session",
+        r"^(?:\w+\.)*SpoolBusy\b": "end the other process that runs this pipeline",
+        r"^(?:\w+\.)*Superseded\b": "none: another attempt continues",
+        r"^(?:\w+\.)*(?:PermissionError|OSError)\b": "check the disk, the permissions or the network that the error names",
+        r"\bjava\.net\.\w+Exception\b|\bjava\.sql\.SQL(?:Transient|Recoverable)\w*Exception\b": _SERVER_REMEDY,
+        r"\bNo suitable driver\b": "name the class of its driver (options: {driver: ...}) and the jar (--jars)",
+    }.items()
 }
 
 
@@ -188,9 +174,5 @@ def query_failure_of(error: BaseException) -> QueryFailure:
         reason = int(found[1])
         default = "wait until the queue manager is available" if reason in LOST else "see the reason code"
         return QueryFailure(what, _MQ_REMEDIES.get(reason, default))
-    if isinstance(error, OSError):
-        return QueryFailure(what, _REMEDIES["OSError"])
-    raised = _RAISED.findall(text.rpartition(_TRACEBACK)[2])
-    remedies = [_REMEDIES[name] for name in raised if name in _REMEDIES]
-    remedies += [remedy for pattern, remedy in _JAVA_REMEDIES.items() if pattern.search(text)]
-    return QueryFailure(what, next(iter(remedies), ""))
+    raised = f"OSError: {text}" if isinstance(error, OSError) else text.rpartition(_TRACEBACK)[2]
+    return QueryFailure(what, next((remedy for pattern, remedy in _REMEDIES.items() if pattern.search(raised)), ""))

@@ -12,84 +12,55 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from bridge import durations
+from pydantic import ValidationError
+from pydantic_core import PydanticCustomError
+
+from bridge.config import values
 
 if TYPE_CHECKING:
-    from bridge.config.values import Section
+    from bridge.config.models import Configuration
 
-Model = TypeVar("Model", bound="Section")
+Model = TypeVar("Model", bound=values.Section)
 
 
 class OptionError(ValueError):
     """An option of a data source is unknown, missing or invalid. The message names it."""
 
 
-# Options of other sources --------------------------------------------------------------------------------------------
-
 _SECRET: Final = "options are visible in plans and logs: write it to a file, and name the file as passwordFile"
-_TRIGGER: Final = "set the interval of batches with writeStream.trigger(processingTime=...)"
-_PARTS: Final = "write partitions, the number of parts of a batch"
-_NO_CLIENT: Final = "there is no Kafka client here"
-
-#: Why options of Kafka's and other sources do not exist here, and what to write instead. A name may end with `*`.
-COMMON: Final[Mapping[str, str]] = {"password": _SECRET, "mq.password": _SECRET, "kafka.*": _NO_CLIENT}
-_READS: Final[Mapping[str, str]] = {
-    **COMMON,
+_COMMON: Final[Mapping[str, str]] = {
+    "*password": _SECRET,
     "maxOffsetsPerTrigger": "write maxMessagesPerTrigger",
-    "minOffsetsPerTrigger": _TRIGGER,
-    "maxTriggerDelay": _TRIGGER,
-    "minPartitions": _PARTS,
-    "assign": f"there are no partitions to choose; {_PARTS}",
-    "includeHeaders": "the columns rfh2, headers and properties always exist",
-    "failOnDataLoss": "a loss in the spool always ends the query",
-    "writeId": "it names a write",
+    "minPartitions": "write partitions, the number of parts of a batch",
 }
-MQ_READS: Final[Mapping[str, str]] = {
-    **_READS,
+#: Options of Kafka's and other sources that do not exist here, and what to write instead. `*` stands for any characters.
+MQ_FOREIGN: Final[Mapping[str, str]] = {
     "starting*": "a queue has no offsets: a stream takes all messages and continues from its checkpoint; filter by put_time",
     "ending*": "a queue has no offsets: use a batch read, or a stream with trigger(availableNow=True); filter by put_time",
     "subscribe*": "write queue (one, or several with commas), or topic (with MQ's wildcards) and subscription",
-    "kafka.bootstrap.servers": "write config, listener (of a bridge), or channel and connections (of IBM MQ)",
-    "kafka.group.id": "one query reads a queue, and its checkpoint stores the position",
-    "mq.queue.manager": "write queueManager",
-    "mq.connection.name.list": "write connections",
-    "mq.channel.name": "write channel",
-    "mq.queue": "write queue",
+    "kafka.*": "write config, listener (of a bridge), or channel and connections (of IBM MQ)",
     "clientId": "write applicationName",
-    "browse": "a streaming read takes messages, and a batch read browses; read a subscription for copies of messages",
+    **_COMMON,
 }
-MQTT_READS: Final[Mapping[str, str]] = {
-    **_READS,
+MQTT_FOREIGN: Final[Mapping[str, str]] = {
     "starting*": "a broker has no log: the stream starts with its session and retained messages, then uses its checkpoint",
     "ending*": "a broker has no log: a stream with trigger(availableNow=True) ends when no more messages arrive",
     "subscribe*": "write topic (a topic filter, or several with commas)",
-    "kafka.bootstrap.servers": "write host and port, or config and link",
-    "kafka.group.id": "one query reads a session of the broker: write clientId to name it",
+    "kafka.*": "write host and port, or config and link",
     "queue": "queues are read with format('mq')",
     "brokerUrl": "write host and port, and tls",
     "username": "write user",
     "cleanSession": "write session (durable or clean)",
-    "mqttVersion": "write version (5 or 3.1.1)",
+    **_COMMON,
 }
 
-
-def _reason_against(key: str, table: Mapping[str, str]) -> str | None:
-    """Return why an option of another source does not exist here. None: it is not in the table."""
-    plain = _plain(key)
-    for name, reason in sorted(table.items(), key=lambda item: item[0].endswith("*")):
-        if plain == name.lower() or (name.endswith("*") and plain.startswith(name[:-1].lower())):
-            return reason
-    return None
-
-
-# Options -------------------------------------------------------------------------------------------------------------
-
-_SIZE: Final = re.compile(r"([0-9]{1,15}) *([A-Za-z]*)")
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 #: Spark adds each option of a table with this prefix, and these properties of the table.
 TABLE_OPTION: Final = "option."
 _TABLE_PROPERTIES: Final = frozenset(("provider", "owner", "location", "is_managed_location", "external", "comment"))
 _CONNECTION: Final = re.compile(r"\s*([^()\s]+)\(([0-9]{1,5})\)\s*")
+#: Options whose values are numbers or Booleans in the sections of the configuration.
+_NO_TEXT: Final = frozenset(("port", "inFlight", "tlsCheckHostName"))
 
 
 def _plain(name: str) -> str:
@@ -100,9 +71,9 @@ class Options:
     """The options of one use of a data source. Each method raises OptionError."""
 
     def __init__(
-        self, source: str, given: Mapping[str, str], known: Iterable[str], refused: Mapping[str, str] = COMMON
+        self, source: str, given: Mapping[str, str], known: Iterable[str], foreign: Mapping[str, str] = _COMMON
     ) -> None:
-        """Check the names of `given`. `source` is named in errors. `refused` explains options of other sources."""
+        """Check the names of `given`. `source` is named in errors. `foreign` explains options of other sources."""
         self.source = source
         names = {_plain(name): name for name in known}
         self._values: dict[str, str] = {}
@@ -112,12 +83,13 @@ class Options:
             if key in _TABLE_PROPERTIES and _plain(key) not in names:
                 continue
             if (name := names.get(_plain(key))) is None:
-                raise self._unknown(key, names, refused)
+                raise self._unknown(key, names, foreign)
             self._values[name] = value
 
-    def _unknown(self, key: str, names: Mapping[str, str], refused: Mapping[str, str]) -> OptionError:
-        if (reason := _reason_against(key, refused)) is not None:
-            return OptionError(f"{self.source} has no option {key}: {reason}")
+    def _unknown(self, key: str, names: Mapping[str, str], foreign: Mapping[str, str]) -> OptionError:
+        for name, reason in foreign.items():
+            if re.fullmatch(re.escape(name).replace(r"\*", ".*"), key, re.IGNORECASE):
+                return OptionError(f"{self.source} has no option {key}: {reason}")
         near = difflib.get_close_matches(_plain(key), names, n=1)
         what = f"did you mean {names[near[0]]}?" if near else f"there are {', '.join(sorted(names.values()))}"
         return OptionError(f"{self.source} knows no option {key} ({what})")
@@ -126,6 +98,12 @@ class Options:
         """Return the error for an option with an invalid value."""
         found = f"found {self._values[name]!r}" if name in self._values else "found none"
         return OptionError(f"{self.source}: option {name}: expected {expected}, {found}")
+
+    def allow(self, names: Iterable[str], among: Iterable[str], why: str) -> None:
+        """Raise OptionError if an option of `among` is given that is not in `names`."""
+        for name in among:
+            if name in self._values and name not in names:
+                raise self.wrong(name, f"no value{',' if why.startswith('because') else ''} {why}")
 
     def __contains__(self, name: str) -> bool:
         return name in self._values
@@ -148,44 +126,25 @@ class Options:
         """Return the values of a list separated by commas."""
         return [part.strip() for part in (self.text(name) or "").split(",") if part.strip()]
 
-    def number(self, name: str, default: int, low: int = 1, high: int = 2**31 - 1) -> int:
-        """Return the value of an option that is an integer."""
-        value = self._values.get(name)
-        if value is None:
-            return default
-        if not re.fullmatch(r"[0-9]{1,10}", value.strip()) or not low <= int(value) <= high:
-            raise self.wrong(name, f"an integer from {low} to {high}")
-        return int(value)
-
-    def size(self, name: str, default: int) -> int:
-        """Return the value of an option that is a number of bytes: `1000000`, `64 MiB`."""
-        from bridge.config.values import SIZE_UNITS
-
-        value = self._values.get(name)
-        if value is None:
-            return default
-        found = _SIZE.fullmatch(value.strip())
-        units = {unit.lower(): count for unit, count in SIZE_UNITS.items()}
-        if found is None or not int(found[1]) or (unit := found[2].lower() or "b") not in units:
-            raise self.wrong(name, f"a size (an integer of bytes, or a number with {', '.join(SIZE_UNITS)})")
-        return int(found[1]) * units[unit]
-
-    def duration(self, name: str, default: float) -> float:
-        """Return the value of an option that is a duration, in seconds: `500 ms`, `30s`, `15min`, `1h`."""
-        value = self._values.get(name)
-        if value is None:
+    def value(self, name: str, kind: values.Kind, default: Any) -> Any:
+        """Return the value of an option that is a number, a size, a duration or a Boolean, as in the configuration file."""
+        if name not in self._values:
             return default
         try:
-            return float(durations.parsed(value.strip()))
-        except ValueError:
-            raise self.wrong(name, f"a duration (a number with {', '.join(durations.UNITS)})") from None
+            return kind.func(self._converted(name))  # type: ignore[call-arg]
+        except PydanticCustomError as error:
+            raise self.wrong(name, str((error.context or {})["expected"])) from None
+
+    def choice(self, name: str, words: Iterable[str], default: str) -> str:
+        """Return the value of an option that is one of some words."""
+        value = self.text(name) or default
+        if value not in words:
+            raise self.wrong(name, f"one of {', '.join(words)}")
+        return value
 
     def truth(self, name: str, default: bool) -> bool:
         """Return the value of an option that is true or false."""
-        value = self._values.get(name, str(default)).strip().lower()
-        if value not in ("true", "false"):
-            raise self.wrong(name, "true or false")
-        return value == "true"
+        return bool(self.value(name, values.truth, default))
 
     def path(self, name: str) -> Path | None:
         """Return the value of an option that is a path, as an absolute path. A URI is rejected."""
@@ -211,22 +170,54 @@ class Options:
             raise self.wrong(name, "host(port)")
         return found[1], int(found[2])
 
+    # Sections of the configuration -----------------------------------------------------------------------------------
 
-def checked(model: type[Model], written: Mapping[str, Any], options: Options, names: Mapping[str, str]) -> Model:
-    """Return the section of the configuration that options specify; `names` maps options to its keys. Raises OptionError."""
-    from pydantic import ValidationError
+    def configuration(self) -> Configuration | None:
+        """Return the configuration file that the option `config` names. None: it is not set."""
+        from bridge.config.document import load
+        from bridge.config.problems import ConfigurationError
 
-    try:
-        return model.model_validate(written)
-    except ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False)[0]
-        context = problem.get("ctx", {})
-        key = str((*problem["loc"], *context.get("at", ()))[-1])
-        expected = str(context.get("expected", "a value"))
-        raise options.wrong({key: name for name, key in names.items()}.get(key, key), expected) from error
+        if (file := self.path("config")) is None:
+            return None
+        try:
+            return load(file)
+        except ConfigurationError as error:
+            raise OptionError(f"{self.source}: option config: {error}") from error
 
+    def keys(self, names: Mapping[str, str]) -> dict[str, Any]:
+        """Return the given options as a section of the configuration has them. `names` maps options to its keys."""
+        return {
+            key: self.path(name) if name.endswith("File") else self._converted(name) if name in _NO_TEXT else self.text(name)
+            for name, key in names.items()
+            if name in self
+        }
 
-# TLS -----------------------------------------------------------------------------------------------------------------
+    def tls(self) -> dict[str, Any] | None:
+        """Return the section `tls`. None: no TLS."""
+        written = self.keys(TLS_OPTIONS)
+        if self.truth("tls", bool(written)):
+            return written
+        self.allow((), TLS_OPTIONS, "because tls is false")
+        return None
+
+    def checked(self, model: type[Model], written: Mapping[str, Any], names: Mapping[str, str]) -> Model:
+        """Return a section of the configuration. `names` maps options to its keys, for errors."""
+        try:
+            return model.model_validate(written)
+        except ValidationError as error:
+            problem = error.errors(include_url=False, include_input=False)[0]
+            context = problem.get("ctx", {})
+            key = str((*problem["loc"], *context.get("at", ()))[-1])
+            expected = str(context.get("expected", "a value"))
+            raise self.wrong({key: name for name, key in names.items()}.get(key, key), expected) from error
+
+    def _converted(self, name: str) -> str | int | bool:
+        """Return the value of an option as YAML reads it."""
+        text = self._values[name].strip()
+        if text.isdecimal():
+            return int(text[:20])
+        return {"true": True, "false": False}.get(text.lower(), text)
+
 
 #: Options for TLS to a broker or to the listener of an embedded queue manager -> keys of ClientTlsConfig.
 TLS_OPTIONS: Final = {
@@ -236,20 +227,3 @@ TLS_OPTIONS: Final = {
     "tlsKeyPasswordVariable": "key_password_variable",
     "tlsCheckHostName": "check_host_name",
 }
-
-
-def tls_of(options: Options) -> dict[str, Any] | None:
-    """Return the section `tls` as in YAML. None: no TLS. Raises OptionError."""
-    given = [name for name in TLS_OPTIONS if name in options]
-    if not options.truth("tls", bool(given)):
-        if given:
-            raise options.wrong(given[0], "no value, because tls is false")
-        return None
-    written: dict[str, Any] = {}
-    for name in given:
-        if name.endswith("File"):
-            value: Any = options.path(name)
-        else:
-            value = options.truth(name, True) if name == "tlsCheckHostName" else options.text(name)
-        written[TLS_OPTIONS[name]] = value
-    return written

@@ -29,6 +29,7 @@ from bridge.config.pipeline import LateConfig, PipelineConfig
 from bridge.config.problems import ConfigurationError
 from bridge.mapping.rule import rule_of
 from bridge.spark import MqDataSource, MqttDataSource
+from bridge.spark.administration import Batch
 from bridge.spark.changes import only_changes
 from bridge.spark.destinations import (
     PAYLOAD,
@@ -51,6 +52,8 @@ INPUT: Final = "input"
 TAKEN: Final = "taken"
 #: Branches of the union that a stateful query returns, and the time until which a late row would have counted.
 _ROW, _DEAD, _LATE, _LATE_END = "row", "dead", "late", "late_end"
+#: The column of late rows in an archive with the time of the watermark.
+WATERMARK: Final = "watermark"
 #: Seconds to wait for an observation. Spark never reports one whose rows the optimizer has left out.
 _OBSERVATION_TIMEOUT: Final = 5.0
 #: Batches whose counts are kept.
@@ -60,23 +63,11 @@ _planning: Final = threading.Lock()
 _ALL_COLUMNS: Final = re.compile(r"(?<!count)[(]\s*\*|(?:[,.]|\b(?:select|distinct|all)\b)\s*\*|\bnatural\b", re.IGNORECASE)
 
 
-class Counts(msgspec.Struct):
-    """The rows of a batch. `rows` is None if only Spark's progress has their number."""
-
-    rows: int | None = None
-    written: int = 0
-    dead: int = 0
-    late: int = 0
-    #: what is wrong with one of the dead letters
-    why: str | None = None
-
-
 class Pipeline(msgspec.Struct, frozen=True):
     """A pipeline that can be started."""
 
     name: str
     config: PipelineConfig
-    environment: PipelineEnvironment
     #: its checkpoint, spool and status
     directory: Path
     #: what the query returns
@@ -97,7 +88,7 @@ class Pipeline(msgspec.Struct, frozen=True):
     @property
     def at_least_once(self) -> bool:
         """Whether a destination may get a batch twice after a crash."""
-        return not all(sink.exactly_once for sink in (*self.sinks, self.dead_letters, *([self.late] if self.late else [])))
+        return not all(sink.exactly_once for sink in (*self.sinks, self.dead_letters, self.late) if sink is not None)
 
 
 def plan(
@@ -133,16 +124,16 @@ def plan(
     if not stateful and config.late is not None:
         raise Mistake(("late",), "no late, because select keeps no state and no row is late")
     sinks = _sinks(spark, config, environment, selected)
-    late = None if config.late is None else late_sink(config.late, environment)
     letters = dead_letter_sink(config, environment)
+    late = None if config.late is None else late_sink(config.late, environment)
     with mistakes_at(("dead_letters",), "a destination"):
         letters.check(source.withColumn(REASON, f.lit("")))
     if late is not None:
         with mistakes_at(("late",), "a destination"):
-            late.check(source.withColumn("watermark", f.current_timestamp()) if late.is_table else source)
+            late.check(source.withColumn(WATERMARK, f.current_timestamp()) if late.is_table else source)
     for location, expected, found in environment.unreachable(config, directory, stateful=stateful):
         raise Mistake(location, expected, found)
-    return Pipeline(name, config, environment, directory, frame, table, stateful, tables, sinks, letters, late)
+    return Pipeline(name, config, directory, frame, table, stateful, tables, sinks, letters, late)
 
 
 @contextmanager
@@ -378,8 +369,8 @@ class BatchWriter:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
-        #: counts of the latest batches, by number
-        self.counts: dict[int, Counts] = {}
+        #: the latest batches, by number. `rows_in` is -1 if only Spark's progress has it
+        self.batches: dict[int, Batch] = {}
         self.error: Exception | None = None
         #: no further batch may begin
         self.stopping = False
@@ -394,29 +385,25 @@ class BatchWriter:
             writer = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
             assert writer is not None
             write = self._write_stateful if self._pipeline.stateful else self._write_stateless
-            self.counts[epoch] = write(frame, writer, epoch)
-            self.counts.pop(epoch - _REMEMBERED, None)
+            batch = Batch(epoch)
+            write(frame, writer, batch)
+            self.batches[epoch] = batch
+            self.batches.pop(epoch - _REMEMBERED, None)
         except Exception as error:
             self.error = error
             raise BatchFailed(type(error).__name__) from None
         finally:
             self.busy = False
 
-    def _write_stateless(self, frame: DataFrame, writer: str, epoch: int) -> Counts:
-        pipeline, table = self._pipeline, self._pipeline.table
-        fault = f.lit(None).cast("string") if table.fault is None else f.expr(table.fault)
-        taken, counts = Observation(), Counts()
-        metrics = [f.count(f.lit(1)).alias("rows"), f.count(REASON).alias("bad"), f.min(REASON).alias("why")]
-        judged = frame.withColumn(REASON, fault)
-        good = judged.observe(taken, *metrics).where(f"{REASON} IS NULL").drop(REASON)
-        self._write_all(self._selected(good), writer, epoch, counts)
-        seen = _observed(taken, lambda: judged.agg(*metrics).first().asDict())  # type: ignore[union-attr]
-        counts.rows = seen["rows"]
-        if seen["bad"]:
-            counts.dead += seen["bad"]
-            counts.why = seen["why"]
-            pipeline.dead_letters.write(judged.where(f"{REASON} IS NOT NULL"), f"{writer}-dead", epoch)
-        return counts
+    def _write_stateless(self, frame: DataFrame, writer: str, batch: Batch) -> None:
+        fault = self._pipeline.table.fault
+        taken = Observation()
+        judged = frame.withColumn(REASON, f.lit(None).cast("string") if fault is None else f.expr(fault))
+        good = judged.observe(taken, *_counts()).where(f"{REASON} IS NULL").drop(REASON)
+        self._write_all(self._selected(good), writer, batch)
+        seen = _observed(taken, judged, _counts())
+        batch.rows_in = seen["rows"]
+        self._write_dead(judged.where(f"{REASON} IS NOT NULL"), seen["bad"], seen["why"], writer, batch)
 
     def _selected(self, good: DataFrame) -> DataFrame:
         """Return the rows of the SELECT over a batch. Spark has a session of its own for each query."""
@@ -429,46 +416,47 @@ class BatchWriter:
             frame.createOrReplaceTempView(name)
         return spark.sql(config.select)
 
-    def _write_all(self, rows: DataFrame, writer: str, epoch: int, counts: Counts) -> None:
+    def _write_all(self, rows: DataFrame, writer: str, batch: Batch) -> None:
         """Write rows to all destinations. Rows for several destinations are computed once."""
         sinks = self._pipeline.sinks
         if len(sinks) == 1:
-            made = Observation()
-            refused = sinks[0].write(rows.observe(made, f.count(f.lit(1)).alias("rows")), f"{writer}-0", epoch)
-            written = _observed(made, lambda: {"rows": rows.count()})["rows"]
+            made, counts = Observation(), [f.count(f.lit(1)).alias("rows")]
+            refused = sinks[0].write(rows.observe(made, *counts), f"{writer}-0", batch.number)
+            written = _observed(made, rows, counts)["rows"]
         else:
             rows.persist()
             try:
                 written = rows.count()
-                refused = sum(sink.write(rows, f"{writer}-{index}", epoch) for index, sink in enumerate(sinks))
+                refused = sum(sink.write(rows, f"{writer}-{index}", batch.number) for index, sink in enumerate(sinks))
             finally:
                 rows.unpersist()
-        counts.written += written - refused
-        counts.dead += refused
+        batch.rows_out += written - refused
+        batch.dead_letters += refused
 
-    def _write_stateful(self, frame: DataFrame, writer: str, epoch: int) -> Counts:
-        pipeline, counts = self._pipeline, Counts()
+    def _write_dead(self, rows: DataFrame, count: int, why: str | None, writer: str, batch: Batch) -> None:
+        if count:
+            batch.dead_letters += count
+            batch.why = why
+            self._pipeline.dead_letters.write(rows, f"{writer}-dead", batch.number)
+
+    def _write_stateful(self, frame: DataFrame, writer: str, batch: Batch) -> None:
+        pipeline, epoch = self._pipeline, batch.number
         frame.persist()
         try:
             if _DEAD in frame.columns:
                 dead = frame.where(f"{_DEAD} IS NOT NULL").select(f"{_DEAD}.*")
-                seen = dead.agg(f.count(f.lit(1)).alias("rows"), f.min(REASON).alias("why")).first()
-                assert seen is not None
-                if seen["rows"]:
-                    counts.dead, counts.why = seen["rows"], seen["why"]
-                    pipeline.dead_letters.write(dead, f"{writer}-dead", epoch)
+                seen = _counted(dead, _counts())
+                self._write_dead(dead, seen["bad"], seen["why"], writer, batch)
             if pipeline.late is not None and (watermark := watermark_for_late_rows(pipeline.checkpoint, epoch)):
                 late = frame.where(f"{_LATE} IS NOT NULL AND {_LATE_END} <= {watermark}").select(f"{_LATE}.*")
                 if rows := late.count():
-                    counts.late = rows
+                    batch.late = rows
                     if pipeline.late.is_table:
-                        late = late.withColumn("watermark", f.timestamp_millis(f.lit(watermark)))
+                        late = late.withColumn(WATERMARK, f.timestamp_millis(f.lit(watermark)))
                     pipeline.late.write(late, f"{writer}-late", epoch)
-            rows_of_select = frame.where(f"{_ROW} IS NOT NULL").select(f"{_ROW}.*")
-            self._write_all(rows_of_select, writer, epoch, counts)
+            self._write_all(frame.where(f"{_ROW} IS NOT NULL").select(f"{_ROW}.*"), writer, batch)
         finally:
             frame.unpersist()
-        return counts
 
 
 def watermark_for_late_rows(checkpoint: Path, epoch: int) -> int:
@@ -483,10 +471,21 @@ def watermark_for_late_rows(checkpoint: Path, epoch: int) -> int:
     return int(json.loads(lines[1])["batchWatermarkMs"])
 
 
-def _observed(observation: Observation, otherwise: Any) -> dict[str, Any]:
-    """Return the values of an observation, or `otherwise()` if Spark does not report them."""
+def _counts() -> list[Column]:
+    """Return the counts of rows with the column REASON. Spark must run when they are made."""
+    return [f.count(f.lit(1)).alias("rows"), f.count(REASON).alias("bad"), f.min(REASON).alias("why")]
+
+
+def _counted(frame: DataFrame, counts: Sequence[Column]) -> dict[str, Any]:
+    row = frame.agg(*counts).first()
+    assert row is not None
+    return row.asDict()
+
+
+def _observed(observation: Observation, frame: DataFrame, counts: Sequence[Column]) -> dict[str, Any]:
+    """Return the values of an observation. They are computed again if Spark does not report them."""
     values: list[dict[str, Any]] = []
     thread = threading.Thread(target=lambda: values.append(observation.get), daemon=True)
     thread.start()
     thread.join(_OBSERVATION_TIMEOUT)
-    return values[0] if values else otherwise()
+    return values[0] if values else _counted(frame, counts)

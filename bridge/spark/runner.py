@@ -42,9 +42,6 @@ _LONGEST_PAUSE: Final = 60.0
 #: Seconds to wait for the lock of a pipeline, which `mqbridge pipeline show` takes for a moment.
 _LOCK_WAIT: Final = 2.0
 
-Tell = Callable[[str], None]
-Plans = Callable[[], Pipeline]
-
 
 class QueryFailed(Exception):
     """A query failed. The message is for people."""
@@ -62,46 +59,36 @@ class Runner:
     """Runs pipelines until they are done, or until `stop`.
 
     `pipelines` plans each pipeline at each of its starts. `tell` prints a line, from several threads, and `seen` gets each
-    batch. `patience` is the time, in seconds, that a batch may take when the pipeline stops. A failure with a remedy is tried
-    again without end. A pipeline is given up if its SELECT cannot be computed for some row, or after `attempts` failures in a
-    row of any other kind.
+    batch. `patience` is the time, in seconds, that a batch may take when the pipeline stops. A failure with a remedy is
+    retried indefinitely. A pipeline is given up if its SELECT cannot be computed for some row, or after `attempts` other
+    failures in a row.
     """
 
     def __init__(
         self,
         spark: SparkSession,
-        pipelines: dict[str, Plans],
+        pipelines: dict[str, Callable[[], Pipeline]],
         *,
-        tell: Tell,
+        tell: Callable[[str], None],
         once: bool = False,
         patience: float = 10.0,
         attempts: int = ATTEMPTS,
         seen: Callable[[Batch], None] = lambda batch: None,
     ) -> None:
-        self._spark = spark
-        self._pipelines = pipelines
-        self._tell = tell
-        self._once = once
-        self._patience = patience
-        self._attempts = attempts
-        self._seen = seen
-        self._stopping = {name: threading.Event() for name in pipelines}
-        self._draining: set[str] = set()
-        self._locks: dict[str, IO[str]] = {}
-        self._statuses: dict[str, StatusRecord] = {}
         self._control = ControlThread(self._requested)
+        self._runs = {
+            name: _Run(spark, name, plan, self._control, tell, once, patience, attempts, seen)
+            for name, plan in pipelines.items()
+        }
 
     def stop(self) -> None:
         """Finish the current batches and end. May be called from a signal handler."""
-        for stopping in self._stopping.values():
-            stopping.set()
+        for run in self._runs.values():
+            run.stopping.set()
 
     def run(self) -> Sequence[str]:
         """Run to the end; return the names of the pipelines that were given up."""
-        failed: list[str] = []
-        threads = [
-            threading.Thread(target=self._supervise, args=(name, failed), name=name) for name in self._pipelines
-        ]
+        threads = [threading.Thread(target=run.supervise, name=name) for name, run in self._runs.items()]
         try:
             for thread in threads:
                 thread.start()
@@ -110,52 +97,85 @@ class Runner:
                     thread.join(_LOOK)
         finally:
             self._control.stop()
-            for held in self._locks.values():
-                held.close()
-        return sorted(failed)
+        return sorted(name for name, run in self._runs.items() if run.state == "given up")
 
     def _requested(self, name: str, request: PipelineRequest) -> None:
+        run = self._runs[name]
         if isinstance(request, StopPipeline):
-            self._stopping[name].set()
+            run.stopping.set()
         else:
-            self._draining.add(name)
+            run.once = True
 
-    def _supervise(self, name: str, failed: list[str]) -> None:
-        """Run a pipeline, and start it again after a failure."""
-        state: State = "given up"
+
+class _Run:
+    """One pipeline. `supervise` runs on a thread of its own."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        name: str,
+        plan: Callable[[], Pipeline],
+        control: ControlThread,
+        tell: Callable[[str], None],
+        once: bool,
+        patience: float,
+        attempts: int,
+        seen: Callable[[Batch], None],
+    ) -> None:
+        self._spark = spark
+        self._name = name
+        self._plan = plan
+        self._control = control
+        self._print = tell
+        #: end when all available messages are processed
+        self.once = once
+        self._patience = patience
+        self._attempts = attempts
+        self._seen = seen
+        self.stopping = threading.Event()
+        self.state: State = "given up"
+        self._lock: IO[str] | None = None
+        self._status: StatusRecord | None = None
+
+    def supervise(self) -> None:
+        """Run the pipeline, and start it again after a failure."""
         try:
-            state = self._attempt(name)
+            self.state = self._attempt()
         except QueryFailed as error:
-            self._note(name, error.failure)
+            self._note(error.failure)
             how = "stopped" if error.failure.data else f"given up after {self._attempts} attempts"
-            self._tell(f"{name}: {how}: {error}")
+            self._tell(f"{how}: {error}")
         except PipelineBusy as error:
-            self._tell(f"{name}: {error}")
+            self._tell(str(error))
         except Exception as error:  # a programming error, or the end of the JVM: the other pipelines continue
             gone = has_ended(self._spark, _LOOK) or "stopped SparkContext" in str(error)
-            if gone and self._stopping[name].is_set():  # SIGTERM for the whole process group, as `timeout` sends it
-                state = "stopped"
-                self._tell(f"{name}: stopped with its Java; a batch that was cut off is repeated at the next start")
+            if gone and self.stopping.is_set():  # SIGTERM for the whole process group, as `timeout` sends it
+                self.state = "stopped"
+                self._tell("stopped with its Java; a batch that was cut off is repeated at the next start")
             else:
                 what = "Java (the JVM of Spark) has ended" if gone else f"{type(error).__name__}: {sentence_of(error)}"
-                self._note(name, QueryFailure(what))
-                self._tell(f"{name}: given up: {what}")
-        if state == "given up":
-            failed.append(name)
-        if (status := self._statuses.get(name)) is not None:
-            status.ended(state)
-        if (held := self._locks.pop(name, None)) is not None:
-            held.close()
+                self._note(QueryFailure(what))
+                self._tell(f"given up: {what}")
+        if self._status is not None:
+            self._status.ended(self.state)
+        if self._lock is not None:
+            self._lock.close()
 
-    def _attempt(self, name: str) -> State:
-        """Run a pipeline until it ends in order. Raises QueryFailed, PipelineBusy."""
+    def _tell(self, text: str) -> None:
+        self._print(f"{self._name}: {text}")
+
+    def _note(self, failure: QueryFailure) -> None:
+        if self._status is not None:
+            self._status.failed(failure.what, failure.remedy)
+
+    def _attempt(self) -> State:
+        """Run the pipeline until it ends in order. Raises QueryFailed, PipelineBusy."""
         failures, pause = 0, _FIRST_PAUSE
-        stopping = self._stopping[name]
-        while not stopping.is_set():
+        while not self.stopping.is_set():
             batches: list[Batch] = []
             try:
-                if self._run(name, batches):
-                    return "stopped" if stopping.is_set() else "done"
+                if self._run(batches):
+                    return "stopped" if self.stopping.is_set() else "done"
                 continue
             except QueryFailed as error:
                 if batches:
@@ -164,43 +184,38 @@ class Runner:
                 if error.failure.data or failures >= self._attempts:
                     raise
                 wait = pause * random.uniform(0.8, 1.2)
-                self._note(name, error.failure)
-                self._tell(f"{name}: {error}; next attempt in {wait:.0f} s")
-            stopping.wait(wait)
+                self._note(error.failure)
+                self._tell(f"{error}; next attempt in {wait:.0f} s")
+            self.stopping.wait(wait)
             pause = min(pause * 2, _LONGEST_PAUSE)
         return "stopped"
 
-    def _note(self, name: str, failure: QueryFailure) -> None:
-        if (status := self._statuses.get(name)) is not None:
-            status.failed(failure.what, failure.remedy)
-
-    def _run(self, name: str, batches: list[Batch]) -> bool:
+    def _run(self, batches: list[Batch]) -> bool:
         """Run a query to its end; return False if it ended to be drained. Raises QueryFailed, PipelineBusy."""
-        stopping = self._stopping[name]
         try:
-            pipeline = self._pipelines[name]()
-            self._hold(name, pipeline.directory)
-            once = self._once or name in self._draining or pipeline.config.trigger == AVAILABLE_NOW
+            pipeline = self._plan()
+            self._hold(pipeline.directory)
+            once = self.once or pipeline.config.trigger == AVAILABLE_NOW
             writer = BatchWriter(pipeline)
             query = _start(pipeline, writer, once)
         except (PySparkException, Py4JError, Mistake, OSError) as error:
             if has_ended(self._spark, _LOOK):
                 raise
             raise QueryFailed(query_failure_of(error)) from error
-        self._statuses[name].running()
-        self._tell(f"{name}: started; its checkpoint is {pipeline.checkpoint}")
-        watch = _Watch(pipeline, query, writer)
-        while query.isActive and not stopping.is_set() and (once or name not in self._draining):
-            self._report(name, watch, batches)
-            stopping.wait(_LOOK)
-        cut = query.isActive and self._end(query, writer, watch)
-        self._report(name, watch, batches)
+        assert self._status is not None
+        self._status.running()
+        self._tell(f"started; its checkpoint is {pipeline.checkpoint}")
+        while query.isActive and not self.stopping.is_set() and (once or not self.once):
+            self._report(pipeline, query, writer, batches)
+            self.stopping.wait(_LOOK)
+        cut = query.isActive and self._end(pipeline, query, writer)
+        self._report(pipeline, query, writer, batches)
         ended_by = query.exception()
         if ended_by is None or writer.stopping:
-            drains = not once and not stopping.is_set()
-            how = "stopped" if stopping.is_set() else "stopped, to be drained" if drains else "done"
+            drains = not once and not self.stopping.is_set()
+            how = "stopped" if self.stopping.is_set() else "stopped, to be drained" if drains else "done"
             how += " during a batch, which is repeated at the next start" if cut else ""
-            self._tell(f"{name}: {how}{watch.late_text}")
+            self._tell(f"{how}{_late_text(pipeline, sum(batch.late for batch in batches))}")
             return not drains
         failure = query_failure_of(writer.error or ended_by)
         if failure.data:
@@ -209,112 +224,47 @@ class Runner:
                 failure = msgspec.structs.replace(failure, what=f"{failure.what}, for {message or 'an unknown message'}")
         raise QueryFailed(failure)
 
-    def _report(self, name: str, watch: _Watch, batches: list[Batch]) -> None:
-        for batch in watch.completed():
-            batches.append(batch)
-            self._statuses[name].completed(batch)
-            self._tell(f"{name}: {watch.line_of(batch)}")
-            self._seen(batch)
+    def _report(self, pipeline: Pipeline, query: StreamingQuery, writer: BatchWriter, batches: list[Batch]) -> None:
+        """Report the batches that were completed since the last call. Those without rows are not reported."""
+        assert self._status is not None
+        for progress in query.recentProgress:
+            if (batch := writer.batches.get(progress.batchId)) is None or batch.at:
+                continue
+            _complete(batch, progress)
+            if batch.rows_in or batch.rows_out or batch.late:
+                batches.append(batch)
+                self._status.completed(batch)
+                self._tell(_line_of(pipeline, batch))
+                self._seen(batch)
 
-    def _hold(self, name: str, directory: Path) -> None:
+    def _hold(self, directory: Path) -> None:
         """Keep other processes from running the pipeline, and listen for requests. Raises PipelineBusy, OSError."""
-        if name in self._locks:
+        if self._lock is not None:
             return
         directory.mkdir(parents=True, exist_ok=True)
         before = time.monotonic() + _LOCK_WAIT
-        while True:
+        while self._lock is None:
             try:
-                self._locks[name] = lock(directory / LOCK)
-                break
+                self._lock = lock(directory / LOCK)
             except Locked as error:
                 if time.monotonic() >= before:
                     raise PipelineBusy(f"process {error.process} runs it already ({directory / LOCK})") from error
-            time.sleep(_LOOK)
-        self._statuses[name] = StatusRecord(directory, self._tell)
-        self._control.listen(name, directory)
+                time.sleep(_LOOK)
+        self._status = StatusRecord(directory, self._print)
+        self._control.listen(self._name, directory)
 
-    def _end(self, query: StreamingQuery, writer: BatchWriter, watch: _Watch) -> bool:
+    def _end(self, pipeline: Pipeline, query: StreamingQuery, writer: BatchWriter) -> bool:
         """End a query after its current batch; return whether the batch was cut off."""
         writer.stopping = True
         before = time.monotonic() + self._patience
         while query.isActive and time.monotonic() < before:
-            if not writer.busy and watch.is_committed():
+            number = max(writer.batches, default=None)
+            if not writer.busy and (number is None or (pipeline.checkpoint / "commits" / str(number)).exists()):
                 break
             time.sleep(_LOOK / 5)
         cut = writer.busy
         query.stop()
         return cut
-
-
-class _Watch:
-    """The progress of a query."""
-
-    def __init__(self, pipeline: Pipeline, query: StreamingQuery, writer: BatchWriter) -> None:
-        self._pipeline = pipeline
-        self._query = query
-        self._writer = writer
-        self._last = -1
-        self._late = 0
-        self._exact = pipeline.late is not None
-
-    def completed(self) -> list[Batch]:
-        """Return the batches with rows that were completed since the last call."""
-        batches = []
-        for progress in self._query.recentProgress:
-            if progress.batchId <= self._last or progress.batchId not in self._writer.counts:
-                continue
-            self._last = progress.batchId
-            counts = self._writer.counts[progress.batchId]
-            rows = counts.rows
-            if rows is None:
-                observed: Any = progress.observedMetrics.get(TAKEN)
-                rows = progress.numInputRows if observed is None else observed["rows"]
-            # Rows or groups that Spark dropped as late, without a destination for them.
-            dropped = max((int(operator.numRowsDroppedByWatermark) for operator in progress.stateOperators), default=0)
-            seconds = int(progress.durationMs.get("triggerExecution", 0)) / 1000
-            late, now = max(counts.late, dropped), time.time()
-            backlog = _backlog(progress)
-            batch = Batch(progress.batchId, now, seconds, rows, counts.written, counts.dead, late, *backlog, counts.why)
-            self._late += late
-            if rows or counts.written or late:
-                batches.append(batch)
-        return batches
-
-    def line_of(self, batch: Batch) -> str:
-        """Return the line about a batch."""
-        parts = [f"{batch.rows_in} in", f"{batch.rows_out} out"]
-        if batch.dead_letters:
-            parts.append(f"{batch.dead_letters} dead letter{'s' if batch.dead_letters > 1 else ''}")
-        if batch.late:
-            parts.append(f"{'' if self._exact else 'at least '}{batch.late} late")
-        parts.append(f"{batch.seconds:.2f} s")
-        if batch.waiting is not None:
-            parts.append(f"{batch.waiting} waiting")
-        return f"batch {batch.number}: {', '.join(parts)}{f'; dead letter: {batch.why}' if batch.why else ''}"
-
-    def is_committed(self) -> bool:
-        """Return whether the last batch that was written is in the checkpoint."""
-        number = max(self._writer.counts, default=None)
-        return number is None or (self._pipeline.checkpoint / "commits" / str(number)).exists()
-
-    @property
-    def late_text(self) -> str:
-        """What to tell about late rows at the end."""
-        if not self._late:
-            return ""
-        where = "went where late: says" if self._exact else "are in no result"
-        rows = f"{'' if self._exact else 'at least '}{self._late} row{'s' if self._late > 1 else ''}"
-        return f"; {rows} came too late and {where}"
-
-
-def _backlog(progress: Any) -> tuple[int | None, float | None]:
-    """Return the backlog of the source and the time of its oldest message, if the source reports them."""
-    try:
-        queues = list(json.loads(progress.sources[0].latestOffset).values())
-        times = [datetime.fromisoformat(queue["oldest"]).timestamp() for queue in queues if queue.get("oldest") is not None]
-        return sum(queue["waiting"] for queue in queues), min(times, default=None)
-    except (IndexError, KeyError, TypeError, ValueError, AttributeError):
-        return None, None
 
 
 def _start(pipeline: Pipeline, writer: BatchWriter, once: bool) -> StreamingQuery:
@@ -323,3 +273,43 @@ def _start(pipeline: Pipeline, writer: BatchWriter, once: bool) -> StreamingQuer
     if once:
         return stream.trigger(availableNow=True).start()
     return stream.trigger(processingTime=f"{round(float(pipeline.config.trigger) * 1000)} milliseconds").start()
+
+
+# Batches -------------------------------------------------------------------------------------------------------------
+
+
+def _complete(batch: Batch, progress: Any) -> None:
+    """Add to a batch what only Spark's progress contains."""
+    if batch.rows_in < 0:
+        observed: Any = progress.observedMetrics.get(TAKEN)
+        batch.rows_in = progress.numInputRows if observed is None else observed["rows"]
+    # Rows or groups that Spark dropped as late, without a destination for them.
+    dropped = max((int(operator.numRowsDroppedByWatermark) for operator in progress.stateOperators), default=0)
+    batch.late = max(batch.late, dropped)
+    batch.seconds = int(progress.durationMs.get("triggerExecution", 0)) / 1000
+    batch.at = time.time()
+    with contextlib.suppress(IndexError, KeyError, TypeError, ValueError, AttributeError):  # a source without a backlog
+        backlog = list(json.loads(progress.sources[0].latestOffset).values())
+        times = [datetime.fromisoformat(one["oldest"]).timestamp() for one in backlog if one.get("oldest") is not None]
+        batch.waiting = sum(one["waiting"] for one in backlog)
+        batch.oldest = min(times, default=None)
+
+
+def _line_of(pipeline: Pipeline, batch: Batch) -> str:
+    parts = [f"{batch.rows_in} in", f"{batch.rows_out} out"]
+    if batch.dead_letters:
+        parts.append(f"{batch.dead_letters} dead letter{'s' if batch.dead_letters > 1 else ''}")
+    if batch.late:
+        parts.append(f"{'at least ' if pipeline.late is None else ''}{batch.late} late")
+    parts.append(f"{batch.seconds:.2f} s")
+    if batch.waiting is not None:
+        parts.append(f"{batch.waiting} waiting")
+    return f"batch {batch.number}: {', '.join(parts)}{f'; dead letter: {batch.why}' if batch.why else ''}"
+
+
+def _late_text(pipeline: Pipeline, late: int) -> str:
+    """Return what to report about late rows at the end."""
+    if not late:
+        return ""
+    rows = f"{late} row{'s' if late > 1 else ''} came too late and"
+    return f"; {rows} went where late: says" if pipeline.late is not None else f"; at least {rows} are in no result"

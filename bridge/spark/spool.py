@@ -13,17 +13,20 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import threading
 import time
 import uuid
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, Protocol
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import msgspec
 import pyarrow as pa
 
+from bridge.config import values
 from bridge.files import Locked, durable_file, lock, sync
 from bridge.spark.columns import project, subset
 from bridge.spark.options import OptionError, Options
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 SUFFIX: Final = ".arrow"
 #: The suffix of the last segment after its rows were committed: the file stays because its metadata has the session's state.
 _READ: Final = ".read"
+#: The file with the identifier of the spool, and the queue, subscription or topic filter.
 IDENTITY: Final = "spool.json"
 LOCK: Final = "lock"
 #: Seconds to wait for another process to release the spool. A process that lost its Spark ends within this time.
@@ -49,14 +53,6 @@ class SpoolDamaged(Exception):
 
 class SpoolBusy(Exception):
     """Another process uses the spool."""
-
-
-class Identity(msgspec.Struct, frozen=True):
-    """The content of `spool.json`."""
-
-    id: str
-    #: queue, subscription or topic filter
-    source: str
 
 
 class Segment(msgspec.Struct, frozen=True, order=True):
@@ -81,60 +77,60 @@ class Segment(msgspec.Struct, frozen=True, order=True):
     @classmethod
     def of(cls, name: str) -> Segment | None:
         """Return the segment with a file name. None: the file is not a segment."""
-        parts = name.removesuffix(SUFFIX).removesuffix(_READ).split("-")
-        if len(parts) != 6 or not name.endswith((SUFFIX, _READ)) or not all(part.isdigit() for part in parts[:5]):
+        if (found := _NAME.fullmatch(name)) is None:
             return None
-        number, rows, size, milliseconds, checksum = map(int, parts[:5])
-        return cls(number, rows, size, milliseconds, checksum, parts[5])
+        number, rows, size, milliseconds, checksum = map(int, found.groups()[:5])
+        return cls(number, rows, size, milliseconds, checksum, found[6])
+
+
+_NAME: Final = re.compile(rf"(\d+)-(\d+)-(\d+)-(\d+)-(\d+)-(\w+)(?:{SUFFIX}|{_READ})".replace(".", r"\."))
 
 
 class Place:
-    """A directory on a local or mounted file system, or a URL of an object store or another remote file system."""
+    """A directory on a local or mounted file system, or a URL of an object store or another remote file system.
+
+    All methods raise OSError.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._remote: fs.FileSystem | None = None
+        #: None: a directory
+        self.remote: fs.FileSystem | None = None
         self._base = path
         if "://" in path:
-            self._remote, self._base = _remote(path)
-
-    @property
-    def is_local(self) -> bool:
-        """Whether it is a directory."""
-        return self._remote is None
+            self.remote, self._base = _remote(path)
 
     def write(self, name: str, data: Any) -> None:
-        """Write a file durably. It appears with all of its content. Raises OSError."""
-        if self._remote is None:
+        """Write a file durably. It appears with all of its content."""
+        if self.remote is None:
             with durable_file(Path(self._base, name)) as file:
                 file.write(data)
             return
-        self._remote.create_dir(self._base)
-        with self._remote.open_output_stream(f"{self._base}/{name}") as stream:
+        self.remote.create_dir(self._base)
+        with self.remote.open_output_stream(f"{self._base}/{name}") as stream:
             stream.write(data)
 
     def names(self) -> list[str]:
-        """Return the names of its files. Raises OSError."""
-        if self._remote is None:
+        """Return the names of its files."""
+        if self.remote is None:
             return os.listdir(self._base) if os.path.isdir(self._base) else []
         from pyarrow import fs
 
-        selector = fs.FileSelector(self._base, allow_not_found=True)
-        return [one.base_name for one in self._remote.get_file_info(selector)]
+        return [one.base_name for one in self.remote.get_file_info(fs.FileSelector(self._base, allow_not_found=True))]
 
-    def open(self, name: str) -> Any:
-        """Open a file, as a memory map if possible. Raises OSError."""
-        if self._remote is None:
-            return pa.memory_map(f"{self._base}/{name}")
-        return self._remote.open_input_file(f"{self._base}/{name}")
+    def read(self, name: str) -> Any:
+        """Return the content of a file, memory-mapped if possible, as an Arrow buffer."""
+        place = f"{self._base}/{name}"
+        with pa.memory_map(place) if self.remote is None else self.remote.open_input_file(place) as file:
+            return file.read_buffer()
 
     def delete(self, name: str) -> None:
-        """Delete a file if it exists. Raises OSError."""
-        if self._remote is None:
-            Path(self._base, name).unlink(missing_ok=True)
-            return
+        """Delete a file if it exists."""
         with contextlib.suppress(FileNotFoundError):
-            self._remote.delete_file(f"{self._base}/{name}")
+            if self.remote is None:
+                os.unlink(f"{self._base}/{name}")
+            else:
+                self.remote.delete_file(f"{self._base}/{name}")
 
 
 def _remote(url: str) -> tuple[Any, str]:
@@ -142,8 +138,7 @@ def _remote(url: str) -> tuple[Any, str]:
     from pyarrow import fs
 
     try:
-        file_system, path = fs.FileSystem.from_uri(url)
-        return file_system, path
+        return fs.FileSystem.from_uri(url)  # type: ignore[no-any-return]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         try:
             import fsspec
@@ -163,7 +158,7 @@ class Spool:
     def __init__(self, below: str, source: str) -> None:
         self.place = Place(f"{below}/{hashlib.sha256(source.encode()).hexdigest()[:16]}")
         self._lock: IO[str] | None = None
-        if self.place.is_local:
+        if self.place.remote is None:
             directory = Path(self.place.path)
             if not directory.exists():
                 # Payloads are confidential, and the program may have any umask.
@@ -172,18 +167,23 @@ class Spool:
                     sync(parent)
             self._lock = _locked(directory)
         names = self.place.names()
-        if unknown := [name for name in names if _is_unknown(name)]:
-            # Ignoring it would lose its messages, which are no longer on their queue.
-            raise SpoolDamaged(
-                f"spool {self.place.path} has a file of another version of mqbridge ({unknown[0]}), which this version cannot"
-                " read; hint: let that version finish the query (trigger availableNow), then delete the directory"
-            )
+        for name in names:
+            if Segment.of(name) is None and not name.startswith(".") and name.endswith((SUFFIX, _READ, ".spool")):
+                # Ignoring it would lose its messages, which are no longer on their queue.
+                raise SpoolDamaged(
+                    f"spool {self.place.path} has a file of another version of mqbridge ({name}), which this version cannot"
+                    " read; hint: let that version finish the query (trigger availableNow), then delete the directory"
+                )
         self.run = uuid.uuid4().hex[:12]
         #: whether this process has made the spool
         self.new = IDENTITY not in names
         if self.new:
-            self.place.write(IDENTITY, msgspec.json.encode(Identity(uuid.uuid4().hex[:12], source)))
-        self._identity = _identity_in(self.place)
+            self.place.write(IDENTITY, msgspec.json.encode({"id": uuid.uuid4().hex[:12], "source": source}))
+        try:
+            #: the identifier of the spool, which no other spool has
+            self.id = str(msgspec.json.decode(self.place.read(IDENTITY))["id"])
+        except (msgspec.DecodeError, LookupError, TypeError) as error:
+            raise SpoolDamaged(f"{self.place.path}/{IDENTITY} is damaged: {error}") from error
         self._changed = threading.Condition()
         #: published, by number
         self._segments: dict[int, Segment] = {}
@@ -192,11 +192,6 @@ class Spool:
         #: number of the last published segment, which may be deleted
         self.last = 0
         self._size = 0
-
-    @property
-    def id(self) -> str:
-        """The identifier of the spool, which no other spool has."""
-        return self._identity.id
 
     @property
     def is_unused(self) -> bool:
@@ -339,13 +334,6 @@ def _run_of(number: int, runs: Sequence[tuple[int, str]]) -> str | None:
     return next((run for first, run in reversed(runs) if first <= number), None)
 
 
-def _is_unknown(name: str) -> bool:
-    """Return whether a file contains messages, but is not a segment of this version."""
-    if name.startswith("."):  # an incomplete file
-        return False
-    return name.endswith(".spool") or (name.endswith((SUFFIX, _READ)) and Segment.of(name) is None)
-
-
 def _locked(directory: Path) -> IO[str]:
     before = time.monotonic() + LOCK_WAIT
     while True:
@@ -359,19 +347,10 @@ def _locked(directory: Path) -> IO[str]:
         time.sleep(_PAUSE)
 
 
-def _identity_in(place: Place) -> Identity:
-    try:
-        with place.open(IDENTITY) as file:
-            return msgspec.json.decode(file.read(), type=Identity)
-    except msgspec.DecodeError as error:
-        raise SpoolDamaged(f"{place.path}/{IDENTITY} is damaged: {error}") from error
-
-
 def content_of(place: Place, name: str) -> Any:
     """Return the content of a segment's file, memory-mapped if possible, as an Arrow buffer. Raises SpoolDamaged."""
     try:
-        with place.open(name) as file:
-            content = file.read_buffer()
+        content = place.read(name)
     except OSError as error:
         raise SpoolDamaged(
             f"segment {place.path}/{name} of the spool cannot be read: {error}; hint: every worker must reach the directory"
@@ -410,30 +389,48 @@ def _projected(batch: Any, schema: Any, name: str) -> Any:
         ) from error
 
 
-class SpoolFiller(Protocol):
-    """A producer of segments: the reader of a queue, or the subscriber of a topic filter."""
+class SpoolFiller(ABC):
+    """A producer of segments, on a thread of its own: the reader of a queue, or the subscriber of a topic filter."""
 
-    spool: Spool
+    #: number of messages waiting at the source, as far as known
+    depth = 0
 
+    def __init__(self, source: str, spool: Spool, options: StreamOptions) -> None:
+        """Make a producer. It adds nothing to a spool that has more data than `options.spool_limit`."""
+        self.source = source
+        self.spool = spool
+        self._limit = options.spool_limit
+        self._error: Exception | None = None
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=f"spool-{source}", daemon=True)
+
+    @abstractmethod
     def start(self) -> None:
-        """Start to fill the spool."""
+        """Connect, and start to fill the spool."""
 
     def stop(self) -> None:
         """Stop, and disconnect."""
+        self._stopping = True
+        if self._thread.is_alive():
+            self._thread.join()
 
     def check(self) -> None:
-        """Raise the error that stopped the producer, if any."""
+        """Raise RuntimeError if an error has stopped the producer."""
+        if self._error is not None:
+            raise RuntimeError(f"the reader of {self.source} has ended: {self._error}") from self._error
 
+    @abstractmethod
     def finish(self) -> None:
         """Stop after the messages that are available now."""
 
     @property
+    @abstractmethod
     def finished(self) -> bool:
         """Whether all messages that were available at `finish` are in the spool."""
 
-    @property
-    def depth(self) -> int:
-        """The number of messages waiting on the queue, as far as known."""
+    @abstractmethod
+    def _run(self) -> None:
+        """Fill the spool until `_stopping`. Sets `_error`."""
 
 
 # Options of reads through a spool ------------------------------------------------------------------------------------
@@ -455,6 +452,9 @@ MAX_BYTES: Final = 256 * 1024 * 1024
 SPOOL_LIMIT: Final = 1024**3
 
 
+_SIZE: Final = values.size(1, 2**62)
+
+
 class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a streaming read, checked."""
 
@@ -473,11 +473,11 @@ def stream_options_of(options: Options) -> StreamOptions:
     """Return the options of a streaming read. `spool` is empty if it is not given. Raises OptionError."""
     return StreamOptions(
         spool=options.place("spool") or "",
-        spool_limit=options.size("spoolLimit", SPOOL_LIMIT),
+        spool_limit=options.value("spoolLimit", _SIZE, SPOOL_LIMIT),
         embed=options.truth("embed", False),
-        partitions=options.number("partitions", 1, 1, 1000),
-        max_messages=options.number("maxMessagesPerTrigger", MAX_MESSAGES),
-        max_bytes=options.size("maxBytesPerTrigger", MAX_BYTES),
+        partitions=options.value("partitions", values.integer(1, 1000), 1),
+        max_messages=options.value("maxMessagesPerTrigger", values.integer(1, 2**31 - 1), MAX_MESSAGES),
+        max_bytes=options.value("maxBytesPerTrigger", _SIZE, MAX_BYTES),
     )
 
 

@@ -7,14 +7,18 @@ asks for the offset after a batch only when the batch is in its commit log. Then
 from __future__ import annotations
 
 import time
-from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
 
+from bridge.spark.columns import Column, check_part, schema_of
+from bridge.spark.options import TABLE_OPTION, OptionError, Options
+from bridge.spark.schema import spark_schema
 from bridge.spark.spool import (
     Segment,
     SpoolDamaged,
@@ -30,7 +34,59 @@ _VERSION: Final = 3
 #: Seconds between looks at the spools.
 _TURN: Final = 0.02
 
+#: The key of the options of a table in the metadata of its first column.
+_TABLE_OPTIONS: Final = "mqbridge.options"
+
 Offset = dict[str, Any]
+
+
+class MessageSource(DataSource):
+    """A data source whose columns are an envelope, or a part of it."""
+
+    #: the name for `format`
+    NAME: str
+    #: the options of reads, and those of other sources that users may try
+    READS: tuple[str, ...]
+    FOREIGN: Mapping[str, str]
+    #: returns the checked options of a read. Their attribute `schema` is the second argument if given
+    CHECKED: Callable[[Options, Any], Any]
+    COLUMNS: Sequence[Column]
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for `format`."""
+        return cls.NAME
+
+    def schema(self) -> StructType:
+        """Return the envelope. Raises OptionError. `load` calls this for reads only."""
+        schema = spark_schema(self.read_options().schema, self.COLUMNS)
+        if any(name.startswith(TABLE_OPTION) for name in self.options):
+            # CREATE TABLE … USING passes options to this method only. Spark passes its result to the readers of a table.
+            schema.fields[0].metadata[_TABLE_OPTIONS] = dict(self.options)
+        return schema
+
+    def read_options(self, schema: StructType | None = None) -> Any:
+        """Return the options of a read, for the columns of a schema. Raises OptionError."""
+        given, part = dict(self.options), None
+        if schema is not None:
+            part = check_part(self.source(), to_arrow_schema(schema, timezone="UTC"), schema_of(self.COLUMNS))
+            if schema.fields:
+                given = schema.fields[0].metadata.get(_TABLE_OPTIONS, {}) | given
+        return self.CHECKED(Options(self.source(), given, self.READS, self.FOREIGN), part)
+
+    def write_options(self, known: Iterable[str], *, overwrite: bool = False, stream: bool = False) -> Options:
+        """Return the options of a write. Raises OptionError."""
+        options = Options(self.source(), dict(self.options), known)
+        if overwrite:
+            raise OptionError(f"{self.source()} adds messages, and overwrites none: write with mode append")
+        if stream:
+            options.allow((), ("writeId", "epoch"), "because a streaming query has its own identity")
+        return options
+
+    @classmethod
+    def source(cls) -> str:
+        """Return the name of the source in errors."""
+        return f"the data source {cls.NAME}"
 
 
 class Segments(InputPartition):
@@ -46,22 +102,28 @@ class Segments(InputPartition):
 class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads spools batch by batch."""
 
-    #: whether the last segment of a spool stays for the state in it
-    KEEPS_STATE = False
+    def __init__(
+        self,
+        options: StreamOptions,
+        schema: Any,
+        fillers: Callable[[], Mapping[str, SpoolFiller]],
+        *,
+        keeps_state: bool = False,
+    ) -> None:
+        """Make a reader. `fillers` returns what fills the spools, by queue or topic filter, not started.
 
-    def __init__(self, options: StreamOptions, schema: Any) -> None:
+        `keeps_state`: the last segment of a spool stays for the state in it.
+        """
         self._stream = options
         self._schema = schema
+        self._new_fillers = fillers
+        self._keeps_state = keeps_state
         self._fillers: dict[str, SpoolFiller] = {}
         self._available_now = False
         #: number of the segment of each spool where an availableNow run ends
         self._target: dict[str, int] | None = None
         #: segments of the batch that was planned last, by spool
         self._batch: dict[str, list[Segment]] = {}
-
-    @abstractmethod
-    def _new_fillers(self) -> Mapping[str, SpoolFiller]:
-        """Return what fills the spools, by queue or topic filter, not started."""
 
     # Offsets ---------------------------------------------------------------------------------------------------------
 
@@ -95,7 +157,7 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._start()
         self._check()
         for source, filler in self._fillers.items():
-            filler.spool.delete_through(self._position(committed, source), keep_state=self.KEEPS_STATE)
+            filler.spool.delete_through(self._position(committed, source), keep_state=self._keeps_state)
 
     def commit(self, end: Offset) -> None:
         """Delete the segments of a committed batch. Spark calls this late; `latestOffset` has usually done it."""

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
+from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.crash_checks import verify
 from tests.helpers.exactly_once import DurableSubscriber, Publisher
 from tests.helpers.faulty_disk import compiled
+from tests.helpers.forked_process import run
 from tests.helpers.patience import PATIENCE, until
 from tests.helpers.raw_client import ConnectionClosed, RawClient
 
@@ -23,8 +24,7 @@ TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 
 
 def mqbridge(*words: object, **env: str) -> subprocess.CompletedProcess[str]:
-    command = [str(one) for one in (MQBRIDGE, *words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=os.environ | env)
+    return run(*map(str, words), env=os.environ | env)
 
 
 class Load(threading.Thread):

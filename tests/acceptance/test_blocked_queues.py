@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
-from tests.helpers.patience import PATIENCE, until
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.forked_process import run
+from tests.helpers.patience import until
 from tests.helpers.raw_client import RawClient
 
 MAPPINGS = """
@@ -21,7 +22,7 @@ mappings:
 def command(bridge: BridgeProcess, *words: str) -> subprocess.CompletedProcess[str]:
     assert bridge.config is not None
     options = ["--config", bridge.config, *bridge.data_options()]
-    return subprocess.run([MQBRIDGE, *words, *options], capture_output=True, text=True, timeout=PATIENCE, env=bridge.env)
+    return run(*words, *options, env=bridge.env)
 
 
 def status(bridge: BridgeProcess) -> Any:

@@ -14,6 +14,7 @@ from bridge.mqtt.packets import Disconnect, Will
 from bridge.mqtt.reason_codes import ReasonCode
 from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
 from tests.helpers.certificate_authority import Authority
+from tests.helpers.forked_process import run
 from tests.helpers.mosquitto import Subscriber, publish
 from tests.helpers.patience import PATIENCE, eventually, until
 from tests.helpers.raw_client import RawClient
@@ -24,8 +25,7 @@ TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 
 def channels(bridge: BridgeProcess) -> dict[str, dict[str, Any]]:
     """The channels, as `mqbridge channel list` has them, by name."""
-    command = [MQBRIDGE, "channel", "list", "--json", *bridge.data_options()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=bridge.env)
+    done = run("channel", "list", "--json", *bridge.data_options(), env=bridge.env)
     assert done.returncode == 0, done.stderr
     return {one["name"]: one for one in map(json.loads, done.stdout.splitlines())}
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
-from tests.helpers.patience import PATIENCE, until
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.forked_process import run
+from tests.helpers.patience import until
 from tests.helpers.raw_client import RawClient
 
 BEFORE = """
@@ -26,14 +27,7 @@ WRONG = BEFORE + '  wrong: {from: {mqtt: "wrong/#/more"}, to: {queue: MORE}}\n'
 
 def command(bridge: BridgeProcess, *words: str) -> subprocess.CompletedProcess[str]:
     assert bridge.config is not None
-    options = [str(word) for word in bridge.data_options()]
-    return subprocess.run(
-        [MQBRIDGE, *words, "--config", bridge.config, *options],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        env=bridge.env,
-    )
+    return run(*words, "--config", bridge.config, *bridge.data_options(), env=bridge.env)
 
 
 def statuses(bridge: BridgeProcess) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from bridge.administration.requests import Reload
 from bridge.mqtt.packets import Connack, Connect, Disconnect, Puback, Publish
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.mqtt.writer import encode
+from tests.helpers import forked_process
 from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
 from tests.helpers.certificate_authority import Authority
 from tests.helpers.mosquitto import free_port, publish
@@ -49,8 +50,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 
 def run(bridge: BridgeProcess, *words: Any) -> subprocess.CompletedProcess[str]:
-    command = [MQBRIDGE, *words, *bridge.data_options()]
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=bridge.env)
+    return forked_process.run(*words, *bridge.data_options(), env=bridge.env)
 
 
 def write(bridge: BridgeProcess, config: str) -> None:

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from bridge.config.queue_manager import DEFAULT_TRANSMISSION_QUEUE, STATE_QUEUE
+from bridge.config.queue_manager import DEFAULT_TRANSMISSION_QUEUE, STATE_QUEUE, IbmQueueManagerConfig
 from bridge.mq.backend import Backend, Completion, UnitOfWork
 from bridge.mq.embedded import backend as session_records
 from bridge.mq.embedded.backend import EmbeddedBackend
@@ -29,7 +29,6 @@ from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.mqsc.commands import bridge_script, prepare
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.ibm.backend import IbmBackend
-from bridge.mq.ibm.publisher import BatchLimits
 from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError
 from bridge.mq.mqsc import read
 from bridge.mq.remote import RemoteConnection
@@ -220,15 +219,16 @@ class Elsewhere(Place):
         return self._connect()
 
     def backend(self) -> Backend:
-        return IbmBackend(
-            lambda _purpose: self._connect(),
-            asyncio.get_running_loop(),
-            transmission_queue=TRANSMISSION_QUEUE,
-            dead_letter_queue=DEAD_LETTER_QUEUE,
+        settings = IbmQueueManagerConfig(
+            name="MQB1",
+            mode="bindings",
+            outage_timeout=0,
             publishers=2,
-            limits=BatchLimits(),
-            asynchronous=self._asynchronous,
+            removers=1,
+            asynchronous_puts=self._asynchronous,
         )
+        loop = asyncio.get_running_loop()
+        return IbmBackend(lambda _purpose: self._connect(), loop, settings, transmission_queue=TRANSMISSION_QUEUE)
 
     async def write_records(self, *written: tuple[StateKey, bytes]) -> None:
         for _, body in written:

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,12 +20,10 @@ from bridge.administration.control_socket import NoBridge, ask
 from bridge.administration.requests import ListChannels
 from bridge.cli.program import program
 from bridge.config.models import CONTROL_SOCKET
+from tests.helpers.forked_process import MQBRIDGE, ForkedProcess, launch
 from tests.helpers.known_secrets import assert_no_secret, assert_no_secret_in_processes, register_tokens
 from tests.helpers.line_process import LineProcess
 from tests.helpers.patience import PATIENCE, eventually
-
-#: The command as it is installed beside the Python that runs the tests.
-MQBRIDGE = Path(sys.executable).with_name("mqbridge")
 
 #: The identifiers of events of the life cycle: ready, and any of them.
 _READY = "MQB0012I"
@@ -68,7 +65,7 @@ class BridgeProcess:
         self.ports: dict[str, int] = {}
         #: port of the first channel
         self.port = 0
-        self.process: subprocess.Popen[str] | None = None
+        self.process: subprocess.Popen[bytes] | ForkedProcess | None = None
         #: how often it was killed
         self.kills = 0
 
@@ -121,11 +118,11 @@ class BridgeProcess:
             command.append(self.config)
         command += [*self.data_options(), "--port", str(self.port), *self.arguments]
         self.ports = {}
+        # `ps` would not show the secrets of a forked process.
+        forks = all(name.startswith("MQI_STANDIN") for name in self.given)
         with self.log_file.open("ab") as log:
             self._log_begin = log.tell()
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, text=True, env=self.env
-            )
+            self.process = launch(command, stderr=log.fileno(), env=self.env, forks=forks)
         before = time.monotonic() + PATIENCE
         while not (ready := self._is_ready()) and self.running and time.monotonic() < before:
             time.sleep(0.02)

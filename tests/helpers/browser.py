@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import os
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,14 +23,17 @@ class Browser:
     def __init__(self, url: str) -> None:
         assert INSTALLED.is_dir(), f"{INSTALLED} is not there; `make test-slow` makes it (tests/node-packages.sh)"
         command = [NODE, DRIVER, INSTALLED, url, str(PATIENCE)]
-        self._process = LineProcess(command, stdin=subprocess.PIPE)
+        end, requests = os.pipe()
+        self._requests = os.fdopen(requests, "w", encoding="utf-8")
+        try:
+            self._process = LineProcess(command, stdin=end)
+        finally:
+            os.close(end)
 
     def do(self, action: str, *arguments: Any) -> Any:
         """Do something in the page, and return what it has come to. Raises AssertionError."""
-        stdin = self._process.process.stdin
-        assert stdin is not None
-        stdin.write(json.dumps([action, *arguments]) + "\n")
-        stdin.flush()
+        self._requests.write(json.dumps([action, *arguments]) + "\n")
+        self._requests.flush()
         result = self._process.json(2 * PATIENCE)
         assert "failed" not in result, result["failed"]
         return result["done"]
@@ -39,9 +42,7 @@ class Browser:
         return self
 
     def __exit__(self, *_: object) -> None:
-        stdin = self._process.process.stdin
-        assert stdin is not None
-        stdin.close()
+        self._requests.close()
         try:
             self._process.wait()
         finally:

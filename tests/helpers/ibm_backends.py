@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from bridge.config.queue_manager import BatchConfig, IbmQueueManagerConfig
 from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.ibm.backend import IbmBackend
-from bridge.mq.ibm.publisher import BatchLimits
 from bridge.mq.memory import MemoryWatermark
 from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.telemetry.identity import ClientIdentity
@@ -44,18 +44,17 @@ def backend_of(
             made.append((purpose, connection))
         return connection
 
-    return IbmBackend(
-        connect,
-        asyncio.get_running_loop(),
+    settings = IbmQueueManagerConfig.model_construct(
+        name="QM1",
+        mode="bindings",
         probe_interval=probe_interval,
-        transmission_queue=TRANSMIT,
-        dead_letter_queue="SYSTEM.DEAD.LETTER.QUEUE",
+        outage_timeout=0,
         publishers=publishers,
         removers=removers,
-        limits=BatchLimits(messages=4),
-        asynchronous=asynchronous,
-        memory=memory,
+        batch=BatchConfig(messages=4),
+        asynchronous_puts=asynchronous,
     )
+    return IbmBackend(connect, asyncio.get_running_loop(), settings, transmission_queue=TRANSMIT, memory=memory)
 
 
 def publication(client_id: str, number: int) -> PublicationMessage:

@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from multiprocessing.util import Finalize
 from types import FrameType
 
 import psutil
@@ -18,8 +19,6 @@ import pytest
 VARIABLE = "MQBRIDGE_TEST_RUN"
 #: Seconds that a process has to end by itself. Spark's virtual machine ends behind the Python that started it.
 GRACE = 20
-#: The directory for temporary files of a run, in the process that the user started.
-_TEMPORARY = pytest.StashKey[str]()
 
 
 def _left() -> list[psutil.Process]:
@@ -43,8 +42,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         # Only the directories of failed tests stay, where pytest keeps them; what Spark and others leave behind does not.
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
-        config.stash[_TEMPORARY] = tempfile.mkdtemp(prefix="mqbridge-tests-")
-        os.environ["TMPDIR"] = tempfile.tempdir = config.stash[_TEMPORARY]
+        os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="mqbridge-tests-")
+        # At exit, after multiprocessing has removed its own directory (priority -100).
+        Finalize(None, shutil.rmtree, (tempfile.tempdir, True), exitpriority=-200)
     # Who starts this in the background of a shell has it ignore SIGINT, and so would programs that the tests send it to.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -66,5 +66,3 @@ def pytest_unconfigure(config: pytest.Config) -> None:
                 process.kill()
             except psutil.NoSuchProcess:
                 continue
-    if (directory := config.stash.get(_TEMPORARY, None)) is not None:
-        shutil.rmtree(directory, ignore_errors=True)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from tests.helpers.forked_process import launch
 from tests.helpers.patience import PATIENCE, until
 
 
@@ -40,21 +41,17 @@ class LineProcess:
         self.command = [str(word) for word in command]
         self.seen: list[str] = []
         self._lines: queue.Queue[str | None] = queue.Queue()
-        self.process = subprocess.Popen(
-            self.command,
-            stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=env,
-            cwd=cwd,
-        )
+        output, end = os.pipe()
+        self._output = os.fdopen(output, encoding="utf-8")
+        try:
+            self.process = launch(command, stdout=end, stderr=end, env=env, cwd=cwd, stdin=stdin)
+        finally:
+            os.close(end)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
+        for line in self._output:
             self._lines.put(line.rstrip("\n"))
         self._lines.put(None)
 
@@ -111,5 +108,4 @@ class LineProcess:
             self.process.kill()
         self.process.wait()
         self._reader.join(5)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        self._output.close()

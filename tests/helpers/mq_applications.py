@@ -83,6 +83,17 @@ def disconnect(connection: Connection) -> None:
         connection.disconnect()
 
 
+@contextlib.contextmanager
+def refused(reason: int) -> Iterator[None]:
+    """Expect that the call in the block fails with a reason code."""
+    try:
+        yield
+    except MQError as error:
+        assert error.reason == reason, f"{error}, expected {cmqc.reason_name(reason)}"
+    else:
+        raise AssertionError(f"expected {cmqc.reason_name(reason)}")
+
+
 class Application:
     """An MQ application: one connection, and verbs with what most tests leave at its default."""
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from bridge.config.channel import ChannelConfig
 from bridge.config.models import LimitsConfig
-from bridge.mqtt.packets import Connack, Connect, Packet, Pingreq, Pingresp
+from bridge.mqtt.packets import Connack, Connect, Packet, Pingreq, Pingresp, Puback, Publish, Suback, Subscribe
 from bridge.mqtt.reader import Decoder
 from bridge.mqtt.writer import encode
 from bridge.service.events import EventBus
@@ -26,12 +26,17 @@ class Client:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
+        self.level = 4
         self.decoder = Decoder(server=False, protocol_level=4)
         self.packets: deque[Packet] = deque()
 
     def send(self, *what: Packet | bytes) -> None:
-        """One segment, as far as that can be said of a stream."""
-        self.writer.write(b"".join(one if isinstance(one, bytes) else encode(one) for one in what))
+        """One segment, as far as that can be said of a stream, of the protocol level of the last CONNECT."""
+        for one in what:
+            if isinstance(one, Connect) and one.protocol_level in (3, 4, 5):
+                self.level = one.protocol_level
+                self.decoder = Decoder(server=False, protocol_level=self.level)
+        self.writer.write(b"".join(one if isinstance(one, bytes) else encode(one, "big", self.level) for one in what))
 
     async def receive(self) -> Packet:
         """The next packet; ConnectionError when none comes any more."""
@@ -51,6 +56,19 @@ class Client:
                 came.append(await self.receive())
         except ConnectionError:
             return came
+
+    async def publish(self, topic: str) -> None:
+        """Publish with QoS 1: the answer proves that the connection works, and that nothing came before it."""
+        self.send(Publish(topic, b"", 1, False, False, 1))
+        answer = await self.receive()
+        assert isinstance(answer, Puback) and answer.message_id == 1
+
+    async def subscribe(self, *filters: str) -> tuple[int, ...]:
+        """Subscribe with QoS 1; the codes of SUBACK."""
+        self.send(Subscribe(1, tuple((one, 1) for one in filters)))
+        answer = await self.receive()
+        assert isinstance(answer, Suback)
+        return answer.return_codes
 
     async def silent(self) -> None:
         """Nothing has been sent so far."""

@@ -11,7 +11,7 @@ from typing import Final
 
 import pyspark
 
-from bridge.spark.session import LAUNCHER_HOME, QUICK_JAVA, find_java
+from bridge.spark.session import LAUNCHER_HOME, QUICK_JAVA, java_variables
 
 ROOT = str(Path(__file__).resolve().parents[2])
 _SPARK = Path(pyspark.__file__).parent
@@ -82,7 +82,7 @@ def _start(
     name: str, directory: Path, *arguments: str, java: Sequence[str] = (), before: Sequence[str] = ()
 ) -> subprocess.Popen[bytes]:
     # bin/spark-class would determine SPARK_SCALA_VERSION.
-    environment = os.environ | find_java().environment
+    environment = os.environ | java_variables()
     environment |= {"SPARK_HOME": str(_SPARK), "JAVA_HOME": str(LAUNCHER_HOME), "SPARK_SCALA_VERSION": "2.13"}
     environment |= {"PYTHONPATH": ROOT}
     command = [*before, f"{LAUNCHER_HOME}/bin/java", "-Xmx200m", *QUICK_JAVA.split(), *java]

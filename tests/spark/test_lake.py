@@ -97,7 +97,7 @@ def test_a_full_disk_loses_nothing(queues: Queues, tmp_path: Path, monkeypatch: 
 
     def run() -> int:
         target = ParquetTarget(str(tmp_path / "target"), schema, keeps_state=False)
-        writer = LakeWriter(readers(), target, rows=10, interval=1)
+        writer = LakeWriter(readers(), target, 10, 1)
         writer.run(threading.Event(), once=True)
         return writer.written
 

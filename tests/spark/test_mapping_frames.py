@@ -53,14 +53,6 @@ def test_publications_to_messages_to_publications(spark: SparkSession, config: P
     assert row.properties == {"mqbridge-hops": "QM1/in"}
 
 
-def test_written_and_read(spark: SparkSession, queues: Any, read: Any) -> None:
-    queue = queues.queue()
-    messages = to_messages(publications(spark), queue=queue).where("refusal IS NULL").select("md", "headers", "body")
-    messages.write.format("mq").options(**queues.options).option("queue", queue).mode("append").save()
-    found = to_publications(read(queue=queue), topic="all").orderBy("payload").collect()
-    assert [(row.topic, row.payload, row.qos) for row in found] == [("all", b"", 1), ("all", b"1", 0), ("all", b"21.5", 1)]
-
-
 def line(queues: Any) -> str:
     """The queue that messages of plant/1 are mapped to, empty."""
     queues.mqsc("DEFINE QLOCAL('LINE.1') NOREPLACE")
@@ -91,34 +83,6 @@ def test_all_that_a_mapping_makes_is_written(spark: SparkSession, queues: Any, c
     queues.take("LINE.1")  # of another partition, it may have been put
     writer.option("refused", refused).save()
     check_written(queues, refused)
-
-
-def test_all_that_a_mapping_makes_is_streamed(spark: SparkSession, queues: Any, config: Path, tmp_path: Path) -> None:
-    refused = queues.queue()
-    line(queues)
-    rows = publications(spark).where("payload <> ''")
-    rows.write.json(str(tmp_path / "rows"))
-    stream = spark.readStream.schema(rows.schema).json(str(tmp_path / "rows"))
-    messages = to_messages(stream, "plain", config=config)
-    options = queues.options | {"refused": refused}
-    writer = messages.writeStream.format("mq").options(**options)
-    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
-    assert query.awaitTermination(60)
-    check_written(queues, refused)
-
-
-@pytest.mark.parametrize("by_hand", [False, True], ids=["mqbridge.register", "spark.dataSource.register"])
-def test_programs_register_the_data_sources(by_hand: bool, spark: SparkSession, queues: Any) -> None:
-    queue = queues.queue()
-    queues.put(queue, b"1")
-    if by_hand:
-        spark.dataSource.register(mqbridge.MqDataSource)
-        spark.dataSource.register(mqbridge.MqttDataSource)
-    else:
-        mqbridge.register(spark)
-    assert spark.read.format("mq").options(**queues.options, queue=queue).load().count() == 1
-    with pytest.raises(PySparkException, match="is read in streams"):
-        spark.read.format("mqtt").options(host="127.0.0.1", topic="a", spool="spool").load().collect()
 
 
 def test_programs_import_all_from_mqbridge() -> None:

@@ -14,7 +14,7 @@ from bridge.mapping.rule import rule_of
 from bridge.mq.dead_letter import DeadLetters
 from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import MQOD, MQSD, Got
-from bridge.spark.mapping.messages import Messages, StandardToMq, ToMq
+from bridge.spark.mapping import Messages, StandardToMq, ToMq
 from bridge.spark.mq.writer import WRITE_OPTIONS, put_all, sink_options_of
 from bridge.spark.options import Options
 from bridge.spark.task import Identity
@@ -52,13 +52,9 @@ def rule(**mapping: Any) -> Any:
 
 RULES: dict[str, ToMq] = {
     "standard to the topic": StandardToMq(None),
-    "standard to a topic": StandardToMq(Destination("lines/1", True)),
     "standard to a queue": StandardToMq(Destination("Q")),
-    "queue by capture": rule(to={"queue": "Q.{line}"}),
     "remote queue": rule(to={"queue": "AWAY.{line}", "queue_manager": "QM2"}),
-    "topic": rule(to={"topic": "lines/{line}"}),
     "retained always": rule(to={"topic": "lines/{line}"}, attributes={"retained": "always"}),
-    "retained never": rule(to={"topic": "lines/{line}"}, attributes={"retained": "never"}),
     "retained topic without RFH2": rule(to={"topic": "lines/{line}"}, attributes={"rfh2": False}),
     "identifiers": rule(
         attributes={
@@ -78,7 +74,6 @@ RULES: dict[str, ToMq] = {
         to={"queue": "Q", "requests_queue": "WAITING"}, attributes={"reply_to_queue": "ANSWERS", "rfh2": False}
     ),
     "text": rule(payload={"type": "text", "ccsid": 500}, attributes={"rfh2": False}),
-    "json": rule(payload="json", filter={"qos": [1, 2]}),
 }  # fmt: skip
 
 

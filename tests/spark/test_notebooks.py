@@ -43,7 +43,7 @@ def connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Remo
 
 
 def bodies(connection: RemoteConnection, queue: str) -> list[bytes]:
-    return [data for _, data in browse_all(connection, open_for_browse(connection, queue))]
+    return [data for part in browse_all(connection, open_for_browse(connection, queue)) for _, data in part]
 
 
 def put(connection: RemoteConnection, queue: str, *bodies: bytes) -> None:

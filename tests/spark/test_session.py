@@ -68,15 +68,6 @@ def test_workers_import_what_is_installed() -> None:
     assert printed.stdout == "/mine:/yours\n"
 
 
-def test_programs_import_mqbridge() -> None:
-    """What is installed beside the package under the name of the command."""
-    import mqbridge
-
-    import bridge.spark
-
-    assert mqbridge.register is bridge.spark.register
-
-
 WRONG = """
 from bridge.spark.session import JobFailed, job
 

@@ -161,7 +161,6 @@ def bases(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def test_classes_are_such_that_they_can_be_compiled() -> None:
-    """mypyc drops the keywords of a class, and lets no other class derive from one that is compiled."""
     listed = tomllib.loads((compilation.ROOT / "pyproject.toml").read_text())["tool"]["mqbridge"]["compiled"]
     paths = {compilation.ROOT / Path(*module.split(".")).with_suffix(".py") for module in listed}
     assert not [path for path in sorted(paths) if not path.is_file()]

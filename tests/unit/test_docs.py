@@ -83,9 +83,7 @@ def commands_in_sentences() -> list[tuple[str, str]]:
     texts = {page.name: page.read_text(encoding="utf-8") for page in (*PAGES, *GUIDES)}
     sentences = {page: re.sub(r"^```.*?^```", "", text, flags=re.M | re.S) for page, text in texts.items()}
     return [
-        (page, " ".join(code.split()))
-        for page, text in sentences.items()
-        for code in re.findall(r"`(mqbridge [^`]+)`", text)
+        (page, " ".join(code.split())) for page, text in sentences.items() for code in re.findall(r"`(mqbridge [^`]+)`", text)
     ]
 
 
@@ -109,7 +107,6 @@ def test_explain_knows_all_identifiers_and_reasons_of_the_pages() -> None:
 
 
 def test_commands_and_options_in_code_blocks_exist(subtests: pytest.Subtests) -> None:
-    """Including optional ones, in brackets."""
     assert len(commands()) > 50
     for page, line in commands():
         with subtests.test(page=page, line=line):
@@ -136,7 +133,6 @@ def test_the_generated_pages_are_current() -> None:
 
 
 def test_the_diagrams_are_current() -> None:
-    """Run docs/diagrams.py if this test fails."""
     diagrams = module("diagrams")
     for name, draw in diagrams.DIAGRAMS.items():
         assert (diagrams.IMAGES / f"{name}.svg").read_text(encoding="utf-8") == draw().svg(), name
@@ -150,7 +146,6 @@ def test_the_reference_has_every_option(reference: dict[str, str]) -> None:
 
 
 def test_the_reference_has_every_name_and_filter_of_templates(reference: dict[str, str]) -> None:
-    """Filters, as the error for an unknown one lists them."""
     with pytest.raises(TemplateError) as error:
         Template("{topic|none}")
     known = str(error.value).partition("available filters: ")[2].partition(" (")[0].split(", ")
@@ -160,7 +155,6 @@ def test_the_reference_has_every_name_and_filter_of_templates(reference: dict[st
 
 
 def test_no_two_sections_of_the_reference_have_one_heading(reference: dict[str, str]) -> None:
-    """Links lead to the first of them."""
     for page, text in reference.items():
         headings = re.findall(r"^#+ (.*)$", text, re.M)
         assert sorted({*headings}) == sorted(headings), page
@@ -234,7 +228,6 @@ def names_of(tree: ast.AST, prefix: str = "") -> Iterator[str]:
 
 @pytest.mark.parametrize("guide", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
 def test_files_classes_and_functions_in_guides_exist(guide: str) -> None:
-    """A name with a capital letter or a dot is one of a class or a method of the bridge."""
     words = set(re.findall(r"`([^`\n]+)`", (ROOT / guide).read_text(encoding="utf-8")))
     paths = {word for word in words if re.match(r"(bridge|tests|deploy|mappings)(/|$)", word)}
     assert paths

@@ -11,7 +11,6 @@ from bridge.extras import install
 
 
 def test_the_command_lists_the_dependencies() -> None:
-    """The bridge is not on PyPI, so the command does not contain its name."""
     for extra, package in (("archive", "pyarrow"), ("otel", "opentelemetry-sdk"), ("spark", "pyspark"), ("ibmmq", "ibmmq")):
         command = install(extra)
         assert command.startswith(f"{sys.executable} -m pip install '")
@@ -20,7 +19,6 @@ def test_the_command_lists_the_dependencies() -> None:
 
 
 def test_in_the_debian_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package has no pip and searches a second directory for packages."""
     monkeypatch.setattr(sys, "prefix", "/usr/lib/mqbridge")
     command = install("archive")
     assert command.startswith("pip install --upgrade --target /usr/local/lib/mqbridge '") and "'pyarrow" in command

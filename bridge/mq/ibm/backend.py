@@ -17,6 +17,7 @@ from typing import Any, cast
 
 import msgspec
 
+from bridge.config.queue_manager import IbmQueueManagerConfig
 from bridge.mq.backend import (
     NONE_REFUSED,
     ClientSubscription,
@@ -34,14 +35,14 @@ from bridge.mq.host import Events
 from bridge.mq.ibm.browser import Browser
 from bridge.mq.ibm.coordination import AnswerWatch, BackendEvents, BrowsePasses, SubscriptionBarrier
 from bridge.mq.ibm.persistent_state import Identifiers
-from bridge.mq.ibm.publisher import BatchLimits, DividedUnit, Part, Publisher, UnitsUnderWay
+from bridge.mq.ibm.publisher import DividedUnit, Part, Publisher, UnitsUnderWay
 from bridge.mq.ibm.remover import FirstRemover, Removal, Remover
 from bridge.mq.ibm.subscriber import Admit, Inquire, Subscribe, Subscriber, Unsubscribe
 from bridge.mq.ibm.transmission import QueuedMessage
 from bridge.mq.memory import MESSAGE_OVERHEAD, MemoryWatermark
 from bridge.mq.mqi import Connection, Got, MQError
-from bridge.mq.worker import FAILURE_KEPT, PROBE_INTERVAL, Worker
-from bridge.telemetry.identity import AS_IS, ClientNames
+from bridge.mq.worker import FAILURE_KEPT, Worker
+from bridge.telemetry.identity import ClientNames
 from bridge.telemetry.record import Side, StateKey, StateRecord
 from bridge.telemetry.transmission import Transmission
 from bridge.wire import cmqc
@@ -51,10 +52,11 @@ log = logging.getLogger(__name__)
 Connect = Callable[[str], Connection]
 
 
-class IbmBackend:
+class IbmBackend(BackendEvents):
     """`bridge.mq.backend.Backend` over any `Connection`. Call it on the thread of `loop`.
 
-    `connect` returns a new connection for a purpose (such as publisher or subscriptions), on the calling thread.
+    `connect` returns a new connection for a purpose (such as publisher or subscriptions), on the calling thread. The workers
+    report their events on their own threads.
     """
 
     hands_over_at_once = False
@@ -64,83 +66,61 @@ class IbmBackend:
         self,
         connect: Connect,
         loop: asyncio.AbstractEventLoop,
+        settings: IbmQueueManagerConfig,
         *,
         transmission_queue: str,
-        dead_letter_queue: str,
-        publishers: int,
-        removers: int = 1,
-        limits: BatchLimits,
-        asynchronous: bool,
-        probe_interval: float = PROBE_INTERVAL,
         stop_timeout: float = 30.0,
         memory: MemoryWatermark | None = None,
-        client_names: ClientNames = AS_IS,
-        subscription_connections: int = 50,
-        outage_timeout: float | None = None,
-        read_ahead: bool = False,
     ) -> None:
         self._memory = memory or MemoryWatermark(None)
         self.transmission_queue = transmission_queue
-        self.client_names = client_names
+        self.client_names = ClientNames(settings.client_identifiers == "escaped")
         self._stop_timeout = stop_timeout
         #: time.monotonic() until which a stop waits for workers; 0.0 before a stop
         self._stop_until = 0.0
         self._loop = loop
-        events = _Events(self)
         barrier, passes = SubscriptionBarrier(), BrowsePasses()
-        self._identifiers = Identifiers()
+        #: arguments of all workers that write to the state queue
+        writing: dict[str, Any] = {
+            "identifiers": Identifiers(),
+            "events": self,
+            "dead_letter_queue": settings.dead_letter_queue,
+            "asynchronous": settings.asynchronous_puts,
+        }
         self._publishers = [
             Publisher(
                 f"publisher {number}",
                 partial(connect, "publisher"),
-                self._identifiers,
-                events=events,
-                limits=limits,
-                asynchronous=asynchronous,
+                limits=settings.batch,
                 barrier=barrier,
                 passes=passes,
-                dead_letter_queue=dead_letter_queue,
+                **writing,
             )
-            for number in range(1, publishers + 1)
+            for number in range(1, settings.publishers + 1)
         ]
         self._ready: asyncio.Future[dict[StateKey, tuple[bytes, StateRecord]]] = loop.create_future()
-        self._first_remover = FirstRemover(
-            partial(connect, "poller"),
-            transmission_queue,
-            self._identifiers,
-            events=events,
-            dead_letter_queue=dead_letter_queue,
-            asynchronous=asynchronous,
-            workers=publishers + removers,
-        )
+        poller = partial(connect, "poller")
+        self._first_remover = FirstRemover("transmit-queue remover", poller, queue=transmission_queue, **writing)
         self._removers = [self._first_remover] + [
-            Remover(
-                f"transmit-queue remover {number}",
-                partial(connect, "poller"),
-                transmission_queue,
-                self._identifiers,
-                events=events,
-                dead_letter_queue=dead_letter_queue,
-                asynchronous=asynchronous,
-            )
-            for number in range(2, removers + 1)
+            Remover(f"transmit-queue remover {number}", poller, queue=transmission_queue, **writing)
+            for number in range(2, settings.removers + 1)
         ]
+        self._first_remover.workers = len(self._publishers) + len(self._removers)
         self._caught_up: asyncio.Future[None] = loop.create_future()
-        self._browser = Browser(
-            partial(connect, "poller"), transmission_queue, events, passes=passes if read_ahead else None
-        )
+        read_ahead = settings.read_ahead and settings.mode == "client"
+        self._browser = Browser(poller, transmission_queue, self, passes=passes if read_ahead else None)
         self._subscriber = Subscriber(
-            partial(connect, "subscriptions"), barrier, events, max_connections=subscription_connections
+            partial(connect, "subscriptions"), barrier, self, max_connections=settings.subscription_connections
         )
         self._workers: list[Worker[Any]] = [self._browser, self._subscriber, *self._publishers, *self._removers]
         for worker in self._workers:
-            worker.probe_interval = probe_interval
+            worker.probe_interval = settings.probe_interval
         self._watch = AnswerWatch(
             self._workers,
             loop,
-            events=events,
+            events=self,
             vital=(self._browser, self._first_remover),
-            outage_timeout=outage_timeout,
+            outage_timeout=settings.outage_timeout or None,
         )
         #: called on the event loop with client identifier, filter and reason code when a subscription is lost
         self.on_dropped: Callable[[str, str, int], None] = lambda _client_id, _filter, _reason: None
@@ -199,8 +179,8 @@ class IbmBackend:
         found = []
         for key, (msg_id, record) in records.items():
             keeper = (self._remover_of if key.side is Side.SENT else self._publisher_of)(key.client_id)
-            keeper.records.current[key] = msg_id
-            keeper.records.sequences[key] = record.sequence
+            keeper.current[key] = msg_id
+            keeper.sequences[key] = record.sequence
             found.append(record)
         others: list[Publisher | Remover] = [*self._publishers, *self._removers[1:]]
         for worker, receipt in zip(others, self._first_remover.receipts, strict=True):
@@ -234,33 +214,6 @@ class IbmBackend:
 
     async def caught_up(self) -> None:
         await self._caught_up
-
-    def _hand_over(self, batch: Sequence[QueuedMessage]) -> None:
-        """Pass browsed messages to the consumer. Called on the browser's thread."""
-        if any(message.replay for message in batch):
-            # The subscription that requested retained publications again also got the new ones, as duplicates.
-            self._remove(
-                [message for message in batch if message.replay and not message.retained],
-                "removing duplicates of a replay",
-            )
-            batch = [message for message in batch if message.retained or not message.replay]
-        for message in batch if self.client_names.escaped else ():
-            message.client_id = self.client_names.client_of(message.client_id)
-        fences = self._fences
-        if fences:
-            late = {
-                message.msg_id: message
-                for message in batch
-                if message.user_data is not None and message.client_id in fences
-            }
-            self._remove(late.values(), "removing messages of a session that has ended")
-            batch = [message for message in batch if message.msg_id not in late]
-        if self._consumer is not None and batch:
-            self._call(self._consumer, batch)
-
-    def _reject(self, got: Got, reason: int) -> None:
-        letter = (got, got.md, got.data, "", "", reason)
-        self._first_remover.submit(Removal([], {}, log_failure("dead-lettering a message"), [letter]))
 
     # Units of work ---------------------------------------------------------------------------------------------------
 
@@ -506,56 +459,70 @@ class IbmBackend:
 
         threading.Thread(target=end, name="end of the workers", daemon=True).start()
 
-
-class _Events(BackendEvents):
-    """Reports the events of the workers to the backend, on the event loop if necessary."""
-
-    def __init__(self, backend: IbmBackend) -> None:
-        self._backend = backend
+    # Events of the workers, on their threads --------------------------------------------------------------------------
 
     def connection_lost(self, worker: Worker[Any]) -> None:
-        for other in self._backend._workers:
+        for other in self._workers:
             if other is not worker:
                 other.look()
 
     def connected(self, worker: Worker[Any]) -> None:
-        for other in self._backend._workers:
+        for other in self._workers:
             if other is not worker:
                 other.hint()
 
     def crashed(self, why: str) -> None:
-        self._backend._call(self._backend.events.failed, why)
+        self._call(self.events.failed, why)
 
     def fenced(self, why: str) -> None:
-        self._backend._call(self._backend.events.fenced, why)
+        self._call(self.events.fenced, why)
 
     def standing_by(self, why: str) -> None:
-        self._backend._call(self._backend.events.standing_by, why)
+        self._call(self.events.standing_by, why)
 
     def took_over(self, records: dict[StateKey, tuple[bytes, StateRecord]]) -> None:
-        self._backend._call(self._backend._ready.set_result, records)
+        self._call(self._ready.set_result, records)
 
     def refused(self, error: MQError) -> None:
-        self._backend._call(self._backend._ready.set_exception, error)
+        self._call(self._ready.set_exception, error)
 
     def browsed(self, batch: Sequence[QueuedMessage]) -> None:
-        self._backend._hand_over(batch)
+        if any(message.replay for message in batch):
+            # The subscription that requested retained publications again also got the new ones, as duplicates.
+            self._remove(
+                [message for message in batch if message.replay and not message.retained],
+                "removing duplicates of a replay",
+            )
+            batch = [message for message in batch if message.retained or not message.replay]
+        for message in batch if self.client_names.escaped else ():
+            message.client_id = self.client_names.client_of(message.client_id)
+        fences = self._fences
+        if fences:
+            late = {
+                message.msg_id: message
+                for message in batch
+                if message.user_data is not None and message.client_id in fences
+            }
+            self._remove(late.values(), "removing messages of a session that has ended")
+            batch = [message for message in batch if message.msg_id not in late]
+        if self._consumer is not None and batch:
+            self._call(self._consumer, batch)
 
     def malformed(self, got: Got, reason: int) -> None:
-        self._backend._reject(got, reason)
+        letter = (got, got.md, got.data, "", "", reason)
+        self._first_remover.submit(Removal([], {}, log_failure("dead-lettering a message"), [letter]))
 
-    def caught_up(self) -> None:
-        self._backend._call(self._backend._caught_up.set_result, None)
+    def has_caught_up(self) -> None:
+        self._call(self._caught_up.set_result, None)
 
     def removed(self, msg_ids: Sequence[bytes]) -> None:
-        self._backend._browser.forget(msg_ids)
+        self._browser.forget(msg_ids)
 
     def dropped(self, client: str, topic_filter: str, reason: int) -> None:
-        client_id = self._backend.client_names.client_of(client)
-        self._backend._call(self._backend.on_dropped, client_id, topic_filter, reason)
+        self._call(self.on_dropped, self.client_names.client_of(client), topic_filter, reason)
 
     def unreachable(self) -> None:
-        self._backend.events.outage()
+        self.events.outage()
 
 
 def log_failure(what: str) -> Callable[[int], None]:

@@ -213,7 +213,7 @@ class Browser(Worker[None]):
             with self._known_lock:
                 self._passing += passing
         if empty and not self._has_caught_up:
-            self._events.caught_up()
+            self._events.has_caught_up()
             self._has_caught_up = True
 
     def _fill(self, connection: Connection, batch: list[QueuedMessage], *, wait: bool) -> bool:

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class BackendEvents(WorkerEvents):
-    """Events of the workers of `IbmBackend`, reported on their threads. The methods of this class do nothing."""
+    """Events of the workers of `IbmBackend`, reported on their threads."""
 
     def standing_by(self, why: str) -> None:
         """Handle that another bridge is active."""
@@ -36,7 +36,7 @@ class BackendEvents(WorkerEvents):
     def malformed(self, got: Got, reason: int) -> None:
         """Dead-letter a browsed message without valid headers."""
 
-    def caught_up(self) -> None:
+    def has_caught_up(self) -> None:
         """Note that all messages that were on the transmission queue at the start have been browsed."""
 
     def removed(self, msg_ids: Sequence[bytes]) -> None:

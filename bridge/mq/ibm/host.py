@@ -27,7 +27,6 @@ from bridge.mq.host import (
 from bridge.mq.ibm.backend import IbmBackend
 from bridge.mq.ibm.connection import connect_ibm
 from bridge.mq.ibm.parameters import LibraryMissing, load_library, parameters
-from bridge.mq.ibm.publisher import BatchLimits
 from bridge.mq.ibm.requirements import Missing, requirements_of
 from bridge.mq.ibm.requirements_check import missing, refused_connection
 from bridge.mq.memory import MemoryWatermark
@@ -36,7 +35,6 @@ from bridge.mq.telemetry_channels import TelemetryChannelRegister
 from bridge.mq.worker import LOST
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
 from bridge.security.privileged import PrivilegedUsers
-from bridge.telemetry.identity import ClientNames
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq.pcf import MQCFST
 
@@ -166,27 +164,15 @@ class IbmHost:
             self._parameters = parameters(settings, os.environ)
         except (LibraryMissing, MQError, OSError) as error:
             raise HostError(str(error)) from error
-        names = ClientNames(settings.client_identifiers == "escaped")
-        self.topic_inquiry: TopicInquiry = PcfTopicInquiry(self.connect, names)
         self.backend = IbmBackend(
             self.connect,
             loop,
+            settings,
             transmission_queue=configuration.transmission_queue,
-            dead_letter_queue=settings.dead_letter_queue,
-            publishers=settings.publishers,
-            removers=settings.removers,
-            limits=BatchLimits(
-                messages=settings.batch.messages, bytes=settings.batch.size, seconds=settings.batch.time
-            ),
-            asynchronous=settings.asynchronous_puts,
-            probe_interval=settings.probe_interval,
             stop_timeout=configuration.limits.shutdown_timeout,
             memory=self.memory,
-            client_names=names,
-            subscription_connections=settings.subscription_connections,
-            outage_timeout=settings.outage_timeout or None,
-            read_ahead=settings.read_ahead and settings.mode == "client",
         )
+        self.topic_inquiry: TopicInquiry = PcfTopicInquiry(self.connect, self.backend.client_names)
 
     def _examine(self) -> list[Missing]:
         """Return the requirements that the queue manager does not meet, nothing if it is unavailable."""

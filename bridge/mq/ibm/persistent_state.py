@@ -14,15 +14,18 @@ import logging
 import os
 import socket
 import time
+from abc import abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
 from bridge.config.queue_manager import STATE_QUEUE
 from bridge.mq.backend import unreadable
+from bridge.mq.ibm.coordination import BackendEvents
 from bridge.mq.mqi import Connection, MQError
 from bridge.mq.state import StateQueue
-from bridge.mq.worker import Fenced, Stopped
+from bridge.mq.worker import Fenced, Job, Stopped, Worker
 from bridge.telemetry.record import (
     OWNER_MARK,
     RECEIPT_MARK,
@@ -212,3 +215,137 @@ class PersistentState:
         if other is not None:
             needless.append(other[0])
         records[record.key] = (msg_id, record)
+
+
+class Batch(msgspec.Struct, eq=False):
+    """An MQ unit of work in progress: the jobs in it, and what it writes to the state queue."""
+
+    jobs: list[Any] = []
+    #: one job at a time, with synchronous puts, because a unit of work with all of them failed
+    alone: bool = False
+    #: the MsgIds of the new records, None for removed ones
+    changes: dict[StateKey, bytes | None] = {}
+    receipt: bytes = b""
+    #: number of publications
+    size: int = 0
+    #: topics whose retained publications are cleared after the commit
+    cleared: list[str] = []
+
+
+class StateWriter(Worker[Job]):
+    """A worker whose units of work write records and a receipt, so that their outcome is known after a lost connection."""
+
+    def __init__(
+        self,
+        name: str,
+        connect: Callable[[], Connection],
+        *,
+        identifiers: Identifiers,
+        events: BackendEvents,
+        dead_letter_queue: str,
+        asynchronous: bool = False,
+    ) -> None:
+        """If `asynchronous`, put with MQPMO_ASYNC_RESPONSE, so that all puts of a unit of work need one round trip."""
+        super().__init__(name, connect, events=events)
+        self._events = events
+        self._identifiers = identifiers
+        self._dead_letter_queue = dead_letter_queue
+        self._asynchronous = asynchronous
+        #: the MsgIds of the current records of this worker, and how often each was written, across restarts
+        self.current: dict[StateKey, bytes] = {}
+        self.sequences: dict[StateKey, int] = {}
+        self._batch: Batch | None = None
+        self._doubtful: Batch | None = None
+        #: time.monotonic() when the connection was lost
+        self._lost = 0.0
+        #: number of jobs at the front of the queue that get a unit of work each
+        self._separate = 0
+        #: receipt of the last committed unit of work, which the next one gets
+        self._old_receipt = b""
+
+    @abstractmethod
+    def backed_out(self, error: MQError) -> None:
+        """Log that a unit of work was backed out."""
+
+    def take_receipt(self, receipt: bytes) -> None:
+        """Set the receipt for the first unit of work to get. Call it before `start`."""
+        self._old_receipt = receipt
+
+    def opened(self, connection: Connection) -> None:
+        """Open the state queue. Determine whether a unit of work in doubt was committed. Raises MQError or Fenced."""
+        self.state = PersistentState(connection, self._identifiers)
+        doubtful = self._doubtful
+        if doubtful is None:
+            return
+        committed = self.state.was_committed(doubtful.receipt, self._old_receipt, self._lost)
+        log.info("MQB4201I %s: the unit of work in doubt was %s", self.name, "committed" if committed else "not committed")
+        if committed:
+            self.committed(doubtful)
+        else:
+            self.give_back(doubtful.jobs)
+        self._doubtful = None
+
+    def lost(self) -> None:
+        batch, self._batch = self._batch, None
+        if batch is not None and batch.receipt:
+            self._doubtful, self._lost = batch, time.monotonic()
+        elif batch is not None:
+            self.give_back(batch.jobs)
+
+    def failed(self, error: MQError) -> None:
+        """Retry a failed batch job by job, or report the failure."""
+        batch = self._batch
+        if batch is None:
+            log.error("MQB4202E %s: %s", self.name, error)
+            return
+        assert self.connection is not None
+        # If backing out fails, the connection is lost, and this batch is in doubt like any other.
+        self.connection.backout()
+        self._batch = None
+        if not batch.alone:
+            self._separate = len(batch.jobs)
+            self.give_back(batch.jobs)
+            return
+        self.backed_out(error)
+        for job in batch.jobs:
+            job.done(error.reason)
+
+    def begin(self) -> Batch:
+        """Begin a batch."""
+        self._batch = Batch(alone=self._separate > 0)
+        self._separate = max(self._separate - 1, 0)
+        return self._batch
+
+    def finish(
+        self, connection: Connection, batch: Batch, states: dict[StateKey, StateRecord | None], options: int
+    ) -> None:
+        """Replace records, and commit a batch. `options` are additional MQPMO options."""
+        for key, record in states.items():
+            if (old := self.current.get(key)) is not None:
+                self.state.remove(old)
+            if record is None:
+                batch.changes[key] = None
+                continue
+            sequence = self.sequences[key] = self.sequences.get(key, 0) + 1
+            batch.changes[key] = self.state.save(record, sequence, options)
+        self.state.spend(self._old_receipt)
+        batch.receipt = self.state.receipt(options)
+        if options:
+            # If a put failed, the batch is repeated with synchronous puts, to find the rejected messages.
+            status = connection.statistics(cmqc.MQSTAT_TYPE_ASYNC_ERROR)
+            if status.PutFailureCount:
+                raise MQError(status.Reason, f"{status.PutFailureCount} messages of a unit of work")
+        self.commit_units(connection, len(batch.jobs))
+        self.committed(batch)
+        self._batch = None
+
+    def committed(self, batch: Batch) -> None:
+        """Report a committed batch. If the connection breaks first, the batch is in doubt, and its receipt will be found."""
+        for key, msg_id in batch.changes.items():
+            if msg_id is None:
+                self.current.pop(key, None)
+            else:
+                self.current[key] = msg_id
+        self._old_receipt = batch.receipt
+        for job in batch.jobs:
+            job.done(cmqc.MQRC_NONE)

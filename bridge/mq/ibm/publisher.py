@@ -6,16 +6,18 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
+from bridge.config.queue_manager import BatchConfig
 from bridge.mq.administration import Administration
 from bridge.mq.backend import UnitOfWork
 from bridge.mq.dead_letter import OriginContext, dead_letter
-from bridge.mq.ibm.coordination import BackendEvents, BrowsePasses, SubscriptionBarrier
-from bridge.mq.ibm.persistent_state import Identifiers, PersistentState
+from bridge.mq.ibm.coordination import BrowsePasses, SubscriptionBarrier
+from bridge.mq.ibm.persistent_state import Batch, StateWriter
 from bridge.mq.mqi import MQOD, Connection, MQError
-from bridge.mq.worker import LOST, Stopped, Worker
+from bridge.mq.worker import LOST, Stopped
 from bridge.mqtt.topics import topic_string_error
 from bridge.telemetry.record import StateKey, StateRecord
 from bridge.telemetry.transmission import PublicationMessage
@@ -25,14 +27,6 @@ log = logging.getLogger(__name__)
 
 #: The maximum number of open topic handles. MAXHANDS, 256 by default, must suffice for other handles too.
 TOPIC_HANDLES = 200
-
-
-class BatchLimits(msgspec.Struct, kw_only=True, frozen=True):
-    """Limits of one unit of work: publications, bytes of payload, and seconds of putting."""
-
-    messages: int = 500
-    bytes: int = 1_048_576
-    seconds: float = 0.05
 
 
 class Part(msgspec.Struct, eq=False):
@@ -49,96 +43,26 @@ class Part(msgspec.Struct, eq=False):
     diverted: dict[int, int] = {}
 
 
-class Records:
-    """The MsgIds of the current session records that one thread writes."""
-
-    def __init__(self) -> None:
-        self.current: dict[StateKey, bytes] = {}
-        #: number of writes of each record, across restarts
-        self.sequences: dict[StateKey, int] = {}
-
-    def write(
-        self, state: PersistentState, states: dict[StateKey, StateRecord | None], options: int
-    ) -> dict[StateKey, bytes | None]:
-        """Replace records under syncpoint. Return the argument for `accept` after the commit."""
-        changes: dict[StateKey, bytes | None] = {}
-        for key, record in states.items():
-            old = self.current.get(key)
-            if old is not None:
-                state.remove(old)
-            if record is None:
-                changes[key] = None
-                continue
-            sequence = self.sequences[key] = self.sequences.get(key, 0) + 1
-            changes[key] = state.save(record, sequence, options)
-        return changes
-
-    def accept(self, changes: dict[StateKey, bytes | None]) -> None:
-        """Record that these changes were committed."""
-        for key, msg_id in changes.items():
-            if msg_id is None:
-                self.current.pop(key, None)
-            else:
-                self.current[key] = msg_id
-
-
-def check_unanswered(connection: Connection) -> None:
-    """Check the asynchronous puts of a unit of work with MQSTAT, and raise MQError if one failed.
-
-    The caller then repeats the unit of work with synchronous puts, to find the rejected messages.
-    """
-    status = connection.statistics(cmqc.MQSTAT_TYPE_ASYNC_ERROR)
-    if status.PutFailureCount:
-        raise MQError(status.Reason, f"{status.PutFailureCount} messages of a unit of work")
-
-
-class Batch(msgspec.Struct, eq=False):
-    """A unit of work in progress."""
-
-    parts: list[Part] = []
-    changes: dict[StateKey, bytes | None] = {}
-    receipt: bytes = b""
-    #: number of publications
-    size: int = 0
-    #: topics whose retained publications are cleared after the commit
-    cleared: list[str] = []
-
-
-class Publisher(Worker[Part]):
+class Publisher(StateWriter[Part]):
     """Puts the publications of its share of the clients, in order."""
 
     def __init__(
         self,
         name: str,
         connect: Callable[[], Connection],
-        identifiers: Identifiers,
         *,
-        events: BackendEvents,
-        limits: BatchLimits,
-        asynchronous: bool,
+        limits: BatchConfig,
         barrier: SubscriptionBarrier,
         passes: BrowsePasses,
-        dead_letter_queue: str,
+        **keywords: Any,
     ) -> None:
-        super().__init__(name, connect, events=events)
+        super().__init__(name, connect, **keywords)
         self._assurance = barrier
         self._passes = passes
-        self._dead_letter_queue = dead_letter_queue
         #: number of the loss of a connection after which it must wait for the subscriptions
         self._loss = 0
-        self._identifiers = identifiers
         self._limits = limits
-        #: use MQPMO_ASYNC_RESPONSE, so that a unit of work needs only one round trip
-        self._asynchronous = asynchronous
-        self._careful = False
-        self.records = Records()
         self._topics: OrderedDict[tuple[str, str], int] = OrderedDict()
-        self._batch: Batch | None = None
-        self._doubtful: Batch | None = None
-        #: time.monotonic() when the connection was lost
-        self._lost = 0.0
-        #: receipt of the last committed unit of work, which the next one gets
-        self._old_receipt = b""
         #: histogram of committed batches: number of publications -> number of batches
         self.batch_sizes: dict[int, int] = {}
 
@@ -154,74 +78,29 @@ class Publisher(Worker[Part]):
 
     def opened(self, connection: Connection) -> None:
         self._topics.clear()
-        self._state = PersistentState(connection, self._identifiers)
         self._present = connection
         self._administration: Administration | None = None
-        doubtful, self._doubtful = self._doubtful, None
-        if doubtful is not None:
-            self._settle(doubtful)
+        super().opened(connection)
         if not self._assurance.wait(self._loss, lambda: self._ending):
             raise Stopped
 
-    def _settle(self, doubtful: Batch) -> None:
-        """Determine whether the unit of work in doubt was committed. Raises MQError or Fenced."""
-        try:
-            committed = self._state.was_committed(doubtful.receipt, self._old_receipt, self._lost)
-            log.info(
-                "MQB4201I %s: the unit of work in doubt was %s",
-                self.name,
-                "committed" if committed else "not committed",
-            )
-            if committed:
-                self._committed(doubtful)
-        except MQError:
-            self._doubtful = doubtful
-            raise
-        if not committed:
-            self.give_back(doubtful.parts)
-
-    def take_receipt(self, receipt: bytes) -> None:
-        """Set the receipt for the first unit of work to get. Call it before `start`."""
-        self._old_receipt = receipt
-
     def lost(self) -> None:
         self._loss = self._assurance.lost()
-        batch, self._batch = self._batch, None
-        if batch is None:
-            return
-        if batch.receipt:
-            self._doubtful, self._lost = batch, time.monotonic()
-        else:
-            self.give_back(batch.parts)
+        super().lost()
 
-    def failed(self, error: MQError) -> None:
-        """Retry a failed batch part by part, or report the failure to the clients."""
-        batch = self._batch
-        if batch is None:
-            log.error("MQB4202E %s: %s", self.name, error)
-            return
-        # If backing out fails, the connection is lost, and this batch is in doubt like any other.
-        self._present.backout()
-        self._batch = None
-        if not self._careful:
-            self._careful = True
-            self.give_back(batch.parts)
-            return
+    def backed_out(self, error: MQError) -> None:
         log.error("MQB4203E %s: a unit of work was backed out: %s", self.name, error)
-        for part in batch.parts:
-            part.done(error.reason)
 
     def serve(self, connection: Connection) -> None:
         if not self.wait_for_jobs(1.0):
             return
-        limits, careful = self._limits, self._careful
-        batch = self._batch = Batch(parts=[], changes={}, cleared=[])
-        options = 0 if careful or not self._asynchronous else cmqc.MQPMO_ASYNC_RESPONSE
-        until = time.monotonic() + limits.seconds
+        limits, batch = self._limits, self.begin()
+        options = cmqc.MQPMO_ASYNC_RESPONSE if self._asynchronous and not batch.alone else 0
+        until = time.monotonic() + limits.time
         length = 0
         states: dict[StateKey, StateRecord | None] = {}
         while (part := self.next_job()) is not None:
-            batch.parts.append(part)
+            batch.jobs.append(part)
             part.refusals.clear()
             part.diverted.clear()
             for index, (message, retain) in enumerate(part.unit.publications):
@@ -241,31 +120,22 @@ class Publisher(Worker[Part]):
             batch.size += len(part.unit.publications)
             records = part.unit.records_without(part.refusals)
             states.update({key: records[key] for key in part.states})
-            if batch.cleared or careful or batch.size >= limits.messages or length >= limits.bytes:
+            if batch.cleared or batch.alone or batch.size >= limits.messages or length >= limits.size:
                 break
             if time.monotonic() >= until:
                 break
-        batch.changes = self.records.write(self._state, states, options)
-        self._state.spend(self._old_receipt)
-        batch.receipt = self._state.receipt(options)
-        if options:
-            check_unanswered(connection)
-        with self._passes.commit(lambda: self._ending):
-            self.commit_units(connection, len(batch.parts))
-        self._committed(batch)
-        self._batch = None
+        self.finish(connection, batch, states, options)
 
-    def _committed(self, batch: Batch) -> None:
-        """Report a committed batch. If the connection breaks first, the batch is in doubt, and its receipt will be found."""
+    def commit_units(self, connection: Connection, units: int) -> None:
+        with self._passes.commit(lambda: self._ending):
+            super().commit_units(connection, units)
+
+    def committed(self, batch: Batch) -> None:
         while batch.cleared:
             self._clear(batch.cleared[0])
             batch.cleared.pop(0)
-        self._careful = False
-        self.records.accept(batch.changes)
-        self._old_receipt = batch.receipt
         self.batch_sizes[batch.size] = self.batch_sizes.get(batch.size, 0) + 1
-        for part in batch.parts:
-            part.done(cmqc.MQRC_NONE)
+        super().committed(batch)
 
     def _clear(self, topic: str) -> None:
         """Clear the retained publication of a topic.

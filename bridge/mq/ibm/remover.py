@@ -7,18 +7,16 @@ bridge the active one: it has the lock queue open for exclusive input, and a sec
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
 from bridge.config.queue_manager import LOCK_QUEUE
 from bridge.mq.dead_letter import OriginContext, dead_letter
-from bridge.mq.ibm.coordination import BackendEvents
-from bridge.mq.ibm.persistent_state import Identifiers, PersistentState
-from bridge.mq.ibm.publisher import Records, check_unanswered
+from bridge.mq.ibm.persistent_state import Batch, PersistentState, StateWriter
 from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError
-from bridge.mq.worker import LOST, Worker
+from bridge.mq.worker import LOST
 from bridge.telemetry.record import StateKey, StateRecord
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
@@ -42,98 +40,34 @@ class Removal(msgspec.Struct, eq=False):
     dead_letters: list[tuple[Got, MQMD, bytes, str, str, int]] = []
 
 
-class Remover(Worker[Removal]):
+class Remover(StateWriter[Removal]):
     """Removes messages of some of the clients by MsgId, many in one unit of work."""
 
-    def __init__(
-        self,
-        name: str,
-        connect: Callable[[], Connection],
-        queue: str,
-        identifiers: Identifiers,
-        *,
-        events: BackendEvents,
-        dead_letter_queue: str,
-        asynchronous: bool = False,
-    ) -> None:
-        """If `asynchronous`, put records with MQPMO_ASYNC_RESPONSE."""
-        super().__init__(name, connect, events=events)
-        self._events = events
-        self._asynchronous = asynchronous
+    def __init__(self, name: str, connect: Callable[[], Connection], *, queue: str, **keywords: Any) -> None:
+        super().__init__(name, connect, **keywords)
         self._queue = queue
-        self._identifiers = identifiers
-        self._dead_letter_queue = dead_letter_queue
-        self.records = Records()
-        self._batch: list[Removal] = []
-        #: Removals at the front of the queue that get a unit of work each, because one with all of them failed.
-        self._separate = 0
-        self._changes: dict[StateKey, bytes | None] = {}
-        self._receipt = b""
-        #: receipt of the last committed unit of work, which the next one gets
-        self._old_receipt = b""
-        self._doubtful: tuple[list[Removal], dict[StateKey, bytes | None], bytes] | None = None
-        #: time.monotonic() when the connection was lost
-        self._lost = 0.0
-
-    def take_receipt(self, receipt: bytes) -> None:
-        """Set the receipt for the first unit of work to get. Call it before `start`."""
-        self._old_receipt = receipt
 
     def opened(self, connection: Connection) -> None:
-        self.state = PersistentState(connection, self._identifiers)
+        super().opened(connection)
         if self._old_receipt:
             self.state.check_owner()
         self._handle = connection.open(
             MQOD(ObjectName=self._queue), cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_FAIL_IF_QUIESCING
         )
-        doubtful, self._doubtful = self._doubtful, None
-        if doubtful is not None:
-            removals, changes, receipt = doubtful
-            try:
-                committed = self.state.was_committed(receipt, self._old_receipt, self._lost)
-            except MQError:
-                self._doubtful = doubtful
-                raise
-            if committed:
-                self._committed(removals, changes, receipt)
-            else:
-                self.give_back(removals)
 
-    def lost(self) -> None:
-        batch, self._batch = self._batch, []
-        if batch and self._receipt:
-            self._doubtful, self._lost = (batch, self._changes, self._receipt), time.monotonic()
-        else:
-            self.give_back(batch)
-        self._receipt = b""
-
-    def failed(self, error: MQError) -> None:
-        assert self.connection is not None
-        # If backing out fails, the connection is lost, and this batch is in doubt like any other.
-        self.connection.backout()
-        batch, self._batch = self._batch, []
-        if len(batch) > 1:
-            # One message that cannot be removed must not keep the others from being removed.
-            self._separate = len(batch)
-            self.give_back(batch)
-            return
+    def backed_out(self, error: MQError) -> None:
         log.error("MQB4207E %s: a unit of work was backed out: %s", self.name, error)
-        for removal in batch:
-            removal.done(error.reason)
 
     def serve(self, connection: Connection) -> None:
         if not self.wait_for_jobs(1.0):
             return
-        batch = self._batch = []
-        self._receipt = b""
+        batch = self.begin()
         states: dict[StateKey, StateRecord | None] = {}
         count = 0
-        limit = REMOVALS
-        if self._separate:
-            self._separate -= 1
-            limit = 1
+        # One message that cannot be removed must not keep the others from being removed.
+        limit = 1 if batch.alone else REMOVALS
         while count < limit and (removal := self.next_job()) is not None:
-            batch.append(removal)
+            batch.jobs.append(removal)
             for msg_id in removal.msg_ids:
                 self._remove(connection, msg_id)
                 self.answered()
@@ -143,22 +77,13 @@ class Remover(Worker[Removal]):
             states.update(removal.states)
             count += len(removal.msg_ids) + 1
         # MQSTAT is one round trip for all of these puts. A receipt alone costs no more with an answer.
-        options = cmqc.MQPMO_ASYNC_RESPONSE if self._asynchronous and states and limit > 1 else 0
-        self._changes = self.records.write(self.state, states, options)
-        self.state.spend(self._old_receipt)
-        self._receipt = self.state.receipt(options)
-        if options:
-            check_unanswered(connection)
-        self.commit_units(connection, len(batch))
-        self._batch = []
-        self._committed(batch, self._changes, self._receipt)
+        asynchronous = self._asynchronous and states and not batch.alone
+        self.finish(connection, batch, states, cmqc.MQPMO_ASYNC_RESPONSE if asynchronous else 0)
 
-    def _committed(self, removals: list[Removal], changes: dict[StateKey, bytes | None], receipt: bytes) -> None:
-        self.records.accept(changes)
-        self._old_receipt = receipt
-        for removal in removals:
+    def committed(self, batch: Batch) -> None:
+        for removal in batch.jobs:
             self._events.removed(removal.msg_ids)
-            removal.done(cmqc.MQRC_NONE)
+        super().committed(batch)
 
     def _remove(self, connection: Connection, msg_id: bytes) -> bool:
         """Remove a message. Return False if it is gone: it has expired, or was removed before a connection was lost."""
@@ -195,29 +120,12 @@ class Remover(Worker[Removal]):
 class FirstRemover(Remover):
     """The remover that makes this bridge the active one. Without its lock, it waits as a standby."""
 
-    def __init__(
-        self,
-        connect: Callable[[], Connection],
-        queue: str,
-        identifiers: Identifiers,
-        *,
-        events: BackendEvents,
-        dead_letter_queue: str,
-        asynchronous: bool = False,
-        workers: int = 1,
-    ) -> None:
-        """Initialize with the number of workers that write to the state queue, including this one."""
-        super().__init__(
-            "transmit-queue remover",
-            connect,
-            queue,
-            identifiers,
-            events=events,
-            dead_letter_queue=dead_letter_queue,
-            asynchronous=asynchronous,
-        )
+    #: number of workers that write to the state queue, including this one
+    workers = 1
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
         self.max_pause = STANDBY_PAUSE
-        self._workers = workers
         #: The receipts for the first units of work of the other workers.
         self.receipts: list[bytes] = []
         self._active = False
@@ -271,7 +179,7 @@ class FirstRemover(Remover):
         In this order, a unit of work of the previous bridge is either included in the records, or never committed.
         """
         former = self.state.owner()
-        self._old_receipt, *self.receipts = self.state.own(self._workers)
+        self._old_receipt, *self.receipts = self.state.own(self.workers)
         if former is not None and former.prefix != self._identifiers.prefix:
             self.state.claim(former, lambda: self.ending)
         records, needless = self.state.read()

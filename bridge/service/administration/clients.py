@@ -26,6 +26,7 @@ from bridge.administration.answers import (
 )
 from bridge.administration.requests import (
     MOST_ROWS,
+    Answer,
     ClientColumn,
     DisconnectClient,
     ListClients,
@@ -35,8 +36,7 @@ from bridge.administration.requests import (
     WatchClient,
 )
 from bridge.mqtt.reason_codes import ReasonCode
-from bridge.service.administration.parts import ROWS_AT_A_TURN, Done, Parts
-from bridge.service.client_journal import TooManyWatched
+from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
 from bridge.telemetry.session import Session
 from bridge.telemetry.transmission import put_time_of
 
@@ -117,10 +117,7 @@ async def watch_client(parts: Parts, request: WatchClient) -> ClientTraffic:
     if not parts.service.journal.keeps:
         raise Refused("messages of clients are recorded only if the bridge has an admin port (admin.port)")
     _session(parts, request.client_id)
-    try:
-        return parts.service.journal.watch(request.client_id, request.after, request.payloads)
-    except TooManyWatched as error:
-        raise Refused(str(error)) from error
+    return parts.service.journal.watch(request.client_id, request.after, request.payloads)
 
 
 async def show_client(parts: Parts, request: ShowClient) -> ClientDetails:
@@ -159,17 +156,17 @@ async def show_client(parts: Parts, request: ShowClient) -> ClientDetails:
     )
 
 
-async def disconnect_client(parts: Parts, request: DisconnectClient) -> Done:
+async def disconnect_client(parts: Parts, request: DisconnectClient) -> Answer:
     """Disconnect a client and publish its will. Raises Refused."""
     client = parts.service.clients.get(request.client_id)
     if client is None:
         _session(parts, request.client_id)
         raise Refused(f"client {request.client_id!r} is not connected")
     client.close("disconnected by an administrator", ReasonCode.ADMINISTRATIVE_ACTION)
-    return Done([f"client {request.client_id!r} disconnected"])
+    return Answer(lines=[f"client {request.client_id!r} disconnected"])
 
 
-async def purge_clients(parts: Parts, request: PurgeClients) -> Done:
+async def purge_clients(parts: Parts, request: PurgeClients) -> Answer:
     """End sessions, including subscriptions, backlogs and wills. Connected clients are disconnected. Raises Refused."""
     if request.client_id is not None:
         session = _session(parts, request.client_id)
@@ -177,9 +174,9 @@ async def purge_clients(parts: Parts, request: PurgeClients) -> Done:
             raise Refused(f"client {request.client_id!r} {why}; its session goes on")
         backlog = f"its backlog of {counted(len(session.outbox.backlog), 'message')}"
         if request.dry_run:
-            return Done([f"session of client {request.client_id!r} would end, and {backlog} would be deleted"])
+            return Answer(lines=[f"session of client {request.client_id!r} would end, and {backlog} would be deleted"])
         purge(parts, session)
-        return Done([f"session of client {request.client_id!r} ended; deleted {backlog}", *await _committed(parts)])
+        return Answer(lines=[f"session of client {request.client_id!r} ended; deleted {backlog}", *await _committed(parts)])
     if request.channel is None and request.away_for is None:
         raise Refused("which sessions? Name a client identifier, a channel, or for how long clients have been away")
     now, ended, waiting = time.time(), 0, 0
@@ -198,7 +195,7 @@ async def purge_clients(parts: Parts, request: PurgeClients) -> Done:
     told = f"{counted(ended, 'session')} {outcome}, with a backlog of {counted(waiting, 'message')}"
     if not request.dry_run:
         not_yet = not_yet or await _committed(parts)
-    return Done([told, *not_yet])
+    return Answer(lines=[told, *not_yet])
 
 
 def _spared(parts: Parts, session: Session, request: PurgeClients, now: float) -> str:

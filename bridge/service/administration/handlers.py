@@ -1,29 +1,35 @@
-"""Handlers of administration requests, and the table that maps requests to handlers."""
+"""Handlers of administration requests, and the table that maps requests to handlers.
+
+A handler returns the answer's `result`, or a complete answer. It raises Refused.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
+import re
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Mapping
+from inspect import iscoroutinefunction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 import msgspec
 
 import bridge
-from bridge.administration import requests
 from bridge.administration.answers import (
+    AuditEntries,
     BridgeState,
     BridgeStatus,
     ChannelStatus,
+    History,
     LinkConnectionStatus,
     LinkStatus,
+    LogLine,
     Problem,
-    TopicDetails,
-    TopicNode,
 )
 from bridge.administration.counters import Counters, MappingCounters
 from bridge.administration.mapping_status import Status
@@ -36,43 +42,38 @@ from bridge.administration.requests import (
     ListLinks,
     ListMappings,
     ListProblems,
-    ListTopics,
     PauseMapping,
     Refused,
     Reload,
     Request,
     ResumeMapping,
     SetLogLevel,
+    ShowAuditLog,
+    ShowConfiguration,
     ShowCounters,
+    ShowHistory,
+    ShowLog,
     ShowStatus,
-    ShowTopic,
     StartChannel,
     StopChannel,
     TestLink,
 )
 from bridge.config.link import LinkConfig
 from bridge.config.models import Configuration
-from bridge.config.values import endpoint
-from bridge.mq.host import TooMany
-from bridge.mq.mqi import MQError
+from bridge.config.values import endpoint, without_password
+from bridge.mq.mqi import MQOD, Connection, inquire
 from bridge.mqtt.reason_codes import ReasonCode
-from bridge.mqtt.topics import topic_filter_error
 from bridge.security import audit_log
-from bridge.service.administration import dead_letters, inspection, queues
-from bridge.service.administration.clients import (
-    disconnect_client,
-    list_clients,
-    purge_clients,
-    show_client,
-    watch_client,
-)
-from bridge.service.administration.parts import ROWS_AT_A_TURN, Done, Parts
-from bridge.service.channels import ChannelError, place_of
+from bridge.service.administration import clients, dead_letters, queues
+from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
+from bridge.service.channels import place_of
 from bridge.service.log import set_level
-from bridge.service.mappings.registry import MappingError
+from bridge.wire import cmqc
 
 if TYPE_CHECKING:
     from bridge.link.connection import LinkConnection
+
+log = logging.getLogger(__name__)
 
 
 async def list_channels(parts: Parts, request: ListChannels) -> list[ChannelStatus]:
@@ -108,30 +109,26 @@ def statuses_of(parts: Parts) -> list[ChannelStatus]:
     return found
 
 
-async def start_channel(parts: Parts, request: StartChannel) -> Done:
-    """Start a stopped channel. Raises Refused."""
-    try:
-        return Done([await parts.channels.start(request.name)])
-    except ChannelError as error:
-        raise Refused(str(error)) from error
+async def start_channel(parts: Parts, request: StartChannel) -> Answer:
+    """Start a stopped channel."""
+    return Answer(lines=[await parts.channels.start(request.name)])
 
 
-async def stop_channel(parts: Parts, request: StopChannel) -> Done:
-    """Stop a channel, or disconnect one of its clients. Raises Refused."""
-    if request.client_id is not None:
-        client = parts.service.clients.get(request.client_id)
-        if client is None or client.channel.name != request.name:
-            raise Refused(f"client {request.client_id!r} is not connected by channel {request.name}")
-        client.close("disconnected by an administrator", ReasonCode.ADMINISTRATIVE_ACTION)
-        return Done([f"client {request.client_id!r} disconnected"])
-    try:
-        return Done([await parts.channels.stop(request.name)])
-    except ChannelError as error:
-        raise Refused(str(error)) from error
+async def stop_channel(parts: Parts, request: StopChannel) -> Answer:
+    """Stop a channel, or disconnect one of its clients."""
+    if request.client_id is None:
+        return Answer(lines=[await parts.channels.stop(request.name)])
+    client = parts.service.clients.get(request.client_id)
+    if client is None or client.channel.name != request.name:
+        raise Refused(f"client {request.client_id!r} is not connected by channel {request.name}")
+    client.close("disconnected by an administrator", ReasonCode.ADMINISTRATIVE_ACTION)
+    return Answer(lines=[f"client {request.client_id!r} disconnected"])
 
 
 #: Maximum number of clients in one reading.
 MOST_CLIENTS = 1_000
+#: Seconds to wait for the depth of the transmission queue.
+DEPTH_TIMEOUT: Final = 2.0
 
 
 async def show_counters(parts: Parts, request: ShowCounters) -> Counters:
@@ -143,7 +140,6 @@ async def show_counters(parts: Parts, request: ShowCounters) -> Counters:
         in_flight += len(session.outbox.in_flight.deliveries)
         if not number % ROWS_AT_A_TURN:
             await asyncio.sleep(0)
-    depth = await parts.watch.depth()
     names = dict.fromkeys([*(one.name for one in parts.channels.configs), *activity.channels])
     return Counters(
         time=time.time(),
@@ -152,7 +148,7 @@ async def show_counters(parts: Parts, request: ShowCounters) -> Counters:
         sessions=len(parts.service.sessions),
         in_flight=in_flight,
         units_of_work=parts.service.units.under_way,
-        transmission_queue_depth=depth,
+        transmission_queue_depth=await _backlog(parts),
         channels=[activity.of(name, clients[name]) for name in names],
         busiest_clients=activity.busiest(min(max(request.clients, 0), MOST_CLIENTS)),
         mappings=[
@@ -162,6 +158,19 @@ async def show_counters(parts: Parts, request: ShowCounters) -> Counters:
             for one in parts.mappings.statuses()
         ],
     )
+
+
+async def _backlog(parts: Parts) -> int | None:
+    """Return the depth of the transmission queue, or None if the queue manager does not answer in time."""
+
+    def depth(connection: Connection) -> int:
+        od = MQOD(ObjectName=parts.configuration.transmission_queue)
+        return inquire(connection, od, (cmqc.MQIA_CURRENT_Q_DEPTH,))[0][0]
+
+    with contextlib.suppress(Refused, TimeoutError):
+        async with asyncio.timeout(DEPTH_TIMEOUT):
+            return await parts.queue_manager_connection.run(depth)
+    return None
 
 
 #: Total timeout of a link test, in seconds.
@@ -209,11 +218,7 @@ async def test_link(parts: Parts, request: TestLink) -> Answer:
     steps: list[str] = []
     # After a timeout, the thread keeps running. The next test must wait until it has ended.
     trial = asyncio.get_running_loop().run_in_executor(None, _try, request.name, config, steps)
-
-    def ended(_: object) -> None:
-        parts.trying_link = False
-
-    trial.add_done_callback(ended)
+    trial.add_done_callback(lambda _: setattr(parts, "trying_link", False))
     try:
         async with asyncio.timeout(TRIAL_TIMEOUT):
             failure = await asyncio.shield(trial)
@@ -237,11 +242,11 @@ def _try(name: str, config: LinkConfig, steps: list[str]) -> str | None:
     return None
 
 
-async def set_log_level(parts: Parts, request: SetLogLevel) -> Done:
+async def set_log_level(parts: Parts, request: SetLogLevel) -> Answer:
     """Set the log level until the bridge ends or reloads its configuration file."""
     set_level(request.level)
     parts.service.journal.trace(request.level, parts.configuration.log.trace_clients)
-    return Done([f"the log has {request.level} and above"])
+    return Answer(lines=[f"the log has {request.level} and above"])
 
 
 async def list_mappings(parts: Parts, request: ListMappings) -> list[Status]:
@@ -249,49 +254,14 @@ async def list_mappings(parts: Parts, request: ListMappings) -> list[Status]:
     return parts.mappings.statuses()
 
 
-async def pause_mapping(parts: Parts, request: PauseMapping) -> Done:
-    """Pause a mapping. Raises Refused."""
-    try:
-        return Done([await parts.mappings.pause(request.name)])
-    except MappingError as error:
-        raise Refused(str(error)) from error
+async def pause_mapping(parts: Parts, request: PauseMapping) -> Answer:
+    """Pause a mapping."""
+    return Answer(lines=[await parts.mappings.pause(request.name)])
 
 
-async def resume_mapping(parts: Parts, request: ResumeMapping) -> Done:
-    """Resume a paused mapping. Raises Refused."""
-    try:
-        return Done([await parts.mappings.resume(request.name)])
-    except MappingError as error:
-        raise Refused(str(error)) from error
-
-
-T = TypeVar("T")
-
-
-async def list_topics(parts: Parts, request: ListTopics) -> list[TopicNode]:
-    """Return the levels below a topic. Raises Refused."""
-    if request.below is not None and (error := topic_filter_error(request.below or "/")) is not None:
-        raise Invalid(f"{request.below!r} is not a valid topic: {error}")
-    return await _asked(parts, parts.host.topic_inquiry.below(request.below, request.after, _rows(request.rows)))
-
-
-async def show_topic(parts: Parts, request: ShowTopic) -> TopicDetails:
-    """Return the retained publications and subscriptions of a topic filter. Raises Refused."""
-    if (error := topic_filter_error(request.topic_filter)) is not None:
-        raise Invalid(f"{request.topic_filter!r} is not a valid topic filter: {error}")
-    rows = _rows(request.rows)
-    return await _asked(parts, parts.host.topic_inquiry.details(request.topic_filter, rows, request.payloads))
-
-
-def _rows(wanted: int) -> int:
-    return min(max(wanted, 1), MOST_ROWS)
-
-
-async def _asked(parts: Parts, answer: Awaitable[T]) -> T:
-    try:
-        return await answer
-    except (MQError, TooMany) as error:
-        raise Refused(f"queue manager {parts.host.name}: {error}") from error
+async def resume_mapping(parts: Parts, request: ResumeMapping) -> Answer:
+    """Resume a paused mapping."""
+    return Answer(lines=[await parts.mappings.resume(request.name)])
 
 
 async def reload(parts: Parts, request: Reload) -> Answer:
@@ -304,8 +274,9 @@ async def reload(parts: Parts, request: Reload) -> Answer:
 
 async def show_status(parts: Parts, request: ShowStatus) -> BridgeStatus:
     """Return the status of the bridge and its problems."""
-    statuses = parts.mappings.statuses()
     settings = parts.configuration.queue_manager
+    embedded = settings.type == "embedded"
+    unavailable = "accepts no persistent messages: its disk is full" if embedded else "does not answer"
     return BridgeStatus(
         state=parts.state,
         version=bridge.__version__,
@@ -314,13 +285,13 @@ async def show_status(parts: Parts, request: ShowStatus) -> BridgeStatus:
         queue_manager=parts.host.name,
         queue_manager_type=settings.type,
         queue_manager_available=parts.service.backend.available,
-        queue_manager_state=_queue_manager_state(parts),
+        queue_manager_state="answers" if parts.service.backend.available else unavailable,
         channels=len(parts.channels.configs),
         channels_running=len(parts.channels),
         clients=len(parts.service.clients),
         sessions=len(parts.service.sessions),
         units_of_work=parts.service.units.under_way,
-        mappings=len(statuses),
+        mappings=len(parts.mappings.statuses()),
         log_level=logging.getLevelName(logging.getLogger().level).lower(),
         problems=await parts.problems(),
     )
@@ -329,13 +300,6 @@ async def show_status(parts: Parts, request: ShowStatus) -> BridgeStatus:
 async def list_problems(parts: Parts, request: ListProblems) -> list[Problem]:
     """Return the current problems."""
     return await parts.problems()
-
-
-def _queue_manager_state(parts: Parts) -> str:
-    if parts.service.backend.available:
-        return "answers"
-    embedded = parts.configuration.queue_manager.type == "embedded"
-    return "accepts no persistent messages: its disk is full" if embedded else "does not answer"
 
 
 def standby_status(configuration: Configuration, started_at: float, waits_for: str) -> BridgeStatus:
@@ -360,56 +324,87 @@ def standby_status(configuration: Configuration, started_at: float, waits_for: s
     )
 
 
-log = logging.getLogger(__name__)
+#: Bytes at the end of the audit log that are searched.
+AUDIT_SIZE: Final = 4_000_000
+_SECRET: Final = re.compile(r"password|passwd|secret|token|credential|passphrase|headers", re.IGNORECASE)
+#: Keys that only name where a secret is.
+_PLACE: Final = re.compile(r"(_file|_variable|_cache|_claim|_endpoint|_url)$")
+HIDDEN: Final = "(hidden)"
 
-#: Handles a request. Returns the answer's `result`, Done, or a complete answer. Raises Refused.
-Handler = Callable[[Parts, Any], Awaitable[object]]
+
+async def show_history(parts: Parts, request: ShowHistory) -> History:
+    """Return rates and gauges of the last seconds. Raises Refused."""
+    if parts.history is None:
+        raise Refused("the bridge keeps a history only if it has an admin port (admin.port)")
+    return parts.history.history(request.seconds, time.time())
+
+
+async def show_log(parts: Parts, request: ShowLog) -> list[LogLine]:
+    """Return the last lines of the log. Raises Refused."""
+    if parts.log_tail is None:
+        raise Refused("the bridge keeps lines of the log only if it has an admin port (admin.port)")
+    lines = parts.log_tail.lines(logging.getLevelNamesMapping()[request.level.upper()], request.search)
+    return [LogLine(one.time, logging.getLevelName(one.level).lower(), one.text) for one in lines]
+
+
+async def show_audit_log(parts: Parts, request: ShowAuditLog) -> AuditEntries:
+    """Return the last entries of the audit log. Raises Refused."""
+    file = parts.configuration.audit_log.file
+    if file is None:
+        return AuditEntries(file="", entries=[])
+    try:
+        entries = await asyncio.to_thread(_entries, file, request.search.casefold(), min(request.rows, MOST_ROWS))
+    except OSError as error:
+        raise Refused(f"audit log {file}: {error.strerror or error}") from error
+    return AuditEntries(file=str(file), entries=entries)
+
+
+def _entries(file: Path, search: str, rows: int) -> list[dict[str, Any]]:
+    with file.open("rb") as stream:
+        size = os.fstat(stream.fileno()).st_size
+        stream.seek(max(size - AUDIT_SIZE, 0))
+        lines = stream.read(AUDIT_SIZE).splitlines()
+    if size > AUDIT_SIZE:
+        del lines[:1]  # the end of an entry
+    found: deque[dict[str, Any]] = deque(maxlen=rows)
+    for line in lines:
+        if search in line.decode(errors="replace").casefold():
+            try:
+                found.append(msgspec.json.decode(line, type=dict[str, Any]))
+            except msgspec.DecodeError:
+                continue  # an entry that is being written
+    return list(found)[::-1]
+
+
+async def show_configuration(parts: Parts, request: ShowConfiguration) -> str:
+    """Return the effective configuration as YAML, without secrets."""
+    # Imported on demand: bridges without a configuration file do not need it.
+    import yaml
+
+    return yaml.safe_dump(without_secrets(parts.configuration.model_dump(mode="json", by_alias=True)), sort_keys=False)
+
+
+def without_secrets(value: Any, key: str = "") -> Any:
+    """Return a part of a configuration with its secrets hidden. `key` is the key of the value."""
+    if _SECRET.search(key) and not _PLACE.search(key) and value not in (None, "", [], {}) and not isinstance(value, bool):
+        return dict.fromkeys(value, HIDDEN) if isinstance(value, dict) else HIDDEN
+    if isinstance(value, dict):
+        return {one: without_secrets(each, str(one)) for one, each in value.items()}
+    if isinstance(value, list):
+        return [without_secrets(one, key) for one in value]
+    return without_password(value) if isinstance(value, str) and "://" in value else value
+
 
 #: Maximum number of message identifiers in an entry of the audit log.
 MOST_IDS: Final = 50
 
-HANDLERS: Final = MappingProxyType[type[Request], Handler](
-    {
-        requests.Reload: reload,
-        requests.ShowStatus: show_status,
-        requests.ListProblems: list_problems,
-        requests.ListChannels: list_channels,
-        requests.StartChannel: start_channel,
-        requests.StopChannel: stop_channel,
-        requests.ListClients: list_clients,
-        requests.WatchClient: watch_client,
-        requests.ShowClient: show_client,
-        requests.DisconnectClient: disconnect_client,
-        requests.PurgeClients: purge_clients,
-        requests.ShowCounters: show_counters,
-        requests.SetLogLevel: set_log_level,
-        requests.ListLinks: list_links,
-        requests.TestLink: test_link,
-        requests.ListTopics: list_topics,
-        requests.ShowTopic: show_topic,
-        requests.Publish: queues.publish,
-        requests.ListSubscriptions: queues.list_subscriptions,
-        requests.ListQueues: queues.list_queues,
-        requests.ShowQueue: queues.show_queue,
-        requests.BrowseQueue: queues.browse_queue,
-        requests.ShowMessage: queues.show_message,
-        requests.PutMessage: queues.put_message,
-        requests.MoveMessages: queues.move_messages,
-        requests.ClearQueue: queues.clear_queue,
-        requests.ListDeadLetters: dead_letters.list_dead_letters,
-        requests.ShowDeadLetter: dead_letters.show_dead_letter,
-        requests.RetryDeadLetters: dead_letters.retry_dead_letters,
-        requests.DeleteDeadLetters: dead_letters.delete_dead_letters,
-        requests.ExportDeadLetters: dead_letters.export_dead_letters,
-        requests.ShowHistory: inspection.show_history,
-        requests.ShowLog: inspection.show_log,
-        requests.ShowAuditLog: inspection.show_audit_log,
-        requests.ShowConfiguration: inspection.show_configuration,
-        requests.ListMappings: list_mappings,
-        requests.PauseMapping: pause_mapping,
-        requests.ResumeMapping: resume_mapping,
-    }
-)
+#: The handlers by the type of their parameter `request`.
+HANDLERS: Final[Mapping[type[Request], Callable[[Parts, Any], Awaitable[object]]]] = {
+    get_type_hints(handler)["request"]: handler
+    for names in (globals(), vars(clients), vars(queues), vars(dead_letters))
+    for handler in list(names.values())
+    if iscoroutinefunction(handler) and "request" in handler.__annotations__
+}
 
 
 class Administration:
@@ -429,12 +424,7 @@ class Administration:
             log.exception("MQB9001E a request of %s failed: %s", user, request)
             answer = Answer(ok=False, lines=["the bridge failed to answer; its log contains the reason"])
         else:
-            if isinstance(found, Answer):
-                answer = found
-            elif isinstance(found, Done):
-                answer = Answer(lines=found.lines)
-            else:
-                answer = Answer(result=msgspec.Raw(msgspec.json.encode(found)))
+            answer = found if isinstance(found, Answer) else Answer(result=msgspec.Raw(msgspec.json.encode(found)))
         if request.CHANGES or (request.AUDITED and getattr(request, "first", True)):
             facts = msgspec.to_builtins(request)
             if isinstance(payload := getattr(request, "payload", None), bytes):

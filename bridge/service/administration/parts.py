@@ -1,17 +1,22 @@
-"""The parts of a running bridge that administration requests need, and the results of requests."""
+"""The parts of a running bridge that administration requests need, and their connection to the queue manager."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
 from bridge.administration.answers import BridgeState, Problem
+from bridge.administration.requests import Refused
 from bridge.config.models import Configuration
 from bridge.mq.host import Host
+from bridge.mq.mqi import Connection, MQError
+from bridge.mq.worker import LOST
 from bridge.service.activity import HistoryRecorder, Watch
-from bridge.service.administration.queue_manager_connection import QueueManagerConnection
 from bridge.service.channels import Channels
 from bridge.service.log import LogTail
 from bridge.service.mappings.registry import Mappings
@@ -25,10 +30,92 @@ if TYPE_CHECKING:
 ROWS_AT_A_TURN = 500
 
 
-class Done(msgspec.Struct, frozen=True):
-    """A request was performed; `lines` are for display."""
+T = TypeVar("T")
 
-    lines: list[str]
+#: Maximum number of calls that wait at a time, and maximum time in seconds that one waits.
+MAX_WAITING: Final = 16
+TIMEOUT: Final = 30.0
+#: Seconds that `stop` waits for the call in progress.
+_STOP_TIMEOUT: Final = 5.0
+
+
+class QueueManagerConnection:
+    """Runs MQI calls of requests on one thread, so that they delay nothing else.
+
+    The connection is made when it is first needed, and again when it is lost.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._thread = ThreadPoolExecutor(1, "administration")
+        self._connection: Connection | None = None
+        self._waiting = 0
+        self._stopped = False
+
+    async def run(self, work: Callable[[Connection], T], *, repeatable: bool = True) -> T:
+        """Run MQI calls on the thread and return their result. Uncommitted operations are backed out.
+
+        `repeatable` calls are repeated if the connection turns out to be lost. Raises Refused.
+        """
+        if self._stopped:
+            raise Refused("the bridge is stopping")
+        if self._waiting >= MAX_WAITING:
+            raise Refused("too many requests wait for the queue manager; try again in a moment")
+        self._waiting += 1
+        call = asyncio.get_running_loop().run_in_executor(self._thread, self._run, work, repeatable)
+        call.add_done_callback(self._ended)
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                return await asyncio.shield(call)
+        except TimeoutError as error:
+            text = f"the queue manager did not answer within {TIMEOUT:g} s; the operation may still be performed"
+            raise Refused(text) from error
+        except MQError as error:
+            raise Refused(f"queue manager {self._host.name}: {error}") from error
+
+    def _ended(self, call: asyncio.Future[T]) -> None:
+        self._waiting -= 1
+        if not call.cancelled():
+            call.exception()  # after a timeout, nothing else retrieves it
+
+    def _run(self, work: Callable[[Connection], T], repeatable: bool) -> T:
+        is_new = self._connection is None
+        if self._connection is None:
+            self._connection = self._host.connect("administration")
+        try:
+            return self._result(self._connection, work)
+        except MQError as error:
+            if error.reason not in LOST:
+                raise
+            self._disconnect()
+            if is_new or not repeatable:
+                raise
+        return self._run(work, False)
+
+    @staticmethod
+    def _result(connection: Connection, work: Callable[[Connection], T]) -> T:
+        try:
+            return work(connection)
+        finally:
+            with contextlib.suppress(MQError):  # a lost connection has lost its unit of work, too
+                connection.backout()
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(MQError):
+                self._connection.disconnect()
+            self._connection = None
+
+    async def stop(self) -> None:
+        """Disconnect after the calls in progress. Later calls are refused."""
+        if self._stopped:
+            return
+        self._stopped = True
+        closing = self._thread.submit(self._disconnect)
+        self._thread.shutdown(wait=False)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_STOP_TIMEOUT):
+                await asyncio.wrap_future(closing)
 
 
 class Parts(msgspec.Struct, kw_only=True):

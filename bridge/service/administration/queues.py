@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -15,22 +15,27 @@ from bridge.administration.answers import (
     QueueDetails,
     QueueRow,
     SubscriptionPage,
+    TopicDetails,
+    TopicNode,
     TopicSubscription,
     counted,
 )
 from bridge.administration.requests import (
     MOST_ROWS,
+    Answer,
     BrowseQueue,
     ClearQueue,
     Invalid,
     ListQueues,
     ListSubscriptions,
+    ListTopics,
     MoveMessages,
     Publish,
     PutMessage,
     Refused,
     ShowMessage,
     ShowQueue,
+    ShowTopic,
 )
 from bridge.mapping.message_view import MessageView, body_text, descriptor, fields
 from bridge.mq.administration import Administration
@@ -39,10 +44,12 @@ from bridge.mq.dead_letter_queue import DeadLetterQueue
 from bridge.mq.host import TooMany
 from bridge.mq.mqi import MQOD, MQPMO, Connection, GetOptions, Got, MQError
 from bridge.mqtt.topics import is_wildcard, topic_filter_error, topic_string_error
-from bridge.service.administration.parts import Done, Parts
+from bridge.service.administration.parts import Parts
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MQXQH, RFH2
+
+T = TypeVar("T")
 
 #: Bytes that are read of each message of a page, and of a single message; characters of a body in a page.
 GLANCE: Final = 4_096
@@ -70,7 +77,7 @@ _PUT: Final = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING
 # Topics --------------------------------------------------------------------------------------------------------------
 
 
-async def publish(parts: Parts, request: Publish) -> Done:
+async def publish(parts: Parts, request: Publish) -> Answer:
     """Publish a message. Raises Refused."""
     why = topic_string_error(request.topic) if request.topic else "a topic has at least one character"
     if why is None and is_wildcard(request.topic):
@@ -79,9 +86,9 @@ async def publish(parts: Parts, request: Publish) -> Done:
         raise Invalid(f"topic {request.topic[:100]!r} is not valid: {why}")
     await parts.queue_manager_connection.run(partial(_publish, request), repeatable=False)
     if request.retain and not request.payload:
-        return Done([f"cleared the retained publication of {request.topic}"])
+        return Answer(lines=[f"cleared the retained publication of {request.topic}"])
     retained = ", retained" if request.retain else ""
-    return Done([f"published {counted(len(request.payload), 'byte')} to {request.topic}{retained}"])
+    return Answer(lines=[f"published {counted(len(request.payload), 'byte')} to {request.topic}{retained}"])
 
 
 def _publish(request: Publish, connection: Connection) -> None:
@@ -97,14 +104,34 @@ def _publish(request: Publish, connection: Connection) -> None:
             administration.close()
 
 
+async def list_topics(parts: Parts, request: ListTopics) -> list[TopicNode]:
+    """Return the levels below a topic. Raises Refused."""
+    if request.below is not None and (error := topic_filter_error(request.below or "/")) is not None:
+        raise Invalid(f"{request.below!r} is not a valid topic: {error}")
+    rows = min(max(request.rows, 1), MOST_ROWS)
+    return await _asked(parts, parts.host.topic_inquiry.below(request.below, request.after, rows))
+
+
+async def show_topic(parts: Parts, request: ShowTopic) -> TopicDetails:
+    """Return the retained publications and subscriptions of a topic filter. Raises Refused."""
+    if (error := topic_filter_error(request.topic_filter)) is not None:
+        raise Invalid(f"{request.topic_filter!r} is not a valid topic filter: {error}")
+    rows = min(max(request.rows, 1), MOST_ROWS)
+    return await _asked(parts, parts.host.topic_inquiry.details(request.topic_filter, rows, request.payloads))
+
+
+async def _asked(parts: Parts, answer: Awaitable[T]) -> T:
+    try:
+        return await answer
+    except (MQError, TooMany) as error:
+        raise Refused(f"queue manager {parts.host.name}: {error}") from error
+
+
 async def list_subscriptions(parts: Parts, request: ListSubscriptions) -> SubscriptionPage:
     """Return one page of subscriptions by name. Raises Refused."""
     if (error := topic_filter_error(request.topic_filter)) is not None:
         raise Invalid(f"topic filter {request.topic_filter[:100]!r} is not valid: {error}")
-    try:
-        details = await parts.host.topic_inquiry.details(request.topic_filter, MOST_ROWS, payloads=False)
-    except (MQError, TooMany) as error:
-        raise Refused(f"queue manager {parts.host.name}: {error}") from error
+    details = await _asked(parts, parts.host.topic_inquiry.details(request.topic_filter, MOST_ROWS, payloads=False))
     wanted = request.search.casefold()
 
     def matches(one: TopicSubscription) -> bool:
@@ -303,7 +330,7 @@ def content_of_message(md: MQMD, data: bytes, size: int, payloads: bool) -> Mess
 # Changes -------------------------------------------------------------------------------------------------------------
 
 
-async def put_message(parts: Parts, request: PutMessage) -> Done:
+async def put_message(parts: Parts, request: PutMessage) -> Answer:
     """Put a message to a queue. Raises Refused."""
     md = descriptor(request.payload, persistent=request.persistent, priority=None, expiry=None)
     message = Message(md, request.payload)
@@ -313,10 +340,10 @@ async def put_message(parts: Parts, request: PutMessage) -> Done:
         connection.put1(MQOD(ObjectName=request.name), message, options)
 
     await parts.queue_manager_connection.run(work, repeatable=False)
-    return Done([f"put a message of {counted(len(request.payload), 'byte')} to queue {request.name}"])
+    return Answer(lines=[f"put a message of {counted(len(request.payload), 'byte')} to queue {request.name}"])
 
 
-async def move_messages(parts: Parts, request: MoveMessages) -> Done:
+async def move_messages(parts: Parts, request: MoveMessages) -> Answer:
     """Move messages to another queue. Raises Refused."""
     _check_removal(parts, request.name)
     if request.to == request.name:
@@ -336,10 +363,10 @@ async def move_messages(parts: Parts, request: MoveMessages) -> Done:
     text = f"moved {counted(moved, 'message')} from queue {request.name} to queue {request.to}"
     if why or moved == 0:
         raise Refused(f"{text}; {why or 'there were no others'}")
-    return Done([text])
+    return Answer(lines=[text])
 
 
-async def clear_queue(parts: Parts, request: ClearQueue) -> Done:
+async def clear_queue(parts: Parts, request: ClearQueue) -> Answer:
     """Delete messages of a queue. Raises Refused."""
     _check_removal(parts, request.name)
     work = partial(_remove, request.name, _message_ids(request.ids), None)
@@ -347,7 +374,7 @@ async def clear_queue(parts: Parts, request: ClearQueue) -> Done:
     text = f"deleted {counted(deleted, 'message')} of queue {request.name}"
     if why or deleted == 0:
         raise Refused(f"{text}; {why or 'there were no others'}")
-    return Done([text])
+    return Answer(lines=[text])
 
 
 def _check_removal(parts: Parts, queue: str) -> None:

@@ -16,7 +16,7 @@ from bridge.config.link import LinkConfig
 from bridge.mapping.loops import LoopGuard
 from bridge.mq.host import Host
 from bridge.mq.message_consumer import mapping_subscriptions, remove_subscription
-from bridge.mq.mqi import MQOD, Connection, MQError
+from bridge.mq.mqi import MQOD, Connection, MQError, inquire
 from bridge.mq.state import LinkSessions, MappingState
 from bridge.service.events import Fate, MappingObserver
 from bridge.service.tracing import MappingTraces
@@ -170,9 +170,5 @@ def unique_name_of(connection: Connection, queue_manager: str) -> str:
 
     Two sites may have bridges and mappings with equal names. Raises MQError.
     """
-    handle = connection.open(MQOD(ObjectType=cmqc.MQOT_Q_MGR), cmqc.MQOO_INQUIRE)
-    try:
-        _, (identifier,) = connection.inquire(handle, (cmqc.MQCA_Q_MGR_IDENTIFIER,))
-    finally:
-        connection.close(handle)
+    _, (identifier,) = inquire(connection, MQOD(ObjectType=cmqc.MQOT_Q_MGR), (cmqc.MQCA_Q_MGR_IDENTIFIER,))
     return f"{queue_manager}.{hashlib.sha256(identifier.strip().encode()).hexdigest()[:8]}"

@@ -11,6 +11,7 @@ import msgspec
 
 from bridge.administration.histogram import Histogram
 from bridge.administration.mapping_status import State, Status
+from bridge.administration.requests import Refused
 from bridge.config.link import LinkConfig
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.mapping.loops import LoopGuard
@@ -27,10 +28,6 @@ log = logging.getLogger(__name__)
 STOP_TIMEOUT = 10.0
 
 AnyMapping = ToMqMapping | ToMqttMapping
-
-
-class MappingError(Exception):
-    """A mapping cannot be paused or resumed. The message is for display."""
 
 
 class Entry(msgspec.Struct):
@@ -128,33 +125,33 @@ class Mappings:
     async def pause(self, name: str) -> str:
         """Pause a mapping after its current unit of work, and return a line for display. Its source messages wait.
 
-        It stays paused until it is resumed or changed by a reload. Raises MappingError.
+        It stays paused until it is resumed or changed by a reload. Raises Refused.
         """
         async with self._changing:
             entry = self._entry(name)
             if entry.runner is None:
-                raise MappingError(f"mapping {name} is {entry.status.state} already")
+                raise Refused(f"mapping {name} is {entry.status.state} already")
             if entry.status.state is State.PAUSED:
-                raise MappingError(f"mapping {name} is paused already")
+                raise Refused(f"mapping {name} is paused already")
             await self._stop(name, entry)
             if not entry.runner.ended:
-                raise MappingError(f"mapping {name} has not completed its unit of work yet; it stops afterwards")
+                raise Refused(f"mapping {name} has not completed its unit of work yet; it stops afterwards")
             entry.status.state = State.PAUSED
             return f"mapping {name} paused; its messages wait"
 
     async def resume(self, name: str) -> str:
-        """Resume a paused mapping and return a line for display. Raises MappingError."""
+        """Resume a paused mapping and return a line for display. Raises Refused."""
         async with self._changing:
             entry = self._entry(name)
             if entry.runner is None or not entry.runner.ended:
-                raise MappingError(f"mapping {name} is not paused: it is {entry.status.state}")
+                raise Refused(f"mapping {name} is not paused: it is {entry.status.state}")
             self._start(name, entry)
             return f"mapping {name} goes on"
 
     def _entry(self, name: str) -> Entry:
         entry = self._entries.get(name)
         if entry is None:
-            raise MappingError(f"there is no mapping {name}")
+            raise Refused(f"there is no mapping {name}")
         return entry
 
     def _start(self, name: str, entry: Entry) -> None:

@@ -117,8 +117,7 @@ def _without_headers(name: str, mds: Sequence[MQMD]) -> Any:
         case "headers":
             return constant(b"", count, pa.binary())
         case "rfh2":
-            offsets = constant(0, count + 1, pa.int32())
-            return pa.MapArray.from_arrays(offsets, pa.nulls(0, pa.string()), pa.nulls(0, _FOLDER_TYPE))
+            return array_of([()] * count, MQ_ARROW_SCHEMA.field(name).type)
         case "format" | "ccsid" | "encoding":
             return _field_array(mds, *_DESCRIPTION[name])
     return pa.nulls(count, MQ_ARROW_SCHEMA.field(name).type)
@@ -154,7 +153,6 @@ def field_of(text: str) -> bytes:
     return text.translate(_FROM_STANDIN).encode(errors="surrogateescape")
 
 
-_FOLDER_TYPE: Final = MQ_ARROW_SCHEMA.field("rfh2").type.item_type
 #: Columns that describe the body: the MQMD field and type of each.
 _DESCRIPTION: Final = {
     "format": ("Format", pa.string()),

@@ -40,6 +40,7 @@ from bridge.spark.spool import (
     Segment,
     Spool,
     SpoolDamaged,
+    SpoolFiller,
     StreamOptions,
     columns_of,
     stream_options_of,
@@ -104,10 +105,7 @@ def source_options_of(options: Options, schema: Any = None) -> SourceOptions:
         other = "topic" if topic else "subscription"
         raise options.wrong(other, "no value, because the option queue is set")
     if topic and not subscription:
-        raise options.wrong(
-            "subscription",
-            "the name of a durable subscription, under which the queue manager keeps what is published to topic",
-        )
+        raise options.wrong("subscription", "the name of a durable subscription, which stores publications to topic")
     if not queues and not subscription:
         raise options.wrong("queue", "the name of a queue, or of several with commas (or topic and subscription)")
     if len(set(queues)) != len(queues):
@@ -160,8 +158,8 @@ class Superseded(Exception):
     """Another reader has continued the spool."""
 
 
-class QueueReader:
-    """Fills a spool from a queue, on a thread of its own."""
+class QueueReader(SpoolFiller):
+    """Fills a spool from a queue."""
 
     def __init__(
         self,
@@ -169,53 +167,37 @@ class QueueReader:
         queue: str,
         spool: Spool,
         schema: Any,
+        options: StreamOptions,
         *,
         selector: str = "",
-        limit: int,
-        unit_rows: int = UNIT_ROWS,
-        unit_bytes: int = UNIT_BYTES,
-        on_behalf: str = "",
     ) -> None:
-        """Make a reader. `limit` is the size of the spool, in bytes of data, from which on it takes nothing more."""
-        self.spool = spool
+        super().__init__(f"queue {queue}", spool, options)
         self._queue_manager = queue_manager
         self._queue = queue
         self._schema = schema
         self._selector = selector
-        self._limit = limit
-        self._unit_rows = min(unit_rows, UNIT_ROWS)
-        self._unit_bytes = min(unit_bytes, UNIT_BYTES)
+        self._unit_rows = min(options.max_messages, UNIT_ROWS)
+        self._unit_bytes = min(options.max_bytes, UNIT_BYTES)
         now = datetime.now(UTC).isoformat(" ", "seconds")
-        process = f"process {os.getpid()} on {socket.gethostname()}, since {now}"
-        self._owner = f"{on_behalf}, {process}" if on_behalf else process
-        self._thread = threading.Thread(target=self._run, name=f"reader-{queue}", daemon=True)
+        self._owner = f"process {os.getpid()} on {socket.gethostname()}, since {now}"
         #: makes record batches of messages
         self._converter = ThreadPoolExecutor(1)
-        self._changed = threading.Condition()
-        self._connected = False
-        self._error: Exception | None = None
-        self._stopping = False
+        self._connected = threading.Event()
         self._until_empty = False
-        #: what is left to take of the messages that were on the queue when a run until it is empty began
+        #: messages left to take of those that were on the queue when a run until it is empty began
         self._left: int | None = None
-        #: the run until the queue is empty has ended
         self._finished = False
-        #: CURDEPTH, at most _INQUIRY seconds old while messages come
-        self.depth = 0
         self._inquired = 0.0
         self._state: StateQueue | None = None
         self._last_state: SpoolState | None = None
-        #: a segment whose unit of work has not been committed, or perhaps has
+        #: a segment whose unit of work may or may not have been committed
         self._pending: tuple[Segment, SpoolState] | None = None
         self._runs: list[tuple[int, str]] = []
 
-    # For the thread of the query -------------------------------------------------------------------------------------
-
     def start(self) -> None:
-        """Start to take messages. Raises what the first connection fails with: MQError, SpoolDamaged, OSError."""
+        """Start to take messages. Raises the error of the first connection: MQError, SpoolDamaged, OSError."""
         self._thread.start()
-        with self._changed:
-            self._changed.wait_for(lambda: self._connected or self._error is not None)
+        self._connected.wait()
         if self._error is not None:
             raise self._error
 
@@ -228,17 +210,6 @@ class QueueReader:
         """Whether a run that `finish` asked for has ended."""
         return self._finished
 
-    def check(self) -> None:
-        """Raise the error that the thread ended with, if any."""
-        if self._error is not None:
-            raise RuntimeError(f"the reader of queue {self._queue} has ended: {self._error}") from self._error
-
-    def stop(self) -> None:
-        """Stop the thread, back out its unit of work and disconnect."""
-        self._stopping = True
-        if self._thread.is_alive():
-            self._thread.join()
-
     # The thread ------------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -249,41 +220,35 @@ class QueueReader:
                     with self._queue_manager.connected() as connection:
                         handle = self._begin(connection)
                         pause = FIRST_PAUSE
-                        self._report(connected=True)
+                        self._connected.set()
                         while not (self._stopping or self._finished):
                             self._round(connection, handle)
                         connection.backout()
                 except MQError as error:
-                    if not self._connected or not (error.reason in LOST or isinstance(error, _InUse)):
+                    if not self._connected.is_set() or not (error.reason in LOST or isinstance(error, _InUse)):
                         raise
                     log.warning("MQB8004W reader of queue %s lost its MQ connection: %s", self._queue, error)
                     time.sleep(pause)
                     pause = min(pause * 2, MAX_PAUSE)
         except Exception as error:
-            if self._connected:
+            if self._connected.is_set():
                 log.error("MQB8005E the reader of queue %s has ended: %s", self._queue, error)
-            self._report(error=error)
+            self._error = error
+            self._connected.set()
         finally:
             self._converter.shutdown()
-
-    def _report(self, *, connected: bool = False, error: Exception | None = None) -> None:
-        with self._changed:
-            self._connected = self._connected or connected
-            self._error = error
-            self._changed.notify_all()
 
     def _begin(self, connection: Connection) -> int:
         """Open the queue, and recover the spool by its state message. Return the handle of the queue."""
         self._state = StateQueue(connection, MAPPING_STATE_QUEUE)
-        handle = _patiently(partial(self._opened, connection))
-        state = _patiently(self._found_state)
+        handle = _patiently(partial(self._opened, connection, self._state))
+        state = _patiently(partial(self._found_state, self._state))
         connection.commit()
         spool = self.spool
         if self._last_state is None:
             spool.recover(state.last, state.runs)
-            first = spool.first
             after = [number for number, _ in state.runs[1:]]
-            needed = [run for run, end in zip(state.runs, [*after, state.last + 1], strict=False) if end > first]
+            needed = [run for run, end in zip(state.runs, [*after, state.last + 1], strict=False) if end > spool.first]
             self._runs = [*needed, (state.last + 1, spool.run)]
             self._last_state = state
         elif self._pending is not None and state == self._pending[1]:
@@ -304,28 +269,24 @@ class QueueReader:
             self._left -= segment.rows
             self._finished = self._left <= 0
 
-    def _opened(self, connection: Connection) -> int:
+    def _opened(self, connection: Connection, states: StateQueue) -> int:
         try:
             return connection.open(MQOD(ObjectName=self._queue, SelectionString=self._selector), _OPEN)
         except MQError as error:
             if error.reason != cmqc.MQRC_OBJECT_IN_USE:
                 raise
-            raise _InUse(error.reason, self._in_use()) from error
+            owners = [state.owner for state in _states(states) if state.queue == self._queue]
+            last = f"; last streaming reader: {owners[-1]}" if owners else ""
+            why = (
+                f"queue {self._queue} is open for input elsewhere{last}; hint: a streaming query needs the queue for itself."
+                " Stop the other reader, or use a separate queue for this query"
+            )
+            raise _InUse(error.reason, why) from error
 
-    def _in_use(self) -> str:
-        assert self._state is not None
-        owners = [state.owner for state in _states(self._state) if state.queue == self._queue]
-        last = f"; last streaming reader: {owners[-1]}" if owners else ""
-        return (
-            f"queue {self._queue} is open for input elsewhere{last}; hint: a streaming query needs the queue for itself. Stop"
-            " the other reader, or use a separate queue for this query"
-        )
-
-    def _found_state(self) -> SpoolState:
+    def _found_state(self, states: StateQueue) -> SpoolState:
         """Return the state of the spool; put the first one for a new spool. Raises _NoState if a reader has it."""
-        assert self._state is not None
         mark = state_mark(self.spool.id)
-        found = next(self._state.browse(mark), None)
+        found = next(states.browse(mark), None)
         if found is not None:
             return msgspec.msgpack.decode(found.data, type=SpoolState)
         if not self.spool.is_unused:
@@ -334,12 +295,8 @@ class QueueReader:
                 " it records which segments were committed. If it was removed, start with a new spool and checkpoint"
             )
         state = SpoolState(self._queue, self._owner, self.spool.id, 0, [])
-        self._put_state(state)
+        states.put(mark, msgspec.msgpack.encode(state))
         return state
-
-    def _put_state(self, state: SpoolState) -> None:
-        assert self._state is not None
-        self._state.put(state_mark(self.spool.id), msgspec.msgpack.encode(state))
 
     def _round(self, connection: Connection, handle: int) -> None:
         """Take messages in one unit of work, or wait for some."""
@@ -347,80 +304,74 @@ class QueueReader:
         if not self.spool.wait_below(self._limit, WAIT / 1000):
             return
         try:
-            taken = self._take(connection, handle)
+            batches, size, milliseconds = self._take(connection, handle)
         except MQError as error:
             if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
                 raise
             self._finished = self._until_empty
             return
-        batches = [batch.result() for batch in taken.batches]
-        segment = self.spool.append(batches, taken.size, taken.milliseconds)
+        segment = self.spool.append(batches, size, milliseconds)
         state = SpoolState(self._queue, self._owner, self.spool.id, segment.number, self._runs)
         self._pending = segment, state
         try:
             self._replace_state(state)
         except MQError as error:
-            if error.reason != cmqc.MQRC_SYNCPOINT_LIMIT_REACHED or taken.rows == 1:
+            if error.reason != cmqc.MQRC_SYNCPOINT_LIMIT_REACHED or segment.rows == 1:
                 raise
             connection.backout()
             self.spool.discard(segment)
             self._pending = None
-            self._unit_rows = max(taken.rows // 2, 1)
+            self._unit_rows = max(segment.rows // 2, 1)
             return
         # If the connection is lost here, `_begin` finds out by the state message what became of the unit of work.
         connection.commit()
         self._publish(segment, state)
 
-    def _take(self, connection: Connection, handle: int) -> _Taken:
-        """Get messages under syncpoint until the queue is empty or the unit is full. Raises MQError if there is none."""
+    def _take(self, connection: Connection, handle: int) -> tuple[list[Any], int, int]:
+        """Get messages under syncpoint until the queue is empty or the unit is full.
+
+        Return record batches, the bytes of message data, and the time when the first message was put, in milliseconds since
+        the epoch. Raises MQError if there is no message.
+        """
         options = GetOptions(Options=_TAKE, MatchOptions=cmqc.MQMO_NONE)
         if not self._until_empty:
             options = msgspec.structs.replace(options, Options=_TAKE | cmqc.MQGMO_WAIT, WaitInterval=WAIT)
-        taken = _Taken()
-        while (rows := self._unit_rows - taken.rows) > 0 and (left := self._unit_bytes - taken.size) > 0:
+        batches: list[Future[Any]] = []
+        rows = size = milliseconds = 0
+        while rows < self._unit_rows and size < self._unit_bytes:
+            most = min(self._unit_rows - rows, _GET_ROWS)
             try:
-                found = get_many(connection, handle, options, min(rows, _GET_ROWS), min(left, _GET_BYTES))
+                found = get_many(connection, handle, options, most, min(self._unit_bytes - size, _GET_BYTES))
             except MQError as error:
-                if taken.rows and error.reason in (cmqc.MQRC_NO_MSG_AVAILABLE, cmqc.MQRC_SYNCPOINT_LIMIT_REACHED):
+                if rows and error.reason in (cmqc.MQRC_NO_MSG_AVAILABLE, cmqc.MQRC_SYNCPOINT_LIMIT_REACHED):
                     break
                 raise
-            if not taken.rows:
+            if not rows:
                 since = put_time(found[0].md.PutDate, found[0].md.PutTime)
-                taken.milliseconds = int(time.time() * 1000) if since is None else since // 1000
+                milliseconds = int(time.time() * 1000) if since is None else since // 1000
             messages = [(got.md, got.data) for got in found]
             # The queue manager works on the next request meanwhile.
-            taken.batches.append(self._converter.submit(record_batch, self._queue, messages, self._schema))
-            taken.rows += len(found)
-            taken.size += sum(len(got.data) for got in found)
+            batches.append(self._converter.submit(record_batch, self._queue, messages, self._schema))
+            rows += len(found)
+            size += sum(len(got.data) for got in found)
             options = msgspec.structs.replace(options, Options=_TAKE)
-        return taken
+        return [batch.result() for batch in batches], size, milliseconds
 
     def _replace_state(self, state: SpoolState) -> None:
         assert self._state is not None
-        taken = self._state.take(state_mark(self.spool.id))
+        mark = state_mark(self.spool.id)
+        taken = self._state.take(mark)
         if taken is None or msgspec.msgpack.decode(taken, type=SpoolState) != self._last_state:
             raise Superseded(f"another process has continued spool {self.spool.place.path} of queue {self._queue}")
-        self._put_state(state)
+        self._state.put(mark, msgspec.msgpack.encode(state))
 
     def _inquire(self, connection: Connection, handle: int) -> None:
-        now = time.monotonic()
-        if now - self._inquired >= _INQUIRY or (self._until_empty and self._left is None):
-            self._inquired = now
+        begins = self._until_empty and self._left is None
+        if begins or time.monotonic() - self._inquired >= _INQUIRY:
+            self._inquired = time.monotonic()
             self.depth = depth(connection, handle)
-            if self._until_empty and self._left is None:
+            if begins:
                 self._left = max(self.depth, 1)
-
-
-class _Taken(msgspec.Struct):
-    """The messages of a unit of work."""
-
-    #: record batches that are being made
-    batches: list[Future[Any]] = []
-    rows: int = 0
-    #: bytes of message data
-    size: int = 0
-    #: when the first was put, in milliseconds since the epoch
-    milliseconds: int = 0
 
 
 class _InUse(MQError):
@@ -458,24 +409,20 @@ def _states(queue: StateQueue) -> list[SpoolState]:
     return found
 
 
-def queue_readers(options: SourceOptions, on_behalf: str = "") -> dict[str, QueueReader]:
+def queue_readers(options: SourceOptions) -> dict[str, QueueReader]:
     """Return a reader for each queue, not started. Raises MQError, OSError, SpoolBusy, SpoolDamaged."""
     with options.queue_manager.connected() as connection:
         queues = options.queue_names(connection)
     # The spool of a subscription survives the deletion of the subscription and its queue.
     sources = queues if options.subscription is None else (f"subscription {options.subscription}",)
-    stream = options.stream
     return {
         source: QueueReader(
             options.queue_manager,
             queue,
-            Spool(stream.spool, source),
+            Spool(options.stream.spool, source),
             options.schema,
+            options.stream,
             selector=options.selector,
-            limit=stream.spool_limit,
-            unit_rows=stream.max_messages,
-            unit_bytes=stream.max_bytes,
-            on_behalf=on_behalf,
         )
         for source, queue in zip(sources, queues, strict=True)
     }

@@ -10,38 +10,16 @@ and `refusal` for a row that must not be put.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
-from itertools import repeat
 from typing import Any, Final
 
 import msgspec
-import pyarrow.compute as pc
-from pyspark.sql.types import (
-    BinaryType,
-    DataType,
-    MapType,
-    StringType,
-    StructType,
-)
+from pyspark.sql.types import StructType
 
 from bridge.spark.mq.envelope import field_of
 from bridge.spark.options import OptionError
-from bridge.spark.schema import (
-    BINARY,
-    BINARY_OR_STRING,
-    BOOLEAN,
-    INT,
-    MQ_SCHEMA,
-    REFUSAL_EXPECTED,
-    STRING,
-    TEXT_MAP,
-    WHOLE,
-    ColumnType,
-    Refusal,
-    is_refusal,
-    is_text_map,
-)
+from bridge.spark.schema import MQ_SCHEMA, REFUSAL_NAME, Refusal, column_values, wrong_columns
 from bridge.telemetry.headers import HEADER_FORMATS
 from bridge.telemetry.message import CCSID_UTF8, KeptRequest, Message
 from bridge.wire import cmqc
@@ -52,42 +30,33 @@ from bridge.wire.mq.mqmd import GROUP_FIELDS, MQMD_FIELDS
 _CODES: Final = dict((*MQMD_FIELDS, *GROUP_FIELDS))
 _GROUP_NAMES: Final = tuple(name for name, _ in GROUP_FIELDS)
 
-_KEPT_REQUEST: Final = [("queue", StringType), ("md", StructType), ("data", BinaryType)]
-
-#: Column -> what it has to be.
-_TAKEN: Final[Mapping[str, ColumnType]] = {
-    "queue": STRING,
-    "topic": STRING,
-    "md": ("a struct of fields of the MQMD", lambda found: isinstance(found, StructType)),
-    "rfh2": (
-        "map<string, map<string, string>>",
-        lambda found: (
-            isinstance(found, MapType) and isinstance(found.keyType, StringType) and is_text_map(found.valueType)
-        ),
-    ),
-    "headers": BINARY,
-    "body": BINARY_OR_STRING,
-    "format": STRING,
-    "ccsid": INT,
-    "encoding": INT,
-    "queue_manager": STRING,
-    "properties": TEXT_MAP,
-    "retain": BOOLEAN,
-    "clear": BOOLEAN,
-    "kept_request": (
-        "a struct of queue (string), md (a struct of fields of the MQMD) and data (binary)",
-        lambda found: (
-            isinstance(found, StructType) and [(one.name, type(one.dataType)) for one in found] == _KEPT_REQUEST
-        ),
-    ),
-    "refusal": (REFUSAL_EXPECTED, is_refusal),
+#: Columns that are written, and their types.
+_COLUMNS: Final[Mapping[str, str]] = {
+    "queue": "string",
+    "topic": "string",
+    "md": "struct",
+    "rfh2": "map<string,map<string,string>>",
+    "headers": "binary",
+    "body": "binary or string",
+    "format": "string",
+    "ccsid": "int",
+    "encoding": "int",
+    "queue_manager": "string",
+    "properties": "map<string,string>",
+    "retain": "boolean",
+    "clear": "boolean",
+    "kept_request": "struct",
+    "refusal": REFUSAL_NAME,
+}
+_MD_FIELDS: Final = {
+    name: "int" if code == "i" else "string" if code.endswith("s") else "binary" for name, code in _CODES.items()
 }
 #: Columns that only the rows of a mapping have.
 MAPPED_COLUMNS: Final = frozenset(("properties", "clear", "kept_request", "refusal"))
 #: Message properties that are numbers, MQTYPE_INT32 (integration table 1).
 _NUMBERS: Final = frozenset(("mqtt.qos", "mqtt.msgid"))
-#: Columns of a read that a write does not need: they repeat what others say.
-_IGNORED: Final = frozenset(MQ_SCHEMA.names) - set(_TAKEN)
+#: Columns of a read that a write does not need, because other columns contain the same information.
+_IGNORED: Final = frozenset(MQ_SCHEMA.names) - _COLUMNS.keys()
 #: What a header begins with -> the Format that announces it.
 _FORMAT_OF: Final = {
     cmqc.MQRFH_STRUC_ID: cmqc.MQFMT_RF_HEADER_2,
@@ -98,118 +67,75 @@ _FORMAT_OF: Final = {
 
 
 def check_columns(source: str, schema: StructType) -> None:
-    """Check that rows of a schema can be put. Raises OptionError with all that is wrong, by the columns' names."""
-    wrong = []
-    for field in schema:
-        if field.name in _IGNORED:
-            continue
-        if field.name not in _TAKEN:
-            wrong.append(f"unknown column {field.name} (expected {', '.join(_TAKEN)})")
-            continue
-        expected, fits = _TAKEN[field.name]
-        if not fits(field.dataType):
-            wrong.append(f"column {field.name}: expected {expected}, found {field.dataType.simpleString()}")
-        elif field.name == "md" and isinstance(field.dataType, StructType):
-            wrong += _wrong_fields("md", field.dataType)
-        elif field.name == "kept_request" and isinstance(field.dataType, StructType):
-            wrong += _wrong_fields("kept_request.md", field.dataType["md"].dataType)
+    """Check that rows of a schema can be put. Raises OptionError with all mistakes."""
+    wrong = wrong_columns(schema, _COLUMNS, _IGNORED)
+    if "md" in schema.names and isinstance(md := schema["md"].dataType, StructType):
+        wrong += wrong_columns(md, _MD_FIELDS, prefix="md.")
     if "body" not in schema.names:
         wrong.append("column body is missing (binary or string)")
     if wrong:
         raise OptionError(f"{source} cannot put these rows: {'; '.join(wrong)}")
 
 
-def _wrong_fields(column: str, md: Any) -> list[str]:
-    wrong = []
-    for field in md:
-        code = _CODES.get(field.name)
-        if code is None:
-            wrong.append(f"column {column}.{field.name} is not a field of the MQMD")
-            continue
-        kinds: tuple[type[DataType], ...] = WHOLE
-        expected = "int"
-        if code != "i":
-            kinds, expected = ((StringType,), "string") if code.endswith("s") else ((BinaryType,), "binary")
-        if not isinstance(field.dataType, kinds):
-            wrong.append(f"column {column}.{field.name}: expected {expected}, found {field.dataType.simpleString()}")
-    return wrong
-
-
 class Row(msgspec.Struct, frozen=True, gc=False):
-    """A message to put, and where to: a queue or a topic string, or neither where the option says it."""
+    """A message to put, and its destination: a queue or a topic string, or neither if the options specify it."""
 
     message: Message
     queue: str | None = None
     topic: str | None = None
     #: of the queue; None: the queue manager connected to
     queue_manager: str | None = None
-    #: None: as the option says
+    #: None: as the options specify
     retain: bool | None = None
     clear: bool = False
     #: full name -> value
     properties: dict[str, str | int | bool] | None = None
     kept: KeptRequest | None = None
-    #: not to be put
+    #: the row must not be put
     refusal: Refusal | None = None
 
 
 def rows_of(batch: Any, persistence: int = cmqc.MQPER_PERSISTENCE_AS_Q_DEF) -> Iterator[Row]:
-    """Yield the messages that a record batch says; `persistence` is that of rows which say none.
+    """Yield the messages of the rows of a record batch. `persistence` is that of rows without one.
 
-    Raises ValueError for a value that no field of a message takes.
+    Raises ValueError for a value that does not fit its field of the message.
     """
-    columns = {name: batch.column(name) for name in batch.schema.names}
-    count = batch.num_rows
-    if _FULL.isdisjoint(name for name, column in columns.items() if column.null_count < count):
-        yield from _bodies(columns, count, persistence)
-        return
-    mds = _descriptors(columns.get("md"), count)
-    for md in mds:
-        md.setdefault("Persistence", persistence)
-
-    def values(name: str) -> Sequence[Any]:
-        column = columns.get(name)
-        return [None] * count if column is None or column.null_count == count else column.to_pylist()
-
-    names = ("headers", "rfh2", "body", "format", "ccsid", "encoding", "queue", "topic")
-    beside = _beside(columns, values, count)
-    rows = zip(mds, *map(values, names), beside, strict=True)
-    for md, headers, rfh2, body, format_, ccsid, encoding, queue, topic, more in rows:
+    described = ("format", "ccsid", "encoding")
+    message = ("headers", "rfh2", "body", "queue", "topic", "queue_manager", "retain", "clear")
+    mapped = ("properties", "kept_request", "refusal")
+    mds = _descriptors(batch.column("md") if "md" in batch.schema.names else None, batch.num_rows)
+    columns = (column_values(batch, name) for name in (*described, *message, *mapped))
+    #: MQMDs of messages without headers and fields of the MQMD, by their description
+    plain: dict[tuple[Any, ...], MQMD] = {}
+    for row in zip(mds, *columns, strict=True):
+        md, format_, ccsid, encoding, headers, rfh2, body, queue, topic, queue_manager, retain, clear, *more = row
         if isinstance(body, str):
             outer = md if headers is None else {}
             body = _encoded(body, ccsid or outer.get("CodedCharSetId"), encoding or outer.get("Encoding"))
         data = body or b""
-        described = {} if format_ is None else {"Format": _chars("Format", format_)}
-        if ccsid is not None:
-            described["CodedCharSetId"] = ccsid
-        if encoding is not None:
-            described["Encoding"] = encoding
-        message = _exact(md, headers, data, described) if headers is not None else _built(md, rfh2 or (), data, described)
-        yield Row(message, queue or None, topic or None, *more)
+        if md or headers is not None or rfh2:
+            md.setdefault("Persistence", persistence)
+            fields = _description(format_, ccsid, encoding)
+            made = _exact(md, headers, data, fields) if headers is not None else _built(md, rfh2 or (), data, fields)
+        else:
+            if (found := plain.get(key := (format_, ccsid, encoding))) is None:
+                found = plain[key] = MQMD(Persistence=persistence, **_description(*key))
+            made = Message(found, data)
+        yield Row(
+            made, queue or None, topic or None, queue_manager, retain, bool(clear),
+            more[0] and _properties(more[0]), more[1] and _kept_request(more[1]), Refusal.of(more[2]),
+        )  # fmt: skip
 
 
-#: Columns without which a row is a body, its description, and a destination.
-_FULL: Final = MAPPED_COLUMNS | {"md", "rfh2", "headers", "queue_manager", "retain"}
-
-
-def _bodies(columns: Mapping[str, Any], count: int, persistence: int) -> Iterator[Row]:
-    """Yield messages without headers. Those with the same description have the same MQMD."""
-    mds: dict[tuple[Any, ...], MQMD] = {}
-    names = ("body", "queue", "topic", "format", "ccsid", "encoding")
-    values = [columns[name].to_pylist() if name in columns else repeat(None, count) for name in names]
-    for body, queue, topic, *described in zip(*values, strict=False):
-        format_, ccsid, encoding = described
-        if (md := mds.get(key := (format_, ccsid, encoding))) is None:
-            fields: dict[str, Any] = {} if format_ is None else {"Format": _chars("Format", format_)}
-            given = {"CodedCharSetId": ccsid, "Encoding": encoding}
-            fields |= {name: value for name, value in given.items() if value is not None}
-            md = mds[key] = MQMD(Persistence=persistence, **fields)
-        data = _encoded(body, ccsid, encoding) if isinstance(body, str) else body or b""
-        yield Row(Message(md, data), queue or None, topic or None)
+def _description(format_: str | None, ccsid: int | None, encoding: int | None) -> dict[str, Any]:
+    """Return the fields of the MQMD that describe a body."""
+    format_field = None if format_ is None else _chars("Format", format_)
+    fields = {"Format": format_field, "CodedCharSetId": ccsid, "Encoding": encoding}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _encoded(text: str, ccsid: int | None, encoding: int | None) -> bytes:
-    """Return text in the CCSID that its row says: UTF-8 where it says none. Raises ValueError."""
+    """Return text in a CCSID, by default UTF-8. Raises ValueError."""
     if ccsid is None or ccsid <= 0 or ccsid == CCSID_UTF8:
         return text.encode()
     if (characters := character_set(ccsid, encoding or cmqc.MQENC_NATIVE)) is None:
@@ -217,46 +143,9 @@ def _encoded(text: str, ccsid: int | None, encoding: int | None) -> bytes:
     return characters.encode(text)
 
 
-def _beside(
-    columns: Mapping[str, Any], values: Callable[[str], Sequence[Any]], count: int
-) -> Iterable[tuple[Any, ...]]:
-    """Return what stands beside the message of each row: the fields of Row behind `topic`."""
-    if columns.keys().isdisjoint(_BESIDE):
-        return repeat((), count)
-    properties: Iterable[Any] = repeat(None, count)
-    if (column := columns.get("properties")) is not None and len(column.items):
-        properties = map(_properties, values("properties"))
-    return zip(
-        values("queue_manager"),
-        _truths(columns.get("retain"), count),
-        map(bool, _truths(columns.get("clear"), count)),
-        properties,
-        map(_kept_request, values("kept_request")),
-        map(Refusal.of, values("refusal")),
-        strict=True,
-    )
-
-
-_BESIDE: Final = MAPPED_COLUMNS | {"queue_manager", "retain"}
-
-
-def _truths(column: Any, count: int) -> Sequence[bool | None]:
-    """Return the values of a column of booleans. Most often all are the same."""
-    if column is None or column.null_count == count:
-        return [None] * count
-    if not column.null_count and not pc.any(column).as_py():
-        return [False] * count
-    found: list[bool | None] = column.to_pylist()
-    return found
-
-
-def _properties(given: Any) -> dict[str, str | int] | None:
-    """Return message properties. Raises ValueError for a number that is none."""
-    properties: dict[str, str | int] = {}
-    for name, value in given or ():
-        if value is not None:
-            properties[name] = _number(name, value) if name in _NUMBERS else value
-    return properties or None
+def _properties(given: Any) -> dict[str, str | int | bool]:
+    """Return message properties. Raises ValueError for an invalid number."""
+    return {name: _number(name, value) if name in _NUMBERS else value for name, value in given if value is not None}
 
 
 def _number(name: str, value: str) -> int:
@@ -266,9 +155,7 @@ def _number(name: str, value: str) -> int:
         raise ValueError(f"property {name}: expected a signed 32-bit integer, found {value!r}") from error
 
 
-def _kept_request(given: dict[str, Any] | None) -> KeptRequest | None:
-    if given is None:
-        return None
+def _kept_request(given: dict[str, Any]) -> KeptRequest:
     md = {name: _CONVERT[name](value) for name, value in (given["md"] or {}).items() if value is not None}
     return KeptRequest(given["queue"] or "", Message(_md(md), given["data"] or b""))
 
@@ -341,20 +228,17 @@ def _md(fields: Mapping[str, Any]) -> MQMD:
 
 
 def _descriptors(column: Any, count: int) -> list[dict[str, Any]]:
-    """Return the fields that each row gives its MQMD: those that are not null."""
-    if column is None or column.null_count == count:
-        return [{} for _ in range(count)]
-    names: list[str] = []
-    values: list[list[Any]] = []
+    """Return the fields of the MQMD that each row specifies: those that are not null."""
+    found: list[dict[str, Any]] = [{} for _ in range(count)]
+    if column is None:
+        return found
     for field, array in zip(column.type, column.flatten(), strict=True):
-        if array.null_count == count:
-            continue
-        names.append(field.name)
-        values.append([None if value is None else _CONVERT[field.name](value) for value in array.to_pylist()])
-    return [
-        {name: value for name, value in zip(names, row, strict=True) if value is not None}
-        for row in zip(*values, strict=True)
-    ] or [{} for _ in range(count)]
+        if array.null_count < count:
+            convert = _CONVERT[field.name]
+            for md, value in zip(found, array.to_pylist(), strict=True):
+                if value is not None:
+                    md[field.name] = convert(value)
+    return found
 
 
 @lru_cache(maxsize=65_536)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
-from itertools import islice
+from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 
 from pyspark.sql.datasource import (
-    DataSource,
     DataSourceReader,
     DataSourceStreamReader,
     DataSourceStreamWriter,
@@ -16,33 +15,21 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from bridge.config import values
 from bridge.mq.mqi import MQOD, Connection, GetOptions, MQError
 from bridge.mq.remote import get_many
-from bridge.spark.columns import MQ_ARROW_SCHEMA, MQ_COLUMNS, check_part
+from bridge.spark.columns import MQ_COLUMNS
 from bridge.spark.mq.envelope import MqMessage, record_batch
-from bridge.spark.mq.queue_reader import (
-    GET,
-    READ_OPTIONS,
-    SourceOptions,
-    depth,
-    queue_readers,
-    source_options_of,
-)
-from bridge.spark.options import MQ_READS, OptionError, Options
-from bridge.spark.schema import arrow_schema, spark_schema, table_options, with_table_options
-from bridge.spark.spool import SpoolFiller, require_spool
-from bridge.spark.spool_reader import SpoolReader
+from bridge.spark.mq.queue_reader import GET, READ_OPTIONS, SourceOptions, depth, queue_readers, source_options_of
+from bridge.spark.options import MQ_FOREIGN
+from bridge.spark.spool import require_spool
+from bridge.spark.spool_reader import MessageSource, SpoolReader
 from bridge.wire import cmqc
-
-SOURCE: Final = "the data source mq"
-#: Rows, and bytes of message data, of one record batch at most (one message may be longer).
-BATCH_ROWS: Final = 2_000
-BATCH_BYTES: Final = 16 * 1024 * 1024
 
 _BROWSE: Final = cmqc.MQOO_BROWSE | cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
 
 
-class MqDataSource(DataSource):
+class MqDataSource(MessageSource):
     """Messages of queues and subscriptions as rows, and rows as messages.
 
     Specify the queue manager with `config`, a configuration file of the bridge. Add `listener` to reach its embedded queue
@@ -87,73 +74,46 @@ class MqDataSource(DataSource):
     the messages that contain its query identifier.
     """
 
-    def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(options)
-
-    @classmethod
-    def name(cls) -> str:
-        """Return `mq`, for `format`."""
-        return "mq"
-
-    def schema(self) -> StructType:
-        """Return the envelope of an MQ message. Raises OptionError. `load` calls this for reads only."""
-        return with_table_options(spark_schema(self._read_options().schema, MQ_COLUMNS), self.options)
+    NAME = "mq"
+    READS = READ_OPTIONS
+    FOREIGN = MQ_FOREIGN
+    CHECKED = staticmethod(source_options_of)
+    COLUMNS = MQ_COLUMNS
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch read. Raises OptionError."""
-        return MqReader(self._read_options(schema))
+        return MqReader(self.read_options(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming read. Raises OptionError."""
-        return MqStreamReader(self._read_options(schema))
+        return stream_reader(self.read_options(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch write: messages are added, whatever the mode. Raises OptionError."""
         # Imported here, because a streaming read starts a process that does not need it.
         from bridge.spark.mq.writer import WRITE_OPTIONS, MqWriter, sink_options_of
 
-        options = Options(SOURCE, dict(self.options), WRITE_OPTIONS)
-        if overwrite:
-            raise OptionError(f"{SOURCE} adds messages, and overwrites none: write with mode append")
+        options = self.write_options(WRITE_OPTIONS, overwrite=overwrite)
         write_id = options.text("writeId")
-        if write_id is None and "epoch" in options:
-            raise options.wrong("epoch", "no value without writeId, whose batches it numbers")
-        epoch = options.number("epoch", 0, 0, 2**31 - 1) if "epoch" in options else None
+        if write_id is None:
+            options.allow((), ("epoch",), "without writeId, whose batches it numbers")
+        epoch = options.value("epoch", values.integer(0, 2**31 - 1), None)
         return MqWriter(sink_options_of(options, schema), write_id, epoch)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the writer of a streaming write. Raises OptionError."""
         from bridge.spark.mq.writer import WRITE_OPTIONS, MqStreamWriter, sink_options_of
 
-        options = Options(SOURCE, dict(self.options), WRITE_OPTIONS)
-        if "writeId" in options:
-            raise options.wrong("writeId", "no value, because a streaming query has an identity of its own")
-        return MqStreamWriter(sink_options_of(options, schema))
-
-    def _read_options(self, schema: StructType | None = None) -> SourceOptions:
-        given = {**table_options(schema), **self.options}
-        part = None if schema is None else check_part(SOURCE, arrow_schema(schema), MQ_ARROW_SCHEMA)
-        return source_options_of(Options(SOURCE, given, READ_OPTIONS, MQ_READS), part)
+        return MqStreamWriter(sink_options_of(self.write_options(WRITE_OPTIONS, stream=True), schema))
 
 
-# Streaming reads -----------------------------------------------------------------------------------------------------
+def stream_reader(options: SourceOptions) -> SpoolReader:
+    """Return a streaming reader. Raises OptionError without a spool."""
+    require_spool(MqDataSource.source(), options.stream)
+    return SpoolReader(options.stream, options.schema, partial(queue_readers, options))
 
 
-class MqStreamReader(SpoolReader):
-    """Reads queues batch by batch."""
-
-    def __init__(self, options: SourceOptions, on_behalf: str = "") -> None:
-        """Make a reader. `on_behalf` tells people for whom the process, which Spark has started, reads the queues."""
-        require_spool("the data source mq", options.stream)
-        super().__init__(options.stream, options.schema)
-        self._options = options
-        self._on_behalf = on_behalf
-
-    def _new_fillers(self) -> Mapping[str, SpoolFiller]:
-        return queue_readers(self._options, self._on_behalf)
-
-
-# Batch reads: a browse, which takes nothing away -----------------------------------------------------------------------
+# Batch reads: a browse, which removes nothing --------------------------------------------------------------------------
 
 
 class QueueFront(InputPartition):
@@ -179,13 +139,17 @@ class MqReader(DataSourceReader):
             return [QueueFront(queue, depth(connection, open_for_browse(connection, queue))) for queue in queues]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Return the envelopes of a partition, as record batches."""
+        """Yield the envelopes of a partition, as record batches."""
         assert isinstance(partition, QueueFront)
         options = self._options
         with options.queue_manager.connected() as connection:
             handle = open_for_browse(connection, partition.queue, options.selector)
-            messages = islice(browse_all(connection, handle), partition.count)
-            yield from record_batches(partition.queue, messages, options.schema)
+            left = partition.count
+            for messages in browse_all(connection, handle):
+                yield record_batch(partition.queue, messages[:left], options.schema)
+                left -= len(messages)
+                if left <= 0:
+                    return
 
 
 def open_for_browse(connection: Connection, queue: str, selector: str = "") -> int:
@@ -193,29 +157,14 @@ def open_for_browse(connection: Connection, queue: str, selector: str = "") -> i
     return connection.open(MQOD(ObjectName=queue, SelectionString=selector), _BROWSE)
 
 
-def browse_all(connection: Connection, handle: int) -> Iterator[MqMessage]:
-    """Yield all messages of a queue. It does not end while applications keep putting messages."""
+def browse_all(connection: Connection, handle: int) -> Iterator[list[MqMessage]]:
+    """Yield all messages of a queue in parts. It does not end while applications keep putting messages."""
     options = GetOptions(Options=cmqc.MQGMO_BROWSE_FIRST | GET)
     while True:
         try:
-            for got in get_many(connection, handle, options):
-                yield got.md, got.data
+            yield [(got.md, got.data) for got in get_many(connection, handle, options)]
         except MQError as error:
             if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE:
                 return
             raise
         options = GetOptions(Options=cmqc.MQGMO_BROWSE_NEXT | GET)
-
-
-def record_batches(queue: str, messages: Iterable[MqMessage], schema: Any) -> Iterator[Any]:
-    """Yield envelopes of messages of one queue, in record batches of a bounded size."""
-    part: list[MqMessage] = []
-    size = 0
-    for message in messages:
-        part.append(message)
-        size += len(message[1])
-        if len(part) >= BATCH_ROWS or size >= BATCH_BYTES:
-            yield record_batch(queue, part, schema)
-            part, size = [], 0
-    if part:
-        yield record_batch(queue, part, schema)

@@ -34,13 +34,12 @@ from bridge.spark.mq.queue_manager import (
 )
 from bridge.spark.mq.rows import MAPPED_COLUMNS, check_columns, rows_of
 from bridge.spark.mq.rows import Row as MessageRow
-from bridge.spark.mq.writer_state import WriterState, digest, digests
+from bridge.spark.mq.writer_state import WriterState, digests
 from bridge.spark.options import Options
-from bridge.spark.schema import Refusal
+from bridge.spark.schema import SPARK_OPTIONS, Refusal
 from bridge.spark.task import Identity
 from bridge.telemetry.message import Destination, MappedMessage, Message
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD
 
 #: Messages, and bytes of their data, of one unit of work at most. MAXUMSGS is 10000 by default.
 UNIT_ROWS: Final = 5_000
@@ -64,11 +63,9 @@ WRITE_OPTIONS: Final = (
     "context",
     "writeId",
     "epoch",
-    # Spark hands the sink these of its own.
-    "checkpointLocation",
-    "queryName",
-    "path",
+    *SPARK_OPTIONS,
 )
+#: Context fields of the MQMD that come from the rows -> the options MQOO_ and MQPMO_.
 _CONTEXTS: Final = {
     "default": (0, 0),
     "identity": (cmqc.MQOO_SET_IDENTITY_CONTEXT, cmqc.MQPMO_SET_IDENTITY_CONTEXT),
@@ -77,7 +74,7 @@ _CONTEXTS: Final = {
 
 
 class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options, checked: where messages are put, and how."""
+    """The options of a write."""
 
     queue_manager: QueueManagerOptions
     queue: str | None = None
@@ -88,81 +85,48 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     persistence: int = cmqc.MQPER_PERSISTENT
     #: queue for the rows that a mapping has refused; None: they end the write
     refused: str | None = None
-    #: which context fields of the MQMD come from the rows: "default" (none), "identity" or "all"
+    #: a key of _CONTEXTS
     context: str = "default"
     #: a mapping made the rows: set the identity context of rows with a UserIdentifier
     mapped: bool = False
 
-    @property
-    def everywhere(self) -> Destination | None:
-        """The destination of all rows. None: each row has its own."""
+    def destination(self, row: MessageRow) -> Destination:
+        """Return the destination of a row. Raises ValueError if it has none."""
         if self.queue is not None:
             return Destination(self.queue)
-        return None if self.topic is None else Destination(self.topic, True)
-
-    def destination(self, row: MessageRow) -> Destination:
-        """Return the destination in a row. Raises ValueError if it has none."""
+        if self.topic is not None:
+            return Destination(self.topic, True)
         if row.queue is not None:
             return Destination(row.queue, False, row.queue_manager or "")
         if row.topic is not None:
             return Destination(row.topic, True)
         raise ValueError("a row has no destination: its queue or topic is null; hint: set the option queue or topic")
 
-    def context_of(self, md: MQMD) -> str:
-        """Return which context fields of an MQMD count: "default" (none of them), "identity" or "all"."""
-        return "identity" if self.mapped and md.UserIdentifier else self.context
-
-    def open_options(self, context: str) -> int:
-        """Return the options MQOO_ to open a destination with."""
-        return cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING | _CONTEXTS[context][0]
-
-    def put_options(self, context: str, retain: bool) -> int:
-        """Return the options MQPMO_ to put a message with."""
-        options = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING | _CONTEXTS[context][1]
-        if self.queue_manager.asynchronous_puts:
-            options |= cmqc.MQPMO_ASYNC_RESPONSE
-        return options | (cmqc.MQPMO_RETAIN if retain else 0)
-
 
 def sink_options_of(options: Options, schema: StructType) -> SinkOptions:
-    """Return the options of a writer, checked, also against the columns of its rows. Raises OptionError."""
+    """Return the options of a write, checked, also against the columns of its rows. Raises OptionError."""
     check_columns(options.source, schema)
     queue, topic = options.text("queue"), options.text("topic")
-    if queue and topic:
-        raise options.wrong("topic", "no value, because the option queue is set")
+    if queue:
+        options.allow((), ("topic",), "because the option queue is set")
     named = [name for name in ("queue", "topic") if name in schema.names]
     if not queue and not topic and len(named) != 1:
         why = "both columns, queue and topic, exist" if named else "there is no column queue or topic"
         raise options.wrong("queue", f"the name of a queue (or set the option topic), because {why}")
-    persistence = options.text("persistence") or "persistent"
-    if persistence not in PERSISTENCE:
-        raise options.wrong("persistence", f"one of {', '.join(PERSISTENCE)}")
-    context = options.text("context") or "default"
-    if context not in _CONTEXTS:
-        raise options.wrong("context", "default, identity or all")
     mapped = sorted(MAPPED_COLUMNS.intersection(schema.names))
-    if mapped and "context" in options:
-        raise options.wrong(
-            "context",
-            f"no value, because a mapping made these rows (column {mapped[0]}) and sets their UserIdentifier",
-        )
+    if mapped:
+        why = f"because a mapping made these rows (column {mapped[0]}) and sets their UserIdentifier"
+        options.allow((), ("context",), why)
     return SinkOptions(
         queue_manager=queue_manager_options_of(options),
         queue=queue,
         topic=topic,
         retain=options.truth("retain", False),
-        persistence=PERSISTENCE[persistence],
+        persistence=PERSISTENCE[options.choice("persistence", PERSISTENCE, "persistent")],
         refused=options.text("refused"),
-        context=context,
+        context=options.choice("context", _CONTEXTS, "default"),
         mapped=bool(mapped),
     )
-
-
-def opened(destination: Destination) -> MQOD:
-    """Return the object descriptor of a queue or a topic string."""
-    if destination.is_topic:
-        return MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=destination.name)
-    return MQOD(ObjectName=destination.name, ObjectQMgrName=destination.queue_manager)
 
 
 # Writers -------------------------------------------------------------------------------------------------------------
@@ -243,7 +207,7 @@ def put_all(options: SinkOptions, identity: Identity, batches: Iterable[Any]) ->
         row: Row | None = first
         with Unit(connection, options) as unit:
             while row is not None:
-                if already and already[key := digest(*row)] > 0:
+                if already and already[key := next(digests([row]))] > 0:
                     already[key] -= 1
                 elif unit.full:
                     unit.settle()
@@ -272,7 +236,6 @@ Row = tuple[Message, Destination, bool, MappedMessage | Refusal | None]
 
 def _messages(options: SinkOptions, identity: Identity, batches: Iterable[Any]) -> Iterator[Row]:
     number = 0
-    everywhere = options.everywhere
     for batch in batches:
         may_clear = "clear" in batch.schema.names
         for row in rows_of(batch, options.persistence):
@@ -286,8 +249,9 @@ def _messages(options: SinkOptions, identity: Identity, batches: Iterable[Any]) 
                     )
                 yield message, Destination(options.refused), False, row.refusal
                 continue
-            destination = everywhere or options.destination(row)
+            destination = options.destination(row)
             retain = destination.is_topic and (options.retain if row.retain is None else row.retain)
+            mapped: MappedMessage | None = None
             # One producer must handle all retained publications that may be cleared, so that the last one per topic wins.
             if row.properties or row.clear or row.kept is not None or (retain and may_clear):
                 mapped = MappedMessage(
@@ -298,9 +262,7 @@ def _messages(options: SinkOptions, identity: Identity, batches: Iterable[Any]) 
                     clear=row.clear,
                     kept=row.kept,
                 )
-                yield message, destination, retain, mapped
-            else:
-                yield message, destination, retain, None
+            yield message, destination, retain, mapped
 
 
 class Unit:
@@ -312,7 +274,10 @@ class Unit:
     def __init__(self, connection: Connection, options: SinkOptions) -> None:
         self._connection = connection
         self._options = options
-        #: by destination, and whose the context is
+        self._put_flags = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING
+        if options.queue_manager.asynchronous_puts:
+            self._put_flags |= cmqc.MQPMO_ASYNC_RESPONSE
+        #: by destination and context
         self._handles: dict[tuple[Destination, str], int] = {}
         #: for what is more than a message
         self._producer = MessageProducer(connection, handles=_HANDLES)
@@ -351,10 +316,12 @@ class Unit:
             self.settle()
             self._producer.put(more)
         else:
-            context = self._options.context_of(message.md)
+            options = self._options
+            context = "identity" if options.mapped and message.md.UserIdentifier else options.context
             if (handle := self._handles.get((destination, context))) is None:
                 handle = self._opened(destination, context)
-            self._waiting.append((row, (handle, message, self._options.put_options(context, retain))))
+            flags = self._put_flags | _CONTEXTS[context][1] | (cmqc.MQPMO_RETAIN if retain else 0)
+            self._waiting.append((row, (handle, message, flags)))
             self._waiting_size += message.length
             if len(self._waiting) >= _REQUEST_ROWS or self._waiting_size >= _REQUEST_BYTES:
                 self._send()
@@ -392,8 +359,11 @@ class Unit:
         self.settle()
         if len(self._handles) >= _HANDLES:
             self._connection.close(self._handles.pop(next(iter(self._handles))))
-        handle = self._connection.open(opened(destination), self._options.open_options(context))
-        self._handles[destination, context] = handle
+        od = MQOD(ObjectName=destination.name, ObjectQMgrName=destination.queue_manager)
+        if destination.is_topic:
+            od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=destination.name)
+        options = cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING | _CONTEXTS[context][0]
+        handle = self._handles[destination, context] = self._connection.open(od, options)
         return handle
 
 

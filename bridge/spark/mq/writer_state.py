@@ -56,13 +56,11 @@ class Superseded(Exception):
     """Another attempt has taken over the partition, so this one must end."""
 
 
-def digest(message: Message, *beside: object) -> bytes:
-    """Return a digest that identifies a row of a batch: of the message, and of its destination and options."""
-    return hashlib.blake2b(_ENCODER.encode((beside, message.md)) + message.data, digest_size=_DIGEST).digest()
-
-
 def digests(rows: Iterable[tuple[Message, Any, Any, Any]]) -> Iterator[bytes]:
-    """Yield what `digest` returns of each row. Consecutive rows usually differ in their data only."""
+    """Yield digests that identify rows of a batch: of the message, its destination and options.
+
+    Consecutive rows usually differ in their data only.
+    """
     last: tuple[Any, ...] = ()
     start = b""
     for message, *beside in rows:

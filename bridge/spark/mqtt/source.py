@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
-from typing import Final
+from functools import partial
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
-)
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
-from bridge.spark.columns import MQTT_ARROW_SCHEMA, MQTT_COLUMNS, check_part
+from bridge.spark.columns import MQTT_COLUMNS
 from bridge.spark.mqtt.subscriber import READ_OPTIONS, SourceOptions, source_options_of, subscribers
 from bridge.spark.mqtt.writer import WRITE_OPTIONS, MqttStreamWriter, MqttWriter, sink_options_of
-from bridge.spark.options import MQTT_READS, OptionError, Options
-from bridge.spark.schema import arrow_schema, spark_schema, table_options, with_table_options
-from bridge.spark.spool import SpoolFiller
-from bridge.spark.spool_reader import SpoolReader
-
-SOURCE: Final = "the data source mqtt"
+from bridge.spark.options import MQTT_FOREIGN, OptionError
+from bridge.spark.spool_reader import MessageSource, SpoolReader
 
 
-class MqttDataSource(DataSource):
+class MqttDataSource(MessageSource):
     """Publications of topic filters as rows, and rows as publications.
 
     Specify the broker with `config` (a configuration file of the bridge) and `link` (the name of a link, or `local` for the
@@ -55,56 +44,33 @@ class MqttDataSource(DataSource):
     a batch write.
     """
 
-    def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(options)
-
-    @classmethod
-    def name(cls) -> str:
-        """Return `mqtt`, for `format`."""
-        return "mqtt"
-
-    def schema(self) -> StructType:
-        """Return the envelope of an MQTT publication. Raises OptionError. `load` calls this for reads only."""
-        return with_table_options(spark_schema(self._read_options().schema, MQTT_COLUMNS), self.options)
+    NAME = "mqtt"
+    READS = READ_OPTIONS
+    FOREIGN = MQTT_FOREIGN
+    CHECKED = staticmethod(source_options_of)
+    COLUMNS = MQTT_COLUMNS
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Raise OptionError, because there are streaming reads only."""
         raise OptionError(
-            f"{SOURCE} is read in streams: use spark.readStream, with trigger(availableNow=True) to end when all is read"
+            f"{self.source()} is read in streams: use spark.readStream, with trigger(availableNow=True) to end when all is"
+            " read"
         )
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming read. Raises OptionError."""
-        return MqttStreamReader(self._read_options(schema))
+        return stream_reader(self.read_options(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch write: rows are published, whatever the mode. Raises OptionError."""
-        options = Options(SOURCE, dict(self.options), WRITE_OPTIONS)
-        if overwrite:
-            raise OptionError(f"{SOURCE} publishes messages, and overwrites none: write with mode append")
+        options = self.write_options(WRITE_OPTIONS, overwrite=overwrite)
         return MqttWriter(sink_options_of(options, schema), options.text("writeId"))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the writer of a streaming write. Raises OptionError."""
-        options = Options(SOURCE, dict(self.options), WRITE_OPTIONS)
-        if "writeId" in options:
-            raise options.wrong("writeId", "no value, because a streaming query has an identity of its own")
-        return MqttStreamWriter(sink_options_of(options, schema))
-
-    def _read_options(self, schema: StructType | None = None) -> SourceOptions:
-        given = {**table_options(schema), **self.options}
-        part = None if schema is None else check_part(SOURCE, arrow_schema(schema), MQTT_ARROW_SCHEMA)
-        return source_options_of(Options(SOURCE, given, READ_OPTIONS, MQTT_READS), part)
+        return MqttStreamWriter(sink_options_of(self.write_options(WRITE_OPTIONS, stream=True), schema))
 
 
-class MqttStreamReader(SpoolReader):
-    """Reads topic filters batch by batch."""
-
-    KEEPS_STATE = True
-
-    def __init__(self, options: SourceOptions) -> None:
-        super().__init__(options.stream, options.schema)
-        self._options = options
-
-    def _new_fillers(self) -> Mapping[str, SpoolFiller]:
-        return subscribers(self._options)
+def stream_reader(options: SourceOptions) -> SpoolReader:
+    """Return a streaming reader."""
+    return SpoolReader(options.stream, options.schema, partial(subscribers, options), keeps_state=True)

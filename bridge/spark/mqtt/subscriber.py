@@ -9,7 +9,7 @@ QoS 1: if a PUBACK is lost, the broker sends the publication again, and it becom
 from __future__ import annotations
 
 import logging
-import threading
+import math
 import time
 from collections.abc import Sequence
 from itertools import combinations
@@ -19,6 +19,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
+from bridge.config import values
 from bridge.config.link import LOCAL
 from bridge.link.outbox import CLIENT_ID, HOPS
 from bridge.link.state import LinkPhase
@@ -31,6 +32,7 @@ from bridge.spark.options import Options
 from bridge.spark.spool import (
     STREAM_OPTIONS,
     Spool,
+    SpoolFiller,
     StreamOptions,
     columns_of,
     require_spool,
@@ -99,8 +101,8 @@ def source_options_of(options: Options, schema: Any = None) -> SourceOptions:
     return SourceOptions(
         broker=broker,
         topic_filters=filters,
-        qos=options.number("qos", 2, 0, 2),
-        quiet_period=options.duration("quietPeriod", QUIET_PERIOD),
+        qos=options.value("qos", values.integer(0, 2), 2),
+        quiet_period=options.value("quietPeriod", values.duration(0), QUIET_PERIOD),
         stream=stream,
         schema=columns_of(options, MQTT_ARROW_SCHEMA) if schema is None else schema,
     )
@@ -126,31 +128,22 @@ class NotConnected(Exception):
     """The broker cannot be reached, or rejects the session."""
 
 
-class Subscriber:
-    """Fills a spool from a topic filter, on a thread of its own."""
+class Subscriber(SpoolFiller):
+    """Fills a spool from a topic filter. The broker does not report how many publications wait."""
 
-    #: The broker does not report how many publications wait.
-    depth = 0
-
-    def __init__(
-        self,
-        options: SourceOptions,
-        topic_filter: str,
-    ) -> None:
+    def __init__(self, options: SourceOptions, topic_filter: str) -> None:
         """Make a session for a topic filter, not yet connected.
 
         Raises OptionError without a password, SpoolBusy, SpoolDamaged, OSError.
         """
         stream, broker = options.stream, options.broker
         spool = Spool(stream.spool, topic_filter)
+        super().__init__(f"topic filter {topic_filter}", spool, stream)
         spool.recover()
         session = f"spark-{spool.id}"
-        self.spool = spool
-        self.topic_filter = topic_filter
         self._broker = broker
         #: publications, and bytes of payload, of a segment
         self._rows, self._bytes = min(stream.max_messages, TAKE_ROWS), min(stream.max_bytes, TAKE_BYTES)
-        self._limit = stream.spool_limit
         self._schema = options.schema
         self._quiet_period = options.quiet_period
         self._client_id = broker.client_id(session)
@@ -166,13 +159,10 @@ class Subscriber:
         if "in_flight" not in broker.link.model_fields_set:
             broker = msgspec.structs.replace(broker, link=broker.link.model_copy(update={"in_flight": IN_FLIGHT}))
         self._link = broker.connection(session, topic_filter=topic_filter, qos=options.qos, on_session=self._note_session)
-        self._stopping = False
         #: publications are on their way to the spool
         self._busy = False
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name=f"spool-{topic_filter}", daemon=True)
-        #: when a run with what is available ends at the latest; None: it is no such run
-        self._deadline: float | None = None
+        #: when a run with what is available ends at the latest
+        self._deadline = math.inf
         self._quiet_at = 0.0
         self._seen = -1
 
@@ -182,16 +172,14 @@ class Subscriber:
         self._thread.start()
         if not self._link.wait_connected(CONNECT_WAIT):
             raise NotConnected(
-                f"no session at {self._broker.place} for {self.topic_filter} within {CONNECT_WAIT:g} s:"
-                f" {self._link.state.error}"
+                f"no session at {self._broker.place} for {self.source} within {CONNECT_WAIT:g} s: {self._link.state.error}"
             )
 
     def stop(self) -> None:
         """Stop. Publications that are not on disk are not acknowledged."""
         self._stopping = True
         self._link.interrupt()
-        if self._thread.is_alive():
-            self._thread.join()
+        super().stop()
         self._link.stop(STOP_TIMEOUT)
 
     def finish(self) -> None:
@@ -205,14 +193,7 @@ class Subscriber:
         received = self._link.counters.received
         if received != self._seen or self._busy:
             self._seen, self._quiet_at = received, now + self._quiet_period
-        return now >= self._quiet_at or (self._deadline is not None and now >= self._deadline)
-
-    def check(self) -> None:
-        """Raise the error that the thread ended with, if any."""
-        if self._error is not None:
-            raise RuntimeError(
-                f"spool {self.spool.place.path} of topic filter {self.topic_filter} takes no more: {self._error}"
-            ) from self._error
+        return now >= min(self._quiet_at, self._deadline)
 
     def _note_session(self, present: bool) -> None:
         if not present:
@@ -316,9 +297,6 @@ def record_batch(received: Sequence[Received], client_id: str, link: str, now: i
                 values = [one.message_id or None for one in publications]
             case "properties":
                 values = [_properties(one, link) for one in publications]
-                if not any(values):
-                    arrays.append(pa.MapArray.from_arrays(constant(0, count + 1, pa.int32()), _NOTHING, _NOTHING))
-                    continue
             case "payload_format":
                 values = [one.properties.payload_format_indicator for one in publications]
             case "expiry":
@@ -329,9 +307,6 @@ def record_batch(received: Sequence[Received], client_id: str, link: str, now: i
                 values = list(map(attrgetter(name), publications))
         arrays.append(array_of(values, field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-_NOTHING: Final = pa.nulls(0, pa.string())
 
 
 def _properties(publication: Publication, link: str) -> list[tuple[str, str]]:

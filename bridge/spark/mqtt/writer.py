@@ -10,39 +10,41 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from bridge.config import values
 from bridge.files import durable_file
 from bridge.link.connection import LinkConnection
-from bridge.link.state import LinkLost, Refusal
+from bridge.link.outbox import CLIENT_ID, HOPS
+from bridge.link.state import LinkLost
 from bridge.mapping.template import Template, TemplateError
+from bridge.mqtt.packets import PublishProperties
 from bridge.spark import task
+from bridge.spark.columns import PROPERTY_COLUMNS
 from bridge.spark.mqtt.broker import BROKER_OPTIONS, Broker, broker_of
-from bridge.spark.mqtt.rows import Defaults, Row, check_columns, rows_of
-from bridge.spark.options import Options
+from bridge.spark.options import OptionError, Options
+from bridge.spark.schema import MQTT_SCHEMA, REFUSAL_NAME, SPARK_OPTIONS, Refusal, column_values, wrong_columns
 from bridge.spark.task import Identity
+from bridge.telemetry.message import Publication, Unmappable
 
 #: Rows that are published, and answered, before the next ones are.
 CHUNK_ROWS: Final = 2_000
-#: Seconds that a task goes on trying while the broker is away.
+#: Seconds for which a task retries while the broker is unreachable.
 BROKER_TIMEOUT: Final = 60.0
 #: Maximum time to disconnect a link, in seconds.
 STOP_TIMEOUT: Final = 5.0
-
-
-# Options -------------------------------------------------------------------------------------------------------------
+#: User property (MQTT 5): MQMD.MsgId of the message that a row came from, in hexadecimal.
+MSG_ID_PROPERTY: Final = "mqbridge-msgid"
+#: User property (MQTT 5): `query/batch/partition/row`, the same when a batch is published again.
+ROW_PROPERTY: Final = "mqbridge-row"
 
 WRITE_OPTIONS: Final = (
     *(name for name in BROKER_OPTIONS if name != "session"),
@@ -52,26 +54,43 @@ WRITE_OPTIONS: Final = (
     "identity",
     "deadLetter",
     "writeId",
-    # Spark hands the sink these of its own.
-    "checkpointLocation",
-    "queryName",
-    "path",
+    *SPARK_OPTIONS,
 )
+#: Columns that are written, and their types.
+_COLUMNS: Final[Mapping[str, str]] = {
+    "topic": "string",
+    "payload": "binary or string",
+    "qos": "int",
+    "retain": "boolean",
+    "properties": "map<string,string>",
+    "response_topic": "string",
+    "correlation_data": "binary",
+    "content_type": "string",
+    "payload_format": "int",
+    "expiry": "int",
+    "msg_id": "binary",
+    "md": "struct",
+    "refusal": REFUSAL_NAME,
+}
+#: Columns of a read that a write does not need: they belong to that one delivery.
+_IGNORED: Final = frozenset(MQTT_SCHEMA.names) - _COLUMNS.keys()
 
 
 class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options, checked: where rows are published, and how."""
+    """The options of a write. `topic`, `qos` and `retain` apply to rows without a value in the column."""
 
     broker: Broker
-    defaults: Defaults
-    #: whether publications say which row they are
+    topic: Template | None = None
+    qos: int = 1
+    retain: bool = False
+    #: whether publications identify their rows
     identity: bool = True
-    #: directory of Parquet files, of rows that are refused; None: they end the query
+    #: directory of Parquet files for rejected rows. None: a rejected row ends the query
     dead_letter: str | None = None
 
 
 def sink_options_of(options: Options, schema: StructType) -> SinkOptions:
-    """Return the options of a writer, checked, also against the columns of its rows. Raises OptionError."""
+    """Return the options of a write, checked, also against the columns of its rows. Raises OptionError."""
     broker = broker_of(options)
     if not broker.has_own_identifiers:
         raise options.wrong(
@@ -83,21 +102,40 @@ def sink_options_of(options: Options, schema: StructType) -> SinkOptions:
             template = Template(text)
         except TemplateError as error:
             raise options.wrong("topic", f"a topic, or a template with {{names of columns}}: {error}") from error
-    check_columns(options.source, schema, template)
+    _check_columns(options.source, schema, template)
     dead_letter = options.path("deadLetter")
     return SinkOptions(
         broker=broker,
-        defaults=Defaults(template, options.number("qos", 1, 0, 2), options.truth("retain", False)),
+        topic=template,
+        qos=options.value("qos", values.integer(0, 2), 1),
+        retain=options.truth("retain", False),
         identity=options.truth("identity", True),
         dead_letter=None if dead_letter is None else str(dead_letter),
     )
+
+
+def _check_columns(source: str, schema: StructType, template: Template | None) -> None:
+    """Check that rows of a schema can be published. Raises OptionError with all mistakes."""
+    names = {} if template is None else {name: name.partition(".")[0] for name in sorted(template.names)}
+    wrong = [
+        f"topic contains {{{name}}}, which is not a column ({', '.join(schema.names)})"
+        for name, column in names.items()
+        if column not in schema.names
+    ]
+    wrong += wrong_columns(schema, _COLUMNS, _IGNORED | set(names.values()))
+    if "payload" not in schema.names:
+        wrong.append("column payload is missing (binary or string)")
+    if template is None and "topic" not in schema.names:
+        wrong.append("column topic is missing, and there is no option topic")
+    if wrong:
+        raise OptionError(f"{source} cannot publish these rows: {'; '.join(wrong)}")
 
 
 # Writers -------------------------------------------------------------------------------------------------------------
 
 
 class Published(WriterCommitMessage):
-    """What a task has published."""
+    """The number of published and rejected rows of a task."""
 
     def __init__(self, messages: int, refused: int) -> None:
         self.messages = messages
@@ -105,7 +143,7 @@ class Published(WriterCommitMessage):
 
 
 class PublicationRefused(Exception):
-    """A row that cannot be published, now or ever; the text names its topic and the reason."""
+    """A row that can never be published. The message contains its topic and the reason."""
 
 
 class BrokerAway(Exception):
@@ -137,84 +175,143 @@ class MqttWriter(DataSourceArrowWriter):
 
 def publish_all(options: SinkOptions, identity: str, batches: Iterable[Any]) -> Published:
     """Publish the rows of a partition. Raises PublicationRefused, BrokerAway, OptionError without a password."""
-    waiting = (part for batch in batches if batch.num_rows for part in _chunks(batch))
-    first = next(waiting, None)
-    if first is None:
-        return Published(0, 0)
-    # A session of its own for each task: nothing of it is wanted when the task has ended.
-    link = options.broker.connection(f"spark-{uuid.uuid4().hex[:12]}", clean=True)
-    link.start()
+    link: LinkConnection | None = None
+    rows = 0
+    dead: list[Any] = []
     try:
-        return _Partition(options, identity, link).publish(first, waiting)
+        for batch in batches:
+            for start in range(0, batch.num_rows, CHUNK_ROWS):
+                if link is None:  # each task has a clean session
+                    link = options.broker.connection(f"spark-{uuid.uuid4().hex[:12]}", clean=True)
+                    link.start()
+                chunk = batch.slice(start, CHUNK_ROWS)
+                if (rejected := _publish(options, identity, link, chunk, rows)) is not None:
+                    dead.append(rejected)
+                rows += chunk.num_rows
     finally:
-        link.stop(STOP_TIMEOUT)
-
-
-def _chunks(batch: Any) -> Iterator[Any]:
-    for start in range(0, batch.num_rows, CHUNK_ROWS):
-        yield batch.slice(start, CHUNK_ROWS)
-
-
-class _Partition:
-    """A partition on its way to the broker."""
-
-    def __init__(self, options: SinkOptions, identity: str, link: LinkConnection) -> None:
-        self._options = options
-        self._identity = identity
-        self._link = link
-        self._rows = 0
-        #: rows that were refused, with the reasons
-        self._dead: list[Any] = []
-
-    def publish(self, first: Any, others: Iterable[Any]) -> Published:
-        self._chunk(first)
-        for chunk in others:
-            self._chunk(chunk)
-        dead = sum(one.num_rows for one in self._dead)
-        if self._options.dead_letter is not None:
-            _leave(Path(self._options.dead_letter), self._identity.replace("/", "-"), self._dead)
-        return Published(self._rows - dead, dead)
-
-    def _chunk(self, chunk: Any) -> None:
-        options = self._options
-        identity = self._identity if options.identity else None
-        rows = list(rows_of(chunk, options.defaults, identity, self._rows))
-        good = [index for index, row in enumerate(rows) if not row.error]
-        refusals = self._answered([rows[index] for index in good])
-        errors = {index: row.error for index, row in enumerate(rows) if row.error}
-        errors |= {
-            good[position]: f"the broker {options.broker.place} refuses it: {one.text} (reason code 0x{one.reason:02x})"
-            for position, one in refusals.items()
-        }
-        if errors and options.dead_letter is None:
-            index, error = min(errors.items())
-            raise PublicationRefused(
-                f"row {self._identity}/{self._rows + index} to topic {rows[index].publication.topic!r} cannot be published:"
-                f" {error}. {len(errors)} of {len(rows)} rows are rejected; hint: filter them out (rows of a mapping: where"
-                " refusal IS NULL), or set the option deadLetter to a directory for them, so that the query continues"
-            )
-        if errors:
-            refused = chunk.take(pa.array(sorted(errors), pa.int64()))
-            reasons = pa.array([errors[index] for index in sorted(errors)], pa.string())
-            self._dead.append(refused.append_column("reason", reasons))
-        self._rows += len(rows)
-
-    def _answered(self, rows: list[Row]) -> dict[int, Refusal]:
-        """Publish, and again when the connection is lost, until the broker has answered for all."""
-        publications = [row.publication for row in rows]
-        before = time.monotonic() + BROKER_TIMEOUT
-        while True:
-            if not self._link.wait_connected(max(before - time.monotonic(), 0)):
-                raise BrokerAway(f"no connection to {self._link.name} for {BROKER_TIMEOUT:g} s: {self._link.state.error}")
-            try:
-                return self._link.publish(publications)
-            except LinkLost as error:
-                if time.monotonic() > before:
-                    raise BrokerAway(f"{self._link.name} accepted no batch for {BROKER_TIMEOUT:g} s: {error}") from error
-
-
-def _leave(directory: Path, name: str, dead: list[Any]) -> None:
-    """Write one file for each partition that has refused rows, the same when it is published again. Raises OSError."""
+        if link is not None:
+            link.stop(STOP_TIMEOUT)
     if dead:
-        with durable_file(directory / f"{name}.parquet") as file:
+        # The name is the same if the batch is published again.
+        assert options.dead_letter is not None
+        with durable_file(Path(options.dead_letter, f"{identity.replace('/', '-')}.parquet")) as file:
             pa.parquet.write_table(pa.Table.from_batches(dead), file)
+    refused = sum(one.num_rows for one in dead)
+    return Published(rows - refused, refused)
+
+
+def _publish(options: SinkOptions, identity: str, link: LinkConnection, chunk: Any, first: int) -> Any:
+    """Publish a chunk whose first row has the number `first`. Return the rejected rows with the reasons, if any."""
+    publications, errors = _publications(chunk, options, identity, first)
+    good = [index for index in range(len(publications)) if index not in errors]
+    for position, one in _answers(link, [publications[index] for index in good]).items():
+        reason = f"the broker {options.broker.place} refuses it: {one.text} (reason code 0x{one.reason:02x})"
+        errors[good[position]] = reason
+    if not errors:
+        return None
+    if options.dead_letter is None:
+        index, error = min(errors.items())
+        raise PublicationRefused(
+            f"row {identity}/{first + index} to topic {publications[index].topic!r} cannot be published:"
+            f" {error}. {len(errors)} of {len(publications)} rows are rejected; hint: filter them out (rows of a mapping:"
+            " where refusal IS NULL), or set the option deadLetter to a directory for them, so that the query continues"
+        )
+    numbers = sorted(errors)
+    reasons = pa.array([errors[index] for index in numbers], pa.string())
+    return chunk.take(pa.array(numbers, pa.int64())).append_column("reason", reasons)
+
+
+def _answers(link: LinkConnection, publications: list[Publication]) -> dict[int, Any]:
+    """Publish, again if the connection is lost, until the broker has answered for all. Return the rejections."""
+    before = time.monotonic() + BROKER_TIMEOUT
+    while True:
+        if not link.wait_connected(max(before - time.monotonic(), 0)):
+            raise BrokerAway(f"no connection to {link.name} for {BROKER_TIMEOUT:g} s: {link.state.error}")
+        try:
+            return link.publish(publications)
+        except LinkLost as error:
+            if time.monotonic() > before:
+                raise BrokerAway(f"{link.name} accepted no batch for {BROKER_TIMEOUT:g} s: {error}") from error
+
+
+# Rows ----------------------------------------------------------------------------------------------------------------
+
+
+def _publications(
+    batch: Any, options: SinkOptions, identity: str, first: int
+) -> tuple[list[Publication], dict[int, str]]:
+    """Return the publications of the rows of a record batch, and why rows cannot be published, by index."""
+    publications: list[Publication] = []
+    errors: dict[int, str] = {}
+    columns = (
+        "topic", "payload", "qos", "retain", "properties", "payload_format", "expiry", "refusal", *PROPERTY_COLUMNS
+    )  # fmt: skip
+    rows = zip(_msg_ids(batch), *(column_values(batch, name) for name in columns), strict=True)
+    scope = _Scope(batch, options.topic)
+    for index, row in enumerate(rows):
+        msg_id, topic, payload, qos, retain, given, format_, expiry, refusal, *own = row
+        properties = {name: value for name, value in given or () if value is not None}
+        hops, client_id = properties.pop(HOPS, ""), properties.pop(CLIENT_ID, "")
+        if options.identity:
+            properties[ROW_PROPERTY] = f"{identity}/{first + index}"
+            if msg_id is not None:
+                properties[MSG_ID_PROPERTY] = msg_id.hex()
+        qos = options.qos if qos is None else qos
+        if (why := Refusal.of(refusal)) is not None:
+            errors[index] = str(why)
+        elif format_ not in (None, 0, 1):
+            errors[index] = f"payload_format: expected 0 or 1, found {format_}"
+        elif qos not in (0, 1, 2):
+            errors[index] = f"qos: expected 0, 1 or 2, found {qos}"
+        elif topic is None and options.topic is None:
+            errors[index] = "its topic is null, and there is no option topic"
+        elif topic is None and options.topic is not None:
+            scope.index = index
+            try:
+                topic = options.topic.render(scope)
+            except Unmappable as error:
+                errors[index] = str(error)
+        fields: dict[str, Any] = {name: value or None for name, value in zip(PROPERTY_COLUMNS, own, strict=True)}
+        publications.append(
+            Publication(
+                topic=topic or "",
+                payload=payload.encode() if isinstance(payload, str) else payload or b"",
+                qos=qos,
+                retain=options.retain if retain is None else retain,
+                client_id=client_id,
+                hops=tuple(hops.split(",")) if hops else (),
+                expiry=expiry,
+                properties=PublishProperties(
+                    payload_format_indicator=format_, **fields, user_property=(*properties.items(),)
+                ),
+            )
+        )
+    return publications, errors
+
+
+def _msg_ids(batch: Any) -> Sequence[bytes | None]:
+    """Return the MsgIds of the messages that rows came from: the column `msg_id`, otherwise that of `md`."""
+    if "msg_id" not in batch.schema.names and "md" in batch.schema.names:
+        md = batch.column("md")
+        if md.type.get_field_index("MsgId") >= 0:
+            found: list[bytes | None] = md.field("MsgId").to_pylist()
+            return found
+    return column_values(batch, "msg_id")
+
+
+class _Scope:
+    """The values of a template: columns of a row, and values of its map columns."""
+
+    def __init__(self, batch: Any, template: Template | None) -> None:
+        names = () if template is None else {name.partition(".")[0] for name in template.names}
+        self._columns = {name: column_values(batch, name) for name in names}
+        self.index = 0
+
+    def __call__(self, name: str) -> str | None:
+        head, _, rest = name.partition(".")
+        value = self._columns[head][self.index]
+        if rest:
+            value = None if value is None else dict(value).get(rest)
+        if isinstance(value, bytes):
+            return value.hex()
+        return None if value is None else str(value)

@@ -6,17 +6,15 @@ afterwards. A queue manager joins the suite by a function in `QUEUE_MANAGERS`.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from bridge.mq.ibm import browser
-from bridge.mq.mqi import Connection, MQError
-from bridge.wire import cmqc
+from bridge.mq.mqi import Connection
 from tests.helpers import secured_queue_manager
 from tests.helpers.backend_places import PLACES, Place
 from tests.helpers.backend_user import Bridge
@@ -80,19 +78,6 @@ def other(mq: Workplace) -> Application:
 
 
 @pytest.fixture
-def refused() -> Callable[[int], AbstractContextManager[None]]:
-    """`with refused(cmqc.MQRC_…):` the call in it fails with that reason code."""
-
-    @contextlib.contextmanager
-    def expected(reason: int) -> Iterator[None]:
-        with pytest.raises(MQError) as error:
-            yield
-        assert error.value.reason == reason, f"{error.value}, expected {cmqc.reason_name(reason)}"
-
-    return expected
-
-
-@pytest.fixture
 def root(mq: Workplace) -> str:
     """A topic string that no other test uses."""
     return mq.name("news")
@@ -102,9 +87,7 @@ def root(mq: Workplace) -> str:
 
 
 @pytest.fixture
-async def place(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Place]:
+async def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Place]:
     """A queue manager for a backend."""
     monkeypatch.setattr(browser, "BROWSE_WAIT", 20)  # how long a stop may take
     with PLACES[request.param](tmp_path) as made:

@@ -6,8 +6,6 @@ Who connects is an administrator. Source: IBM MQ documentation, "Authorizations 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -18,9 +16,7 @@ from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
 from bridge.wire.mq.pcf import MQCFH, MQCFST, decode_pcf, encode_pcf
 from testing.ibm_standin import cmqc, cmqcfc
-from tests.helpers.mq_applications import Application, Workplace
-
-Refused = Callable[[int], AbstractContextManager[None]]
+from tests.helpers.mq_applications import Application, Workplace, refused
 
 #: Someone without any authority; a real queue manager wants one that the operating system knows.
 USER = os.environ.get("MQBRIDGE_TEST_ALTERNATE_USER", "app")
@@ -52,7 +48,7 @@ def grant(mq: Workplace, profile: str, kind: str, authorities: str) -> None:
         (cmqc.MQOO_OUTPUT | cmqc.MQOO_SET_ALL_CONTEXT, "PUT"),
     ],
 )
-def test_opening_a_queue(mq: Workplace, app: Application, refused: Refused, options: int, authorities: str) -> None:
+def test_opening_a_queue(mq: Workplace, app: Application, options: int, authorities: str) -> None:
     queue = mq.queue()
     *others, last = authorities.split(",")
     if others:
@@ -64,7 +60,7 @@ def test_opening_a_queue(mq: Workplace, app: Application, refused: Refused, opti
 
 
 @pytest.mark.smoke
-def test_the_name_that_is_opened_counts(mq: Workplace, app: Application, refused: Refused) -> None:
+def test_the_name_that_is_opened_counts(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     alias = mq.alias(f"TARGET('{queue}')")
     grant(mq, alias, "QUEUE", "PUT")
@@ -74,7 +70,7 @@ def test_the_name_that_is_opened_counts(mq: Workplace, app: Application, refused
 
 
 @pytest.mark.smoke
-def test_a_queue_at_another_queue_manager(mq: Workplace, app: Application, refused: Refused) -> None:
+def test_a_queue_at_another_queue_manager(mq: Workplace, app: Application) -> None:
     """Named by the queue manager it is at, the transmission queue counts; by a remote queue, that one does."""
     transmission = mq.queue("USAGE(XMITQ)")
     remote = mq.remote_queue(f"RNAME(THERE) RQMNAME(ELSEWHERE) XMITQ('{transmission}')")
@@ -90,7 +86,7 @@ def test_a_queue_at_another_queue_manager(mq: Workplace, app: Application, refus
     app.close(app.open_as(USER, cmqc.MQOO_OUTPUT, **there))
 
 
-def test_topics(mq: Workplace, app: Application, refused: Refused) -> None:
+def test_topics(mq: Workplace, app: Application) -> None:
     """Any topic object at or above the topic string may give the authority."""
     root = mq.name()
     above, below = mq.topic_object(root), mq.topic_object(f"{root}/a")
@@ -110,7 +106,7 @@ def test_topics(mq: Workplace, app: Application, refused: Refused) -> None:
 
 
 @pytest.mark.parametrize("kind", ["queue", "topic"])
-def test_put1(mq: Workplace, app: Application, refused: Refused, kind: str) -> None:
+def test_put1(mq: Workplace, app: Application, kind: str) -> None:
     if kind == "queue":
         od = MQOD(ObjectName=mq.queue(), AlternateUserId=USER)
         profile, type_, authority = od.ObjectName, "QUEUE", "PUT"
@@ -124,7 +120,7 @@ def test_put1(mq: Workplace, app: Application, refused: Refused, kind: str) -> N
     app.connection.put1(od, message, cmqc.MQPMO_ALTERNATE_USER_AUTHORITY)
 
 
-def test_subscribing(mq: Workplace, app: Application, refused: Refused) -> None:
+def test_subscribing(mq: Workplace, app: Application) -> None:
     """SUB to create and alter, RESUME to resume, and PUT on the destination."""
     topic, name, queue = mq.name(), mq.name(), mq.queue()
     node = mq.topic_object(topic)
@@ -185,7 +181,7 @@ def test_commands(mq: Workplace, app: Application, request: pytest.FixtureReques
     assert cleared() == cmqc.MQRC_NOT_AUTHORIZED
 
 
-def test_a_dynamic_queue_is_its_makers(mq: Workplace, app: Application, refused: Refused) -> None:
+def test_a_dynamic_queue_is_its_makers(mq: Workplace, app: Application) -> None:
     model = mq.model_queue("DEFTYPE(TEMPDYN)")
     own = {"ObjectName": model, "DynamicQName": f"{mq.name('D')}.*"}
     grant(mq, model, "QUEUE", "GET")
@@ -200,7 +196,7 @@ def test_a_dynamic_queue_is_its_makers(mq: Workplace, app: Application, refused:
     app.close(handle)
 
 
-def test_generic_profiles(mq: Workplace, app: Application, refused: Refused) -> None:
+def test_generic_profiles(mq: Workplace, app: Application) -> None:
     """The most specific profile applies, even if it grants less."""
     first, second = mq.queue(), mq.queue()
     prefix = first.rpartition(".")[0]

@@ -73,9 +73,7 @@ PUBLISHED = (
 
 
 @pytest.mark.parametrize("folders", [PUBLISHED, PUBLISHED[:1]], ids=["mqtt and mqps", "mqtt only"])
-async def test_a_publication_forwarded_to_a_client_is_a_direct_message(
-    bridge: Bridge, folders: tuple[Folder, ...]
-) -> None:
+async def test_a_publication_forwarded_to_a_client_is_a_direct_message(bridge: Bridge, folders: tuple[Folder, ...]) -> None:
     data, md = forwarded(*folders)
     await bridge.place.put("commands", data, manager="dev1", Persistence=1, **md)
     (found,) = await bridge.arrived(1)
@@ -109,9 +107,7 @@ async def test_a_subscription_to_another_queue_name_of_a_client_sends_direct_mes
 def segment(number: int, last: int, **md: Any) -> dict[str, Any]:
     """The MQMD fields of a segment of 100 bytes or fewer, with a group of its own."""
     flags = cmqc.MQMF_LAST_SEGMENT if number == last else cmqc.MQMF_SEGMENT
-    return dict(
-        Version=2, GroupId=b"\7" * 24, MsgSeqNumber=1, Offset=100 * number, MsgFlags=flags, Persistence=1, **md
-    )
+    return dict(Version=2, GroupId=b"\7" * 24, MsgSeqNumber=1, Offset=100 * number, MsgFlags=flags, Persistence=1, **md)
 
 
 PARTS = [b"%d" % number * 100 for number in range(3)]

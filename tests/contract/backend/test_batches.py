@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 
 import pytest
 
@@ -15,10 +14,9 @@ from bridge.mq.mqi import GetOptions, Got, MQError, TruncatedMessage
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.helpers.mq_applications import Application, Workplace
+from tests.helpers.mq_applications import Application, Workplace, refused
 from tests.helpers.patience import PATIENCE
 
-Refused = Callable[[int], AbstractContextManager[None]]
 FIRST, NEXT = cmqc.MQGMO_BROWSE_FIRST, cmqc.MQGMO_BROWSE_NEXT
 ACCEPT = cmqc.MQGMO_ACCEPT_TRUNCATED_MSG
 BODIES = [b"%d" % number * 10 for number in range(7)]
@@ -37,9 +35,7 @@ def filled(mq: Workplace, app: Application, bodies: Sequence[bytes] = BODIES, at
     return queue
 
 
-def many(
-    app: Application, handle: int, options: int, messages: int = 100, size: int = 1000, **more: object
-) -> list[Got]:
+def many(app: Application, handle: int, options: int, messages: int = 100, size: int = 1000, **more: object) -> list[Got]:
     return remote.get_many(app.connection, handle, GetOptions(Options=options, **more), messages, size)
 
 
@@ -65,9 +61,7 @@ def test_a_batch_gets_the_same_as_single_verbs(mq: Workplace, app: Application, 
 
 
 @pytest.mark.smoke
-def test_a_batch_ends_at_its_limits_and_the_next_continues_at_the_cursor(
-    mq: Workplace, app: Application, refused: Refused
-) -> None:
+def test_a_batch_ends_at_its_limits_and_the_next_continues_at_the_cursor(mq: Workplace, app: Application) -> None:
     handle = app.open_queue(filled(mq, app))
     assert bodies(many(app, handle, NEXT, messages=2)) == BODIES[:2]
     # The message that reaches the size still comes.
@@ -171,9 +165,7 @@ def test_more_puts_than_go_at_once(mq: Workplace, app: Application) -> None:
     assert app.all(queue) == sent
 
 
-def test_a_put_that_is_refused_ends_a_batch_and_fails_the_next(
-    mq: Workplace, app: Application, refused: Refused
-) -> None:
+def test_a_put_that_is_refused_ends_a_batch_and_fails_the_next(mq: Workplace, app: Application) -> None:
     queue = mq.queue("MAXDEPTH(3)")
     output = app.open_queue(queue, cmqc.MQOO_OUTPUT)
     puts = [(output, Message(MQMD(), body), cmqc.MQPMO_NO_SYNCPOINT) for body in BODIES]

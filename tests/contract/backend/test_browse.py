@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 
 from bridge.mq.mqi import GetOptions, MQError
 from bridge.wire import cmqc
-from tests.helpers.mq_applications import Application, Workplace
+from tests.helpers.mq_applications import Application, Workplace, refused
 
 BROWSE_FIRST = cmqc.MQGMO_BROWSE_FIRST
 UNDER_CURSOR, BROWSE_UNDER_CURSOR = cmqc.MQGMO_MSG_UNDER_CURSOR, cmqc.MQGMO_BROWSE_MSG_UNDER_CURSOR
 
 
 @pytest.mark.smoke
-def test_browse_leaves_messages_where_they_are(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_browse_leaves_messages_where_they_are(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     for data in (b"1", b"2", b"3"):
         app.put(queue, data)
@@ -45,9 +41,7 @@ def test_browse_next_begins_at_the_first(mq: Workplace, app: Application) -> Non
     assert [app.browse(handle), app.browse(handle)] == [b"high", b"low"]
 
 
-def test_browse_goes_on_where_it_was_when_its_message_is_taken(
-    mq: Workplace, app: Application, other: Application
-) -> None:
+def test_browse_goes_on_where_it_was_when_its_message_is_taken(mq: Workplace, app: Application, other: Application) -> None:
     queue = mq.queue()
     for data in (b"1", b"2", b"3", b"4"):
         app.put(queue, data)
@@ -59,7 +53,7 @@ def test_browse_goes_on_where_it_was_when_its_message_is_taken(
 
 
 def test_browse_goes_on_across_priorities_when_its_message_is_taken(
-    mq: Workplace, app: Application, other: Application, refused: Callable[[int], AbstractContextManager[None]]
+    mq: Workplace, app: Application, other: Application
 ) -> None:
     queue = mq.queue()
     for data, priority in ((b"9", 9), (b"5", 5), (b"5b", 5), (b"0", 0)):
@@ -89,9 +83,7 @@ def test_browse_goes_past_messages_that_expire_meanwhile(mq: Workplace, app: App
     assert app.browse(handle) == b"last"
 
 
-def test_get_under_the_cursor(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_get_under_the_cursor(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     for data in (b"1", b"2", b"3"):
         app.put(queue, data)
@@ -108,9 +100,7 @@ def test_get_under_the_cursor(
     assert app.drain(handle) == [b"1", b"3"]
 
 
-def test_the_message_under_the_cursor_may_be_gone(
-    mq: Workplace, app: Application, other: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_the_message_under_the_cursor_may_be_gone(mq: Workplace, app: Application, other: Application) -> None:
     queue = mq.queue()
     app.put(queue, b"1")
     handle = app.open_queue(queue)
@@ -120,9 +110,7 @@ def test_the_message_under_the_cursor_may_be_gone(
         app.browse(handle, UNDER_CURSOR)
 
 
-def test_browse_by_correl_id(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_browse_by_correl_id(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     key = b"key".ljust(24, b"\0")
     for data, correlation in ((b"1", key), (b"2", bytes(24)), (b"3", key)):

@@ -298,9 +298,7 @@ def test_a_rejected_copy_for_a_subscription_is_retried_to_its_queue_only(
     assert (chain.body, chain.Format.rstrip()) == (BODY, b"MYFMT")
 
 
-def test_a_rejected_report_is_retried_to_its_queue(
-    mq: Workplace, app: Application, other: Application, letters: str
-) -> None:
+def test_a_rejected_report_is_retried_to_its_queue(mq: Workplace, app: Application, other: Application, letters: str) -> None:
     queue, answers = mq.queue(), mq.queue("PUT(DISABLED)")
     app.put(queue, b"asked", ReplyToQ=answers.encode(), Report=cmqc.MQRO_COA, MsgId=b"m" * 24)
     mq.command(f"ALTER QLOCAL('{answers}') PUT(ENABLED)")
@@ -310,9 +308,7 @@ def test_a_rejected_report_is_retried_to_its_queue(
     assert (report.md.MsgType, report.md.Feedback, report.md.CorrelId) == (cmqc.MQMT_REPORT, cmqc.MQFB_COA, b"m" * 24)
 
 
-def test_the_context_of_a_message_is_kept(
-    mq: Workplace, dlq: DeadLetterQueue, other: Application, letters: str
-) -> None:
+def test_the_context_of_a_message_is_kept(mq: Workplace, dlq: DeadLetterQueue, other: Application, letters: str) -> None:
     queue = mq.queue()
     other.put(queue, b"x")
     before = other.take(queue).md

@@ -20,10 +20,7 @@ def mapped(
     name: str, body: bytes = b"", *, topic: bool = False, properties: Any = None, retain: bool = False, **md: Any
 ) -> MappedMessage:
     return MappedMessage(
-        destination=Destination(name, topic),
-        message=Message(MQMD(**md), body),
-        properties=properties or {},
-        retain=retain,
+        destination=Destination(name, topic), message=Message(MQMD(**md), body), properties=properties or {}, retain=retain
     )
 
 
@@ -55,10 +52,7 @@ def test_few_handles_reach_many_destinations(mq: Workplace, app: Application, ot
     assert [other.all(queue) for queue in queues] == [[b"x", b"x"]] * 5
 
 
-@pytest.mark.parametrize(
-    ("given", "kept"),
-    [(b"", False), (b"mine".ljust(24, b"\0"), True)],
-)
+@pytest.mark.parametrize(("given", "kept"), [(b"", False), (b"mine".ljust(24, b"\0"), True)])
 def test_the_message_identifier_is_new_unless_it_is_given(
     mq: Workplace, app: Application, producer: MessageProducer, given: Any, kept: bool
 ) -> None:

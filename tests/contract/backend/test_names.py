@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -11,7 +9,7 @@ import pytest
 from bridge.mq.mqi import MQOD, Got
 from bridge.wire import cmqc
 from bridge.wire.mq import decode_mqxqh
-from tests.helpers.mq_applications import Application, Workplace
+from tests.helpers.mq_applications import Application, Workplace, refused
 
 OUTPUT = cmqc.MQOO_OUTPUT
 
@@ -29,7 +27,7 @@ def addressee(got: Got) -> Any:
 
 
 @pytest.mark.smoke
-def test_unknown_queue(mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]) -> None:
+def test_unknown_queue(mq: Workplace, app: Application) -> None:
     for name in (mq.name(), "", "no.such.queue"):
         with refused(cmqc.MQRC_UNKNOWN_OBJECT_NAME):
             app.open_queue(name)
@@ -38,9 +36,7 @@ def test_unknown_queue(mq: Workplace, app: Application, refused: Callable[[int],
 
 
 @pytest.mark.smoke
-def test_names_are_case_sensitive(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_names_are_case_sensitive(mq: Workplace, app: Application) -> None:
     name = mq.queue(name=mq.name("Mixed"))
     with refused(cmqc.MQRC_UNKNOWN_OBJECT_NAME):
         app.open_queue(name.upper())
@@ -61,9 +57,7 @@ def test_alias(mq: Workplace, app: Application) -> None:
     assert (got.data, got.ResolvedQName) == (b"through", queue)
 
 
-def test_an_alias_has_its_own_put_and_get(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_an_alias_has_its_own_put_and_get(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     closed = mq.alias(f"TARGET('{queue}') PUT(DISABLED) GET(DISABLED)")
     app.put(queue, b"x")
@@ -74,25 +68,19 @@ def test_an_alias_has_its_own_put_and_get(
     assert app.take(mq.alias(f"TARGET('{queue}')")).data == b"x"
 
 
-def test_an_alias_of_a_closed_remote_queue_is_closed(
-    mq: Workplace, app: Application, transmission: str, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_an_alias_of_a_closed_remote_queue_is_closed(mq: Workplace, app: Application, transmission: str) -> None:
     remote = mq.remote_queue(f"RNAME(THERE) RQMNAME(FAR) XMITQ('{transmission}') PUT(DISABLED)")
     for name in (remote, mq.alias(f"TARGET('{remote}')")):
         with refused(cmqc.MQRC_PUT_INHIBITED):
             app.put(name)
 
 
-def test_alias_without_base(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_alias_without_base(mq: Workplace, app: Application) -> None:
     with refused(cmqc.MQRC_UNKNOWN_ALIAS_BASE_Q):
         app.open_queue(mq.alias("TARGET(NO.SUCH.QUEUE)"))
 
 
-def test_alias_of_an_alias(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_alias_of_an_alias(mq: Workplace, app: Application) -> None:
     alias = mq.alias(f"TARGET('{mq.queue()}')")
     with refused(cmqc.MQRC_ALIAS_BASE_Q_TYPE_ERROR):
         app.open_queue(mq.alias(f"TARGET('{alias}')"))
@@ -137,7 +125,7 @@ def test_messages_on_a_transmission_queue(mq: Workplace, app: Application, trans
 
 
 def test_a_message_on_a_transmission_queue_is_found_by_its_own_identifiers(
-    mq: Workplace, app: Application, transmission: str, refused: Callable[[int], AbstractContextManager[None]]
+    mq: Workplace, app: Application, transmission: str
 ) -> None:
     put = app.put("THERE", b"1", manager=transmission)
     with refused(cmqc.MQRC_NO_MSG_AVAILABLE):
@@ -182,17 +170,13 @@ def test_remote_queue_that_is_local_after_all(mq: Workplace, app: Application) -
     assert app.take(queue).data == b"x"
 
 
-def test_no_way_to_a_queue_manager(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_no_way_to_a_queue_manager(mq: Workplace, app: Application) -> None:
     mq.alter(DEFXMITQ="")
     with refused(cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR):
         app.put("THERE", manager="NOWHERE")
 
 
-def test_wrong_transmission_queues(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_wrong_transmission_queues(mq: Workplace, app: Application) -> None:
     normal = mq.queue()
     with refused(cmqc.MQRC_UNKNOWN_XMIT_Q):
         app.put(mq.remote_queue("RNAME(Q) RQMNAME(FAR) XMITQ(NO.SUCH.QUEUE)"))
@@ -205,22 +189,14 @@ def test_wrong_transmission_queues(
         app.put("Q", manager="NOWHERE")
 
 
-def test_the_default_transmission_queue_must_be_there(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_the_default_transmission_queue_must_be_there(mq: Workplace, app: Application) -> None:
     mq.alter(DEFXMITQ="NO.SUCH.QUEUE")
     with refused(cmqc.MQRC_UNKNOWN_DEF_XMIT_Q):
         app.put("Q", manager="NOWHERE")
 
 
 @pytest.mark.parametrize("options", [cmqc.MQOO_INPUT_SHARED, cmqc.MQOO_BROWSE])
-def test_remote_queues_are_for_output(
-    mq: Workplace,
-    app: Application,
-    transmission: str,
-    refused: Callable[[int], AbstractContextManager[None]],
-    options: int,
-) -> None:
+def test_remote_queues_are_for_output(mq: Workplace, app: Application, transmission: str, options: int) -> None:
     remote = mq.remote_queue(f"RNAME(THERE) RQMNAME(FAR) XMITQ('{transmission}')")
     with refused(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE):
         app.open_queue(remote, options)

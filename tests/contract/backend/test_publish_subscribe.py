@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -12,7 +10,7 @@ import pytest
 from bridge.mq.mqi import GetOptions
 from bridge.wire import cmqc
 from bridge.wire.mq import decode_mqdlh, decode_rfh2
-from tests.helpers.mq_applications import Application, Workplace
+from tests.helpers.mq_applications import Application, Workplace, refused
 
 DURABLE, RESUME = cmqc.MQSO_DURABLE, cmqc.MQSO_RESUME
 FORCE = cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2
@@ -59,18 +57,14 @@ def test_publishing_without_subscribers_is_not_an_error(app: Application, root: 
 
 
 @pytest.mark.parametrize("topic", ["", "a/+/b", "#", "x" * 10_241])
-def test_topics_that_cannot_be_published_to(
-    app: Application, refused: Callable[[int], AbstractContextManager[None]], topic: str
-) -> None:
+def test_topics_that_cannot_be_published_to(app: Application, topic: str) -> None:
     with refused(cmqc.MQRC_TOPIC_STRING_ERROR):
         app.publish(topic)
     with refused(cmqc.MQRC_TOPIC_STRING_ERROR):
         app.open_topic(topic)
 
 
-def test_topics_are_for_output(
-    app: Application, root: str, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_topics_are_for_output(app: Application, root: str) -> None:
     for options in (cmqc.MQOO_INPUT_SHARED, cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT):
         with refused(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE):
             app.open_topic(root, options)
@@ -118,9 +112,7 @@ def test_mqci_none_leaves_the_publishers_correlation_identifier(mq: Workplace, a
     assert app.get(publications, GetOptions()).md.CorrelId == b"c" * 24
 
 
-def test_publications_expire(
-    app: Application, root: str, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_publications_expire(app: Application, root: str) -> None:
     _, publications = app.subscribe(root)
     app.publish(root, b"short", Expiry=1)
     app.publish(root, b"long", Expiry=600)
@@ -167,7 +159,7 @@ def test_a_retained_publication_that_cannot_be_delivered_goes_to_the_dead_letter
 
 
 def test_a_subscription_is_not_made_if_its_retained_publications_cannot_be_delivered(
-    mq: Workplace, app: Application, root: str, refused: Callable[[int], AbstractContextManager[None]]
+    mq: Workplace, app: Application, root: str
 ) -> None:
     """IBM MQ documentation, "2526 (MQRC_RETAINED_NOT_DELIVERED)"."""
     mq.alter(DEADQ="")
@@ -240,15 +232,7 @@ def durable_full(mq: Workplace, app: Application, root: str) -> Any:
     ],
 )
 def test_delivery_rules_without_dead_letter_queue(
-    mq: Workplace,
-    app: Application,
-    root: str,
-    full: Any,
-    refused: Callable[[int], AbstractContextManager[None]],
-    delivery: str,
-    persistence: int,
-    durable: bool,
-    accepted: bool,
+    mq: Workplace, app: Application, root: str, full: Any, delivery: str, persistence: int, durable: bool, accepted: bool
 ) -> None:
     mq.topic_object(root, f"{delivery} USEDLQ(NO)")
     mq.alter(DEADQ=mq.queue())
@@ -266,9 +250,7 @@ def test_delivery_rules_without_dead_letter_queue(
         app.close(extra, cmqc.MQCO_REMOVE_SUB)
 
 
-def test_the_default_delivery_rules(
-    mq: Workplace, app: Application, root: str, full: Any, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_the_default_delivery_rules(mq: Workplace, app: Application, root: str, full: Any) -> None:
     """SYSTEM.BASE.TOPIC: PMSGDLV(ALLDUR) NPMSGDLV(ALLAVAIL), here without a dead-letter queue."""
     mq.alter(DEADQ="")
     app.publish(root, b"p", Persistence=1)
@@ -304,8 +286,7 @@ def test_an_undeliverable_publication_goes_to_the_dead_letter_queue(
 
 
 @pytest.mark.parametrize(
-    ("attributes", "reason"),
-    [("MAXMSGL(3)", cmqc.MQRC_MSG_TOO_BIG_FOR_Q), ("PUT(DISABLED)", cmqc.MQRC_PUT_INHIBITED)],
+    ("attributes", "reason"), [("MAXMSGL(3)", cmqc.MQRC_MSG_TOO_BIG_FOR_Q), ("PUT(DISABLED)", cmqc.MQRC_PUT_INHIBITED)]
 )
 def test_the_dead_letter_header_contains_the_reason(
     mq: Workplace, app: Application, root: str, attributes: str, reason: int
@@ -318,7 +299,7 @@ def test_the_dead_letter_header_contains_the_reason(
 
 
 def test_a_dead_letter_that_cannot_be_put_either_leaves_it_to_the_delivery_rules(
-    mq: Workplace, app: Application, root: str, full: Any, refused: Callable[[int], AbstractContextManager[None]]
+    mq: Workplace, app: Application, root: str, full: Any
 ) -> None:
     mq.alter(DEADQ=mq.queue("PUT(DISABLED)"))
     mq.topic_object(root, "PMSGDLV(ALL)")

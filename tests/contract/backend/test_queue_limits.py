@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-
 import pytest
 
 from bridge.mq.mqi import MQOD, MQPMO, GetOptions
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.helpers.mq_applications import Application, Workplace
+from tests.helpers.mq_applications import Application, Workplace, refused
 
 BROWSE_FIRST, BROWSE_NEXT = cmqc.MQGMO_BROWSE_FIRST, cmqc.MQGMO_BROWSE_NEXT
 UNDER_CURSOR, BROWSE_UNDER_CURSOR = cmqc.MQGMO_MSG_UNDER_CURSOR, cmqc.MQGMO_BROWSE_MSG_UNDER_CURSOR
 
 
 @pytest.mark.smoke
-def test_maxdepth(mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]) -> None:
+def test_maxdepth(mq: Workplace, app: Application) -> None:
     queue = mq.queue("MAXDEPTH(2)")
     app.put(queue)
     app.put(queue)
@@ -29,9 +26,7 @@ def test_maxdepth(mq: Workplace, app: Application, refused: Callable[[int], Abst
 
 
 @pytest.mark.smoke
-def test_uncommitted_messages_count_for_maxdepth(
-    mq: Workplace, app: Application, other: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_uncommitted_messages_count_for_maxdepth(mq: Workplace, app: Application, other: Application) -> None:
     queue = mq.queue("MAXDEPTH(1)")
     app.put(queue, options=cmqc.MQPMO_SYNCPOINT)
     with refused(cmqc.MQRC_Q_FULL):
@@ -45,16 +40,14 @@ def test_uncommitted_messages_count_for_maxdepth(
     other.put(queue)
 
 
-def test_maxmsgl(mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]) -> None:
+def test_maxmsgl(mq: Workplace, app: Application) -> None:
     queue = mq.queue("MAXMSGL(10)")
     app.put(queue, b"0" * 10)
     with refused(cmqc.MQRC_MSG_TOO_BIG_FOR_Q):
         app.put(queue, b"0" * 11)
 
 
-def test_maxmsgl_of_the_queue_manager(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_maxmsgl_of_the_queue_manager(mq: Workplace, app: Application) -> None:
     queue = mq.queue("MAXMSGL(104857600)")
     mq.alter(MAXMSGL="32768")
     app.put(queue, b"0" * 32_768)
@@ -62,9 +55,7 @@ def test_maxmsgl_of_the_queue_manager(
         app.put(queue, b"0" * 32_769)
 
 
-def test_put_disabled_and_get_disabled(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_put_disabled_and_get_disabled(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     handle = app.open_queue(queue, cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT)
     app.put(queue, b"1")
@@ -91,15 +82,7 @@ def test_put_disabled_and_get_disabled(
     ],
 )
 @pytest.mark.parametrize("to", ["queue", "topic"])
-def test_descriptor_fields_are_checked(
-    mq: Workplace,
-    app: Application,
-    refused: Callable[[int], AbstractContextManager[None]],
-    field: str,
-    value: int,
-    reason: int,
-    to: str,
-) -> None:
+def test_descriptor_fields_are_checked(mq: Workplace, app: Application, field: str, value: int, reason: int, to: str) -> None:
     with refused(reason):
         if to == "queue":
             app.put(mq.queue(), **{field: value})
@@ -118,9 +101,7 @@ def test_a_priority_above_the_maximum_counts_as_the_maximum(mq: Workplace, app: 
     assert app.all(queue) == [b"9", b"10", b"9 too"]
 
 
-def test_exclusive_input(
-    mq: Workplace, app: Application, other: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_exclusive_input(mq: Workplace, app: Application, other: Application) -> None:
     queue = mq.queue()
     handle = app.open_queue(queue, cmqc.MQOO_INPUT_EXCLUSIVE)
     for options in (cmqc.MQOO_INPUT_SHARED, cmqc.MQOO_INPUT_EXCLUSIVE, cmqc.MQOO_INPUT_AS_Q_DEF):
@@ -137,9 +118,7 @@ def test_exclusive_input(
     other.close(shared)
 
 
-def test_defsopt_and_share_determine_input_as_q_def(
-    mq: Workplace, app: Application, other: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_defsopt_and_share_determine_input_as_q_def(mq: Workplace, app: Application, other: Application) -> None:
     exclusive = mq.queue("DEFSOPT(EXCL)")
     app.open_queue(exclusive, cmqc.MQOO_INPUT_AS_Q_DEF)
     with refused(cmqc.MQRC_OBJECT_IN_USE):
@@ -157,9 +136,7 @@ def test_exclusive_input_ends_with_the_connection(mq: Workplace, app: Applicatio
     other.open_queue(queue, cmqc.MQOO_INPUT_EXCLUSIVE)
 
 
-def test_a_handle_allows_only_the_operations_it_was_opened_for(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_a_handle_allows_only_the_operations_it_was_opened_for(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     app.put(queue)
     output = app.open_queue(queue, cmqc.MQOO_OUTPUT)
@@ -175,9 +152,7 @@ def test_a_handle_allows_only_the_operations_it_was_opened_for(
         app.connection.put(get, Message(MQMD(), b""))
 
 
-def test_wrong_handles(
-    mq: Workplace, app: Application, other: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_wrong_handles(mq: Workplace, app: Application, other: Application) -> None:
     queue = mq.queue()
     handle = app.open_queue(queue, cmqc.MQOO_OUTPUT | cmqc.MQOO_INPUT_SHARED)
     foreign = max(handle, other.open_queue(queue)) + 1000
@@ -191,12 +166,8 @@ def test_wrong_handles(
             app.close(wrong)
 
 
-@pytest.mark.parametrize(
-    "options", [0, cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_INPUT_EXCLUSIVE, cmqc.MQOO_FAIL_IF_QUIESCING]
-)
-def test_options_of_open(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]], options: int
-) -> None:
+@pytest.mark.parametrize("options", [0, cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_INPUT_EXCLUSIVE, cmqc.MQOO_FAIL_IF_QUIESCING])
+def test_options_of_open(mq: Workplace, app: Application, options: int) -> None:
     with refused(cmqc.MQRC_OPTIONS_ERROR):
         app.open_queue(mq.queue(), options)
 
@@ -211,9 +182,7 @@ def test_options_of_open(
         BROWSE_FIRST | cmqc.MQGMO_SYNCPOINT,
     ],
 )
-def test_options_of_get(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]], options: int
-) -> None:
+def test_options_of_get(mq: Workplace, app: Application, options: int) -> None:
     """ "Rules for validating MQI options": one of the browse options, and not with MQGMO_SYNCPOINT."""
     queue = mq.queue()
     app.put(queue)
@@ -221,19 +190,17 @@ def test_options_of_get(
         app.take(queue, options)
 
 
-def test_options_of_put(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_options_of_put(mq: Workplace, app: Application) -> None:
     with refused(cmqc.MQRC_OPTIONS_ERROR):
         app.put(mq.queue(), options=cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_NO_SYNCPOINT)
 
 
-def test_object_types(mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]) -> None:
+def test_object_types(mq: Workplace, app: Application) -> None:
     with refused(cmqc.MQRC_OBJECT_TYPE_ERROR):
         app.open(MQOD(ObjectType=cmqc.MQOT_CHANNEL, ObjectName=mq.queue()), cmqc.MQOO_INQUIRE)
 
 
-def test_maxhands(mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]) -> None:
+def test_maxhands(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     mq.alter(MAXHANDS="3")
     handles = [app.open_queue(queue) for _ in range(3)]
@@ -243,9 +210,7 @@ def test_maxhands(mq: Workplace, app: Application, refused: Callable[[int], Abst
     app.open_queue(queue)
 
 
-def test_after_mqdisc_the_connection_handle_is_wrong(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_after_mqdisc_the_connection_handle_is_wrong(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     app.connection.disconnect()
     with refused(cmqc.MQRC_HCONN_ERROR):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import msgspec
@@ -14,7 +12,7 @@ from bridge.mq.mqi import MQOD
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
 from testing.ibm_standin import cmqc
-from tests.helpers.mq_applications import Application, Workplace
+from tests.helpers.mq_applications import Application, Workplace, refused
 
 BROWSE_FIRST = cmqc.MQGMO_BROWSE_FIRST
 BROWSE_UNDER_CURSOR = cmqc.MQGMO_BROWSE_MSG_UNDER_CURSOR
@@ -141,9 +139,7 @@ def test_get_by_msg_id_and_by_correl_id(mq: Workplace, app: Application) -> None
     assert app.take(queue, MsgId=one, CorrelId=one).data == b"first"
 
 
-def test_both_identifiers_must_match(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_both_identifiers_must_match(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     one, two = (word.ljust(24, b"\0") for word in (b"one", b"two"))
     app.put(queue, MsgId=one, CorrelId=one)
@@ -164,9 +160,7 @@ def test_get_by_a_generated_msg_id(mq: Workplace, app: Application) -> None:
 # Truncation -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_message_longer_than_the_buffer_stays(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_a_message_longer_than_the_buffer_stays(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     app.put(queue, b"0123456789")
     with refused(cmqc.MQRC_TRUNCATED_MSG_FAILED):
@@ -182,9 +176,7 @@ def test_a_truncated_message_is_accepted_on_request(mq: Workplace, app: Applicat
     assert app.all(queue) == []
 
 
-def test_a_browse_that_fails_by_truncation_leaves_the_cursor(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_a_browse_that_fails_by_truncation_leaves_the_cursor(mq: Workplace, app: Application) -> None:
     """MQRC 2080: the cursor does not move. With MQGMO_BROWSE_FIRST, it is before the first message."""
     queue = mq.queue()
     for data in (b"1", b"22", b"3"):
@@ -205,9 +197,7 @@ def test_a_browse_that_fails_by_truncation_leaves_the_cursor(
 # Expiry ---------------------------------------------------------------------------------------------------------------
 
 
-def test_an_expired_message_cannot_be_got(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_an_expired_message_cannot_be_got(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     app.put(queue, b"short", Expiry=1)
     app.put(queue, b"long", Expiry=6000)

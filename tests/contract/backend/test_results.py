@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -13,7 +11,7 @@ from bridge.mq.mqi import MQOD, MQPMO, MQSD, GetOptions, MQError, Property
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_rfh2
-from tests.helpers.mq_applications import Application, Workplace
+from tests.helpers.mq_applications import Application, Workplace, refused
 
 INPUT = cmqc.MQOO_INPUT_SHARED
 DURABLE, RESUME = cmqc.MQSO_DURABLE, cmqc.MQSO_RESUME
@@ -38,9 +36,7 @@ def test_open_returns_the_complete_topic_string(mq: Workplace, app: Application)
     assert (od.ResObjectString, od.ResolvedType) == (f"{topic}/a/é", cmqc.MQOT_TOPIC)
 
 
-def test_a_dynamic_queue_has_its_name_in_the_descriptor(
-    mq: Workplace, app: Application, other: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_a_dynamic_queue_has_its_name_in_the_descriptor(mq: Workplace, app: Application, other: Application) -> None:
     od = MQOD(ObjectName="SYSTEM.DEFAULT.MODEL.QUEUE", DynamicQName="MQB.*")
     handle = app.open(od, INPUT)
     assert od.ObjectName.startswith("MQB.")
@@ -52,18 +48,14 @@ def test_a_dynamic_queue_has_its_name_in_the_descriptor(
         other.put(od.ObjectName)
 
 
-def test_a_name_that_is_too_long_is_not_cut(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_a_name_that_is_too_long_is_not_cut(mq: Workplace, app: Application) -> None:
     name = mq.name("LONG").ljust(48, "X")
     mq.queue(name=name)
     with refused(cmqc.MQRC_UNKNOWN_OBJECT_NAME):
         app.open_queue(name + "X")
 
 
-def test_a_close_that_is_refused_leaves_the_handle(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_a_close_that_is_refused_leaves_the_handle(mq: Workplace, app: Application) -> None:
     handle = app.open_queue(mq.queue())
     with refused(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE):
         app.close(handle, cmqc.MQCO_DELETE)
@@ -85,9 +77,7 @@ def test_attributes_can_be_inquired_and_set(mq: Workplace, app: Application) -> 
     assert inquired() == ([7, cmqc.MQQA_PUT_INHIBITED], [queue, "after"])
 
 
-def test_an_attribute_that_a_queue_has_not(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_an_attribute_that_a_queue_has_not(mq: Workplace, app: Application) -> None:
     handle = app.open_queue(mq.queue(), cmqc.MQOO_INQUIRE)
     with refused(cmqc.MQRC_SELECTOR_NOT_FOR_TYPE):
         app.connection.inquire(handle, [cmqc.MQIA_MAX_HANDLES])
@@ -231,9 +221,7 @@ def test_a_subscription_selects(mq: Workplace, app: Application) -> None:
     assert app.drain(publications, cmqc.MQGMO_NO_PROPERTIES) == [b"red"]
 
 
-def test_retained_publications_on_request(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_retained_publications_on_request(mq: Workplace, app: Application) -> None:
     topic = mq.name("topic")
     for level in ("a", "b"):
         app.publish(f"{topic}/{level}", level.encode(), options=cmqc.MQPMO_RETAIN)
@@ -258,9 +246,7 @@ def test_a_subscription_made_without_publications_on_request_makes_no_requests(
     app.close(subscription, cmqc.MQCO_REMOVE_SUB)
 
 
-def test_requests_for_missing_resources(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_requests_for_missing_resources(mq: Workplace, app: Application) -> None:
     subscription, publications = app.subscribe(mq.name("topic"), options=cmqc.MQSO_PUBLICATIONS_ON_REQUEST)
     with refused(cmqc.MQRC_NO_RETAINED_MSG):
         app.connection.subscription_request(subscription)
@@ -269,9 +255,7 @@ def test_requests_for_missing_resources(
 
 
 @pytest.mark.parametrize("verb", ["commit", "backout", "disconnect", "statistics"])
-def test_verbs_after_mqdisc(
-    app: Application, refused: Callable[[int], AbstractContextManager[None]], verb: str
-) -> None:
+def test_verbs_after_mqdisc(app: Application, verb: str) -> None:
     app.connection.disconnect()
     with refused(cmqc.MQRC_HCONN_ERROR):
         getattr(app.connection, verb)()

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 
 import pytest
 
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.helpers.mq_applications import Application, Workplace
+from tests.helpers.mq_applications import Application, Workplace, refused
 
 
 @pytest.mark.smoke
 def test_a_message_longer_than_the_channel_allows_cannot_be_put(
-    mq: Workplace, connect_by: Callable[[str], Application], refused: Callable[[int], AbstractContextManager[None]]
+    mq: Workplace, connect_by: Callable[[str], Application]
 ) -> None:
     """IBM MQ documentation, "2010 (MQRC_DATA_LENGTH_ERROR)"."""
     queue = mq.queue()
@@ -31,10 +30,7 @@ def test_a_message_longer_than_the_channel_allows_cannot_be_put(
 
 @pytest.mark.smoke
 def test_a_message_longer_than_the_channel_allows_is_got_truncated_only(
-    mq: Workplace,
-    app: Application,
-    connect_by: Callable[[str], Application],
-    refused: Callable[[int], AbstractContextManager[None]],
+    mq: Workplace, app: Application, connect_by: Callable[[str], Application]
 ) -> None:
     """IBM MQ documentation, "Limiting the size of a message in a client application"."""
     queue = mq.queue()
@@ -48,10 +44,7 @@ def test_a_message_longer_than_the_channel_allows_is_got_truncated_only(
 
 @pytest.mark.parametrize("limit", ["MAXINST", "MAXINSTC"])
 def test_a_channel_has_a_limited_number_of_instances(
-    mq: Workplace,
-    connect_by: Callable[[str], Application],
-    refused: Callable[[int], AbstractContextManager[None]],
-    limit: str,
+    mq: Workplace, connect_by: Callable[[str], Application], limit: str
 ) -> None:
     """IBM MQ documentation, "Server-connection channel limits", "2537 (MQRC_CHANNEL_NOT_AVAILABLE)"."""
     channel = mq.server_channel(f"{limit}(2) SHARECNV(1)")
@@ -60,9 +53,7 @@ def test_a_channel_has_a_limited_number_of_instances(
         connect_by(channel)
 
 
-def test_conversations_of_a_process_share_an_instance(
-    mq: Workplace, connect_by: Callable[[str], Application], refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_conversations_of_a_process_share_an_instance(mq: Workplace, connect_by: Callable[[str], Application]) -> None:
     """IBM MQ documentation, "Using sharing conversations in a client application"."""
     channel = mq.server_channel("MAXINST(1) SHARECNV(3)")
     for _ in range(3):
@@ -71,16 +62,12 @@ def test_conversations_of_a_process_share_an_instance(
         connect_by(channel)
 
 
-def test_a_channel_without_instances_rejects_all_connections(
-    mq: Workplace, connect_by: Callable[[str], Application], refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_a_channel_without_instances_rejects_all_connections(mq: Workplace, connect_by: Callable[[str], Application]) -> None:
     with refused(cmqc.MQRC_CHANNEL_NOT_AVAILABLE):
         connect_by(mq.server_channel("MAXINST(0)"))
 
 
-def test_a_lower_limit_ends_no_instance(
-    mq: Workplace, connect_by: Callable[[str], Application], refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_a_lower_limit_ends_no_instance(mq: Workplace, connect_by: Callable[[str], Application]) -> None:
     channel = mq.server_channel("SHARECNV(1)")
     running = connect_by(channel)
     mq.command(f"ALTER CHANNEL('{channel}') CHLTYPE(SVRCONN) MAXINST(1)")

@@ -6,8 +6,6 @@ Source: IBM MQ documentation, "MQOPEN - Open object" (attributes that affect han
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -16,7 +14,7 @@ from bridge.mq.mqi import GetOptions
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.helpers.mq_applications import Application, Workplace
+from tests.helpers.mq_applications import Application, Workplace, refused
 
 CHANGED = cmqc.MQRC_OBJECT_CHANGED
 
@@ -26,9 +24,7 @@ def put(app: Application, handle: Any) -> None:
 
 
 @pytest.mark.smoke
-def test_an_alias_that_is_open_gets_another_target_with_force_only(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_an_alias_that_is_open_gets_another_target_with_force_only(mq: Workplace, app: Application) -> None:
     first, second = mq.queue(), mq.queue()
     alias = mq.alias(f"TARGET('{first}')")
     handle = app.open_queue(alias, cmqc.MQOO_OUTPUT)
@@ -63,9 +59,7 @@ def test_attributes_that_resolve_nothing_change_without_force(mq: Workplace, app
         put(app, handle)
 
 
-def test_a_remote_queue_that_is_open_changes_with_force_only(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_a_remote_queue_that_is_open_changes_with_force_only(mq: Workplace, app: Application) -> None:
     transmission = mq.queue("USAGE(XMITQ)")
     remote = mq.remote_queue(f"RNAME(A) RQMNAME(ELSEWHERE) XMITQ('{transmission}')")
     handle = app.open_queue(remote, cmqc.MQOO_OUTPUT)
@@ -75,9 +69,7 @@ def test_a_remote_queue_that_is_open_changes_with_force_only(
         put(app, handle)
 
 
-def test_the_default_transmission_queue_changes_with_force_only(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_the_default_transmission_queue_changes_with_force_only(mq: Workplace, app: Application) -> None:
     """Handles that resolve to it become invalid, others do not."""
     first, second, queue = mq.queue("USAGE(XMITQ)"), mq.queue("USAGE(XMITQ)"), mq.queue()
     mq.alter(DEFXMITQ=first)
@@ -94,9 +86,7 @@ def test_the_default_transmission_queue_changes_with_force_only(
     assert [mq.attribute(f"QLOCAL('{name}')", "CURDEPTH") for name in (first, second)] == [1, 1]
 
 
-def test_noshare_with_two_readers_needs_force(
-    mq: Workplace, app: Application, other: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_noshare_with_two_readers_needs_force(mq: Workplace, app: Application, other: Application) -> None:
     queue = mq.queue()
     handles = [(one, one.open_queue(queue)) for one in (app, other)]
     assert mq.refuses(f"ALTER QLOCAL('{queue}') NOSHARE")
@@ -106,9 +96,7 @@ def test_noshare_with_two_readers_needs_force(
             one.get(handle, GetOptions(Options=cmqc.MQGMO_BROWSE_FIRST))
 
 
-def test_usage_of_an_open_queue_changes_with_force_only(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_usage_of_an_open_queue_changes_with_force_only(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     handle = app.open_queue(queue, cmqc.MQOO_OUTPUT)
     assert mq.refuses(f"ALTER QLOCAL('{queue}') USAGE(XMITQ)")
@@ -117,9 +105,7 @@ def test_usage_of_an_open_queue_changes_with_force_only(
         put(app, handle)
 
 
-def test_puts_of_an_invalidated_handle_can_be_committed(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_puts_of_an_invalidated_handle_can_be_committed(mq: Workplace, app: Application) -> None:
     first = mq.queue()
     alias = mq.alias(f"TARGET('{first}')")
     handle = app.open_queue(alias, cmqc.MQOO_OUTPUT)
@@ -132,9 +118,7 @@ def test_puts_of_an_invalidated_handle_can_be_committed(
 
 
 @pytest.mark.parametrize("verb", ["inquire", "get", "close"])
-def test_verbs_with_an_invalid_handle(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]], verb: str
-) -> None:
+def test_verbs_with_an_invalid_handle(mq: Workplace, app: Application, verb: str) -> None:
     """MQCLOSE succeeds."""
     alias = mq.alias(f"TARGET('{mq.queue()}')")
     handle = app.open_queue(alias, cmqc.MQOO_INQUIRE | cmqc.MQOO_INPUT_SHARED)

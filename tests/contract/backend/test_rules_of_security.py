@@ -6,8 +6,6 @@ Source: IBM MQ documentation, "Resolving CHLAUTH access issues", "Connection aut
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -16,15 +14,14 @@ from bridge.mq.mqi import MQOD
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
 from testing.ibm_standin import cmqc
+from tests.helpers.mq_applications import refused
 from tests.helpers.secured_queue_manager import ADMINISTRATOR, CHANNEL, SecuredConnections
 
 NO = cmqc.MQRC_NOT_AUTHORIZED
 
 
 @pytest.mark.smoke
-def test_connecting_takes_the_authority_to(
-    secured: SecuredConnections, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_connecting_takes_the_authority_to(secured: SecuredConnections) -> None:
     with refused(NO):
         secured.connect()
     secured.manager.grant("CONNECT")
@@ -32,9 +29,7 @@ def test_connecting_takes_the_authority_to(
 
 
 @pytest.mark.parametrize("wrong", [{"password": "guessed"}, {"user": "stranger"}], ids=["password", "user"])
-def test_a_password_that_is_given_must_be_right(
-    secured: SecuredConnections, refused: Callable[[int], AbstractContextManager[None]], wrong: Any
-) -> None:
+def test_a_password_that_is_given_must_be_right(secured: SecuredConnections, wrong: Any) -> None:
     secured.manager.grant("CONNECT")
     secured.manager.grant("CONNECT", user="stranger")
     with refused(NO):
@@ -42,18 +37,14 @@ def test_a_password_that_is_given_must_be_right(
 
 
 @pytest.mark.smoke
-def test_a_user_without_a_password_is_not_authenticated(
-    secured: SecuredConnections, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_a_user_without_a_password_is_not_authenticated(secured: SecuredConnections) -> None:
     """CHCKCLNT(REQDADM) checks privileged users only. Here, an unverified name has no authorities."""
     secured.manager.grant("CONNECT")
     with refused(NO):
         secured.connect(user="", password="")
 
 
-def test_privileged_users_are_blocked_on_every_channel(
-    secured: SecuredConnections, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_privileged_users_are_blocked_on_every_channel(secured: SecuredConnections) -> None:
     """Unless a rule of the channel blocks them: BLOCKUSER('*MQADMIN')."""
     with refused(NO):
         secured.connect(user=ADMINISTRATOR)
@@ -64,32 +55,24 @@ def test_privileged_users_are_blocked_on_every_channel(
     assert shown.ok
 
 
-def test_system_channels_reject_all_clients(
-    secured: SecuredConnections, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_system_channels_reject_all_clients(secured: SecuredConnections) -> None:
     secured.manager.grant("CONNECT")
     with refused(NO):
         secured.connect(channel="SYSTEM.DEF.SVRCONN")
 
 
-def test_system_admin_svrconn_is_open(
-    secured: SecuredConnections, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_system_admin_svrconn_is_open(secured: SecuredConnections) -> None:
     secured.manager.grant("CONNECT")
     secured.connect(channel="SYSTEM.ADMIN.SVRCONN")
 
 
-def test_a_channel_that_is_not_defined(
-    secured: SecuredConnections, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_a_channel_that_is_not_defined(secured: SecuredConnections) -> None:
     secured.manager.grant("CONNECT")
     with refused(cmqc.MQRC_UNKNOWN_CHANNEL_NAME):
         secured.connect(channel="NOT.DEFINED")
 
 
-def test_operations_of_a_user_need_authorities(
-    secured: SecuredConnections, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_operations_of_a_user_need_authorities(secured: SecuredConnections) -> None:
     secured.manager.grant("CONNECT")
     secured.manager.command("DEFINE QLOCAL(Q)")
     connection = secured.connect()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -12,7 +10,7 @@ from bridge.mq.mqi import MQPMO, MQSD, GetOptions
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_mqxqh
-from tests.helpers.mq_applications import Application, Workplace
+from tests.helpers.mq_applications import Application, Workplace, refused
 from tests.helpers.patience import until
 
 DURABLE, RESUME, ALTER = cmqc.MQSO_DURABLE, cmqc.MQSO_RESUME, cmqc.MQSO_ALTER
@@ -66,11 +64,7 @@ def test_a_destination_at_another_queue_manager(mq: Workplace, app: Application,
 
 
 def test_a_non_durable_subscription_ends_with_its_handle_or_connection(
-    mq: Workplace,
-    app: Application,
-    other: Application,
-    root: str,
-    refused: Callable[[int], AbstractContextManager[None]],
+    mq: Workplace, app: Application, other: Application, root: str
 ) -> None:
     subscription, publications = app.subscribe(root)
     app.close(subscription)
@@ -98,13 +92,7 @@ def test_a_durable_subscription_continues_without_its_application(
     other.close(subscription, cmqc.MQCO_REMOVE_SUB)
 
 
-def test_a_removed_subscription_is_gone(
-    mq: Workplace,
-    app: Application,
-    other: Application,
-    root: str,
-    refused: Callable[[int], AbstractContextManager[None]],
-) -> None:
+def test_a_removed_subscription_is_gone(mq: Workplace, app: Application, other: Application, root: str) -> None:
     name = mq.name("sub")
     subscription, _ = app.subscribe(root, options=DURABLE, SubName=name)
     app.close(subscription, cmqc.MQCO_REMOVE_SUB)
@@ -112,13 +100,7 @@ def test_a_removed_subscription_is_gone(
         other.subscribe(options=DURABLE | RESUME, SubName=name)
 
 
-def test_resume_alter_and_create(
-    mq: Workplace,
-    app: Application,
-    other: Application,
-    root: str,
-    refused: Callable[[int], AbstractContextManager[None]],
-) -> None:
+def test_resume_alter_and_create(mq: Workplace, app: Application, other: Application, root: str) -> None:
     """MQSD, "Valid combinations of access and creation options"."""
     name = mq.name("sub")
     for options in (RESUME, ALTER):
@@ -142,9 +124,7 @@ def test_resume_alter_and_create(
         cmqc.MQSO_CREATE | cmqc.MQSO_NEW_PUBLICATIONS_ONLY | cmqc.MQSO_PUBLICATIONS_ON_REQUEST,
     ],
 )
-def test_options_of_subscribe(
-    mq: Workplace, app: Application, root: str, refused: Callable[[int], AbstractContextManager[None]], options: Any
-) -> None:
+def test_options_of_subscribe(mq: Workplace, app: Application, root: str, options: Any) -> None:
     with refused(cmqc.MQRC_OPTIONS_ERROR):
         app.connection.subscribe(MQSD(Options=options | cmqc.MQSO_MANAGED, ObjectString=root, SubName=mq.name("sub")))
 
@@ -170,25 +150,19 @@ def test_alter_gives_another_destination(mq: Workplace, app: Application, root: 
     app.close(altered, cmqc.MQCO_REMOVE_SUB)
 
 
-def test_a_durable_subscription_needs_a_name(
-    app: Application, root: str, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_a_durable_subscription_needs_a_name(app: Application, root: str) -> None:
     with refused(cmqc.MQRC_SUB_NAME_ERROR):
         app.subscribe(root, options=DURABLE)
 
 
-def test_a_subscription_needs_a_destination(
-    mq: Workplace, app: Application, root: str, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_a_subscription_needs_a_destination(mq: Workplace, app: Application, root: str) -> None:
     for handle in (0, 4711):
         with refused(cmqc.MQRC_HOBJ_ERROR):
             app.subscribe(root, handle=handle)
 
 
 @pytest.mark.parametrize("topic", ["", "x" * 10_241])
-def test_topics_that_cannot_be_subscribed_to(
-    app: Application, refused: Callable[[int], AbstractContextManager[None]], topic: str
-) -> None:
+def test_topics_that_cannot_be_subscribed_to(app: Application, topic: str) -> None:
     with refused(cmqc.MQRC_TOPIC_STRING_ERROR):
         app.subscribe(topic)
 
@@ -223,18 +197,14 @@ def test_topic_string_of_an_object_and_a_string(mq: Workplace, app: Application,
     assert (app.drain(publications), app.drain(whole)) == ([b"joined"], [b"object alone"])
 
 
-def test_unknown_topic_object(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_unknown_topic_object(mq: Workplace, app: Application) -> None:
     with refused(cmqc.MQRC_UNKNOWN_OBJECT_NAME):
         app.publish("a", topic_object=mq.name("T"))
     with refused(cmqc.MQRC_UNKNOWN_OBJECT_NAME):
         app.subscribe("a", ObjectName=mq.name("T"))
 
 
-def test_publishing_disabled_below_a_topic(
-    mq: Workplace, app: Application, root: str, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_publishing_disabled_below_a_topic(mq: Workplace, app: Application, root: str) -> None:
     mq.topic_object(root, "PUB(DISABLED)")
     mq.topic_object(f"{root}/open", "PUB(ENABLED)")
     for topic in (root, f"{root}/x/y"):
@@ -246,9 +216,7 @@ def test_publishing_disabled_below_a_topic(
     assert app.drain(publications) == [b"1"]
 
 
-def test_disabling_takes_effect_at_once(
-    mq: Workplace, app: Application, root: str, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_disabling_takes_effect_at_once(mq: Workplace, app: Application, root: str) -> None:
     handle = app.open_topic(root)
     app.publish(root)
     topic_object = mq.topic_object(root)
@@ -259,26 +227,20 @@ def test_disabling_takes_effect_at_once(
         app.connection.put(handle, Message(MQMD(), b""))
 
 
-def test_subscribing_disabled(
-    mq: Workplace, app: Application, root: str, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_subscribing_disabled(mq: Workplace, app: Application, root: str) -> None:
     mq.topic_object(root, "SUB(DISABLED)")
     with refused(cmqc.MQRC_SUB_INHIBITED):
         app.subscribe(f"{root}/x")
 
 
-def test_durable_subscriptions_not_allowed(
-    mq: Workplace, app: Application, root: str, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_durable_subscriptions_not_allowed(mq: Workplace, app: Application, root: str) -> None:
     mq.topic_object(root, "DURSUB(NO)")
     with refused(cmqc.MQRC_DURABILITY_NOT_ALLOWED):
         app.subscribe(root, options=DURABLE, SubName=mq.name("sub"))
     app.subscribe(root)
 
 
-def test_default_priority_and_persistence_come_from_the_nearest_object(
-    mq: Workplace, app: Application, root: str
-) -> None:
+def test_default_priority_and_persistence_come_from_the_nearest_object(mq: Workplace, app: Application, root: str) -> None:
     mq.topic_object(root, "DEFPSIST(YES) DEFPRTY(6)")
     mq.topic_object(f"{root}/below", "DEFPRTY(2)")
     _, publications = app.subscribe(f"{root}/#")

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-
 import pytest
 
 from bridge.mq.mqi import GetOptions
 from bridge.wire import cmqc
-from tests.helpers.mq_applications import Application, Workplace
+from tests.helpers.mq_applications import Application, Workplace, refused
 
 PUT_SYNC, GET_SYNC = cmqc.MQPMO_SYNCPOINT, cmqc.MQGMO_SYNCPOINT
 
 
 @pytest.mark.smoke
-def test_a_put_in_syncpoint_is_invisible_until_the_commit(
-    mq: Workplace, app: Application, other: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_a_put_in_syncpoint_is_invisible_until_the_commit(mq: Workplace, app: Application, other: Application) -> None:
     queue = mq.queue()
     app.put(queue, b"1", options=PUT_SYNC)
     app.put(queue, b"2", options=PUT_SYNC)
@@ -38,9 +33,7 @@ def test_a_put_in_syncpoint_that_is_backed_out_never_was(mq: Workplace, app: App
     assert mq.attribute(f"QLOCAL('{queue}')", "CURDEPTH") == 0
 
 
-def test_a_get_in_syncpoint_hides_the_message_until_the_end(
-    mq: Workplace, app: Application, other: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_a_get_in_syncpoint_hides_the_message_until_the_end(mq: Workplace, app: Application, other: Application) -> None:
     queue = mq.queue()
     app.put(queue, b"m")
     assert app.take(queue, GET_SYNC).data == b"m"
@@ -83,9 +76,7 @@ def test_backed_out_messages_are_where_they_were(mq: Workplace, app: Application
     assert other.all(queue) == [b"a5", b"b5", b"c5", b"f5", b"d0", b"e0"]
 
 
-def test_a_message_backed_out_in_the_middle_keeps_its_place(
-    mq: Workplace, app: Application, other: Application
-) -> None:
+def test_a_message_backed_out_in_the_middle_keeps_its_place(mq: Workplace, app: Application, other: Application) -> None:
     queue = mq.queue()
     middle = b"m".ljust(24, b"\0")
     for data, identifier in ((b"1", bytes(24)), (b"2", middle), (b"3", bytes(24))):
@@ -157,9 +148,7 @@ def test_commit_and_backout_without_work_are_no_errors(app: Application) -> None
     app.backout()
 
 
-def test_a_refused_put_leaves_the_unit_of_work_as_it_was(
-    mq: Workplace, app: Application, other: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_a_refused_put_leaves_the_unit_of_work_as_it_was(mq: Workplace, app: Application, other: Application) -> None:
     queue = mq.queue("MAXDEPTH(1)")
     app.put(queue, b"1", options=PUT_SYNC)
     with refused(cmqc.MQRC_Q_FULL):
@@ -178,9 +167,7 @@ def test_mqdisc_commits(mq: Workplace, app: Application, other: Application) -> 
 
 
 @pytest.mark.parametrize("persistence", [0, 1])
-def test_maxumsgs(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]], persistence: int
-) -> None:
+def test_maxumsgs(mq: Workplace, app: Application, persistence: int) -> None:
     queue = mq.queue()
     mq.alter(MAXUMSGS="3")
     for _ in range(3):

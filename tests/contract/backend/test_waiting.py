@@ -4,32 +4,26 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 
 from bridge.mq.mqi import GetOptions
 from bridge.wire import cmqc
-from tests.helpers.mq_applications import Application, Workplace
+from tests.helpers.mq_applications import Application, Workplace, refused
 from tests.helpers.patience import PATIENCE
 
 BROWSE_NEXT = cmqc.MQGMO_BROWSE_NEXT
 
 
 @pytest.mark.smoke
-def test_an_empty_queue(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_an_empty_queue(mq: Workplace, app: Application) -> None:
     with refused(cmqc.MQRC_NO_MSG_AVAILABLE):
         app.take(mq.queue())
 
 
 @pytest.mark.smoke
-def test_a_wait_ends_with_its_interval(
-    mq: Workplace, app: Application, refused: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_a_wait_ends_with_its_interval(mq: Workplace, app: Application) -> None:
     queue = mq.queue()
     start = time.monotonic()
     with refused(cmqc.MQRC_NO_MSG_AVAILABLE):
@@ -61,9 +55,7 @@ def test_a_waiting_get_is_woken_by_a_put(mq: Workplace, app: Application, other:
     assert results == [b"at last"]
 
 
-def test_a_waiting_get_is_woken_by_the_commit_not_by_the_put(
-    mq: Workplace, app: Application, other: Application
-) -> None:
+def test_a_waiting_get_is_woken_by_the_commit_not_by_the_put(mq: Workplace, app: Application, other: Application) -> None:
     queue = mq.queue()
     thread, results = waiting_get(app, queue, WaitInterval=cmqc.MQWI_UNLIMITED)
     other.put(queue, b"uncommitted", options=cmqc.MQPMO_SYNCPOINT)
@@ -114,8 +106,7 @@ def test_a_browse_waits_too(mq: Workplace, app: Application, other: Application)
     results = []
     handle = app.open_queue(queue, cmqc.MQOO_BROWSE)
     thread = threading.Thread(
-        target=lambda: results.append(app.browse(handle, BROWSE_NEXT | cmqc.MQGMO_WAIT, WaitInterval=20_000)),
-        daemon=True,
+        target=lambda: results.append(app.browse(handle, BROWSE_NEXT | cmqc.MQGMO_WAIT, WaitInterval=20_000)), daemon=True
     )
     thread.start()
     other.put(queue, b"seen")

@@ -23,6 +23,8 @@ from pathlib import Path
 import psutil
 import pyarrow.dataset
 import pytest
+from paho.mqtt.client import Client
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.mq.remote import Put, RemoteConnection, get_many, put_many
@@ -205,9 +207,7 @@ class Site:
         client = ["-p", str(self.mosquitto.port), "-i", SESSION, "-V", "5", "-c", "-q", "2", "-t", "kills/in"]
         # The session of the pipeline, which keeps what is published before it starts.
         subprocess.run(["mosquitto_sub", *client, "-E"], check=True)
-        lines = b"".join(event(number) + b"\n" for number in range(ROWS))
-        sender = ["mosquitto_pub", "-p", str(self.mosquitto.port), "-V", "5", "-q", "2", "-t", "kills/in", "-l"]
-        subprocess.run(sender, input=lines, check=True)
+        publish(self.mosquitto.port, [event(number) for number in range(ROWS)])
         for name in ("FILES", "TOPIC"):
             put(connection, name, [event(number) for number in range(ROWS)])
         put(connection, "QUEUE", [b"no JSON %d" % n if n % BAD == BAD - 1 else event(n) for n in range(ROWS)])
@@ -246,6 +246,18 @@ def is_java(process: psutil.Process) -> bool:
         return process.name() == "java"
     except psutil.NoSuchProcess:
         return False
+
+
+def publish(port: int, payloads: Sequence[bytes]) -> None:
+    """Publish with QoS 2. `mosquitto_pub -l` and paho have no packet identifiers for more than 65,535 at once."""
+    client = Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5)
+    client.connect("127.0.0.1", port)
+    client.loop_start()
+    for first in range(0, len(payloads), 10_000):
+        for published in [client.publish("kills/in", payload, 2) for payload in payloads[first : first + 10_000]]:
+            published.wait_for_publish()
+    client.disconnect()
+    client.loop_stop()
 
 
 def put(connection: RemoteConnection, queue: str, bodies: Sequence[bytes]) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bridge.spark.headers import decode_mqmd_array, encode_mqmd_array
-from bridge.spark.mq.envelope import characters, field_of, md_array
-from bridge.wire.mq import MQMD, encode_mqmd
+from bridge.spark.mq.envelope import characters, field_of
 
 FIELDS = [
     # field, text
@@ -33,13 +31,3 @@ def test_no_byte_is_lost(field: bytes) -> None:
     text = characters(field)
     text.encode()  # it is a string of Arrow
     assert field_of(text) == field.rstrip(b" \0")
-
-
-@settings(deadline=None)
-@given(st.binary(min_size=12, max_size=12), st.binary(min_size=28, max_size=28))
-def test_an_mqmd_over_its_columns_is_the_same(user: bytes, application: bytes) -> None:
-    user, application = user.rstrip(b" \0"), application.rstrip(b" \0")
-    written = encode_mqmd(MQMD(UserIdentifier=user, PutApplName=application))
-    columns = md_array([MQMD(UserIdentifier=user, PutApplName=application)])
-    assert encode_mqmd_array(columns).to_pylist() == [written]
-    assert encode_mqmd_array(decode_mqmd_array(encode_mqmd_array(columns))).to_pylist() == [written]

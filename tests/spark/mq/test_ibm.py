@@ -14,7 +14,7 @@ from bridge.spark.mq import source
 from bridge.spark.mq.queue_manager import QueueManagerOptions
 from bridge.spark.mq.queue_reader import QueueReader, managed_queue
 from bridge.spark.mq.writer import SinkOptions, put_all
-from bridge.spark.spool import Spool, read_segments
+from bridge.spark.spool import Spool, StreamOptions, read_segments
 from bridge.spark.task import Identity
 from testing.ibm_standin import frames
 from tests.helpers.client_packages import connecting
@@ -72,7 +72,7 @@ def test_a_reader_takes_messages_into_the_spool(
     queue = queues.queue()
     queues.put(queue, b"0", b"1", b"2", MsgId=b"M" * 24)
     spool = Spool(str(tmp_path), queue)
-    reader = QueueReader(queue_manager, queue, spool, BODY, limit=1_000)
+    reader = QueueReader(queue_manager, queue, spool, BODY, StreamOptions(spool_limit=1_000))
     reader.start()
     reader.finish()
     until(lambda: reader.finished)
@@ -93,5 +93,5 @@ def test_the_queue_of_a_subscription(
         with pytest.raises(MQError, match="MQRC_NO_SUBSCRIPTION"):
             managed_queue(connection, "no such subscription", None)
         handle = source.open_for_browse(connection, made)
-        ((_, data),) = list(source.browse_all(connection, handle))
+        (((_, data),),) = source.browse_all(connection, handle)
         assert data.endswith(b"x")

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE
 from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.spark.columns import TEXT_MAP
-from bridge.spark.mapping.messages import KEPT_REQUEST_TYPE
+from bridge.spark.mapping import KEPT_REQUEST_TYPE
 from bridge.spark.mq import writer
 from bridge.spark.mq import writer_state as markers
 from bridge.spark.mq.queue_manager import APPLICATION_NAME, QueueManagerOptions

@@ -1,4 +1,4 @@
-"""The rates that two readings of a bridge's counters are."""
+"""Counters of a bridge, their rates, and histograms."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from bridge.administration.counters import ChannelCounters, Counters, MappingCounters, rates
+from bridge.administration.histogram import SECONDS, Histogram
 
 
 def reading(time: float, *channels: ChannelCounters, since: float = 100.0, taken: int | None = None) -> Counters:
@@ -29,7 +30,6 @@ def channel(name: str, received: int, sent: int = 0, units: int = 0, seconds: fl
 
 
 def test_rates_are_for_a_second_and_the_slowest_channel_is_first() -> None:
-    """Two seconds lie between the readings; a channel without a unit of work has no time for one."""
     before = reading(110.0, channel("A", 10, 1, 5, 1.0), channel("B", 0))
     after = reading(112.0, channel("A", 30, 5, 7, 1.2), channel("B", 8, 0, 2, 1.0), channel("C", 0))
     found = rates(before, after)
@@ -41,19 +41,50 @@ def test_rates_are_for_a_second_and_the_slowest_channel_is_first() -> None:
 
 
 def test_a_counting_that_has_begun_anew_counts_from_there() -> None:
-    """A bridge that was started again, or that nobody asked for a while, has no negative rates."""
     found = rates(reading(110.0, channel("A", 1_000)), reading(120.0, channel("A", 10), since=115.0))
     assert (found.interval, found.received) == (5.0, 2.0)
 
 
 @pytest.mark.parametrize(("before", "after", "rate"), [(10, 30, 10.0), (None, 30, 0.0), (30, 10, 0.0)])
 def test_a_mapping_that_is_new_or_begun_anew_has_no_rate_yet(before: int | None, after: int, rate: float) -> None:
-    """Its counts are since its start, and not of the interval."""
     (found,) = rates(reading(110.0, taken=before), reading(112.0, taken=after)).mappings
     assert found.taken == rate
 
 
 def test_a_reading_survives_the_control_socket() -> None:
-    """It goes as JSON."""
     before = reading(1.0, channel("A", 1), taken=2)
     assert msgspec.json.decode(msgspec.json.encode(before), type=Counters) == before
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (0.0, [1, 1, 1]),
+        (0.5, [1, 1, 1]),
+        (1.0, [1, 1, 1]),
+        (1.0001, [0, 1, 1]),
+        (2.0, [0, 1, 1]),
+        (99.0, [0, 0, 1]),
+        # The clock was set back.
+        (-3.0, [1, 1, 1]),
+    ],
+)
+def test_a_value_is_in_the_buckets_that_it_is_not_above(value: float, expected: list[int]) -> None:
+    histogram = Histogram((1.0, 2.0))
+    histogram.observe(value)
+    assert histogram.buckets() == [*zip(("1.0", "2.0", "+Inf"), expected, strict=True)]
+    assert histogram.count == 1
+    assert histogram.sum == max(value, 0.0)
+
+
+def test_values_of_several_threads_are_added() -> None:
+    one, two = Histogram((1.0,)), Histogram((1.0,))
+    one.observe(0.5, 3)
+    two.observe(2.0)
+    one.add(two)
+    assert one.buckets() == [("1.0", 3), ("+Inf", 4)]
+    assert one.sum == 3.5
+
+
+def test_the_bounds_rise() -> None:
+    assert list(SECONDS) == sorted(set(SECONDS))

@@ -222,7 +222,6 @@ def test_where_rows_are_missing_nothing_is_sure(tmp_path: Path) -> None:
 
 
 def test_mappings_are_counted_by_themselves(tmp_path: Path) -> None:
-    """What they took are no messages of clients, and what comes again with them is none of a client."""
     story = Story().subscribed("c", 0, "t", 2).put(1, "t", b"a", 2, message_id=1)
     story.out(2, "c", "t", b"a", 2, message_id=1)
     story.mapped(2, "q", "t", b"a", msg_id=b"1" * 24, message_id=1).mapped(3, "q", "t", b"a", msg_id=b"2" * 24, message_id=1)

@@ -90,11 +90,7 @@ def told(story: Story, time: float, event: tuple[Any, ...], puts: list[tuple[Any
     st.integers(1, 3),
 )
 def test_it_finds_what_a_plain_program_finds(
-    events: list[tuple[float, tuple[Any, ...]]],
-    late: float | None,
-    first: int | None,
-    length: int | None,
-    files: int,
+    events: list[tuple[float, tuple[Any, ...]]], late: float | None, first: int | None, length: int | None, files: int
 ) -> None:
     story = Story()
     puts: list[tuple[Any, ...]] = []

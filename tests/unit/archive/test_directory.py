@@ -42,9 +42,7 @@ def test_files_are_in_order_and_none_is_unfinished(archive: Path) -> None:
         (datetime(2026, 5, 1, tzinfo=UTC), None, set()),
     ],
 )  # fmt: skip
-def test_the_hours_of_a_time(
-    archive: Path, start: datetime | None, end: datetime | None, expected: set[str]
-) -> None:
+def test_the_hours_of_a_time(archive: Path, start: datetime | None, end: datetime | None, expected: set[str]) -> None:
     assert {one.split("/")[0] for one in hours(archive_files(archive, start, end))} == expected
 
 

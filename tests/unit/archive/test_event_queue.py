@@ -15,15 +15,7 @@ from typing import Any
 import pytest
 
 from bridge.archive.event_queue import PIPE, EventProducer, EventQueue
-from bridge.archive.events import (
-    Connected,
-    Ended,
-    Published,
-    Started,
-    Subscribed,
-    encode,
-    now_us,
-)
+from bridge.archive.events import Connected, Ended, Published, Started, Subscribed, encode, now_us
 from bridge.archive.writer import LOCK, ROW_BYTES
 from bridge.config.operations import ArchiveConfig, RollConfig
 from tests.helpers.archive import read
@@ -129,7 +121,6 @@ def test_what_does_not_fit_is_a_gap(make: Any, directory: Path, caplog: pytest.L
 
 
 def test_a_process_that_reads_nothing_holds_nobody_up(make: Any, directory: Path) -> None:
-    """The pipe is full, then the memory; what comes then is a gap, and all the rest is there."""
     queue = make(memory=4 * 1024 * 1024)
     queue.start()
     until(lambda: queue.child is not None)
@@ -148,7 +139,6 @@ def test_a_process_that_reads_nothing_holds_nobody_up(make: Any, directory: Path
 
 
 def test_a_process_that_was_killed_is_replaced(make: Any, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What was in no finished file is a gap; what happened to sessions is known all the same."""
     queue = make(roll=0.05)
     producer(queue).keep(Subscribed(now_us(), "c", "anna", True, [("a/#", 1)], now_us()))
     queue.start()
@@ -226,7 +216,6 @@ time.sleep(600)
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_what_is_in_the_pipe_outlives_the_service(directory: Path, number: int) -> None:
-    """Killed, or told to stop together with its process, which does not heed that."""
     command = [sys.executable, "-c", SERVICE, str(directory)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as service:
         assert service.stdout is not None
@@ -241,7 +230,6 @@ def test_what_is_in_the_pipe_outlives_the_service(directory: Path, number: int) 
 
 
 def test_several_threads_hand_over(make: Any, directory: Path) -> None:
-    """Each by a producer of its own; what each has no room for is a gap of its own."""
     queue = make(memory=1024 * 1024)
     producers = [queue.producer() for _ in range(3)]
 

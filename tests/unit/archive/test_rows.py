@@ -62,11 +62,7 @@ def test_where_a_message_comes_from(message: Any, expected: Provenance) -> None:
 
 @pytest.mark.parametrize(
     ("md", "expected"),
-    [
-        (MQMD(PutDate=b"19700102", PutTime=b"00000125"), 86_401_250_000),
-        (MQMD(PutDate=b"19700102"), 0),
-        (MQMD(), 0),
-    ],
+    [(MQMD(PutDate=b"19700102", PutTime=b"00000125"), 86_401_250_000), (MQMD(PutDate=b"19700102"), 0), (MQMD(), 0)],
 )
 def test_when_a_message_was_put_as_its_descriptor_says(md: MQMD, expected: int) -> None:
     assert put_time(md) == expected
@@ -134,7 +130,6 @@ def test_a_message_that_says_itself_that_it_is_retained() -> None:
 
 
 def test_a_message_of_a_queue_manager_elsewhere_is_read_as_it_came() -> None:
-    """The poller takes the headers off, and with them who published it."""
     came = with_rfh2(MQTT)
     md = msgspec.structs.replace(came.md, Version=1, PutDate=b"19700102", PutTime=b"00000125")
     header = MQXQH(RemoteQName=b"t", RemoteQMgrName=b"c", MsgDesc=md)

@@ -89,16 +89,6 @@ def test_what_is_missing(invoke: Any, config: Path, altered: Any, command: str, 
     assert invoke("check", config).exit_code == 0
 
 
-def test_each_missing_thing_is_a_line(invoke: Any, config: Path, altered: Any) -> None:
-    altered("ALTER QMGR DEADQ(' ')", f"ALTER QMGR DEADQ({DLQ})")
-    altered(f"ALTER QLOCAL({XMITQ}) GET(DISABLED)", f"ALTER QLOCAL({XMITQ}) GET(ENABLED)")
-    result = invoke("check", "--connect", config)
-    assert result.exit_code == 1
-    first, second, _ = result.stderr.splitlines()
-    assert first.endswith(f": ALTER QMGR DEADQ('{DLQ}')")
-    assert second.endswith(f": ALTER QLOCAL('{XMITQ}') GET(ENABLED)")
-
-
 def test_another_transmission_queue(invoke: Any, config: Path) -> None:
     config.write_text(config.read_text() + "transmission_queue: XMIT\n")
     result = invoke("check", "--connect", config)
@@ -226,7 +216,6 @@ def test_a_data_directory_is_enough(
 
 
 def test_a_file_with_mistakes_in_the_environment(invoke: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asks a bridge that runs did not think of the file, perhaps."""
     monkeypatch.setenv("MQBRIDGE_CONFIG", str(file(tmp_path, "limts: {}\n")))
     result = invoke("mqsc", "display", "QMGR")
     assert result.exit_code == 2

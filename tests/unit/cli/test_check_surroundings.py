@@ -80,7 +80,6 @@ def too_short(authority: Authority) -> None:
     ],
 )  # fmt: skip
 def test_something_is_wrong(invoke: Any, authority: Authority, config: str, spoil: Spoil, told: str) -> None:
-    """It is told, with the file, and the exit status is that of something missing."""
     spoil(authority)
     result = checked(invoke, authority, config)
     assert result.exit_code == 1
@@ -100,7 +99,6 @@ def test_something_is_wrong(invoke: Any, authority: Authority, config: str, spoi
     ],
 )
 def test_clients_without_an_identity(invoke: Any, authority: Authority, channel: str, noted: bool) -> None:
-    """They are nobody to MQ, unless their channel says who that is."""
     config = f"channels: [{{{{name: A, {channel}, {TLS}}}}}]\n"
     result = checked(invoke, authority, config)
     assert (result.exit_code, result.stderr) == (0, "")
@@ -109,8 +107,7 @@ def test_clients_without_an_identity(invoke: Any, authority: Authority, channel:
 
 
 @pytest.mark.parametrize(
-    ("more", "noted"),
-    [("", ["user name"]), (", mcauser: plant", []), (", use_client_id: true", ["client identifier"])],
+    ("more", "noted"), [("", ["user name"]), (", mcauser: plant", []), (", use_client_id: true", ["client identifier"])]
 )
 def test_check_notes_that_clients_with_long_names_are_rejected(
     invoke: Any, authority: Authority, more: str, noted: list[str]

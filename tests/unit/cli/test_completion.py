@@ -58,28 +58,23 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
     env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
     if bridge is not None:
         env |= {"MQBRIDGE_CONFIG": str(bridge.config), "MQBRIDGE_DATA_DIR": str(bridge.data_directory)}
-    done = subprocess.run(
-        ["bash", "-c", script], capture_output=True, text=True, timeout=PATIENCE, env=env, cwd=tmp_path
-    )
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=PATIENCE, env=env, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     return set(done.stdout.split("\n")) - {""}
 
 
 @pytest.mark.parametrize(("words", "offered"), COMPLETED)
 def test_bash_completes(bridge: BridgeProcess, tmp_path: Path, words: str, offered: set[str]) -> None:
-    """Commands, options, and the names that the running bridge knows; what a shell would obey is not offered."""
     assert completed(words, bridge, tmp_path) == offered
 
 
 @pytest.mark.parametrize("words", ["mapping pause o", "client show "])
 def test_without_a_bridge_there_are_no_names(tmp_path: Path, words: str) -> None:
-    """Nothing is offered, and nothing is said in the middle of a line."""
     assert completed(words, None, tmp_path) == set()
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_shell_takes_the_script(shell: str) -> None:
-    """Each shell that is installed parses its script."""
     script = subprocess.run([MQBRIDGE, "completion", shell], capture_output=True, check=True).stdout
     assert b"_MQBRIDGE_COMPLETE=complete_" + shell.encode() in script
     if shutil.which(shell) is None:
@@ -89,7 +84,6 @@ def test_the_shell_takes_the_script(shell: str) -> None:
 
 
 def test_there_are_such_shells_alone() -> None:
-    """Another one is wrong usage."""
     done = subprocess.run([sys.executable, "-m", "bridge", "completion", "csh"], capture_output=True, text=True)
     assert done.returncode == 2
     assert "'csh' is not one of 'bash', 'zsh', 'fish'" in done.stderr

@@ -130,9 +130,7 @@ def test_check(invoke: Any, here: Path) -> None:
     assert lines[-1] == f"{path} is OK"
 
 
-@pytest.mark.parametrize(
-    ("yaml", "directory"), [("{}", "/variable"), ("queue_manager: {data_directory: /yaml}", "/yaml")]
-)
+@pytest.mark.parametrize(("yaml", "directory"), [("{}", "/variable"), ("queue_manager: {data_directory: /yaml}", "/yaml")])
 def test_check_uses_the_data_directory_of_run(
     invoke: Any, here: Path, monkeypatch: pytest.MonkeyPatch, yaml: str, directory: str
 ) -> None:
@@ -168,7 +166,6 @@ def test_check_of_an_authentication_method_that_is_not_installed(invoke: Any, he
 
 
 def test_check_as_json(tmp_path: Path) -> None:
-    """All that is found is one object, and the exit status is as without."""
     file = tmp_path / "bridge.yaml"
     link = "links: {l: {host: h, password_variable: NOT_SET_ANYWHERE, user: u}}\n"
     file.write_text(link + "mappings: {m: {from: {mqtt: a, link: l}, to: {queue: Q}}}\n")

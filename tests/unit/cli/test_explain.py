@@ -19,7 +19,6 @@ def explain(*arguments: str, status: int = 0) -> tuple[str, str]:
 
 @pytest.mark.parametrize("written", ["MQB1201W", "mqb1201w", "MQB1201", "mqb1201", "MQB1201E", " MQB1201W: "])
 def test_a_message_says_what_happened_why_and_what_to_do(written: str) -> None:
-    """Also in small letters, without the last letter, or as it was cut out of a line."""
     shown, _ = explain(written)
     head, *parts = shown.rstrip("\n").split("\n\n")
     assert head == "MQB1201W  channel NAME: rejected client CLIENT with CONNACK CODE (MEANING): REASON"
@@ -66,7 +65,6 @@ def test_a_reason_code_that_is_seldom_met_has_its_name() -> None:
 
 @pytest.mark.parametrize("written", ["MQB9999E", "MQB12", "nonsense", "99999", "MQRC_NONSENSE", "²", ""])
 def test_what_is_no_message_is_said(written: str) -> None:
-    """Nothing is printed then, not even of those that are messages."""
     shown, error = explain("MQB1201W", written, status=3)
     assert shown == ""
     assert f"no message {written.upper()}" in error

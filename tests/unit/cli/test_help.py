@@ -1,15 +1,19 @@
-"""The help: each command has examples, and each example is a command that there is, with options that it has."""
+"""The help and the manual page: each command has examples, which are commands and options that exist."""
 
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from bridge.cli.examples import EXAMPLES
-from bridge.cli.failures import EXIT_STATUSES
 from bridge.cli.program import SECTIONS, commands, program
 
 COMMANDS = [name for name, _ in commands()]
@@ -23,6 +27,7 @@ def test_the_help_of_a_command_shows_its_examples() -> None:
     for command, examples in EXAMPLES.items():
         shown = CliRunner().invoke(program, [*command.split(), "--help"]).output
         assert [example for example in examples if f"  {example}\n" not in shown] == [], command
+        assert not re.search(r"[a-z][.]{3}$", shown, re.MULTILINE), "a description is cut off"
 
 
 def test_examples_are_commands_with_options_that_exist() -> None:
@@ -75,12 +80,48 @@ def test_the_version_is_an_option_and_a_command() -> None:
     assert runner.invoke(program, ["-V"]).output == runner.invoke(program, ["version"]).output
 
 
-def test_the_help_lists_the_exit_statuses() -> None:
-    shown = " ".join(CliRunner().invoke(program, ["--help"]).output.split())
-    for status, meaning in EXIT_STATUSES.items():
-        assert f"{status} {meaning}" in shown
-
-
 def test_the_usage_line_shows_required_arguments_in_capitals() -> None:
     shown = CliRunner().invoke(program, ["client", "show", "--help"], prog_name="mqbridge").output
     assert shown.startswith("Usage: mqbridge client show [OPTIONS] CLIENT\n")
+
+
+SCRIPT = Path(__file__).parents[3] / "deploy" / "man.py"
+MAN_SECTIONS = (
+    "NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "COMMANDS", "EXIT STATUS", "FILES", "ENVIRONMENT", "EXAMPLES", "SEE ALSO",
+)  # fmt: skip
+
+
+def manual_page() -> str:
+    """The page that the script prints."""
+    return str(runpy.run_path(str(SCRIPT))["manual_page"]())
+
+
+def rendered(page: bytes) -> str:
+    """The page as a terminal shows it, without bold and underlined letters; groff has nothing to complain of."""
+    done = subprocess.run(["groff", "-man", "-Tutf8", "-ww", "-rLL=200n"], input=page, capture_output=True)
+    assert (done.returncode, done.stderr.decode()) == (0, "")
+    return re.sub(r"\x1b\[[0-9;]*m|.\x08", "", done.stdout.decode())
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    if shutil.which("groff") is None:
+        pytest.skip("groff is not installed")
+    return rendered(manual_page().encode("ascii"))
+
+
+def test_the_sections_are_there_in_the_order_of_man_pages() -> None:
+    """As man-pages(7) has them."""
+    assert tuple(re.findall(r"^\.SH (.+)$", manual_page(), re.MULTILINE)) == MAN_SECTIONS
+
+
+def test_the_page_has_each_command_with_its_examples(page: str) -> None:
+    for command, examples in EXAMPLES.items():
+        assert re.search(rf"^   {re.escape(command)} \S*", page, re.MULTILINE), command
+        for example in examples:
+            assert re.search(rf"^ +{re.escape(example)}$", page, re.MULTILINE), example
+
+
+def test_it_is_printed_by_a_script() -> None:
+    done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, check=True)
+    assert done.stdout == manual_page()

@@ -32,15 +32,7 @@ FOR_FEW = (
     "uvicorn",
 )
 #: What an MQ application has no use for either.
-FOR_BRIDGES = (
-    "asyncio",
-    "bridge.config",
-    "bridge.mq.embedded.queuemanager",
-    "bridge.service",
-    "pydantic",
-    "uvloop",
-    "yaml",
-)
+FOR_BRIDGES = ("asyncio", "bridge.config", "bridge.mq.embedded.queuemanager", "bridge.service", "pydantic", "uvloop", "yaml")
 #: What is of other commands.
 OF_OTHERS = ("bridge.cli.check", "bridge.cli.service", "bridge.cli.trial")
 

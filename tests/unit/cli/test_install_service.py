@@ -184,7 +184,6 @@ def test_what_a_program_of_systemd_could_not_do_is_said(
 
 
 def test_the_service_of_a_queue_manager_is_mqsc(invoke: Invoke, program: Path) -> None:
-    """As runmqsc reads it, and with lines and attributes no longer than MQ has them."""
     printed = invoke("install-service", "--mq", "--config", "/etc/mqbridge/QM1.yaml").stdout
     (command,) = read(printed)
     assert command.problem is None

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,30 +28,6 @@ def test_version(start: Any) -> None:
     assert first == f"mqbridge {bridge.__version__} ({f'pure Python: {PURE}' if PURE else 'compiled'})"
     assert second.startswith(f"Python {platform.python_version()} ")
     assert third == platform.platform()
-
-
-def test_as_a_module() -> None:
-    done = subprocess.run([sys.executable, "-m", "bridge", "version"], capture_output=True, timeout=PATIENCE, check=True)
-    assert done.stdout.startswith(b"mqbridge ")
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("--help",),
-        ("run", "--help"),
-        ("check", "-h"),
-        ("mq", "--help"),
-        *(("mq", command, "-h") for command in ("put", "get", "pub", "sub")),
-        *(("mqsc", command, "-h") for command in ("run", "display", "dump")),
-    ],
-)
-def test_help(invoke: Any, arguments: tuple[str, ...]) -> None:
-    result = invoke(*arguments)
-    assert result.exit_code == 0
-    usage, *rest = result.stdout.splitlines()
-    assert usage.startswith("Usage: ")
-    assert not [line for line in rest if line.endswith("...")], "a description is cut off"
 
 
 @pytest.mark.parametrize(
@@ -98,8 +72,7 @@ def test_a_wrong_configuration_file(start: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [("put", "\udcff", "x"), ("pub", "a\udcff", "x"), ("sub", "a\udcff"), ("display", "QLOCAL(\udcff)")],
+    "arguments", [("put", "\udcff", "x"), ("pub", "a\udcff", "x"), ("sub", "a\udcff"), ("display", "QLOCAL(\udcff)")]
 )
 def test_arguments_that_are_not_utf_8(start: Any, queue_manager: Any, arguments: tuple[str, ...]) -> None:
     group = "mqsc" if arguments[0] == "display" else "mq"

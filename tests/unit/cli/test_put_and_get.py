@@ -101,13 +101,7 @@ def test_persistence_as_the_queue_has_it(mq: Any, queue_manager: Any) -> None:
     ],
 )
 def test_bodies(
-    mq: Any,
-    queue_manager: Any,
-    arguments: tuple[str, ...],
-    given: bytes | None,
-    body: bytes,
-    format_: bytes,
-    ccsid: int,
+    mq: Any, queue_manager: Any, arguments: tuple[str, ...], given: bytes | None, body: bytes, format_: bytes, ccsid: int
 ) -> None:
     queue = queue_manager.queue()
     result = mq("put", queue, *arguments, input=given)

@@ -111,9 +111,7 @@ def test_what_a_mapping_took(
     assert [folders["mqtt"] for _, folders, _ in messages] == [{"clientId": "p", "qos": 1, "msgid": 7}, {"qos": 1}]
 
 
-def test_it_goes_on_where_it_was_interrupted(
-    replay: Replay, queue_manager: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_goes_on_where_it_was_interrupted(replay: Replay, queue_manager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = queue_manager.queue()
     monkeypatch.setattr(replay_module, "UNIT_MESSAGES", 4)
     real = replay_module.message_of
@@ -152,7 +150,6 @@ def test_what_is_complete_is_not_put_again_unless_asked(replay: Replay, queue_ma
 def test_stopped(
     replay: Replay, queue_manager: Any, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, where: str
 ) -> None:
-    """It ends behind a unit of work, and says how far it is."""
     queue = queue_manager.queue()
     real = replay_module.message_of
     calls: list[object] = []
@@ -178,7 +175,6 @@ def test_stopped(
 
 
 def test_the_time_is_that_of_the_first_start(replay: Replay, queue_manager: Any, archive: Path) -> None:
-    """What the archive gets later is put by the same command where it is of that time, and not where it is not."""
     queue = queue_manager.queue()
     result = replay("--to-queue", queue)
     assert f"{COUNT} messages put" in result.output
@@ -208,9 +204,7 @@ def test_the_time_is_that_of_the_first_start(replay: Replay, queue_manager: Any,
         (["--to-queue", "NOPE"], 3, ["MQRC_UNKNOWN_OBJECT_NAME"]),
     ],
 )
-def test_nothing_is_put(
-    replay: Replay, queue_manager: Any, arguments: list[str], status: int, texts: list[str]
-) -> None:
+def test_nothing_is_put(replay: Replay, queue_manager: Any, arguments: list[str], status: int, texts: list[str]) -> None:
     result = replay("--run", "nothing", *arguments)
     assert result.exit_code == status
     for text in texts:
@@ -223,7 +217,6 @@ def test_nothing_is_put(
 def test_what_came_from_a_queue_needs_one(
     invoke: Callable[..., Result], queue_manager: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool
 ) -> None:
-    """The configuration says what a mapping takes; without it the queue manager, whether that is a queue."""
     source = "SOURCE" if known else queue_manager.queue()
     archive = Story().mapped(1, "m", source, b"a", publisher="").write(tmp_path / "archive")
     queue_manager_section = f"queue_manager: {{data_directory: {queue_manager.directory}}}\n"
@@ -258,9 +251,7 @@ def test_a_rate(replay: Replay, queue_manager: Any, monkeypatch: pytest.MonkeyPa
     ("retain", "payload", "expected"),
     [(False, b"x", (False, False)), (True, b"x", (True, False)), (True, b"", (False, True))],
 )
-def test_retained_publications_are_retained_when_asked(
-    retain: bool, payload: bytes, expected: tuple[bool, bool]
-) -> None:
+def test_retained_publications_are_retained_when_asked(retain: bool, payload: bytes, expected: tuple[bool, bool]) -> None:
     values = {"topic": "t", "qos": 0, "retain": True, "payload": payload, "received": NOON}
     values |= {"publisher": "p", "publisher_message_id": 0, "properties": None}
     made = replay_module.message_of(values, "run", ReplayDestination(retain=retain))
@@ -270,7 +261,6 @@ def test_retained_publications_are_retained_when_asked(
 
 
 def test_what_is_replayed_has_the_properties_that_it_was_published_with() -> None:
-    """And the marks behind them; what is replayed again has them once."""
     said = PublishProperties(
         payload_format_indicator=1, content_type="t", correlation_data=b"c", user_property=(("a", "1"), ("a", "2"))
     )
@@ -299,9 +289,7 @@ def test_wrong_usage(replay: Replay, arguments: list[str], text: str) -> None:
     assert text in result.output
 
 
-def test_an_archive_without_payloads(
-    invoke: Callable[..., Result], queue_manager: Any, tmp_path: Path
-) -> None:
+def test_an_archive_without_payloads(invoke: Callable[..., Result], queue_manager: Any, tmp_path: Path) -> None:
     story = Story().put(1, "t", b"a")
     story.rows = [(*one[:11], None, *one[12:]) for one in story.rows]
     directory = story.write(tmp_path / "without")

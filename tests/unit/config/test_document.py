@@ -9,8 +9,7 @@ import pytest
 from bridge.config.channel import ChannelConfig
 from bridge.config.description import describe
 from bridge.config.document import load
-from bridge.config.models import Configuration, LimitsConfig, default_configuration
-from bridge.config.operations import LogConfig
+from bridge.config.models import Configuration, default_configuration
 from bridge.config.problems import ConfigurationError
 from bridge.config.queue_manager import (
     BatchConfig,
@@ -25,109 +24,6 @@ def load_text(directory: Path, text: str) -> Configuration:
     file = directory / "bridge.yaml"
     file.write_text(text, encoding="utf-8")
     return load(file)
-
-
-def test_every_option_set(tmp_path: Path) -> None:
-    text = """\
-queue_manager:
-  type: embedded
-  name: QM.1
-  data_directory: store
-  listener: {address: "::1", port: 1415}
-  scripts: [one.mqsc, /etc/two.mqsc]
-  max_message_length: 1 MB
-channels:
-  - name: A/B%C_D.E
-    address: 0.0.0.0
-    allow_anonymous_remote: true
-    port: 2_883
-    protocols: [MQTTV3]
-    mcauser: mqttuser
-    use_client_id: yes
-    byte_order: little
-    max_clients: 5
-    backlog: 6
-    connect_timeout: 500 ms
-    max_packet_size: 64 KiB
-transmission_queue: XMIT
-limits: {in_flight: 1, pending_bytes: 2, pending_publication_bytes: 3, retry_interval: 2 min, shutdown_timeout: 0}
-log: {level: debug, format: json}
-"""
-    assert load_text(tmp_path, text) == Configuration(
-        queue_manager=EmbeddedQueueManagerConfig(
-            name="QM.1",
-            data_directory=tmp_path / "store",
-            listener=ListenerConfig(address="::1", port=1415),
-            scripts=[tmp_path / "one.mqsc", Path("/etc/two.mqsc")],
-            max_message_length=1_000_000,
-        ),
-        channels=[
-            ChannelConfig(
-                name="A/B%C_D.E",
-                address="0.0.0.0",
-                allow_anonymous_remote=True,
-                port=2883,
-                protocols=["MQTTV3"],
-                mcauser="mqttuser",
-                use_client_id=True,
-                byte_order="little",
-                max_clients=5,
-                backlog=6,
-                connect_timeout=0.5,
-                max_packet_size=65536,
-            )
-        ],
-        transmission_queue="XMIT",
-        limits=LimitsConfig(
-            in_flight=1, pending_bytes=2, pending_publication_bytes=3, retry_interval=120.0, shutdown_timeout=0.0
-        ),
-        log=LogConfig(level="debug", format="json"),
-    )
-
-
-def test_every_option_of_ibm_mq_set(tmp_path: Path) -> None:
-    text = """\
-queue_manager:
-  type: ibm
-  name: QM1
-  library: pymqi
-  mode: client
-  channel: MQTT.BRIDGE
-  connections: [mq1.example.com(1414), "10.0.0.2(1415)"]
-  user: mqbridge
-  password_file: secret
-  password_variable: OTHER
-  tls: {key_repository: keys/key.kdb, cipher_spec: ANY_TLS12_OR_HIGHER, certificate_label: me, peer_name: CN=QM1}
-  application_name: our bridge
-  dead_letter_queue: DLQ
-  publishers: 64
-  batch: {messages: 1, size: 2 KiB, time: 3 ms}
-  asynchronous_puts: no
-"""
-    loaded = load_text(tmp_path, text).queue_manager
-    assert loaded == IbmQueueManagerConfig(
-        name="QM1",
-        library="pymqi",
-        mode="client",
-        channel="MQTT.BRIDGE",
-        connections=["mq1.example.com(1414)", "10.0.0.2(1415)"],
-        user="mqbridge",
-        password_file=tmp_path / "secret",
-        password_variable="OTHER",
-        tls=TlsConfig(
-            key_repository=tmp_path / "keys" / "key.kdb",
-            cipher_spec="ANY_TLS12_OR_HIGHER",
-            certificate_label="me",
-            peer_name="CN=QM1",
-        ),
-        application_name="our bridge",
-        dead_letter_queue="DLQ",
-        publishers=64,
-        batch=BatchConfig(messages=1, size=2048, time=0.003),
-        asynchronous_puts=False,
-    )
-    assert isinstance(loaded, IbmQueueManagerConfig)
-    assert loaded.connection_list == "mq1.example.com(1414),10.0.0.2(1415)"
 
 
 @pytest.mark.parametrize(
@@ -179,9 +75,7 @@ def test_relative_paths_count_from_the_directory_of_the_file(tmp_path: Path, mon
 
 
 def test_whether_the_data_directory_was_written_can_be_told(tmp_path: Path) -> None:
-    assert (
-        "data_directory" in load_text(tmp_path, "queue_manager: {data_directory: data}").queue_manager.model_fields_set
-    )
+    assert "data_directory" in load_text(tmp_path, "queue_manager: {data_directory: data}").queue_manager.model_fields_set
     unwritten = load_text(tmp_path, "queue_manager: {name: A}").queue_manager
     assert "data_directory" not in unwritten.model_fields_set
     assert unwritten.data_directory == Path("data")
@@ -246,17 +140,14 @@ def test_the_default_in_words() -> None:
         "channel PLAIN.MQTT: MQTTV5, MQTTV311 and MQTTV3 at 127.0.0.1:1883, at most 10000 clients,"
         " acting as their user name, or as nobody if they have none",
         "messages for MQTT clients wait on SYSTEM.MQTT.TRANSMIT.QUEUE",
-        "each client: at most 20 messages in flight, 1 MiB unread, 1 MiB uncommitted;"
-        " resend to MQTT 3.1 clients after 20 s",
+        "each client: at most 20 messages in flight, 1 MiB unread, 1 MiB uncommitted; resend to MQTT 3.1 clients after 20 s",
         "stopping takes at most 10 s",
         "log: info and above, as text",
     ]
 
 
 def test_another_configuration_in_words() -> None:
-    remote = ChannelConfig(
-        name="A", address="::", allow_anonymous_remote=True, protocols=["MQTTV3"], byte_order="little"
-    )
+    remote = ChannelConfig(name="A", address="::", allow_anonymous_remote=True, protocols=["MQTTV3"], byte_order="little")
     configuration = Configuration(
         queue_manager=EmbeddedQueueManagerConfig(
             data_directory=Path("/var/mq"),
@@ -275,9 +166,8 @@ def test_another_configuration_in_words() -> None:
         "applications and MQTT clients need the authorities that SET AUTHREC gives",
         "MQSC scripts run at start: /a.mqsc",
         "MQ applications connect to 10.0.0.1:1414; OTHER MACHINES CAN CONNECT WITHOUT A PASSWORD",
-        "channel A: MQTTV3, little-endian at [::]:1883, at most 10000 clients,"
-        " acting as their user name, or as nobody if they have none, sessions expire after 720 h;"
-        " OTHER MACHINES CAN CONNECT WITHOUT A PASSWORD",
+        "channel A: MQTTV3, little-endian at [::]:1883, at most 10000 clients, acting as their user name, or as nobody if"
+        " they have none, sessions expire after 720 h; OTHER MACHINES CAN CONNECT WITHOUT A PASSWORD",
         "channel B: MQTTV5, MQTTV311 and MQTTV3 at any free port of 127.0.0.1, at most 10000 clients, acting as mqttuser",
         "channel C: MQTTV5, MQTTV311 and MQTTV3 at 127.0.0.1:1883, at most 10000 clients, acting as their client identifier",
     ]
@@ -308,8 +198,7 @@ TLS = {"key_repository": Path("/key.kdb"), "cipher_spec": "ANY"}
             [
                 "queue manager QM1 (IBM MQ) at a(1) or b(2), channel MQTT.BRIDGE, through pymqi",
                 "TLS with ANY, key repository /key.kdb",
-                "connects as user u, password in the environment variable MQBRIDGE_PASSWORD,"
-                " application name 'our bridge'",
+                "connects as user u, password in the environment variable MQBRIDGE_PASSWORD, application name 'our bridge'",
                 "1 publisher with units of work of at most 500 publications, 1 MiB, 50 ms; synchronous puts",
                 "undeliverable messages go to D",
             ],

@@ -73,10 +73,7 @@ MISTAKES = [
         "mappings: {a: {from: {mqtt: x}, to: {queue: X}, attributes: {persistence: {3: persistent}}}}",
         ("mappings", "a", "attributes", "persistence"),
     ),
-    (
-        "mappings: {a: {from: {queue: X}, to: {mqtt: x}, attributes: {qos: 3}}}",
-        ("mappings", "a", "attributes", "qos"),
-    ),
+    ("mappings: {a: {from: {queue: X}, to: {mqtt: x}, attributes: {qos: 3}}}", ("mappings", "a", "attributes", "qos")),
     ("mappings: {a: {from: {queue: X}, to: {mqtt: x}, payload: txt}}", ("mappings", "a", "payload")),
     ("mappings: {a: {from: {queue: X}, to: {mqtt: x}, guarantee: once}}", ("mappings", "a", "guarantee")),
 ]

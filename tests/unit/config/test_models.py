@@ -1,139 +1,23 @@
 """The models by themselves: their defaults, and what they refuse when a program rather than a file makes them."""
 
+from __future__ import annotations
+
+import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from bridge.config.channel import ChannelConfig
 from bridge.config.description import describe
+from bridge.config.document import load
 from bridge.config.models import Configuration, default_configuration
-from bridge.config.queue_manager import EmbeddedQueueManagerConfig, ListenerConfig
-
-
-def test_defaults() -> None:
-    assert default_configuration().model_dump() == {
-        "queue_manager": {
-            "name": "MQB1",
-            "type": "embedded",
-            "data_directory": Path("data"),
-            "listener": None,
-            "scripts": [],
-            "authorities": "ignored",
-            "max_message_length": 4_194_304,
-            "overlapping_subscriptions": "each",
-        },
-        "channels": [
-            {
-                "name": "PLAIN.MQTT",
-                "address": "127.0.0.1",
-                "port": 1883,
-                "protocols": ["MQTTV5", "MQTTV311", "MQTTV3"],
-                "mcauser": None,
-                "use_client_id": False,
-                "allow_anonymous_remote": False,
-                "byte_order": "big",
-                "max_clients": 10_000,
-                "backlog": 4096,
-                "connect_timeout": 10.0,
-                "authentication": [],
-                "authentication_methods": [],
-                "socket": None,
-                "tls": None,
-                "websocket": None,
-                "proxies": [],
-                "publish_topics": None,
-                "subscribe_topics": None,
-                "shared_client_ids": False,
-                "max_clients_per_address": None,
-                "connect_rate": None,
-                "failed_connects": 10,
-                "publish_rate": None,
-                "publish_bytes": None,
-                "max_connect_size": 262_144,
-                "refused_to_dead_letters": [],
-                "keep_alive": 0,
-                "session_expiry": None,
-                "max_packet_size": 4_194_304,
-            }
-        ],
-        "channel_authentication": [],
-        "transmission_queue": "SYSTEM.MQTT.TRANSMIT.QUEUE",
-        "links": {},
-        "mappings": {},
-        "pipelines": {},
-        "spark": {
-            "master": None,
-            "conf": {},
-            "packages": [],
-            "jars": [],
-            "listener": None,
-            "user": None,
-            "password_file": None,
-            "tls": None,
-            "shared": [],
-        },
-        "control_socket": None,
-        "limits": {
-            "in_flight": 20,
-            "pending_bytes": 1_048_576,
-            "pending_publication_bytes": 1_048_576,
-            "unreleased": 1000,
-            "subscribe_filters": 1000,
-            "subscriptions": 5000,
-            "request_bytes": 262_144,
-            "subscriptions_per_user": 100_000,
-            "subscriptions_total": 1_000_000,
-            "sessions": 100_000,
-            "sessions_per_user": 10_000,
-            "sessions_per_network": 20_000,
-            "waiting_bytes": 67_108_864,
-            "waiting_full": "dead-letter",
-            "waiting_total": 268_435_456,
-            "retained_bytes": 67_108_864,
-            "retained_total": 536_870_912,
-            "memory_watermark": "70%",
-            "retry_interval": 20.0,
-            "shutdown_timeout": 10.0,
-            "will_grace": 0.0,
-        },
-        "password_cache": {"enabled": True, "file": None},
-        "archive": {
-            "directory": None,
-            "payloads": True,
-            "roll": {"rows": 1_000_000, "size": 134_217_728, "time": 10.0},
-            "memory": 67_108_864,
-            "retention_days": None,
-        },
-        "admin": {
-            "tls": None,
-            "allow_plain_remote": False,
-            "address": "127.0.0.1",
-            "port": None,
-            "token_file": None,
-            "authentication": [],
-            "administrators": [],
-            "open_metrics": True,
-            "payloads": True,
-        },
-        "traces": {
-            "endpoint": None,
-            "headers_file": None,
-            "ca_file": None,
-            "sample": 0.01,
-            "service_name": "mqbridge",
-            "names": True,
-            "timeout": 10.0,
-            "waiting": 2048,
-        },
-        "audit_log": {"file": None, "size": 10_485_760, "files": 10},
-        "log": {"level": "info", "format": "text", "trace_clients": []},
-    }
-    assert ListenerConfig().model_dump() == {
-        "address": "127.0.0.1", "port": 1414, "password_file": None, "allow_anonymous_remote": False,
-        "authentication": [], "tls": None, "max_connections": 1000, "max_connections_per_address": None,
-        "failed_connects": 10,
-    }  # fmt: skip
+from bridge.config.problems import ConfigurationError
+from bridge.config.queue_manager import EmbeddedQueueManagerConfig
+from bridge.mapping.check import problems
+from tests.helpers.configuration_mistakes import ONE, mistakes_of
 
 
 def test_a_program_names_paths_from_the_working_directory() -> None:
@@ -194,16 +78,56 @@ def test_sessions_of_channels_that_other_machines_reach_expire_by_default(subtes
                 assert f"sessions expire after {round(expiry / 3600)} h" in line
 
 
-def test_channels_that_clash() -> None:
-    with pytest.raises(ValidationError, match="expected a name that no other channel has, found 'A' again"):
-        Configuration(channels=[ChannelConfig(name="A", port=1), ChannelConfig(name="A", port=2)])
-    with pytest.raises(ValidationError, match=r"found 127\.0\.0\.1:5 again, where channels\[0\] listens"):
-        Configuration(channels=[ChannelConfig(name="A", port=5), ChannelConfig(name="B", address="localhost", port=5)])
+def test_names_that_are_also_steps_of_pydantic(tmp_path: Path) -> None:
+    text = """\
+mappings:
+  to-mq: {from: {mqtt: t}, to: {queue: Q}, attributes: {properties: {"[key]": 5, to-mqtt: 6}, persistence: {one: 1}}}
+  "[key]": {from: {mqtt: t}, to: {queue: Q}}
+links: {b: {host: h, "[key]": 3}, c: {host: h, type: 5}}
+"""
+    assert [line.split(" expected")[0] for line in mistakes_of(tmp_path, text)] == [
+        "2:79: mappings.to-mq.attributes.properties.'[key]':",
+        "2:91: mappings.to-mq.attributes.properties.to-mqtt:",
+        "2:109: mappings.to-mq.attributes.persistence.one:",
+        "2:114: mappings.to-mq.attributes.persistence.one:",
+        "3:3: mappings.'[key]':",
+        "4:22: links.b.'[key]':",
+        "4:48: links.c.type:",
+    ]
 
 
-def test_a_remote_address_must_be_allowed() -> None:
-    with pytest.raises(ValidationError, match="or 'allow_anonymous_remote: true' in this channel"):
-        ChannelConfig(address="0.0.0.0")
-    assert ChannelConfig(address="0.0.0.0", allow_anonymous_remote=True).address == "0.0.0.0"
-    asked = ChannelConfig.model_validate({"address": "0.0.0.0", "authentication": [{"method": "password", "file": "f"}]})
-    assert asked.address == "0.0.0.0"
+def test_mistakes_of_all_mappings_are_told_at_once(tmp_path: Path) -> None:
+    text = f"limits: 5\nlinks: {{l: {{host: h, port: 0}}}}\nmappings:\n  a: {{{ONE}, bakouts: 1}}\n"
+    text += f"  b: {{{ONE.replace('l}', 'x}')}}}\n"
+    assert [line.split(" expected")[0] for line in mistakes_of(tmp_path, text)] == [
+        "1:9: limits:",
+        "2:28: links.l.port:",
+        "4:49: mappings.a.bakouts:",
+        "5:29: mappings.b.from.link:",
+    ]
+
+
+WRITTEN_KEYS = ["from", "to", "mqtt", "queue", "topic", "link", "payload", "type", "attributes", "qos", "persistence", "0"]
+WRITTEN_KEYS += ["filter", "properties", "json", "object", "persistent", "host", "tls", "to-mq", "[key]", "each", "a"]
+SCALARS = st.none() | st.booleans() | st.integers(-1, 3) | st.sampled_from(["a", "text", "persistent", "{b}", ""])
+TREES = st.recursive(
+    SCALARS,
+    lambda below: st.lists(below, max_size=2) | st.dictionaries(st.sampled_from(WRITTEN_KEYS), below, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(mappings=TREES, links=TREES)
+def test_whatever_is_written_is_told_with_its_place(
+    tmp_path_factory: pytest.TempPathFactory, mappings: object, links: object
+) -> None:
+    file = tmp_path_factory.mktemp("tree") / "bridge.yaml"
+    file.write_text(json.dumps({"mappings": mappings, "links": links}))  # JSON is YAML
+    try:
+        load(file, problems)
+    except ConfigurationError as error:
+        for problem in error.problems:
+            assert (problem.line, problem.file) == (1, file)
+            assert problem.column is not None
+            assert problem.expected != "another value"

@@ -46,74 +46,67 @@ def test_trigger(trigger: str, expected: float | str, tmp_path: Path) -> None:
     assert pipeline(tmp_path, f"{REST}, trigger: {trigger}").trigger == expected
 
 
-MISTAKES = [
-    ("from: {}, select: S, to: {mq: {}}", "exactly one of mqtt:, mq: and archive:"),
-    ("from: {mqtt: a, archive: b}, select: S, to: {mq: {}}", "exactly one of mqtt:, mq: and archive:"),
-    ("from: {queue: Q}, select: S, to: {mq: {}}", "mq: {queue: ...}"),
-    ("from: {mq: {queue: Q, topic: t}}, select: S, to: {mq: {}}", "exactly one of queue: and topic:"),
-    ("from: {mq: {queue: Q}, link: l}, select: S, to: {mq: {}}", "no link, which belongs to mqtt:"),
-    ("from: {mq: {queue: Q}}, select: S, to: {}", "one or more of mq:, mqtt:, archive: and format:"),
-    ("from: {mq: {queue: Q}}, select: S, to: {archive: a, path: p}", "to.path: expected no path, which belongs to format:"),
-    (f"{REST[:-1]}, archive: a, compact: 1 h}}", "to.compact: expected no compact, because pipelines no longer merge small"),
-    ("from: {mq: {queue: Q}}, select: S, to: {mq: {}, partitionBy: [a]}", "no partitionBy, which belongs to format:"),
-    ("from: {mq: {queue: Q}}, select: S, to: {format: 'a b'}", "the name of a format, such as jdbc"),
-    (
-        "from: {mq: {queue: Q}}, select: S, to: {format: jdbc, options: {url: u, password: p}}",
+MISTAKES = {
+    "from: {}, select: S, to: {mq: {}}": "exactly one of mqtt:, mq: and archive:",
+    "from: {mqtt: a, archive: b}, select: S, to: {mq: {}}": "exactly one of mqtt:, mq: and archive:",
+    "from: {queue: Q}, select: S, to: {mq: {}}": "mq: {queue: ...}",
+    "from: {mq: {queue: Q, topic: t}}, select: S, to: {mq: {}}": "exactly one of queue: and topic:",
+    "from: {mq: {queue: Q}, link: l}, select: S, to: {mq: {}}": "no link, which belongs to mqtt:",
+    "from: {mq: {queue: Q}}, select: S, to: {}": "one or more of mq:, mqtt:, archive: and format:",
+    "from: {mq: {queue: Q}}, select: S, to: {archive: a, path: p}": "to.path: expected no path, which belongs to format:",
+    f"{REST[:-1]}, archive: a, compact: 1 h}}": "to.compact: expected no compact, because pipelines no longer merge small",
+    "from: {mq: {queue: Q}}, select: S, to: {mq: {}, partitionBy: [a]}": "no partitionBy, which belongs to format:",
+    "from: {mq: {queue: Q}}, select: S, to: {format: 'a b'}": "the name of a format, such as jdbc",
+    "from: {mq: {queue: Q}}, select: S, to: {format: jdbc, options: {url: u, password: p}}":
         "to.options.password: expected no secret in this file (name a file that has it under secrets:)",
-    ),
-    (
-        "from: {mq: {queue: Q}}, select: S, to: {format: jdbc, options: {user: u}, secrets: {user: f}}",
+    "from: {mq: {queue: Q}}, select: S, to: {format: jdbc, options: {user: u}, secrets: {user: f}}":
         "to.secrets.user: expected an option once, in options or in secrets",
-    ),
-    ("from: {mq: {queue: Q}}, select: S, to: {mq: {queue: a, topic: b}}", "one of queue: and topic:, or neither"),
-    ("from: {mq: {queue: Q}}, select: S, to: {archive: a, qos: 1}", "no qos, which belongs to mqtt:"),
-    ("from: {mq: {queue: Q}}, select: ' ', to: {mq: {}}", "a SELECT of Spark SQL"),
-    ("from: {mq: {queue: Q}}, select: S", "pipelines.a.to: expected the destination: to: (or mapping:, which specifies it)"),
-    ("from: {mq: {queue: Q}}, mapping: m, to: {archive: a}", "no to: with mapping:, which specifies the "
-                                                             "destination"),
-    ("from: {mq: {queue: Q}}, mapping: m", "the name of a mapping (there is none)"),
-    ("from: {mq: {queue: Q}}, select: S, to: {mq: {persistence: yes}}", "not-persistent, persistent or as-queue"),
-    (f"{REST}, trigger: soon", "availableNow, or a duration such as 5 seconds, 500 ms or 1 min"),
-    (f"{REST}, trigger: 2 days", "availableNow, or a duration"),
-    (f"{REST}, tables: {{input: a.csv}}", "a name for SQL (not input)"),
-    (f"{REST}, tables: {{t: a.txt}}", "a path that ends with .csv, .json or .parquet"),
-    (f"{REST}, schema: {{temp: number}}", "string, boolean, tinyint"),
-    (f"{REST}, schema: {{'a b': int}}", "a field, such as temp or a.b[0]"),
-    (f"{REST}, schema: {{a: int}}, payload: text", "no schema, because payload is not json"),
-    (f"{REST}, changes: {{key: []}}", "at least one column"),
-    (f"{REST}, changes: {{key: [a], deadband: -1}}", "a number of at least 0"),
-    ("from: {archive: s3a://b/x}, select: S, to: {mq: {}}", "from.archive: expected a path of this machine, because s3a://"),
-    (f"{REST}, tables: {{t: hdfs://n/t.csv}}", "tables.t: expected a path of this machine, because hdfs:// is not"),
-    (f"{REST}, dead_letters: {{archive: file:///x}}", "dead_letters.archive: expected a path of this machine"),
-    (f"{REST}, checkpoint: gs://x/y", "checkpoint: expected a path of this machine"),
-    ("from: {mq: {queue: Q}}, select: S, to: {mq: {queue: Q}}", "to.mq.queue: expected another queue than the one that it"),
-    (f"{REST}, dead_letters: {{queue: Q}}", "dead_letters.queue: expected another queue than the one that it reads"),
-    ("from: {mq: {topic: t}}, select: S, to: {mq: {topic: t}}", "to.mq.topic: expected another topic than the one that it"),
-    ("from: {archive: a}, select: S, to: {archive: a}", "to.archive: expected another directory than the one that it reads"),
-    (f"{REST}, watermark: {{column: ts}}", "watermark.delay: expected this key, which has no default"),
-    (f"{REST}, watermark: {{column: ts, delay: soon}}", "watermark.delay: expected a duration"),
-    (f"{REST}, watermark: {{ts: 10 s}}", "watermark.ts: expected a known key (column or delay)"),
-    (f"{REST}, watermark: late", "watermark: expected a duration"),
-    (f"{REST}, dead_letters: {{queue: D, archive: a}}", "dead_letters: expected one of queue: and archive:"),
-    (f"{REST}, dead_letters: {{topic: t}}", "dead_letters.topic: expected a known key"),
-    (f"{REST}, late: {{window: 0, mq: {{queue: Q}}}}", "late.mq.queue: expected another queue than the one that it reads"),
-    (f"{REST}, late: {{queue: L}}", "late.queue: expected mq: {queue: ...}"),
-    (f"{REST}, late: {{window: 0, mq: {{queue: L}}, archive: a}}", "late: expected exactly one of mq: and archive:"),
-    (f"{REST}, late: {{window: 0, mq: {{}}}}", "late.mq: expected a queue or a topic, because the columns contain"),
-    (f"{REST}, late: {{window: 0, archive: a, compact: 1 h}}", "late.compact: expected a known key"),
-    (f"{REST}, late: {{archive: a}}", "late.window: expected this key, which has no default"),
-    ("from: {mqtt: a, link: l}, select: S, to: {mq: {}}", "the name of a link"),
-    ("from: {archive: a, options: {partitions: 2}}, select: S, to: {mq: {}}", "no options, which belong to mq: and mqtt:"),
-    (
-        "from: {mq: {queue: Q}, options: {max_messages_per_trigger: 2}}, select: S, to: {mq: {}}",
+    "from: {mq: {queue: Q}}, select: S, to: {mq: {queue: a, topic: b}}": "one of queue: and topic:, or neither",
+    "from: {mq: {queue: Q}}, select: S, to: {archive: a, qos: 1}": "no qos, which belongs to mqtt:",
+    "from: {mq: {queue: Q}}, select: ' ', to: {mq: {}}": "a SELECT of Spark SQL",
+    "from: {mq: {queue: Q}}, select: S": "pipelines.a.to: expected the destination: to: (or mapping:, which specifies it)",
+    "from: {mq: {queue: Q}}, mapping: m, to: {archive: a}": "no to: with mapping:, which specifies the destination",
+    "from: {mq: {queue: Q}}, mapping: m": "the name of a mapping (there is none)",
+    "from: {mq: {queue: Q}}, select: S, to: {mq: {persistence: yes}}": "not-persistent, persistent or as-queue",
+    f"{REST}, trigger: soon": "availableNow, or a duration such as 5 seconds, 500 ms or 1 min",
+    f"{REST}, trigger: 2 days": "availableNow, or a duration",
+    f"{REST}, tables: {{input: a.csv}}": "a name for SQL (not input)",
+    f"{REST}, tables: {{t: a.txt}}": "a path that ends with .csv, .json or .parquet",
+    f"{REST}, schema: {{temp: number}}": "string, boolean, tinyint",
+    f"{REST}, schema: {{'a b': int}}": "a field, such as temp or a.b[0]",
+    f"{REST}, schema: {{a: int}}, payload: text": "no schema, because payload is not json",
+    f"{REST}, changes: {{key: []}}": "at least one column",
+    f"{REST}, changes: {{key: [a], deadband: -1}}": "a number of at least 0",
+    "from: {archive: s3a://b/x}, select: S, to: {mq: {}}": "from.archive: expected a path of this machine, because s3a://",
+    f"{REST}, tables: {{t: hdfs://n/t.csv}}": "tables.t: expected a path of this machine, because hdfs:// is not",
+    f"{REST}, dead_letters: {{archive: file:///x}}": "dead_letters.archive: expected a path of this machine",
+    f"{REST}, checkpoint: gs://x/y": "checkpoint: expected a path of this machine",
+    "from: {mq: {queue: Q}}, select: S, to: {mq: {queue: Q}}": "to.mq.queue: expected another queue than the one that it",
+    f"{REST}, dead_letters: {{queue: Q}}": "dead_letters.queue: expected another queue than the one that it reads",
+    "from: {mq: {topic: t}}, select: S, to: {mq: {topic: t}}": "to.mq.topic: expected another topic than the one that it",
+    "from: {archive: a}, select: S, to: {archive: a}": "to.archive: expected another directory than the one that it reads",
+    f"{REST}, watermark: {{column: ts}}": "watermark.delay: expected this key, which has no default",
+    f"{REST}, watermark: {{column: ts, delay: soon}}": "watermark.delay: expected a duration",
+    f"{REST}, watermark: {{ts: 10 s}}": "watermark.ts: expected a known key (column or delay)",
+    f"{REST}, watermark: late": "watermark: expected a duration",
+    f"{REST}, dead_letters: {{queue: D, archive: a}}": "dead_letters: expected one of queue: and archive:",
+    f"{REST}, dead_letters: {{topic: t}}": "dead_letters.topic: expected a known key",
+    f"{REST}, late: {{window: 0, mq: {{queue: Q}}}}": "late.mq.queue: expected another queue than the one that it reads",
+    f"{REST}, late: {{queue: L}}": "late.queue: expected mq: {queue: ...}",
+    f"{REST}, late: {{window: 0, mq: {{queue: L}}, archive: a}}": "late: expected exactly one of mq: and archive:",
+    f"{REST}, late: {{window: 0, mq: {{}}}}": "late.mq: expected a queue or a topic, because the columns contain",
+    f"{REST}, late: {{window: 0, archive: a, compact: 1 h}}": "late.compact: expected a known key",
+    f"{REST}, late: {{archive: a}}": "late.window: expected this key, which has no default",
+    "from: {mqtt: a, link: l}, select: S, to: {mq: {}}": "the name of a link",
+    "from: {archive: a, options: {partitions: 2}}, select: S, to: {mq: {}}": "no options, which belong to mq: and mqtt:",
+    "from: {mq: {queue: Q}, options: {max_messages_per_trigger: 2}}, select: S, to: {mq: {}}":
         "no maxMessagesPerTrigger, because the key batch of the file says it",
-    ),
-    ("from: {mqtt: a, options: {host: b}}, select: S, to: {mq: {}}", "no host, because the key links of the file says it"),
-    ("from: {mqtt: a, options: {qos: [1]}}, select: S, to: {mq: {}}", "text, a number, or true or false"),
-]
+    "from: {mqtt: a, options: {host: b}}, select: S, to: {mq: {}}": "no host, because the key links of the file says it",
+    "from: {mqtt: a, options: {qos: [1]}}, select: S, to: {mq: {}}": "text, a number, or true or false",
+}
 
 
-@pytest.mark.parametrize(("text", "expected"), MISTAKES)
+@pytest.mark.parametrize(("text", "expected"), MISTAKES.items())
 def test_mistake(text: str, expected: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as raised:
         pipeline(tmp_path, text)
@@ -292,31 +285,23 @@ def test_a_list_of_what_is_no_file(tmp_path: Path) -> None:
     assert "pipelines[0]: expected the path of a pipeline file, or of a directory of such" in str(raised.value)
 
 
-DESCRIBED = [
-    (REST, ": from queue Q to queue R, every 1 s"),
-    (
-        "from: {mq: {queue: Q}}, select: S, to: {mq: {queue: R, persistence: as-queue}}",
+DESCRIBED = {
+    REST: ": from queue Q to queue R, every 1 s",
+    "from: {mq: {queue: Q}}, select: S, to: {mq: {queue: R, persistence: as-queue}}":
         ": from queue Q to queue R, every 1 s\n  messages are as persistent as the queue specifies",
-    ),
-    (
-        "from: {mqtt: a/+}, select: S, to: {mqtt: 'b/{x}', archive: /out}, trigger: availableNow, enabled: no",
+    "from: {mqtt: a/+}, select: S, to: {mqtt: 'b/{x}', archive: /out}, trigger: availableNow, enabled: no":
         " (not enabled): from MQTT a/+ to MQTT b/{x} (at least once) and archive /out, until"
         " all available messages are processed",
-    ),
-    (
-        f"{REST}, late: {{archive: /late, window: 1 min}}, dead_letters: {{archive: /bad}}",
+    f"{REST}, late: {{archive: /late, window: 1 min}}, dead_letters: {{archive: /bad}}":
         ": from queue Q to queue R, every 1 s\n  late messages go to archive /late\n  bad payloads go to archive /bad",
-    ),
-    (
-        "from: {mq: {topic: t}}, select: S, to: {mq: {}}, payload: text, trigger: 0, tables: {t: /t.csv},"
-        " changes: {key: [a], of: [b, c]}, dead_letters: {queue: DEAD}",
+    "from: {mq: {topic: t}}, select: S, to: {mq: {}}, payload: text, trigger: 0, tables: {t: /t.csv},"
+    " changes: {key: [a], of: [b, c]}, dead_letters: {queue: DEAD}":
         ": from topic t to the queue or topic that a column names, batch after batch\n  payloads are text\n"
         "  table t is /t.csv\n  only changes of b and c by a\n  bad payloads go to DEAD",
-    ),
-]
+}
 
 
-@pytest.mark.parametrize(("text", "expected"), DESCRIBED)
+@pytest.mark.parametrize(("text", "expected"), DESCRIBED.items())
 def test_in_words(text: str, expected: str, tmp_path: Path) -> None:
     lines = "\n".join(describe(load(written(tmp_path, f"pipelines: {{a: {{{text}}}}}"))))
     assert f"pipeline a{expected}\n" in lines
@@ -330,7 +315,6 @@ def test_the_example_in_the_shipped_configuration_has_every_option(tmp_path: Pat
     assert [set(type(one).model_fields) - one.model_fields_set - {"mq", "archive"} for one in sections if one] == [set()] * 4
     minimal = {"from": {"mqtt": found.source.mqtt}, "to": found.destination, "select": found.select, "schema": found.fields}
     assert found == PipelineConfig.model_validate(minimal)
-
 
 
 #: One text, written in each way that YAML has; the place of FOO.

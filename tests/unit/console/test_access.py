@@ -10,9 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from bridge.console.access import IDLE, MAX_DURATION, MAX_LOGINS, MAX_LOGINS_PER_NAME, Logins
+from bridge.console.access import (
+    IDLE,
+    MAX_DURATION,
+    MAX_LOGINS,
+    MAX_LOGINS_PER_NAME,
+    Logins,
+    Right,
+    TokenFile,
+    make_token_file,
+)
 from bridge.console.app import HEADERS
-from bridge.console.tokens import Right, TokenFile, make_token_file
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.console import Console
 from tests.helpers.patience import PATIENCE
@@ -65,13 +73,11 @@ def test_every_change_requires_a_login(bridge: BridgeProcess) -> None:
 
 
 def test_events_are_not_for_strangers(bridge: BridgeProcess) -> None:
-    """A live view needs a login, too."""
     assert Console(bridge).get("/topics/events", filter="a").status == 303
 
 
 @pytest.mark.parametrize("path", ["/nosuch", "/clients/show/../../etc/passwd", "/static/../console.py", "/static/nosuch"])
 def test_what_is_not_there(bridge: BridgeProcess, path: str) -> None:
-    """What is no page is told, in words, to everybody."""
     page = Console(bridge).get(path)
     assert page.status == 404
     assert "Traceback" not in page.text
@@ -79,7 +85,6 @@ def test_what_is_not_there(bridge: BridgeProcess, path: str) -> None:
 
 @pytest.mark.parametrize("path", ["/login", "/healthz", "/static/console.js", "/nosuch", "/"])
 def test_each_answer_has_the_headers(bridge: BridgeProcess, path: str) -> None:
-    """Headers that bound what a browser does with an answer are in each of them; none but files may be kept."""
     page = Console(bridge).get(path)
     for name, value in HEADERS.items():
         assert page.headers[name] == value
@@ -111,7 +116,6 @@ def test_the_host_is_this_machine(bridge: BridgeProcess, host: str, status: int)
 
 
 def test_the_token_is_made_and_not_told(bridge: BridgeProcess) -> None:
-    """The bridge makes a token in a file that is its own, says where that is, and tells the token to nobody."""
     file = bridge.data_directory / "admin.tokens"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert any(str(file) in line for line in bridge.announced)
@@ -121,7 +125,6 @@ def test_the_token_is_made_and_not_told(bridge: BridgeProcess) -> None:
 
 
 def test_a_program_reads_and_changes_by_its_token(bridge: BridgeProcess) -> None:
-    """A program needs no cookie and no form's token; a change is answered in lines of text."""
     console = Console(bridge)
     bearer = {"Authorization": f"Bearer {console.token}"}
     assert console.request("GET", "/clients", headers=bearer).status == 200
@@ -136,7 +139,6 @@ def test_a_program_reads_and_changes_by_its_token(bridge: BridgeProcess) -> None
 
 
 def test_a_wrong_token_is_no_login(bridge: BridgeProcess) -> None:
-    """A token that is not in the file lets nobody in, and is noted without being told."""
     console = Console(bridge)
     wrong = "x" * 43
     page = console.request("GET", "/", headers={"Authorization": f"Bearer {wrong}"})
@@ -148,7 +150,6 @@ def test_a_wrong_token_is_no_login(bridge: BridgeProcess) -> None:
 
 
 def test_a_wrong_token_is_not_helped_by_a_cookie(console: Console) -> None:
-    """A header that is wrong is wrong, whoever is logged in."""
     cookie = "; ".join(f"{name}={value}" for name, value in console.cookies.items())
     headers = {"Authorization": "Bearer no", "Cookie": cookie}
     assert console.request("GET", "/", headers=headers).status == 401
@@ -158,7 +159,6 @@ def test_a_wrong_token_is_not_helped_by_a_cookie(console: Console) -> None:
 
 
 def test_the_cookie(bridge: BridgeProcess) -> None:
-    """The cookie is for this site alone, and out of the reach of scripts; it is a new one at each login."""
     console = Console(bridge)
     first, second = (console.post("/login", token=console.token).headers["Set-Cookie"] for _ in range(2))
     assert {one.strip().lower() for one in first.split(";")[1:]} == {"httponly", "path=/", "samesite=strict"}
@@ -166,7 +166,6 @@ def test_the_cookie(bridge: BridgeProcess) -> None:
 
 
 def test_behind_tls_the_cookie_is_secure(bridge: BridgeProcess) -> None:
-    """Where the browser speaks TLS, to a proxy perhaps, the cookie never leaves it without."""
     console = Console(bridge)
     origin = {"Origin": f"https://{console.place}"}
     cookie = console.post("/login", headers=origin, token=console.token).headers["Set-Cookie"]
@@ -175,7 +174,6 @@ def test_behind_tls_the_cookie_is_secure(bridge: BridgeProcess) -> None:
 
 
 def test_logging_out(console: Console) -> None:
-    """Who has logged out is a stranger, whatever cookie they still have."""
     cookies = dict(console.cookies)
     assert console.post("/logout", csrf_token=console.csrf_token).status == 303
     assert not console.cookies
@@ -184,7 +182,6 @@ def test_logging_out(console: Console) -> None:
 
 
 def test_the_login_sends_nobody_elsewhere(bridge: BridgeProcess) -> None:
-    """After the login a browser goes to a page of the console, whatever the link to it said."""
     for target in ("https://evil.example/", "//evil.example", "/\\evil.example", "javascript:alert(1)", "\t//evil.example"):
         console = Console(bridge)
         assert console.post("/login", token=console.token, next=target).headers["Location"] == "/"
@@ -192,7 +189,6 @@ def test_the_login_sends_nobody_elsewhere(bridge: BridgeProcess) -> None:
 
 
 def test_a_change_requires_the_token_of_the_login(console: Console) -> None:
-    """A form without this token, or with the token of another login, changes nothing."""
     other = Console(console.bridge).log_in()
     for path, form in CHANGES.items():
         for token in ({}, {"csrf_token": ""}, {"csrf_token": "x"}, {"csrf_token": other.csrf_token}):
@@ -207,7 +203,6 @@ def test_a_change_requires_the_token_of_the_login(console: Console) -> None:
     ],
 )  # fmt: skip
 def test_a_form_of_another_site(console: Console, headers: dict[str, str]) -> None:
-    """A form that another site's page has sent changes nothing, even with the right token; nor does it log in."""
     page = console.post("/topics/publish", headers=headers, csrf_token=console.csrf_token, topic="a", payload="x")
     assert page.status == 403
     assert console.post("/login", headers=headers, token=console.token).status == 403
@@ -219,7 +214,6 @@ def test_a_get_request_changes_nothing(console: Console) -> None:
 
 
 def test_who_may_read_changes_nothing(bridge: BridgeProcess) -> None:
-    """With the right to read all pages are shown, without the forms of changes; what is sent all the same is refused."""
     token = "r" * 32
     with (bridge.data_directory / "admin.tokens").open("a") as file:
         file.write(f"\nreader:read:{token}\n")
@@ -237,7 +231,6 @@ def test_who_may_read_changes_nothing(bridge: BridgeProcess) -> None:
 
 
 def test_a_token_that_is_taken_back(bridge: BridgeProcess) -> None:
-    """Who has logged in by a token is a stranger when it is no longer in the file."""
     file = bridge.data_directory / "admin.tokens"
     before = file.read_text()
     file.write_text(f"{before}\nguest:change:{'g' * 32}\n")
@@ -248,7 +241,6 @@ def test_a_token_that_is_taken_back(bridge: BridgeProcess) -> None:
 
 
 def test_changes_are_audited(console: Console) -> None:
-    """Logins and changes are in the audit log, with who made them, and whether they succeeded."""
     console.change("/topics/publish", topic="audited", payload="secret")
     console.change("/mappings/pause", name="nosuch", confirm="1")
     entries = audited(console.bridge)
@@ -265,7 +257,6 @@ def test_changes_are_audited(console: Console) -> None:
 
 
 def test_forms_are_bounded(console: Console) -> None:
-    """A form that is too long, has too many fields, or is none, is refused before it is looked at."""
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     assert console.request("POST", "/topics/publish", b"topic=" + b"a" * 5_000_000, form).status == 413
     assert console.request("POST", "/topics/publish", "&".join(f"f{i}=1" for i in range(700)), form).status == 400
@@ -274,7 +265,6 @@ def test_forms_are_bounded(console: Console) -> None:
 
 
 def test_a_connection_that_sends_nothing_ends(bridge: BridgeProcess) -> None:
-    """Who connects and sends no request, or half of one, does not keep the place of another."""
     host, _, port = Console(bridge).place.rpartition(":")
     for sent in (b"", b"GET / HTTP/1.1\r\nHost:"):
         with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
@@ -283,7 +273,6 @@ def test_a_connection_that_sends_nothing_ends(bridge: BridgeProcess) -> None:
 
 
 def test_queries_that_are_wrong(console: Console) -> None:
-    """What a query cannot mean is told in words."""
     for path in (
         "/clients/show", "/clients?connected=maybe", f"/clients?search={'a*' * 200}", "/topics/show?filter=a%23",
         "/topics/events?filter=", "/queues?page=-1", "/queues/show?name=ORDERS&page=x", "/clients?sort=nothing", "/?range=1y",
@@ -310,14 +299,12 @@ def test_queries_that_are_wrong(console: Console) -> None:
     ],
 )  # fmt: skip
 def test_lines_that_are_no_tokens(tmp_path: Path, line: str) -> None:
-    """A line that does not say who may do what lets nobody in."""
     file = tmp_path / "tokens"
     file.write_text(f"{line}\n")
     assert TokenFile(file).holder("x" * 32) is None
 
 
 def test_a_token_file_is_read_again(tmp_path: Path) -> None:
-    """A token counts as soon as it is in the file, and no more when the file is gone."""
     file = tmp_path / "tokens"
     tokens = TokenFile(file)
     assert tokens.holder("x" * 32) is None
@@ -333,7 +320,6 @@ def test_a_token_file_is_read_again(tmp_path: Path) -> None:
 
 
 def test_a_token_file_that_is_there_stays(tmp_path: Path) -> None:
-    """The bridge makes a token file where there is none, and changes none."""
     file = tmp_path / "new" / "tokens"
     make_token_file(file)
     before = file.read_text()
@@ -350,7 +336,6 @@ class Clock:
 
 
 def test_a_login_ends_when_it_is_idle() -> None:
-    """A login ends half an hour after the last request by hand; those that a page makes by itself do not count."""
     clock = Clock()
     logins = Logins(clock)
     identifier = logins.begin("anna", Right.READ)
@@ -363,7 +348,6 @@ def test_a_login_ends_when_it_is_idle() -> None:
 
 
 def test_a_login_ends_at_last() -> None:
-    """A login ends after twelve hours, and when what was shown is true no more."""
     clock = Clock()
     logins = Logins(clock)
     busy, short = logins.begin("anna", Right.READ), logins.begin("bert", Right.READ, seconds=60.0)
@@ -377,7 +361,6 @@ def test_a_login_ends_at_last() -> None:
 
 
 def test_logins_are_bounded() -> None:
-    """With one login too many, that ends which was idle longest."""
     clock = Clock()
     logins = Logins(clock)
     first, second = logins.begin("anna", Right.READ), logins.begin("anna", Right.READ)
@@ -390,7 +373,6 @@ def test_logins_are_bounded() -> None:
 
 
 def test_logins_of_one_name_take_no_others_place() -> None:
-    """Who logs in again and again ends their own logins."""
     logins = Logins(Clock())
     anna = logins.begin("anna", Right.CHANGE)
     bert = [logins.begin("bert", Right.READ) for _ in range(MAX_LOGINS)]

@@ -12,7 +12,7 @@ from bridge.mqtt.packets import Publish
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.browser import Browser
 from tests.helpers.console import Console
-from tests.helpers.raw_client import ConnectionClosed, RawClient
+from tests.helpers.raw_client import RawClient
 from tests.helpers.scrape import admin_url
 from tests.unit.console.conftest import CONFIG, SCRIPT
 
@@ -80,7 +80,6 @@ def look(browser: Browser) -> None:
 
 @pytest.mark.parametrize("window", WINDOWS)
 def test_each_page_is_clicked_through(bridge: BridgeProcess, browser: Browser, window: str) -> None:
-    """Each page is led to by the navigation; nothing serious is wrong with it, in light and dark, and on a phone."""
     log_in(browser, bridge, WINDOWS[window])
     look(browser)
     for label, heading in PAGES:
@@ -109,7 +108,6 @@ def test_each_page_is_clicked_through(bridge: BridgeProcess, browser: Browser, w
 
 
 def test_names_of_clients_do_nothing(bridge: BridgeProcess, browser: Browser) -> None:
-    """Clients whose identifiers, topics and payloads look like scripts run nothing, and are shown as they are."""
     log_in(browser, bridge, {})
     for path in ("/clients", "/topics", "/topics/show?filter=%23", "/log"):
         browser.do("goto", path)
@@ -119,7 +117,6 @@ def test_names_of_clients_do_nothing(bridge: BridgeProcess, browser: Browser) ->
 
 
 def test_the_page_follows_the_bridge(bridge: BridgeProcess, browser: Browser) -> None:
-    """A page that is open shows a client that comes, and one that goes; the focus stays where it is meanwhile."""
     log_in(browser, bridge, {})
     browser.do("goto", "/clients")
     browser.do("press", "/")
@@ -131,29 +128,7 @@ def test_the_page_follows_the_bridge(bridge: BridgeProcess, browser: Browser) ->
     assert browser.do("complaints") == []
 
 
-def test_a_client_is_disconnected(bridge: BridgeProcess, browser: Browser) -> None:
-    """A client is found, looked at and disconnected; its session stays, until it is purged."""
-    log_in(browser, bridge, {})
-    with RawClient.connected(bridge.port, "to-be-cut", clean=False) as client:
-        browser.do("goto", "/clients")
-        browser.do("fill", "#search", "be-cut")
-        browser.do("click", 'form.search >> text="Search"')
-        browser.do("click", 'text="to-be-cut"')
-        browser.do("sees", "dl", "connected")
-        browser.do("click", 'text="Disconnect"')
-        browser.do("sees", "h1", "Disconnect these clients?")
-        browser.do("click", "#confirm")
-        browser.do("sees", ".said.good", "disconnected")
-        with pytest.raises(ConnectionClosed):
-            client.receive()
-    browser.do("sees", "dl", "away")
-    browser.do("click", 'text="Purge"')
-    browser.do("click", "#confirm")
-    browser.do("sees", ".said.good", "ended")
-
-
 def test_selected_clients_are_purged(bridge: BridgeProcess, browser: Browser) -> None:
-    """A selection survives the refresh of the page, and only the selected clients are purged."""
     log_in(browser, bridge, {})
     for name in ("chosen-1", "chosen-2", "spared-1"):
         RawClient.connected(bridge.port, name, clean=False).disconnect()
@@ -173,7 +148,6 @@ def test_selected_clients_are_purged(bridge: BridgeProcess, browser: Browser) ->
 
 
 def test_a_client_is_watched(bridge: BridgeProcess, browser: Browser) -> None:
-    """The messages from and to a client appear while they pass."""
     log_in(browser, bridge, {})
     with RawClient.connected(bridge.port, "watched") as client:
         client.subscribe(("to/watched", 1))
@@ -188,24 +162,7 @@ def test_a_client_is_watched(bridge: BridgeProcess, browser: Browser) -> None:
     assert browser.do("complaints") == []
 
 
-def test_messages_are_put_moved_and_deleted(bridge: BridgeProcess, browser: Browser) -> None:
-    """A message is put to a queue, moved to another one and deleted there."""
-    log_in(browser, bridge, {})
-    browser.do("goto", "/queues/show?name=SMALL")
-    browser.do("fill", "#payload", "moved by hand")
-    browser.do("click", 'button:has-text("Put")')
-    browser.do("sees", "tbody", "moved by hand")
-    browser.do("fill", "#to", "UPWARDS.HELD")
-    browser.do("click", "#move")
-    browser.do("click", "#confirm")
-    browser.do("sees", ".said.bad", "MQRC_UNKNOWN_OBJECT_NAME")
-    browser.do("click", "#clear")
-    browser.do("click", "#confirm")
-    browser.do("sees", ".said.good", "deleted 1 message")
-
-
 def test_times_are_shown_in_one_zone(bridge: BridgeProcess, browser: Browser) -> None:
-    """Times are in UTC; a switch shows all of them in the time zone of the browser, also after a refresh."""
     log_in(browser, bridge, {"timezoneId": "Asia/Tokyo"})
     browser.do("goto", "/audit")
     browser.do("sees", "#zone-name", "Times in UTC")
@@ -219,7 +176,6 @@ def test_times_are_shown_in_one_zone(bridge: BridgeProcess, browser: Browser) ->
 
 
 def test_what_is_published_is_seen(bridge: BridgeProcess, browser: Browser) -> None:
-    """What is published comes to clients, and into a live view, as text."""
     log_in(browser, bridge, {})
     browser.do("goto", "/topics")
     browser.do("fill", "#topic", "from/console")
@@ -237,41 +193,7 @@ def test_what_is_published_is_seen(bridge: BridgeProcess, browser: Browser) -> N
     assert browser.do("complaints") == []
 
 
-def test_a_dead_letter_is_retried(bridge: BridgeProcess, browser: Browser) -> None:
-    """A dead letter is looked at and tried again, and comes to its client, which is there by now."""
-    bridge.mq("put", "news", "for the late one", "--to", "latecomer")
-    log_in(browser, bridge, {})
-    browser.do("goto", "/dead-letters")
-    browser.do("fill", "#client", "latecomer")
-    browser.do("click", 'form.search >> text="Search"')
-    browser.do("click", 'form[action="/dead-letters/retry"] tbody th a')
-    browser.do("sees", "pre", "for the late one")
-    with RawClient.connected(bridge.port, "latecomer") as client:
-        browser.do("click", 'text="Retry"')
-        browser.do("sees", ".said.good", "Retried 1 message")
-        assert client.take().payload == b"for the late one"
-
-
-def test_a_mapping_is_paused_and_tried(bridge: BridgeProcess, browser: Browser) -> None:
-    """A mapping is paused and resumed where it is listed, and tried by its form."""
-    log_in(browser, bridge, {})
-    browser.do("goto", "/mappings")
-    browser.do("click", 'tr:has-text("upwards") >> text="Pause"')
-    browser.do("click", "#confirm")
-    browser.do("sees", ".said.good", "paused")
-    browser.do("sees", 'tr:has-text("upwards") .state', "paused")
-    browser.do("click", 'tr:has-text("upwards") >> text="Resume"')
-    browser.do("sees", 'tr:has-text("upwards") .state', "running")
-    browser.do("goto", "/mappings/try?name=orders")
-    browser.do("fill", "#topic", "orders/9")
-    browser.do("fill", "#payload", "nine")
-    browser.do("click", 'button:has-text("Try")')
-    browser.do("sees", ".said.good", "put to queue ORDERS")
-    look(browser)
-
-
 def test_reading_needs_no_javascript(bridge: BridgeProcess, browser: Browser) -> None:
-    """Without JavaScript each page can be read, and forms are sent."""
     log_in(browser, bridge, {"javaScriptEnabled": False})
     for label, heading in PAGES:
         browser.do("click", f'nav[aria-label="Pages"] >> text="{label}"')
@@ -283,7 +205,6 @@ def test_reading_needs_no_javascript(bridge: BridgeProcess, browser: Browser) ->
 
 
 def test_a_bridge_that_is_gone_is_told(tmp_path: Path) -> None:
-    """A page whose bridge has ended says that what it shows is old, and goes on when there is one again."""
     process = BridgeProcess(tmp_path / "data", config="admin: {port: 0}\n").start()
     with Browser(admin_url(process.announced)) as browser:
         log_in(browser, process, {})

@@ -32,7 +32,6 @@ def test_a_line_is_within_the_plot_area(count: int) -> None:
 
 
 def test_unknown_values_interrupt_a_line() -> None:
-    """A line has a gap where a value is unknown, and the legend has the last value."""
     chart = line_chart("", [0.0, 1.0, 2.0, 3.0, 4.0], [("line", [1.0, 2.0, None, 3.0, 4.0])], 0.0, 4.0)
     assert chart.svg.count("<polyline") == 2
     assert chart.legend == [("line", 4.0)]
@@ -40,7 +39,6 @@ def test_unknown_values_interrupt_a_line() -> None:
 
 @pytest.mark.parametrize(("most", "scale"), [(0, 1), (1, 1), (1.5, 2), (3, 4), (7, 10), (1_001, 2_000)])
 def test_the_axis_ends_at_a_round_number(most: float, scale: float) -> None:
-    """The axis ends at a round number that is not below any value."""
     assert ceiling(most) == scale
 
 
@@ -63,7 +61,6 @@ def test_rates_of_the_history() -> None:
 
 @pytest.mark.parametrize("seconds", [600, 3_600, 86_400])
 def test_the_history_is_bounded(seconds: int) -> None:
-    """However long a bridge runs, an answer has a bounded number of points, which cover the range up to now."""
     history, now = recorder(), 2 * 86_400
     for time in range(now + 1):
         history.add(sample(float(time), time, None if time % 2 else 7))
@@ -100,7 +97,6 @@ class Flooded:
 
 
 async def test_a_view_that_too_much_comes_for_ends() -> None:
-    """A view ends where more messages come than it can take from its queue, and says what to do."""
     bridge = Flooded()
     views = LiveViews(cast(BridgeAccess, bridge))
     said = b""

@@ -67,7 +67,6 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeThread]:
 
 
 def test_a_bridge_that_is_well(running: BridgeThread) -> None:
-    """It lives, and it serves clients."""
     assert ask(f"{running.url}/healthz") == (200, "ok\n")
     assert ask(f"{running.url}/readyz") == (200, "ok\n")
 
@@ -111,7 +110,6 @@ def test_a_loop_that_hangs(hung: BridgeThread, path: str) -> None:
 
 
 def test_a_loop_that_hung_once(running: BridgeThread) -> None:
-    """When the loop turns again all is well again."""
     assert ask(f"{running.url}/healthz") == (200, "ok\n")
 
 
@@ -146,7 +144,6 @@ def test_memory_use_above_the_watermark(running: BridgeThread, monkeypatch: pyte
 
 
 def test_a_channel_that_cannot_listen(running: BridgeThread, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is wrong with a channel is said, a line for each."""
     problem = "channel B cannot listen on 127.0.0.1:1883: Address already in use"
     monkeypatch.setitem(running.bridge.channels.problems, "B", problem)
     assert ask(f"{running.url}/readyz") == (503, f"{problem}\n")

@@ -36,13 +36,11 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemoteBridgePro
     ["/", "/clients", "/queues?system=1", "/mappings", "/links", "/dead-letters", "/log", "/subscriptions", "/configuration"],
 )
 def test_each_page_is_shown(bridge: RemoteBridgeProcess, path: str) -> None:
-    """Pages are shown as for the embedded queue manager."""
     page = Console(bridge).log_in(TOKEN).get(path)
     assert page.status == 200, page.text
 
 
 def test_topics(bridge: RemoteBridgeProcess) -> None:
-    """The topic tree is shown, and who subscribes."""
     console = Console(bridge).log_in(TOKEN)
     with RawClient.connected(bridge.port, "topics") as client:
         client.subscribe(("tree/leaf", 1))
@@ -52,7 +50,6 @@ def test_topics(bridge: RemoteBridgeProcess) -> None:
 
 
 def test_publications_and_messages(bridge: RemoteBridgeProcess) -> None:
-    """What is published from the page comes to clients; what waits for one is on its queue; a letter is tried again."""
     console = Console(bridge).log_in(TOKEN)
     with RawClient.connected(bridge.port, "taker", clean=False) as client:
         client.subscribe(("news/#", 1))

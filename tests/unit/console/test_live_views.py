@@ -16,7 +16,6 @@ from tests.helpers.raw_client import RawClient
 
 
 def test_a_live_view(console: Console) -> None:
-    """A live view tells what is published from now on, payloads as text, until the page is left."""
     with LiveView(console, "live/#") as view:
         assert view.content_type.startswith("text/event-stream")
         assert view.event("notice")["text"] == "Subscribed to live/#"
@@ -52,7 +51,6 @@ def users(console: Console) -> Iterator[list[Console]]:
 def test_live_views_are_bounded_per_user_and_in_total(
     users: list[Console], own: int, others: int, status: int, words: str
 ) -> None:
-    """A rejected view says why, in its page and for programs. There is room again when a view is closed."""
     first, *rest = users
     views = [LiveView(first, "bounded") for _ in range(own)]
     views += [LiveView(rest[number // 4], "bounded") for number in range(others)]
@@ -79,7 +77,6 @@ def test_live_views_are_bounded_per_user_and_in_total(
 
 @pytest.mark.parametrize("how", ["log-out", "token"])
 def test_a_live_view_ends_with_the_login(console: Console, how: str) -> None:
-    """Who has logged out, or whose token is taken away, sees no more of what is published."""
     tokens = console.bridge.data_directory / "admin.tokens"
     before = tokens.read_text()
     if how == "token":
@@ -96,7 +93,6 @@ def test_a_live_view_ends_with_the_login(console: Console, how: str) -> None:
 
 
 def test_the_end_of_the_bridge_ends_what_goes_on_and_on(tmp_path: Path) -> None:
-    """A live view is told of it, a form that has not come in full is not waited for; neither is an error in the log."""
     bridge = BridgeProcess(tmp_path / "data", config="admin: {port: 0}\n").start()
     console = Console(bridge).log_in()
     address, _, port = console.place.partition(":")

@@ -6,7 +6,7 @@ import asyncio
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,10 +31,29 @@ VERSIONS = {3: "3.1", 4: "3.1.1", 5: "5"}
 FOREIGN = ("process_", "python_")
 
 
+#: The first channel is for all tests, each of the others for one.
+CONFIG = """
+admin: {{port: 0}}
+channels:
+  - {{name: PLAIN.MQTT, port: 0}}
+  - {{name: STRICT, port: 0, publish_topics: [allowed/#]}}
+  - {{name: LENIENT, port: 0, publish_topics: [allowed/#], refused_to_dead_letters: [MQRC_NOT_AUTHORIZED]}}
+  - {{name: GUARDED, port: 0, authentication: [{{method: password, file: {0}/passwords}}]}}
+  - {{name: SMALL, port: 0, max_clients: 1}}
+  - {{name: TLS, port: 0, tls: {{certificate_file: {0}/server.pem, key_file: {0}/server.key}}}}
+mappings:
+  m: {{from: {{queue: SOURCE}}, to: {{mqtt: out}}, enabled: false}}
+  n: {{from: {{queue: N}}, to: {{mqtt: out}}}}
+"""
+
+
 @pytest.fixture(scope="module")
 def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
     """A bridge with an admin port, that goes on from test to test."""
-    process = BridgeProcess(tmp_path_factory.mktemp("metrics") / "data", config="admin: {port: 0}\n").start()
+    directory = tmp_path_factory.mktemp("metrics")
+    (directory / "passwords").touch(0o600)
+    Authority(directory).issue("server")
+    process = BridgeProcess(directory / "data", config=CONFIG.format(directory)).start()
     yield process
     assert process.stop() == 0, process.log
     process.discard()
@@ -61,7 +80,6 @@ def test_promtool_has_nothing_to_say(bridge: BridgeProcess) -> None:
 
 
 def test_the_form_is_that_which_is_asked_for(bridge: BridgeProcess) -> None:
-    """Who accepts OpenMetrics gets it, with its end; anybody else the text format of Prometheus."""
     url = f"{admin_url(bridge.announced)}/metrics"
     assert ask(url, OPEN_METRICS)[1].endswith("# EOF\n")
     assert "# EOF" not in ask(url)[1]
@@ -69,7 +87,6 @@ def test_the_form_is_that_which_is_asked_for(bridge: BridgeProcess) -> None:
 
 
 def test_a_scrape_holds_what_the_catalogue_has(bridge: BridgeProcess) -> None:
-    """Each metric of the catalogue is in a scrape, with its type, meaning and labels; and there is no other."""
     exchange(bridge.port, 4, 1, 1, b"x")
     families = {family.name: family for family in Scrape(bridge).families if not family.name.startswith(FOREIGN)}
     suffix = {"counter": "_total", "info": "_info"}
@@ -85,7 +102,6 @@ def test_a_scrape_holds_what_the_catalogue_has(bridge: BridgeProcess) -> None:
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("level", VERSIONS)
 def test_publications_are_counted(bridge: BridgeProcess, level: int, qos: int) -> None:
-    """Publications of clients and to them are counted, and their bytes, by version and QoS; and how long each step took."""
     messages, payload = 3, b"x" * 1000
     labels = {"channel": CHANNEL, "version": VERSIONS[level], "qos": str(qos)}
     before = Scrape(bridge)
@@ -119,7 +135,6 @@ def test_publications_are_counted(bridge: BridgeProcess, level: int, qos: int) -
 
 
 def test_clients_come_and_go(bridge: BridgeProcess) -> None:
-    """Connections, clients and connects are counted as they come, and clients no more when they are gone."""
     labels = {"channel": CHANNEL, "version": "5"}
     before = Scrape(bridge)
     with RawClient.connected(bridge.port, "comes-and-goes", level=5) as client:
@@ -140,7 +155,6 @@ def test_clients_come_and_go(bridge: BridgeProcess) -> None:
     ],
 )
 def test_refused_connects(bridge: BridgeProcess, packet: Connect, reason: str) -> None:
-    """A client that is refused is counted by the reason that MQTT 5 has, also where it speaks an older version."""
     labels = {"channel": CHANNEL, "reason": reason}
     before = Scrape(bridge).total("mqbridge_connects_refused_total", **labels)
     with RawClient(bridge.port, "c", level=packet.protocol_level if packet.protocol_level in VERSIONS else 4) as client:
@@ -150,7 +164,6 @@ def test_refused_connects(bridge: BridgeProcess, packet: Connect, reason: str) -
 
 
 def test_what_is_sent_again(bridge: BridgeProcess) -> None:
-    """A message that a client gets again, with DUP, is counted when the client acknowledges it."""
     before = Scrape(bridge).total("mqbridge_messages_resent_total")
     with RawClient.connected(bridge.port, "again", clean=False) as client:
         client.subscribe(("again", 1))
@@ -167,7 +180,6 @@ def test_what_is_sent_again(bridge: BridgeProcess) -> None:
 
 
 def test_the_transmission_queue(bridge: BridgeProcess, tmp_path: Path) -> None:
-    """Messages that wait for a client that is away are on the transmission queue, and the oldest of them has an age."""
     queue = {"qmgr": "MQB1", "platform": "UNIX", "queue": "SYSTEM.MQTT.TRANSMIT.QUEUE", "usage": "XMITQ"}
     with RawClient.connected(bridge.port, "away", clean=False) as client:
         client.subscribe(("away", 1))
@@ -187,7 +199,6 @@ def test_the_transmission_queue(bridge: BridgeProcess, tmp_path: Path) -> None:
 
 
 def test_commits_are_timed(bridge: BridgeProcess) -> None:
-    """A commit of the recovery log is counted with its bytes and its time."""
     before = Scrape(bridge)
     with RawClient.connected(bridge.port, "durable", clean=False) as client:
         client.disconnect()
@@ -203,7 +214,6 @@ def test_commits_are_timed(bridge: BridgeProcess) -> None:
 
 
 def test_names_of_clients_and_topics_make_no_series(bridge: BridgeProcess) -> None:
-    """2,000 client identifiers and topics later, no series has their names, and there are hardly more series than before."""
     exchange(bridge.port, 4, 0, 1, b"x")
 
     async def come_and_go(number: int, turn: asyncio.Semaphore) -> None:
@@ -229,35 +239,7 @@ def test_names_of_clients_and_topics_make_no_series(bridge: BridgeProcess) -> No
     assert len(now.values.keys() - before.values.keys()) < 20
 
 
-@pytest.fixture
-def own_bridge(tmp_path: Path) -> Iterator[Callable[[str], BridgeProcess]]:
-    """Makes and starts a bridge of the test's own, with a configuration."""
-    made: list[BridgeProcess] = []
-
-    def make(config: str) -> BridgeProcess:
-        made.append(BridgeProcess(tmp_path / "data", config=config).start())
-        return made[-1]
-
-    yield make
-    for process in made:
-        process.discard()
-
-
-def test_metrics_for_who_has_a_token(own_bridge: Callable[[str], BridgeProcess]) -> None:
-    """With `open_metrics: false` who shows no token gets nothing."""
-    bridge = own_bridge("admin: {port: 0, open_metrics: false}\n")
-    status, text = ask(f"{admin_url(bridge.announced)}/metrics")
-    assert status == 401
-    assert "mqbridge_" not in text
-
-
-def test_refused_publications_and_dead_letters(own_bridge: Callable[[str], BridgeProcess], tmp_path: Path) -> None:
-    """What a channel forbids is counted by its MQRC, and so is what goes to the dead-letter queue instead."""
-    bridge = own_bridge(
-        "admin: {port: 0}\nchannels:\n"
-        "  - {name: STRICT, port: 0, publish_topics: [allowed/#]}\n"
-        "  - {name: LENIENT, port: 0, publish_topics: [allowed/#], refused_to_dead_letters: [MQRC_NOT_AUTHORIZED]}\n"
-    )
+def test_refused_publications_and_dead_letters(bridge: BridgeProcess) -> None:
     for channel in ("STRICT", "LENIENT"):
         with RawClient.connected(bridge.ports[channel], channel, level=5) as client:
             client.publish("allowed/t", b"x", 1)
@@ -269,29 +251,16 @@ def test_refused_publications_and_dead_letters(own_bridge: Callable[[str], Bridg
     assert now.get("mqbridge_dead_letters_total", direction="in", reason=reason) == 1
 
 
-def test_failed_authentications(own_bridge: Callable[[str], BridgeProcess], tmp_path: Path) -> None:
-    """A client with a wrong password is counted as refused, and as one that did not show who it is."""
-    passwords = tmp_path / "passwords"
-    passwords.write_text("")
-    passwords.chmod(0o600)
-    bridge = own_bridge(
-        "admin: {port: 0}\nchannels:\n"
-        f"  - {{name: GUARDED, port: 0, authentication: [{{method: password, file: {passwords}}}]}}\n"
-    )
-    with RawClient(bridge.port, "c", user_name="u", password=b"wrong") as client:
+def test_failed_authentications(bridge: BridgeProcess) -> None:
+    with RawClient(bridge.ports["GUARDED"], "c", user_name="u", password=b"wrong") as client:
         assert client.connect().return_code == 4
     now = Scrape(bridge)
     assert now.get("mqbridge_authentications_failed_total", channel="GUARDED") == 1
-    assert (
-        now.get("mqbridge_connects_refused_total", channel="GUARDED", reason="bad_user_name_or_password") == 1
-    )
+    assert now.get("mqbridge_connects_refused_total", channel="GUARDED", reason="bad_user_name_or_password") == 1
 
 
 async def test_without_an_admin_port_nothing_is_counted(tmp_path: Path) -> None:
-    """A bridge without an admin port has no metrics, nor does anything count for them."""
-    configuration = Configuration(
-        queue_manager={"data_directory": tmp_path / "data"}, channels=[{"name": "A", "port": 0}]
-    )
+    configuration = Configuration(queue_manager={"data_directory": tmp_path / "data"}, channels=[{"name": "A", "port": 0}])
     bridge = Bridge(configuration, announce=lambda _: None)
     await bridge.start()
     assert bridge.metrics is None
@@ -303,7 +272,6 @@ async def test_without_an_admin_port_nothing_is_counted(tmp_path: Path) -> None:
 
 
 def test_what_counts_and_serves_is_imported_for_an_admin_port_only() -> None:
-    """A bridge that nobody asks does not pay for it with its memory, either."""
     program = (
         "import sys, bridge.service.lifecycle\n"
         "kinds = ('prometheus', 'uvicorn', 'starlette', 'bridge.service.metrics')\n"
@@ -313,25 +281,22 @@ def test_what_counts_and_serves_is_imported_for_an_admin_port_only() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_a_connection_without_room_is_counted(own_bridge: Callable[[str], BridgeProcess]) -> None:
-    """A connection that a channel has no room for is counted there; its clients stay."""
-    bridge = own_bridge("admin: {port: 0}\nchannels: [{name: SMALL, port: 0, max_clients: 1}]\n")
-    with RawClient.connected(bridge.port, "first") as first:
-        with pytest.raises(ConnectionClosed), RawClient(bridge.port, "second") as second:
+def test_a_connection_without_room_is_counted(bridge: BridgeProcess) -> None:
+    port = bridge.ports["SMALL"]
+    with RawClient.connected(port, "first") as first:
+        with pytest.raises(ConnectionClosed), RawClient(port, "second") as second:
             second.expect(Connack)
             second.receive()
         first.ping()
         assert Scrape(bridge).get("mqbridge_connections_refused_total", channel="SMALL") == 1
 
 
-def test_mappings_and_links(own_bridge: Callable[[str], BridgeProcess], tmp_path: Path) -> None:
-    """Messages that a mapping moves are counted, and so is what its link takes; a broker that is gone shows."""
+def test_mappings_and_links(tmp_path: Path) -> None:
     broker = Mosquitto(tmp_path).start()
+    config = f"admin: {{port: 0}}\nlinks: {{plant: {{host: 127.0.0.1, port: {broker.port}}}}}\nmappings:\n"
+    config += "  up: {from: {topic: up/#}, to: {mqtt: '{mqps.Top}', link: plant}, filter: {json: $.keep}}\n"
+    bridge = BridgeProcess(tmp_path / "data", config=config).start()
     try:
-        bridge = own_bridge(
-            f"admin: {{port: 0}}\nlinks: {{plant: {{host: 127.0.0.1, port: {broker.port}}}}}\nmappings:\n"
-            "  up: {from: {topic: up/#}, to: {mqtt: '{mqps.Top}', link: plant}, filter: {json: $.keep}}\n"
-        )
         link, mapping = {"link": "plant", "mapping": "up"}, {"mapping": "up"}
         eventually(lambda: Scrape(bridge).get("mqbridge_link_up", **link), 1)
         eventually(lambda: Scrape(bridge).get("mqbridge_mapping_state", state="running", **mapping), 1)
@@ -345,6 +310,7 @@ def test_mappings_and_links(own_bridge: Callable[[str], BridgeProcess], tmp_path
         broker.stop()
     eventually(lambda: Scrape(bridge).get("mqbridge_link_up", **link), 0)
     eventually(lambda: Scrape(bridge).get("mqbridge_mapping_state", state="waiting for the link", **mapping), 1)
+    assert bridge.stop() == 0
 
 
 def test_disconnects_are_counted_by_reason(bridge: BridgeProcess) -> None:
@@ -363,22 +329,14 @@ def test_disconnects_are_counted_by_reason(bridge: BridgeProcess) -> None:
     eventually(lambda: {reason: count - before[reason] for reason, count in ends().items()}, dict.fromkeys(before, 1))
 
 
-def test_failed_handshakes_are_counted(tmp_path: Path) -> None:
-    Authority(tmp_path).issue("server")
-    tls = f"{{certificate_file: {tmp_path}/server.pem, key_file: {tmp_path}/server.key}}"
-    config = f"admin: {{port: 0}}\nchannels: [{{name: TLS, port: 0, tls: {tls}}}]\n"
-    bridge = BridgeProcess(tmp_path / "data", config=config).start()
-    with socket.create_connection(("127.0.0.1", bridge.port)) as plain:
+def test_failed_handshakes_are_counted(bridge: BridgeProcess) -> None:
+    with socket.create_connection(("127.0.0.1", bridge.ports["TLS"])) as plain:
         plain.sendall(b"this is no TLS")
         plain.recv(1000)
     eventually(lambda: Scrape(bridge).total("mqbridge_handshakes_failed_total", channel="TLS"), 1)
-    assert bridge.stop() == 0
 
 
-def test_the_disk_and_the_backlog_of_a_mapping_are_measured(tmp_path: Path) -> None:
-    mappings = "{m: {from: {queue: SOURCE}, to: {mqtt: out}, enabled: false}, n: {from: {queue: N}, to: {mqtt: out}}}"
-    config = f"admin: {{port: 0}}\nchannels: [{{name: A, port: 0}}]\nmappings: {mappings}\n"
-    bridge = BridgeProcess(tmp_path / "data", config=config).start()
+def test_the_disk_and_the_backlog_of_a_mapping_are_measured(bridge: BridgeProcess) -> None:
     bridge.mqsc("DEFINE QLOCAL(SOURCE)\nDEFINE QLOCAL(N)\n")
     for queue in ("SOURCE", "SOURCE", "N"):
         bridge.mq("put", queue, "x")
@@ -386,4 +344,3 @@ def test_the_disk_and_the_backlog_of_a_mapping_are_measured(tmp_path: Path) -> N
     eventually(lambda: Scrape(bridge).total("mqbridge_mapping_unit_of_work_seconds_count", mapping="n"), 1)
     scrape = Scrape(bridge)
     assert 0 < scrape.total("mqbridge_disk_free_bytes") <= scrape.total("mqbridge_disk_size_bytes")
-    assert bridge.stop() == 0

@@ -13,7 +13,7 @@ import pytest
 from markupsafe import escape as markup
 
 from bridge.mqtt.packets import Publish
-from bridge.service.administration.inspection import HIDDEN, without_secrets
+from bridge.service.administration.handlers import HIDDEN, without_secrets
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.console import Console, Page
 from tests.helpers.patience import until
@@ -40,7 +40,6 @@ def shows(console: Console, path: str, text: str) -> Page:
 
 
 def test_the_overview(console: Console) -> None:
-    """The overview tells state, queue manager, channels and their clients; charts have what they show in words."""
     with RawClient.connected(console.bridge.port, "overview"):
         page = shows(console, "/", "1 connected")
     for text in ("running, for", "MQB1 (embedded) answers", "PLAIN.MQTT", f"127.0.0.1:{console.bridge.port}"):
@@ -49,7 +48,6 @@ def test_the_overview(console: Console) -> None:
 
 
 def test_alarms_are_in_words(console: Console) -> None:
-    """A channel that is stopped can be started again; what is wrong is told in words on the first page."""
     try:
         stopped = console.change("/channels/stop", name="PLAIN.MQTT", confirm="1", back="/channels")
         assert "PLAIN.MQTT" in stopped.text
@@ -67,7 +65,6 @@ def test_alarms_are_in_words(console: Console) -> None:
 
 
 def test_rates_are_drawn(console: Console) -> None:
-    """What clients publish and get is drawn as messages a second."""
     with RawClient.connected(console.bridge.port, "rates") as client:
         client.subscribe(("rates", 0))
 
@@ -85,7 +82,6 @@ def test_rates_are_drawn(console: Console) -> None:
 
 @pytest.mark.parametrize("client_id", HOSTILE)
 def test_client_identifiers_are_text(console: Console, client_id: str) -> None:
-    """A client identifier is text in each page that has it, whatever it looks like, and leads to the client's page."""
     with RawClient.connected(console.bridge.port, client_id) as client:
         client.subscribe((f"hostile/{client_id}", 1))
         listed = console.get("/clients")
@@ -99,7 +95,6 @@ def test_client_identifiers_are_text(console: Console, client_id: str) -> None:
 
 
 def test_clients_are_searched(console: Console) -> None:
-    """Clients are found by a part of their identifier, by a pattern, by channel, and by whether they are connected."""
     port = console.bridge.port
     RawClient.connected(port, "search-away", clean=False).disconnect()
     with RawClient.connected(port, "search-here"):
@@ -118,7 +113,6 @@ def test_clients_are_searched(console: Console) -> None:
 
 
 def test_clients_are_shown_a_page_at_a_time(console: Console) -> None:
-    """Of many clients a page shows a hundred, and leads to the next ones."""
     clients = [RawClient.connected(console.bridge.port, f"many-{number:03}") for number in range(101)]
     try:
         first = console.get("/clients", search="many-")
@@ -136,7 +130,6 @@ def test_clients_are_shown_a_page_at_a_time(console: Console) -> None:
 
 
 def test_a_client_is_disconnected(console: Console) -> None:
-    """A client that is disconnected keeps its durable session; its page tells what it subscribes to and what waits."""
     port = console.bridge.port
     with RawClient.connected(port, "cut", clean=False) as client:
         client.subscribe(("cut/#", 1))
@@ -153,7 +146,6 @@ def test_a_client_is_disconnected(console: Console) -> None:
 
 
 def test_a_session_is_purged_only_when_that_is_sure(console: Console) -> None:
-    """A session is purged when it is ticked that it may end; then it is gone, with what waited."""
     RawClient.connected(console.bridge.port, "purged", clean=False).disconnect()
     asked = console.change("/clients/purge", ids="purged")
     assert "waiting messages are deleted for good" in asked.text
@@ -167,7 +159,6 @@ def test_a_session_is_purged_only_when_that_is_sure(console: Console) -> None:
 
 
 def test_what_is_published_comes_to_clients(console: Console) -> None:
-    """A publication of the console comes to who subscribes; a retained one is in the tree, until it is cleared."""
     with RawClient.connected(console.bridge.port, "taker") as client:
         client.subscribe(("tree/+", 1))
         page = console.change("/topics/publish", topic="tree/leaf", payload="grün\r\nzwei", retain="1")
@@ -185,7 +176,6 @@ def test_what_is_published_comes_to_clients(console: Console) -> None:
 
 @pytest.mark.parametrize("topic", ["", "a/#", "+", "a" * 20_000, "/".join("a" * 200)])
 def test_a_topic_that_is_none(console: Console, topic: str) -> None:
-    """Nothing is published to what is no topic, and it is told why."""
     assert "is not valid" in console.change("/topics/publish", topic=topic, payload="x").text
 
 
@@ -193,7 +183,6 @@ def test_a_topic_that_is_none(console: Console, topic: str) -> None:
 
 
 def test_queues_and_their_messages(console: Console) -> None:
-    """A queue's depth and messages are shown, and a message laid open, MQMD and RFH2; all of it stays where it is."""
     bridge = console.bridge
     with RawClient.connected(bridge.port, "buyer") as client:
         client.publish("orders/7", b"<b>seven</b>", 1)
@@ -212,7 +201,6 @@ def test_queues_and_their_messages(console: Console) -> None:
 
 
 def test_messages_are_shown_a_page_at_a_time(console: Console) -> None:
-    """Of many messages a page shows fifty, and leads to the next ones."""
     for number in range(52):
         console.bridge.mq("put", "ORDERS", f"body {number}")
     first = console.get("/queues/show", name="ORDERS")
@@ -225,7 +213,6 @@ def test_messages_are_shown_a_page_at_a_time(console: Console) -> None:
 
 
 def test_system_queues_are_shown_where_they_are_asked_for(console: Console) -> None:
-    """Queues of SYSTEM are left out, but for those that an administrator of the bridge looks at."""
     usual = console.get("/queues").text
     assert "SYSTEM.MQTT.TRANSMIT.QUEUE" in usual
     assert "SYSTEM.DEAD.LETTER.QUEUE" in usual
@@ -238,7 +225,6 @@ def test_system_queues_are_shown_where_they_are_asked_for(console: Console) -> N
 
 
 def test_a_mapping_is_paused_and_resumed(console: Console) -> None:
-    """What comes for a mapping that is paused waits until it is resumed."""
     bridge = console.bridge
     with RawClient.connected(bridge.port, "upwards") as client:
         client.subscribe(("up/#", 1))
@@ -250,7 +236,6 @@ def test_a_mapping_is_paused_and_resumed(console: Console) -> None:
 
 
 def test_a_mapping_is_tried(console: Console) -> None:
-    """The form of a mapping takes a message and shows what comes out, or why nothing does; nothing is put."""
     path = "/mappings/try?name=orders"
     publication = {"topic": "orders/1", "payload": "<i>x</i>", "qos": "2", "properties": "a=1\nb=2"}
     page = console.post(path, csrf_token=console.csrf_token, **publication)
@@ -286,7 +271,6 @@ def letter_to(console: Console, client_id: str, text: str) -> str:
 
 
 def test_a_dead_letter_is_retried(console: Console) -> None:
-    """A letter tells in words why it is there; tried again while its client is there, it comes to it."""
     path = letter_to(console, "late", "news for <you>")
     assert "1 message on dead-letter queue" in console.get("/").text
     page = console.get(path)
@@ -306,7 +290,6 @@ def test_a_dead_letter_is_retried(console: Console) -> None:
 
 
 def test_dead_letters_are_exported_and_deleted(console: Console) -> None:
-    """Letters that are chosen are exported as lines of JSON, and deleted when that is ticked; others stay."""
     letter_to(console, "gone-1", "one")
     letter_to(console, "gone-2", "two")
     export = console.get("/dead-letters/export", client="gone-1")
@@ -326,7 +309,6 @@ def test_dead_letters_are_exported_and_deleted(console: Console) -> None:
 
 
 def test_the_log(console: Console) -> None:
-    """The last lines of the log are shown, by level and text; what clients have put into them is text."""
     with RawClient(console.bridge.port, "<b>logged</b>") as client:
         client.connect()
         client.send_bytes(b"\xff\xff\xff\xff")
@@ -339,7 +321,6 @@ def test_the_log(console: Console) -> None:
 
 
 def test_the_level_of_the_log(console: Console) -> None:
-    """The level of the log is set, for the log itself as well as for what is shown of it."""
     try:
         page = console.change("/log/level", level="debug", back="/log")
         assert 'class="said good"' in page.html
@@ -350,13 +331,11 @@ def test_the_level_of_the_log(console: Console) -> None:
 
 
 def test_without_pipelines_and_archive(console: Console) -> None:
-    """Where there are neither pipelines nor an archive, their pages say so, and what would make one."""
     assert "has no pipelines" in console.get("/pipelines").text
     assert "archive.directory" in console.get("/archive").text
 
 
 def test_the_console_outlives_what_it_asks(bridge: BridgeProcess) -> None:
-    """Health is told to everybody; metrics are as the configuration says."""
     stranger = Console(bridge)
     assert stranger.get("/healthz").text == "ok "
     assert stranger.get("/readyz").status == 200
@@ -367,7 +346,6 @@ def test_the_console_outlives_what_it_asks(bridge: BridgeProcess) -> None:
 
 
 def test_each_page_is_json_too(console: Console) -> None:
-    """Each page is JSON for a client that accepts only that, with the status of the page; a change as well."""
     with RawClient.connected(console.bridge.port, "json-1") as client:
         client.subscribe(("json/#", 1))
         found = console.json("/clients", search="json-", sort="subscriptions", descending="true")
@@ -386,7 +364,6 @@ def test_each_page_is_json_too(console: Console) -> None:
 
 
 def test_the_api_is_documented(console: Console) -> None:
-    """The OpenAPI document has every page and change, and no reference in it leads nowhere."""
     document = console.json("/openapi.json")
     assert {"/clients", "/clients/purge", "/queues/move", "/dead-letters/retry", "/configuration"} <= document["paths"].keys()
     references = set(re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(document)))
@@ -400,7 +377,6 @@ def test_the_api_is_documented(console: Console) -> None:
 
 
 def test_pages_do_not_import_the_service() -> None:
-    """Pages talk to the bridge through administration requests only."""
     modules = "operation clients topics queues dead_letters mappings archive"
     program = (
         f"import sys\nfor one in {modules!r}.split(): __import__('bridge.console.' + one)\n"
@@ -414,7 +390,6 @@ def test_pages_do_not_import_the_service() -> None:
 
 
 def test_clients_are_sorted(console: Console) -> None:
-    """Clients are sorted by any column, with the totals of all that match, and rates once they are measured."""
     port = console.bridge.port
     with RawClient.connected(port, "sort-a", clean=False) as busy, RawClient.connected(port, "sort-b") as idle:
         busy.subscribe(("sort/1", 1), ("sort/2", 1))
@@ -433,7 +408,6 @@ def test_clients_are_sorted(console: Console) -> None:
 
 
 def test_recent_events_of_a_client(console: Console) -> None:
-    """The page of a client lists when it connected, subscribed and left."""
     with RawClient.connected(console.bridge.port, "eventful", clean=False) as client:
         client.subscribe(("events/#", 1))
         client.disconnect()
@@ -466,7 +440,6 @@ def test_messages_are_put_moved_and_deleted(console: Console) -> None:
 
 
 def test_a_message_that_does_not_fit_stays(console: Console) -> None:
-    """What the target queue rejects stays on the source queue, and the result says so."""
     for text in ("one", "two"):
         console.change("/queues/put", name="SOURCE", payload=text)
     page = console.change("/queues/move", name="SOURCE", to="SMALL", confirm="1")
@@ -477,7 +450,6 @@ def test_a_message_that_does_not_fit_stays(console: Console) -> None:
 
 
 def test_messages_for_clients_show_their_client_and_stay(console: Console) -> None:
-    """The transmission queue shows whom a message is for. Its messages cannot be moved or deleted."""
     queue = "SYSTEM.MQTT.TRANSMIT.QUEUE"
     with RawClient.connected(console.bridge.port, "recipient", clean=False) as client:
         client.subscribe(("transmitted", 1))
@@ -495,7 +467,6 @@ def test_messages_for_clients_show_their_client_and_stay(console: Console) -> No
 
 
 def test_dead_letters_are_grouped(console: Console) -> None:
-    """Dead letters are counted by reason and destination; the selected ones are deleted."""
     for client_id, count in (("group-1", 2), ("group-2", 1)):
         for _ in range(count):
             letter_to(console, client_id, "lost")
@@ -509,7 +480,6 @@ def test_dead_letters_are_grouped(console: Console) -> None:
 
 
 def test_the_audit_log(console: Console) -> None:
-    """The page of the audit log lists changes with their user, and finds a text."""
     console.change("/topics/publish", topic="audited/page", payload="secret")
     page = console.get("/audit", search="audited/page")
     assert "token admin" in page.text
@@ -519,7 +489,6 @@ def test_the_audit_log(console: Console) -> None:
 
 
 def test_the_configuration(console: Console) -> None:
-    """The effective configuration is shown with its defaults."""
     text = console.get("/configuration").text
     assert "transmission_queue: SYSTEM.MQTT.TRANSMIT.QUEUE" in text
     assert "up/here" in text
@@ -534,5 +503,4 @@ def test_the_configuration(console: Console) -> None:
     ],
 )  # fmt: skip
 def test_secrets_are_hidden(key: str, value: object, shown: object) -> None:
-    """Values whose key names a secret are hidden, not the places where secrets are, and URLs have no password."""
     assert without_secrets({key: value}) == {key: shown}

@@ -34,7 +34,6 @@ def gathered(configuration: Configuration) -> dict[tuple[str, ...], object]:
 
 
 def test_a_pipeline_that_runs(configuration: Configuration, tmp_path: Path) -> None:
-    """Its rows and batches are counted, what waits, and when the last batch was done; one that never ran is down."""
     directory = tmp_path / "data" / "pipelines" / "runs"
     directory.mkdir(parents=True)
     record = StatusRecord(directory, pytest.fail)
@@ -59,7 +58,6 @@ def test_a_pipeline_that_runs(configuration: Configuration, tmp_path: Path) -> N
 
 
 def test_a_status_that_cannot_be_read(configuration: Configuration, tmp_path: Path) -> None:
-    """It costs the metrics of its pipeline, and of no other."""
     directory = tmp_path / "data" / "pipelines" / "runs"
     directory.mkdir(parents=True)
     (directory / STATUS).write_text("{")

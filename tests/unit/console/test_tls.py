@@ -49,7 +49,6 @@ def at(bridge: BridgeProcess, tls: ssl.SSLContext | None) -> Console:
 
 
 def test_the_console_by_tls(bridge: BridgeProcess, trust: ssl.SSLContext) -> None:
-    """Who trusts the certificate's authority logs in; the cookie of the login goes nowhere without TLS."""
     console = at(bridge, trust).log_in()
     assert list(console.cookies) == ["__Host-mqbridge"]
     assert "published 1 byte" in console.change("/topics/publish", topic="by/tls", payload="x").text
@@ -58,7 +57,6 @@ def test_the_console_by_tls(bridge: BridgeProcess, trust: ssl.SSLContext) -> Non
 
 
 def test_nothing_without_tls(bridge: BridgeProcess) -> None:
-    """Plain HTTP is not answered, and old versions of TLS are not spoken."""
     console = at(bridge, None)
     with pytest.raises((http.client.HTTPException, ConnectionError)):
         console.get("/healthz")
@@ -74,7 +72,6 @@ def test_nothing_without_tls(bridge: BridgeProcess) -> None:
 def test_a_new_certificate_counts_from_the_next_connection(
     bridge: BridgeProcess, authority: Authority, trust: ssl.SSLContext
 ) -> None:
-    """Nobody has to tell the bridge that the files have changed."""
     console = at(bridge, trust)
     host, _, port = console.place.partition(":")
 

@@ -53,7 +53,6 @@ def logged_in(bridge: BridgeProcess, user: str) -> Console:
 
 
 def test_an_administrator_changes_something(bridge: BridgeProcess) -> None:
-    """A user whom the configuration names as administrator may change something, which the audit log has under their name."""
     console = logged_in(bridge, "anna")
     assert "user anna (change)" in console.get("/").text
     assert "published 1 byte" in console.change("/topics/publish", topic="by/anna", payload="x").text
@@ -62,7 +61,6 @@ def test_an_administrator_changes_something(bridge: BridgeProcess) -> None:
 
 
 def test_other_users_read(bridge: BridgeProcess) -> None:
-    """Any other user may read all pages, and change nothing."""
     console = logged_in(bridge, "bert")
     for path in PAGES:
         if "orders" not in path and "ORDERS" not in path:
@@ -78,7 +76,6 @@ def test_other_users_read(bridge: BridgeProcess) -> None:
     ],
 )  # fmt: skip
 def test_a_wrong_password(bridge: BridgeProcess, user: str, password: str) -> None:
-    """Who does not know the password of a user is not let in, nor told what of it was wrong."""
     console = Console(bridge)
     page = console.post("/login", user=user, password=password)
     assert page.status in (400, 403)
@@ -87,7 +84,6 @@ def test_a_wrong_password(bridge: BridgeProcess, user: str, password: str) -> No
 
 
 def test_no_payload_is_shown(bridge: BridgeProcess) -> None:
-    """With admin.payloads false no page shows what is in messages, whoever looks."""
     console = logged_in(bridge, "anna")
     with RawClient.connected(bridge.port, "discreet", clean=False) as client:
         client.subscribe(("discreet/#", 1))
@@ -111,7 +107,6 @@ def test_no_payload_is_shown(bridge: BridgeProcess) -> None:
 
 
 def test_metrics_need_a_token(bridge: BridgeProcess) -> None:
-    """With admin.open_metrics false a scrape needs a token."""
     console = Console(bridge)
     assert console.get("/metrics").status == 401
     page = console.request("GET", "/metrics", headers={"Authorization": f"Bearer {console.token}"})
@@ -121,7 +116,6 @@ def test_metrics_need_a_token(bridge: BridgeProcess) -> None:
 
 
 def test_who_fails_again_and_again_waits(bridge: BridgeProcess) -> None:
-    """After some wrong passwords of an address each further one is answered late, and others are still let in."""
     console = Console(bridge)
     for _ in range(7):
         assert console.post("/login", user="anna", password="guess").status == 403
@@ -131,7 +125,6 @@ def test_who_fails_again_and_again_waits(bridge: BridgeProcess) -> None:
 
 
 def test_a_reload_takes_over_who_may_log_in(bridge: BridgeProcess) -> None:
-    """It ends the logins of users, and what they look at, not those by token; administrators, payloads and users are new."""
     administrator = Administrator(bridge)
     # Nobody has guessed at their passwords: who is judged late by now is not among them.
     dora, emil = logged_in(bridge, "dora"), logged_in(bridge, "emil")
@@ -162,7 +155,6 @@ def test_a_reload_takes_over_who_may_log_in(bridge: BridgeProcess) -> None:
 
 
 def test_a_directory_without_a_token_file_is_made(tmp_path: Path) -> None:
-    """The token file is there before the data directory is, at the first start."""
     process = BridgeProcess(tmp_path / "new" / "data", config=None)
     process.data_directory.parent.mkdir()
     config = tmp_path / "bridge.yaml"

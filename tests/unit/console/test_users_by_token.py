@@ -40,7 +40,6 @@ def token(user: str, seconds: float = 3_600.0, audience: str = "console") -> str
 
 
 def test_a_token_in_the_place_of_a_password(bridge: BridgeProcess) -> None:
-    """The user is who the token says; an administrator changes something, others read."""
     for user, status in (("carol", 303), ("dave", 403)):
         console = Console(bridge)
         assert console.post("/login", user=user, password=token(user)).status == 303
@@ -55,14 +54,12 @@ def test_a_token_in_the_place_of_a_password(bridge: BridgeProcess) -> None:
     ids=["expired", "for another audience", "of another user", "no token", "of another key"],
 )
 def test_a_token_that_is_not_right(bridge: BridgeProcess, shown: str) -> None:
-    """It lets nobody in."""
     console = Console(bridge)
     assert console.post("/login", user="carol", password=shown).status == 403
     assert not console.cookies
 
 
 def test_the_login_ends_with_the_token(bridge: BridgeProcess) -> None:
-    """Nobody is somebody for longer than what has shown it says."""
     console = Console(bridge)
     until(lambda: console.post("/login", user="erin", password=token("erin", 2.0)).status == 303)
     until(lambda: console.get("/").status == 303)

@@ -60,11 +60,7 @@ def test_the_letter_of_an_identifier_is_the_log_level() -> None:
 
 
 def test_logger_calls_have_a_fixed_level() -> None:
-    assert [
-        place
-        for place, method, _ in calls()
-        if method in FORBIDDEN and place.partition(":")[0] not in RELAYED
-    ] == []
+    assert [place for place, method, _ in calls() if method in FORBIDDEN and place.partition(":")[0] not in RELAYED] == []
 
 
 def test_each_identifier_is_logged_in_one_place() -> None:
@@ -82,7 +78,6 @@ def test_the_catalogue_has_exactly_the_identifiers_of_the_code() -> None:
 
 
 def test_the_text_in_the_catalogue_matches_the_code() -> None:
-    """The words between the arguments match. A longer text may end with "…"."""
     for _, _, line in identified():
         identifier, text = divided(line)
         told = MESSAGES[identifier].text.removesuffix("…")
@@ -104,7 +99,6 @@ def test_each_explanation_consists_of_sentences(subtests: pytest.Subtests) -> No
 
 
 def test_the_first_digit_is_the_area() -> None:
-    """Each file of the catalogue contains the messages of one area."""
     areas = sorted(Path(SOURCES, "log_messages", "explanations").iterdir())
     digits = [{line[3] for line in area.read_text().splitlines() if line.startswith("MQB")} for area in areas]
     assert all(len(found) == 1 for found in digits)

@@ -50,12 +50,6 @@ def test_qos_1_and_2_are_not_finished_once_written(waiting: Any, qos: int) -> No
     assert box.pending() == [message]
 
 
-def test_direct_messages_have_qos_2_and_the_name_of_the_queue_as_topic(direct: Any, packets: Any) -> None:
-    assert sent(outbox(), packets, direct(3, b"reset", remote_queue="command/pump")) == [
-        Publish("command/pump", b"reset", 2, False, False, 3)
-    ]
-
-
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_direct_messages_after_a_subscription_to_default_qos(direct: Any, packets: Any, qos: int) -> None:
     box = outbox()
@@ -282,20 +276,7 @@ def test_retry_waits_for_its_interval(waiting: Any, packets: Any) -> None:
     assert packets(out) == []
 
 
-def test_resume_keeps_the_old_order(waiting: Any, packets: Any) -> None:
-    box, out = outbox(), connected()
-    sent(box, packets, waiting(9, 1), waiting(3, 2), waiting(5, 1), waiting(1, 2))
-    box.send_again(out, 0.0)
-    assert [one.message_id for one in packets(out)] == [9, 3, 5, 1]
-
-
 # Message ids ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_message_id_in_flight_is_not_used_again(waiting: Any, packets: Any) -> None:
-    box = outbox()
-    batch = [waiting(5, 1), waiting(0x1_0005, 2), waiting(0x2_0006, 1), waiting(0x3_0000, 1)]
-    assert [one.message_id for one in sent(box, packets, *batch)] == [5, 6, 7, 1]
 
 
 @pytest.mark.parametrize("qos", [1, 2])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -68,7 +67,7 @@ async def test_counting_ends_when_nobody_asks(bridge: Any, monkeypatch: pytest.M
     """The first request starts counting; counting stops after a pause, and the next request starts again from zero."""
     monkeypatch.setattr(activity_module, "SILENCE", 0.05)
     async with bridge() as running:
-        watch = Watch(running.service, cast("Any", None))
+        watch = Watch(running.service)
         first = watch.asked()
         assert watch.asked() is first
         await running.until(lambda: watch.activity is None)
@@ -77,27 +76,5 @@ async def test_counting_ends_when_nobody_asks(bridge: Any, monkeypatch: pytest.M
         await client.receive()
         assert first.channels == {}
         assert watch.asked() is not first
-        await watch.stop()
+        watch.end()
         assert watch.activity is None
-
-
-async def test_a_queue_manager_that_does_not_answer_holds_up_nothing(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its depth is not known then, and one question at a time waits for it."""
-    monkeypatch.setattr(activity_module, "DEPTH_TIMEOUT", 0.02)
-    hangs = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    asked = 0
-
-    class Hanging:
-        def connect(self, purpose: str) -> Any:
-            nonlocal asked
-            asked += 1
-            asyncio.run_coroutine_threadsafe(hangs.wait(), loop).result()
-            raise activity_module.MQError(2059, purpose)  # type: ignore[attr-defined]
-
-    async with bridge() as running:
-        watch = Watch(running.service, cast("Any", Hanging()))
-        assert [await watch.depth(), await watch.depth()] == [None, None]
-        assert asked == 1
-        hangs.set()
-        await watch.stop()

@@ -7,58 +7,11 @@ from typing import Any
 import pytest
 
 from bridge.mqtt.packets import (
-    Connect,
-    Pingreq,
-    Pingresp,
-    Puback,
-    Pubcomp,
     Publish,
-    Pubrec,
-    Pubrel,
-    Suback,
-    Subscribe,
     Will,
 )
 from bridge.mqtt.writer import encode
-from tests.helpers.service_bridge import ACCEPTED, answers
-
-WHOLE = [
-    Connect("c", clean_session=False),
-    Subscribe(1, (("a/#", 1), ("b", 2))),
-    Publish("t", b"x" * 200, 1, False, False, 2),
-    Publish("t", b"", 2, True, False, 3),
-    Pubrel(3),
-    Pingreq(),
-]
-
-
-async def test_packets_split_at_every_byte(bridge: Any) -> None:
-    stream = b"".join(map(encode, WHOLE))
-    async with bridge() as running:
-        client = await running.open()
-        for offset in range(len(stream)):
-            running.channel.loop.call_soon(client.send, stream[offset : offset + 1])
-        came = [await client.receive() for _ in range(6)]
-        assert came == [ACCEPTED, Suback(1, (1, 2)), Puback(2), Pubrec(3), Pubcomp(3), Pingresp()]
-    for cut in range(1, len(stream), 7):
-        async with bridge() as running:
-            client = await running.open()
-            client.send(stream[:cut])
-            await client.writer.drain()
-            client.send(stream[cut:])
-            came = [await client.receive() for _ in range(6)]
-            assert sorted(map(repr, came[1:])) == sorted(
-                map(repr, [Suback(1, (1, 2)), Puback(2), Pubrec(3), Pubcomp(3), Pingresp()])
-            )
-
-
-async def test_many_packets_in_one_segment(bridge: Any) -> None:
-    async with bridge() as running:
-        client = await running.connect()
-        client.send(*(Publish("t", b"%d" % number, 1, False, False, number) for number in range(1, 501)))
-        assert [await client.receive() for _ in range(500)] == [Puback(number) for number in range(1, 501)]
-        assert running.backend.payloads() == [b"%d" % number for number in range(1, 501)]
-
+from tests.helpers.service_bridge import answers
 
 MALFORMED = [
     pytest.param(b"\x00\x00", id="type 0"),
@@ -92,19 +45,6 @@ async def test_rubbish_ends_the_connection_and_nothing_else(bridge: Any, data: b
         await running.backend.until(lambda: len(running.backend.entered) == 2)
         assert running.backend.payloads() == [b"before", b"w"]
         await other.silent()
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        pytest.param(b"\x11" + encode(Connect("c"))[1:], id="reserved bits"),
-        pytest.param(b"\x10\x02\x00\x09", id="cut short"),
-        pytest.param(b"\x10\x0c\x00\x04MQTT\x04\x03\x00\x00\x00\x00", id="reserved connect flag"),
-    ],
-)
-async def test_malformed_connect(bridge: Any, data: bytes) -> None:
-    async with bridge() as running:
-        assert await answers(running, data) == []
 
 
 async def test_a_packet_longer_than_allowed(bridge: Any) -> None:

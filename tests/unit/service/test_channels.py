@@ -14,31 +14,11 @@ from bridge.config.channel import ChannelConfig
 from bridge.config.models import LimitsConfig
 from bridge.mq.telemetry_channels import Definition, TelemetryChannelRegister
 from bridge.mqtt.packets import Connack, Connect, Disconnect
-from bridge.mqtt.reader import Decoder
 from bridge.mqtt.reason_codes import ReasonCode
-from bridge.mqtt.writer import encode
 from bridge.service.channels import ChannelError, Channels
 from tests.helpers.certificate_authority import Authority
 from tests.helpers.mosquitto import free_port
-
-
-class Client:
-    """A client of MQTT 5 that is connected."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
-        self._decoder = Decoder(server=False, protocol_level=5)
-
-    async def packets(self) -> list[Any]:
-        """What comes next; nothing where the connection is closed."""
-        return list(self._decoder.feed(await self.reader.read(65_536)))
-
-    async def end(self) -> list[Any]:
-        """What comes until the connection is closed."""
-        found = []
-        while not self.reader.at_eof():
-            found += await self.packets()
-        return found
+from tests.helpers.service_bridge import Client
 
 
 class Site:
@@ -69,8 +49,8 @@ class Site:
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client_id: str = "c") -> Client:
         client = Client(reader, writer)
         self.clients.append(client)  # one that nobody holds is closed
-        writer.write(encode(Connect(client_id, protocol_level=5), "big", 5))
-        (answer,) = await client.packets()
+        client.send(Connect(client_id, protocol_level=5))
+        answer = await client.receive()
         assert isinstance(answer, Connack) and answer.return_code == 0
         return client
 
@@ -118,7 +98,7 @@ async def test_start_and_stop(site: Site) -> None:
     client, other = await site.connect("A"), await site.connect("B", "other")
     port = site.port("A")
     assert await site.channels.stop("A") == "channel A stopped; 1 client disconnected"
-    assert [one.reason_code for one in await client.end()] == [ReasonCode.ADMINISTRATIVE_ACTION]
+    assert [one.reason_code for one in await client.rest()] == [ReasonCode.ADMINISTRATIVE_ACTION]
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", port)
     with pytest.raises(ChannelError, match="channel A is stopped already"):
@@ -151,11 +131,11 @@ async def test_a_change(site: Site, values: dict[str, Any], line: str, stays: bo
     lines = await site.apply(config(**values), config("B"))
     assert [one.startswith(line) for one in lines] == ([True] if line else [])
     if not stays:
-        assert [one.reason_code for one in await client.end()] == [ReasonCode.ADMINISTRATIVE_ACTION]
+        assert [one.reason_code for one in await client.rest()] == [ReasonCode.ADMINISTRATIVE_ACTION]
     connections = [len(channel.connections) for channel in site.channels]
     assert sum(connections) == 1 + stays
-    other.writer.write(encode(Disconnect(), "big", 5))
-    assert await other.end() == []
+    other.send(Disconnect())
+    assert await other.rest() == []
 
 
 async def test_a_new_port(site: Site) -> None:
@@ -164,7 +144,7 @@ async def test_a_new_port(site: Site) -> None:
     client = await site.connect("A")
     (line,) = await site.apply(config(port=port))
     assert line == f"channel A listens for MQTT clients on 127.0.0.1:{port} (changed)"
-    assert [one.reason_code for one in await client.end()] == [ReasonCode.ADMINISTRATIVE_ACTION]
+    assert [one.reason_code for one in await client.rest()] == [ReasonCode.ADMINISTRATIVE_ACTION]
     assert site.port("A") == port
 
 
@@ -184,10 +164,10 @@ async def test_a_port_becomes_a_socket(site: Site, tmp_path: Path) -> None:
     client = await site.connect("A")
     (line,) = await site.apply(config(socket=path))
     assert line == f"channel A listens for MQTT clients on {path} (changed)"
-    assert await client.end()
+    assert await client.rest()
     client = await site.connected(*await asyncio.open_unix_connection(path))
     (line,) = await site.apply(config())
-    assert await client.end()
+    assert await client.rest()
     assert line.startswith("channel A listens for MQTT clients on 127.0.0.1:")
     await site.connect("A")
 

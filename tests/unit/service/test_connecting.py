@@ -18,18 +18,12 @@ from bridge.mqtt.packets import (
     Pingreq,
     Pingresp,
     Puback,
-    Pubcomp,
     Publish,
-    Pubrec,
-    Pubrel,
     Suback,
     Subscribe,
-    Unsubscribe,
     Will,
 )
-from bridge.mqtt.reader import Decoder
 from bridge.mqtt.reason_codes import ReasonCode
-from bridge.mqtt.writer import encode
 from bridge.security.authenticator import Attempt, FailedConnects
 from bridge.service.client import Client
 from bridge.service.connecting import delay
@@ -38,14 +32,6 @@ from bridge.telemetry.session import NEVER
 from tests.helpers.service_bridge import ACCEPTED, PRESENT, answers
 
 # Acceptance -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("name", "level"), [("MQIsdp", 3), ("MQTT", 4)])
-async def test_both_protocols_are_accepted(bridge: Any, name: str, level: int) -> None:
-    async with bridge() as running:
-        client = await running.open()
-        client.send(Connect("c", name, level))
-        assert await client.reader.readexactly(4) == b"\x20\x02\x00\x00"
 
 
 @pytest.mark.parametrize("level", [3, 4])
@@ -137,16 +123,6 @@ async def test_connack_2_identifier_rejected(bridge: Any, packet: Connect) -> No
         assert not running.service.sessions
 
 
-@pytest.mark.parametrize(
-    "packet", [Connect("x" * 23, "MQIsdp", 3), Connect("x" * 48), Connect("x" * 24), Connect("MQB2")]
-)
-async def test_identifiers_that_just_go(bridge: Any, packet: Connect) -> None:
-    async with bridge() as running:
-        client = await running.open()
-        client.send(packet)
-        assert await client.receive() == ACCEPTED
-
-
 async def test_connack_3_when_max_clients_are_connected(bridge: Any) -> None:
     async with bridge(max_clients=2) as running:
         first = await running.connect("1")
@@ -172,48 +148,6 @@ async def test_what_follows_a_refused_connect_is_not_worked_on(bridge: Any) -> N
     async with bridge() as running:
         assert await answers(running, Connect("MQB1"), Publish("t", b""), Pingreq()) == [Connack(2)]
         assert not running.backend.units
-
-
-@pytest.mark.parametrize(
-    "packet",
-    [
-        Publish("t", b"", 1, False, False, 1), Puback(1), Pubrec(1), Pubrel(1), Pubcomp(1), Subscribe(1, (("t", 0),)),
-        Unsubscribe(1, ("t",)), Pingreq(), Disconnect(),
-    ],
-    ids=lambda packet: type(packet).__name__.upper(),
-)  # fmt: skip
-async def test_the_first_packet_is_connect(bridge: Any, packet: Any) -> None:
-    """MQTT-3.1.0-1"""
-    async with bridge() as running:
-        assert await answers(running, packet, Connect("c")) == []
-        assert not running.backend.units
-
-
-@pytest.mark.parametrize("together", [False, True], ids=["later", "in one segment"])
-async def test_a_second_connect_closes_the_connection(bridge: Any, together: bool) -> None:
-    """MQTT-3.1.0-2. It did not say DISCONNECT, so there is a will."""
-    packet = Connect("c", will=Will("will", b"w"))
-    async with bridge() as running:
-        client = await running.open()
-        if together:
-            client.send(packet, packet, Publish("t", b""))
-            assert await client.rest() == [ACCEPTED]
-        else:
-            client.send(packet)
-            assert await client.receive() == ACCEPTED
-            client.send(packet, Publish("t", b""))
-            assert await client.rest() == []
-        await running.backend.until(lambda: bool(running.backend.entered))
-        assert [message.topic for message, _ in running.backend.entered] == ["will"]
-
-
-@pytest.mark.usefixtures("quick_sweep")
-async def test_connect_has_to_come_within_its_time(bridge: Any) -> None:
-    async with bridge(connect_timeout=0.05) as running:
-        silent = await running.open()
-        connected = await running.connect()
-        assert await silent.rest() == []
-        await connected.silent()
 
 
 @pytest.mark.usefixtures("quick_sweep")
@@ -400,12 +334,11 @@ async def test_a_session_from_before_session_expiry_expires_after_the_next_conne
 async def test_disconnect_does_not_extend_a_session_beyond_session_expiry(bridge: Any, asked: int, granted: int) -> None:
     async with bridge(session_expiry=100) as running:
         client = await running.open()
-        client.decoder = Decoder(server=False, protocol_level=5)
         properties = ConnectProperties(session_expiry_interval=10)
-        client.send(encode(Connect("c", "MQTT", 5, False, properties=properties), "big", 5))
+        client.send(Connect("c", "MQTT", 5, False, properties=properties))
         assert isinstance(await client.receive(), Connack)
         session = running.service.sessions["c"]
-        client.send(encode(Disconnect(properties=DisconnectProperties(session_expiry_interval=asked)), "big", 5))
+        client.send(Disconnect(properties=DisconnectProperties(session_expiry_interval=asked)))
         await client.rest()
         await running.until(lambda: "c" not in running.service.clients)
         assert session.expiry_interval == granted

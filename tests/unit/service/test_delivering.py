@@ -16,28 +16,6 @@ def sent(number: int, qos: int, *, dup: bool = False, payload: bytes | None = No
     return Publish("t", content, qos, retain, dup, number & 0xFFFF if qos else 0)
 
 
-async def test_qos_0_is_removed_when_written(bridge: Any) -> None:
-    async with bridge() as running:
-        client = await running.connect()
-        message = running.backend.publication(1, 0)
-        running.backend.deliver(message)
-        assert await client.receive() == sent(1, 0)
-        await running.backend.until(lambda: running.backend.removed == [message])
-
-
-@pytest.mark.parametrize("retained", [False, True])
-async def test_qos_1_is_removed_after_puback(bridge: Any, retained: bool) -> None:
-    async with bridge() as running:
-        client = await running.connect()
-        message = running.backend.publication(1, 1, retained=retained)
-        running.backend.deliver(message)
-        assert await client.receive() == sent(1, 1, retain=retained)
-        await client.silent()
-        assert not running.backend.removed
-        client.send(Puback(1))
-        await running.backend.until(lambda: running.backend.removed == [message])
-
-
 async def test_qos_2_is_removed_after_pubrec_and_released_after_that(bridge: Any) -> None:
     async with bridge() as running:
         client = await running.connect(clean_session=False)
@@ -57,18 +35,6 @@ async def test_qos_2_is_removed_after_pubrec_and_released_after_that(bridge: Any
         assert 1 in running.service.sessions["c"].outbox.in_flight.deliveries
         running.backend.complete_all()
         assert not running.service.sessions["c"].outbox.in_flight.deliveries
-
-
-async def test_acknowledgements_nobody_waits_for(bridge: Any) -> None:
-    async with bridge() as running:
-        client = await running.connect()
-        client.send(Puback(1), Pubcomp(2), Pubrec(3))
-        assert await client.receive() == Pubrel(3)
-        running.backend.deliver(running.backend.publication(4, 2), running.backend.publication(5, 1))
-        await client.receive(), await client.receive()
-        client.send(Puback(6), Pubcomp(6))
-        await client.silent()
-        assert not running.backend.removed
 
 
 @pytest.mark.parametrize(
@@ -192,19 +158,6 @@ async def test_sent_again_after_a_time_to_clients_of_mqtt_3_1_only(bridge: Any, 
             await client.silent()
 
 
-async def test_messages_for_a_client_that_is_away_wait(bridge: Any) -> None:
-    async with bridge() as running:
-        client = await running.connect(clean_session=False)
-        client.send(Disconnect())
-        await client.rest()
-        running.backend.deliver(*(running.backend.publication(number, number % 3) for number in range(1, 7)))
-        assert not running.backend.removed and not running.backend.dead
-        again = await running.open()
-        again.send(Connect("c", clean_session=False))
-        assert await again.receive() == Connack(0, True)
-        assert [await again.receive() for _ in range(6)] == [sent(number, number % 3) for number in range(1, 7)]
-
-
 async def test_messages_of_a_clean_session_end_with_it(bridge: Any) -> None:
     async with bridge({"in_flight": 2}) as running:
         client = await running.connect()
@@ -258,19 +211,6 @@ async def test_a_message_that_cannot_be_a_publication_is_dead_lettered(bridge: A
 
 
 # Window and slow clients ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("window", [1, 3])
-async def test_no_more_than_the_window_is_in_flight(bridge: Any, window: int) -> None:
-    async with bridge({"in_flight": window}) as running:
-        client = await running.connect()
-        running.backend.deliver(*(running.backend.publication(number, 1) for number in range(1, 11)))
-        for number in range(1, 11):
-            assert await client.receive() == sent(number, 1)
-            if number % window == 0:
-                await client.silent()
-                client.send(*(Puback(one) for one in range(number - window + 1, number + 1)))
-        await client.silent()
 
 
 async def test_a_client_that_does_not_read_loses_qos_0_and_costs_no_memory(bridge: Any) -> None:
@@ -340,22 +280,6 @@ async def test_an_unusual_message_id_is_used_once_its_own_record_is_committed(br
         await client.silent()
         running.backend.complete()
         assert await client.receive() == Publish("t", b"65541", 2, False, False, 6)
-
-
-async def test_failing_records_are_written_again(bridge: Any, caplog: Any) -> None:
-    caplog.set_level(logging.CRITICAL)
-    async with bridge() as running:
-        client = await running.connect(clean_session=False)
-        running.backend.deliver(running.backend.publication(5, 2))
-        assert await client.receive() == sent(5, 2)
-        running.backend.failure = 2102
-        running.backend.deliver(running.backend.publication(0x1_0005, 2))
-        running.backend.complete_all()
-        running.backend.failure = 0
-        running.backend.deliver(running.backend.publication(7, 0))
-        assert {repr(await client.receive()) for _ in range(2)} == {
-            repr(sent(7, 0)), repr(Publish("t", b"65541", 2, False, False, 6))
-        }  # fmt: skip
 
 
 async def test_failing_records_are_written_again_when_the_client_comes_back(bridge: Any, caplog: Any) -> None:

@@ -62,18 +62,6 @@ def test_json_has_fields_for_client_address_and_reason(lines: Any) -> None:
     assert not {"client", "address", "reason"} & set(second)
 
 
-def test_many_lines_of_a_kind_become_few(lines: Any) -> None:
-    logger, sink, handler = lines
-    handler.addFilter(Flood())
-    for _ in range(3):
-        for number in range(1_000):
-            logger.warning("dead letter %d", number)
-    logger.warning("something else")
-    written = sink.getvalue().splitlines()
-    assert len(written) == KIND_LINES + 1
-    assert written[-1].endswith("something else")
-
-
 def test_what_was_left_out_is_told_when_the_interval_is_over() -> None:
     """Also where no further line of the kind comes; the count is a line of its own."""
     flood = Flood()

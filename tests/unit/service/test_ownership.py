@@ -17,16 +17,10 @@ from bridge.mqtt.packets import (
     Connect,
     ConnectProperties,
     Disconnect,
-    Packet,
-    Puback,
     Publish,
-    Suback,
-    Subscribe,
     Will,
     WillProperties,
 )
-from bridge.mqtt.reader import Decoder
-from bridge.mqtt.writer import encode
 from bridge.security.authenticator import Authenticated, AuthenticationFailed, Presented
 from bridge.security.authenticators import ChannelAuthentication
 from bridge.service.events import EventBus, Finished, SessionRejected
@@ -35,7 +29,7 @@ from bridge.telemetry.outbox import NOT_ALLOWED
 from bridge.telemetry.record import Side, StateKey, decode
 from bridge.transport.channel import Channel
 from bridge.wire import cmqc
-from tests.helpers.patience import PATIENCE
+from tests.helpers.service_bridge import Client
 
 OPEN, PASSWORD, TOKEN = "OPEN", "PASSWORD", "TOKEN"
 
@@ -70,57 +64,13 @@ AUTHENTICATION = {
 }
 
 
-class Device:
-    """A raw MQTT client of any protocol level."""
-
-    def __init__(self, reader: Any, writer: Any, level: int) -> None:
-        self._reader, self._writer, self._level = reader, writer, level
-        self._decoder = Decoder(server=False, protocol_level=level)
-        self._packets: list[Packet] = []
-
-    def send(self, *packets: Packet) -> None:
-        self._writer.write(b"".join(encode(one, "big", self._level) for one in packets))
-
-    async def receive(self) -> Packet:
-        while not self._packets:
-            async with asyncio.timeout(PATIENCE):
-                data = await self._reader.read(65_536)
-            if not data:
-                raise ConnectionError("closed by the bridge")
-            self._packets += self._decoder.feed(data)
-        return self._packets.pop(0)
-
-    async def publish(self, topic: str) -> None:
-        """Publish with QoS 1: the answer proves that the connection works, and that nothing came before it."""
-        self.send(Publish(topic, b"", 1, False, False, 1))
-        answer = await self.receive()
-        assert isinstance(answer, Puback) and answer.message_id == 1
-
-    async def subscribe(self, *filters: str) -> tuple[int, ...]:
-        self.send(Subscribe(1, tuple((one, 1) for one in filters)))
-        answer = await self.receive()
-        assert isinstance(answer, Suback)
-        return answer.return_codes
-
-    async def ended(self) -> None:
-        """Wait until the bridge has closed the connection."""
-        try:
-            while True:
-                await self.receive()
-        except ConnectionError:
-            return
-
-    def close(self) -> None:
-        self._writer.transport.abort()
-
-
 class Site:
     """A telemetry service with channels of several kinds."""
 
     def __init__(self, running: Any, channels: dict[str, Channel]) -> None:
         self.running, self.channels = running, channels
         self.service, self.backend = running.service, running.backend
-        self.devices: list[Device] = []
+        self.devices: list[Client] = []
 
     async def connect(
         self,
@@ -132,9 +82,9 @@ class Site:
         clean: bool = False,
         durable: bool = True,
         will: Will | None = None,
-    ) -> tuple[Device, Connack]:
+    ) -> tuple[Client, Connack]:
         """Send CONNECT; a session is durable by Session Expiry Interval in MQTT 5, before by Clean Session."""
-        device = Device(*await asyncio.open_connection(*(self.channels[channel].endpoint or ())), level)
+        device = Client(*await asyncio.open_connection(*(self.channels[channel].endpoint or ())))
         self.devices.append(device)
         properties = ConnectProperties(session_expiry_interval=3600) if level == 5 and durable else None
         packet = Connect(client_id, "MQIsdp" if level == 3 else "MQTT", level, clean, will=will, properties=properties)
@@ -147,15 +97,15 @@ class Site:
         assert isinstance(answer, Connack)
         return device, answer
 
-    async def accepted(self, *where: Any, **fields: Any) -> Device:
+    async def accepted(self, *where: Any, **fields: Any) -> Client:
         device, answer = await self.connect(*where, **fields)
         assert answer.return_code == 0
         return device
 
-    async def leave(self, device: Device, client_id: str) -> None:
+    async def leave(self, device: Client, client_id: str) -> None:
         """Disconnect, leaving the session as it is."""
         device.send(Disconnect())
-        await device.ended()
+        await device.rest()
         await self.running.until(lambda: client_id not in self.service.clients)
 
     def record(self, client_id: str) -> Any:
@@ -179,7 +129,7 @@ def site(bridge: Any) -> Callable[..., Any]:
                 yield found
             finally:
                 for device in found.devices:
-                    device.close()
+                    device.vanish()
                 for channel in channels.values():
                     channel.stop_listening()
                 running.backend.automatic = True
@@ -236,7 +186,7 @@ async def test_only_the_owner_of_a_session_resumes_or_ends_it(
             device, answer = await running.connect(newcomer, client_id, user, level=newcomer_level, clean=clean)
             if OUTCOMES[owner, newcomer][not same] == "rejected":
                 assert answer.return_code == (0x87 if newcomer_level == 5 else 5), case
-                await device.ended()
+                await device.rest()
                 assert running.service.sessions[client_id] is session and "t" in session.filters, case
                 assert len(session.outbox.pending()) == 1 and running.backend.states == states, case
                 assert f"will/{client_id}" not in [message.topic for message, _ in running.backend.entered], case
@@ -246,7 +196,7 @@ async def test_only_the_owner_of_a_session_resumes_or_ends_it(
                 continue
             assert answer.return_code == 0, case
             if connected:
-                await before.ended()
+                await before.rest()
             resumed = durable and not clean
             assert answer.session_present is (resumed and newcomer_level != 3), case
             assert (running.service.sessions[client_id] is session) is resumed, case
@@ -278,7 +228,7 @@ async def test_a_rejected_client_does_not_stop_a_delayed_will(site: Any) -> None
     async with site() as running:
         will = Will("gone", b"", properties=WillProperties(will_delay_interval=3600))
         owner = await running.accepted(PASSWORD, "c", "alice", level=5, will=will)
-        owner.close()
+        owner.vanish()
         await running.running.until(lambda: "c" not in running.service.clients)
         for clean in (False, True):
             assert (await running.connect(PASSWORD, "c", "bob", level=5, clean=clean))[1].return_code == 0x87
@@ -319,7 +269,7 @@ async def test_an_anonymous_client_of_a_channel_with_authentication_is_not_authe
     """`anonymous` lets in who presents nothing: such a session is not one of an authenticated user without a name."""
     async with site() as running:
         running.service.authentication |= {PASSWORD: ChannelAuthentication(True, [Passwords()], anonymous=True)}
-        device = Device(*await asyncio.open_connection(*running.channels[PASSWORD].endpoint), 4)
+        device = Client(*await asyncio.open_connection(*running.channels[PASSWORD].endpoint))
         running.devices.append(device)
         device.send(Connect("c", clean_session=False, user_name="alice"))
         assert await device.receive() == Connack(0)
@@ -337,7 +287,7 @@ class Vouching:
 
 
 async def by_method(running: Site, client_id: str, user: str) -> Connack:
-    device = Device(*await asyncio.open_connection(*(running.channels[OPEN].endpoint or ())), 5)
+    device = Client(*await asyncio.open_connection(*(running.channels[OPEN].endpoint or ())))
     running.devices.append(device)
     properties = ConnectProperties(3600, authentication_method="VOUCH", authentication_data=user.encode())
     device.send(Connect(client_id, protocol_level=5, clean_session=False, properties=properties))
@@ -641,7 +591,7 @@ async def test_a_will_is_authorized_for_the_user_who_left_it(site: Any, topic: s
         await running.leave(await running.accepted(PASSWORD, "c", "alice", level=5), "c")
         will = Will(topic, b"", properties=WillProperties(will_delay_interval=delay))
         bob = await running.accepted(PASSWORD, "c", "bob", level=5, will=will)
-        bob.close()
+        bob.vanish()
         await running.running.until(lambda: "c" not in running.service.clients)
         running.service.wills.publish_all()
         publications = [unit for unit in running.backend.units if unit.publications]
@@ -657,7 +607,7 @@ async def test_a_will_of_a_client_whose_rules_have_changed_is_refused(site: Any)
         await running.leave(first, "c")
         running.channels[PASSWORD].use(ChannelConfig(name=PASSWORD, port=0, publish_topics=["news"]))
         second = await running.accepted(PASSWORD, "c", "alice", will=will)
-        second.close()
+        second.vanish()
         await running.backend.until(lambda: any(unit.publications for unit in running.backend.units))
         (unit,) = [unit for unit in running.backend.units if unit.publications]
         assert unit.forbidden == {0}

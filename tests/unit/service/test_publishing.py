@@ -30,14 +30,6 @@ async def test_acknowledged_after_the_commit(bridge: Any, qos: int, clean_sessio
         assert await client.receive() == ACKNOWLEDGEMENT[qos](5)
 
 
-async def test_qos_0_is_published_and_not_answered(bridge: Any) -> None:
-    async with bridge() as running:
-        client = await running.connect()
-        client.send(publish(0))
-        await client.silent()
-        await running.backend.until(lambda: running.backend.payloads() == [b"p"])
-
-
 @pytest.mark.parametrize("qos", [0, 1, 2])
 async def test_retain_reaches_mq(bridge: Any, qos: int) -> None:
     async with bridge() as running:
@@ -135,28 +127,6 @@ async def test_a_publication_that_cannot_be_committed(bridge: Any) -> None:
 
 
 # QoS 2: once ----------------------------------------------------------------------------------------------------------
-
-
-async def test_a_repeated_publication_is_taken_once(bridge: Any) -> None:
-    async with bridge() as running:
-        client = await running.connect(clean_session=False)
-        client.send(publish(2, 3), publish(2, 3, dup=True))
-        assert [await client.receive(), await client.receive()] == [Pubrec(3), Pubrec(3)]
-        client.send(publish(2, 3, dup=True))
-        assert await client.receive() == Pubrec(3)
-        assert running.backend.payloads() == [b"p"]
-        client.send(Pubrel(3), publish(2, 3, b"another"))
-        assert [await client.receive(), await client.receive()] == [Pubcomp(3), Pubrec(3)]
-        assert running.backend.payloads() == [b"p", b"another"]
-
-
-async def test_a_repeated_pubrel_is_answered_again(bridge: Any) -> None:
-    async with bridge() as running:
-        client = await running.connect(clean_session=False)
-        client.send(publish(2, 3))
-        await client.receive()
-        client.send(Pubrel(3), Pubrel(3), Pubrel(999))
-        assert [await client.receive() for _ in range(3)] == [Pubcomp(3), Pubcomp(3), Pubcomp(999)]
 
 
 @pytest.mark.parametrize("reconnected", [False, True])

@@ -18,13 +18,10 @@ from bridge.mqtt.packets import (
     Connect,
     ConnectProperties,
     Disconnect,
-    Suback,
     Subscribe,
     Unsuback,
     Unsubscribe,
 )
-from bridge.mqtt.reader import Decoder
-from bridge.mqtt.writer import encode
 from bridge.security.authenticator import Authenticated, Presented
 from bridge.security.authenticators import ChannelAuthentication
 from bridge.service.telemetry import Quotas, subscriptions_of
@@ -61,21 +58,12 @@ async def connect(
     client = await running.open()
     client.writer.close()
     client.reader, client.writer = await asyncio.open_connection(*running.address, local_addr=(network, 0))
-    client.decoder = Decoder(server=False, protocol_level=level)
     properties = ConnectProperties(session_expiry_interval=expiry) if level == 5 else None
     password = None if user is None else b"password"
-    packet = Connect(client_id, "MQTT", level, clean, user_name=user, password=password, properties=properties)
-    client.send(encode(packet, "big", level))
+    client.send(Connect(client_id, "MQTT", level, clean, user_name=user, password=password, properties=properties))
     answer = await client.receive()
     assert isinstance(answer, Connack)
     return client, answer.return_code
-
-
-async def subscribe(client: Any, *filters: str, level: int = 4) -> tuple[int, ...]:
-    client.send(encode(Subscribe(1, tuple((one, 1) for one in filters)), "big", level))
-    answer = await client.receive()
-    assert isinstance(answer, Suback)
-    return answer.return_codes
 
 
 def check_counts(running: Any) -> None:
@@ -127,7 +115,7 @@ async def test_one_more_session_than_a_limit_is_rejected(
         asks(running)
         connected, _ = await connect(running, "connected", "alice", level=level)
         away, _ = await connect(running, "away", "alice", level=level)
-        away.send(encode(Disconnect(), "big", level))
+        away.send(Disconnect())
         await away.rest()
         assert (await connect(running, "new", rejected[0], network=rejected[1], level=level))[1] == (3, 0x97)[level == 5]
         assert "new" not in running.service.sessions
@@ -147,7 +135,7 @@ async def test_claimed_users_have_no_quota(bridge: Any) -> None:
         for number in range(3):
             client, code = await connect(running, f"c{number}", "alice")
             assert code == 0
-            assert await subscribe(client, "a", "b") == (1, 1)
+            assert await client.subscribe("a", "b") == (1, 1)
         check_counts(running)
 
 
@@ -209,7 +197,7 @@ async def test_a_session_counts_for_its_new_owner(bridge: Any) -> None:
         asks(running, shared_client_ids=True)
         for client_id in ("a", "b"):
             client, _ = await connect(running, client_id, "alice")
-            await subscribe(client, "t")
+            await client.subscribe("t")
         assert (await connect(running, "a", "bob"))[1] == 0
         check_counts(running)
         assert (await connect(running, "c", "alice"))[1] == 0
@@ -238,15 +226,15 @@ async def test_more_subscriptions_than_a_limit_are_rejected(
     async with bridge({limit: 3}) as running:
         asks(running)
         first, _ = await connect(running, "first", "alice", level=level)
-        assert await subscribe(first, "a", "$share/s/a", level=level) == (1, 1)
+        assert await first.subscribe("a", "$share/s/a") == (1, 1)
         second, _ = await connect(running, "second", rejected, level=level)
-        assert await subscribe(second, "a", "b", "$share/s/a", level=level) == (1, refusal, refusal)
-        assert await subscribe(second, "a", level=level) == (1,)
-        assert await subscribe(first, "a", "$share/s/a", level=level) == (1, 1)
+        assert await second.subscribe("a", "b", "$share/s/a") == (1, refusal, refusal)
+        assert await second.subscribe("a") == (1,)
+        assert await first.subscribe("a", "$share/s/a") == (1, 1)
         assert sum(why in one.getMessage() for one in caplog.records if one.getMessage().startswith("MQB2201W")) == 2
         if accepted is not None:
             third, _ = await connect(running, "third", accepted, level=level)
-            assert await subscribe(third, "a", "b", level=level) == (1, 1)
+            assert await third.subscribe("a", "b") == (1, 1)
         check_counts(running)
 
 
@@ -255,17 +243,17 @@ async def test_subscriptions_that_are_refused_or_have_ended_do_not_count(bridge:
         asks(running)
         running.backend.refused = {"denied": 2035, "a": 0}
         client, _ = await connect(running, "c", "alice")
-        assert await subscribe(client, "denied", "a", "$share/s/a") == (0x80, 1, 1)
+        assert await client.subscribe("denied", "a", "$share/s/a") == (0x80, 1, 1)
         check_counts(running)
         client.send(Unsubscribe(2, ("a", "$share/s/a")))
         assert isinstance(await client.receive(), Unsuback)
         check_counts(running)
-        assert await subscribe(client, "a", "b", "c") == (1, 1, 1)
+        assert await client.subscribe("a", "b", "c") == (1, 1, 1)
         other, _ = await connect(running, "other", "alice")
-        assert await subscribe(other, "a") == (0x80,)
+        assert await other.subscribe("a") == (0x80,)
         running.service.purge(running.service.sessions["c"])
         await running.until(lambda: len(running.service.quotas._counted) == 1)
-        assert await subscribe(other, "a") == (1,)
+        assert await other.subscribe("a") == (1,)
         check_counts(running)
 
 
@@ -273,7 +261,7 @@ async def test_subscriptions_that_a_resumed_session_may_not_keep_do_not_count(br
     async with bridge() as running:
         asks(running)
         client, _ = await connect(running, "c", "alice")
-        await subscribe(client, "a", "b", "$share/s/b")
+        await client.subscribe("a", "b", "$share/s/b")
         running.backend.unauthorized = {("alice", "b"): 2035, ("alice", "$share/s/b"): 2035}
         client, _ = await connect(running, "c", "alice")
         assert list(running.service.sessions["c"].filters) == ["a"]
@@ -291,7 +279,7 @@ async def test_the_counts_are_the_same_after_a_restart(bridge: Any, restart: Any
         for client_id, user, network in (("a", "alice", "127.0.0.1"), ("b", "alice", "127.0.0.2"), ("c", "bob", "127.0.0.1")):
             client, code = await connect(running, client_id, user, network=network)
             assert code == 0
-            await subscribe(client, "t")
+            await client.subscribe("t")
         await connect(running, "d", "carol", clean=True)  # ends with the bridge
         old = running.backend.states[StateKey(Side.SENT, "c")]
         assert isinstance(old, SentRecord) and old.network == "127.0.0.1"
@@ -308,7 +296,7 @@ async def test_the_counts_are_the_same_after_a_restart(bridge: Any, restart: Any
         assert (await connect(running, "g", "carol"))[1] == 3
         client, code = await connect(running, "a", "alice", network="127.0.0.3")
         assert code == 0 and running.service.sessions["a"].network == "127.0.0.1"
-        assert await subscribe(client, "u", "v") == (1, 0x80)
+        assert await client.subscribe("u", "v") == (1, 0x80)
         check_counts(running)
 
 
@@ -317,14 +305,14 @@ async def test_reloaded_limits_apply_to_what_begins_from_now_on(bridge: Any) -> 
         asks(running)
         for client_id in "ab":
             client, _ = await connect(running, client_id, "alice")
-            await subscribe(client, "t")
+            await client.subscribe("t")
         running.service.use_limits(LimitsConfig(sessions_per_user=2, subscriptions_per_user=1))
         assert running.service.sessions.keys() == {"a", "b"}
         assert (await connect(running, "c", "alice"))[1] == 3
-        assert await subscribe(client, "t", "u") == (1, 0x80)
+        assert await client.subscribe("t", "u") == (1, 0x80)
         running.service.use_limits(LimitsConfig())
         assert (await connect(running, "c", "alice"))[1] == 0
-        assert await subscribe(client, "u") == (1,)
+        assert await client.subscribe("u") == (1,)
 
 
 async def test_filters_have_ten_levels_on_average_at_most(bridge: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -46,18 +46,6 @@ async def test_one_subscription_for_all_members(bridge: Any) -> None:
         assert not running.service.delivery.shares
 
 
-async def test_round_robin_and_what_a_member_left_behind(bridge: Any) -> None:
-    async with bridge() as running:
-        one, two = await member(running, "one"), await member(running, "two")
-        running.backend.deliver(*(shared(running, number) for number in range(1, 5)))
-        assert (await numbers(one, 2), await numbers(two, 2)) == ([1, 3], [2, 4])
-        one.send(Puback(1))
-        await running.backend.until(lambda: bool(running.backend.removed))
-        one.vanish()
-        assert await two.receive() == Publish("t", b"3", 1, False, False, 3)
-        assert [number.msg_number for number in running.backend.removed] == [1]
-
-
 async def test_the_record_comes_before_suback(bridge: Any, restart: Any) -> None:
     async with bridge() as running:
         client = await running.connect("c", clean_session=False)
@@ -163,18 +151,6 @@ async def test_a_client_that_is_gone_before_it_is_answered(bridge: Any) -> None:
         running.backend.complete_all()
         await running.backend.until(lambda: len(running.backend.removed) == 1)
         assert running.backend.unsubscribed == [(NAME, SHARE)]
-
-
-async def test_messages_that_nobody_can_take_wait_in_order(bridge: Any) -> None:
-    async with bridge({"in_flight": 2}) as running:
-        client = await member(running, "c", clean_session=False)
-        running.backend.deliver(*(shared(running, number) for number in range(1, 6)))
-        assert await numbers(client, 2) == [1, 2]
-        await client.silent()
-        client.send(Puback(1), Puback(2))
-        assert await numbers(client, 2) == [3, 4]
-        other = await member(running, "other")
-        assert await numbers(other, 1) == [5]
 
 
 async def test_an_acknowledgement_that_cannot_be_committed(bridge: Any) -> None:

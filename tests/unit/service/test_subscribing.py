@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 from bridge.mqtt.packets import Connack, Connect, Disconnect, Puback, Publish, Suback, Subscribe, Unsuback, Unsubscribe
-from bridge.mqtt.reader import Decoder
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.mqtt.topics import TOPIC_LEVELS
-from bridge.mqtt.writer import encode
 from bridge.wire import cmqc
 
 REFUSED = 0x80
@@ -25,28 +23,6 @@ async def test_each_topic_of_a_subscribe_has_its_answer(bridge: Any) -> None:
         client.send(Subscribe(7, topics))
         assert await client.receive() == Suback(7, (0, REFUSED, REFUSED, 1, REFUSED, 2))
         assert running.backend.subscribed == [("c", "a", 0, False), ("c", "+/b", 1, False), ("c", "#", 2, False)]
-
-
-@pytest.mark.parametrize("topic_filter", ["a/#/b", "#a", "a+", "++", "+a/b"])
-async def test_a_malformed_filter_closes_the_connection(bridge: Any, topic_filter: str) -> None:
-    """MQTT 3.1.1 sections 4.7.1 and 4.8."""
-    async with bridge() as running:
-        client = await running.connect()
-        client.send(Subscribe(1, (("a", 1), (topic_filter, 1))))
-        assert await client.rest() == []
-        assert not running.backend.subscribed
-
-
-@pytest.mark.parametrize(
-    "topic_filter", ["x" * 10_241, "/" * TOPIC_LEVELS, "$queue/a", "$share/g"], ids=lambda name: name[:8]
-)
-async def test_a_filter_that_the_bridge_does_not_accept(bridge: Any, topic_filter: str) -> None:
-    async with bridge() as running:
-        client = await running.connect()
-        client.send(Subscribe(1, ((topic_filter, 1),)))
-        assert await client.receive() == Suback(1, (REFUSED,))
-        assert not running.backend.subscribed
-        await client.silent()
 
 
 async def test_suback_waits_for_the_commit(bridge: Any) -> None:
@@ -168,16 +144,6 @@ async def test_default_qos(bridge: Any) -> None:
         assert await qos_of_a_direct_message(9) == 2
 
 
-async def test_default_qos_as_it_was_left_last(bridge: Any) -> None:
-    async with bridge() as running:
-        client = await running.connect()
-        client.send(Subscribe(1, (("DEFAULT.QoS", 0),)), Unsubscribe(2, ("DEFAULT.QoS",)))
-        await client.receive(), await client.receive()
-        running.backend.deliver(running.backend.direct(5))
-        packet = await client.receive()
-        assert isinstance(packet, Publish) and packet.qos == 2
-
-
 async def test_default_qos_of_a_durable_session_outlives_the_bridge(
     bridge: Any, restart: Any, durable_subscription: Any
 ) -> None:
@@ -210,13 +176,9 @@ async def test_a_client_stays_subscribed_if_the_queue_manager_does_not_remove_th
 async def test_unsuback_has_the_reason_for_which_a_subscription_is_not_removed(bridge: Any) -> None:
     async with bridge() as running:
         running.backend.not_removable["a"] = cmqc.MQRC_NOT_AUTHORIZED
-        client = await running.open()
-        client.decoder = Decoder(server=False, protocol_level=5)
-        client.send(encode(Connect("c", protocol_level=5), "big", 5))
-        assert isinstance(await client.receive(), Connack)
-        client.send(encode(Subscribe(1, (("a", 1), ("b", 1))), "big", 5))
-        assert isinstance(await client.receive(), Suback)
-        client.send(encode(Unsubscribe(2, ("b", "a", "c")), "big", 5))
+        client = await running.connect("c", protocol_level=5)
+        await client.subscribe("a", "b")
+        client.send(Unsubscribe(2, ("b", "a", "c")))
         codes = (ReasonCode.SUCCESS, ReasonCode.NOT_AUTHORIZED, ReasonCode.NO_SUBSCRIPTION_EXISTED)
         assert await client.receive() == Unsuback(2, codes)
         assert list(running.service.sessions["c"].filters) == ["a"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from types import SimpleNamespace
 from typing import Any
@@ -18,10 +17,7 @@ from bridge.mqtt.packets import (
     Pingreq,
     Pingresp,
     Puback,
-    Pubcomp,
     Publish,
-    Pubrec,
-    Pubrel,
     Suback,
     Subscribe,
 )
@@ -59,37 +55,6 @@ async def test_a_turn_ends_and_others_have_theirs(bridge: Any, monkeypatch: pyte
         assert len([turn for turn in turns if turn[0] == "greedy"]) >= 10
 
 
-async def test_a_turn_takes_so_many_bytes(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Packets that are cut by the end of a turn are whole, and in order."""
-    monkeypatch.setattr(protocol_module, "BYTES_AT_A_TURN", 7)
-    async with bridge() as running:
-        client = await running.connect()
-        published = [Publish("topic", b"%d" % number, 2, False, False, number) for number in range(1, 60)]
-        client.send(*published)
-        assert [await client.receive() for _ in published] == [Pubrec(number) for number in range(1, 60)]
-        assert len(running.backend.payloads()) == 59
-        client.send(Publish("topic", b"before", 0, False, False, 0), b"\x30\xff\xff\xff\xff")
-        assert await client.rest() == []
-        assert running.backend.payloads()[59:] == [b"before"]
-
-
-async def test_what_a_client_sends_before_it_is_accepted_is_worked_on_in_order(bridge: Any) -> None:
-    async with bridge() as running:
-        running.backend.automatic = False
-        client = await running.open()
-        from bridge.mqtt.packets import Connect
-
-        client.send(Connect("c", clean_session=False))
-        await running.backend.until(lambda: bool(running.backend.waiting))
-        client.send(*(Publish("t", b"%d" % number, 0, False, False, 0) for number in range(50)))
-        client.send(Pingreq())
-        running.backend.automatic = True
-        running.backend.complete_all()
-        await client.receive()
-        assert await client.receive() == Pingresp()
-        assert running.backend.payloads() == [b"%d" % number for number in range(50)]
-
-
 async def test_a_subscribe_takes_many_of_a_turn(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol_module, "PACKETS_AT_A_TURN", 40)
     async with bridge() as running:
@@ -125,18 +90,6 @@ async def test_subscriptions_of_one_client(bridge: Any) -> None:
         assert await client.receive() == Suback(4, (0,))
 
 
-async def test_publications_that_are_not_released(bridge: Any) -> None:
-    async with bridge({"unreleased": 3}) as running:
-        client = await running.connect()
-        client.send(*(Publish("t", b"%d" % number, 2, False, False, number) for number in (1, 2, 3)))
-        assert [await client.receive() for _ in range(3)] == [Pubrec(1), Pubrec(2), Pubrec(3)]
-        client.send(Publish("t", b"2", 2, False, True, 2), Pubrel(1))
-        assert {await client.receive(), await client.receive()} == {Pubrec(2), Pubcomp(1)}
-        client.send(*(Publish("t", b"%d" % number, 2, False, False, number) for number in (4, 5)))
-        assert await client.rest() == []
-        assert running.backend.payloads() == [b"1", b"2", b"3", b"4"]
-
-
 async def test_silent_connections_make_room(bridge: Any) -> None:
     """Whoever opens connections and says nothing keeps nobody out; who is connected stays."""
     async with bridge(max_clients=3) as running:
@@ -153,21 +106,6 @@ async def test_silent_connections_make_room(bridge: Any) -> None:
         assert await fourth.rest() == [Connack(3)]
         for client in (first, second, third):
             await client.silent()
-
-
-async def test_a_packet_in_small_pieces_is_no_sign_of_life(bridge: Any, quick_sweep: None) -> None:
-    """MQTT-3.1.2-24 asks for a packet within one and a half times the keep-alive."""
-    async with bridge() as running:
-        client = await running.connect(keep_alive=1)
-        data = encode(Publish("t", bytes(900), 0, False, False, 0))
-        loop = asyncio.get_running_loop()
-        closed = loop.create_task(client.rest())
-        for at in range(len(data) - 1):
-            client.send(data[at : at + 1])
-            await asyncio.wait([closed], timeout=0.02)
-            if closed.done():
-                break
-        assert closed.done() and closed.result() == []
 
 
 # Publications that are refused each time -----------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bridge.mqtt.packets import Connack, Connect, Disconnect, Pingreq, Pingresp, Puback, Publish, Will
+from bridge.mqtt.packets import Connack, Connect, Disconnect, Puback, Publish, Will
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -70,19 +70,3 @@ async def test_a_will_that_mq_refuses_harms_nobody(bridge: Any) -> None:
         await running.backend.until(lambda: bool(running.backend.refusals))
         other = await running.connect()
         await other.silent()
-
-
-@pytest.mark.usefixtures("quick_sweep")
-async def test_a_will_is_published_when_the_keep_alive_has_run_down(bridge: Any) -> None:
-    """MQTT-3.1.2-24: after one and a half times the keep-alive."""
-    async with bridge() as running:
-        silent = await running.connect("silent", keep_alive=1, will=Will("will", b"w"))
-        patient = await running.connect("patient", keep_alive=0)
-        loop = running.channel.loop
-        begin = loop.time()
-        assert await silent.rest() == []
-        assert 1.45 <= loop.time() - begin < 4
-        await running.backend.until(lambda: bool(running.backend.entered))
-        assert running.backend.payloads() == [b"w"]
-        patient.send(Pingreq())
-        assert await patient.receive() == Pingresp()

@@ -18,7 +18,6 @@ from bridge.telemetry.conversion import from_mq, to_mq
 from bridge.telemetry.headers import Headers
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Message, Unmappable
-from bridge.telemetry.subscription import DEFAULT_QOS_TOPIC, publication_qos, subscription_qos
 from bridge.wire.mq import (
     MQDLH,
     MQMD,
@@ -106,11 +105,6 @@ def test_qos_of_a_publication_from_an_mq_application(persistence: int, requested
     assert from_mq(contradicted, topic="t", persistent=bool(persistence), requested_qos=requested).qos == expected
 
 
-@pytest.mark.parametrize("persistence", [NOT_PERSISTENT, PERSISTENT])
-def test_table_4_qos_without_a_subscription_is_2(persistence: int) -> None:
-    assert from_mq(mq_message(persistence), topic="t").qos == 2
-
-
 @pytest.mark.parametrize("default_qos", [0, 1, 2], ids="table 4: QoS, subscribed to DEFAULT.QoS with {}".format)
 @pytest.mark.parametrize("persistence", [NOT_PERSISTENT, PERSISTENT])
 def test_qos_of_direct_messages_can_be_altered(default_qos: int, persistence: int) -> None:
@@ -121,29 +115,9 @@ def test_default_qos_does_not_touch_publications_of_subscriptions() -> None:
     assert from_mq(mq_message(PERSISTENT), topic="t", requested_qos=2, direct_qos=0).qos == 2
 
 
-def test_name_of_the_default_qos_topic() -> None:
-    assert DEFAULT_QOS_TOPIC == "DEFAULT.QoS"
-
-
-@pytest.mark.parametrize(
-    ("user_data", "expected"),
-    [(None, None), ("0", 0), ("1", 1), ("2", 2), ("", 2), ("3", 2), ("an administrator's words", 2), (" 1", 2)],
-)
-def test_requested_qos_is_the_user_data_of_the_subscription(user_data: str | None, expected: int | None) -> None:
-    assert subscription_qos(user_data) == expected
-
-
 def test_the_user_data_of_an_earlier_delivery_do_not_lower_the_qos_of_a_direct_message() -> None:
     forwarded = mqtt_message(2, as_bytes=True, user_data="0")
     assert from_mq(forwarded, topic="commands").qos == 2
-
-
-@pytest.mark.parametrize(
-    ("persistence", "mqtt_qos", "expected"),
-    [(0, None, 0), (1, None, 2), (2, None, 0), (1, 0, 0), (0, 1, 1), (0, 2, 2)],
-)
-def test_publication_qos(persistence: int, mqtt_qos: int | None, expected: int) -> None:
-    assert publication_qos(persistence, mqtt_qos) == expected
 
 
 # Table 4: RETAIN ------------------------------------------------------------------------------------------------------
@@ -181,37 +155,10 @@ def test_table_5_topic_name_of_an_mq_application_is_what_the_queue_manager_says(
     assert from_mq(with_headers(rfh2("mqps", Top="other")), topic="plant/1").topic == "plant/1"
 
 
-def test_table_5_topic_name_from_mqps_top() -> None:
-    assert from_mq(with_headers(rfh2("mqps", Top="plant/2"))).topic == "plant/2"
-
-
-def test_table_5_topic_name_of_a_direct_message_is_the_queue_it_was_put_to() -> None:
-    """The caller hands over RemoteQName where no topic is known."""
-    assert from_mq(mq_message(), topic="command/reset").topic == "command/reset"
-
-
-def test_an_empty_mqps_top_is_no_topic() -> None:
-    assert read(with_headers(rfh2("mqps", Top=""))).topic == ""
-
-
 # Table 5: message id --------------------------------------------------------------------------------------------------
 
 
 # Table 5: payload -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "payload",
-    [
-        pytest.param(b"", id="table 5: Payload, length zero"),
-        pytest.param(bytes(range(256)), id="table 5: Payload, every byte"),
-        pytest.param(b"RFH \2\0\0\0", id="table 5: Payload, looks like a header but is none"),
-    ],
-)
-@pytest.mark.parametrize("as_bytes", [False, True], ids=["structured", "bytes"])
-def test_payload_is_a_direct_copy(payload: bytes, as_bytes: bool) -> None:
-    assert from_mq(mqtt_message(1, payload=payload, as_bytes=as_bytes), requested_qos=1).payload == payload
-    assert from_mq(mq_message(body=payload), topic="t").payload == payload
 
 
 @pytest.mark.parametrize("format_", [b"", b"MQSTR", b"MQADMIN", b"MQIMSVS", b"MYOWN", b"MQSAPH"])
@@ -263,44 +210,10 @@ def message_of_format(format_: bytes, data: bytes) -> Message:
 WHOLE = with_headers(HEADERS["RFH2 mqps"])
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        pytest.param(message_of_format(b"MQHRF2", b""), id="RFH2: nothing there"),
-        pytest.param(message_of_format(b"MQHRF2", b"RFH "), id="RFH2: cut short"),
-        pytest.param(message_of_format(b"MQHRF2", WHOLE.data[:40]), id="RFH2: cut in its folders"),
-        pytest.param(message_of_format(b"MQHRF2", b"XXXX" + WHOLE.data[4:]), id="RFH2: wrong eye-catcher"),
-        pytest.param(message_of_format(b"MQHRF2", WHOLE.data[:4] + b"\7" + WHOLE.data[5:]), id="RFH2: wrong version"),
-        pytest.param(message_of_format(b"MQXMIT", b"XQH "), id="MQXQH: cut short"),
-        pytest.param(message_of_format(b"MQXMIT", b"?" * 428), id="MQXQH: rubbish"),
-        pytest.param(message_of_format(b"MQDEAD", b"DLH "), id="MQDLH: cut short"),
-        pytest.param(message_of_format(b"MQDEAD", b"?" * 172), id="MQDLH: rubbish"),
-        pytest.param(message_of_format(b"MQHMDE", b"MDE "), id="MQMDE: cut short"),
-        pytest.param(message_of_format(b"MQHMDE", b"?" * 72), id="MQMDE: rubbish"),
-        pytest.param(with_headers(RFH2(folders=(Folder(b"<mqps><Top>a</mqps>"),))), id="mqps: not well formed"),
-        pytest.param(with_headers(RFH2(folders=(Folder(b"<mqtt><qos>1</qos>  "),))), id="mqtt: not closed"),
-        pytest.param(with_headers(RFH2(folders=(Folder(b"<mqps>\xff\xfe</mqps>"),))), id="mqps: not UTF-8"),
-        pytest.param(with_headers(rfh2("mqtt", qos="3")), id="mqtt.qos: 3"),
-        pytest.param(with_headers(rfh2("mqtt", qos="-1")), id="mqtt.qos: -1"),
-        pytest.param(with_headers(rfh2("mqtt", qos="")), id="mqtt.qos: empty"),
-        pytest.param(with_headers(rfh2("mqtt", qos="two")), id="mqtt.qos: a word"),
-        pytest.param(with_headers(rfh2("mqtt", qos=Typed(True, "boolean"))), id="mqtt.qos: a boolean"),
-    ],
-)
-def test_headers_that_cannot_be_read(message: Message) -> None:
-    with pytest.raises(Unmappable):
-        from_mq(message, topic="t")
-
-
 @pytest.mark.parametrize("qos", ["0", "1", "2", " 2 "])
 def test_mqtt_qos_as_text(qos: str) -> None:
     """An application may write the folder without a dt."""
     assert read(with_headers(rfh2("mqtt", qos=qos))).qos == int(qos)
-
-
-def test_folders_that_do_not_matter_need_not_be_well_formed() -> None:
-    message = with_headers(RFH2(folders=(Folder(b"<usr><x>"), Folder.build("mqps", {"Top": "a"}))))
-    assert read(message).topic == "a"
 
 
 @pytest.mark.parametrize("folder", [b"<mqps><Top><x>1</x></Top></mqps>", b"<mqps></mqps>"])

@@ -66,32 +66,6 @@ def folders(data: bytes) -> dict[str, dict[str, object]]:
 # Table 1: MQMD --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("qos", "persistence"),
-    [
-        pytest.param(0, 0, id="table 1: Persistence, QoS=0 is MQPER_NOT_PERSISTENT"),
-        pytest.param(1, 1, id="table 1: Persistence, QoS=1 is MQPER_PERSISTENT"),
-        pytest.param(2, 1, id="table 1: Persistence, QoS=2 is MQPER_PERSISTENT"),
-    ],
-)
-@pytest.mark.parametrize("retain", [False, True])
-def test_persistence_from_qos(qos: int, persistence: int, retain: bool) -> None:
-    assert mapped(qos, retain=retain).md.Persistence == persistence
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        pytest.param("Format", b"MQHRF2", id="table 1: Format is MQFMT_RF_HEADER_2"),
-        pytest.param("UserIdentifier", b"operator", id="table 1: UserIdentifier"),
-        pytest.param("Priority", -1, id="table 1: Priority is MQPRI_PRIORITY_AS_Q_DEF"),
-    ],
-)
-@pytest.mark.parametrize("qos", [0, 1, 2])
-def test_descriptor_field(field: str, value: object, qos: int) -> None:
-    assert getattr(mapped(qos).md, field) == value
-
-
 @pytest.mark.parametrize("qos", [0, 1, 2], ids="table 1: all else is default, QoS={}".format)
 def test_every_other_field_of_the_descriptor_has_its_default(qos: int) -> None:
     expected = MQMD_DEFAULTS | {
@@ -186,44 +160,6 @@ def test_a_whole_retained_delivery_of_a_message_with_qos_0_byte_for_byte() -> No
     )  # fmt: skip
 
 
-def test_table_2_format_is_mqfmt_none() -> None:
-    chain = decode_chain(b"MQHRF2", 546, 1208, mapped(1).data)
-    assert chain.Format == b""
-    assert len(chain.headers) == 1
-
-
-@pytest.mark.parametrize(
-    "client_id",
-    [
-        pytest.param("a", id="table 2: ClientIdentifier, 1 byte"),
-        pytest.param("abcdefghijklmnopqrstuvw", id="table 2: ClientIdentifier, 23 bytes"),
-        pytest.param("abcdefghijklmnopqrstuvwxyz-0123456789", id="table 2: ClientIdentifier, longer (MQTT 3.1.1)"),
-        pytest.param("<&>'\" \u00e9\u20ac\U0001f600", id="table 2: ClientIdentifier, what XML would take apart"),
-    ],
-)
-def test_client_identifier(client_id: str) -> None:
-    message = to_mq(publish(1), ClientIdentity(client_id, b""))
-    assert folders(message.data)["mqtt"]["clientId"] == client_id
-
-
-@pytest.mark.parametrize("qos", [0, 1, 2], ids="table 2: QoS, copied from the message: {}".format)
-def test_qos(qos: int) -> None:
-    assert folders(mapped(qos).data)["mqtt"]["qos"] == qos
-
-
-@pytest.mark.parametrize(
-    ("qos", "message_id"),
-    [
-        pytest.param(1, 1, id="table 2: Message ID, QoS=1"),
-        pytest.param(2, 65_535, id="table 2: Message ID, QoS=2"),
-        pytest.param(0, None, id="table 2: Message ID, none for QoS=0"),
-    ],
-)
-def test_message_id(qos: int, message_id: int | None) -> None:
-    message = to_mq(Publish("t", b"", qos, False, False, message_id or 0), ClientIdentity("c", b""))
-    assert folders(message.data)["mqtt"].get("msgid") == message_id
-
-
 def test_a_message_id_is_never_written_for_qos_0() -> None:
     message = PublicationMessage(mapped(0).md, "c", "t", b"", 0, 7)
     assert "msgid" not in folders(message.data)["mqtt"]
@@ -234,58 +170,7 @@ def test_a_will_has_a_qos_but_no_message_id() -> None:
     assert folders(message.data)["mqtt"] == {"clientId": "c", "qos": 1}
 
 
-@pytest.mark.parametrize(
-    ("retain", "received_as_retained", "expected"),
-    [
-        pytest.param(True, True, True, id="table 2: MQIsRetained, set and received as retained"),
-        pytest.param(True, False, None, id="table 2: MQIsRetained, set but received as it is published"),
-        pytest.param(False, False, None, id="table 2: MQIsRetained, not set"),
-    ],
-)
-def test_retained(retain: bool, received_as_retained: bool, expected: bool | None) -> None:
-    data = mapped(1, retain=retain).data_as(retained=received_as_retained)
-    assert folders(data)["mqps"].get("Ret") is expected
-
-
-@pytest.mark.parametrize(
-    "topic", ["a", "/", "a//b", " leading", "x\u00e9\U0001f600/y", "$SYS/x"], ids="table 2: MQTopicString {!r}".format
-)
-def test_topic_string(topic: str) -> None:
-    assert folders(mapped(1, topic=topic).data)["mqps"] == {"Top": topic}
-
-
-@pytest.mark.parametrize("user_data", ["0", "1", "2", ""])
-def test_user_data_of_the_subscription_travels_as_sud(user_data: str) -> None:
-    assert folders(mapped(1).data_as(user_data=user_data))["mqps"]["Sud"] == user_data
-
-
-@pytest.mark.parametrize("qos", [0, 1, 2])
-def test_there_is_no_msd_folder(qos: int) -> None:
-    """The telemetry service leaves the JMS message type at its default, a jms-bytes message."""
-    assert set(folders(mapped(qos).data_as(retained=True, user_data="1"))) == {"mqtt", "mqps"}
-    assert b"msd" not in mapped(qos).data
-
-
 # Table 3: message contents --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "payload",
-    [
-        pytest.param(b"", id="table 3: Buffer, length zero"),
-        pytest.param(b"\0", id="table 3: Buffer, one NUL"),
-        pytest.param(bytes(range(256)), id="table 3: Buffer, every byte"),
-        pytest.param(b"RFH \2\0\0\0", id="table 3: Buffer, looks like a header"),
-        pytest.param(b"x" * 100_000, id="table 3: Buffer, 100 kB"),
-    ],
-)
-@pytest.mark.parametrize("qos", [0, 1, 2])
-def test_payload_is_copied_byte_for_byte(payload: bytes, qos: int) -> None:
-    message = mapped(qos, payload=payload)
-    assert message.payload == payload
-    assert message.length == len(payload)
-    chain = decode_chain(b"MQHRF2", 546, 1208, message.data)
-    assert chain.body == payload
 
 
 characters = st.characters(exclude_categories=["Cs"], exclude_characters="\0")

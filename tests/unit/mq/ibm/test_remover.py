@@ -27,9 +27,10 @@ def test_a_message_that_cannot_be_dead_lettered_does_not_keep_others_from_being_
     connection.command("ALTER QLOCAL(SYSTEM.DEAD.LETTER.QUEUE) PUT(DISABLED)")
     ended: dict[str, int] = {}
     remover = FirstRemover(
+        "remover",
         lambda: connection,
-        TRANSMIT,
-        Identifiers(),
+        queue=TRANSMIT,
+        identifiers=Identifiers(),
         events=BackendEvents(),
         dead_letter_queue="SYSTEM.DEAD.LETTER.QUEUE",
     )

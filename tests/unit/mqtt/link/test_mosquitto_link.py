@@ -17,7 +17,7 @@ from bridge.link.state import LinkLost, LinkPhase
 from bridge.telemetry.message import Publication
 from tests.helpers.certificates import make, tls_settings
 from tests.helpers.fake_broker import FakeBroker, answer
-from tests.helpers.mosquitto import Mosquitto, Subscriber, publish
+from tests.helpers.mosquitto import Mosquitto, Subscriber
 from tests.helpers.patience import PATIENCE
 from tests.helpers.publications import publication_of_fields
 from tests.helpers.tested_link import LinkFactory, TestedLink
@@ -34,22 +34,6 @@ def ready(made: TestedLink) -> TestedLink:
 
 def batch(number: int, qos: int) -> list[Publication]:
     return [Publication(topic="t/x", payload=str(index).encode(), qos=qos) for index in range(number)]
-
-
-@pytest.mark.parametrize("qos", [0, 1, 2])
-def test_there_and_back(mosquitto: MosquittoFactory, link: LinkFactory, version: str, qos: int) -> None:
-    port = mosquitto().port
-    receiver = ready(link(port, version, "in", topic_filter="t/#", qos=qos, in_flight=50))
-    sender = ready(link(port, version, "out", in_flight=50))
-    # QoS 0 comes as fast as it is read, and mosquitto drops it for who reads more slowly.
-    assert sender.publish(batch(300, qos)) == {}
-    payloads: list[Any] = []
-    while len(payloads) < 300:
-        taken = receiver.take(100, 1 << 20, PATIENCE)
-        payloads += [int(one.publication.payload) for one in taken]
-        receiver.acknowledge(taken)
-        receiver.complete(receiver.released())
-    assert payloads == list(range(300))
 
 
 def test_all_that_mqtt_5_carries(mosquitto: MosquittoFactory, link: LinkFactory) -> None:
@@ -74,19 +58,6 @@ def test_all_that_mqtt_5_carries(mosquitto: MosquittoFactory, link: LinkFactory)
     sent.message_id = received.mid
     # Retain As Published: the flag is as the publisher set it.
     assert received.publication == sent
-
-
-def test_retained_and_origin(mosquitto: MosquittoFactory, link: LinkFactory, version: str) -> None:
-    port = mosquitto().port
-    publish(port, "t/old", "1", "-r", version=OPTION[version])
-    receiver = ready(link(port, version, topic_filter="t/#"))
-    (old,) = receiver.take_all(1)
-    publish(port, "t/new", "2", "-r", version=OPTION[version])
-    (new,) = receiver.take_all(1)
-    assert old.publication.retain
-    # MQTT 3.1.1 tells a live subscriber nothing of RETAIN.
-    assert new.publication.retain is (version == "5")
-    assert old.publication.client_id == "L"
 
 
 def test_exactly_once_to_a_subscriber(
@@ -136,40 +107,6 @@ def test_mosquitto_stops_and_comes_back(
     assert ready(sender).publish(batch(1, qos)) == {}
     assert receiver.take_all(1)[0].dup is False
     assert (receiver.counters.reconnects, sender.counters.reconnects) == (1, 1)
-
-
-def test_a_pubrel_that_was_not_completed_comes_again(
-    mosquitto: MosquittoFactory, link: LinkFactory, version: str
-) -> None:
-    port = mosquitto().port
-    first = ready(link(port, version, "in", topic_filter="t/#", qos=2))
-    ready(link(port, version, "out")).publish(batch(2, 2))
-    taken = first.take_all(2)
-    first.acknowledge(taken)
-    assert sorted(first.released_all(2)) == sorted(one.mid for one in taken)
-    first.stop(PATIENCE)
-    second = ready(link(port, version, "in", topic_filter="t/#", qos=2))
-    released = second.released_all(2)
-    assert sorted(released) == sorted(one.mid for one in taken)
-    second.complete(released)
-    second.stop(PATIENCE)
-    third = ready(link(port, version, "in", topic_filter="t/#", qos=2))
-    publish(port, "t/new", "n", qos=2)
-    assert [one.publication.topic for one in third.take_all(1)] == ["t/new"]
-    assert third.released() == []
-
-
-def test_a_session_that_is_lost_is_told(mosquitto: MosquittoFactory, link: LinkFactory, version: str) -> None:
-    port = mosquitto().port
-    ready(link(port, version, "in", topic_filter="t/#", qos=1)).stop(PATIENCE)
-    kept = ready(link(port, version, "in", topic_filter="t/#", qos=1))
-    assert kept.sessions == [True]
-    kept.stop(PATIENCE)
-    ready(link(port, version, "in", session="clean")).stop(PATIENCE)
-    lost = ready(link(port, version, "in", topic_filter="t/#", qos=1))
-    assert lost.sessions == [False]
-    publish(port, "t/1", "1", qos=1)
-    assert len(lost.take_all(1)) == 1
 
 
 def test_passwords(

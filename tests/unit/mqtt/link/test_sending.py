@@ -100,28 +100,6 @@ def test_exactly_once_holds_pubrel_until_release(
     assert call.result(PATIENCE) is None
 
 
-def test_acknowledgements_of_an_unknown_message_id_are_ignored(
-    broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor
-) -> None:
-    sender, peer = connected(broker, link)
-    call = calls.submit(sender.publish, publications(1, 1) + publications(1, 2), [1, 2])
-    peer.packet(), peer.packet()
-    peer.send(answer(PUBACK, 3), answer(PUBCOMP, 3), answer(PUBREC, 3))
-    peer.nothing_came()
-    assert not call.done()
-    peer.send(answer(PUBACK, 1), answer(PUBREC, 2))
-    assert peer.mids(PUBREL, 1) == [2]
-    peer.send(answer(PUBCOMP, 2))
-    assert call.result(PATIENCE) == {}
-
-
-def test_qos_0_is_written(broker: FakeBroker, link: LinkFactory) -> None:
-    sender, peer = connected(broker, link)
-    assert sender.publish([Publication(topic="t", payload=b"x" * 100, retain=True)] * 3000) == {}
-    assert len(peer.expect(*[0x31] * 3000)) == 3000
-    assert sender.counters.sent == 3000
-
-
 @pytest.mark.parametrize(
     ("call", "answers", "expected"),
     [

@@ -175,24 +175,6 @@ def test_there_and_back_by_websocket(
     assert receiver.stop(PATIENCE) and sender.stop(PATIENCE)
 
 
-def test_mosquitto_with_websockets_stops_and_comes_back(
-    mosquitto: MosquittoFactory, link: LinkFactory, version: str, impatient: None
-) -> None:
-    broker, port = with_websockets(mosquitto)
-    receiver = ready(link(port, version, "in", topic_filter="t/#", qos=2, transport="websocket"))
-    sender = ready(link(port, version, "out", transport="websocket"))
-    assert sender.publish([Publication(topic="t", payload=b"1", qos=2)]) == {}
-    (first,) = receiver.take_all(1)
-    broker.stop()
-    receiver.state_where(LinkPhase.WAITING)
-    broker.start()
-    ready(receiver)
-    (again,) = receiver.take_all(1)
-    assert (again.mid, again.dup) == (first.mid, True)
-    receiver.acknowledge([again])
-    receiver.complete(receiver.released_all(1))
-
-
 def test_path_of_a_websocket(web: WebSocketBroker, link: LinkFactory) -> None:
     link(web.port, web.version, transport="websocket", websocket_path="/a?b=c")
     peer = web.connected_by_frames()

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from bridge.administration.mapping_status import State
+from bridge.administration.requests import Refused
 from bridge.config.models import Configuration
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE, EmbeddedQueueManagerConfig
 from bridge.link.state import LinkPhase
@@ -18,7 +19,7 @@ from bridge.mq.message_consumer import mapping_subscriptions
 from bridge.mq.state import MappingState
 from bridge.service.mappings import link_runner
 from bridge.service.mappings.environment import MappingEnvironment
-from bridge.service.mappings.registry import MappingError, Mappings
+from bridge.service.mappings.registry import Mappings
 from tests.helpers.mapping_scene import LINK, OWNER, Scene, mapping_config
 from tests.helpers.patience import happens
 
@@ -112,10 +113,10 @@ async def test_what_cannot_be_paused_or_resumed(scene: Scene) -> None:
         (mappings.pause("none"), "there is no mapping none"),
         (mappings.resume("none"), "there is no mapping none"),
     ):
-        with pytest.raises(MappingError, match=f"^{words}$"):
+        with pytest.raises(Refused, match=f"^{words}$"):
             await call
     await mappings.pause("a")
-    with pytest.raises(MappingError, match="mapping a is paused already"):
+    with pytest.raises(Refused, match="mapping a is paused already"):
         await mappings.pause("a")
     await mappings.stop()
 
