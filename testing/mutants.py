@@ -42,20 +42,12 @@ MUTANTS = (
     ),
     Mutant("mqtt/reader.py", "if size > self._stop - self._position:", "if size > self._stop + 1:", UNIT + "wire/mqtt"),
     Mutant(
-        "mqtt/reader.py",
-        "if level > LEVEL_MQTT_3_1 and flags:",
-        "if level > LEVEL_MQTT_5 and flags:",
-        UNIT + "wire/mqtt",
+        "mqtt/reader.py", "if level > LEVEL_MQTT_3_1 and flags:", "if level > LEVEL_MQTT_5 and flags:", UNIT + "wire/mqtt"
     ),
     Mutant(
-        "mqtt/writer.py",
-        "if length > MAX_REMAINING_LENGTH:",
-        "if length > MAX_REMAINING_LENGTH + 9:",
-        UNIT + "wire/mqtt",
+        "mqtt/writer.py", "if length > MAX_REMAINING_LENGTH:", "if length > MAX_REMAINING_LENGTH + 9:", UNIT + "wire/mqtt"
     ),
-    Mutant(
-        "mqtt/writer.py", "MAX_FIELD_LENGTH: Final = 65_535", "MAX_FIELD_LENGTH: Final = 65_536", UNIT + "wire/mqtt"
-    ),
+    Mutant("mqtt/writer.py", "MAX_FIELD_LENGTH: Final = 65_535", "MAX_FIELD_LENGTH: Final = 65_536", UNIT + "wire/mqtt"),
     Mutant("telemetry/session.py", "(_PUBACK if message.qos == 1", "(_PUBACK if message.qos != 0", SESSION),
     Mutant(
         "telemetry/conversion.py",
@@ -63,24 +55,9 @@ MUTANTS = (
         "cmqc.MQPER_NOT_PERSISTENT",
         UNIT + "mapping/telemetry",
     ),
-    Mutant(
-        "telemetry/outbox.py",
-        "if self._room <= 0:",
-        "if False:",
-        SESSION,
-    ),
-    Mutant(
-        "telemetry/outbox.py",
-        "if backlog.bytes > backlog.limit:",
-        "if backlog.bytes > 2 * backlog.limit:",
-        SESSION,
-    ),
-    Mutant(
-        "mqtt/topics.py",
-        'if topic_filter.startswith("$") and',
-        "if False and",
-        UNIT + "security/test_authenticators.py",
-    ),
+    Mutant("telemetry/outbox.py", "if self._room <= 0:", "if False:", SESSION),
+    Mutant("telemetry/outbox.py", "if backlog.bytes > backlog.limit:", "if backlog.bytes > 2 * backlog.limit:", SESSION),
+    Mutant("mqtt/topics.py", 'if topic_filter.startswith("$") and', "if False and", UNIT + "security/test_authenticators.py"),
     Mutant(
         "telemetry/subscription.py",
         "    return topic_filter.startswith(SHARE)",
@@ -108,18 +85,14 @@ MUTANTS = (
     ),
     Mutant("mq/embedded/verbs/hconn.py", "if md.Expiry == 0 or", "if md.Expiry == -7 or", UNIT + "mq/embedded/verbs"),
     Mutant("mq/embedded/verbs/get.py", "if room is None or length <= room:", "if True:", UNIT + "mq/embedded/verbs"),
-    Mutant(
-        "mq/embedded/verbs/put.py", "if md.Priority > MAX_PRIORITY:", "if md.Priority > 99:", UNIT + "mq/embedded/verbs"
-    ),
+    Mutant("mq/embedded/verbs/put.py", "if md.Priority > MAX_PRIORITY:", "if md.Priority > 99:", UNIT + "mq/embedded/verbs"),
     Mutant(
         "mq/embedded/verbs/sub.py",
         "if not 0 <= sd.SubLevel <= 9",
         "if not 0 <= sd.SubLevel <= 10",
         UNIT + "mq/embedded/verbs",
     ),
-    Mutant(
-        "mq/dead_letter.py", "if text.isascii() and text.isdecimal():", "if text.isdecimal() and False:", UNIT + "mq"
-    ),
+    Mutant("mq/dead_letter.py", "if text.isascii() and text.isdecimal():", "if text.isdecimal() and False:", UNIT + "mq"),
     Mutant(
         "mq/ibm/persistent_state.py",
         "other[1].sequence > record.sequence",
@@ -133,14 +106,9 @@ MUTANTS = (
         CONTRACT + "test_backend_units.py " + UNIT + "mq/ibm",
     ),
     Mutant(
-        "service/telemetry.py",
-        ">= limits.sessions_per_user:",
-        "> limits.sessions_per_user:",
-        UNIT + "service/test_quotas.py",
+        "service/telemetry.py", ">= limits.sessions_per_user:", "> limits.sessions_per_user:", UNIT + "service/test_quotas.py"
     ),
-    Mutant(
-        "service/telemetry.py", "if len(self._counted) >= limits.sessions:", "if False:", UNIT + "service/test_quotas.py"
-    ),
+    Mutant("service/telemetry.py", "if len(self._counted) >= limits.sessions:", "if False:", UNIT + "service/test_quotas.py"),
     Mutant(
         "service/delivery.py",
         "transmission.user_data = member.user_data",
@@ -167,10 +135,7 @@ MUTANTS = (
     Mutant("config/values.py", "and low <= value <= high:", "and low <= value:", UNIT + "config/test_values.py"),
     Mutant("mapping/rendered.py", "if len(encoded) > _IDENTIFIER_LENGTH:", "if False:", UNIT + "mapping/rules"),
     Mutant(
-        "mapping/topic_pattern.py",
-        "left = destination[at] if at < ends[0] else None",
-        "left = None",
-        UNIT + "mapping/rules",
+        "mapping/topic_pattern.py", "left = destination[at] if at < ends[0] else None", "left = None", UNIT + "mapping/rules"
     ),
     Mutant("link/outbox.py", "if qos > limits.maximum_qos:", "if False:", UNIT + "mqtt/link"),
     Mutant("archive/writer.py", "if give_up():", "if False:", UNIT + "archive"),
@@ -187,9 +152,7 @@ def result_of(mutant: Mutant) -> str:
     """Return "killed", "survived", or why the mutant cannot be planted."""
     with tempfile.TemporaryDirectory() as name:
         copy = Path(name) / "mqbridge"
-        ignored = shutil.ignore_patterns(
-            ".git", ".venv*", "build", "__pycache__", ".*_cache", ".hypothesis", "compiled"
-        )
+        ignored = shutil.ignore_patterns(".git", ".venv*", "build", "__pycache__", ".*_cache", ".hypothesis", "compiled")
         shutil.copytree(ROOT, copy, ignore=ignored)
         (copy / "build").symlink_to(ROOT / "build")
         file = copy / "bridge" / mutant.file

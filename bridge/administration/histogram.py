@@ -11,22 +11,20 @@ SECONDS: Final[Sequence[float]] = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
 
 
 class Histogram:
-    """Counts of values by bucket, and the sum of the values."""
+    """Counts of values by bucket, whose bounds are SECONDS, and the sum of the values."""
 
-    __slots__ = ("_bounds", "_counts", "_sum")
+    __slots__ = ("_counts", "_sum")
 
-    def __init__(self, bounds: Sequence[float] | None = None) -> None:
-        """Create an empty histogram. The default bounds are SECONDS."""
-        self._bounds: Sequence[float] = SECONDS if bounds is None else bounds
+    def __init__(self) -> None:
         #: the last bucket counts values above all bounds
-        self._counts = [0] * (len(self._bounds) + 1)
+        self._counts = [0] * (len(SECONDS) + 1)
         self._sum = 0.0
 
     def observe(self, value: float, times: int = 1) -> None:
         """Count a value `times` times. Negative values (the clock was set back) count as 0."""
         if value < 0.0:
             value = 0.0
-        self._counts[bisect_left(self._bounds, value)] += times
+        self._counts[bisect_left(SECONDS, value)] += times
         self._sum += value * times
 
     @property
@@ -43,12 +41,12 @@ class Histogram:
         """Return the cumulative count for each upper bound, as in OpenMetrics. The last bound is `+Inf`."""
         found: list[tuple[str, float]] = []
         total = 0
-        for bound, count in zip([*map(str, self._bounds), "+Inf"], self._counts, strict=True):
+        for bound, count in zip([*map(str, SECONDS), "+Inf"], self._counts, strict=True):
             total += count
             found.append((bound, float(total)))
         return found
 
     def add(self, other: Histogram) -> None:
-        """Add the values of a histogram with the same bounds."""
+        """Add the values of another histogram."""
         self._counts = [one + two for one, two in zip(self._counts, other._counts, strict=True)]
         self._sum += other._sum

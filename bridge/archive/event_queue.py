@@ -23,19 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from bridge.archive.events import (
-    Gap,
-    OpenSessions,
-    SessionEvent,
-    SessionSnapshot,
-    Started,
-    Stopped,
-    Subscribed,
-    Unsubscribed,
-    encode,
-    now_us,
-    together,
-)
+from bridge.archive import events
 from bridge.archive.writer import ROW_BYTES, prepare
 
 if TYPE_CHECKING:
@@ -106,7 +94,7 @@ class Child:
 
     def send(self, encoded: list[bytes]) -> None:
         """Write events as one batch. Blocks while the pipe is full. If the process has ended, sets `ended` and returns."""
-        head = together(encoded)
+        head = events.together(encoded)
         if len(encoded) > EVENTS:
             encoded = [b"".join(encoded)]
         length = len(head) + sum(map(len, encoded))
@@ -164,7 +152,7 @@ BATCH_BYTES: Final = 1024 * 1024
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 
 #: Events that are sent again if the process dies before they are in a finished file.
-Kept = SessionEvent | Started | Stopped
+Kept = events.SessionEvent | events.Started | events.Stopped
 
 
 #: Time, encoded event, number of rows, size in bytes, and the event itself if it is kept.
@@ -224,9 +212,9 @@ class EventProducer:
     def keep(self, event: Kept) -> None:
         """Add an event that is sent again if the archive process dies."""
         rows = 1
-        if isinstance(event, Subscribed | Unsubscribed):
-            rows = len(event.granted if isinstance(event, Subscribed) else event.filters)
-        self.add(event.now, encode(event), rows, event)
+        if isinstance(event, events.Subscribed | events.Unsubscribed):
+            rows = len(event.granted if isinstance(event, events.Subscribed) else event.filters)
+        self.add(event.now, events.encode(event), rows, event)
 
 
 class EventQueue:
@@ -248,7 +236,7 @@ class EventQueue:
         self._batches: deque[EventBatch] = deque()
         self._sizes: deque[int] = deque()
         #: open sessions, according to the events sent
-        self._open_sessions = OpenSessions(itertools.count())
+        self._open_sessions = events.OpenSessions(itertools.count())
         #: lost batches, which are reported to the next process first
         self._lost: EventBatch | None = None
         self._stopping = False
@@ -371,13 +359,13 @@ class EventQueue:
                 batch.rows += rows
             else:
                 batch.kept.append(kept)
-                if not isinstance(kept, Started | Stopped):
+                if not isinstance(kept, events.Started | events.Stopped):
                     self._open_sessions.follow(kept)
-        encoded += [encode(self._gap(one, batch)) for one in self._producers if one.missed != one.reported]
+        encoded += [events.encode(self._gap(one, batch)) for one in self._producers if one.missed != one.reported]
         if not encoded and self._ending.is_set() and not self._stopping:
             self._stopping = True
-            batch.kept.append(Stopped(now_us()))
-            encoded.append(encode(batch.kept[-1]))
+            batch.kept.append(events.Stopped(events.now_us()))
+            encoded.append(events.encode(batch.kept[-1]))
         if not encoded:
             return False
         self._batches.append(batch)
@@ -386,13 +374,13 @@ class EventQueue:
         return True
 
     def _again(self, lost: EventBatch) -> list[bytes]:
-        now = now_us()
-        encoded = [encode(SessionSnapshot(now, self._open_sessions.sessions))]
+        now = events.now_us()
+        encoded = [events.encode(events.SessionSnapshot(now, self._open_sessions.sessions))]
         if lost.rows:
-            encoded.append(encode(Gap(now, lost.since, lost.rows)))
-        return encoded + [encode(one) for one in lost.kept]
+            encoded.append(events.encode(events.Gap(now, lost.since, lost.rows)))
+        return encoded + [events.encode(one) for one in lost.kept]
 
-    def _gap(self, producer: EventProducer, batch: EventBatch) -> Gap:
+    def _gap(self, producer: EventProducer, batch: EventBatch) -> events.Gap:
         """Return the gap for rows that did not fit into memory since the last report."""
         missed, since = producer.missed - producer.reported, producer.missed_since
         producer.reported += missed
@@ -403,7 +391,7 @@ class EventQueue:
             "MQB7001W archive: %d rows are missing, because %d bytes were waiting to be written (archive.memory)", missed,
             self.config.memory,
         )  # fmt: skip
-        return Gap(now_us(), since, missed)
+        return events.Gap(events.now_us(), since, missed)
 
     def _died(self, child: Child) -> None:
         """Collect the lost batches of a process that has ended, to be reported by the next one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import select
@@ -497,27 +498,24 @@ def top(
     """
     if not 0.1 <= interval <= 3_600:
         raise Failure("--interval: expected a duration from 100ms to 1h", WRONG_USAGE)
-    with _keys() as keys, contextlib.suppress(KeyboardInterrupt):
-        readings = _readings(interval, limit, keys)
+    with _keyboard() as keyboard, contextlib.suppress(KeyboardInterrupt):
+        readings = _readings(interval, limit, keyboard)
         if settings.output is options.Format.table:
             _show_rates(readings)
         else:
             output.print_records(readings, lambda one: one.time)
 
 
-def _readings(interval: float, count: int, keys: _Keys) -> Iterator[Rates]:
+def _readings(interval: float, count: int, keyboard: int | None) -> Iterator[Rates]:
     """Yield the rates of each interval, until the user quits."""
-    before = _reading()
-    number = 0
-    due = time.monotonic()
-    while not count or number < count:
+    before, due = _reading(), time.monotonic()
+    for _ in range(count) if count else itertools.count():
         due = max(due + interval, time.monotonic())
-        if keys.quits_within(due - time.monotonic()):
+        if _quits_within(due - time.monotonic(), keyboard):
             return
         after = _reading()
         yield rates(before, after)
         before = after
-        number += 1
 
 
 def _reading() -> Counters:
@@ -573,28 +571,22 @@ def _rates_view(now: Rates) -> Group:
     return Group(head, *(part for one in tables for part in (Text(), one)))
 
 
-class _Keys:
-    """The keyboard. Without a terminal, no key is ever pressed."""
-
-    def __init__(self, descriptor: int | None) -> None:
-        self._descriptor = descriptor
-
-    def quits_within(self, seconds: float) -> bool:
-        """Wait, and return True as soon as `q` is pressed."""
-        before = time.monotonic() + seconds
-        while (left := before - time.monotonic()) > 0:
-            if self._descriptor is None:
-                time.sleep(left)
-            elif select.select([self._descriptor], [], [], left)[0]:
-                keys = os.read(self._descriptor, 64)
-                if b"q" in keys.lower() or not keys:
-                    return True
-        return False
+def _quits_within(seconds: float, keyboard: int | None) -> bool:
+    """Wait, and return True as soon as `q` is pressed. Without a keyboard, no key is ever pressed."""
+    before = time.monotonic() + seconds
+    while (left := before - time.monotonic()) > 0:
+        if keyboard is None:
+            time.sleep(left)
+        elif select.select([keyboard], [], [], left)[0]:
+            keys = os.read(keyboard, 64)
+            if b"q" in keys.lower() or not keys:
+                return True
+    return False
 
 
 @contextlib.contextmanager
-def _keys() -> Iterator[_Keys]:
-    """Read keys without the Enter key, and restore the terminal in the end."""
+def _keyboard() -> Iterator[int | None]:
+    """Read keys without the Enter key, and restore the terminal in the end. Yields None without a terminal."""
     import termios
     import tty
 
@@ -602,10 +594,10 @@ def _keys() -> Iterator[_Keys]:
         descriptor = sys.stdin.fileno()
         before = termios.tcgetattr(descriptor)
     except (OSError, ValueError, termios.error):
-        yield _Keys(None)
+        yield None
         return
     tty.setcbreak(descriptor)
     try:
-        yield _Keys(descriptor)
+        yield descriptor
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,11 +15,11 @@ from bridge.administration.answers import counted
 from bridge.cli import options
 from bridge.cli.failures import FAILED, NOT_FOUND, WRONG_USAGE, Failure
 from bridge.cli.options import BRIDGE, CONFIG, OUTPUT, From, Limit, To, option, period, settings, takes
-from bridge.cli.output import note, print_record, print_table, printable, progress, say, styled
+from bridge.cli.output import note, print_record, print_table, printable, progress, say, styled, table_of
 from bridge.cli.queue_manager import configuration, connected
 
 if TYPE_CHECKING:
-    from bridge.archive.audit import Audit
+    from bridge.archive.audit import Audit, Counts
     from bridge.archive.replay import Replay, Selection
     from bridge.archive.report_page import Report
     from bridge.config.models import Configuration
@@ -294,7 +294,6 @@ _ALWAYS = ("expected", "delivered", "lost", "doubled", "disordered", "late")
 _SOMETIMES = (
     "missing", "repeated", "pending", "ended", "dead_lettered", "discarded", "unknown", "unmatched",
 )  # fmt: skip
-Row = tuple[str | int, ...]
 _OF_MAPPINGS = ("taken", "put", "dead_lettered", "discarded", "doubled", "late")
 
 
@@ -302,19 +301,20 @@ def show_audit(audit: Audit) -> None:
     """Print the totals by QoS, the findings with breaches first, examples, and the verdict."""
     from bridge.archive.report_page import period as shown_period
 
-    columns = [*_ALWAYS, *(name for name in _SOMETIMES if getattr(audit.totals, name))]
-    rows: list[Row] = [(qos, *_numbers(counts, columns)) for qos, counts in audit.by_qos.items()]
-    title = f"Deliveries, {shown_period(audit.start, audit.end)}"
-    print_table(("QoS", *_heads(columns)), [*rows, ("all", *_numbers(audit.totals, columns))], title=title)
+    names = [*_ALWAYS, *(name for name in _SOMETIMES if getattr(audit.totals, name))]
+    counts = {_head(name): f"counts.{name}" for name in names}
+    totals: list[tuple[str, Counts]] = [*audit.by_qos.items(), ("all", audit.totals)]
+    heads = ("QoS", *map(_head, names))
+    rows = [(qos, *(getattr(total, name) for name in names)) for qos, total in totals]
+    print_table(heads, rows, title=f"Deliveries, {shown_period(audit.start, audit.end)}")
     broken = [one for one in audit.findings if one.first or (audit.late_limit is not None and one.counts.late)]
     if broken:
-        rows = [(one.client_id, one.topic, str(one.qos), *_numbers(one.counts, columns)) for one in broken[:SHOWN]]
-        print_table(("client", "topic", "QoS", *_heads(columns)), rows, title="Findings")
+        columns = {"client": "client_id", "topic": "topic", "QoS": lambda one: str(one.qos), **counts}
+        print_table(*table_of(broken[:SHOWN], columns), title="Findings")
         if len(broken) > SHOWN:
             typer.echo(f"and {len(broken) - SHOWN} more; -o json prints all")
     if audit.mappings:
-        taken: list[Row] = [(one.mapping, *_numbers(one, _OF_MAPPINGS)) for one in audit.mappings]
-        print_table(("mapping", *_heads(_OF_MAPPINGS)), taken, title="Mappings")
+        print_table(*table_of(audit.mappings, {_head(name): name for name in ("mapping", *_OF_MAPPINGS)}), title="Mappings")
     for example in audit.examples:
         row = " ".join(f"{name}={value}" for name, value in example.row.items())
         typer.echo(printable(f"{example.breach}, for example: {row}"))
@@ -324,12 +324,8 @@ def show_audit(audit: Audit) -> None:
     typer.echo(styled(verdict(audit), bold=True))
 
 
-def _heads(columns: Sequence[str]) -> list[str]:
-    return [name.replace("_", "-") for name in columns]
-
-
-def _numbers(counts: object, columns: Sequence[str]) -> list[int]:
-    return [getattr(counts, name) for name in columns]
+def _head(name: str) -> str:
+    return name.replace("_", "-")
 
 
 def verdict(audit: Audit) -> str:

@@ -269,12 +269,12 @@ def _used_links(configuration: Configuration) -> Iterator[tuple[str, LinkConfig]
 
 
 def _unknown_methods(channel: ChannelConfig) -> Iterator[str]:
-    if channel.authentication_methods:
-        from bridge.security.authenticator import UnknownMethod, load
+    for name in channel.authentication_methods:
+        from bridge.security.authenticator import UnknownPlugin, plugin
 
         try:
-            load(channel.authentication_methods)
-        except UnknownMethod as error:
+            plugin("authentication method", name)
+        except UnknownPlugin as error:
             yield f"channel {channel.name}: {error}"
 
 

@@ -11,18 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from bridge.cli import queue_manager
 from bridge.cli.failures import FAILED, NOT_FOUND, WRONG_USAGE, Failure
 from bridge.cli.options import BRIDGE, CONFIG, OUTPUT, Format, option, settings, takes
 from bridge.cli.output import note, print_records, say, styled, write
-from bridge.cli.queue_manager import (
-    configuration,
-    configuration_in,
-    configuration_path,
-    connect,
-    connected,
-    connected_to,
-    connection_settings,
-)
 
 if TYPE_CHECKING:
     from bridge.config.models import Configuration
@@ -38,7 +30,7 @@ def interactive() -> None:
     if not sys.stdin.isatty():
         run("-")
         return
-    with connected() as connection:
+    with queue_manager.connected() as connection:
         _session(connection)
 
 
@@ -91,7 +83,7 @@ def run(script: Annotated[str, typer.Argument(metavar="SCRIPT", help="File with 
     error.
     """
     text = _script(script)
-    with connected() as connection:
+    with queue_manager.connected() as connection:
         responses = connection.command(text)
     for response in responses:
         write(f"{response.line:6d} : {response.command}")
@@ -133,7 +125,7 @@ def display(
       mqbridge mqsc display 'CONN(*)'
       mqbridge mqsc display "TPSTATUS('sensors/#')"
     """  # noqa: D301 click reads the backspace
-    with connected() as connection:
+    with queue_manager.connected() as connection:
         responses = connection.command("DISPLAY " + " ".join(words).replace("\n", " "))
     for response in responses:
         if not response.ok:
@@ -161,7 +153,7 @@ def dump(
     Channels and records of the configuration file are not included, and neither are subscriptions of MQTT clients. Run the
     commands at another queue manager with `mqbridge mqsc run`.
     """
-    found = connection_settings()
+    found = queue_manager.connection_settings()
     if found is not None and found.queue_manager.type == "ibm":
         name = found.queue_manager.name
         raise Failure("this command is for the embedded queue manager", WRONG_USAGE, hint=f"use dmpmqcfg -m {name} -a")
@@ -169,7 +161,7 @@ def dump(
 
     channels = {one.name for one in found.channels} if found is not None else set()
     records = {(one.channel, one.type) for one in found.channel_authentication} if found is not None else set()
-    with connected_to(found) as connection:
+    with queue_manager.connected_to(found) as connection:
         for line in definitions(connection, channels, records, everything=everything):
             write(line)
 
@@ -196,7 +188,7 @@ def mqsc_script(
     for name in filter(None, (user, group)):
         if not name.isprintable() or "'" in name or " " in name:
             raise Failure(f"{name!r} is not the name of a user or group", WRONG_USAGE)
-    found = configuration() or default_configuration()
+    found = queue_manager.configuration() or default_configuration()
     ibm = found.queue_manager
     connects_as = user or (ibm.user if ibm.type == "ibm" else None) or "mqbridge"
     grantee = f"PRINCIPAL('{user}')" if user is not None else f"GROUP('{group or 'mqbridge'}')"
@@ -216,10 +208,10 @@ def ibm_acceptance() -> None:
     from bridge.mq.ibm.acceptance import Acceptance
     from bridge.mq.ibm.requirements import requirements_of
 
-    found = configuration_in(configuration_path())
+    found = queue_manager.configuration_in(queue_manager.configuration_path())
     ibm = found.queue_manager
     acceptance = Acceptance(
-        lambda: connect(None, found),
+        lambda: queue_manager.connect(None, found),
         requirements_of(found),
         channel=(ibm.channel or "") if ibm.type == "ibm" else "",
         wrong_password=_wrong_password(found),
@@ -243,14 +235,14 @@ def ibm_acceptance() -> None:
     raise typer.Exit(FAILED if results["fail"] else 0)
 
 
-def _wrong_password(configuration: Configuration) -> Callable[[], Connection] | None:
+def _wrong_password(found: Configuration) -> Callable[[], Connection] | None:
     """Return what connects with a wrong password; None if the configuration has no password."""
-    ibm = configuration.queue_manager
+    ibm = found.queue_manager
     if ibm.type != "ibm" or ibm.user is None:
         return None
     from bridge.mq.ibm.connection import connect_ibm
     from bridge.mq.ibm.parameters import load_library, parameters
 
-    found = parameters(ibm, os.environ)
-    wrong = msgspec.structs.replace(found, password=f"{found.password[:8]}-wrong")
+    given = parameters(ibm, os.environ)
+    wrong = msgspec.structs.replace(given, password=f"{given.password[:8]}-wrong")
     return lambda: connect_ibm(load_library(ibm.library), wrong)

@@ -21,8 +21,6 @@ from bridge.cli.failures import WRONG_USAGE, Failure
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
-_MQLONG_MAX = 2_147_483_647
-
 
 class Common(Flag):
     """Common options of a command."""

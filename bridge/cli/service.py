@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -18,9 +18,6 @@ from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
 from bridge.cli.options import BRIDGE, CONFIG, YES, LogLevel, option, settings, takes
 from bridge.cli.output import confirm, say
 from bridge.shipped import shipped_file
-
-if TYPE_CHECKING:
-    pass
 
 
 @takes(BRIDGE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -246,12 +247,12 @@ class _MessageFile(msgspec.Struct):
 
 
 def message_in(file: Path, format_: str | None, ccsid: int | None) -> Message:
-    """Read the message in a file. Raises Failure or OSError.
+    """Read the message in a file, or on standard input (-). Raises Failure or OSError.
 
     Without a format and CCSID, a JSON object with `md` is a message from `mqbridge mq get --json`, or from `mqbridge dlq
     export`, whose MQDLH is removed. Otherwise, the file contains the bytes of a message with headers.
     """
-    data = file.read_bytes()
+    data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
     try:
         view = msgspec.json.decode(data)
     except msgspec.DecodeError:

@@ -9,17 +9,8 @@ from typing import Annotated, Final, Literal
 import msgspec
 from starlette.responses import Response
 
+from bridge.administration import requests
 from bridge.administration.answers import ClientDetails, ClientPage, ClientTraffic, SubscriptionPage
-from bridge.administration.requests import (
-    AnyRequest,
-    ClientColumn,
-    DisconnectClient,
-    ListClients,
-    ListSubscriptions,
-    PurgeClients,
-    ShowClient,
-    WatchClient,
-)
 from bridge.console.bridge_access import NotRunning
 from bridge.console.console import Done, Routes, Visit
 from bridge.console.forms import Problem
@@ -44,7 +35,7 @@ class ClientsQuery(msgspec.Struct):
     search: Annotated[str, msgspec.Meta(max_length=256)] = ""
     channel: str = ""
     connected: Literal["", "yes", "no"] = ""
-    sort: ClientColumn = "client_id"
+    sort: requests.ClientColumn = "client_id"
     descending: bool = False
     page: PageNumber = 1
 
@@ -66,7 +57,7 @@ async def clients(visit: Visit, query: ClientsQuery) -> ClientPage:
     """Return one page of clients, and the totals of all that match."""
     pattern = query.search if "*" in query.search else f"*{query.search}*" if query.search else "*"
     return await visit.ask(
-        ListClients(
+        requests.ListClients(
             pattern=pattern,
             channel=query.channel or None,
             connected=_CONNECTED[query.connected],
@@ -83,27 +74,27 @@ async def clients(visit: Visit, query: ClientsQuery) -> ClientPage:
 @routes.page("/clients/show", "client.html")
 async def client(visit: Visit, query: ClientQuery) -> ClientDetails:
     """Return a client with its session, subscriptions, messages and recent events."""
-    return await visit.ask(ShowClient(client_id=query.id, rates=True), ClientDetails)
+    return await visit.ask(requests.ShowClient(client_id=query.id, rates=True), ClientDetails)
 
 
 @routes.change("/clients/disconnect", "Disconnect these clients? Durable sessions and their messages are kept.")
 async def disconnect(visit: Visit, form: ClientsForm) -> Done:
     """Disconnect clients. Durable sessions are kept."""
-    return await _each(visit, [DisconnectClient(client_id=one) for one in form.ids])
+    return await _each(visit, [requests.DisconnectClient(client_id=one) for one in form.ids])
 
 
 @routes.change("/clients/purge", "Purge these clients? Their sessions end, and waiting messages are deleted for good.")
 async def purge(visit: Visit, form: ClientsForm) -> Done:
     """End sessions with their subscriptions and messages."""
-    done = await _each(visit, [PurgeClients(client_id=one) for one in form.ids])
+    done = await _each(visit, [requests.PurgeClients(client_id=one) for one in form.ids])
     return msgspec.structs.replace(done, to="/clients" if done.ok and len(form.ids) == 1 else "")
 
 
-async def _each(visit: Visit, requests: Sequence[AnyRequest]) -> Done:
+async def _each(visit: Visit, changes: Sequence[requests.AnyRequest]) -> Done:
     """Perform changes and return their combined result."""
-    if not requests:
+    if not changes:
         raise Problem(400, "No clients were selected")
-    results = [await visit.change(one) for one in requests]
+    results = [await visit.change(one) for one in changes]
     if len(results) == 1:
         return results[0]
     succeeded = sum(one.ok for one in results)
@@ -118,14 +109,14 @@ async def _each(visit: Visit, requests: Sequence[AnyRequest]) -> Done:
 @routes.page("/clients/watch", "watch_client.html")
 async def watch(visit: Visit, query: ClientQuery) -> ClientQuery:
     """Return the page that shows messages from and to a client."""
-    await visit.ask(ShowClient(client_id=query.id), ClientDetails)
+    await visit.ask(requests.ShowClient(client_id=query.id), ClientDetails)
     return query
 
 
 @routes.page("/clients/events")
 async def events(visit: Visit, query: ClientQuery) -> Response:
     """Return server-sent events with the messages from and to a client."""
-    traffic = await visit.ask(WatchClient(client_id=query.id, payloads=visit.payloads), ClientTraffic)
+    traffic = await visit.ask(requests.WatchClient(client_id=query.id, payloads=visit.payloads), ClientTraffic)
     last = traffic.messages[-1].number if traffic.messages else 0
     return visit.console.live_views.stream(visit.who.name, _traffic(visit, query.id, last))
 
@@ -135,7 +126,7 @@ async def _traffic(visit: Visit, client_id: str, last: int) -> AsyncIterator[byt
     yield event(Seen("notice", f"Watching {client_id}"))
     while not visit.console.live_views.ended and visit.is_valid():
         try:
-            request = WatchClient(client_id=client_id, after=last, first=False, payloads=visit.payloads)
+            request = requests.WatchClient(client_id=client_id, after=last, first=False, payloads=visit.payloads)
             traffic = await visit.ask(request, ClientTraffic)
         except (Problem, NotRunning) as error:
             yield event(Seen("end", f"The view ends: {error}"))
@@ -168,5 +159,5 @@ class SubscriptionsQuery(msgspec.Struct):
 async def subscriptions(visit: Visit, query: SubscriptionsQuery) -> SubscriptionPage:
     """Return one page of the subscriptions of clients and applications that overlap with a topic filter."""
     skip = (query.page - 1) * ROWS
-    request = ListSubscriptions(topic_filter=query.filter, search=query.search, skip=skip, rows=ROWS)
+    request = requests.ListSubscriptions(topic_filter=query.filter, search=query.search, skip=skip, rows=ROWS)
     return await visit.ask(request, SubscriptionPage)

@@ -70,20 +70,13 @@ class LinkConnection:
     ) -> None:
         """Create a link. It connects when `start` is called.
 
-        Args:
-            name: name of the link, for the log, and the origin of publications without an origin property.
-            config: the link's section of the configuration.
-            client_id: client identifier, with `{mapping}` already replaced.
-            topic_filter: topic filter of the subscription, or None for a link that only sends.
-            qos: QoS of the subscription.
-            password: the password, or a function that reads it for each connection and raises OSError if it cannot. The
-                password appears nowhere else.
-            clean: whether the broker discards the session when the connection ends. None uses `config.session`. A link that
-                only sends, and not exactly once, needs no session. With a session, the broker could take a new publication
-                for a duplicate if a killed bridge left its packet identifier in use at QoS 2.
-            on_state: called on the network thread when the state changes. Must neither block nor raise.
-            on_session: called on the network thread at each CONNACK with Session Present, before messages from the new
-                connection can be taken. Must neither block nor raise.
+        `name` is for the log, and the origin of publications without an origin property. Without a topic filter, the link
+        only sends. A function as `password` reads it for each connection and raises OSError if it cannot. `clean` replaces
+        `config.session`: a link that only sends, and not exactly once, needs no session, where a killed bridge could leave
+        packet identifiers of QoS 2 in use.
+
+        The network thread calls `on_state` when the state changes, and `on_session` at each CONNACK with Session Present
+        before messages of the new connection can be taken. Both must neither block nor raise.
         """
         self.name = name
         self.client_id = client_id
@@ -140,10 +133,9 @@ class LinkConnection:
         self.client_id = client_id
 
     def resume(self, former: Sequence[str], *, subscribed: bool) -> None:
-        """Describe the session that the broker may still have. Must be called before `start`.
+        """Describe the session that the broker may still have: topic filters to unsubscribe, and whether it is `subscribed`.
 
-        `former` are previous topic filters, to be unsubscribed. `subscribed` means that the session contains the configured
-        subscription.
+        Must be called before `start`.
         """
         self._former = tuple(former)
         self.subscribed = subscribed
@@ -184,10 +176,7 @@ class LinkConnection:
 
     @property
     def limits(self) -> Limits:
-        """The limits for sending, from the broker and the configuration.
-
-        Before the first CONNACK, only the configuration's limits apply.
-        """
+        """The limits for sending, from the broker (after the first CONNACK) and the configuration."""
         return self._outbox.limits
 
     def wait_connected(self, wait: float) -> bool:
@@ -195,21 +184,17 @@ class LinkConnection:
         return self._outbox.wait_ready(wait)
 
     def reset_back_off(self) -> None:
-        """Restart the back-off with the shortest pause.
-
-        For callers that have passed the publication at which the broker closed the connection.
-        """
+        """Restart the back-off with the shortest pause: the caller has passed what the broker closed the connection for."""
         self._failures = 0
 
     # Receiving -------------------------------------------------------------------------------------------------------
 
     def take(self, messages: int, size: int, wait: float) -> list[Received]:
-        """Take received publications in order.
+        """Take received publications in order, after waiting up to `wait` seconds for the first one.
 
-        Waits up to `wait` seconds for the first publication. Takes at most `messages` publications with at most `size`
-        payload bytes in total (a single one may be larger). Returns early, possibly empty, if PUBRELs arrived, a connection
-        was accepted, `interrupt` was called or the link was stopped. `session_present` may have changed then: check it before
-        processing the result.
+        Takes at most `messages` publications with at most `size` payload bytes in total (a single one may be larger). Returns
+        early, possibly empty, if PUBRELs arrived, a connection was accepted (check `session_present`), `interrupt` was called
+        or the link was stopped.
         """
         taken = self._inbox.take(messages, size, wait)
         if self._paused:
@@ -228,10 +213,7 @@ class LinkConnection:
             self.counters.acknowledged += len(packets)
 
     def released(self) -> list[int]:
-        """Return the packet identifiers of PUBRELs received since the last call.
-
-        After a restart, they may include unknown ones.
-        """
+        """Return the packet identifiers of PUBRELs received since the last call, after a restart also unknown ones."""
         return self._inbox.released()
 
     def complete(self, mids: Sequence[int]) -> None:
@@ -261,37 +243,31 @@ class LinkConnection:
     ) -> dict[int, Refusal]:
         """Send publications in order, each with its own QoS, and wait for all acknowledgements.
 
-        A QoS 0 publication is complete when written to the network, QoS 1 at PUBACK, QoS 2 at PUBCOMP (PUBREL is sent at
-        PUBREC). The number of publications is not limited: the in-flight limit controls the sending. `mids` are packet
+        A QoS 0 publication is complete when written to the network, QoS 1 at PUBACK, QoS 2 at PUBCOMP. `mids` are packet
         identifiers from 1 to 65533 (ignored for QoS 0). None assigns new ones. `dup` sets DUP.
 
-        Returns permanently rejected publications by index. The broker has accepted all others. Raises LinkLost if there is no
-        connection, if it breaks, or if the broker needs more than `timeout` seconds (the connection is then closed). LinkLost
-        lists the unacknowledged publications, which the broker may have received. Raises ValueError for invalid packet
-        identifiers.
+        Returns permanently rejected publications by index. The broker has accepted all others. Raises LinkLost, which lists
+        the unacknowledged publications, if there is no connection, if it breaks, or if the broker needs more than `timeout`
+        seconds (the connection is then closed). Raises ValueError for invalid packet identifiers.
         """
         return self._outbox.publish(publications, mids, dup, False, timeout)
 
     def publish_exactly(
         self, publications: Sequence[Publication], mids: Sequence[int], dup: bool = False, timeout: float = ANSWERS_TIMEOUT
     ) -> dict[int, Refusal]:
-        """Send QoS 2 publications and wait for all PUBRECs. `release` sends PUBREL.
+        """Send QoS 2 publications and wait for all PUBRECs. `release` sends PUBREL. Otherwise like `publish`.
 
-        At most `in_flight_limit` publications, minus those not yet released. Results and errors are those of `publish`. Do
-        not release rejected publications. After LinkLost or a restart, send the same publications with the same packet
-        identifiers and `dup`, or call `release` if the commit succeeded. A publication that the broker has answered with
-        PUBREC on the current connection is not sent again and counts as sent. Raises ValueError for another QoS or too many
-        publications.
+        At most `in_flight_limit` publications, minus those not yet released. Do not release rejected ones. After LinkLost or
+        a restart, send the same publications with the same packet identifiers and `dup`, or call `release` if the commit
+        succeeded. A publication that was answered with PUBREC on the current connection is not sent again. Raises ValueError
+        for another QoS or too many publications.
         """
         if any(publication.qos != 2 for publication in publications):
             raise ValueError("exactly once is QoS 2")
         return self._outbox.publish(publications, mids, dup, True, timeout)
 
     def release(self, mids: Sequence[int], timeout: float = ANSWERS_TIMEOUT) -> None:
-        """Send PUBREL and wait for all PUBCOMPs. Packet identifiers may be of an earlier connection or process.
-
-        A PUBCOMP for an unknown packet identifier counts as an acknowledgement. Raises LinkLost.
-        """
+        """Send PUBREL and wait for all PUBCOMPs, also for packet identifiers of an earlier connection. Raises LinkLost."""
         self._outbox.release(mids, timeout)
 
     def _submit(self, generation: int, packets: bytes) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 
 import msgspec
 
@@ -26,6 +27,16 @@ class PcfResponse(msgspec.Struct):
 
     reason: int
     parameters: dict[int, int | bytes]
+
+    def text(self, parameter: int) -> str:
+        """Return a string parameter, "" if it is missing."""
+        value = self.parameters.get(parameter, b"")
+        return value.decode("utf-8", "replace").rstrip(" \0") if isinstance(value, bytes) else str(value)
+
+    def number(self, parameter: int) -> int:
+        """Return an integer parameter, 0 if it is missing."""
+        value = self.parameters.get(parameter, 0)
+        return value if isinstance(value, int) else 0
 
 
 class CommandFailed(MQError):
@@ -119,14 +130,15 @@ class Administration:
             if error.reason in (cmqc.MQRC_NO_SUBSCRIPTION, cmqcfc.MQRCCF_NONE_FOUND):
                 return []
             raise
-        found = []
-        for response in responses:
-            found_name = _text(response.parameters.get(cmqcfc.MQCACF_SUB_NAME, b""))
-            topic = _text(response.parameters.get(cmqc.MQCA_TOPIC_STRING, b""))
-            user_data = _text(response.parameters.get(cmqcfc.MQCACF_SUB_USER_DATA, b""))
-            durable = response.parameters.get(cmqcfc.MQIACF_DURABLE_SUBSCRIPTION) == cmqc.MQSUB_DURABLE_YES
-            found.append((found_name, topic, user_data, durable))
-        return found
+        return [
+            (
+                response.text(cmqcfc.MQCACF_SUB_NAME),
+                response.text(cmqc.MQCA_TOPIC_STRING),
+                response.text(cmqcfc.MQCACF_SUB_USER_DATA),
+                response.number(cmqcfc.MQIACF_DURABLE_SUBSCRIPTION) == cmqc.MQSUB_DURABLE_YES,
+            )
+            for response in responses
+        ]
 
     def escape(self, text: str) -> tuple[bool, list[str]]:
         """Run one MQSC command. Return whether it succeeded, and its output, one string for each message.
@@ -144,8 +156,7 @@ class Administration:
             done, responses = False, error.responses
             if not any(cmqcfc.MQCACF_ESCAPE_TEXT in response.parameters for response in responses):
                 raise
-        texts = [_text(response.parameters.get(cmqcfc.MQCACF_ESCAPE_TEXT, b"")) for response in responses]
-        return done, list(filter(None, texts))
+        return done, list(filter(None, (response.text(cmqcfc.MQCACF_ESCAPE_TEXT) for response in responses)))
 
     def close(self) -> None:
         """Close the reply queue."""
@@ -156,22 +167,14 @@ def _value(parameter: MQCFIN | MQCFST) -> int | bytes:
     return parameter.Value if isinstance(parameter, MQCFIN) else parameter.String
 
 
-def _text(value: int | bytes) -> str:
-    return value.decode("utf-8", "replace").rstrip(" \0") if isinstance(value, bytes) else str(value)
-
-
-
 _MESSAGE = re.compile(r"(AMQ\d{4})([IWEST])?")
 _ATTRIBUTE = re.compile(r"([A-Z][A-Z0-9]*)\(((?:'(?:[^']|'')*'|[^()]|\([^()]*\))*)\)")
 
 
 def run_mqsc(connection: Connection, text: str) -> list[CommandResponse]:
     """Run MQSC commands by PCF Escape. Return one response for each. Raises MQError if the command server does not answer."""
-    administration = Administration(connection)
-    try:
+    with closing(Administration(connection)) as administration:
         return [_run(administration, command.line, command.text) for command in read(text)]
-    finally:
-        administration.close()
 
 
 def _run(administration: Administration, line: int, command: str) -> CommandResponse:

@@ -32,9 +32,9 @@ from bridge.mq.dead_letter import (
     with_dead_letter_time,
 )
 from bridge.mq.message_consumer import names
-from bridge.mq.message_producer import name_of
-from bridge.mq.mqi import MQOD, MQPMO, Connection, GetOptions, Got, MQError
-from bridge.mq.worker import LOST
+from bridge.mq.message_producer import descriptor_of, name_of
+from bridge.mq.mqi import MQOD, MQPMO, Connection, GetOptions, Got, MQError, get_or_none
+from bridge.mq.worker import LOST, raise_if_lost
 from bridge.telemetry.headers import is_set
 from bridge.telemetry.message import Destination, Message
 from bridge.wire import cmqc
@@ -150,9 +150,7 @@ class Destinations:
             self._subscribed[mapping] = self._subscription_queue(mapping)
         queue = self._subscribed[mapping]
         if not queue and mapping in self._sources:
-            raise NoDestination(
-                f"mapping {mapping} took it from a link, or has no subscription now: name a queue by --to"
-            )
+            raise NoDestination(f"mapping {mapping} took it from a link, or has no subscription now: name a queue by --to")
         return queue or None
 
     def _subscription_queue(self, mapping: str) -> str:
@@ -162,8 +160,7 @@ class Destinations:
             try:
                 responses = self._connection.command(f"DISPLAY SUB('{quoted}') DEST")
             except MQError as error:
-                if error.reason in LOST:
-                    raise
+                raise_if_lost(error)
                 return ""  # not authorized: use the MQDLH
             for response in responses:
                 for shown in response.objects if response.ok else ():
@@ -182,12 +179,7 @@ HEADERS = 64 * 1024
 _BROWSE = cmqc.MQOO_BROWSE | cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
 _TAKE = _BROWSE | cmqc.MQOO_INPUT_SHARED
 _NEXT = cmqc.MQGMO_BROWSE_NEXT | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2 | cmqc.MQGMO_FAIL_IF_QUIESCING
-_GET = (
-    cmqc.MQGMO_MSG_UNDER_CURSOR
-    | cmqc.MQGMO_SYNCPOINT
-    | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2
-    | cmqc.MQGMO_FAIL_IF_QUIESCING
-)
+_GET = cmqc.MQGMO_MSG_UNDER_CURSOR | cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2 | cmqc.MQGMO_FAIL_IF_QUIESCING
 _FIRST = cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG | cmqc.MQGMO_FAIL_IF_QUIESCING
 _PUT = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING
 #: Another application has got the message, or has it in a unit of work.
@@ -379,8 +371,7 @@ class DeadLetterQueue:
             finally:
                 self._close(handle)
         except MQError as error:
-            if error.reason in LOST:
-                raise
+            raise_if_lost(error)
             if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
                 return f"the bridge may still have to process it: queue {queue} cannot be browsed: {error}"
         else:
@@ -392,8 +383,7 @@ class DeadLetterQueue:
         try:
             responses = self._connection.command(f"DISPLAY QSTATUS('{queue}') UNCOM")
         except MQError as error:
-            if error.reason in LOST:
-                raise
+            raise_if_lost(error)
             return True
         return any(shown.get("UNCOM") != "NO" for response in responses for shown in response.objects)
 
@@ -408,12 +398,9 @@ class DeadLetterQueue:
         handle = self._connection.open(MQOD(ObjectName=self.name), _TAKE)
         try:
             while True:
-                try:
-                    got = self._connection.get(handle, options)
-                except MQError as error:
-                    if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE:
-                        return None
-                    raise
+                got = get_or_none(self._connection, handle, options)
+                if got is None:
+                    return None
                 letter = read_letter(got.md, got.data, max(got.DataLength, len(got.data)))
                 if _is_return(letter, item):
                     break
@@ -431,8 +418,7 @@ class DeadLetterQueue:
             self._connection.put1(MQOD(ObjectName=self.name), message, MQPMO(Options=_PUT | cmqc.MQPMO_SET_ALL_CONTEXT))
             self._connection.commit()
         except MQError as error:
-            if error.reason in LOST:
-                raise
+            raise_if_lost(error)
             self._connection.backout()
             log.warning("MQB3109W dead-letter time of message %s not restored: %s", letter.name, error)
             return letter
@@ -440,11 +426,7 @@ class DeadLetterQueue:
 
     def _put(self, delivery: Delivery) -> None:
         """Put a message with its own context, or with this user's if the user may not set context. Raises MQError."""
-        destination = delivery.destination
-        if destination.is_topic:
-            od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=destination.name)
-        else:
-            od = MQOD(ObjectName=destination.name, ObjectQMgrName=destination.queue_manager)
+        od = descriptor_of(delivery.destination)
         options = _PUT | (cmqc.MQPMO_RETAIN if delivery.retain else 0)
         message = delivery.message
         try:
@@ -461,8 +443,7 @@ class DeadLetterQueue:
             administration.clear_retained(topic)
             administration.close()
         except MQError as error:
-            if error.reason in LOST:
-                raise
+            raise_if_lost(error)
             log.error("MQB3108E clearing the retained publication of topic %r failed: %s", topic, error)
 
     def _get(self, handle: int) -> Got | None:
@@ -486,12 +467,9 @@ class DeadLetterQueue:
             flags = _NEXT if length is None else _NEXT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG
             options = GetOptions(Options=flags, MatchOptions=cmqc.MQMO_NONE, MaxLength=length)
             for _ in range(depth):
-                try:
-                    got = self._connection.get(handle, options)
-                except MQError as error:
-                    if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE:
-                        return
-                    raise
+                got = get_or_none(self._connection, handle, options)
+                if got is None:
+                    return
                 letter = read_letter(got.md, got.data, max(got.DataLength, len(got.data)))
                 if selection.chooses(letter, now):
                     yield letter, got, handle

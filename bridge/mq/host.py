@@ -71,9 +71,9 @@ class PcfTopicInquiry:
             TopicNode(
                 name=one.removeprefix(begin),
                 topic=one,
-                retained=_number(status, cmqcfc.MQIACF_RETAINED_PUBLICATION) == cmqcfc.MQQSO_YES,
+                retained=status.number(cmqcfc.MQIACF_RETAINED_PUBLICATION) == cmqcfc.MQQSO_YES,
                 has_lower=True,
-                subscriptions=_number(status, cmqc.MQIA_SUB_COUNT),
+                subscriptions=status.number(cmqc.MQIA_SUB_COUNT),
             )
             for one, status in await asyncio.to_thread(self._statuses, f"{begin}+")
             if one and one.startswith(begin) and (after is None or one.removeprefix(begin) > after)
@@ -88,7 +88,7 @@ class PcfTopicInquiry:
             RetainedStatus(topic=topic, size=-1, persistent=False, publisher="", payload=b"")
             for topic, status in self._statuses(topic_filter)
             # In contrast to MQTT, the queue manager's wildcards also match topics that begin with `$`.
-            if matches(topic_filter, topic) and _number(status, cmqcfc.MQIACF_RETAINED_PUBLICATION) == cmqcfc.MQQSO_YES
+            if matches(topic_filter, topic) and status.number(cmqcfc.MQIACF_RETAINED_PUBLICATION) == cmqcfc.MQQSO_YES
         ]
         name = MQCFST(cmqcfc.MQCACF_SUB_NAME, b"*")
         responses = self._ask(cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION, name, (cmqc.MQRC_NO_SUBSCRIPTION, cmqcfc.MQRCCF_NONE_FOUND))
@@ -108,7 +108,7 @@ class PcfTopicInquiry:
         topic = MQCFST(cmqc.MQCA_TOPIC_STRING, topic_filter.encode())
         nothing = (cmqcfc.MQRCCF_TOPIC_STRING_NOT_FOUND, cmqcfc.MQRCCF_NONE_FOUND, cmqc.MQRC_UNKNOWN_OBJECT_NAME)
         responses = self._ask(cmqcfc.MQCMD_INQUIRE_TOPIC_STATUS, topic, nothing)
-        return [(_text(response, cmqc.MQCA_TOPIC_STRING), response) for response in responses]
+        return [(response.text(cmqc.MQCA_TOPIC_STRING), response) for response in responses]
 
     def _ask(self, command: int, named: MQCFST, nothing: Iterable[int]) -> list[PcfResponse]:
         """Run a command. The reason codes in `nothing` mean an empty result. Raises MQError or TooMany."""
@@ -128,26 +128,16 @@ class PcfTopicInquiry:
 
 
 def _subscription(response: PcfResponse, names: ClientNames) -> TopicSubscription:
-    name, topic_filter = _text(response, cmqcfc.MQCACF_SUB_NAME), _text(response, cmqc.MQCA_TOPIC_STRING)
-    manager = _text(response, cmqcfc.MQCACF_DESTINATION_Q_MGR)
+    name, topic_filter = response.text(cmqcfc.MQCACF_SUB_NAME), response.text(cmqc.MQCA_TOPIC_STRING)
+    manager = response.text(cmqcfc.MQCACF_DESTINATION_Q_MGR)
     return TopicSubscription(
         name=name,
         topic_filter=topic_filter,
-        user_data=_text(response, cmqcfc.MQCACF_SUB_USER_DATA),
-        durable=_number(response, cmqcfc.MQIACF_DURABLE_SUBSCRIPTION) == cmqc.MQSUB_DURABLE_YES,
+        user_data=response.text(cmqcfc.MQCACF_SUB_USER_DATA),
+        durable=response.number(cmqcfc.MQIACF_DURABLE_SUBSCRIPTION) == cmqc.MQSUB_DURABLE_YES,
         client_id=names.client_of(manager) if name == subscription_name(manager, topic_filter) else "",
-        destination=_text(response, cmqcfc.MQCACF_DESTINATION),
+        destination=response.text(cmqcfc.MQCACF_DESTINATION),
     )
-
-
-def _text(response: PcfResponse, parameter: int) -> str:
-    value = response.parameters.get(parameter, b"")
-    return value.decode("utf-8", "replace").rstrip(" \0") if isinstance(value, bytes) else str(value)
-
-
-def _number(response: PcfResponse, parameter: int) -> int:
-    value = response.parameters.get(parameter, 0)
-    return value if isinstance(value, int) else 0
 
 
 #: The maximum number of concurrent password checks.

@@ -12,11 +12,12 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import closing
 
 import msgspec
 
 from bridge.mq.administration import Administration
-from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, Got, MQError
+from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, Got, MQError, get_or_none
 from bridge.mq.remote import GLANCE
 from bridge.mq.worker import LOST
 from bridge.telemetry.message import Message
@@ -122,11 +123,8 @@ def remove_subscription(connection: Connection, mapping: str) -> int:
 
 def mapping_subscriptions(connection: Connection, owner: str = "") -> set[str]:
     """Return the names of the bridge's mappings that have subscriptions on the queue manager. Raises MQError."""
-    administration = Administration(connection)
-    try:
+    with closing(Administration(connection)) as administration:
         found = administration.subscriptions(PREFIX + "*")
-    finally:
-        administration.close()
     return {
         name.removeprefix(PREFIX).removesuffix(_SECOND)
         for name, _, whose, _ in found
@@ -259,9 +257,7 @@ class MessageConsumer:
                     found.topic_filter,
                 )
         if not self._held:
-            self._subscription = create(
-                self._connection, names(source.mapping)[0], source.topic_filter, source.owner
-            )
+            self._subscription = create(self._connection, names(source.mapping)[0], source.topic_filter, source.owner)
         self._arrange()
 
     @property
@@ -326,12 +322,9 @@ class MessageConsumer:
         for msg_id in msg_ids:
             options = GetOptions(Options=_GET, MatchOptions=cmqc.MQMO_MATCH_MSG_ID, MsgId=msg_id)
             for queue in self._queues:
-                try:
-                    taken.append(self._connection.get(queue, options))
+                if (got := get_or_none(self._connection, queue, options)) is not None:
+                    taken.append(got)
                     break
-                except MQError as error:
-                    if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
-                        raise
         self._unsettled = self._unsettled or bool(taken and self._former)
         return taken
 
@@ -340,13 +333,8 @@ class MessageConsumer:
         if self._requests is None or answer.CorrelId == cmqc.MQCI_NONE:
             return None
         options = GetOptions(Options=_GET, MatchOptions=cmqc.MQMO_MATCH_MSG_ID, MsgId=answer.CorrelId)
-        try:
-            got = self._connection.get(self._requests, options)
-        except MQError as error:
-            if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
-                raise
-            return None
-        return Message(got.md, got.data)
+        got = get_or_none(self._connection, self._requests, options)
+        return None if got is None else Message(got.md, got.data)
 
     def ended(self) -> None:
         """Record that the unit of work was committed or backed out."""
@@ -375,7 +363,7 @@ class MessageConsumer:
             options.Options |= cmqc.MQGMO_WAIT
             options.WaitInterval = max(1, int(wait * 1000))
         self.has_browsed = True
-        got = self._found(options)
+        got = get_or_none(self._connection, self._queues[0], options)
         self._at_front = False
         return got
 
@@ -389,15 +377,7 @@ class MessageConsumer:
         options = GetOptions(
             Options=_BROWSE | cmqc.MQGMO_BROWSE_FIRST, MatchOptions=cmqc.MQMO_MATCH_MSG_TOKEN, MsgToken=token
         )
-        return self._found(options)
-
-    def _found(self, options: GetOptions) -> Got | None:
-        try:
-            return self._connection.get(self._queues[0], options)
-        except MQError as error:
-            if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
-                raise
-            return None
+        return get_or_none(self._connection, self._queues[0], options)
 
     def take_browsed(self) -> None:
         """Get the message that was browsed last, in syncpoint. It may have expired meanwhile. Raises MQError."""

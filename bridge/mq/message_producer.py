@@ -10,7 +10,7 @@ import msgspec
 
 from bridge.mq.administration import Administration
 from bridge.mq.mqi import MQOD, Connection, MQError, Property
-from bridge.mq.worker import LOST
+from bridge.mq.worker import raise_if_lost
 from bridge.telemetry.message import Destination, KeptRequest, MappedMessage, Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
@@ -113,8 +113,7 @@ class MessageProducer:
                     self._administration = Administration(self._connection)
                 self._administration.clear_retained(topic)
             except MQError as error:
-                if error.reason in LOST:
-                    raise
+                raise_if_lost(error)
                 log.error("MQB5105E clearing the retained publication of topic %r failed: %s", topic, error)
             del self._cleared[topic]
 
@@ -129,15 +128,18 @@ class MessageProducer:
         options = cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
         if identity:
             options |= cmqc.MQOO_SET_IDENTITY_CONTEXT
-        if destination.is_topic:
-            od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=destination.name)
-        else:
-            od = MQOD(ObjectName=destination.name, ObjectQMgrName=destination.queue_manager)
-        handle = self._handles[key] = self._connection.open(od, options)
+        handle = self._handles[key] = self._connection.open(descriptor_of(destination), options)
         return handle
 
     def _close(self, key: tuple[Destination, bool]) -> None:
         self._connection.close(self._handles.pop(key))
+
+
+def descriptor_of(destination: Destination) -> MQOD:
+    """Return the object descriptor of a destination."""
+    if destination.is_topic:
+        return MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=destination.name)
+    return MQOD(ObjectName=destination.name, ObjectQMgrName=destination.queue_manager)
 
 
 def name_of(destination: Destination) -> str:

@@ -319,6 +319,16 @@ def inquire(
         connection.close(handle)
 
 
+def get_or_none(connection: Connection, handle: int, options: GetOptions) -> Got | None:
+    """Get or browse a message. Return None if there is none (MQRC_NO_MSG_AVAILABLE). Raises MQError."""
+    try:
+        return connection.get(handle, options)
+    except MQError as error:
+        if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
+            raise
+        return None
+
+
 class CommandResponse(msgspec.Struct, kw_only=True):
     """The response to one MQSC command."""
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import msgspec
 
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE
-from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError
+from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError, get_or_none
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
@@ -52,9 +52,7 @@ class StateQueue:
         got = self._get(cmqc.MQGMO_SYNCPOINT, correl_id, cmqc.MQMI_NONE, wait)
         return None if got is None else got.data
 
-    def remove(
-        self, correl_id: bytes = cmqc.MQCI_NONE, *, msg_id: bytes = cmqc.MQMI_NONE, wait: int = 0
-    ) -> Got | None:
+    def remove(self, correl_id: bytes = cmqc.MQCI_NONE, *, msg_id: bytes = cmqc.MQMI_NONE, wait: int = 0) -> Got | None:
         """Get the oldest matching message without its body, or return None if there is none."""
         return self._get(cmqc.MQGMO_SYNCPOINT, correl_id, msg_id, wait, with_body=False)
 
@@ -69,9 +67,7 @@ class StateQueue:
             yield got
             how = cmqc.MQGMO_BROWSE_NEXT
 
-    def _get(
-        self, options: int, correl_id: bytes, msg_id: bytes, wait: int = 0, *, with_body: bool = True
-    ) -> Got | None:
+    def _get(self, options: int, correl_id: bytes, msg_id: bytes, wait: int = 0, *, with_body: bool = True) -> Got | None:
         options |= cmqc.MQGMO_FAIL_IF_QUIESCING
         if wait:
             options |= cmqc.MQGMO_WAIT
@@ -80,12 +76,7 @@ class StateQueue:
         wanted = GetOptions(
             Options=options, WaitInterval=wait, MsgId=msg_id, CorrelId=correl_id, MaxLength=None if with_body else 0
         )
-        try:
-            return self._connection.get(self._handle, wanted)
-        except MQError as error:
-            if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE:
-                return None
-            raise
+        return get_or_none(self._connection, self._handle, wanted)
 
     def close(self) -> None:
         """Close the queue."""

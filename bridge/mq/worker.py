@@ -68,6 +68,12 @@ class Fenced(Exception):
     """Another bridge has taken over, so this one's view of the queue manager is out of date."""
 
 
+def raise_if_lost(error: MQError) -> None:
+    """Raise an error that means that the connection is lost."""
+    if error.reason in LOST:
+        raise error
+
+
 def probe(connection: Connection) -> None:
     """Check a connection by opening and closing the queue manager object.
 
@@ -78,8 +84,7 @@ def probe(connection: Connection) -> None:
         od = MQOD(ObjectType=cmqc.MQOT_Q_MGR)
         connection.close(connection.open(od, cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING))
     except MQError as error:
-        if error.reason in LOST:
-            raise
+        raise_if_lost(error)
 
 
 class WorkerEvents:
@@ -298,8 +303,7 @@ class Worker(ABC, Generic[Job]):
                 self._probed = time.monotonic()
             self.serve(connection)
         except MQError as error:
-            if error.reason in LOST:
-                raise
+            raise_if_lost(error)
             self.failure, self.failed_at = f"{self.name}: {error}", time.monotonic()
             self.failed(error)
         finally:
@@ -338,8 +342,7 @@ class Worker(ABC, Generic[Job]):
 
         connection = tenacity.Retrying(
             retry=tenacity.retry_if_exception(self.is_temporary),
-            wait=tenacity.wait_exponential(multiplier=FIRST_PAUSE, max=self.max_pause)
-            + tenacity.wait_random(0, FIRST_PAUSE),
+            wait=tenacity.wait_exponential(multiplier=FIRST_PAUSE, max=self.max_pause) + tenacity.wait_random(0, FIRST_PAUSE),
             before_sleep=log_retry,
             sleep=pause,
         )(self._attempt)

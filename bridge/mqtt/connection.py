@@ -81,26 +81,18 @@ class State(IntEnum):
     CLOSED = 5
 
 
-class Violation:
-    """The rule that a packet breaks, and the MQTT 5 reason code for it."""
-
-    def __init__(self, statement: str, reason_code: ReasonCode = ReasonCode.PROTOCOL_ERROR) -> None:
-        self.statement = statement
-        self.reason_code = reason_code
-
-
-_FIRST: Final = Violation("MQTT-3.1.0-1: the first packet of a client is CONNECT")
-_SECOND: Final = Violation("MQTT-3.1.0-2: a client sends CONNECT once")
-_DIRECTION: Final = Violation("MQTT 3.1.1 section 2.2.1, table 2.1: such a packet flows from server to client")
-_RESERVED: Final = Violation(
+_FIRST: Final = "MQTT-3.1.0-1: the first packet of a client is CONNECT"
+_SECOND: Final = "MQTT-3.1.0-2: a client sends CONNECT once"
+_DIRECTION: Final = "MQTT 3.1.1 section 2.2.1, table 2.1: such a packet flows from server to client"
+_RESERVED: Final = (
     "MQTT 3.1.1 section 2.2.1, table 2.1: packet type 15 is reserved (AUTH needs an Authentication Method in CONNECT)"
 )
-_ONLY_AUTH: Final = Violation(
+_ONLY_AUTH: Final = (
     "MQTT-3.1.2-30: before CONNACK a client with an Authentication Method sends only AUTH and DISCONNECT"
 )
 _TO_CLIENT: Final = (PacketType.CONNACK, PacketType.SUBACK, PacketType.UNSUBACK, PacketType.PINGRESP)
 
-Step = State | Violation | None
+Step = State | str | None
 """What a packet does in a state: the next state, or the rule that it breaks. None: it waits until CONNECT is answered."""
 
 
@@ -452,8 +444,8 @@ class ServerProtocol:
         step = TRANSITIONS[self.state][_TYPE_OF[type(packet)]]
         if isinstance(packet, Auth):
             step = self._auth_violation(packet) or step
-        if isinstance(step, Violation):
-            self._end(f"received {type(packet).__name__.upper()}: {step.statement}", events, step.reason_code)
+        if isinstance(step, str):
+            self._end(f"received {type(packet).__name__.upper()}: {step}", events)
             return 1
         assert step is not None
         if isinstance(packet, Disconnect):
@@ -472,18 +464,18 @@ class ServerProtocol:
             events.append(packet)
         return share
 
-    def _auth_violation(self, packet: Auth) -> Violation | None:
+    def _auth_violation(self, packet: Auth) -> str | None:
         """Return the rule that an AUTH breaks in the present exchange."""
         properties = packet.properties
         again = packet.reason_code == ReasonCode.RE_AUTHENTICATE
         if self.authentication_method is None:
             return _RESERVED
         if properties is None or properties.authentication_method != self.authentication_method:
-            return Violation("MQTT-4.12.0-5: an AUTH has another Authentication Method than CONNECT")
+            return "MQTT-4.12.0-5: an AUTH has another Authentication Method than CONNECT"
         if again and (self._exchange != Exchange.NONE or self.state is not _CONNECTED):
-            return Violation("MQTT 5 section 4.12.1: re-authentication is not allowed during an authentication")
+            return "MQTT 5 section 4.12.1: re-authentication is not allowed during an authentication"
         if not again and self._exchange != Exchange.CLIENT:
-            return Violation("MQTT 5 section 4.12: an AUTH with Continue Authentication answers an AUTH of the server")
+            return "MQTT 5 section 4.12: an AUTH with Continue Authentication answers an AUTH of the server"
         return None
 
     def _end(

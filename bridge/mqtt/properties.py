@@ -33,11 +33,7 @@ from bridge.mqtt.reason_codes import MalformedPacket, ReasonCode
 
 
 def encode_remaining_length(n: int) -> bytes:
-    """Encode a length in as few bytes as possible.
-
-    Raises:
-        MalformedPacket: the length is negative or exceeds MAX_REMAINING_LENGTH.
-    """
+    """Encode a length in as few bytes as possible. Raises MalformedPacket if it is out of range."""
     if 0 <= n < 0x80:
         return bytes((n,))
     if not 0 <= n <= MAX_REMAINING_LENGTH:
@@ -55,20 +51,10 @@ def encode_remaining_length(n: int) -> bytes:
 def decode_remaining_length(
     buffer: bytes | bytearray | memoryview, offset: int, packet: str = "fixed header"
 ) -> tuple[int, int] | None:
-    """Decode a length.
+    """Return a length at an offset, and the offset after it, or None if the buffer ends inside the length.
 
-    Like the algorithm in MQTT 3.1 section 2.1, this accepts encodings that are longer than necessary.
-
-    Args:
-        buffer: bytes of one or more packets.
-        offset: offset of the length in the buffer, immediately after the first byte of the packet.
-        packet: name of the packet for the error.
-
-    Returns:
-        The value in bytes and the offset after the length, or None if the buffer ends inside the length.
-
-    Raises:
-        MalformedPacket: the length has more than four bytes.
+    Encodings that are longer than necessary are accepted, as in MQTT 3.1 section 2.1. Raises MalformedPacket, with the name
+    of the packet, for more than four bytes.
     """
     value = 0
     end = min(len(buffer), offset + 4)
@@ -161,21 +147,10 @@ class _Fault(Exception):
 def decode_properties(
     place: Place, buffer: bytes, at: int, stop: int, begin: int, from_client: bool = False
 ) -> tuple[Any, int]:
-    """Decode the properties of a packet, which follow their length.
+    """Decode the properties of a packet, whose length is at offset `at`. Raises MalformedPacket.
 
-    Args:
-        place: the place of the properties.
-        buffer: bytes of one or more packets.
-        at: offset of the length in the buffer.
-        stop: offset after the packet.
-        begin: offset of the packet's fixed header.
-        from_client: whether a client sent them. It may send fewer properties than a server.
-
-    Returns:
-        A struct of the type in ``STRUCTS``, or None if there are no properties, and the offset after them.
-
-    Raises:
-        MalformedPacket: MQTT 5 does not allow these properties in this place.
+    The packet is at the offsets `begin` to `stop`. A client may send fewer properties than a server. Returns a struct of the
+    type in ``STRUCTS``, or None if there are no properties, and the offset after them.
     """
     if at < stop and not buffer[at]:
         return None, at + 1
@@ -252,11 +227,7 @@ def decode_properties(
 
 
 def encode_properties(place: Place, properties: Properties | None) -> bytes:
-    """Encode the properties of a packet, after their length.
-
-    Raises:
-        MalformedPacket: MQTT 5 does not allow the value of a property, or it is too long.
-    """
+    """Encode the properties of a packet, after their length. Raises MalformedPacket for an invalid or too long value."""
     if properties is None:
         return b"\0"
     fields: list[bytes] = []

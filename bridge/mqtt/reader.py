@@ -69,16 +69,9 @@ class Body:
     def __init__(
         self, buffer: bytes, begin: int, start: int, stop: int, packet: str, little: bool, from_client: bool
     ) -> None:
-        """Start at the first field.
+        """Start at the first field, at offset `start`, of a packet at the offsets `begin` to `stop` of a buffer.
 
-        Args:
-            buffer: bytes of one or more packets.
-            begin: offset of the packet's fixed header in the buffer.
-            start: offset after the fixed header.
-            stop: offset after the packet.
-            packet: the packet's name for errors.
-            little: whether two-byte integers are little-endian.
-            from_client: whether a client sent the packet.
+        `packet` is its name for errors. `little` means little-endian two-byte integers.
         """
         self._buffer = buffer
         self._begin = begin
@@ -622,19 +615,13 @@ class Decoder:
         messages_only: bool = False,
         control_packets: int | None = None,
     ) -> None:
-        """Initialize for a new connection.
+        """Initialize for a new connection, of a server or a client. A client specifies the protocol level.
 
-        Args:
-            server: whether this end is the server, which accepts only clients' packets, or the client.
-            protocol_level: the level of the connection, for a client. A server reads it from CONNECT.
-            max_packet_size: the maximum Remaining Length in bytes, which excludes the fixed header. A larger packet is an
-                error as soon as its length is read, so its content is never buffered.
-            max_first_size: the same for the first packet on a server, from a client that is not yet authenticated.
-            byte_order: byte order of message ids and keep-alive, "little" for the older dialect.
-            messages_only: return all packets other than publications and their acknowledgements as OtherPacket, even those
-                that this end must not receive.
-            control_packets: the maximum number of packets other than publications and their acknowledgements per ``feed``,
-                because they are expensive compared to their size. None for no limit.
+        `max_packet_size` is the maximum Remaining Length in bytes, `max_first_size` that of the first packet on a server,
+        from a client that is not yet authenticated. A larger packet is an error as soon as its length is read, so its content
+        is never buffered. `messages_only` returns all packets other than publications and acknowledgements as OtherPacket,
+        even those that this end must not receive. `control_packets` is the maximum number of such packets per ``feed``,
+        because they are expensive compared to their size.
         """
         self._server = server
         self._messages_only = messages_only

@@ -11,15 +11,9 @@ _RELEASE = "PUBREL PUBCOMP"
 
 
 class ReasonCode(IntEnum):
-    """The reason codes of MQTT 5 (table 2-6).
+    """The reason codes of MQTT 5 (table 2-6). 0 is also Normal disconnection and Granted QoS 0."""
 
-    0 is also Normal disconnection and Granted QoS 0.
-
-    Attributes:
-        words: the name in the table.
-        packets: names of the packets that may contain it.
-    """
-
+    #: the name in the table, and the names of the packets that may contain it
     words: str
     packets: str
 
@@ -133,13 +127,7 @@ def reason_code_fault(
 
 
 def reason_name(code: int) -> str:
-    """Return the name of a reason code, or its number if it is unknown, for people.
-
-    >>> reason_name(0x9B)
-    'QoS not supported'
-    >>> reason_name(0xFF)
-    'reason code 0xff'
-    """
+    """Return the name of a reason code, or its number if it is unknown, for people."""
     return _WORDS.get(code) or f"reason code 0x{code:02x}"
 
 

@@ -278,19 +278,13 @@ def encode(packet: Packet, byte_order: ByteOrder = "big", protocol_level: int = 
     DUP of PUBREL, SUBSCRIBE and UNSUBSCRIBE exists in MQTT 3.1 only and must not be set for other versions. Reason codes,
     options and properties are written if the protocol level is 5. A CONNECT uses its own protocol level.
 
-    Raises:
-        MalformedPacket: a field is out of range, or contradicts another.
-        KeyError: the packet is an OtherPacket.
+    Raises MalformedPacket if a field is out of range, or contradicts another.
     """
     return _WRITERS[type(packet)](packet, byte_order, protocol_level)
 
 
 def encode_topic(topic: str) -> bytes:
-    """Encode a topic name for PUBLISH: a two-byte length, big-endian in both dialects, and the name in UTF-8.
-
-    Raises:
-        MalformedPacket: the name is empty or too long, or contains a wildcard or an invalid character.
-    """
+    """Encode a topic name for PUBLISH, after its length, which is big-endian in both dialects. Raises MalformedPacket."""
     if fault := topic_name_fault(topic):
         raise MalformedPacket("PUBLISH", 0, fault)
     return string_field(topic, "PUBLISH", "topic name")
@@ -301,8 +295,7 @@ def encode_publish(
 ) -> bytes:
     """Encode PUBLISH with a topic from ``encode_topic``. The other arguments are the fields of Publish.
 
-    Raises:
-        MalformedPacket: a field is out of range, or contradicts the QoS.
+    Raises MalformedPacket if a field is out of range, or contradicts the QoS.
     """
     length = len(topic_field) + len(payload)
     if qos == 0:
@@ -338,10 +331,7 @@ def encode_acknowledgement(
     """Encode PUBACK, PUBREC, PUBREL (without DUP), PUBCOMP or UNSUBACK with a message id and an optional reason code.
 
     A reason code other than 0 is allowed for MQTT 5 peers only (section 3.4.2.1), and not in UNSUBACK.
-
-    Raises:
-        MalformedPacket: the message id is out of range, or the packet must not contain the reason code.
-        KeyError: the packet has another type.
+    Raises MalformedPacket.
     """
     header = _ACKNOWLEDGEMENT_HEADER[packet_type]
     if not 0 < message_id < 0x10000:

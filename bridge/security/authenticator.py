@@ -11,10 +11,10 @@ would not need to wait for them.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from functools import lru_cache
 from importlib.metadata import entry_points
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -148,7 +148,6 @@ class FailedConnects:
         return slate
 
 
-AUTHENTICATOR_GROUP = "mqbridge.authenticators"
 #: Why an attempt is rejected without checking its credentials.
 OTHERS_FAILED = "too many other attempts of its user or network have failed meanwhile (failed_connects)"
 
@@ -219,16 +218,6 @@ class Authenticator(Protocol):
         """
 
 
-class MakesAuthenticator(Protocol):
-    """The type of the group's entry points."""
-
-    def __call__(self, options: Mapping[str, object]) -> Authenticator:
-        """Create the authenticator of a channel. Raises ValueError, with a message for display, for invalid options."""
-
-
-METHOD_GROUP = "mqbridge.authentication_methods"
-
-
 class Challenge(msgspec.Struct, frozen=True):
     """Authentication Data that the client must respond to."""
 
@@ -249,22 +238,25 @@ class AuthenticationMethod(Protocol):
         """Start the authentication of a client."""
 
 
-class UnknownMethod(Exception):
-    """A configured method is not installed or cannot be loaded. The message is for display."""
+class UnknownPlugin(Exception):
+    """A configured plug-in is not installed or cannot be created. The message is for display."""
 
 
-def load(names: Iterable[str]) -> dict[str, AuthenticationMethod]:
-    """Return authentication methods by name. Raises UnknownMethod."""
-    installed = {one.name: one for one in entry_points(group=METHOD_GROUP)}
-    found: dict[str, AuthenticationMethod] = {}
-    for name in names:
-        if name not in installed:
-            known = ", ".join(sorted(installed)) or "none"
-            raise UnknownMethod(f"authentication method {name!r} is not installed (entry points of {METHOD_GROUP}: {known})")
-        try:
-            found[name] = installed[name].load()()
-        except Exception as error:
-            raise UnknownMethod(
-                f"authentication method {name!r} ({installed[name].value}) cannot be loaded: {type(error).__name__}: {error}"
-            ) from error
-    return found
+#: Groups of entry points by the kind of plug-in.
+GROUPS: Final = {
+    "authenticator": "mqbridge.authenticators",
+    "authentication method": "mqbridge.authentication_methods",
+}
+
+
+def plugin(kind: str, name: str, *arguments: object) -> Any:
+    """Return what the entry point of a plug-in makes of the arguments. Raises UnknownPlugin."""
+    installed = {one.name: one for one in entry_points(group=GROUPS[kind])}
+    if name not in installed:
+        known = ", ".join(sorted(installed)) or "none"
+        raise UnknownPlugin(f"{kind} {name!r} is not installed (entry points of {GROUPS[kind]}: {known})")
+    try:
+        return installed[name].load()(*arguments)
+    except Exception as error:
+        why = f"{kind} {name!r} ({installed[name].value}) cannot be loaded: {type(error).__name__}: {error}"
+        raise UnknownPlugin(why) from error

@@ -11,7 +11,6 @@ import ssl
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from unicodedata import category
@@ -34,7 +33,6 @@ from bridge.config.operations import AdminConfig
 from bridge.config.queue_manager import ListenerConfig
 from bridge.config.values import is_loopback
 from bridge.security.authenticator import (
-    AUTHENTICATOR_GROUP,
     OTHERS_FAILED,
     Authenticated,
     AuthenticationFailed,
@@ -42,7 +40,8 @@ from bridge.security.authenticator import (
     Authenticator,
     AuthenticatorUnavailable,
     Presented,
-    load,
+    UnknownPlugin,
+    plugin,
 )
 from bridge.security.password_file import PasswordFile, PasswordFileError, PasswordHashes, read_password_file
 from bridge.security.verification_queue import VerificationQueue
@@ -139,7 +138,6 @@ class JwtAuthenticator:
 
     def applies_to(self, presented: Presented) -> bool:
         return presented.user_name is not None or presented.password is not None
-
 
     async def authenticate(self, presented: Presented) -> Authenticated:
         import jwt
@@ -337,10 +335,6 @@ MAX_NAME_LENGTH: Final = 1_024
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
-class UnknownAuthenticator(Exception):
-    """A configured authenticator is not installed or cannot be created. The message is for display."""
-
-
 class ChannelAuthentication(msgspec.Struct, frozen=True):
     """The authentication of a channel's clients, or of the listener's applications."""
 
@@ -400,8 +394,10 @@ class Authenticators:
         self._files: dict[Path, PasswordFile] = {}
 
     def of_channel(self, channel: ChannelConfig) -> ChannelAuthentication:
-        """Return the authentication of a channel. Raises UnknownAuthenticator, UnknownMethod."""
-        methods: dict[str, AuthenticationMethod] = dict(load(channel.authentication_methods))
+        """Return the authentication of a channel. Raises UnknownPlugin."""
+        methods: dict[str, AuthenticationMethod] = {
+            name: plugin("authentication method", name) for name in channel.authentication_methods
+        }
         for config in channel.authentication:
             if isinstance(config, ScramAuthenticationConfig):
                 from bridge.security.scram import NAME, Scram
@@ -411,11 +407,11 @@ class Authenticators:
         return msgspec.structs.replace(authentication, shared_client_ids=channel.shared_client_ids)
 
     def of_channels(self, channels: Sequence[ChannelConfig]) -> dict[str, ChannelAuthentication]:
-        """Return the authentication of channels by name. Raises UnknownAuthenticator, UnknownMethod."""
+        """Return the authentication of channels by name. Raises UnknownPlugin."""
         return {one.name: self.of_channel(one) for one in channels}
 
     def of_listener(self, listener: ListenerConfig) -> ChannelAuthentication:
-        """Return the authentication of the listener for MQ applications. Raises UnknownAuthenticator."""
+        """Return the authentication of the listener for MQ applications. Raises UnknownPlugin."""
         found = self._of(listener.authentication, {}, self._hashes)
         if listener.password_file is None:
             return found
@@ -425,7 +421,7 @@ class Authenticators:
         return ChannelAuthentication(True, [by_file, *found.authenticators], {}, found.anonymous)
 
     def of_admin(self, admin: AdminConfig) -> ChannelAuthentication:
-        """Return the authentication of the admin port. Raises UnknownAuthenticator."""
+        """Return the authentication of the admin port. Raises UnknownPlugin."""
         return self._of(admin.authentication, {}, self._admin_hashes)
 
     def close(self) -> None:
@@ -456,13 +452,14 @@ class Authenticators:
                 return JwtAuthenticator(config, VerificationKeys(config))
             case LdapAuthenticationConfig():
                 if plain_passwords(config):
-                    raise UnknownAuthenticator(_in_plain(config))
+                    raise UnknownPlugin(_in_plain(config))
                 return LdapAuthenticator(config)
             case QueueManagerAuthenticationConfig():
                 assert self._queue_manager is not None
                 return self._queue_manager()
             case PluginAuthenticationConfig():
-                return _plugin(config)
+                made: Authenticator = plugin("authenticator", config.name, config.options)
+                return made
             case _:
                 return None
 
@@ -517,8 +514,8 @@ def lacking(config: AuthenticationConfig) -> Iterator[str]:
                 yield f"ca_file {config.ca_file} is not there"
         case PluginAuthenticationConfig():
             try:
-                _plugin(config)
-            except UnknownAuthenticator as error:
+                plugin("authenticator", config.name, config.options)
+            except UnknownPlugin as error:
                 yield str(error)
 
 
@@ -530,17 +527,3 @@ def readable_by_others(path: Path) -> Iterator[str]:
 
 def _in_plain(config: LdapAuthenticationConfig) -> str:
     return f"passwords would be sent to {config.url} without TLS; write start_tls: true, or allow_plain: true"
-
-
-def _plugin(config: PluginAuthenticationConfig) -> Authenticator:
-    installed = {one.name: one for one in entry_points(group=AUTHENTICATOR_GROUP)}
-    if config.name not in installed:
-        known = ", ".join(sorted(installed)) or "none"
-        why = f"authenticator {config.name!r} is not installed (entry points of {AUTHENTICATOR_GROUP}: {known})"
-        raise UnknownAuthenticator(why)
-    try:
-        made: Authenticator = installed[config.name].load()(config.options)
-    except Exception as error:
-        what = f"{type(error).__name__}: {error}"
-        raise UnknownAuthenticator(f"authenticator {config.name!r} could not be created: {what}") from error
-    return made

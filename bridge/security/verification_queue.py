@@ -39,19 +39,10 @@ class VerificationQueue:
     up, and their checks would be wasted. Clients on Unix sockets count as one network that has no limit of its own.
     """
 
-    def __init__(
-        self,
-        executor: Executor,
-        threads: int,
-        *,
-        max_queued: int = MAX_QUEUED,
-        max_queued_per_network: int = MAX_QUEUED_PER_NETWORK,
-    ) -> None:
+    def __init__(self, executor: Executor, threads: int) -> None:
         """Create a queue that runs at most `threads` checks at a time."""
         self._executor = executor
         self._free = threads
-        self._max_queued = max_queued
-        self._max_queued_per_network = max_queued_per_network
         #: queued checks by network, oldest first; the network whose turn it is comes first
         self._queued: OrderedDict[str, list[_Check]] = OrderedDict()
         self._count = 0
@@ -63,10 +54,10 @@ class VerificationQueue:
         is full, and if too many other attempts of the user or network have failed while the check was queued.
         """
         network = network_of(presented.address)
-        if self._count >= self._max_queued:
+        if self._count >= MAX_QUEUED:
             raise AuthenticatorUnavailable(f"{self._count} credential checks are queued")
         checks = self._queued.setdefault(network, [])
-        if network and len(checks) >= self._max_queued_per_network:
+        if network and len(checks) >= MAX_QUEUED_PER_NETWORK:
             raise AuthenticatorUnavailable(f"{len(checks)} credential checks of {network} are queued")
         result_of_check = asyncio.get_running_loop().create_future()
         check = _Check(partial(function, *arguments), result_of_check, presented.attempt)

@@ -29,6 +29,8 @@ from bridge.telemetry.session import Session
 WINDOW = 1.0
 #: Maximum number of clients counted individually in one window.
 MOST_CLIENTS = 50_000
+#: Seconds after the last request until counting stops.
+SILENCE = 30.0
 
 
 class _Client:
@@ -41,10 +43,18 @@ class _Client:
 
 
 class Activity:
-    """Counts publications and deliveries by client. All methods are called on the event loop."""
+    """Counts publications and deliveries by client, from a request until requests cease for a while.
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+    All methods are called on the event loop.
+    """
+
+    def __init__(self, service: TelemetryService) -> None:
+        self._service = service
+        #: stops counting; None: nothing is counted
+        self._end: asyncio.TimerHandle | None = None
+        self._reset()
+
+    def _reset(self) -> None:
         #: start of the counting, in seconds since the epoch
         self.since = time.time()
         #: by name
@@ -52,8 +62,25 @@ class Activity:
         #: by client identifier, in the current and in the last complete window
         self._now: dict[str, _Client] = {}
         self._last: dict[str, _Client] = {}
-        self._begun = clock()
+        self._begun = self._service.clock()
         self._length = 0.0
+
+    def asked(self) -> Activity:
+        """Start counting if necessary, and restart the timeout."""
+        if self._end is not None:
+            self._end.cancel()
+        else:
+            self._reset()
+            self._service.events.attach(self)
+        self._end = asyncio.get_running_loop().call_later(SILENCE, self.end)
+        return self
+
+    def end(self) -> None:
+        """Stop counting."""
+        if self._end is not None:
+            self._end.cancel()
+            self._end = None
+            self._service.events.unsubscribe(self)
 
     def _published(self, event: Published) -> None:
         channel = self._channel(event.session)
@@ -105,7 +132,7 @@ class Activity:
 
     def _turn(self) -> None:
         """Begin a new window if the current one is complete."""
-        now = self._clock()
+        now = self._service.clock()
         if now - self._begun >= WINDOW:
             self._last, self._now = self._now, {}
             self._length, self._begun = now - self._begun, now
@@ -128,38 +155,6 @@ class Activity:
         if found is None and len(self._now) < MOST_CLIENTS:
             found = self._now[session.client_id] = _Client(session.channel)
         return found
-
-
-#: Seconds after the last request until counting stops.
-SILENCE = 30.0
-
-
-class Watch:
-    """Counts on request, until requests cease for a while. All methods are called on the event loop."""
-
-    def __init__(self, service: TelemetryService) -> None:
-        self._service = service
-        self.activity: Activity | None = None
-        self._end: asyncio.TimerHandle | None = None
-
-    def asked(self) -> Activity:
-        """Start counting if necessary, and restart the timeout."""
-        if self._end is not None:
-            self._end.cancel()
-        self._end = asyncio.get_running_loop().call_later(SILENCE, self.end)
-        if self.activity is None:
-            self.activity = Activity(self._service.clock)
-            self._service.events.attach(self.activity)
-        return self.activity
-
-    def end(self) -> None:
-        """Stop counting."""
-        if self._end is not None:
-            self._end.cancel()
-            self._end = None
-        if self.activity is not None:
-            self._service.events.unsubscribe(self.activity)
-            self.activity = None
 
 
 #: Seconds between samples, and number of samples kept: of the last 10 minutes, and of the last 24 hours.

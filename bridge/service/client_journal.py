@@ -127,6 +127,9 @@ class ClientJournal:
     def _note(self, client_id: str, text: str) -> None:
         """Keep an event and write it to the trace."""
         self._write(client_id, text)
+        self._keep(client_id, text)
+
+    def _keep(self, client_id: str, text: str) -> None:
         if not self.keeps:
             return
         events = self._kept.get(client_id)
@@ -168,11 +171,9 @@ class ClientJournal:
             note(session.client_id, f"{verb} {topic_filter}")
 
     def _rejected(self, event: PublicationRejected) -> None:
-        reason = cmqc.reason_name(event.reason)
-        if self.keeps:  # the trace has a line for each publication
-            traced, self._traced = self._traced, None
-            self._note(event.session.client_id, f"publication to {event.message.topic!r} rejected: {reason}")
-            self._traced = traced
+        # The trace has a line for each publication.
+        text = f"publication to {event.message.topic!r} rejected: {cmqc.reason_name(event.reason)}"
+        self._keep(event.session.client_id, text)
 
     def _dead_lettered(self, event: DeadLettered) -> None:
         topic = _topic(event.transmission)

@@ -70,36 +70,22 @@ BELIEVED = ChannelAuthentication()
 
 
 class Rejected(Exception):
-    """A client is rejected: CONNACK code, reason for the log, and an MQTT 5 reason code if it is more specific."""
+    """A client is rejected: CONNACK code, reason for the log, and an MQTT 5 reason code if it is more specific.
 
-    def __init__(self, code: ConnackCode, why: str, reason_code: ReasonCode | None = None) -> None:
+    `session` is a session of another principal to which the client identifier belongs, or None.
+    """
+
+    def __init__(
+        self, code: ConnackCode, why: str, reason_code: ReasonCode | None = None, session: Session | None = None
+    ) -> None:
         super().__init__(why)
         self.code = code
         self.reason_code = reason_code
-
-
-class SessionOfAnother(Exception):
-    """The client identifier belongs to a session of another principal."""
-
-    def __init__(self, session: Session) -> None:
-        super().__init__(f"the session belongs to {session.principal}")
         self.session = session
 
 
 class Gone(Exception):
     """The connection has ended, so no answer is possible."""
-
-
-class NotAuthenticated(Exception):
-    """Enhanced authentication failed: MQTT 5 reason code, and reason for the log."""
-
-    def __init__(self, reason_code: ReasonCode, why: str) -> None:
-        super().__init__(why)
-        self.reason_code = reason_code
-
-
-class Barred(Exception):
-    """A channel authentication record rejects a client. The message is for the log."""
 
 
 # The sequences ----------------------------------------------------------------------------------------------------------
@@ -113,13 +99,7 @@ async def connect(service: TelemetryService, client: Client, packet: Connect) ->
         await Handshake(service, client, packet).accept()
     except Rejected as rejected:
         if client.protocol.state < State.CONNECTED:  # else the client has left
-            log.warning(
-                "MQB1201W channel %s: rejected client %s with CONNACK %d (%s): %s", client.channel.name, client.peer,
-                rejected.code, rejected.code.name.replace("_", " ").lower(), rejected,
-            )  # fmt: skip
-            answer_refusal(service, client, rejected.code, str(rejected), rejected.reason_code)
-    except SessionOfAnother as error:
-        refuse_for_owner(service, client, error.session)
+            reject(service, client, rejected)
     except Gone:
         pass
     finally:
@@ -138,7 +118,7 @@ class Handshake:
         self._data: bytes | None = None
 
     async def accept(self) -> None:
-        """Accept the client. Raises Rejected, SessionOfAnother and Gone."""
+        """Accept the client. Raises Rejected and Gone."""
         identity = await self._identify()
         user = identity.user.decode("utf-8", "replace")
         reason = await self._service.backend.admit(identity.client_id, user)
@@ -192,7 +172,7 @@ class Handshake:
         client = self._client
         try:
             identity, client.user_name = admitted_identity(self._service, client, self._packet, shown)
-        except Barred as error:
+        except AuthenticationFailed as error:
             # Don't reveal whether the password was correct.
             raise self._unauthenticated(str(error)) from None
         client.principal = Principal(True, client.user_name) if shown.verified else UNAUTHENTICATED
@@ -211,10 +191,10 @@ class Handshake:
             exchange = self._authentication.methods[client.protocol.authentication_method].begin(presented)
             try:
                 shown = await authenticate(client, exchange, packet.properties.authentication_data)
-            except NotAuthenticated as error:
+            except Rejected as error:
                 service.events.publish(CredentialsRejected(client.channel.name))
                 why = f"it did not authenticate itself: {error}"
-                raise Rejected(ConnackCode.NOT_AUTHORIZED, why, error.reason_code) from None
+                raise Rejected(error.code, why, error.reason_code) from None
             self._data = shown.data
         seconds = client.channel.connect_timeout
         try:
@@ -256,7 +236,8 @@ class Handshake:
         while True:
             existing = service.sessions.get(client_id)
             if existing is not None and belongs_to_another(service, client, existing):
-                raise SessionOfAnother(existing)
+                why = f"the session belongs to {existing.principal}"
+                raise Rejected(ConnackCode.NOT_AUTHORIZED, why, session=existing)
             if not client.protocol.admits(properties):
                 why = f"CONNACK is longer than its Maximum Packet Size, {client.protocol.max_packet_size} bytes"
                 client.close(why, ReasonCode.PACKET_TOO_LARGE)
@@ -397,20 +378,21 @@ async def delay(client: Client, attempt: Attempt) -> None:
 
 
 async def authenticate(client: Client, exchange: Exchange, data: bytes | None) -> Authenticated:
-    """Exchange AUTH packets with a client until authentication succeeds. Raises NotAuthenticated and Gone."""
+    """Exchange AUTH packets with a client until authentication succeeds. Raises Rejected and Gone."""
     seconds = client.channel.connect_timeout
     while True:
         try:
             async with asyncio.timeout(seconds):
                 result = await exchange.respond(data)
         except AuthenticationFailed as error:
-            raise NotAuthenticated(ReasonCode.NOT_AUTHORIZED, str(error)) from error
+            raise Rejected(ConnackCode.NOT_AUTHORIZED, str(error), ReasonCode.NOT_AUTHORIZED) from error
         except TimeoutError as error:
             why = f"the method took longer than {seconds:g} s (connect_timeout)"
-            raise NotAuthenticated(ReasonCode.SERVER_BUSY, why) from error
+            raise Rejected(ConnackCode.NOT_AUTHORIZED, why, ReasonCode.SERVER_BUSY) from error
         except Exception as error:
             log.exception("MQB1202E channel %s: client %s: authentication method failed", client.channel.name, client.peer)
-            raise NotAuthenticated(ReasonCode.UNSPECIFIED_ERROR, "its authentication method fails") from error
+            why = "its authentication method fails"
+            raise Rejected(ConnackCode.NOT_AUTHORIZED, why, ReasonCode.UNSPECIFIED_ERROR) from error
         if client.protocol.state >= State.DISCONNECTING:
             raise Gone
         if isinstance(result, Authenticated):
@@ -442,23 +424,23 @@ async def authenticate_again(service: TelemetryService, client: Client, packet: 
             async with asyncio.timeout(client.channel.connect_timeout):
                 shown = await channel.authenticate(presented, result)
             identity, name = admitted_identity(service, client, connect, shown)
-        except (AuthenticationFailed, AuthenticatorUnavailable, TimeoutError, Barred) as error:
+        except (AuthenticationFailed, AuthenticatorUnavailable, TimeoutError) as error:
             why = str(error) or "it took longer than connect_timeout"
-            raise NotAuthenticated(ReasonCode.NOT_AUTHORIZED, why) from error
+            raise Rejected(ConnackCode.NOT_AUTHORIZED, why, ReasonCode.NOT_AUTHORIZED) from error
         except Exception as error:
             log.exception(
                 "MQB1205E channel %s: re-authentication of client %s: authenticator failed",
                 client.channel.name,
                 client.peer,
             )  # fmt: skip
-            raise NotAuthenticated(ReasonCode.UNSPECIFIED_ERROR, "an authenticator fails") from error
+            raise Rejected(ConnackCode.NOT_AUTHORIZED, "an authenticator fails", ReasonCode.UNSPECIFIED_ERROR) from error
         if (identity.user, name) != (before.user, client.user_name):
-            raise NotAuthenticated(ReasonCode.NOT_AUTHORIZED, f"as another user, {name!r}")
+            raise Rejected(ConnackCode.NOT_AUTHORIZED, f"as another user, {name!r}", ReasonCode.NOT_AUTHORIZED)
         if client.protocol.state is State.CONNECTED:
             client.expires = math.inf if shown.expires is None else shown.expires
             client.protocol.authenticated(result.data)
             client.transport.flush()
-    except NotAuthenticated as error:
+    except Rejected as error:
         service.events.publish(CredentialsRejected(client.channel.name))
         if client.protocol.state is State.CONNECTED:
             client.close(f"it did not authenticate itself again: {error}", error.reason_code)
@@ -543,7 +525,7 @@ def admitted_identity(
 ) -> tuple[ClientIdentity, str]:
     """Apply the channel's rules and channel authentication records and return the MQ identity and the user name.
 
-    The user name is authenticated or merely claimed. Raises Barred.
+    The user name is authenticated or merely claimed. Raises AuthenticationFailed.
     """
     config, transport = client.channel, client.transport
     identity = identity_of(packet, config, service.replies, shown.user_name)
@@ -556,11 +538,11 @@ def admitted_identity(
         log.warning("MQB1204W channel %s: client %s: %s", config.name, client.peer, warning)
         audit_log.note("would be refused", client.peer, channel=config.name, why=warning)
     if verdict.refusal:
-        raise Barred(verdict.refusal)
+        raise AuthenticationFailed(verdict.refusal)
     if verdict.mcauser is not None:
         identity = ClientIdentity(identity.client_id, verdict.mcauser.encode(), service.replies)
     elif why := _too_long_for_mq(identity.client_id, name, config):
-        raise Barred(why)
+        raise AuthenticationFailed(why)
     return identity, name
 
 
@@ -639,26 +621,6 @@ def belongs_to_another(service: TelemetryService, client: Client, session: Sessi
     return not (former.shared_client_ids and present.shared_client_ids)
 
 
-def refuse_for_owner(service: TelemetryService, client: Client, session: Session) -> None:
-    """Reject a client whose client identifier belongs to a session of another principal."""
-    log.warning(
-        "MQB1212W channel %s: rejected client %s as %s: its client identifier belongs to a session of %s on channel %s; "
-        "hint: `mqbridge client purge` ends that session, shared_client_ids of both channels lets users share it",
-        client.channel.name, client.peer, client.principal, session.principal, session.channel,
-    )  # fmt: skip
-    service.events.publish(SessionRejected(client.channel.name))
-    answer_refusal(
-        service,
-        client,
-        ConnackCode.NOT_AUTHORIZED,
-        f"the session belongs to {session.principal}",
-        event="session refused",
-        user_name=client.user_name,
-        authenticated=client.principal.authenticated,
-        owner_channel=session.channel,
-    )
-
-
 def take_ownership(client: Client, session: Session) -> None:
     """Bind a session that a client resumes or discards to the client's principal."""
     former, session.principal = session.principal, client.principal
@@ -677,20 +639,29 @@ def take_ownership(client: Client, session: Session) -> None:
 # Rejections -------------------------------------------------------------------------------------------------------------
 
 
-def answer_refusal(
-    service: TelemetryService,
-    client: Client,
-    code: ConnackCode,
-    why: str,
-    reason_code: ReasonCode | None = None,
-    *,
-    event: str = "refused",
-    **facts: Any,
-) -> None:
-    """Reject with CONNACK, count and audit the rejection, and close the connection. The caller writes the log line."""
-    stranger = client.transport.address
-    audit_log.note(event, client.peer, stranger=stranger, channel=client.channel.name, code=int(code), why=why, **facts)
-    what = f"client {client.peer}: {why}"
-    service.events.publish(ConnectRejected(client.channel.name, reason_code or REASON_CODES[code], what))
+def reject(service: TelemetryService, client: Client, rejected: Rejected) -> None:
+    """Log, count and audit a rejection, answer with CONNACK, and close the connection."""
+    name, code, session = client.channel.name, rejected.code, rejected.session
+    facts: dict[str, Any] = {}
+    if session is None:
+        log.warning(
+            "MQB1201W channel %s: rejected client %s with CONNACK %d (%s): %s", name, client.peer, code,
+            code.name.replace("_", " ").lower(), rejected,
+        )  # fmt: skip
+    else:
+        log.warning(
+            "MQB1212W channel %s: rejected client %s as %s: its client identifier belongs to a session of %s on channel %s; "
+            "hint: `mqbridge client purge` ends that session, shared_client_ids of both channels lets users share it",
+            name, client.peer, client.principal, session.principal, session.channel,
+        )  # fmt: skip
+        service.events.publish(SessionRejected(name))
+        principal = client.principal
+        facts = {"user_name": client.user_name, "authenticated": principal.authenticated, "owner_channel": session.channel}
+    audit_log.note(
+        "refused" if session is None else "session refused", client.peer, stranger=client.transport.address, channel=name,
+        code=int(code), why=str(rejected), **facts,
+    )  # fmt: skip
+    reason_code = rejected.reason_code
+    service.events.publish(ConnectRejected(name, reason_code or REASON_CODES[code], f"client {client.peer}: {rejected}"))
     client.protocol.refuse(code, reason_code=reason_code)
     client.transport.flush()

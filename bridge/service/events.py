@@ -159,16 +159,6 @@ CAME_ROUND: Final = "it has come round"
 LINK_LOST: Final = "the link was lost, and it is sent once at most"
 
 
-class MappingObserver:
-    """Observer of one mapping, called on the mapping's thread after each commit. This base class ignores everything."""
-
-    def settled(self, fates: list[Fate], began: int, queue: str) -> None:
-        """Process the messages of a committed unit of work.
-
-        `began` is in microseconds since the epoch. `queue` is empty if the source is a topic or link.
-        """
-
-
 E = TypeVar("E", bound=Event)
 
 

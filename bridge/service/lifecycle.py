@@ -38,10 +38,10 @@ from bridge.mq.mqi import MQError
 from bridge.mq.telemetry_channels import RunningChannels
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
-from bridge.security.authenticator import UnknownMethod
-from bridge.security.authenticators import Authenticators, UnknownAuthenticator
+from bridge.security.authenticator import UnknownPlugin
+from bridge.security.authenticators import Authenticators
 from bridge.security.tls import TlsError
-from bridge.service.activity import HistoryRecorder, Watch
+from bridge.service.activity import Activity, HistoryRecorder
 from bridge.service.administration.commanded_channels import CommandedChannels
 from bridge.service.administration.handlers import Administration, standby_status
 from bridge.service.administration.parts import Parts, QueueManagerConnection
@@ -288,10 +288,10 @@ class Bridge:
                 self.history.begin()
             for line in await self.host.listen():
                 self.announce(line)
-        except (HostError, MQError, TracesError, UnknownMethod, UnknownAuthenticator) as error:
+        except (HostError, MQError, TracesError, UnknownPlugin) as error:
             raise StartError(str(error)) from error
-        observer = [] if self.archive is None else [self.archive.mapping]
-        environment = MappingEnvironment(self.host, self.configuration.transmission_queue, *observer)
+        environment = MappingEnvironment(self.host, self.configuration.transmission_queue)
+        environment.recorder = None if self.archive is None else self.archive.mapping
         environment.traces = None if self.traces is None else self.traces.mapping
         self.mappings = Mappings(environment)
         try:
@@ -301,14 +301,14 @@ class Bridge:
             raise StartError(f"audit_log.file {file}: {error.strerror or error}") from error
         audit_log.note("started", version=__version__, queue_manager=self.host.name)
         self.channels = Channels(handlers_of(self.service), self.configuration.limits, self.host.telemetry_channels)
-        self._watch = Watch(self.service)
+        self._activity = Activity(self.service)
         parts = Parts(
             configuration=self._configuration,
             host=self.host,
             service=self.service,
             channels=self.channels,
             mappings=self.mappings,
-            watch=self._watch,
+            activity=self._activity,
             queue_manager_watch=self.queue_manager_watch,
             archive=self.archive,
             queue_manager_connection=QueueManagerConnection(self.host),
@@ -424,7 +424,7 @@ class Bridge:
         self.channels.stop_listening()
         self.channels.abort()
         await self.mappings.stop()
-        self._watch.end()
+        self._activity.end()
         await self._stop_administration()
         await cast("IbmBackend", self.service.backend).abandon()  # only this backend is ever fenced
 
@@ -439,7 +439,7 @@ class Bridge:
         self.host.telemetry_channels.running = RunningChannels()
         self.channels.stop_listening()
         await self.mappings.stop()
-        self._watch.end()
+        self._activity.end()
         progress = asyncio.get_running_loop().create_task(self._report_progress())
         await self._stop_administration()
         await self._idle()

@@ -23,6 +23,7 @@ from typing import Final
 
 import msgspec
 
+from bridge.administration.answers import LogLine
 from bridge.config.operations import LogConfig, LogLevel
 from bridge.log_messages.identifier import divided
 from bridge.log_messages.printable import LINE_LENGTH, printable
@@ -356,25 +357,13 @@ LINES: Final = 500
 _LOGGERS: Final = ("bridge", "asyncio")
 
 
-class Line(msgspec.Struct, frozen=True):
-    """A line of the log."""
-
-    number: int
-    #: seconds since the epoch
-    time: float
-    #: severity, as in `logging`
-    level: int
-    text: str
-
-
 class LogTail(logging.Handler):
     """Keeps the last lines of the log, subject to the log level."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._lines: deque[Line] = deque(maxlen=LINES)
-        self._number = 0
-        self._lines_lock = threading.Lock()
+        #: the lines with their levels
+        self._lines: deque[tuple[int, LogLine]] = deque(maxlen=LINES)
 
     def begin(self) -> None:
         """Start keeping lines."""
@@ -395,13 +384,10 @@ class LogTail(logging.Handler):
         except Exception:
             self.handleError(record)
             return
-        with self._lines_lock:
-            self._number += 1
-            self._lines.append(Line(self._number, record.created, record.levelno, text))
+        self._lines.append((record.levelno, LogLine(record.created, record.levelname.lower(), text)))
 
-    def lines(self, level: int, wanted: str = "") -> list[Line]:
+    def lines(self, level: int, wanted: str = "") -> list[LogLine]:
         """Return the lines of a minimum severity that contain a text, newest first."""
-        with self._lines_lock:
-            kept = list(self._lines)
         folded = wanted.casefold()
-        return [one for one in reversed(kept) if one.level >= level and folded in one.text.casefold()]
+        kept = self._lines.copy()
+        return [line for severity, line in reversed(kept) if severity >= level and folded in line.text.casefold()]

@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import platform
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import product
 from typing import Final, get_args
 
 import bridge
@@ -123,20 +124,12 @@ class Traffic:
         self._offset = time.time() - clock()
         #: by channel and protocol level
         self.clients: dict[tuple[str, int], ClientTraffic] = {}
-        #: rejected publications, and failed units of work, by channel and MQRC
-        self.refused: Counter[tuple[str, int]] = Counter()
-        self.failed: Counter[tuple[str, int]] = Counter()
-        #: dead-lettered publications of clients ("in") and messages for clients ("out"), by MQRC
-        self._dead_letters: dict[str, Counter[int]] = {"in": Counter(), "out": Counter()}
-        #: messages that were not sent, by reason
-        self._discarded: Counter[str] = Counter()
-        #: closed connections by channel and reason
-        self._disconnects: Counter[tuple[str, str]] = Counter()
-        #: rejected CONNECTs by channel and reason
-        self._connects_refused: Counter[tuple[str, str]] = Counter()
-        #: rejected credentials, and rejected sessions, by channel
-        self._unauthenticated: Counter[str] = Counter()
-        self._sessions_refused: Counter[str] = Counter()
+        #: by metric and labels. Zero from the start where the labels are known, so that the first message is an increase.
+        self._counts: defaultdict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
+        self._counts["mqbridge_dead_letters_total"].update(
+            dict.fromkeys(product(("in", "out"), (*sorted(REASONS), OTHER)), 0)
+        )
+        self._counts["mqbridge_messages_discarded_total"].update(dict.fromkeys(zip(_DISCARDED.values()), 0))
 
     def totals(self) -> tuple[int, int]:
         """Return the number of messages published by clients, and delivered to clients."""
@@ -166,7 +159,7 @@ class Traffic:
         """Count a client's publications after the end of their unit of work."""
         channel, completion = event.session.channel, event.completion
         if completion.failure:
-            self.failed[channel, completion.failure] += 1
+            self._count("mqbridge_units_of_work_failed_total", channel, reason_label(completion.failure))
             return
         traffic = self.of(event.session)
         if traffic.puts_timed < TIMED:
@@ -175,9 +168,10 @@ class Traffic:
             traffic.put[qos].observe((now_us() - event.received_at) / 1e6)
         if completion.refusals:
             for reason in completion.refusals.values():
-                self.refused[channel, reason] += 1
+                self._count("mqbridge_publications_refused_total", channel, reason_label(reason))
         if completion.diverted:
-            self._dead_letters["in"].update(completion.diverted.values())
+            for reason in completion.diverted.values():
+                self._count("mqbridge_dead_letters_total", "in", reason_label(reason))
 
     def acknowledged(self, event: Acknowledged) -> None:
         """Measure the latency of messages that a client acknowledged."""
@@ -208,7 +202,8 @@ class Traffic:
         traffic = self.of(event.session)
         traffic.counts.sent_0 += len(transmissions) - len(discarded)
         if discarded:
-            self._discarded.update(discarded.values())
+            for why in discarded.values():
+                self._count("mqbridge_messages_discarded_total", _DISCARDED[why])
             return
         if traffic.deliveries_timed < TIMED:
             traffic.deliveries_timed += 1
@@ -217,13 +212,16 @@ class Traffic:
                 traffic.delivery[0].observe(time.time() - put_time)
 
     def _abandoned(self, event: MessagesAbandoned) -> None:
-        self._discarded[_SESSION_ENDED] += len(event.transmissions)
+        self._count("mqbridge_messages_discarded_total", _DISCARDED[_SESSION_ENDED], by=len(event.transmissions))
 
     def _unclaimed(self, event: Unclaimed) -> None:
-        self._discarded[_NO_SESSION] += 1
+        self._count("mqbridge_messages_discarded_total", _DISCARDED[_NO_SESSION])
 
     def _dead_lettered(self, event: DeadLettered) -> None:
-        self._dead_letters["out"][event.reason] += 1
+        self._count("mqbridge_dead_letters_total", "out", reason_label(event.reason))
+
+    def _count(self, name: str, *labels: str, by: int = 1) -> None:
+        self._counts[name][labels] += by
 
     def _resent(self, session: Session) -> None:
         self.of(session).resent += session.outbox.resent
@@ -232,13 +230,13 @@ class Traffic:
     # Clients ---------------------------------------------------------------------------------------------------------
 
     def _connect_rejected(self, event: ConnectRejected) -> None:
-        self._connects_refused[event.channel, event.reason.name.lower()] += 1
+        self._count("mqbridge_connects_refused_total", event.channel, event.reason.name.lower())
 
     def _authentication_failed(self, event: CredentialsRejected) -> None:
-        self._unauthenticated[event.channel] += 1
+        self._count("mqbridge_authentications_failed_total", event.channel)
 
     def _session_rejected(self, event: SessionRejected) -> None:
-        self._sessions_refused[event.channel] += 1
+        self._count("mqbridge_sessions_refused_total", event.channel)
 
     def _connected(self, event: ClientConnected) -> None:
         session = event.session
@@ -249,7 +247,7 @@ class Traffic:
 
     def _disconnected(self, event: ClientDisconnected) -> None:
         self.of(event.session).clients -= 1
-        self._disconnects[event.session.channel, event.reason] += 1
+        self._count("mqbridge_disconnects_total", event.session.channel, event.reason)
         self._resent(event.session)
 
     # Samples ---------------------------------------------------------------------------------------------------------
@@ -258,32 +256,9 @@ class Traffic:
         """Add the counts to the samples of a scrape."""
         for (channel, level), traffic in self.clients.items():
             _gather_clients(samples, traffic, (channel, _VERSIONS.get(level, "unknown")))
-        for name, reasons in (
-            ("mqbridge_publications_refused_total", self.refused),
-            ("mqbridge_units_of_work_failed_total", self.failed),
-        ):
-            by_label: Counter[tuple[str, str]] = Counter()
-            for (channel, reason), count in reasons.items():
-                by_label[channel, reason_label(reason)] += count
-            for (channel, label), count in by_label.items():
-                samples.add(name, count, channel, label)
-        for (channel, why), count in self._disconnects.items():
-            samples.add("mqbridge_disconnects_total", count, channel, why)
-        for (channel, label), count in self._connects_refused.items():
-            samples.add("mqbridge_connects_refused_total", count, channel, label)
-        for channel, count in self._unauthenticated.items():
-            samples.add("mqbridge_authentications_failed_total", count, channel)
-        for channel, count in self._sessions_refused.items():
-            samples.add("mqbridge_sessions_refused_total", count, channel)
-        # Zero from the start, so that the first dead-lettered message is an increase.
-        for direction, counts in self._dead_letters.items():
-            labels = Counter(dict.fromkeys((*sorted(REASONS), OTHER), 0))
-            for code, count in counts.items():
-                labels[reason_label(code)] += count
-            for label, count in labels.items():
-                samples.add("mqbridge_dead_letters_total", count, direction, label)
-        for why, label in _DISCARDED.items():
-            samples.add("mqbridge_messages_discarded_total", self._discarded[why], label)
+        for name, counts in self._counts.items():
+            for labels, count in counts.items():
+                samples.add(name, count, *labels)
 
 
 def _gather_clients(samples: Samples, traffic: ClientTraffic, labels: tuple[str, str]) -> None:
@@ -394,10 +369,8 @@ class SessionCount:
         self._clock = clock
         self._counted_at: float | None = None
         self._counting = asyncio.Lock()
-        #: (channel, durable, connected) -> number of sessions
-        self._sessions: Counter[tuple[str, bool, bool]] = Counter()
-        #: metric -> channel -> count
-        self._held: dict[str, Counter[str]] = {}
+        #: metric -> labels -> count
+        self._counts: dict[str, Counter[tuple[str, ...]]] = {}
 
     async def gather(self, samples: Samples, sessions: Mapping[str, Session]) -> None:
         """Add the counts to the samples of a scrape, after counting again if they are too old."""
@@ -405,34 +378,22 @@ class SessionCount:
             if self._counted_at is None or self._clock() - self._counted_at >= _COUNT_INTERVAL:
                 await self._count(list(sessions.values()))
                 self._counted_at = self._clock()
-        for (channel, durable, connected), count in self._sessions.items():
-            samples.add("mqbridge_sessions", count, channel, _truth(durable), _truth(connected))
-        for name, counts in self._held.items():
-            for channel, count in counts.items():
-                samples.add(name, count, channel)
+        for name, counts in self._counts.items():
+            for labels, count in counts.items():
+                samples.add(name, count, *labels)
 
     async def _count(self, sessions: list[Session]) -> None:
-        found: Counter[tuple[str, bool, bool]] = Counter()
-        subscriptions: Counter[str] = Counter()
-        in_flight: Counter[str] = Counter()
-        waiting: Counter[str] = Counter()
-        unreleased: Counter[str] = Counter()
+        counts: defaultdict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
         for number, session in enumerate(sessions, 1):
             channel, outbox = session.channel, session.outbox
-            found[channel, session.durable, session.connected] += 1
-            subscriptions[channel] += len(session.filters) + len(session.shares)
-            in_flight[channel] += outbox.in_flight.unfinished
-            waiting[channel] += len(outbox.backlog)
-            unreleased[channel] += len(session.receiver.identifiers)
+            counts["mqbridge_sessions"][channel, _truth(session.durable), _truth(session.connected)] += 1
+            counts["mqbridge_subscriptions"][channel,] += len(session.filters) + len(session.shares)
+            counts["mqbridge_in_flight_messages"][channel,] += outbox.in_flight.unfinished
+            counts["mqbridge_waiting_messages"][channel,] += len(outbox.backlog)
+            counts["mqbridge_unreleased_publications"][channel,] += len(session.receiver.identifiers)
             if not number % _AT_A_TURN:
                 await asyncio.sleep(0)
-        self._sessions = found
-        self._held = {
-            "mqbridge_subscriptions": subscriptions,
-            "mqbridge_in_flight_messages": in_flight,
-            "mqbridge_waiting_messages": waiting,
-            "mqbridge_unreleased_publications": unreleased,
-        }
+        self._counts = counts
 
 
 def _truth(value: bool) -> str:

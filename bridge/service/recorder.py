@@ -20,7 +20,6 @@ from bridge.service.events import (
     DeadLettered,
     Fate,
     Finished,
-    MappingObserver,
     MessagesAbandoned,
     Published,
     Recovered,
@@ -238,7 +237,7 @@ def _reason(reason: int) -> str:
 _MAPPED, _TAKEN, _ARRIVED = (kind.__struct_config__.tag for kind in (Mapped, Taken, Arrived))
 
 
-class MappingRecorder(MappingObserver):
+class MappingRecorder:
     """Writes the messages of one mapping to the archive."""
 
     def __init__(self, mapping: str, producer: EventProducer) -> None:
@@ -246,7 +245,10 @@ class MappingRecorder(MappingObserver):
         self._producer = producer
 
     def settled(self, fates: list[Fate], began: int, queue: str) -> None:
-        """Record the messages of a committed unit of work."""
+        """Record the messages of a committed unit of work.
+
+        `began` is in microseconds since the epoch. `queue` is empty if the source is a topic or link.
+        """
         if not fates:
             return
         now = now_us()

@@ -16,8 +16,8 @@ from bridge.config.operations import AdminConfig
 from bridge.config.problems import ConfigurationError
 from bridge.config.values import Section
 from bridge.security import audit_log
-from bridge.security.authenticator import UnknownMethod
-from bridge.security.authenticators import Authenticators, UnknownAuthenticator
+from bridge.security.authenticator import UnknownPlugin
+from bridge.security.authenticators import Authenticators
 from bridge.service.administration.parts import Parts
 from bridge.service.channels import ChannelError
 from bridge.service.log import configure
@@ -47,7 +47,7 @@ class Takeover:
             admin = self._authenticators.of_admin(after.admin)
             if after.audit_log != before.audit_log:
                 audit_log.begin(after.audit_log)
-        except (ChannelError, UnknownMethod, UnknownAuthenticator) as error:
+        except (ChannelError, UnknownPlugin) as error:
             raise ReloadRefused(str(error)) from error
         except OSError as error:
             raise ReloadRefused(f"audit_log.file {after.audit_log.file}: {error.strerror or error}") from error

@@ -18,11 +18,10 @@ from opentelemetry.trace.status import Status, StatusCode
 from bridge import __version__
 from bridge.config.operations import TracesConfig
 from bridge.config.values import without_password
-from bridge.service.spans import Kind, Span, TraceContext
+from bridge.service.spans import Span, TraceContext
 
 log = logging.getLogger(__name__)
 
-_KINDS: Final = {Kind.SERVER: SpanKind.SERVER, Kind.PRODUCER: SpanKind.PRODUCER, Kind.CONSUMER: SpanKind.CONSUMER}
 _SCOPE: Final = InstrumentationScope("mqbridge", __version__)
 #: Export interval in seconds, and maximum number of spans per export.
 EVERY: Final = 2.0
@@ -71,7 +70,7 @@ class SpanExport:
             self._resource,
             span.attributes,
             [Event(name, timestamp=at) for name, at in span.events],
-            kind=_KINDS[span.kind],
+            kind=SpanKind[span.kind.upper()],
             status=Status(StatusCode.ERROR, span.error) if span.error else Status(),
             start_time=span.start,
             end_time=span.end,

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence, Set
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -16,27 +16,27 @@ from bridge.extras import install
 from bridge.mq.backend import Completion
 from bridge.mq.mqi import Got
 from bridge.mqtt.packets import LEVEL_MQTT_5, PublishProperties
-from bridge.service.events import Acknowledged, DeadLettered, Fate, Finished
+from bridge.service.events import Acknowledged, DeadLettered, Fate, Finished, Publications
 from bridge.service.spans import (
     TEXT_LENGTH,
     Attribute,
-    Kind,
-    Sampler,
     Span,
-    Spans,
     TraceContext,
     child_of,
     context_in,
     context_of,
+    sampled,
     user_property_with,
 )
 from bridge.telemetry.message import Publication, Received
 from bridge.telemetry.outbox import Outgoing
 from bridge.telemetry.session import Session
-from bridge.telemetry.transmission import PublicationMessage, Transmission, put_time_of
+from bridge.telemetry.transmission import Transmission, put_time_of
 from bridge.wire import cmqc
 
-Publications = Sequence[tuple[PublicationMessage, bool]]
+if TYPE_CHECKING:
+    from bridge.service.trace_export import SpanExport
+
 Ended = Callable[[Completion], None]
 
 log = logging.getLogger(__name__)
@@ -56,13 +56,13 @@ class Traced(msgspec.Struct, frozen=True):
 class PublicationTraces:
     """Traces the publications of clients. Methods are called on the event loop."""
 
-    def __init__(self, spans: Spans, sample: float, *, names: bool) -> None:
+    def __init__(self, spans: SpanExport, sample: float, *, names: bool) -> None:
         """Create the tracer.
 
         `sample` is the fraction of publications that begin a trace, `names` whether spans contain names.
         """
         self._spans = spans
-        self._sampler = Sampler(sample)
+        self._sample = sample
         self._names = names
 
     def following(self, session: Session, publications: Publications, received: int, ended: Ended) -> Ended:
@@ -71,8 +71,8 @@ class PublicationTraces:
         Must be called before the unit is submitted. Traced messages carry the context of their `put` afterwards. `received`
         is in microseconds since the epoch.
         """
-        begun = self._sampler.take(len(publications))
-        # Before MQTT 5, no message has a context, so the sampler alone decides.
+        begun = sampled(self._sample, len(publications))
+        # Before MQTT 5, no message has a context, so only the sample counts.
         if not begun and session.level < LEVEL_MQTT_5:
             return ended
         try:
@@ -150,13 +150,13 @@ class PublicationTraces:
                 attributes["ibmmq.reason"] = put["ibmmq.reason"] = reason
             self._spans.add(
                 Span(
-                    name="put", kind=Kind.PRODUCER, context=one.put, parent=one.publish, start=submitted, end=committed,
+                    name="put", kind="producer", context=one.put, parent=one.publish, start=submitted, end=committed,
                     attributes=put, error=error,
                 )
             )  # fmt: skip
             self._spans.add(
                 Span(
-                    name="publish", kind=Kind.SERVER, context=one.publish, parent=one.parent,
+                    name="publish", kind="server", context=one.publish, parent=one.parent,
                     start=min(received, submitted), end=answered, attributes=attributes, error=error,
                 )
             )  # fmt: skip
@@ -168,7 +168,7 @@ _REJECTED = "the client has refused it (PUBREC)"
 class DeliveryTraces:
     """Traces the deliveries of messages that have a context; `clock` is the service's."""
 
-    def __init__(self, spans: Spans, clock: Callable[[], float], *, names: bool) -> None:
+    def __init__(self, spans: SpanExport, clock: Callable[[], float], *, names: bool) -> None:
         self._spans = spans
         self._clock = clock
         self._names = names
@@ -227,7 +227,7 @@ class DeliveryTraces:
         self._spans.add(
             Span(
                 name="deliver",
-                kind=Kind.CONSUMER,
+                kind="consumer",
                 context=child_of(parent),
                 parent=parent,
                 start=min(put or sent, sent),
@@ -246,10 +246,10 @@ _GOOD = frozenset((Outcome.PUT, Outcome.DELIVERED, Outcome.ACKNOWLEDGED))
 class MappingTraces:
     """Traces the messages moved by one mapping. Methods are called by its thread."""
 
-    def __init__(self, mapping: str, spans: Spans, sample: float, *, names: bool) -> None:
+    def __init__(self, mapping: str, spans: SpanExport, sample: float, *, names: bool) -> None:
         self._mapping = mapping
         self._spans = spans
-        self._sampler = Sampler(sample)
+        self._sample = sample
         self._names = names
         #: id of an item -> the item (a reference that keeps the id valid), the context of its span, and the parent's
         self._begun: dict[int, tuple[Got | Received, TraceContext, TraceContext | None]] = {}
@@ -265,7 +265,7 @@ class MappingTraces:
     def _traced(self, item: Got | Received, publication: Publication) -> Publication:
         pairs = publication.properties.user_property
         parent = context_in(pairs) if pairs else None
-        if not parent.sampled if parent is not None else not self._sampler.take(1):
+        if not parent.sampled if parent is not None else not sampled(self._sample, 1):
             return publication
         context = child_of(parent)
         self._begun[id(item)] = item, context, parent
@@ -308,7 +308,7 @@ class MappingTraces:
             self._spans.add(
                 Span(
                     name=f"mapping {self._mapping}",
-                    kind=Kind.CONSUMER,
+                    kind="consumer",
                     context=context,
                     parent=parent,
                     start=began * 1_000,
@@ -332,17 +332,10 @@ class TracesError(Exception):
     """Traces cannot be exported. The message is for display."""
 
 
-class Export(Spans, Protocol):
-    """Exports spans to a collector."""
-
-    def close(self, timeout: float) -> None:
-        """Export the remaining spans, for at most `timeout` seconds."""
-
-
 class Tracing:
     """Traces the messages of clients and mappings; `clock` is the service's."""
 
-    def __init__(self, config: TracesConfig, export: Export, clock: Callable[[], float]) -> None:
+    def __init__(self, config: TracesConfig, export: SpanExport, clock: Callable[[], float]) -> None:
         self._config = config
         self._export = export
         self.publications = PublicationTraces(export, config.sample, names=config.names)

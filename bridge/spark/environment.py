@@ -14,6 +14,7 @@ from bridge.config.link import LOCAL, LinkConfig
 from bridge.config.models import Configuration
 from bridge.config.pipeline import PipelineConfig, is_remote
 from bridge.config.queue_manager import EmbeddedQueueManagerConfig, ListenerConfig
+from bridge.spark.mqtt.broker import EVERYWHERE
 from bridge.spark.options import TLS_OPTIONS
 
 #: Spark's checkpoint, and the spool of the source, in the directory of a pipeline.
@@ -21,8 +22,6 @@ CHECKPOINT: Final = "checkpoint"
 SPOOL: Final = "spool"
 #: Dead-letter queue of the embedded queue manager.
 _EMBEDDED_DEAD_LETTERS: Final = "SYSTEM.DEAD.LETTER.QUEUE"
-#: Addresses of a listener on all interfaces -> the address for programs of this machine.
-_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 class OutOfReach(Exception):
@@ -175,9 +174,9 @@ def _address(listener: ListenerConfig | None, master: str) -> str:
             " queue_manager.listener with address, port and password_file (and spark.user, spark.password_file)"
         )
     here, address = _is_on_this_machine(master), listener.address
-    if listener.port == 0 or (not here and (address in _EVERYWHERE or values.is_loopback(address))):
+    if listener.port == 0 or (not here and (address in EVERYWHERE or values.is_loopback(address))):
         raise OutOfReach(
             f"workers of {master} do not reach queue_manager.listener at {address}({listener.port}): expected spark.listener:"
             " host(port), as workers reach it"
         )
-    return f"{_EVERYWHERE.get(address, address)}({listener.port})"
+    return f"{EVERYWHERE.get(address, address)}({listener.port})"

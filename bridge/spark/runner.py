@@ -75,11 +75,13 @@ class Runner:
         attempts: int = ATTEMPTS,
         seen: Callable[[Batch], None] = lambda batch: None,
     ) -> None:
-        self._control = ControlThread(self._requested)
-        self._runs = {
-            name: _Run(spark, name, plan, self._control, tell, once, patience, attempts, seen)
-            for name, plan in pipelines.items()
-        }
+        self.spark = spark
+        self.tell = tell
+        self.patience = patience
+        self.attempts = attempts
+        self.seen = seen
+        self.control = ControlThread(self._requested)
+        self._runs = {name: _Run(self, name, plan, once) for name, plan in pipelines.items()}
 
     def stop(self) -> None:
         """Finish the current batches and end. May be called from a signal handler."""
@@ -96,7 +98,7 @@ class Runner:
                 while thread.is_alive():  # a join without timeout would delay signals
                     thread.join(_LOOK)
         finally:
-            self._control.stop()
+            self.control.stop()
         return sorted(name for name, run in self._runs.items() if run.state == "given up")
 
     def _requested(self, name: str, request: PipelineRequest) -> None:
@@ -110,28 +112,12 @@ class Runner:
 class _Run:
     """One pipeline. `supervise` runs on a thread of its own."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        name: str,
-        plan: Callable[[], Pipeline],
-        control: ControlThread,
-        tell: Callable[[str], None],
-        once: bool,
-        patience: float,
-        attempts: int,
-        seen: Callable[[Batch], None],
-    ) -> None:
-        self._spark = spark
+    def __init__(self, runner: Runner, name: str, plan: Callable[[], Pipeline], once: bool) -> None:
+        self._runner = runner
         self._name = name
         self._plan = plan
-        self._control = control
-        self._print = tell
         #: end when all available messages are processed
         self.once = once
-        self._patience = patience
-        self._attempts = attempts
-        self._seen = seen
         self.stopping = threading.Event()
         self.state: State = "given up"
         self._lock: IO[str] | None = None
@@ -143,12 +129,12 @@ class _Run:
             self.state = self._attempt()
         except QueryFailed as error:
             self._note(error.failure)
-            how = "stopped" if error.failure.data else f"given up after {self._attempts} attempts"
+            how = "stopped" if error.failure.data else f"given up after {self._runner.attempts} attempts"
             self._tell(f"{how}: {error}")
         except PipelineBusy as error:
             self._tell(str(error))
         except Exception as error:  # a programming error, or the end of the JVM: the other pipelines continue
-            gone = has_ended(self._spark, _LOOK) or "stopped SparkContext" in str(error)
+            gone = has_ended(self._runner.spark, _LOOK) or "stopped SparkContext" in str(error)
             if gone and self.stopping.is_set():  # SIGTERM for the whole process group, as `timeout` sends it
                 self.state = "stopped"
                 self._tell("stopped with its Java; a batch that was cut off is repeated at the next start")
@@ -162,7 +148,7 @@ class _Run:
             self._lock.close()
 
     def _tell(self, text: str) -> None:
-        self._print(f"{self._name}: {text}")
+        self._runner.tell(f"{self._name}: {text}")
 
     def _note(self, failure: QueryFailure) -> None:
         if self._status is not None:
@@ -181,7 +167,7 @@ class _Run:
                 if batches:
                     failures, pause = 0, _FIRST_PAUSE
                 failures += not error.failure.remedy
-                if error.failure.data or failures >= self._attempts:
+                if error.failure.data or failures >= self._runner.attempts:
                     raise
                 wait = pause * random.uniform(0.8, 1.2)
                 self._note(error.failure)
@@ -199,7 +185,7 @@ class _Run:
             writer = BatchWriter(pipeline)
             query = _start(pipeline, writer, once)
         except (PySparkException, Py4JError, Mistake, OSError) as error:
-            if has_ended(self._spark, _LOOK):
+            if has_ended(self._runner.spark, _LOOK):
                 raise
             raise QueryFailed(query_failure_of(error)) from error
         assert self._status is not None
@@ -220,7 +206,7 @@ class _Run:
         failure = query_failure_of(writer.error or ended_by)
         if failure.data:
             with contextlib.suppress(PySparkException, Py4JError, OSError, ValueError):  # the failure is more important
-                message = failing_message(self._spark, pipeline)
+                message = failing_message(self._runner.spark, pipeline)
                 failure = msgspec.structs.replace(failure, what=f"{failure.what}, for {message or 'an unknown message'}")
         raise QueryFailed(failure)
 
@@ -235,7 +221,7 @@ class _Run:
                 batches.append(batch)
                 self._status.completed(batch)
                 self._tell(_line_of(pipeline, batch))
-                self._seen(batch)
+                self._runner.seen(batch)
 
     def _hold(self, directory: Path) -> None:
         """Keep other processes from running the pipeline, and listen for requests. Raises PipelineBusy, OSError."""
@@ -250,13 +236,13 @@ class _Run:
                 if time.monotonic() >= before:
                     raise PipelineBusy(f"process {error.process} runs it already ({directory / LOCK})") from error
                 time.sleep(_LOOK)
-        self._status = StatusRecord(directory, self._print)
-        self._control.listen(self._name, directory)
+        self._status = StatusRecord(directory, self._runner.tell)
+        self._runner.control.listen(self._name, directory)
 
     def _end(self, pipeline: Pipeline, query: StreamingQuery, writer: BatchWriter) -> bool:
         """End a query after its current batch; return whether the batch was cut off."""
         writer.stopping = True
-        before = time.monotonic() + self._patience
+        before = time.monotonic() + self._runner.patience
         while query.isActive and time.monotonic() < before:
             number = max(writer.batches, default=None)
             if not writer.busy and (number is None or (pipeline.checkpoint / "commits" / str(number)).exists()):

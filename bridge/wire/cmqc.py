@@ -666,8 +666,3 @@ def reason_names() -> Mapping[int, str]:
 def reason_name(code: int) -> str:
     """Return the name of a reason code, for example "MQRC_Q_FULL" for 2053, or "MQRC_<number>" if it is unknown."""
     return reason_names().get(code) or f"MQRC_{code}"
-
-
-def completion_name(code: int) -> str:
-    """Return the name of a completion code, for example "MQCC_FAILED" for 2, or "MQCC_<number>" if it is unknown."""
-    return {MQCC_OK: "MQCC_OK", MQCC_WARNING: "MQCC_WARNING", MQCC_FAILED: "MQCC_FAILED"}.get(code) or f"MQCC_{code}"

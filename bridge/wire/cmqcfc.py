@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# Structure types, and the lengths of the structures (FIXED: without the value behind it).
+# Structure types, and the length of the header.
 MQCFT_COMMAND: Final = 1
 MQCFT_RESPONSE: Final = 2
 MQCFT_INTEGER: Final = 3
@@ -25,17 +25,6 @@ MQCFT_COMMAND_XR: Final = 16
 MQCFT_GROUP: Final = 20
 MQCFT_INTEGER64: Final = 23
 MQCFT_INTEGER64_LIST: Final = 25
-MQCFBS_STRUC_LENGTH_FIXED: Final = 16
-MQCFGR_STRUC_LENGTH: Final = 16
-MQCFIL_STRUC_LENGTH_FIXED: Final = 16
-MQCFIN_STRUC_LENGTH: Final = 16
-MQCFIL64_STRUC_LENGTH_FIXED: Final = 16
-MQCFBF_STRUC_LENGTH_FIXED: Final = 20
-MQCFIF_STRUC_LENGTH: Final = 20
-MQCFST_STRUC_LENGTH_FIXED: Final = 20
-MQCFIN64_STRUC_LENGTH: Final = 24
-MQCFSF_STRUC_LENGTH_FIXED: Final = 24
-MQCFSL_STRUC_LENGTH_FIXED: Final = 24
 MQCFH_STRUC_LENGTH: Final = 36
 MQCFH_VERSION_1: Final = 1
 MQCFH_VERSION_3: Final = 3

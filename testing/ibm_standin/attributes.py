@@ -99,11 +99,7 @@ _TOPIC_STATUS = (
     _number("RETAINED", cmqcfc.MQIACF_RETAINED_PUBLICATION, NO=cmqcfc.MQQSO_NO, YES=cmqcfc.MQQSO_YES),
     _number("SUBCOUNT", cmqc.MQIA_SUB_COUNT),
     _always("PUBCOUNT", cmqc.MQIA_PUB_COUNT, 0),
-    *(
-        one
-        for one in _TOPIC
-        if one.keyword in ATTRIBUTES["TOPIC"] and one.keyword not in ("TOPICSTR", "DESCR", "CUSTOM")
-    ),
+    *(one for one in _TOPIC if one.keyword in ATTRIBUTES["TOPIC"] and one.keyword not in ("TOPICSTR", "DESCR", "CUSTOM")),
 )
 
 for _kind, _rows in {

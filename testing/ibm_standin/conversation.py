@@ -133,12 +133,7 @@ class MqiConversation(Conversation):
             sharing = 0 if options & cmqc.MQCNO_NO_CONV_SHARING else found.sharing_conversations
             self._leave_channel()
             self._instance = instances_of(self._queue_manager).join(
-                self,
-                channel,
-                attributes,
-                self.address,
-                (process, wanted, connection_name),
-                sharing,
+                self, channel, attributes, self.address, (process, wanted, connection_name), sharing
             )
         # A name that begins with an asterisk is a group of queue managers: any will do.
         if queue_manager.startswith("*"):
@@ -355,9 +350,7 @@ class MqiConversation(Conversation):
         managed = bool(sd.Options & cmqc.MQSO_MANAGED)
         given = None if managed or number in (cmqc.MQHO_NONE, cmqc.MQHO_UNUSABLE_HOBJ) else _handle(number)
         (subscription, queue), unit = mqsub(hconn, sd, given)
-        changed = {
-            name: getattr(sd, name) for name in ("Options", "SubExpiry", "SubCorrelId", "PubPriority", "SubLevel")
-        }
+        changed = {name: getattr(sd, name) for name in ("Options", "SubExpiry", "SubCorrelId", "PubPriority", "SubLevel")}
         writer = Writer().long(FIRST_HANDLE + queue).long(FIRST_HANDLE + subscription)
         writer.raw(structures.MQSD.written(raw, **changed))
         writer.text(sd.ObjectString or sd.ResObjectString)

@@ -19,9 +19,7 @@ class StandInServer(ApplicationServer):
     :ivar channels: names of server-connection channels by which they connect over TCP; empty: by any name.
     """
 
-    def __init__(
-        self, queue_manager: QueueManager, admission: Admission | None = None, channels: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, queue_manager: QueueManager, admission: Admission | None = None, channels: Sequence[str] = ()) -> None:
         super().__init__(queue_manager, admission)
         self.channels = channels
 

@@ -28,17 +28,16 @@ _SIZES: Final = {LONG: 4, WIDE: 8, STRING: 24}
 _ALIGNMENTS: Final = {LONG: 4, WIDE: 8, STRING: 8}
 
 
-def char(length: int) -> str:
-    """Return the code of an MQCHARn: read as text up to its first NUL, without trailing blanks; written with blanks."""
-    return f"{length}s"
-
-
-def byte(length: int) -> str:
-    """Return the code of an MQBYTEn."""
-    return f"{length}b"
-
-
 Fields = Sequence[tuple[str, str]]
+
+
+def fields(words: str) -> Fields:
+    """Return names and codes of fields from `Name:code`; an MQLONG needs no code.
+
+    An MQCHARn is `ns`: it is read as text up to its first NUL, without trailing blanks, and written with blanks. An MQBYTEn
+    is `nb`.
+    """
+    return [(name, code or LONG) for name, _, code in (word.partition(":") for word in words.split())]
 
 
 class Structure:
@@ -126,122 +125,60 @@ def _trimmed(field: bytes) -> bytes:
 _READERS: Final[dict[str, Callable[[bytes], object]]] = {"s": text, "c": _trimmed}
 
 
-_NAME: Final = char(48)
-
 MQOD: Final = Structure(
     "MQOD",
     b"OD  ",
     cmqc.MQRC_OD_ERROR,
-    (
-        ("ObjectType", LONG),
-        ("ObjectName", _NAME),
-        ("ObjectQMgrName", _NAME),
-        ("DynamicQName", _NAME),
-        ("AlternateUserId", char(12)),
+    fields("ObjectType ObjectName:48s ObjectQMgrName:48s DynamicQName:48s AlternateUserId:12s"),
+    fields(
+        "RecsPresent KnownDestCount UnknownDestCount InvalidDestCount ObjectRecOffset ResponseRecOffset "
+        "ObjectRecPtr:q ResponseRecPtr:q"
     ),
-    (
-        ("RecsPresent", LONG),
-        ("KnownDestCount", LONG),
-        ("UnknownDestCount", LONG),
-        ("InvalidDestCount", LONG),
-        ("ObjectRecOffset", LONG),
-        ("ResponseRecOffset", LONG),
-        ("ObjectRecPtr", WIDE),
-        ("ResponseRecPtr", WIDE),
-    ),
-    (("AlternateSecurityId", byte(40)), ("ResolvedQName", _NAME), ("ResolvedQMgrName", _NAME)),
-    (("ObjectString", STRING), ("SelectionString", STRING), ("ResObjectString", STRING), ("ResolvedType", LONG)),
+    fields("AlternateSecurityId:40b ResolvedQName:48s ResolvedQMgrName:48s"),
+    fields("ObjectString:V SelectionString:V ResObjectString:V ResolvedType"),
 )
 
 MQPMO: Final = Structure(
     "MQPMO",
     b"PMO ",
     cmqc.MQRC_PMO_ERROR,
-    (
-        ("Options", LONG),
-        ("Timeout", LONG),
-        ("Context", LONG),
-        ("KnownDestCount", LONG),
-        ("UnknownDestCount", LONG),
-        ("InvalidDestCount", LONG),
-        ("ResolvedQName", _NAME),
-        ("ResolvedQMgrName", _NAME),
-    ),
-    (
-        ("RecsPresent", LONG),
-        ("PutMsgRecFields", LONG),
-        ("PutMsgRecOffset", LONG),
-        ("ResponseRecOffset", LONG),
-        ("PutMsgRecPtr", WIDE),
-        ("ResponseRecPtr", WIDE),
-    ),
-    (("OriginalMsgHandle", WIDE), ("NewMsgHandle", WIDE), ("Action", LONG), ("PubLevel", LONG)),
+    fields("Options Timeout Context KnownDestCount UnknownDestCount InvalidDestCount ResolvedQName:48s ResolvedQMgrName:48s"),
+    fields("RecsPresent PutMsgRecFields PutMsgRecOffset ResponseRecOffset PutMsgRecPtr:q ResponseRecPtr:q"),
+    fields("OriginalMsgHandle:q NewMsgHandle:q Action PubLevel"),
 )
 
 MQGMO: Final = Structure(
     "MQGMO",
     b"GMO ",
     cmqc.MQRC_GMO_ERROR,
-    (
-        ("Options", LONG),
-        ("WaitInterval", LONG),
-        ("Signal1", LONG),
-        ("Signal2", LONG),
-        ("ResolvedQName", _NAME),
-    ),
-    (
-        ("MatchOptions", LONG),
-        ("GroupStatus", byte(1)),
-        ("SegmentStatus", byte(1)),
-        ("Segmentation", byte(1)),
-        ("Reserved1", byte(1)),
-    ),
-    (("MsgToken", byte(16)), ("ReturnedLength", LONG)),
-    (("Reserved2", LONG), ("MsgHandle", WIDE)),
+    fields("Options WaitInterval Signal1 Signal2 ResolvedQName:48s"),
+    fields("MatchOptions GroupStatus:1b SegmentStatus:1b Segmentation:1b Reserved1:1b"),
+    fields("MsgToken:16b ReturnedLength"),
+    fields("Reserved2 MsgHandle:q"),
 )
 
 MQSD: Final = Structure(
     "MQSD",
     b"SD  ",
     cmqc.MQRC_SD_ERROR,
-    (
-        ("Options", LONG),
-        ("ObjectName", _NAME),
-        ("AlternateUserId", char(12)),
-        ("AlternateSecurityId", byte(40)),
-        ("SubExpiry", LONG),
-        ("ObjectString", STRING),
-        ("SubName", STRING),
-        ("SubUserData", STRING),
-        ("SubCorrelId", byte(24)),
-        ("PubPriority", LONG),
-        ("PubAccountingToken", byte(32)),
-        ("PubApplIdentityData", char(32)),
-        ("SelectionString", STRING),
-        ("SubLevel", LONG),
-        ("ResObjectString", STRING),
+    fields(
+        "Options ObjectName:48s AlternateUserId:12s AlternateSecurityId:40b SubExpiry ObjectString:V SubName:V "
+        "SubUserData:V SubCorrelId:24b PubPriority PubAccountingToken:32b PubApplIdentityData:32s SelectionString:V "
+        "SubLevel ResObjectString:V"
     ),
 )
 
-MQSRO: Final = Structure("MQSRO", b"SRO ", cmqc.MQRC_SRO_ERROR, (("Options", LONG), ("NumPubs", LONG)))
+MQSRO: Final = Structure("MQSRO", b"SRO ", cmqc.MQRC_SRO_ERROR, fields("Options NumPubs"))
 
 MQSTS: Final = Structure(
     "MQSTS",
     b"STAT",
     cmqc.MQRC_STS_ERROR,
-    (
-        ("CompCode", LONG),
-        ("Reason", LONG),
-        ("PutSuccessCount", LONG),
-        ("PutWarningCount", LONG),
-        ("PutFailureCount", LONG),
-        ("ObjectType", LONG),
-        ("ObjectName", _NAME),
-        ("ObjectQMgrName", _NAME),
-        ("ResolvedObjectName", _NAME),
-        ("ResolvedQMgrName", _NAME),
+    fields(
+        "CompCode Reason PutSuccessCount PutWarningCount PutFailureCount ObjectType ObjectName:48s ObjectQMgrName:48s "
+        "ResolvedObjectName:48s ResolvedQMgrName:48s"
     ),
-    (("ObjectString", STRING), ("SubName", STRING), ("OpenOptions", LONG), ("SubOptions", LONG)),
+    fields("ObjectString:V SubName:V OpenOptions SubOptions"),
 )
 
 

@@ -13,6 +13,7 @@ import pytest
 from tests.helpers import remote_bridge
 from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.bridges import at_work, bridge_on
 from tests.helpers.remote_bridge import RemoteBridgeProcess
 
 _numbers = itertools.count(1)
@@ -47,22 +48,11 @@ def queue_manager(request: pytest.FixtureRequest) -> str:
     return kind
 
 
-def bridge_on(queue_manager: str, data_directory: Path, **options: Any) -> BridgeProcess:
-    """A bridge, not started, on a queue manager of this kind."""
-    if queue_manager == "embedded":
-        return BridgeProcess(data_directory, **options)
-    return RemoteBridgeProcess(data_directory, library=queue_manager, **options)
-
-
 @pytest.fixture(scope="session")
 def shared_bridge(queue_manager: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
     """One bridge for all tests that do not stop it; at the end it must stop in order and have logged no traceback."""
-    process = bridge_on(queue_manager, tmp_path_factory.mktemp("shared") / "data").start()
-    yield process
-    if process.running:
-        assert process.stop() == 0, process.log
-    process.discard()
-    assert "Traceback" not in process.log, process.log
+    with at_work(bridge_on(queue_manager, tmp_path_factory.mktemp("shared") / "data")) as process:
+        yield process
 
 
 @pytest.fixture
@@ -78,12 +68,8 @@ def bridge_of_the_file(
 ) -> Iterator[BridgeProcess]:
     """One bridge with the CONFIG of a test module, in which {} is a temporary directory."""
     directory = tmp_path_factory.mktemp("bridge")
-    process = bridge_on(queue_manager, directory / "data", config=request.module.CONFIG.format(directory)).start()
-    yield process
-    if process.running:
-        assert process.stop() == 0, process.log
-    process.discard()
-    assert "Traceback" not in process.log, process.log
+    with at_work(bridge_on(queue_manager, directory / "data", config=request.module.CONFIG.format(directory))) as process:
+        yield process
 
 
 @pytest.fixture

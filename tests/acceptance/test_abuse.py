@@ -10,6 +10,7 @@ from bridge.mqtt.packets import Connack, Connect, Disconnect, Puback, Publish
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.mqtt.writer import encode
 from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.bridges import at_work
 from tests.helpers.patience import eventually
 from tests.helpers.raw_client import RawClient
 
@@ -26,11 +27,8 @@ channels:
 
 @pytest.fixture(scope="module")
 def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
-    process = BridgeProcess(tmp_path_factory.mktemp("abuse") / "data", config=CONFIG).start()
-    yield process
-    assert process.stop() == 0, process.log
-    process.discard()
-    assert "Traceback" not in process.log, process.log
+    with at_work(BridgeProcess(tmp_path_factory.mktemp("abuse") / "data", config=CONFIG)) as process:
+        yield process
 
 
 def test_clients_of_one_address(bridge: BridgeProcess) -> None:

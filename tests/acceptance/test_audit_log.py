@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.bridges import at_work
 from tests.helpers.certificate_authority import Authority
 from tests.helpers.patience import PATIENCE, eventually
 from tests.helpers.raw_client import ConnectionClosed, RawClient
@@ -36,11 +37,8 @@ channels:
 def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
     directory = tmp_path_factory.mktemp("audit")
     Authority(directory).issue("server")
-    process = BridgeProcess(directory / "data", config=CONFIG.format(directory)).start()
-    yield process
-    assert process.stop() == 0, process.log
-    process.discard()
-    assert "Traceback" not in process.log, process.log
+    with at_work(BridgeProcess(directory / "data", config=CONFIG.format(directory))) as process:
+        yield process
 
 
 def entries(bridge: BridgeProcess, event: str, **facts: str) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from bridge.cli.program import program
 from bridge.mqtt.packets import Auth, AuthProperties, Connack, ConnectProperties, Disconnect, Packet
 from bridge.mqtt.reason_codes import ReasonCode
 from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.bridges import at_work
 from tests.helpers.patience import PATIENCE
 from tests.helpers.raw_client import ConnectionClosed, RawClient
 
@@ -48,12 +49,9 @@ def bridge(tmp_path_factory: pytest.TempPathFactory, key: ec.EllipticCurvePrivat
         assert done.exit_code == 0, done.output
     public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     (directory / "issuer.pem").write_bytes(public)
-    process = BridgeProcess(directory / "data", config=CONFIG.format(directory)).start()
-    process.mqsc("DEFINE QLOCAL(SAID)\nDEFINE SUB(SAID) TOPICSTR('said/#') DEST(SAID)\n")
-    yield process
-    assert process.stop() == 0, process.log
-    process.discard()
-    assert "Traceback" not in process.log, process.log
+    with at_work(BridgeProcess(directory / "data", config=CONFIG.format(directory))) as process:
+        process.mqsc("DEFINE QLOCAL(SAID)\nDEFINE SUB(SAID) TOPICSTR('said/#') DEST(SAID)\n")
+        yield process
 
 
 def shows(client: RawClient, first: Packet, scram: ScramClient) -> Packet:

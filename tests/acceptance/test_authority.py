@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from bridge.mqtt.packets import Publish, Will
-from tests.helpers import mosquitto
+from bridge.mqtt.packets import Publish
 from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
+from tests.helpers.bridges import at_work
 from tests.helpers.line_process import LineProcess
 from tests.helpers.raw_client import RawClient
 from tests.helpers.remote_bridge import ROOT, QueueManagerProcess, RemoteBridgeProcess
@@ -70,12 +70,8 @@ def enforcing(queue_manager: str, directory: Path, script: str = SCRIPT) -> Brid
 
 @pytest.fixture(scope="module")
 def bridge(queue_manager: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
-    process = enforcing(queue_manager, tmp_path_factory.mktemp("authority")).start()
-    yield process
-    if process.running:
-        assert process.stop() == 0, process.log
-    process.discard()
-    assert "Traceback" not in process.log, process.log
+    with at_work(enforcing(queue_manager, tmp_path_factory.mktemp("authority"))) as process:
+        yield process
 
 
 @pytest.fixture
@@ -95,13 +91,7 @@ def client(bridge: BridgeProcess, client_id: str, user: str | None, **options: A
     return RawClient.connected(bridge.port, client_id, user_name=user, **options)
 
 
-def test_users_with_all_authorities(bridge: BridgeProcess, unique: str) -> None:
-    with mosquitto.Subscriber(bridge.port, "plant/#", qos=1, options=("-u", "alice")) as subscriber:
-        mosquitto.publish(bridge.port, f"plant/{unique}", "21.5", "-u", "writer", qos=1)
-        assert subscriber.message() == {"topic": f"plant/{unique}", "payload": "21.5", "qos": 1, "retain": 0}
-
-
-@pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
+@pytest.mark.queue_managers("embedded", "ibmmq", slow="pymqi")
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "durable"])
 def test_a_client_without_authority_is_not_let_in(
     bridge: BridgeProcess, logged: Callable[..., str], unique: str, clean: bool
@@ -119,21 +109,7 @@ def test_mosquitto_reports_the_reason(bridge: BridgeProcess) -> None:
         publisher.line_where(lambda line: "not authori" in line)
 
 
-def test_a_client_that_is_refused_does_no_harm_to_another(bridge: BridgeProcess, unique: str) -> None:
-    """It neither takes over the connection of its client identifier nor ends that one's durable session."""
-    with client(bridge, unique, "alice", clean=False) as running:
-        assert running.subscribe((f"plant/{unique}", 1)) == (1,)
-        with RawClient(bridge.port, unique, user_name="carol", clean=True) as stranger:
-            assert stranger.connect().return_code == NOT_AUTHORIZED
-        running.publish(f"plant/{unique}", b"still here", 1)
-        assert running.take().payload == b"still here"
-        running.disconnect()
-    with RawClient(bridge.port, unique, user_name="alice", clean=False) as again:
-        assert again.connect().session_present
-        again.disconnect()
-
-
-@pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
+@pytest.mark.queue_managers("embedded", "ibmmq", slow="pymqi")
 def test_subscriptions(bridge: BridgeProcess, logged: Callable[..., str], unique: str) -> None:
     with client(bridge, unique, "alice") as subscriber:
         # Any topic object at or above the topic can grant the authority. Wildcards are checked from their level on.
@@ -146,7 +122,7 @@ def test_subscriptions(bridge: BridgeProcess, logged: Callable[..., str], unique
         assert subscriber.subscribe(("plant/line1", 1)) == (REFUSED,)
 
 
-@pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
+@pytest.mark.queue_managers("embedded", "ibmmq", slow="pymqi")
 @pytest.mark.parametrize("qos", [1, 2])
 def test_publications_that_are_refused(
     bridge: BridgeProcess, logged: Callable[..., str], unique: str, qos: int
@@ -155,33 +131,6 @@ def test_publications_that_are_refused(
         publisher.send(Publish("plant/line1", b"no", qos, False, False, 1))
         publisher.expect_closed()
     assert "MQRC_NOT_AUTHORIZED (2035)" in logged(unique, "'plant/line1'", "user 'reader'", "not acknowledged")
-
-
-def test_publications_of_qos_0_that_are_refused(bridge: BridgeProcess, logged: Callable[..., str], unique: str) -> None:
-    """They are gone, and those between them are not."""
-    with client(bridge, f"{unique}s", "alice") as subscriber, client(bridge, unique, "writer") as publisher:
-        subscriber.subscribe(("plant/#", 0))
-        for topic in ("offices", f"plant/{unique}", "offices"):
-            publisher.publish(topic, topic.encode())
-        assert subscriber.take().payload == f"plant/{unique}".encode()
-        publisher.publish(f"plant/{unique}", b"acknowledged", 1)
-        assert subscriber.take().payload == b"acknowledged"
-    assert "QoS 0" in logged(unique, "'offices'", "user 'writer'", "2035")
-
-
-def test_a_will_that_is_refused(bridge: BridgeProcess, logged: Callable[..., str], unique: str) -> None:
-    with client(bridge, f"{unique}s", "alice") as subscriber:
-        subscriber.subscribe(("plant/#", 0))
-        dying = client(bridge, unique, "bob", will=Will(f"plant/{unique}", b"dead", 1, False))
-        dying.vanish()
-        dying = client(bridge, f"{unique}w", "writer", will=Will(f"plant/{unique}", b"allowed", 1, False))
-        dying.vanish()
-        assert subscriber.take().payload == b"allowed"
-        # One thread may publish for the second before another has been refused the first.
-        with client(bridge, unique, "bob") as again:
-            again.send(Publish("plant/x", b"", 1, False, False, 1))
-            again.expect_closed()
-    assert "will" in logged(unique, f"'plant/{unique}'", "user 'bob'", "MQRC_NOT_AUTHORIZED (2035)")
 
 
 def test_mcauser(bridge: BridgeProcess, unique: str) -> None:
@@ -225,25 +174,18 @@ def test_authority_that_is_given_and_taken(bridge: BridgeProcess, unique: str) -
         pass
 
 
-@pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")
-def test_durable_session_over_a_restart(queue_manager: str, tmp_path: Path, unique: str) -> None:
+def test_durable_session_over_a_restart(bridge: BridgeProcess, unique: str) -> None:
     """Authorized subscriptions of a session and the messages for them survive."""
-    process = enforcing(queue_manager, tmp_path).start()
-    try:
-        with client(process, unique, "reader", clean=False) as subscriber:
-            assert subscriber.subscribe(("plant/#", 1)) == (1,)
-            subscriber.disconnect()
-        process.restart()
-        with client(process, f"{unique}w", "writer") as publisher:
-            publisher.publish("plant/line1", b"meanwhile", 1)
-            publisher.disconnect()
-        with RawClient(process.port, unique, user_name="reader", clean=False) as subscriber:
-            assert subscriber.connect().session_present
-            assert subscriber.take().payload == b"meanwhile"
-        assert process.stop() == 0
-    finally:
-        process.discard()
-    assert "Traceback" not in process.log
+    with client(bridge, unique, "reader", clean=False) as subscriber:
+        assert subscriber.subscribe((f"plant/{unique}", 1)) == (1,)
+        subscriber.disconnect()
+    bridge.restart()
+    with client(bridge, f"{unique}w", "writer") as publisher:
+        publisher.publish(f"plant/{unique}", b"meanwhile", 1)
+        publisher.disconnect()
+    with RawClient(bridge.port, unique, user_name="reader", clean=False) as subscriber:
+        assert subscriber.connect().session_present
+        assert subscriber.take().payload == b"meanwhile"
 
 
 def test_retained_publications_are_cleared(bridge: BridgeProcess, unique: str) -> None:
@@ -276,71 +218,25 @@ def test_check_describes_the_clients(queue_manager: str, bridge: BridgeProcess) 
 
 # The embedded queue manager does not check the bridge's own authority.
 @pytest.mark.queue_managers("ibmmq")
-def test_check_describes_the_bridge(tmp_path: Path, queue_manager: str) -> None:
+def test_check_describes_the_bridge(bridge: BridgeProcess) -> None:
     """Each authority that the bridge lacks is a line with the MQSC that gives it."""
-    bridge = enforcing(queue_manager, tmp_path)
+    lacking = (
+        ("OBJTYPE(QMGR)", "ALTUSR", "-t qmgr", "altusr"),
+        (f"PROFILE('{XMITQ}') OBJTYPE(QUEUE)", "BROWSE", f"-n {XMITQ} -t queue", "browse"),
+        ("PROFILE('SYSTEM.BASE.TOPIC') OBJTYPE(TOPIC)", "CLR", "-n SYSTEM.BASE.TOPIC -t topic", "clr"),
+    )
+    for which, authority, *_ in lacking:
+        bridge.mqsc(f"SET AUTHREC {which} PRINCIPAL('{BRIDGE_USER}') AUTHRMV({authority})\n")
     try:
-        bridge.queue_manager.start()  # type: ignore[attr-defined]
-        bridge.env["MQI_STANDIN"] = bridge.queue_manager.place  # type: ignore[attr-defined]
-        for record in (
-            f"PROFILE('{XMITQ}') OBJTYPE(QUEUE) PRINCIPAL('{BRIDGE_USER}') AUTHRMV(BROWSE)",
-            f"OBJTYPE(QMGR) PRINCIPAL('{BRIDGE_USER}') AUTHRMV(ALTUSR)",
-            f"PROFILE('SYSTEM.BASE.TOPIC') OBJTYPE(TOPIC) PRINCIPAL('{BRIDGE_USER}') AUTHRMV(CLR)",
-        ):
-            bridge.mqsc(f"SET AUTHREC {record}\n")
-        command = [MQBRIDGE, "check", "--connect", str(bridge.config)]
-        with LineProcess(command, env=bridge.env) as check:
+        with LineProcess([MQBRIDGE, "check", "--connect", str(bridge.config)], env=bridge.env) as check:
             lines = check.rest()
             assert check.process.wait() == 1, lines
-        remedies = [
-            f"SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('{BRIDGE_USER}') AUTHADD(ALTUSR)"
-            f" (or setmqaut -m MQB1 -t qmgr -p {BRIDGE_USER} +altusr)",
-            f"SET AUTHREC PROFILE('{XMITQ}') OBJTYPE(QUEUE) PRINCIPAL('{BRIDGE_USER}') AUTHADD(BROWSE)"
-            f" (or setmqaut -m MQB1 -n {XMITQ} -t queue -p {BRIDGE_USER} +browse)",
-            f"SET AUTHREC PROFILE('SYSTEM.BASE.TOPIC') OBJTYPE(TOPIC) PRINCIPAL('{BRIDGE_USER}') AUTHADD(CLR)"
-            f" (or setmqaut -m MQB1 -n SYSTEM.BASE.TOPIC -t topic -p {BRIDGE_USER} +clr)",
-        ]
-        assert [line.rpartition(": ")[2] for line in lines if "SET AUTHREC" in line and "note:" not in line] == remedies
     finally:
-        bridge.discard()
-
-
-def test_a_resumed_session_keeps_only_the_subscriptions_that_its_new_user_may_have(
-    bridge: BridgeProcess, logged: Callable[..., str], unique: str
-) -> None:
-    """On a channel without authentication, the next client with the same identifier may claim another user name."""
-    with client(bridge, unique, "alice", clean=False) as first:
-        assert first.subscribe((f"plant/{unique}", 1)) == (1,)
-        first.disconnect()
-    with client(bridge, f"{unique}p", "writer") as publisher:
-        publisher.publish(f"plant/{unique}", b"for alice", 1)
-    with client(bridge, unique, "reader", clean=False) as second:
-        assert second.take().payload == b"for alice"
-        second.disconnect()
-    with client(bridge, f"{unique}p", "writer") as publisher:
-        publisher.publish(f"plant/{unique}", b"for the reader", 1)
-        with client(bridge, unique, "bob", clean=False) as third:
-            publisher.publish(f"plant/{unique}", b"for nobody", 1)
-            third.ping()
-            assert not third.inbox
-            third.disconnect()
-    assert "MQRC_NOT_AUTHORIZED (2035)" in logged("MQB2203W", unique, f"'plant/{unique}'", "'bob'")
-
-
-def test_a_user_who_has_lost_authority_loses_its_subscriptions_on_resumption(
-    queue_manager: str, bridge: BridgeProcess, logged: Callable[..., str], unique: str
-) -> None:
-    """The embedded queue manager checks each resumption. IBM MQ checks subscriptions only if the user has changed."""
-    if queue_manager != "embedded":
-        pytest.skip("IBM MQ is asked only if the MQ user has changed")
-    with client(bridge, unique, "dev-7", clean=False) as device:
-        assert device.subscribe((f"plant/{unique}", 1)) == (1,)
-        device.disconnect()
-    bridge.mqsc("SET AUTHREC PROFILE(PLANT) OBJTYPE(TOPIC) PRINCIPAL('dev-7') AUTHRMV(SUB)\n")
-    try:
-        with client(bridge, unique, "dev-7", clean=False) as device:
-            device.ping()
-            device.disconnect()
-        logged("MQB2203W", unique, f"'plant/{unique}'", "'dev-7'")
-    finally:
-        bridge.mqsc("SET AUTHREC PROFILE(PLANT) OBJTYPE(TOPIC) PRINCIPAL('dev-7') AUTHADD(SUB)\n")
+        for which, authority, *_ in lacking:
+            bridge.mqsc(f"SET AUTHREC {which} PRINCIPAL('{BRIDGE_USER}') AUTHADD({authority})\n")
+    remedies = [
+        f"SET AUTHREC {which} PRINCIPAL('{BRIDGE_USER}') AUTHADD({authority})"
+        f" (or setmqaut -m MQB1 {objects} -p {BRIDGE_USER} +{option})"
+        for which, authority, objects, option in lacking
+    ]
+    assert [line.rpartition(": ")[2] for line in lines if "SET AUTHREC" in line and "note:" not in line] == remedies

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import BridgeProcess
-from tests.helpers.forked_process import run
 from tests.helpers.patience import until
 from tests.helpers.raw_client import RawClient
 
@@ -19,15 +17,9 @@ mappings:
 """
 
 
-def command(bridge: BridgeProcess, *words: str) -> subprocess.CompletedProcess[str]:
-    assert bridge.config is not None
-    options = ["--config", bridge.config, *bridge.data_options()]
-    return run(*words, *options, env=bridge.env)
-
-
 def status(bridge: BridgeProcess) -> Any:
-    done = command(bridge, "mapping", "list", "--json")
-    return json.loads(done.stdout) if done.returncode == 0 else {}
+    (found,) = Administrator(bridge).json("mapping", "list")
+    return found
 
 
 def publish(bridge: BridgeProcess, *numbers: int) -> None:
@@ -55,7 +47,7 @@ def test_a_kill_while_a_queue_is_full_loses_and_duplicates_nothing(
     publish(bridge, *range(5, 10))
     until(lambda: waiting(bridge) == [("FULL", 9)], lambda: status(bridge))
     bridge.wait_for_depth("OUT", 10)
-    shown = command(bridge, "mapping", "list").stdout
+    shown = Administrator(bridge).does("mapping", "list")
     assert "queue FULL accepts no messages: MQRC_Q_FULL (2053); 9 messages wait" in shown
     bridge.mqsc("ALTER QLOCAL(FULL) MAXDEPTH(100)")
     bridge.wait_for_depth("FULL", 10)

@@ -110,6 +110,8 @@ def test_a_delayed_will_ends_with_the_session(bridge: BridgeProcess, administrat
     assert watcher.take().topic == "will/marker"
 
 
+# test_restart.py restarts a bridge on IBM MQ.
+@pytest.mark.queue_managers("embedded", slow="ibmmq")
 def test_since_when_a_client_is_away_outlives_a_restart(bridge: BridgeProcess, administrator: Administrator) -> None:
     """`--away` counts from the disconnect, not from the start of the bridge. Connected clients do not match."""
     leave_behind(bridge, "old", "t/#")

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import Result
 
-from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
-from tests.helpers.patience import PATIENCE, until
+from tests.helpers.administrator import Administrator
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.bridges import at_work
+from tests.helpers.patience import until
 from tests.helpers.raw_client import RawClient
 
 DEAD_LETTERS = "SYSTEM.DEAD.LETTER.QUEUE"
@@ -23,20 +24,18 @@ queue_manager: {scripts: [SCRIPT]}
 """
 
 
-@pytest.fixture
-def bridge(tmp_path: Path) -> Iterator[BridgeProcess]:
-    script = tmp_path / "objects.mqsc"
+@pytest.fixture(scope="module")
+def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
+    directory = tmp_path_factory.mktemp("dlq")
+    script = directory / "objects.mqsc"
     script.write_text("DEFINE QLOCAL(SOURCE) NOREPLACE\n")
-    process = BridgeProcess(tmp_path / "data", config=CONFIG.replace("SCRIPT", str(script))).start()
-    until(lambda: process.run_mq("display", "SUB('mqbridge mapping from-topic')").returncode == 0)  # the mapping runs
-    yield process
-    process.discard()
-    assert "Traceback" not in process.log, process.log
+    with at_work(BridgeProcess(directory / "data", config=CONFIG.replace("SCRIPT", str(script)))) as process:
+        until(lambda: process.run_mq("display", "SUB('mqbridge mapping from-topic')").returncode == 0)  # the mapping runs
+        yield process
 
 
-def dlq(bridge: BridgeProcess, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [str(MQBRIDGE), "dlq", *words, "--config", str(bridge.config), "--data-dir", str(bridge.data_directory)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+def dlq(bridge: BridgeProcess, *words: str) -> Result:
+    return Administrator(bridge).run("dlq", *words)
 
 
 def letters(bridge: BridgeProcess) -> list[dict[str, Any]]:
@@ -59,16 +58,16 @@ def test_a_message_that_could_not_be_put_is_mapped_again(bridge: BridgeProcess) 
         bridge.mqsc("DEFINE QLOCAL(LATER)\nDEFINE QLOCAL(ELSEWHERE)")
         before = {one["put_by"]: one for one in letters(bridge)}
         done = dlq(bridge, "retry", "--bound-for", "SOURCE")  # the mapping rejects it again
-        assert done.returncode == 1 and "retried 1 message: 0 delivered, 1 returned" in done.stdout, done.stderr
+        assert done.exit_code == 1 and "retried 1 message: 0 delivered, 1 returned" in done.stdout, done.stderr
         assert "from mapping from-queue: MQRC_" in done.stderr
         after = {one["put_by"]: one for one in letters(bridge)}
         assert after["from-queue"]["dead_lettered"] == before["from-queue"]["dead_lettered"]
         bridge.wait_for_depth(DEAD_LETTERS, 2)
         done = dlq(bridge, "retry", "--bound-for", "SOURCE", "--to", "ELSEWHERE")
-        assert done.returncode == 0, done.stderr
+        assert done.exit_code == 0, done.stderr
         assert bridge.mq("get", "ELSEWHERE") == "from a queue\n"
         done = dlq(bridge, "retry", "--all", "--json")
-        assert done.returncode == 0, done.stderr
+        assert done.exit_code == 0, done.stderr
         (retried,) = [json.loads(line) for line in done.stdout.splitlines()]
         assert (retried["outcome"], retried["destination"]) == ("delivered", "LATER by mapping from-topic")
         bridge.wait_for_depth("LATER", 1)
@@ -76,7 +75,6 @@ def test_a_message_that_could_not_be_put_is_mapped_again(bridge: BridgeProcess) 
         assert letters(bridge) == []
         shopper.publish("shop/8/orders", b"the next", 1)
         assert watcher.take().payload == b"the next"  # and not the one before once more
-    assert bridge.stop() == 0
 
 
 def test_a_message_for_a_client_that_has_come_goes_to_it(bridge: BridgeProcess) -> None:
@@ -86,13 +84,12 @@ def test_a_message_for_a_client_that_has_come_goes_to_it(bridge: BridgeProcess) 
     (letter,) = letters(bridge)
     assert (letter["reason_name"], letter["destination_queue_manager"]) == ("MQRC_UNKNOWN_REMOTE_Q_MGR", "sleeper")
     done = dlq(bridge, "retry", "--all")
-    assert done.returncode == 1 and "1 returned" in done.stdout and "MQRC_UNKNOWN_REMOTE_Q_MGR" in done.stderr
+    assert done.exit_code == 1 and "1 returned" in done.stdout and "MQRC_UNKNOWN_REMOTE_Q_MGR" in done.stderr
     bridge.wait_for_depth(DEAD_LETTERS, 1)
     with RawClient(bridge.port, "sleeper", clean=False) as sleeper:
         assert sleeper.connect().return_code == 0
         done = dlq(bridge, "retry", "--client", "sleeper")
-        assert done.returncode == 0, done.stderr
+        assert done.exit_code == 0, done.stderr
         publication = sleeper.take()
         assert (publication.topic, publication.payload) == ("alarms/7", b"wake up")
     assert letters(bridge) == []
-    assert bridge.stop() == 0

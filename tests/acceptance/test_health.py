@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from bridge.mqtt.packets import Publish
 from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import MQBRIDGE
 from tests.helpers.line_process import LineProcess
@@ -19,8 +20,13 @@ QUEUE = {**MANAGER, "queue": "SYSTEM.MQTT.TRANSMIT.QUEUE", "usage": "XMITQ"}
 
 
 def test_a_bridge_that_stands_by(remote: Callable[..., RemoteBridgeProcess], tmp_path: Path) -> None:
-    """It lives and is not ready, and its metrics and `mqbridge status` say so; when it has taken over, it is ready."""
+    """It lives and is not ready, and its metrics and `mqbridge status` say so. Its channels do not listen.
+
+    When the first one is dead, it is ready, and serves the durable sessions.
+    """
     first = remote("first", settings=ADMIN).start()
+    subscriber = RawClient.connected(first.port, "keeper", clean=False)
+    subscriber.subscribe(("t", 1))
     settings = f"control_socket: {tmp_path}/control\n{ADMIN}"
     second = remote("second", queue_manager=first.queue_manager, settings=settings)
     assert second.config is not None
@@ -36,31 +42,30 @@ def test_a_bridge_that_stands_by(remote: Callable[..., RemoteBridgeProcess], tmp
         assert status == 200
         assert f'mqbridge_state{{qmgr="{NAME}",state="standing by"}} 1.0' in text
         assert "mqbridge_ready 0.0" in text
+        subscriber.publish("t", b"by the first", 1)
+        assert subscriber.take().payload == b"by the first"
+        assert not any("listens" in line for line in standby.seen)
+        # A PUBACK is not acknowledged, so the message is removed a moment later.
+        first.wait_for_depth(QUEUE["queue"], 0)
         first.kill()
-        standby.line_where(lambda line: "listens for MQTT clients" in line)
+        line = standby.line_where(lambda line: "listens for MQTT clients" in line)
+        assert any("taking over" in line for line in standby.seen)
         eventually(lambda: ask(f"{url}/readyz"), (200, "ok\n"))
         assert "is running" in administrator.does("status")
+        with RawClient(int(line.rpartition(":")[2]), "keeper", clean=False) as client:
+            assert client.connect().session_present
+            client.publish("t", b"by the second", 1)
+            assert client.wait_for(Publish).payload == b"by the second"
         assert standby.terminate() == 0
 
 
-def test_a_queue_that_is_not_to_be_used(remote: Callable[..., RemoteBridgeProcess], tmp_path: Path) -> None:
-    """The queue manager answers, but messages are not accepted: `mqbridge status` reports the reason."""
-    bridge = remote(settings=f"control_socket: {tmp_path}/control\n").start()
+def test_a_queue_manager_that_is_away(remote: Callable[..., RemoteBridgeProcess], tmp_path: Path) -> None:
+    """The bridge lives meanwhile, is not ready, and its metrics tell nothing of queues that it cannot see.
+
+    If the queue manager answers but its queues are inhibited, `mqbridge status` reports the reason.
+    """
+    bridge = remote(settings=f"control_socket: {tmp_path}/control\n{ADMIN}").start()
     administrator = Administrator(bridge)
-    assert administrator.does("status")
-    bridge.mqsc("ALTER QLOCAL(SYSTEM.MQTT.TRANSMIT.QUEUE) GET(DISABLED)\n")
-    try:
-        until(lambda: administrator.run("status").exit_code == 1)
-        found = administrator.run("status").stdout
-        assert "PROBLEM (warning): in the last minute, " in found
-        assert "MQRC_GET_INHIBITED (2016)" in found
-    finally:
-        bridge.mqsc("ALTER QLOCAL(SYSTEM.MQTT.TRANSMIT.QUEUE) GET(ENABLED)\n")
-
-
-def test_a_queue_manager_that_is_away(remote: Callable[..., RemoteBridgeProcess]) -> None:
-    """The bridge lives meanwhile, is not ready, and its metrics tell nothing of queues that it cannot see."""
-    bridge = remote(settings=ADMIN).start()
     url = admin_url(bridge.announced)
     with RawClient.connected(bridge.port, "away", clean=False) as client:
         client.subscribe(("t", 1))
@@ -81,3 +86,8 @@ def test_a_queue_manager_that_is_away(remote: Callable[..., RemoteBridgeProcess]
         bridge.queue_manager.start()
         eventually(lambda: ask(f"{url}/readyz"), (200, "ok\n"))
         eventually(lambda: Scrape(bridge).get("ibmmq_queue_depth", **QUEUE), 1)
+    bridge.mqsc("ALTER QLOCAL(SYSTEM.MQTT.TRANSMIT.QUEUE) GET(DISABLED)\n")
+    until(lambda: "MQRC_GET_INHIBITED (2016)" in administrator.run("status").stdout)
+    status = administrator.run("status")
+    assert status.exit_code == 1 and "PROBLEM (warning): in the last minute, " in status.stdout
+    bridge.mqsc("ALTER QLOCAL(SYSTEM.MQTT.TRANSMIT.QUEUE) GET(ENABLED)\n")

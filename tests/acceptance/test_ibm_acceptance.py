@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.helpers.bridge_process import MQBRIDGE
+from tests.helpers.bridges import at_work
 from tests.helpers.line_process import LineProcess
 from tests.helpers.patience import eventually, until
-from tests.helpers.remote_bridge import QueueManagerProcess, RemoteBridgeProcess
+from tests.helpers.remote_bridge import RemoteBridgeProcess
 
 NOT_IN_USE = "a bridge runs on this queue manager"
-
-
-@pytest.fixture(params=["ibmmq", "pymqi"])
-def bridge(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RemoteBridgeProcess]:
-    """A bridge that does not run, at a queue manager that does."""
-    environment = {"MQBRIDGE_PASSWORD": "none is asked for"}
-    bridge = RemoteBridgeProcess(
-        tmp_path / "data",
-        library=request.param,
-        queue_manager=QueueManagerProcess(tmp_path / "data"),
-        settings="  user: mqtestbridge\n",
-        env=environment,
-    )
-    bridge.queue_manager.start()
-    bridge.env["MQI_STANDIN"] = bridge.queue_manager.place
-    yield bridge
-    bridge.discard()
 
 
 def run(bridge: RemoteBridgeProcess, *options: str) -> tuple[int, list[str]]:
@@ -47,7 +30,13 @@ def shown(bridge: RemoteBridgeProcess) -> list[Any]:
     return [bridge.run_mq("display", *words, "--json").stdout.splitlines() for words in wanted]
 
 
-def test_all_tests_but_those_of_authentication_pass_on_the_stand_in(bridge: RemoteBridgeProcess) -> None:
+@pytest.mark.parametrize("library", ["ibmmq", pytest.param("pymqi", marks=pytest.mark.slow)])
+def test_the_stand_in_passes(environments: None, tmp_path: Path, library: str) -> None:
+    """All tests pass but those of authentication. Those that send messages are skipped while a bridge runs."""
+    bridge = RemoteBridgeProcess(
+        tmp_path / "data", library=library, settings="  user: mqtestbridge\n", env={"MQBRIDGE_PASSWORD": "none is asked for"}
+    )
+    bridge.env["MQI_STANDIN"] = bridge.queue_manager.start().place
     # The reply queue of the command that ran before may still exist.
     until(lambda: b"MQBRIDGE." not in b"".join(shown(bridge)[0]))
     before = shown(bridge)
@@ -62,12 +51,8 @@ def test_all_tests_but_those_of_authentication_pass_on_the_stand_in(bridge: Remo
     assert "CHCKCLNT" in results["wrong password"]["remedy"]
     assert len(results) == 15
     eventually(lambda: shown(bridge), before)
-
-
-def test_tests_that_send_messages_are_skipped_while_a_bridge_runs(bridge: RemoteBridgeProcess) -> None:
-    bridge.start()
-    status, lines = run(bridge)
+    with at_work(bridge):
+        status, lines = run(bridge)
     assert any(line.startswith(f"skip  exclusive use of the transmission queue: {NOT_IN_USE}") for line in lines), lines
     assert [line for line in lines if line.startswith("fail")][1:] == [], lines
     assert status == 1 and lines[-1].startswith("queue manager MQB1: ")
-    assert bridge.stop() == 0

@@ -8,6 +8,7 @@ import pytest
 
 from bridge.mqtt.packets import ConnackCode, Puback, Publish
 from tests.helpers.bridge_process import MQBRIDGE
+from tests.helpers.bridges import at_work
 from tests.helpers.line_process import LineProcess
 from tests.helpers.patience import until
 from tests.helpers.raw_client import RawClient
@@ -17,60 +18,70 @@ from tests.helpers.remote_bridge import RemoteBridgeProcess
 PROBED = "  probe_interval: 0.2 s\n"
 
 
+@pytest.fixture(scope="module")
+def probed(environments: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemoteBridgeProcess]:
+    """A bridge whose queue manager the tests stop and start."""
+    directory = tmp_path_factory.mktemp("probed") / "data"
+    with at_work(RemoteBridgeProcess(directory, settings=PROBED, config="limits: {shutdown_timeout: 1 s}\n")) as bridge:
+        yield bridge
+
+
+@pytest.fixture
+def logged(probed: RemoteBridgeProcess) -> Callable[[str], Callable[[], bool]]:
+    """Whether the bridge has logged a text since the test began."""
+    begin = len(probed.log)
+    return lambda text: lambda: text in probed.log[begin:]
+
+
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_a_queue_manager_that_is_restarted_while_all_is_idle(
-    remote: Callable[..., RemoteBridgeProcess], end: str
+    probed: RemoteBridgeProcess, logged: Callable[[str], Callable[[], bool]], end: str
 ) -> None:
     """A clean session's subscriber gets what is published afterwards, though nobody had anything to do meanwhile.
 
     It ends all at once, or in order: then it waits for applications, and those of the bridge let it go (MQRC 2161).
     """
-    bridge = remote(settings=PROBED).start()
-    with RawClient.connected(bridge.port, "clean") as clean, RawClient.connected(bridge.port, "sender") as sender:
+    with RawClient.connected(probed.port, "clean") as clean, RawClient.connected(probed.port, "sender") as sender:
         clean.subscribe(*((f"t/{number}", 1) for number in range(20)))
-        for _ in range(2):
-            getattr(bridge.queue_manager, end)()
-            until(lambda: "subscriptions: lost the connection to the queue manager" in bridge.log)
-            bridge.queue_manager.start()
-            until(lambda: bridge.log.count("subscriptions: reconnected to the queue manager") >= 1)
-            for number in range(20):
-                sender.publish(f"t/{number}", b"after", 1)
-            assert sorted(clean.take().topic for _ in range(20)) == sorted(f"t/{number}" for number in range(20))
+        getattr(probed.queue_manager, end)()
+        until(logged("subscriptions: lost the connection to the queue manager"))
+        probed.queue_manager.start()
+        until(logged("subscriptions: reconnected to the queue manager"))
+        for number in range(20):
+            sender.publish(f"t/{number}", b"after", 1)
+        assert sorted(clean.take().topic for _ in range(20)) == sorted(f"t/{number}" for number in range(20))
 
 
-def test_publications_while_the_queue_manager_is_restarted_come_to_clean_sessions(
-    remote: Callable[..., RemoteBridgeProcess],
-) -> None:
+def test_publications_while_the_queue_manager_is_restarted_come_to_clean_sessions(probed: RemoteBridgeProcess) -> None:
     """They are acknowledged once the subscriptions stand again, and so all of them arrive."""
-    bridge = remote(settings=PROBED).start()
-    with RawClient.connected(bridge.port, "clean") as clean, RawClient.connected(bridge.port, "sender") as sender:
+    with RawClient.connected(probed.port, "clean") as clean, RawClient.connected(probed.port, "sender") as sender:
         for first in range(0, 200, 50):
             clean.subscribe(*((f"t/{number}", 1) for number in range(first, first + 50)))
-        bridge.queue_manager.kill()
+        probed.queue_manager.kill()
         for number in range(40):
             sender.send(Publish(f"t/{number}", b"meanwhile", 1, False, False, number + 1))
-        bridge.queue_manager.start()
+        probed.queue_manager.start()
         acknowledged = {sender.wait_for(Puback).message_id for _ in range(40)}
         assert acknowledged == set(range(1, 41))
         assert {clean.take().topic for _ in range(40)} == {f"t/{number}" for number in range(40)}
 
 
-def test_a_queue_manager_that_does_not_answer(remote: Callable[..., RemoteBridgeProcess]) -> None:
+def test_a_queue_manager_that_does_not_answer(probed: RemoteBridgeProcess) -> None:
     """A stopped queue manager closes no connections: clients stay, publications wait, and SIGTERM still ends the bridge."""
-    bridge = remote(settings=PROBED, config="limits: {shutdown_timeout: 1 s}\n").start()
-    with RawClient.connected(bridge.port, "sender") as sender, RawClient.connected(bridge.port, "clean") as clean:
+    manager = probed.queue_manager
+    with RawClient.connected(probed.port, "sender") as sender, RawClient.connected(probed.port, "clean") as clean:
         clean.subscribe(("t", 1))
-        bridge.queue_manager.pause()
+        manager.pause()
         sender.send(Publish("t", b"waits", 1, False, False, 1))
         clean.ping()
-        bridge.queue_manager.resume()
+        manager.resume()
         assert sender.wait_for(Puback).message_id == 1
         assert clean.take().payload == b"waits"
-        bridge.queue_manager.pause()
+        manager.pause()
         try:
-            assert bridge.stop() == 0
+            assert probed.stop() == 0
         finally:
-            bridge.queue_manager.resume()
+            manager.resume()
 
 
 def test_clients_are_disconnected_while_the_queue_manager_is_unreachable(
@@ -92,52 +103,34 @@ def test_clients_are_disconnected_while_the_queue_manager_is_unreachable(
         assert device.take().payload == b"after"
 
 
-@pytest.fixture
-def relayed(remote: Callable[..., RemoteBridgeProcess]) -> Iterator[tuple[RemoteBridgeProcess, Relay]]:
-    """A bridge whose connections to the queue manager can be forgotten on their way."""
-    bridge = remote(settings=PROBED, env={"MQI_STANDIN_HBINT": "1"})
-    port = bridge.queue_manager.listen().start().port
-    with Relay(port) as relay:
-        bridge.env["MQI_STANDIN"] = f"127.0.0.1({relay.port})"
-        yield bridge.start(), relay
-
-
-def test_connections_that_a_firewall_has_forgotten(relayed: tuple[RemoteBridgeProcess, Relay]) -> None:
+def test_connections_that_a_firewall_has_forgotten(remote: Callable[..., RemoteBridgeProcess]) -> None:
     """Half open: the bridge gives them up by the heartbeat interval, the queue manager by its own, and all goes on.
 
     Until the queue manager does, it has the subscriptions of the connection before, and no others may be made: what is
     published comes to them, or waits for the others.
     """
-    bridge, relay = relayed
-    with RawClient.connected(bridge.port, "clean") as clean, RawClient.connected(bridge.port, "sender") as sender:
-        clean.subscribe(("t", 1))
-        for round_ in range(2):
-            forgotten = relay.forget()
-            until(lambda: bridge.log.count("subscriptions were not restored yet") > round_)  # noqa: B023
-            for pair in forgotten:
-                pair.close()
-            for number in range(5):
-                sender.publish("t", b"%d.%d" % (round_, number), 1)
-                assert clean.take().payload == b"%d.%d" % (round_, number)
-
-
-def test_clients_leave_and_subscribe_while_subscriptions_are_being_restored(
-    relayed: tuple[RemoteBridgeProcess, Relay],
-) -> None:
-    bridge, relay = relayed
-    with RawClient.connected(bridge.port, "stays") as stays, RawClient.connected(bridge.port, "leaves") as leaves:
-        stays.subscribe(("t", 1))
-        leaves.subscribe(("t", 1))
-        forgotten = relay.forget()
-        until(lambda: "2 subscriptions were not restored yet" in bridge.log)
-        leaves.disconnect()
-        assert stays.subscribe(("t", 0)) == (0,)
-        for pair in forgotten:
-            pair.close()
-        stays.publish("t", b"x", 1)
-        assert stays.take().qos == 0
-        names = [one["SUB"] for one in bridge.mq_json("display", "SUB(*)", "SUB")]
-        assert "stays:t" in names and "leaves:t" not in names
+    bridge = remote(settings=PROBED, env={"MQI_STANDIN_HBINT": "1"})
+    with Relay(bridge.queue_manager.listen().start().port) as relay:
+        bridge.env["MQI_STANDIN"] = f"127.0.0.1({relay.port})"
+        bridge.start()
+        with RawClient.connected(bridge.port, "stays") as stays, RawClient.connected(bridge.port, "sender") as sender:
+            stays.subscribe(("t", 1))
+            for round_, qos in enumerate((1, 0)):
+                leaves = RawClient.connected(bridge.port, "leaves")
+                leaves.subscribe(("t", 1))
+                forgotten = relay.forget()
+                until(lambda: bridge.log.count("2 subscriptions were not restored yet") > round_)  # noqa: B023
+                # Clients subscribe and leave while subscriptions are being restored.
+                leaves.disconnect()
+                assert stays.subscribe(("t", qos)) == (qos,)
+                for pair in forgotten:
+                    pair.close()
+                for number in range(5):
+                    sender.publish("t", b"%d.%d" % (round_, number), 1)
+                    publication = stays.take()
+                    assert (publication.payload, publication.qos) == (b"%d.%d" % (round_, number), qos)
+            until(lambda: bridge.run_mq("display", "SUB('stays:t')").returncode == 0)
+            assert bridge.run_mq("display", "SUB('leaves:t')").returncode == 3
 
 
 def test_a_standby_does_not_take_over_from_one_that_is_well(remote: Callable[..., RemoteBridgeProcess]) -> None:

@@ -1,13 +1,12 @@
 """A queue manager that is lost and comes back (`type: ibm`): nothing acknowledged is missing, MQTT clients stay connected.
 
-The stand-in for IBM's client library cuts connections at verbs chosen; the queue manager's process is killed; two bridges
-share one queue manager; and what the bridge refuses to start with.
+The stand-in for IBM's client library cuts connections at verbs chosen, and the queue manager's process is killed.
+test_health.py runs two bridges on one queue manager.
 """
 
 from __future__ import annotations
 
 import re
-import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -20,12 +19,14 @@ from bridge.mqtt.writer import encode
 from tests.helpers.bridge_process import MQBRIDGE
 from tests.helpers.crash_checks import verify
 from tests.helpers.exactly_once import DurableSubscriber, Publisher
+from tests.helpers.forked_process import run
 from tests.helpers.line_process import LineProcess
 from tests.helpers.patience import PATIENCE, until
 from tests.helpers.raw_client import RawClient
 from tests.helpers.remote_bridge import RemoteBridgeProcess
 
-COUNT = 1_000
+#: Messages of each run, and of `make test-slow`.
+COUNT, MANY = 400, 1_000
 TOPICS = [f"crash/{number}" for number in range(4)]
 TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 
@@ -91,15 +92,9 @@ CUTS = {
 }
 
 
-@pytest.mark.parametrize("qos", [1, 2])
-@pytest.mark.parametrize("cuts", CUTS.values(), ids=CUTS)
-def test_connections_cut_in_the_middle_of_a_unit_of_work(
-    remote: Callable[..., RemoteBridgeProcess], tmp_path: Path, cuts: str, qos: int
-) -> None:
-    """Before a verb is asked, and when it is done but its answer is lost."""
-    happened = tmp_path / "cuts"
-    bridge = remote(env={"MQI_STANDIN_CUT": cuts, "MQI_STANDIN_CUT_FILE": str(happened)}).start()
-    Traffic(bridge, qos).finish()
+def connections_cut(bridge: RemoteBridgeProcess, happened: Path, cuts: str, traffic: Traffic) -> None:
+    """Finish with connections that are lost before a verb is asked, and when it is done but its answer is lost."""
+    traffic.finish()
     bridge.wait_for_depth(TRANSMISSION_QUEUE, 0)
     # How many units of work there are, and so which of the later cuts are reached, is the machine's to decide.
     struck, planned = set(happened.read_text().split()), cuts.split(",")
@@ -107,6 +102,25 @@ def test_connections_cut_in_the_middle_of_a_unit_of_work(
     assert "reconnecting" in bridge.log
     assert bridge.messages("SYSTEM.DEAD.LETTER.QUEUE") == []
     assert bridge.stop() == 0
+
+
+def test_connections_cut_in_the_middle_of_a_unit_of_work(
+    remote: Callable[..., RemoteBridgeProcess], tmp_path: Path
+) -> None:
+    """A cut of each kind, in one run with QoS 2."""
+    cuts = "MQPUT:50:before,MQCMIT:4:before,MQGET:150:after,MQCMIT:9:after,MQPUT:250:after,MQSTAT:3:before,MQGET:300:before"
+    bridge = remote(env={"MQI_STANDIN_CUT": cuts, "MQI_STANDIN_CUT_FILE": str(tmp_path / "cuts")}).start()
+    connections_cut(bridge, tmp_path / "cuts", cuts, Traffic(bridge, 2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("cuts", CUTS.values(), ids=CUTS)
+def test_connections_cut_many_times_at_one_verb(
+    remote: Callable[..., RemoteBridgeProcess], tmp_path: Path, cuts: str, qos: int
+) -> None:
+    bridge = remote(env={"MQI_STANDIN_CUT": cuts, "MQI_STANDIN_CUT_FILE": str(tmp_path / "cuts")}).start()
+    connections_cut(bridge, tmp_path / "cuts", cuts, Traffic(bridge, qos, MANY))
 
 
 def test_subscriptions_cut(remote: Callable[..., RemoteBridgeProcess], tmp_path: Path) -> None:
@@ -127,30 +141,45 @@ def test_subscriptions_cut(remote: Callable[..., RemoteBridgeProcess], tmp_path:
     assert set((tmp_path / "cuts").read_text().split()) == set(cuts)
 
 
-@pytest.mark.parametrize("cut", ["MQCMIT:{}:before", "MQCMIT:{}:after", "MQPUT1:{}:before", "MQGET:{}:after"])
-@pytest.mark.parametrize("number", [2, 3, 4])
-def test_retained_publication_cleared_over_a_cut(
-    remote: Callable[..., RemoteBridgeProcess], cut: str, number: int
-) -> None:
+def test_retained_publication_cleared_over_a_cut(remote: Callable[..., RemoteBridgeProcess], tmp_path: Path) -> None:
     """The empty retained publication is acknowledged and clears the topic, even if its commit or the command fails."""
-    bridge = remote(env={"MQI_STANDIN_CUT": cut.format(number)}, settings="  publishers: 1\n").start()
+    numbers = {"MQCMIT": (2, 5, 9, 14, 20, 27), "MQPUT1": (2, 6, 11), "MQGET": (4, 9, 15)}
+    cuts = [
+        f"{verb}:{number}:{'after' if verb == 'MQGET' or (verb == 'MQCMIT' and index % 2) else 'before'}"
+        for verb, all_of_verb in numbers.items()
+        for index, number in enumerate(all_of_verb)
+    ]
+    env = {"MQI_STANDIN_CUT": ",".join(cuts), "MQI_STANDIN_CUT_FILE": str(tmp_path / "cuts")}
+    bridge = remote(env=env, settings="  publishers: 1\n").start()
     with RawClient.connected(bridge.port, "one") as client:
-        client.publish("state", b"kept", 1, retain=True)
-        client.publish("state", b"", 1, retain=True)
-        client.subscribe(("state", 1))
-        client.publish("state", b"live", 1)
-        assert client.take().payload == b"live"
+        for number in range(15):
+            topic = f"state/{number}"
+            client.publish(topic, b"kept", 1, retain=True)
+            client.publish(topic, b"", 1, retain=True)
+            client.subscribe((topic, 1))
+            client.publish(topic, b"live", 1)
+            assert client.take().payload == b"live"
+    assert set((tmp_path / "cuts").read_text().split()) == set(cuts)
 
 
 # The queue manager dies -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("qos", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_queue_manager_is_killed_under_load(remote: Callable[..., RemoteBridgeProcess], qos: int) -> None:
-    """Three times, and started again on the same data."""
+@pytest.mark.parametrize(
+    ("qos", "count", "marks"),
+    [
+        (2, COUNT, (100, 250)),
+        pytest.param(1, MANY, (150, 450, 750), marks=pytest.mark.slow),
+        pytest.param(2, MANY, (150, 450, 750), marks=pytest.mark.slow),
+    ],
+)
+def test_queue_manager_is_killed_under_load(
+    remote: Callable[..., RemoteBridgeProcess], qos: int, count: int, marks: tuple[int, ...]
+) -> None:
+    """Several times, and started again on the same data."""
     bridge = remote().start()
-    traffic = Traffic(bridge, qos)
-    for mark in (150, 450, 750):
+    traffic = Traffic(bridge, qos, count)
+    for mark in marks:
         traffic.wait_for(mark)
         bridge.queue_manager.kill()
         bridge.queue_manager.start()
@@ -160,8 +189,11 @@ def test_queue_manager_is_killed_under_load(remote: Callable[..., RemoteBridgePr
 
 
 def test_publishers_are_not_read_while_the_queue_manager_is_away(remote: Callable[..., RemoteBridgeProcess]) -> None:
-    """No acknowledgement, bounded memory: the socket of a client is not read beyond pending_publication_bytes."""
-    bridge = remote(config="limits: {pending_publication_bytes: 500 KiB}\n").start()
+    """No acknowledgement, bounded memory: the socket of a client is not read beyond pending_publication_bytes.
+
+    SIGTERM with publications under way ends the bridge within shutdown_timeout and a little.
+    """
+    bridge = remote(config="limits: {pending_publication_bytes: 500 KiB, shutdown_timeout: 1 s}\n").start()
     assert bridge.process is not None
     payload = b"x" * 10_000
     with RawClient.connected(bridge.port, "sender") as sender, RawClient.connected(bridge.port, "other") as other:
@@ -182,20 +214,14 @@ def test_publishers_are_not_read_while_the_queue_manager_is_away(remote: Callabl
         bridge.queue_manager.start()
         for number in range(blocked):
             assert sender.receive().message_id == number + 100
+        bridge.queue_manager.kill()
+        other.send(Publish("t", b"x", 1, False, False, 1))
+        assert bridge.stop() == 0
+        other.expect_closed()
 
 
 def _publish(number: int, payload: bytes) -> bytes:
     return encode(Publish("t", payload, 1, False, False, number + 100))
-
-
-def test_sigterm_while_the_queue_manager_is_away(remote: Callable[..., RemoteBridgeProcess]) -> None:
-    """With publications under way: it ends within shutdown_timeout and a little."""
-    bridge = remote(config="limits: {shutdown_timeout: 1 s}\n").start()
-    with RawClient.connected(bridge.port, "sender") as sender:
-        bridge.queue_manager.kill()
-        sender.send(Publish("t", b"x", 1, False, False, 1))
-        assert bridge.stop() == 0
-        sender.expect_closed()
 
 
 def test_sigterm_before_the_queue_manager_was_ever_there(remote: Callable[..., RemoteBridgeProcess]) -> None:
@@ -206,70 +232,19 @@ def test_sigterm_before_the_queue_manager_was_ever_there(remote: Callable[..., R
         assert waiting.terminate() == 0
 
 
-# Two bridges ----------------------------------------------------------------------------------------------------------
-
-
-def test_second_bridge_stands_by_and_takes_over(remote: Callable[..., RemoteBridgeProcess]) -> None:
-    """Its channels do not listen until the first one is dead; then it serves the durable sessions within seconds."""
-    first = remote("first").start()
-    subscriber = RawClient.connected(first.port, "keeper", clean=False)
-    subscriber.subscribe(("t", 1))
-    second = remote("second", queue_manager=first.queue_manager)
-    assert second.config is not None
-    with LineProcess([MQBRIDGE, "run", second.config, "--port", "0"], env=second.env) as standby:
-        standby.line_where(lambda line: "standing by" in line)
-        subscriber.publish("t", b"by the first", 1)
-        assert subscriber.take().payload == b"by the first"
-        assert not any("listens" in line for line in standby.seen)
-        # A PUBACK is not acknowledged, so the message is removed a moment later.
-        first.wait_for_depth(TRANSMISSION_QUEUE, 0)
-        first.kill()
-        line = standby.line_where(lambda line: "listens for MQTT clients" in line)
-        assert any("taking over" in line for line in standby.seen)
-        found = re.search(r":(\d+)$", line)
-        assert found is not None
-        with RawClient(int(found[1]), "keeper", clean=False) as client:
-            assert client.connect().session_present
-            client.publish("t", b"by the second", 1)
-            assert client.wait_for(Publish).payload == b"by the second"
-        assert standby.terminate() == 0
-
-
 # What it does not start with ------------------------------------------------------------------------------------------
 
 
-STATE_QUEUE = "SYSTEM.MQTT.PERSISTENT.STATE"
+def test_a_missing_object_of_the_queue_manager(remote: Callable[..., RemoteBridgeProcess]) -> None:
+    """Exit status 1, an error that names the object, and the MQSC that creates it.
 
-
-@pytest.mark.parametrize(
-    ("mqsc", "named", "remedy"),
-    [
-        (f"DELETE QLOCAL({TRANSMISSION_QUEUE})", TRANSMISSION_QUEUE, rf"DEFINE QLOCAL\('{TRANSMISSION_QUEUE}'\).*XMITQ"),
-        (
-            f"ALTER QLOCAL({TRANSMISSION_QUEUE}) USAGE(NORMAL)",
-            TRANSMISSION_QUEUE,
-            rf"ALTER QLOCAL\('{TRANSMISSION_QUEUE}'\) USAGE\(XMITQ\)",
-        ),
-        (
-            f"ALTER QLOCAL({STATE_QUEUE}) PUT(DISABLED)",
-            STATE_QUEUE,
-            rf"ALTER QLOCAL\('{STATE_QUEUE}'\) PUT\(ENABLED\)",
-        ),
-    ],
-    ids=["no transmission queue", "USAGE(NORMAL)", "state queue"],
-)
-def test_missing_objects_of_the_queue_manager(
-    remote: Callable[..., RemoteBridgeProcess], tmp_path: Path, mqsc: str, named: str, remedy: str
-) -> None:
-    """Exit status 1, an error that names the object, and the MQSC that creates it."""
+    tests/unit/mq/ibm/test_requirements_check.py looks at the others.
+    """
     bridge = remote()
     bridge.queue_manager.start()
-    bridge.mqsc(f"{mqsc}\n")
+    bridge.mqsc(f"DELETE QLOCAL({TRANSMISSION_QUEUE})\n")
     assert bridge.config is not None
-    done = subprocess.run(
-        [MQBRIDGE, "run", bridge.config, "--port", "0"], env=bridge.env, capture_output=True, text=True, timeout=PATIENCE
-    )
+    done = run("run", bridge.config, "--port", "0", env=bridge.env)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-    assert named in done.stderr
-    assert re.search(remedy, done.stderr), done.stderr
+    assert re.search(rf"DEFINE QLOCAL\('{TRANSMISSION_QUEUE}'\).*XMITQ", done.stderr), done.stderr

@@ -20,6 +20,17 @@ from tests.helpers.raw_client import ConnectionClosed, RawClient
 pytestmark = pytest.mark.queue_managers("embedded", slow="ibmmq")
 
 IDLE_CLIENTS = 1_000
+CONFIG = """
+channels:
+  - {{name: PLAIN, port: 0}}
+  - {{name: BRIEF, port: 0, connect_timeout: 1 s, max_packet_size: 1 KiB}}
+  - {{name: TWO, port: 0, max_clients: 2}}
+"""
+
+
+@pytest.fixture
+def bridge(bridge_of_the_file: BridgeProcess) -> BridgeProcess:
+    return bridge_of_the_file
 
 
 @pytest.fixture
@@ -67,14 +78,13 @@ COUNT = 1_000
 PAYLOAD = b"x" * 16_384
 
 
-@pytest.mark.parametrize("slow_qos", [0, 1, 2])
-def test_a_client_that_never_reads_does_not_slow_another(own_bridge: BridgeProcess, slow_qos: int) -> None:
+@pytest.mark.parametrize("slow_qos", [0, 1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_client_that_never_reads_does_not_slow_another(bridge: BridgeProcess, slow_qos: int) -> None:
     """16 MB pass by a client that does not read at all: far more than sockets and `pending_bytes` hold.
 
     The other gets everything. The slow one gets all of QoS 1 and 2 when it reads at last; of QoS 0, as at most once
     allows, what it was not too slow for.
     """
-    bridge = own_bridge
     with RawClient(bridge.port, "slow", receive_buffer=4_096) as slow, \
          RawClient.connected(bridge.port, "fast") as fast, \
          RawClient.connected(bridge.port, "sender") as sender:  # fmt: skip
@@ -139,10 +149,10 @@ def publish_all(sender: RawClient, window: int = 50) -> None:
 
 
 # The channel stops reading on any queue manager, and 100,000 publications take long.
+@pytest.mark.slow
 @pytest.mark.queue_managers("embedded")
-def test_a_client_that_publishes_without_reading_its_acknowledgements(own_bridge: BridgeProcess) -> None:
+def test_a_client_that_publishes_without_reading_its_acknowledgements(bridge: BridgeProcess) -> None:
     """It is not read from any more when its acknowledgements pile up; another client does not notice."""
-    bridge = own_bridge
     with RawClient(bridge.port, "rude", receive_buffer=4_096) as rude, \
          RawClient.connected(bridge.port, "good") as good:  # fmt: skip
         rude.connect()
@@ -162,12 +172,12 @@ def test_a_client_that_publishes_without_reading_its_acknowledgements(own_bridge
             assert good.take().payload == b"%d" % n
 
 
-def test_half_a_packet_and_silence_cost_nothing(new_bridge: Callable[..., BridgeProcess]) -> None:
+def test_half_a_packet_and_silence_cost_nothing(bridge: BridgeProcess) -> None:
     """Connections that never become clients are closed after `connect_timeout`; others go on meanwhile."""
-    bridge = new_bridge(config="channels:\n  - connect_timeout: 1 s\n    max_packet_size: 1 KiB\n").start()
+    port = bridge.ports["BRIEF"]
     with contextlib.ExitStack() as stack:
-        good = stack.enter_context(RawClient.connected(bridge.port, "good"))
-        silent = [stack.enter_context(RawClient(bridge.port, "silent")) for _ in range(50)]
+        good = stack.enter_context(RawClient.connected(port, "good"))
+        silent = [stack.enter_context(RawClient(port, "silent")) for _ in range(50)]
         for client in silent[1:]:
             client.send_bytes(b"\x10\x20\x00\x04MQ")
         silent[2].send_bytes(b"GET / HTTP/1.1\r\n\r\n")
@@ -176,16 +186,16 @@ def test_half_a_packet_and_silence_cost_nothing(new_bridge: Callable[..., Bridge
             client.expect_closed()
         good.ping()
         # max_packet_size: refused as soon as its length is read
-        bad = stack.enter_context(RawClient.connected(bridge.port, "bad"))
+        bad = stack.enter_context(RawClient.connected(port, "bad"))
         bad.send_bytes(b"\x30\x81\x08")
         bad.expect_closed()
         good.publish("t", b"x" * 1_000, 1)
 
 
-def test_max_clients(new_bridge: Callable[..., BridgeProcess]) -> None:
-    bridge = new_bridge(config="channels:\n  - max_clients: 2\n").start()
-    with RawClient.connected(bridge.port, "one") as one, RawClient.connected(bridge.port, "two"):
-        with RawClient(bridge.port, "three") as three:
+def test_max_clients(bridge: BridgeProcess) -> None:
+    port = bridge.ports["TWO"]
+    with RawClient.connected(port, "one") as one, RawClient.connected(port, "two"):
+        with RawClient(port, "three") as three:
             # CONNACK 3 may come before CONNECT is read, or the connection be reset before the answer is.
             with contextlib.suppress(ConnectionClosed, socket.error):
                 assert three.connect() == Connack(3)
@@ -193,4 +203,4 @@ def test_max_clients(new_bridge: Callable[..., BridgeProcess]) -> None:
                 three.receive()
                 raise AssertionError("the third client is let in")
         one.disconnect()
-        RawClient.connected(bridge.port, "three").vanish()
+        RawClient.connected(port, "three").vanish()

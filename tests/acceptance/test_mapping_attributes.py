@@ -1,8 +1,8 @@
 """Every attribute, filter and payload type of mappings, in each direction, through a running bridge.
 
 tests/unit/mapping tests every case of the rules. Here one message of each goes all the way. Each row is a
-mapping of its own; all of them are one configuration. Rows to MQ take from the broker, and (without what only MQTT 5 has)
-from the bridge's own clients as well; rows to MQTT publish to the broker, and some to the bridge's own clients.
+mapping of its own, with a broker; all of them are one configuration. test_mapping_examples.py has mappings of the bridge's
+own clients.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from tests.helpers.mapping_site import DLQ, MappingSite, folders, hops
-from tests.helpers.mosquitto import Subscriber
 from tests.helpers.paho_clients import PahoSubscriber, publish_all
 
-OWN = "-own"
+# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
+pytestmark = pytest.mark.queue_managers("embedded")
 
 
 class ToMq(NamedTuple):
@@ -163,21 +163,12 @@ REFUSED_OUT: list[tuple[str, dict[str, Any], bytes, int]] = [
     ("no-json", {"payload": "json"}, b"{", 2110),
     ("no-text", {"payload": {"type": "text", "ccsid": 1208}}, b"\xff", 2119),
 ]
-#: Rows to MQTT of which the bridge's own clients, of MQTT 3.1.1, see the difference.
-ALSO_OWN = ("standard", "persistent", "qos", "payload-text", "payload-object", "filter-property")
-
-
-def own_ones() -> list[ToMq]:
-    """What the bridge's own clients can publish."""
-    return [row for row in TO_MQ if not row.mqtt5]
 
 
 def config(port: int) -> dict[str, Any]:
     mappings: dict[str, Any] = {}
     for row in TO_MQ:
         mappings[row.name] = {"from": {"mqtt": f"a/{row.name}", "link": "l"}, "to": {"queue": "IN"}} | row.mapping
-    for row in own_ones():
-        mappings[row.name + OWN] = {"from": {"mqtt": f"a/{row.name}"}, "to": {"queue": "IN.OWN"}} | row.mapping
     for name, mapping in PLACES.items():
         mappings[name] = mapping | {"from": {**mapping["from"], "link": "l"}}
     for name, mapping, *_ in REFUSED:
@@ -185,10 +176,6 @@ def config(port: int) -> dict[str, Any]:
     for out in TO_MQTT:
         to = {"mqtt": f"b/{out.name}", "link": "l"}
         mappings[f"{out.name}-out"] = {"from": {"queue": queue(out.name)}, "to": to} | out.mapping
-    for out in TO_MQTT:
-        if out.name in ALSO_OWN:
-            to = {"mqtt": f"b/{out.name}"}
-            mappings[f"{out.name}-out{OWN}"] = {"from": {"queue": queue(out.name + OWN)}, "to": to} | out.mapping
     for name, mapping, *_ in REFUSED_OUT:
         to = mapping.get("to", {"mqtt": f"b/{name}"}) | {"link": "l"}
         mappings[f"{name}-refused"] = {"from": {"queue": queue(f"{name}-refused")}} | mapping | {"to": to}
@@ -200,8 +187,8 @@ def queue(name: str) -> str:
 
 
 def mqsc() -> list[str]:
-    names = [out.name for out in TO_MQTT] + [name + OWN for name in ALSO_OWN] + [f"{row[0]}-refused" for row in REFUSED_OUT]
-    return [f"DEFINE QLOCAL({name})" for name in ("IN", "IN.OWN", "'R.X.a.b'", *map(queue, names))]
+    names = [out.name for out in TO_MQTT] + [f"{row[0]}-refused" for row in REFUSED_OUT]
+    return [f"DEFINE QLOCAL({name})" for name in ("IN", "'R.X.a.b'", *map(queue, names))]
 
 
 @pytest.fixture(scope="module")
@@ -225,44 +212,25 @@ def publications(rows: list[ToMq]) -> Iterator[tuple[str, bytes, int, bool, Prop
         yield f"a/{row.name}", row.payload, row.qos, row.retain, mqtt5(row.mqtt5)
 
 
-def taken(site: MappingSite, name: str, rows: list[ToMq]) -> dict[str, list[Any]]:
-    """The messages of a queue, one of each row at least, by topic."""
-    site.bridge.wait_for_depth(name, len(rows))
+@pytest.fixture(scope="module")
+def from_broker(site: MappingSite) -> dict[str, list[Any]]:
+    """The messages of the queue, one of each row at least, by topic."""
+    publish_all(site.broker.port, publications(TO_MQ))
+    site.bridge.wait_for_depth("IN", len(TO_MQ))
     found: dict[str, list[Any]] = {}
-    for message in site.bridge.mq_json("get", name, "--limit", "0"):
+    for message in site.bridge.mq_json("get", "IN", "--limit", "0"):
         content = folders(message)
         topic = content["mqps"]["Top"] if "mqps" in content else content["mqtt"]["topic"]
         found.setdefault(topic, []).append(message)
     return found
 
 
-@pytest.fixture(scope="module")
-def from_broker(site: MappingSite) -> dict[str, list[Any]]:
-    publish_all(site.broker.port, publications(TO_MQ))
-    return taken(site, "IN", TO_MQ)
-
-
-@pytest.fixture(scope="module")
-def from_own_clients(site: MappingSite) -> dict[str, list[Any]]:
-    publish_all(site.bridge.port, publications(own_ones()), version="3.1.1")
-    return taken(site, "IN.OWN", own_ones())
-
-
+@pytest.mark.queue_managers("embedded", "ibmmq")
 @pytest.mark.parametrize("row", TO_MQ, ids=lambda row: row.name)
 def test_from_a_broker_to_mq(from_broker: dict[str, list[Any]], row: ToMq) -> None:
     (message,) = from_broker[f"a/{row.name}"]
     assert {path: value(message, path, wanted) for path, wanted in row.expected.items()} == row.expected
     assert hops(folders(message)["mqbridge"]["hops"]) == f"MQB1/{row.name}"
-
-
-# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
-@pytest.mark.queue_managers("embedded")
-@pytest.mark.parametrize("row", own_ones(), ids=lambda row: row.name)
-def test_from_own_clients_to_mq(from_own_clients: dict[str, list[Any]], row: ToMq) -> None:
-    (message,) = from_own_clients[f"a/{row.name}"]
-    assert {path: value(message, path, wanted) for path, wanted in row.expected.items()} == row.expected
-    assert folders(message)["mqtt"]["clientId"] == "publisher"
-    assert hops(folders(message)["mqbridge"]["hops"]) == f"MQB1/{row.name}{OWN}"
 
 
 def value(message: Any, path: str, wanted: Any) -> Any:
@@ -276,15 +244,11 @@ def value(message: Any, path: str, wanted: Any) -> Any:
     return wanted if isinstance(wanted, range) and found in wanted else found
 
 
-# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
-@pytest.mark.queue_managers("embedded")
 def test_places_to_put_to(site: MappingSite) -> None:
     publish_all(site.broker.port, [("c/x/y/a/b", b"captured", 1, False, mqtt5()), ("m/n", b"named", 1, False, mqtt5())])
     assert {site.get("R.X.a.b")["body"] for _ in PLACES} == {"captured", "named"}
 
 
-# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
-@pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize(("name", "mapping", "payload", "reason", "topic"), REFUSED, ids=[row[0] for row in REFUSED])
 def test_publications_that_cannot_be_put(
     site: MappingSite, name: str, mapping: dict[str, Any], payload: bytes, reason: int, topic: str
@@ -308,24 +272,13 @@ def at_broker(site: MappingSite) -> dict[str, list[Any]]:
     return found
 
 
-@pytest.fixture(scope="module")
-def at_own_clients(site: MappingSite) -> dict[str, list[Any]]:
-    rows = [row for row in TO_MQTT if row.name in ALSO_OWN]
-    with Subscriber(site.bridge.port, "b/#", qos=2) as subscriber:
-        for row in rows:
-            put(site, row, queue(row.name + OWN))
-        found: dict[str, list[Any]] = {}
-        for message in (subscriber.message() for _ in rows):
-            found.setdefault(message["topic"], []).append(message)
-    return found
-
-
 def put(site: MappingSite, row: ToMqtt, name: str) -> None:
     if row.passed_by is not None:
         site.put(name, b"passed by", *row.passed_by)
     site.put(name, row.body, *row.options)
 
 
+@pytest.mark.queue_managers("embedded", "ibmmq")
 @pytest.mark.parametrize("row", TO_MQTT, ids=lambda row: row.name)
 def test_from_mq_to_a_broker(at_broker: dict[str, list[Any]], row: ToMqtt) -> None:
     (message,) = at_broker[f"b/{row.name}"]
@@ -340,19 +293,6 @@ def test_from_mq_to_a_broker(at_broker: dict[str, list[Any]], row: ToMqtt) -> No
         assert seen[name] in wanted if isinstance(wanted, range) else seen[name] == wanted, name
 
 
-# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
-@pytest.mark.queue_managers("embedded")
-@pytest.mark.parametrize("row", [row for row in TO_MQTT if row.name in ALSO_OWN], ids=lambda row: row.name)
-def test_from_mq_to_own_clients(at_own_clients: dict[str, list[Any]], row: ToMqtt) -> None:
-    (message,) = at_own_clients[f"b/{row.name}"]
-    # No guarantee of a link raises the QoS here.
-    qos = 0 if row.name in ("standard", "payload-text", "payload-object", "filter-property") else row.expected["qos"]
-    payload = row.expected.get("payload", b"21.5").decode()
-    assert message == {"topic": f"b/{row.name}", "payload": payload, "qos": qos, "retain": 0}
-
-
-# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
-@pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize(("name", "mapping", "body", "reason"), REFUSED_OUT, ids=[row[0] for row in REFUSED_OUT])
 def test_unpublishable_messages(site: MappingSite, name: str, mapping: dict[str, Any], body: bytes, reason: int) -> None:
     source = queue(f"{name}-refused")

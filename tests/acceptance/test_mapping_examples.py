@@ -8,20 +8,93 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+from tests.helpers.bridge_process import MQBRIDGE
 from tests.helpers.mapping_site import DLQ, MappingSite, folders, hops
 from tests.helpers.mosquitto import Subscriber, publish
 from tests.helpers.paho_clients import PahoSubscriber
-from tests.helpers.transcript import HOST, Transcript, matches
+from tests.helpers.patience import PATIENCE
+
+# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
+pytestmark = pytest.mark.queue_managers("embedded")
 
 SHIPPED = Path(__file__).resolve().parents[2] / "mappings"
 EXAMPLES = sorted(file.stem for file in SHIPPED.glob("*.yaml") if file.stem != "standard")
+
+
+HOST = "broker.example.com"
+_MARK = "--- ended with "
+
+
+class Step(NamedTuple):
+    """A command and what it prints."""
+
+    command: str
+    printed: tuple[str, ...]
+
+
+class Transcript:
+    """The header of a shipped mapping file: the MQSC that it needs, and commands with what they print.
+
+    `DEFINE …` is MQSC, `$ command` a line for the shell, and what follows until the next one (or an empty line) is what it
+    prints; `…` stands for anything, alone in a line for any lines.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.mqsc: list[str] = []
+        self.steps: list[Step] = []
+        before = ""
+        for line in file.read_text(encoding="utf-8").splitlines():
+            if not line.startswith("##"):
+                break
+            said = line.removeprefix("##   ") if line.startswith("##   ") else ""
+            if said.startswith("DEFINE "):
+                self.mqsc.append(said)
+            elif said.startswith("$ "):
+                self.steps.append(Step(said[2:], ()))
+            elif said and before:
+                self.steps[-1] = Step(self.steps[-1].command, (*self.steps[-1].printed, said))
+            before = said if said.startswith("$ ") or before else ""
+            before = before if said else ""
+
+    def run(self, directory: Path, *, broker: int, bridge: int, env: Mapping[str, str]) -> list[tuple[Step, str, int]]:
+        """Run all commands in one shell: each with what it printed, and its exit status.
+
+        `broker` and `bridge` are ports on this machine, of the broker that the file calls broker.example.com, and of the
+        bridge, which is at MQTT's own port else.
+        """
+        lines = [f"export PATH={MQBRIDGE.parent}:$PATH", "exec 2>&1"]
+        for step in self.steps:
+            lines += [_reaching(step.command, broker, bridge), f"echo '{_MARK}'$?"]
+        done = subprocess.run(
+            ["bash"], input="\n".join(lines), capture_output=True, text=True, cwd=directory, timeout=PATIENCE * 4,
+            env={**os.environ, **env},
+        )  # fmt: skip
+        said = re.split(rf"^{_MARK}(\d+)\n", done.stdout, flags=re.MULTILINE)
+        assert len(said) == 2 * len(self.steps) + 1, f"the shell ended early: {done.stdout}{done.stderr}"
+        return [(step, said[2 * number], int(said[2 * number + 1])) for number, step in enumerate(self.steps)]
+
+
+def matches(printed: tuple[str, ...], output: str) -> bool:
+    """Whether output is what a transcript says."""
+    expression = ""
+    for line in printed:
+        expression += "(?:.*\n)*?" if line == "…" else ".*".join(map(re.escape, line.split("…"))) + "\n"
+    return re.fullmatch(expression, output) is not None
+
+
+def _reaching(command: str, broker: int, bridge: int) -> str:
+    """A command that finds both on this machine."""
+    at_broker = command.replace(f"-h {HOST}", f"-h 127.0.0.1 -p {broker}")
+    return at_broker if at_broker != command else re.sub(r"\b(mosquitto_(?:pub|sub|rr)) ", rf"\1 -p {bridge} ", command)
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +114,6 @@ def site(queue_manager: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield site
 
 
-# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
-@pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_the_header_of_an_example_describes_its_effect(site: MappingSite, example: str) -> None:
     env = {"MQBRIDGE_DATA_DIR": str(site.bridge.data_directory), "LC_ALL": "C.UTF-8"}
@@ -53,6 +124,7 @@ def test_the_header_of_an_example_describes_its_effect(site: MappingSite, exampl
         assert matches(step.printed, output), f"{step.command}\nprinted {output}\nand not {step.printed}"
 
 
+@pytest.mark.queue_managers("embedded", "ibmmq")
 def test_telemetry(site: MappingSite) -> None:
     """A reading at the broker, byte by byte as the application gets it."""
     reading = '{"value":  21.5, "unit": "°C"}'
@@ -75,8 +147,6 @@ def test_telemetry(site: MappingSite) -> None:
     assert (message["body"], message["bodyEncoding"]) == (reading, "utf-8")
 
 
-# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
-@pytest.mark.queue_managers("embedded")
 def test_alarms_come_first_and_expire(site: MappingSite) -> None:
     site.publish("plant/line1/oven/temp", '{"value": 90}')
     site.publish("plant/line1/oven/temp", '{"value": 90.5}', qos=0)
@@ -86,8 +156,6 @@ def test_alarms_come_first_and_expire(site: MappingSite) -> None:
     assert [site.get("PLANT.LINE1")["body"] for _ in range(2)] == ['{"value": 90}', '{"value": 90.5}']
 
 
-# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
-@pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize(
     ("topic", "payload", "reason"),
     [("plant/line1/oven", "hot", 2110), ("plant/line 1/oven", '{"value": 1}', 2152)],
@@ -101,8 +169,6 @@ def test_readings_that_go_nowhere(site: MappingSite, topic: str, payload: str, r
     assert folders(message)["mqps"]["Top"] == topic
 
 
-# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
-@pytest.mark.queue_managers("embedded")
 def test_commands_of_every_persistence(site: MappingSite) -> None:
     with Subscriber(site.bridge.port, "commands/#", qos=2) as devices:
         for arguments in ((), ("--persistent",)):
@@ -119,6 +185,7 @@ def test_commands_of_every_persistence(site: MappingSite) -> None:
     assert letter["body"] == "lost"
 
 
+@pytest.mark.queue_managers("embedded", "ibmmq")
 def test_prices(site: MappingSite) -> None:
     with PahoSubscriber(site.broker.port, "market/nyse/#") as live:
         site.bridge.mq("pub", "prices/NYSE/IBM", "251.20", "--property", "currency=USD")
@@ -134,6 +201,7 @@ def test_prices(site: MappingSite) -> None:
     assert 590 <= again.properties.MessageExpiryInterval <= price.properties.MessageExpiryInterval == 600
 
 
+@pytest.mark.queue_managers("embedded", "ibmmq")
 def test_status_is_retained_on_both_sides_without_a_loop(site: MappingSite) -> None:
     with PahoSubscriber(site.broker.port, "status/#") as broker, Subscriber(site.bridge.port, "status/#", qos=1) as own:
         # what is there already comes first
@@ -154,6 +222,7 @@ def test_status_is_retained_on_both_sides_without_a_loop(site: MappingSite) -> N
     assert (folders(got)["mqps"]["Ret"], got["body"]) == (True, "at the broker")
 
 
+@pytest.mark.queue_managers("embedded", "ibmmq")
 def test_an_mqtt_5_client_is_answered_by_an_application_that_knows_nothing_of_mqtt(site: MappingSite) -> None:
     """By either convention: the CorrelId of the answer is the MsgId of the request. Each client gets its own answers."""
     with PahoSubscriber(site.broker.port, "clients/+/answers") as clients:
@@ -183,8 +252,6 @@ def test_an_mqtt_5_client_is_answered_by_an_application_that_knows_nothing_of_mq
     assert (letter["dlh"]["Reason"], letter["dlh"]["PutApplName"], letter["body"]) == (2471, "answers", "late")
 
 
-# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
-@pytest.mark.queue_managers("embedded")
 def test_a_publication_without_response_topic_is_not_a_request(site: MappingSite) -> None:
     site.publish("service/time/request", "just so", "-D", "publish", "correlation-data", "7")
     message = site.get("SERVICE.TIME")
@@ -192,8 +259,6 @@ def test_a_publication_without_response_topic_is_not_a_request(site: MappingSite
     assert site.bridge.messages("MQTT.REQUESTS") == []
 
 
-# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
-@pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize("copied", ["MsgId", "CorrelId"])
 def test_a_client_of_the_bridge_is_answered(site: MappingSite, copied: str) -> None:
     with Subscriber(site.bridge.port, "answer/dev-3/#", qos=1) as client:
@@ -205,6 +270,7 @@ def test_a_client_of_the_bridge_is_answered(site: MappingSite, copied: str) -> N
         assert client.message() == {"topic": "answer/dev-3/41", "payload": "half past ten", "qos": 1, "retain": 0}
 
 
+@pytest.mark.queue_managers("embedded", "ibmmq")
 @pytest.mark.parametrize(("ccsid", "codec"), [(500, "cp500"), (1140, "cp1140"), (37, "cp037"), (1208, "utf-8")])
 def test_text_of_every_code_page(site: MappingSite, ccsid: int, codec: str) -> None:
     document = '{"article": "Schöße ½", "left": 7}'
@@ -222,8 +288,6 @@ def test_text_of_every_code_page(site: MappingSite, ccsid: int, codec: str) -> N
     assert re.fullmatch(r"\d{16}", notice["at"])
 
 
-# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
-@pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize(
     ("body", "ccsid", "reason"),
     [("no JSON".encode("cp500"), 500, 2110), (b"\x41\xff", 1208, 2119), (b"{}", 64999, 2111)],

@@ -12,9 +12,9 @@ from typing import Any
 import paho.mqtt.client as paho
 import pytest
 
+from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.certificates import make, tls_settings
-from tests.helpers.forked_process import run
 from tests.helpers.mapping_site import hops
 from tests.helpers.mosquitto import Mosquitto, publish
 from tests.helpers.paho_clients import PahoSubscriber
@@ -83,9 +83,7 @@ def configuration(brokers: dict[str, Mosquitto], certificates: Path) -> dict[str
 
 
 def states(bridge: BridgeProcess) -> dict[str, str]:
-    done = run("mapping", "list", "--json", "--data-dir", bridge.data_directory)
-    assert done.returncode == 0, done.stderr
-    return {one["name"]: one["state"] for one in map(json.loads, done.stdout.splitlines())}
+    return {one["name"]: one["state"] for one in Administrator(bridge).json("mapping", "list")}
 
 
 def test_from_broker_to_broker(tmp_path: Path, brokers: dict[str, Mosquitto], certificates: Path) -> None:

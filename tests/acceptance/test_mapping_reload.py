@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import signal
-import subprocess
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import BridgeProcess
-from tests.helpers.forked_process import run
 from tests.helpers.patience import until
 from tests.helpers.raw_client import RawClient
 
@@ -25,15 +23,8 @@ MORE = BEFORE + '  more: {from: {mqtt: "more/#"}, to: {queue: MORE}}\n'
 WRONG = BEFORE + '  wrong: {from: {mqtt: "wrong/#/more"}, to: {queue: MORE}}\n'
 
 
-def command(bridge: BridgeProcess, *words: str) -> subprocess.CompletedProcess[str]:
-    assert bridge.config is not None
-    return run(*words, "--config", bridge.config, *bridge.data_options(), env=bridge.env)
-
-
 def statuses(bridge: BridgeProcess) -> dict[str, Any]:
-    done = command(bridge, "mapping", "list", "--json")
-    assert done.returncode == 0, done.stderr
-    return {one["name"]: one for one in map(json.loads, done.stdout.splitlines())}
+    return {one["name"]: one for one in Administrator(bridge).json("mapping", "list")}
 
 
 def configure(bridge: BridgeProcess, text: str) -> None:
@@ -56,8 +47,7 @@ def test_reload(new_bridge: Callable[..., BridgeProcess], queue_manager: str, tm
     publish("kept/a")
     bridge.wait_for_depth("KEPT", 1)
     configure(bridge, PAUSED)
-    done = command(bridge, "reload")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "mapping paused disabled; its messages wait\n", "")
+    assert Administrator(bridge).does("reload") == "mapping paused disabled; its messages wait\n"
     assert statuses(bridge)["paused"]["state"] == "disabled"
     publish("paused/a")
     publish("kept/a")
@@ -67,8 +57,8 @@ def test_reload(new_bridge: Callable[..., BridgeProcess], queue_manager: str, tm
 
     # A bad file changes nothing, and says why.
     configure(bridge, WRONG)
-    done = command(bridge, "reload")
-    assert done.returncode != 0
+    done = Administrator(bridge).run("reload")
+    assert done.exit_code != 0
     line = bridge.config.read_text().splitlines().index(WRONG.splitlines()[-1]) + 1
     assert any(one.startswith(f"{bridge.config}:{line}:") for one in done.stderr.splitlines()), done.stderr
     assert bridge.process is not None
@@ -87,33 +77,17 @@ def test_reload(new_bridge: Callable[..., BridgeProcess], queue_manager: str, tm
     bridge.wait_for_depth("MORE", 1)
     assert "mapping paused enabled" in bridge.log
     assert "mapping more added" in bridge.log
-    table = command(bridge, "mapping", "list")
-    assert [line.split()[0] for line in table.stdout.splitlines()[:4]] == ["mapping", "kept", "paused", "more"]
-    client.disconnect()
+    table = Administrator(bridge).does("mapping", "list")
+    assert [line.split()[0] for line in table.splitlines()[:4]] == ["mapping", "kept", "paused", "more"]
 
-
-def test_waiting_messages_of_a_removed_mapping(
-    new_bridge: Callable[..., BridgeProcess], queue_manager: str, tmp_path: Any
-) -> None:
-    """It is gone with it, which the reload says."""
-    bridge = new_bridge(config=f"control_socket: {tmp_path / 'control'}\n" + BEFORE).start()
-    bridge.mqsc("DEFINE QLOCAL(KEPT)\nDEFINE QLOCAL(PAUSED)")
-    until(lambda: all(one["state"] == "running" for one in statuses(bridge).values()), lambda: statuses(bridge))
+    # What has waited for a mapping is gone with it, which the reload says.
     configure(bridge, PAUSED)
-    assert command(bridge, "reload").returncode == 0
-    client = RawClient.connected(bridge.port, "publisher")
-    for number in range(3):
-        client.publish("paused/a", b"%d" % number, 1)
+    Administrator(bridge).does("reload")
+    for _ in range(3):
+        publish("paused/a")
     configure(bridge, BEFORE.partition("  paused:")[0])
-    done = command(bridge, "reload")
-    assert (done.returncode, done.stdout) == (0, "mapping paused removed, and 3 messages that waited for it\n")
+    assert "mapping paused removed, and 3 messages that waited for it\n" in Administrator(bridge).does("reload")
     client.disconnect()
-
-
-def test_no_bridge_to_ask(new_bridge: Callable[..., BridgeProcess], queue_manager: str, tmp_path: Any) -> None:
-    bridge = new_bridge(config=f"control_socket: {tmp_path / 'control'}\n" + BEFORE)
+    assert bridge.stop() == 0
     for words in (("reload",), ("mapping", "list")):
-        done = command(bridge, *words)
-        assert done.returncode != 0
-        assert "no bridge answers at" in done.stderr
-        assert "Traceback" not in done.stderr
+        assert "no bridge answers at" in Administrator(bridge).run(*words).stderr

@@ -17,6 +17,9 @@ from tests.helpers.mosquitto import Subscriber, publish
 from tests.helpers.paho_clients import PahoSubscriber
 from tests.helpers.patience import eventually
 
+# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
+pytestmark = pytest.mark.queue_managers("embedded")
+
 MODES = ("as-published", "never", "always")
 #: How it is published, and what of it is retained.
 RETAINED = {
@@ -117,6 +120,7 @@ def test_from_own_clients_to_a_broker(site: MappingSite, version: str) -> None:
         eventually(lambda: late_at_broker(site, target), set())
 
 
+@pytest.mark.queue_managers("embedded", "ibmmq")
 def test_from_a_broker_to_own_clients(site: MappingSite) -> None:
     with Subscriber(site.bridge.port, "here/#", qos=1) as subscriber:
         publish_cases(site.broker.port, "in")
@@ -126,8 +130,6 @@ def test_from_a_broker_to_own_clients(site: MappingSite) -> None:
     eventually(lambda: late_here(site, "here"), set())
 
 
-# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
-@pytest.mark.queue_managers("embedded")
 def test_from_a_broker_of_3_1_1(site: MappingSite) -> None:
     """The broker tells a subscriber of 3.1.1 only of what it was given late: as-published keeps nothing that comes live."""
     with Subscriber(site.bridge.port, "here3/#", qos=1) as subscriber:
@@ -136,8 +138,6 @@ def test_from_a_broker_of_3_1_1(site: MappingSite) -> None:
     eventually(lambda: late_here(site, "here3"), {"always/live", "always/retained"})
 
 
-# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
-@pytest.mark.queue_managers("embedded")
 def test_never_retained_does_not_clear_a_retained_publication(site: MappingSite) -> None:
     publish(site.bridge.port, "here/never/own", "own", "-r", qos=1)
     with Subscriber(site.bridge.port, "here/never/#", qos=1) as subscriber:
@@ -147,8 +147,6 @@ def test_never_retained_does_not_clear_a_retained_publication(site: MappingSite)
     eventually(lambda: late_here(site, "here"), {"never/own"})
 
 
-# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
-@pytest.mark.queue_managers("embedded")
 def test_from_a_broker_to_a_queue(site: MappingSite) -> None:
     """mqps.Ret; an empty body is one that clears."""
     for payload in ("x", ""):
@@ -162,8 +160,6 @@ def test_from_a_broker_to_a_queue(site: MappingSite) -> None:
         assert found == dict(zip(CASES, RETAINED.values(), strict=True))
 
 
-# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
-@pytest.mark.queue_managers("embedded")
 def test_from_a_queue_to_a_broker(site: MappingSite) -> None:
     """By mqps.Ret of the message on the queue."""
     with PahoSubscriber(site.broker.port, "back/#") as subscriber:
@@ -174,8 +170,6 @@ def test_from_a_queue_to_a_broker(site: MappingSite) -> None:
         eventually(lambda: late_at_broker(site, "back"), set())
 
 
-# Other tests of mappings run on IBM MQ, and the contract suite covers the calls that these need.
-@pytest.mark.queue_managers("embedded")
 def test_messages_from_before_the_mapping_come_first(site: MappingSite) -> None:
     """A new subscription, of either version, is given what is retained; and says that it is."""
     config = site.bridge.config

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from bridge.mqtt.packets import Publish
 from tests.helpers.patience import until
 from tests.helpers.raw_client import RawClient
@@ -35,6 +37,7 @@ def test_messages_longer_than_the_channel_allows_are_rejected_or_skipped_alone(
         assert device.take().payload == b"x" * 150_000
 
 
+@pytest.mark.slow
 def test_a_message_of_nearly_100_mib_reaches_a_client(remote: Callable[..., RemoteBridgeProcess], tmp_path: Path) -> None:
     script = CHANNEL.format(104_857_600) + "ALTER QMGR MAXMSGL(104857600)\n"
     manager = QueueManagerProcess(tmp_path / "manager", script)

@@ -51,19 +51,12 @@ def test_durable_subscriptions_are_adopted_by_user_data(bridge: RemoteBridgeProc
         ("SYSTEM.MQTT.PUBLICATION.QUEUE", "other"),
     ]
     client.disconnect()
-
-
-@pytest.mark.parametrize("user_data", ["whatever", None])
-def test_a_client_that_subscribes_again_alters_its_subscription_in_place(
-    bridge: RemoteBridgeProcess, user_data: str | None
-) -> None:
-    bridge.mqsc(subscription("dev", user_data))
-    bridge.start()
-    client = RawClient(bridge.port, "dev", clean=False)
-    assert not client.connect().session_present
-    assert client.subscribe(("news/#", 1)) == (1,)
-    (shown,) = bridge.mq_json("display", "SUB('dev:*')", "USERDATA", "DURABLE")
-    assert (shown["USERDATA"], shown["DURABLE"]) == ("1", "YES")
-    bridge.mq("pub", "news/a", "hello", "--persistent")
-    assert client.take().payload == b"hello"
-    client.disconnect()
+    for name in ("other", "blank"):  # subscribing again alters the subscription in place
+        with RawClient(bridge.port, name, clean=False) as client:
+            assert not client.connect().session_present
+            assert client.subscribe(("news/#", 1)) == (1,)
+            (shown,) = bridge.mq_json("display", f"SUB('{name}:*')", "USERDATA", "DURABLE")
+            assert (shown["USERDATA"], shown["DURABLE"]) == ("1", "YES")
+            bridge.mq("pub", "news/a", f"for {name}", "--persistent")
+            while client.take().payload != f"for {name}".encode():
+                pass

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import signal
-import socket
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from bridge.mqtt.packets import (
     AcknowledgementProperties,
-    Auth,
-    AuthProperties,
-    Connack,
     ConnectProperties,
     Disconnect,
-    DisconnectProperties,
     Packet,
     Pingreq,
     Pingresp,
@@ -35,8 +29,8 @@ from bridge.mqtt.packets import (
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.mqtt.writer import encode
 from tests.helpers.bridge_process import BridgeProcess
-from tests.helpers.mqtt_5_client import NewBridge, client_of, ended, subscribe
-from tests.helpers.raw_client import ConnectionClosed, RawClient
+from tests.helpers.mqtt_5_client import client_of, ended, subscribe
+from tests.helpers.raw_client import RawClient
 
 # The bridge decides this before it asks the queue manager: tests/contract/backend covers what it asks.
 pytestmark = pytest.mark.queue_managers("embedded", slow="ibmmq")
@@ -85,20 +79,13 @@ def test_a_message_that_the_client_does_not_take_is_passed_over(bridge: BridgePr
         assert client.take().payload == b"short"
 
 
-def test_a_packet_that_is_too_long(new_bridge: NewBridge) -> None:
-    """CONNACK says Maximum Packet Size; a longer packet ends the connection (MQTT 5 section 3.2.2.3.6)."""
-    bridge = new_bridge(config="channels: [{name: C, max_packet_size: 1000}]\n").start()
-    client = RawClient(bridge.port, "long", level=5)
-    with client:
-        connack = client.connect()
-        assert connack.properties is not None and connack.properties.maximum_packet_size == 1_000
-        client.send(Publish("t", b"x" * 1_100))
-        assert ended(client).reason_code == ReasonCode.PACKET_TOO_LARGE
+def test_options_that_a_channel_grants(new_bridge: Callable[..., BridgeProcess]) -> None:
+    """Server Keep Alive (MQTT-3.2.2-21) and Session Expiry Interval, where the client asks for more than there is.
 
-
-def test_options_that_a_channel_grants(new_bridge: NewBridge) -> None:
-    """Server Keep Alive (MQTT-3.2.2-21) and Session Expiry Interval, where the client asks for more than there is."""
-    bridge = new_bridge(config="channels: [{name: C, keep_alive: 60, session_expiry: 100 s}]\n").start()
+    A packet longer than Maximum Packet Size ends the connection (MQTT 5 section 3.2.2.3.6). The bridge reports its stop.
+    """
+    config = "channels: [{name: C, keep_alive: 60, session_expiry: 100 s, max_packet_size: 1000}]\n"
+    bridge = new_bridge(config=config).start()
     for keep_alive, given in ((0, 60), (61, 60), (60, None), (10, None)):
         with RawClient(bridge.port, "k", level=5, keep_alive=keep_alive) as client:
             connack = client.connect()
@@ -108,37 +95,18 @@ def test_options_that_a_channel_grants(new_bridge: NewBridge) -> None:
         with RawClient(bridge.port, "k", level=5, properties=properties) as client:
             connack = client.connect()
             assert connack.properties is not None and connack.properties.session_expiry_interval == granted
+            assert connack.properties.maximum_packet_size == 1_000
+    with client_of(bridge, "long") as client:
+        client.send(Publish("t", b"x" * 1_100))
+        assert ended(client).reason_code == ReasonCode.PACKET_TOO_LARGE
+    with client_of(bridge, "c") as client:
+        assert bridge.process is not None
+        bridge.process.send_signal(signal.SIGTERM)
+        assert ended(client).reason_code == ReasonCode.SERVER_SHUTTING_DOWN
 
 
-def test_an_identifier_is_assigned(bridge: BridgeProcess) -> None:
-    """MQTT-3.1.3-7, MQTT-3.2.2-16."""
-    with RawClient(bridge.port, "", level=5, clean=False) as client:
-        connack = client.connect()
-        assert connack.properties is not None and connack.properties.assigned_client_identifier
-        client.send(Disconnect(properties=DisconnectProperties(session_expiry_interval=0)))
-        client.expect_closed()
-
-
-@pytest.mark.parametrize(
-    ("options", "code"),
-    [
-        ({"name": "x" * 49}, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID),
-        (
-            {"name": "c", "properties": ConnectProperties(authentication_method="SCRAM-SHA-1")},
-            ReasonCode.BAD_AUTHENTICATION_METHOD,
-        ),
-    ],
-)
-def test_connack_contains_the_reason(bridge: BridgeProcess, options: dict[str, Any], code: ReasonCode) -> None:
-    """MQTT-3.1.4-2, MQTT-4.12.0-1."""
-    with RawClient(bridge.port, options["name"], level=5, properties=options.get("properties")) as client:
-        assert client.connect().return_code == code
-        client.expect_closed()
-
-
-def test_a_publication_that_is_refused_gets_its_reason(new_bridge: NewBridge) -> None:
+def test_a_publication_that_is_refused_gets_its_reason(bridge: BridgeProcess) -> None:
     """MQTT 5 sections 3.4.2.1 and 3.5.2.1: the connection stays, and the client sends nothing again."""
-    bridge = new_bridge().start()
     bridge.mqsc("DEFINE TOPIC(CLOSED) TOPICSTR('closed') PUB(DISABLED)")
     with client_of(bridge, "p") as client:
         for qos, kind in ((1, Puback), (2, Pubrec)):
@@ -192,35 +160,10 @@ def test_a_client_may_refuse_a_message(bridge: BridgeProcess, unique: str) -> No
         assert not client.inbox
 
 
-@pytest.mark.parametrize(
-    ("data", "code"),
-    [
-        (b"\x36\x00", ReasonCode.MALFORMED_PACKET),
-        (encode(Auth(ReasonCode.RE_AUTHENTICATE, AuthProperties("m")), "big", 5), ReasonCode.PROTOCOL_ERROR),
-        (b"\x82\x08\0\x01\0\0\x01a\x04\0", ReasonCode.MALFORMED_PACKET),
-        (b"\xd0\x00", ReasonCode.PROTOCOL_ERROR),
-    ],
-    ids=["QoS 3", "AUTH without a method", "options", "PINGRESP"],
-)
-def test_disconnect_contains_the_reason(bridge: BridgeProcess, unique: str, data: bytes, code: ReasonCode) -> None:
-    """MQTT-4.13.1-1, MQTT-3.14.0-1."""
-    with client_of(bridge, unique) as client:
-        client.send_bytes(data)
-        assert ended(client).reason_code == code
-
-
 def test_keep_alive(bridge: BridgeProcess, unique: str) -> None:
     """MQTT-3.1.2-22."""
     with client_of(bridge, unique, keep_alive=1) as client:
         assert ended(client).reason_code == ReasonCode.KEEP_ALIVE_TIMEOUT
-
-
-def test_the_bridge_reports_its_stop(new_bridge: NewBridge) -> None:
-    bridge = new_bridge().start()
-    with client_of(bridge, "c") as client:
-        assert bridge.process is not None
-        bridge.process.send_signal(signal.SIGTERM)
-        assert ended(client).reason_code == ReasonCode.SERVER_SHUTTING_DOWN
 
 
 def test_packets_after_disconnect_are_ignored(bridge: BridgeProcess, unique: str) -> None:
@@ -233,42 +176,6 @@ def test_packets_after_disconnect_are_ignored(bridge: BridgeProcess, unique: str
         witness.send(Pingreq())
         witness.publish(unique, b"next")
         assert witness.wait_for(Publish).payload == b"next"
-
-
-def test_violations_of_mqtt_5_are_rejected(bridge: BridgeProcess) -> None:
-    """MQTT-3.1.2-2: another level is refused in words of 3.1.1; before CONNECT nothing is said at all."""
-    with socket.create_connection(("127.0.0.1", bridge.port)) as connection:
-        connection.sendall(b"\x10\x0d\0\x04MQTT\x06\x02\0\0\0\0\x01c")
-        assert connection.recv(4) == b"\x20\x02\0\x01"
-    with RawClient(bridge.port, "c", level=5) as client:
-        client.send_bytes(encode(Publish("t", b""), "big", 5))
-        with pytest.raises(ConnectionClosed):
-            client.receive()
-
-
-# The channel rejects the packet before it reaches a queue manager.
-@pytest.mark.queue_managers("embedded")
-@pytest.mark.parametrize(
-    ("packet", "reason_code"),
-    [
-        ("10 0f 00044d515454 05 03 003c 00 00026162", ReasonCode.MALFORMED_PACKET),
-        ("10 12 00044d515454 05 02 003c 03 210000 00026162", ReasonCode.PROTOCOL_ERROR),
-        ("10 14 00044d515454 05 02 003c 05 2700000000 00026162", ReasonCode.PROTOCOL_ERROR),
-        ("10 ffffff7f 00044d515454", None),
-        ("c0 00", None),
-    ],
-    ids=["reserved flag", "Receive Maximum 0", "Maximum Packet Size 0", "too long", "PINGREQ"],
-)
-def test_a_connect_that_breaks_a_rule(bridge: BridgeProcess, packet: str, reason_code: ReasonCode | None) -> None:
-    """Section 4.13.1: CONNACK says which, where it is a CONNECT of MQTT 5 for all that is known."""
-    client = RawClient(bridge.port, "ab", level=5)
-    client.send_bytes(bytes.fromhex(packet))
-    if reason_code is not None:
-        connack = client.expect(Connack)
-        assert connack.return_code == reason_code
-        assert connack.properties is not None
-        assert connack.properties.reason_string
-    client.expect_closed()
 
 
 # The channel rejects the packet before it reaches a queue manager.

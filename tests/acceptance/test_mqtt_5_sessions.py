@@ -10,10 +10,8 @@ from bridge.mqtt.packets import (
     ConnectProperties,
     Disconnect,
     DisconnectProperties,
-    Puback,
     Pubcomp,
     Publish,
-    PublishProperties,
     Pubrec,
     Pubrel,
     Will,
@@ -70,23 +68,6 @@ def test_a_session_that_was_to_end_cannot_be_made_to_stay(bridge: BridgeProcess,
     with client_of(bridge, unique) as client:
         client.send(Disconnect(properties=DisconnectProperties(session_expiry_interval=60)))
         assert ended(client).reason_code == ReasonCode.PROTOCOL_ERROR
-
-
-def test_clean_start_ends_the_session_of_before(bridge: BridgeProcess, unique: str) -> None:
-    properties = ConnectProperties(session_expiry_interval=600)
-    with client_of(bridge, unique, properties=properties) as client:
-        subscribe(client, unique, 1)
-    with RawClient(bridge.port, unique, clean=True, level=5, properties=properties) as client:
-        assert client.connect().session_present is False
-        client.publish(unique, b"x", 1)
-        client.send(Disconnect(properties=DisconnectProperties(session_expiry_interval=0)))
-        client.expect_closed()
-
-
-def test_a_session_is_taken_over(bridge: BridgeProcess, unique: str) -> None:
-    """MQTT-3.1.4-3."""
-    with client_of(bridge, unique) as first, client_of(bridge, unique):
-        assert ended(first).reason_code == ReasonCode.SESSION_TAKEN_OVER
 
 
 def test_a_durable_session_is_the_same_in_either_version(bridge: BridgeProcess, unique: str) -> None:
@@ -199,65 +180,3 @@ def test_assigned_identifiers_are_identifiers(bridge: BridgeProcess) -> None:
             connack = client.connect()
             assert connack.session_present
             assert connack.properties is not None and connack.properties.assigned_client_identifier is None
-
-
-@pytest.mark.parametrize("name", ["0", "abcdefghijklmnopqrstuvw", "ABCDEFGHIJKLMNOPQRSTUVW", "01234567890123456789012"])
-def test_client_identifiers_that_every_server_takes(bridge: BridgeProcess, name: str) -> None:
-    """MQTT-3.1.3-5; MQTT 5 allows a password without a user name."""
-    with RawClient(bridge.port, name, level=5) as client:
-        client.send(msgspec.structs.replace(client.packet, password=b"p"))
-        assert client.expect(Connack).return_code == 0
-
-
-@pytest.mark.parametrize("kill", [False, True], ids=["SIGTERM", "SIGKILL"])
-def test_a_restart_changes_nothing(own_bridge: BridgeProcess, kill: bool) -> None:
-    """MQTT-3.1.2-5, -23: options and identifiers of subscriptions, properties of what waits and of what is retained."""
-    bridge, session = own_bridge, ConnectProperties(session_expiry_interval=600)
-    said = msgspec.structs.replace(EVERYTHING, message_expiry_interval=600)
-    with client_of(bridge, "away", properties=session) as client:
-        subscribe(client, "own", 1, identifier=1, no_local=True)
-        subscribe(client, "t/+", 2, identifier=2)
-        subscribe(client, "$share/g/s", 1, identifier=3)
-        client.publish("own", b"own before", 1)
-    with client_of(bridge, "other") as other:
-        for qos in (1, 2):
-            other.send(Publish("t/1", b"%d" % qos, qos, True, False, qos, said))
-        other.wait_for(Puback)
-        other.wait_for(Pubrec)
-        other.send(Pubrel(2))
-        other.wait_for(Pubcomp)
-        other.publish("own", b"other's", 1)
-        other.publish("s", b"shared", 1)
-    if kill:
-        bridge.kill()
-        bridge.start()
-    else:
-        bridge.restart()
-    with RawClient(bridge.port, "away", level=5, clean=False, properties=session) as client:
-        assert client.connect().session_present
-        client.publish("own", b"own behind", 1)
-        subscribe(client, "t/+", 2, identifier=4, retain_handling=1)
-        got = {}
-        for _ in range(4):
-            publish = client.wait_for(Publish)
-            client.acknowledge(publish)
-            got[publish.payload] = publish.qos, publish.properties
-        expiry = got[b"1"][1].message_expiry_interval if got[b"1"][1] is not None else None
-        assert expiry is not None and 0 < expiry <= 600
-        waited = msgspec.structs.replace(said, subscription_identifier=(2,))
-        assert {payload: (qos, same_expiry(properties, 600)) for payload, (qos, properties) in got.items()} == {
-            b"1": (1, waited),
-            b"2": (2, waited),
-            b"other's": (1, PublishProperties(subscription_identifier=(1,))),
-            b"shared": (1, PublishProperties(subscription_identifier=(3,))),
-        }
-        subscribe(client, "t/1", 2)
-        retained = client.take()
-        assert (retained.payload, retained.retain, same_expiry(retained.properties, 600)) == (b"2", True, said)
-
-
-def same_expiry(properties: PublishProperties | None, interval: int) -> PublishProperties | None:
-    """Properties with another Message Expiry Interval, where they have one."""
-    if properties is None or properties.message_expiry_interval is None:
-        return properties
-    return msgspec.structs.replace(properties, message_expiry_interval=interval)

@@ -118,3 +118,16 @@ def test_the_will_of_the_newest_connection_is_the_one(bridge: BridgeProcess, uni
         assert 500 < (got.properties.message_expiry_interval or 0) <= 600
         witness.publish(unique, b"end")
         assert witness.take().payload == b"end"
+
+
+def test_will_without_payload_clears_a_retained_publication(bridge: BridgeProcess, unique: str) -> None:
+    with RawClient.connected(bridge.port, f"{unique}-w") as witness:
+        witness.publish(unique, b"alive", 1, retain=True)
+        witness.subscribe((unique, 1))
+        assert witness.take().payload == b"alive"
+        RawClient.connected(bridge.port, f"{unique}-m", will=Will(unique, b"", 1, True)).vanish()
+        assert witness.take().payload == b""
+        witness.unsubscribe(unique)
+        witness.subscribe((unique, 1))
+        witness.publish(unique, b"end", 1)
+        assert witness.take().payload == b"end"

@@ -9,6 +9,9 @@ import pytest
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.mqtt_js import MqttJs, Steps, data
 
+# Other clients use the same channels on both queue managers.
+pytestmark = pytest.mark.queue_managers("embedded")
+
 EVERYTHING: dict[str, Any] = {
     "payloadFormatIndicator": True,
     "contentType": "text/plain",
@@ -18,10 +21,7 @@ EVERYTHING: dict[str, Any] = {
 }
 
 
-# Other clients use the same channels on both queue managers.
-@pytest.mark.queue_managers("embedded")
-@pytest.mark.parametrize("qos", [0, 1, 2])
-@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize(("version", "qos"), [(4, 1), (5, 0), (5, 2)])
 def test_publish_and_subscribe(bridge: BridgeProcess, unique: str, version: int, qos: int) -> None:
     properties = EVERYTHING | {"messageExpiryInterval": 600} if version == 5 else {}
     steps: Steps = [
@@ -43,8 +43,6 @@ def test_publish_and_subscribe(bridge: BridgeProcess, unique: str, version: int,
     assert first["properties"] == (EVERYTHING if version == 5 else {})
 
 
-# Other clients use the same channels on both queue managers.
-@pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize("version", [4, 5])
 def test_a_session_that_continues(bridge: BridgeProcess, unique: str, version: int) -> None:
     kept: dict[str, Any] = {"clean": False}
@@ -60,26 +58,20 @@ def test_a_session_that_continues(bridge: BridgeProcess, unique: str, version: i
     client.end()
 
 
-# Other clients use the same channels on both queue managers.
-@pytest.mark.queue_managers("embedded")
-@pytest.mark.parametrize("version", [4, 5])
-def test_a_will(bridge: BridgeProcess, unique: str, version: int) -> None:
-    subscriber = MqttJs(bridge.port, f"{unique}-s", version, [{"subscribe": [unique, {"qos": 1}]}, {"receive": 1}])
+def test_a_will(bridge: BridgeProcess, unique: str) -> None:
+    subscriber = MqttJs(bridge.port, f"{unique}-s", 5, [{"subscribe": [unique, {"qos": 1}]}, {"receive": 1}])
     assert subscriber.result("connect")["code"] == 0
     subscriber.result("subscribe")
-    will: dict[str, Any] = {"topic": unique, "payload": "gone", "qos": 1}
-    if version == 5:
-        will["properties"] = {"contentType": "text/plain", "userProperties": {"why": "power"}}
-    client = MqttJs(bridge.port, unique, version, [{"end": True}], will=will)
+    properties = {"contentType": "text/plain", "userProperties": {"why": "power"}}
+    will = {"topic": unique, "payload": "gone", "qos": 1, "properties": properties}
+    client = MqttJs(bridge.port, unique, 5, [{"end": True}], will=will)
     client.end()
     (message,) = subscriber.result("receive")["messages"]
     assert message["payload"] == data(b"gone")
-    assert message["properties"] == will.get("properties", {})
+    assert message["properties"] == properties
     subscriber.end()
 
 
-# Other clients use the same channels on both queue managers.
-@pytest.mark.queue_managers("embedded")
 def test_topic_aliases_both_ways(bridge: BridgeProcess, unique: str) -> None:
     """MQTT.js assigns topic aliases, and so does the bridge."""
     steps: Steps = [
@@ -96,18 +88,13 @@ def test_topic_aliases_both_ways(bridge: BridgeProcess, unique: str) -> None:
     assert {one["properties"].get("topicAlias") for one in messages} <= {1, 2, None}
 
 
-# Other clients use the same channels on both queue managers.
-@pytest.mark.queue_managers("embedded")
-@pytest.mark.parametrize("version", [4, 5])
-def test_members_of_a_share(bridge: BridgeProcess, unique: str, version: int) -> None:
+def test_members_of_a_share(bridge: BridgeProcess, unique: str) -> None:
     share: Steps = [{"subscribe": [f"$share/s/{unique}", {"qos": 1}]}, {"receive": 1}]
-    members = [MqttJs(bridge.port, f"{unique}-{number}", version, share) for number in range(2)]
+    members = [MqttJs(bridge.port, f"{unique}-{number}", 5, share) for number in range(2)]
     for member in members:
         member.result("connect")
         member.result("subscribe")
-    publisher = MqttJs(
-        bridge.port, unique, version, [{"publish": [unique, str(number), {"qos": 1}]} for number in range(2)]
-    )
+    publisher = MqttJs(bridge.port, unique, 5, [{"publish": [unique, str(number), {"qos": 1}]} for number in range(2)])
     publisher.end()
     payloads = sorted(member.result("receive")["messages"][0]["payload"]["hex"] for member in members)
     assert payloads == [b"0".hex(), b"1".hex()]
@@ -115,6 +102,7 @@ def test_members_of_a_share(bridge: BridgeProcess, unique: str, version: int) ->
         member.end()
 
 
+@pytest.mark.queue_managers("embedded", "ibmmq")
 def test_an_mq_application_is_answered(bridge: BridgeProcess, unique: str) -> None:
     """The request of an MQ application, with the Response Topic that the bridge gave it."""
     bridge.mqsc("DEFINE QLOCAL(ANSWERS.JS) REPLACE\n")

@@ -183,6 +183,8 @@ channels:
 """
 
 
+# test_authority.py has channels with an MCAUSER on IBM MQ.
+@pytest.mark.queue_managers("embedded", slow="ibmmq")
 def test_user_identifier_of_three_channels(new_bridge: Callable[..., BridgeProcess]) -> None:
     """Client identifier, else the channel's MCAUSER, else the user name."""
     bridge = new_bridge(config=TWO_CHANNELS).start()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,6 @@ channels:
     connect_timeout: 120 s
     authentication: [{{method: password, file: {0}/clients}}]
   - {{name: OPEN, port: 0}}
-{1}
 """
 #: Python runs this module at start. Each verification by the password file adds a line with its hash to the file `begun`, and
 #: then waits until the file `gate` exists.
@@ -47,7 +46,7 @@ PasswordHasher.verify = spying
 class Fleet:
     """A bridge whose verifications are counted."""
 
-    def __init__(self, folder: Path, more: str = "") -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         secret = "correct horse 9"
         self.password = secret.encode()
@@ -55,7 +54,7 @@ class Fleet:
         (folder / "sitecustomize.py").write_text(SPY)
         path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
         environment = {"PYTHONPATH": path, "SPY_FOLDER": str(folder)}
-        self.bridge = BridgeProcess(folder / "data", config=CONFIG.format(folder, more), env=environment).start()
+        self.bridge = BridgeProcess(folder / "data", config=CONFIG.format(folder), env=environment).start()
 
     def open_gate(self) -> None:
         (self.folder / "gate").touch()
@@ -89,79 +88,67 @@ class Fleet:
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
-    made: list[Fleet] = []
-
-    def make(more: str = "") -> Fleet:
-        made.append(Fleet(tmp_path, more))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.bridge.discard()
-        assert "Traceback" not in one.bridge.log, one.bridge.log
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    made = Fleet(tmp_path)
+    yield made
+    made.bridge.discard()
+    assert "Traceback" not in made.bridge.log, made.bridge.log
 
 
-def test_after_a_kill_no_password_is_verified_by_the_password_file_again(fleet: Callable[..., Fleet]) -> None:
-    one = fleet()
-    one.open_gate()
+def test_after_a_kill_no_password_is_verified_by_the_password_file_again(fleet: Fleet) -> None:
+    """Unless the cache is disabled. Then it has no file."""
+    fleet.open_gate()
     users = [f"user-{number}" for number in range(4)]
     for user in users:
-        one.log_in(user, user)
-    assert one.verifications == 4
-    one.bridge.kill()
-    one.bridge.start()
+        fleet.log_in(user, user)
+    assert fleet.verifications == 4
+    fleet.bridge.kill()
+    fleet.bridge.start()
     for user in users:
-        one.log_in(user, user)
-    assert one.verifications == 4
-    cache = one.bridge.data_directory / "verified-passwords"
+        fleet.log_in(user, user)
+    assert fleet.verifications == 4
+    cache = fleet.bridge.data_directory / "verified-passwords"
     assert cache.stat().st_mode & 0o777 == 0o600
+    fleet.bridge.kill()
+    cache.unlink()
+    assert fleet.bridge.config is not None
+    fleet.bridge.config.write_text(CONFIG.format(fleet.folder) + "password_cache: {enabled: false}\n")
+    fleet.bridge.start()
+    fleet.log_in("a")
+    fleet.log_in("b")
+    assert fleet.verifications == 5
+    assert not cache.exists()
 
 
-def test_a_disabled_cache_leaves_no_file(fleet: Callable[..., Fleet]) -> None:
-    one = fleet("password_cache: {enabled: false}")
-    one.open_gate()
-    one.log_in("a")
-    one.log_in("b")
-    assert one.verifications == 1
-    one.bridge.kill()
-    one.bridge.start()
-    one.log_in("a")
-    assert one.verifications == 2
-    assert not (one.bridge.data_directory / "verified-passwords").exists()
-
-
-def test_clients_that_left_are_neither_verified_nor_counted_as_failed(fleet: Callable[..., Fleet]) -> None:
+def test_clients_that_left_are_neither_verified_nor_counted_as_failed(fleet: Fleet) -> None:
     """Failures of 10 clients would delay all others of their network (failed_connects: 1)."""
-    one = fleet()
     threads = len(os.sched_getaffinity(0))
-    running = [one.client(f"running-{number}") for number in range(threads)]
-    until(lambda: one.verifications == threads)
-    for client in [one.client(f"left-{number}", "user-1") for number in range(30)]:
+    running = [fleet.client(f"running-{number}") for number in range(threads)]
+    until(lambda: fleet.verifications == threads)
+    for client in [fleet.client(f"left-{number}", "user-1") for number in range(30)]:
         client.vanish()
     # The bridge has seen the connections end when it accepts a later one.
-    later = RawClient.connected(one.bridge.ports["OPEN"], "later")
-    waiting = one.client("waiting", "user-2")
-    one.open_gate()
-    one.expect_accepted(waiting)
-    assert one.verifications == threads + 1
-    one.log_in("last", "user-1")
-    assert "MQB1206W" not in one.bridge.log
+    later = RawClient.connected(fleet.bridge.ports["OPEN"], "later")
+    waiting = fleet.client("waiting", "user-2")
+    fleet.open_gate()
+    fleet.expect_accepted(waiting)
+    assert fleet.verifications == threads + 1
+    fleet.log_in("last", "user-1")
+    assert "MQB1206W" not in fleet.bridge.log
     for client in (*running, later, waiting):
         client.vanish()
 
-
-def test_a_flood_of_wrong_passwords_does_not_delay_another_network(fleet: Callable[..., Fleet]) -> None:
-    one = fleet()
-    threads = len(os.sched_getaffinity(0))
-    guesses = [one.client(f"guess-{number}", f"unknown-{number}", b"wrong") for number in range(200)]
-    until(lambda: one.verifications == threads)
-    device = one.client("device", "user-3", source="127.0.0.2")
+    # A flood of wrong passwords does not delay another network.
+    before = fleet.verifications
+    (fleet.folder / "gate").unlink()
+    guesses = [fleet.client(f"guess-{number}", f"unknown-{number}", b"wrong") for number in range(200)]
+    until(lambda: fleet.verifications == before + threads)
+    device = fleet.client("device", "user-3", source="127.0.0.2")
     # The bridge has queued the device's check when it accepts a later connection.
-    RawClient.connected(one.bridge.ports["OPEN"], "later").vanish()
-    one.open_gate()
-    one.expect_accepted(device)
-    entry = read_password_file(one.folder / "clients")["user-3"]
-    assert one.verified.index(entry.hash) <= threads + 1
+    RawClient.connected(fleet.bridge.ports["OPEN"], "later").vanish()
+    fleet.open_gate()
+    fleet.expect_accepted(device)
+    entry = read_password_file(fleet.folder / "clients")["user-3"]
+    assert fleet.verified.index(entry.hash) <= before + threads + 1
     for client in (*guesses, device):
         client.vanish()

@@ -5,13 +5,12 @@ from __future__ import annotations
 import signal
 import socket
 import ssl
-import subprocess
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,37 +19,46 @@ from bridge.administration.requests import Reload
 from bridge.mqtt.packets import Connack, Connect, Disconnect, Puback, Publish
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.mqtt.writer import encode
-from tests.helpers import forked_process
-from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
+from bridge.security.password_file import Entry, hash_of, write_password_file
+from tests.helpers.administrator import Administrator
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.bridges import at_work
 from tests.helpers.certificate_authority import Authority
 from tests.helpers.mosquitto import free_port, publish
-from tests.helpers.patience import PATIENCE, eventually, until
+from tests.helpers.patience import PATIENCE, until
 from tests.helpers.raw_client import RawClient
 
 #: Reloads while messages flow, and messages of each QoS from one to the next.
-RELOADS, BETWEEN = 20, 15
+RELOADS, BETWEEN = 12, 15
 
-Make = Callable[[str], BridgeProcess]
+
+def channels(*lines: str, more: str = "", admin: int = 0) -> str:
+    return "".join([f"admin: {{port: {admin}}}\n", "channels:\n", *(f"  - {{{line}}}\n" for line in lines), more])
+
+
+A, B = "name: A, port: 0", "name: B, port: 0"
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
+    with at_work(BridgeProcess(tmp_path_factory.mktemp("reload") / "data", config=channels(A, B))) as process:
+        yield process
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Iterator[Make]:
-    """Makes a bridge that runs by a file."""
-    made: list[BridgeProcess] = []
-
-    def start(config: str, *arguments: str) -> BridgeProcess:
-        process = BridgeProcess(tmp_path / f"data-{len(made)}", config=config, arguments=arguments)
-        made.append(process)
-        return process.start()
-
-    yield start
-    for process in made:
-        process.discard()
-        assert "Traceback" not in process.log, process.log
+def bridge(shared: BridgeProcess) -> BridgeProcess:
+    """A bridge that runs by a file with channels A and B."""
+    reload(shared, channels(A, B))
+    listed = Administrator(shared).json("channel", "list")
+    shared.ports = {one["name"]: int(one["endpoint"].rpartition(":")[2]) for one in listed}
+    return shared
 
 
-def run(bridge: BridgeProcess, *words: Any) -> subprocess.CompletedProcess[str]:
-    return forked_process.run(*words, *bridge.data_options(), env=bridge.env)
+@pytest.fixture
+def logged(bridge: BridgeProcess) -> Callable[[], str]:
+    """The log since the test began."""
+    begin = len(bridge.log)
+    return lambda: bridge.log[begin:]
 
 
 def write(bridge: BridgeProcess, config: str) -> None:
@@ -64,9 +72,9 @@ def reload(bridge: BridgeProcess, config: str, *, whole: bool = True) -> list[st
     Where it is not done as a `whole` they are on standard error.
     """
     write(bridge, config)
-    done = run(bridge, "reload", "--config", bridge.config)
+    done = Administrator(bridge).run("reload")
     said, unsaid = (done.stdout, done.stderr) if whole else (done.stderr, done.stdout)
-    assert (done.returncode, unsaid) == (0 if whole else 1, ""), done
+    assert (done.exit_code, unsaid) == (0 if whole else 1, ""), done.output
     return [line for line in said.splitlines() if line != "no mapping has changed"]
 
 
@@ -81,16 +89,9 @@ def expect_told(client: RawClient) -> None:
     client.expect_closed()
 
 
-def channels(*lines: str, more: str = "") -> str:
-    return "".join(["channels:\n", *(f"  - {{{line}}}\n" for line in lines), more])
-
-
-A, B = "name: A, port: 0", "name: B, port: 0"
-
-
-def test_channels_are_added_altered_and_removed(make: Make) -> None:
+def test_channels_are_added_altered_and_removed(bridge: BridgeProcess) -> None:
     """Clients of other channels continue. Disconnected clients get a reason code."""
-    bridge = make(channels(A))
+    reload(bridge, channels(A))
     stays = RawClient.connected(bridge.ports["A"], "stays", level=5)
     (line,) = reload(bridge, channels(A, B))
     publish(port_of(line), "t", "x", "-i", "by-mosquitto", qos=2)
@@ -127,8 +128,7 @@ def test_channels_are_added_altered_and_removed(make: Make) -> None:
     stays.ping()
 
 
-def test_a_port_becomes_a_unix_socket(make: Make, tmp_path: Path) -> None:
-    bridge = make(channels(A, B))
+def test_a_port_becomes_a_unix_socket(bridge: BridgeProcess, tmp_path: Path) -> None:
     path = tmp_path / "mqtt.sock"
     client = RawClient.connected(bridge.ports["B"], "c", level=5)
     assert reload(bridge, channels(A, f"name: B, socket: {path}")) == [
@@ -142,12 +142,11 @@ def test_a_port_becomes_a_unix_socket(make: Make, tmp_path: Path) -> None:
         assert connection.recv(4) == encode(Connack(0))
 
 
-def test_tls_begins_for_clients_that_come(make: Make, tmp_path: Path) -> None:
+def test_tls_begins_for_clients_that_come(bridge: BridgeProcess, tmp_path: Path) -> None:
     """A client without it stays until it leaves; a certificate that is exchanged is the one that the next client sees."""
     authority = Authority(tmp_path)
     serials = [authority.issue(name).serial_number for name in ("first", "second")]
     files = "certificate_file: {0}/{1}.pem, key_file: {0}/{1}.key"
-    bridge = make(channels(A, B))
     port = bridge.ports["B"]
     plain = RawClient.connected(port, "plain")
     for name, serial in zip(("first", "second"), serials, strict=True):
@@ -167,12 +166,10 @@ def serial_of(port: int, authority: Path) -> int:
     return int(str(certificate["serialNumber"]), 16)
 
 
-def test_required_client_identity(make: Make, tmp_path: Path) -> None:
+def test_required_client_identity(bridge: BridgeProcess, tmp_path: Path) -> None:
     """Methods of authentication, and the files that they name, are those of the new file for clients that connect."""
-    for name, word in (("old", b"pa55"), ("new", b"w0rd")):
-        done = subprocess.run([MQBRIDGE, "passwd", tmp_path / name, "carol", "--stdin"], input=word, timeout=PATIENCE)
-        assert done.returncode == 0
-    bridge = make(channels(A, B))
+    for name, word in (("old", "pa55"), ("new", "w0rd")):
+        write_password_file(tmp_path / name, {"carol": Entry(hash_of(word))})
     port = bridge.ports["B"]
     there = RawClient.connected(port, "there")
 
@@ -190,7 +187,7 @@ def test_required_client_identity(make: Make, tmp_path: Path) -> None:
     there.ping()
 
 
-def test_traffic_of_another_channel_does_not_notice(make: Make) -> None:
+def test_traffic_of_another_channel_does_not_notice(bridge: BridgeProcess) -> None:
     """A publisher and a durable subscriber with QoS 1 and 2, through many reloads: nothing lost, doubled or out of order."""
     variants = [
         channels(A, f"{B}, max_clients: 7"),
@@ -198,7 +195,6 @@ def test_traffic_of_another_channel_does_not_notice(make: Make) -> None:
         channels(A, B, "name: C, port: 0", more="log: {level: debug}\n"),
         channels(A, B),
     ]
-    bridge = make(variants[-1])
     subscriber = RawClient.connected(bridge.ports["A"], "sub", clean=False)
     subscriber.subscribe(("load/1", 1), ("load/2", 2))
     sender = RawClient.connected(bridge.ports["A"], "pub")
@@ -248,10 +244,9 @@ def test_traffic_of_another_channel_does_not_notice(make: Make) -> None:
     assert not subscriber.inbox
 
 
-def test_a_port_in_use_is_reported_and_retried_at_the_next_reload(make: Make) -> None:
+def test_a_port_in_use_is_reported_and_retried_at_the_next_reload(bridge: BridgeProcess) -> None:
     """The rest is applied. `mqbridge status` and /readyz report the problem until it is fixed."""
-    admin = "admin: {port: 0}\n"
-    bridge = make(channels(A, more=admin))
+    reload(bridge, channels(A))
     console = next(line for line in bridge.announced if line.startswith("console")).split(" at ")[1]
     assert ready(console) == (200, "ok")
     client = RawClient.connected(bridge.ports["A"], "c")
@@ -259,17 +254,17 @@ def test_a_port_in_use_is_reported_and_retried_at_the_next_reload(make: Make) ->
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         wanted = f"name: C, port: {taken.getsockname()[1]}"
-        lines = reload(bridge, channels(A, B, wanted, more=admin + "limits: {in_flight: 7}\n"), whole=False)
+        lines = reload(bridge, channels(A, B, wanted, more="limits: {in_flight: 7}\n"), whole=False)
         assert [line.split(" ")[0] for line in lines] == ["limits", "channel", "channel"]
         assert lines[2].startswith("channel C added, but does not listen: channel C cannot listen on 127.0.0.1")
         RawClient.connected(port_of(lines[1]), "d").disconnect()
         assert ready(console)[0] == 503
         assert "channel C cannot listen on 127.0.0.1" in ready(console)[1]
-        status = run(bridge, "status")
-        assert status.returncode == 1
+        status = Administrator(bridge).run("status")
+        assert status.exit_code == 1
         assert "2 of 3 channels listen" in status.stdout
         assert "PROBLEM (critical): channel C cannot listen on 127.0.0.1" in status.stdout
-    (line,) = reload(bridge, channels(A, B, wanted, more=admin + "limits: {in_flight: 7}\n"))
+    (line,) = reload(bridge, channels(A, B, wanted, more="limits: {in_flight: 7}\n"))
     assert line.endswith("(tried again)")
     assert ready(console) == (200, "ok")
     RawClient.connected(port_of(line), "e").disconnect()
@@ -305,47 +300,50 @@ MISTAKES = {
 }
 
 
-def test_a_file_with_a_mistake_changes_nothing(make: Make, tmp_path: Path) -> None:
+def test_a_file_with_a_mistake_changes_nothing(
+    bridge: BridgeProcess, logged: Callable[[], str], tmp_path: Path
+) -> None:
     """Wherever it is, and however much else has changed: all goes on as before, the audit log too."""
     audit = tmp_path / "audit.log"
     before = channels(A, B, more=f"audit_log: {{file: {audit}}}\n")
-    bridge = make(before)
+    reload(bridge, before)
     client = RawClient.connected(bridge.ports["B"], "c", level=5)
     for mistake, says in MISTAKES.values():
         write(bridge, channels("name: A, port: 0, protocols: [MQTTV3]", more=mistake + "log: {level: debug}\n"))
-        done = run(bridge, "reload")
-        assert (done.returncode, done.stdout) == (1, ""), mistake
+        done = Administrator(bridge).run("reload")
+        assert (done.exit_code, done.stdout) == (1, ""), mistake
         assert says in done.stderr, (mistake, done.stderr)
         assert done.stderr.splitlines()[-1] == "nothing has changed"
         client.ping()
         RawClient.connected(bridge.ports["A"], "d").disconnect()
     assert audit.read_text().count('"event":"reload refused"') == len(MISTAKES)
     assert reload(bridge, before) == []
-    assert not bridge.log.count("DEBUG")
+    assert "DEBUG" not in logged()
 
 
-def test_reloads_at_the_same_time(make: Make) -> None:
+def test_reloads_at_the_same_time(bridge: BridgeProcess, logged: Callable[[], str]) -> None:
     """Concurrent reloads run one after the other, and the bridge ends up with the file's configuration."""
-    bridge = make(channels(A))
+    reload(bridge, channels(A))
+    until(lambda: "MQB0101I reload: channel B removed" in logged(), logged)
+    before = bridge.log.count("MQB0101I reload: channel B listens")
     client = RawClient.connected(bridge.ports["A"], "c")
     write(bridge, channels(A, B))
-    command = [MQBRIDGE, "reload", "--config", bridge.config, *bridge.data_options()]
-    under_way = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=bridge.env)
-        for _ in range(3)
-    ]
     assert bridge.process is not None
-    bridge.process.send_signal(signal.SIGHUP)
-    answers = [one.communicate(timeout=PATIENCE) for one in under_way]
-    assert [one.returncode for one in under_way] == [0, 0, 0]
-    eventually(lambda: bridge.log.count("reload: channel B listens"), 1)
-    assert sum("channel B listens" in out for out, _ in answers) <= 1
+    with ThreadPoolExecutor() as pool:
+        asked = [pool.submit(ask, bridge.data_directory / "control.sock", Reload()) for _ in range(3)]
+        bridge.process.send_signal(signal.SIGHUP)
+        answers = [one.result(PATIENCE) for one in asked]
+    assert all(answer.ok for answer in answers)
+    until(lambda: bridge.log.count("MQB0101I reload: channel B listens") == before + 1, logged)
+    assert sum("channel B listens" in "".join(answer.lines) for answer in answers) <= 1
     client.ping()
 
 
-def test_command_line_options_survive_a_reload(make: Make) -> None:
+# The queue manager has no part in this.
+@pytest.mark.queue_managers("embedded")
+def test_command_line_options_survive_a_reload(new_bridge: Callable[..., BridgeProcess]) -> None:
     """--port and --log-level apply unless the file changes the same option."""
-    bridge = make(channels("name: A, port: 1883"), "--log-level", "warning")  # type: ignore[call-arg]
+    bridge = new_bridge(config=channels("name: A, port: 1883"), arguments=["--log-level", "warning"]).start()
     client = RawClient.connected(bridge.port, "c")
     lines = reload(bridge, channels("name: A, port: 1883, max_clients: 9", more="log: {format: json}\n"))
     assert lines == ["log: warning and above, as json", "channel A changed, for clients that connect from now on"]
@@ -358,9 +356,9 @@ def test_command_line_options_survive_a_reload(make: Make) -> None:
     assert port_of(lines[1]) == port
 
 
-def test_limits_hold_for_sessions_that_begin(make: Make) -> None:
+def test_limits_hold_for_sessions_that_begin(bridge: BridgeProcess) -> None:
     """A session keeps its window. Limits of retained publications apply at once."""
-    bridge = make(channels(A))
+    reload(bridge, channels(A))
     clients = {}
     for window, name in ((20, "old"), (2, "new")):
         if name == "new":
@@ -380,9 +378,9 @@ def test_limits_hold_for_sessions_that_begin(make: Make) -> None:
         assert sender.expect(Puback).reason_code == ReasonCode.QUOTA_EXCEEDED
 
 
-def test_changes_that_need_a_restart_are_reported_and_not_applied(make: Make) -> None:
-    bridge = make(channels(A))
-    lines = reload(bridge, channels(A, more=f"queue_manager: {{listener: {{port: {free_port()}}}}}\nadmin: {{port: 0}}\n"))
+def test_changes_that_need_a_restart_are_reported_and_not_applied(bridge: BridgeProcess) -> None:
+    more = f"queue_manager: {{listener: {{port: {free_port()}}}}}\n"
+    lines = reload(bridge, channels(A, B, more=more, admin=free_port()))
     assert lines == [
         f"{section} in {bridge.config} has changed, too: this needs a restart"
         for section in ("queue_manager", "admin")

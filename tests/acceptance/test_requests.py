@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from bridge.mqtt.packets import ConnectProperties, Puback, Publish, PublishProperties
 from bridge.mqtt.reason_codes import ReasonCode
 from tests.helpers.bridge_process import BridgeProcess
-from tests.helpers.patience import eventually
 from tests.helpers.raw_client import RawClient
 
 NewBridge = Callable[..., BridgeProcess]
@@ -81,38 +79,6 @@ def test_a_request_of_a_device_that_no_mqmd_holds(
         assert take_answer(client) == (response_topic, b"42", None, correlation_data)
 
 
-def test_requests_outlive_the_bridge(new_bridge: NewBridge) -> None:
-    bridge = new_bridge().start()
-    queue = queue_of(bridge, "ask")
-    client = device(bridge, "dev", expiry=600)
-    for number in range(3):
-        ask(client, "ask", f"answers/of-dev/{number}", b"%d" % number + UUID)
-    client.vanish()
-    bridge.kill()
-    bridge.start()
-    for number in range(3):
-        answer(bridge, queue, str(number))
-    with device(bridge, "dev", expiry=600) as client:
-        for number in range(3):
-            assert take_answer(client) == (f"answers/of-dev/{number}", b"%d" % number, None, b"%d" % number + UUID)
-
-
-@pytest.mark.queue_managers("embedded", slow="ibmmq")
-def test_the_end_of_a_session_removes_its_requests(new_bridge: NewBridge) -> None:
-    bridge = new_bridge().start()
-    state = "SYSTEM.MQTT.PERSISTENT.STATE"
-    queue_of(bridge, "ask")
-    before = len(bridge.messages(state))
-    client = device(bridge, "dev", expiry=600)
-    for number in range(3):
-        ask(client, "ask", f"answers/of-dev/{number}", UUID)
-    assert len(bridge.messages(state)) >= before + 3
-    client.disconnect()
-    device(bridge, "dev").disconnect()
-    bridge.restart()
-    assert not [one for one in bridge.messages(state) if b"answers" in json.dumps(one).encode()]
-
-
 @pytest.mark.queue_managers("embedded", slow="ibmmq")
 def test_the_oldest_requests_make_room(new_bridge: NewBridge) -> None:
     bridge = new_bridge(config="limits: {request_bytes: 2 KiB}\n").start()
@@ -151,22 +117,3 @@ def test_a_device_answers_an_application(bridge: BridgeProcess, unique: str) -> 
         client.send(Publish(topic.replace("ANSWERS", "SYSTEM.DEFAULT.LOCAL.QUEUE"), b"!", 1, False, False, 8, properties))
         refused = client.expect(Puback)
         assert (refused.message_id, refused.reason_code) == (8, ReasonCode.TOPIC_NAME_INVALID)
-
-
-def test_a_device_answers_after_the_bridge_was_killed(new_bridge: NewBridge) -> None:
-    bridge = new_bridge().start()
-    bridge.mqsc("DEFINE QLOCAL(ANSWERS)\n")
-    client = device(bridge, "dev", expiry=600)
-    (asked,) = bridge.mq_json("put", "cmd/restart", "now", "--to", "dev", "--reply-to", "ANSWERS")
-    request = client.take()
-    # The record is put with the message, not before.
-    eventually(lambda: any("replyKey" in str(one["body"]) for one in bridge.messages("SYSTEM.MQTT.PERSISTENT.STATE")), True)
-    bridge.kill()
-    bridge.start()
-    with device(bridge, "dev", expiry=600) as client:
-        assert request.properties is not None
-        properties = PublishProperties(correlation_data=request.properties.correlation_data)
-        client.send(Publish(request.properties.response_topic or "", b"done", 1, False, False, 1, properties))
-        assert client.wait_for(Puback) == Puback(1), "PUBREL may come again: PUBCOMP was perhaps not on record"
-    (answered,) = bridge.mq_json("get", "ANSWERS")
-    assert answered["md"]["CorrelId"] == asked["MsgId"]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.helpers import remote_bridge
+from tests.helpers.bridges import at_work
 from tests.helpers.certificate_authority import Authority
 from tests.helpers.known_secrets import register
 from tests.helpers.patience import until
@@ -33,7 +32,7 @@ class Site:
         self.authority.issue("qm1", common_name=NAME)
         self.authority.client("bridge")
         self.authority.key_repository("bridge", KEY_PASSWORD, label="bridge")
-        for name, password in (("password", PASSWORD), ("key-password", KEY_PASSWORD)):
+        for name, password in (("password", PASSWORD), ("key-password", "another")):
             (directory / name).write_text(f"{password}\n")
         (directory / "users").write_text(f"bridge:{PASSWORD}\n")
         tls = (
@@ -82,48 +81,39 @@ class Site:
         new.replace(self.ccdt)
 
 
-@pytest.fixture(params=["ibmmq", "pymqi"])
-def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
-    if not remote_bridge.built():
-        remote_bridge.build()
-    made = Site(tmp_path, request.param)
-    yield made
-    made.bridge.discard()
-    assert "Traceback" not in made.bridge.log, made.bridge.log
+@pytest.mark.parametrize(
+    ("library", "renewed"), [("ibmmq", True), ("pymqi", False), pytest.param("pymqi", True, marks=pytest.mark.slow)]
+)
+def test_a_secured_queue_manager(environments: None, tmp_path: Path, library: str, renewed: bool) -> None:
+    """A publication passes through it. A wrong password of the key repository ends the start with a hint.
 
-
-def test_a_publication_passes_through_a_secured_queue_manager(site: Site) -> None:
-    bridge = site.bridge.start()
-    with RawClient.connected(bridge.port, "s") as subscriber, RawClient.connected(bridge.port, "p") as publisher:
-        subscriber.subscribe(("secured/#", 1))
-        publisher.publish("secured/a", b"over TLS", 1)
-        assert subscriber.take().payload == b"over TLS"
-    assert bridge.stop() == 0
-
-
-def test_the_log_names_an_expired_certificate_until_there_is_a_new_one(site: Site) -> None:
-    """Connections that exist go on. The bridge connects again as soon as the certificate is renewed."""
-    bridge = site.bridge.start()
-    with RawClient.connected(bridge.port, "s", clean=False) as client:
-        client.subscribe(("secured/#", 1))
-        site.authority.issue("qm1", common_name=NAME, begins=-2, ends=-1)
-        client.publish("secured/a", b"connected before", 1)
-        message = client.take()
-        assert message.payload == b"connected before"
-        client.acknowledge(message)
-        site.queue_manager.kill()
-        site.start_queue_manager()
-        hint = "check that the CipherSpec of the CCDT matches SSLCIPH of the channel, that no certificate has expired"
-        parts = ("MQB4003W", "MQRC_SSL_INITIALIZATION_ERROR", hint)
-        until(lambda: any(all(part in line for part in parts) for line in bridge.log.splitlines()), lambda: bridge.log)
-        site.authority.issue("qm1", common_name=NAME)
-        client.publish("secured/a", b"renewed", 1)
-        assert client.take().payload == b"renewed"
-    assert bridge.stop() == 0
-
-
-def test_a_wrong_key_repository_password_ends_the_start_with_a_hint(site: Site, tmp_path: Path) -> None:
-    (tmp_path / "key-password").write_text("another\n")
+    The log names an expired certificate until there is a new one. Connections that exist continue.
+    """
+    site = Site(tmp_path, library)
     with pytest.raises(Exception, match="MQRC_KEY_REPOSITORY_ERROR") as raised:
         site.bridge.start()
+    site.bridge.ended()
     assert f"hint: check the password of {tmp_path / 'bridge.p12'}" in str(raised.value)
+    (tmp_path / "key-password").write_text(f"{KEY_PASSWORD}\n")
+    with at_work(site.bridge) as bridge, RawClient.connected(bridge.port, "s", clean=False) as client:
+        client.subscribe(("secured/#", 1))
+        client.publish("secured/a", b"over TLS", 1)
+        assert client.take().payload == b"over TLS"
+        if renewed:
+            the_certificate_expires(site, client)
+
+
+def the_certificate_expires(site: Site, client: RawClient) -> None:
+    """The bridge connects again as soon as the certificate of the queue manager is renewed."""
+    bridge = site.bridge
+    site.authority.issue("qm1", common_name=NAME, begins=-2, ends=-1)
+    client.publish("secured/a", b"connected before", 1)
+    assert client.take().payload == b"connected before"
+    site.queue_manager.kill()
+    site.start_queue_manager()
+    hint = "check that the CipherSpec of the CCDT matches SSLCIPH of the channel, that no certificate has expired"
+    parts = ("MQB4003W", "MQRC_SSL_INITIALIZATION_ERROR", hint)
+    until(lambda: any(all(part in line for part in parts) for line in bridge.log.splitlines()), lambda: bridge.log)
+    site.authority.issue("qm1", common_name=NAME)
+    client.publish("secured/a", b"renewed", 1)
+    assert client.take().payload == b"renewed"

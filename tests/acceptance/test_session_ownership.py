@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from bridge.cli.program import program
+from bridge.security.password_file import Entry, hash_of, write_password_file
 from tests.helpers import mosquitto
 from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.bridges import at_work
 from tests.helpers.line_process import LineProcess
 from tests.helpers.raw_client import RawClient
 
@@ -26,68 +26,64 @@ channels:
 """
 PASSWORDS = {"alice": "correct horse 7", "bob": "battery staple 8"}
 SECRET = "for alice alone"
+LEVELS = (3, 4, 5)
 
 
 @pytest.fixture
 def bridge(tmp_path: Path) -> Iterator[BridgeProcess]:
-    for user, password in PASSWORDS.items():
-        command = ["passwd", str(tmp_path / "clients"), user, "--stdin"]
-        assert CliRunner().invoke(program, command, input=f"{password}\n").exit_code == 0
-    process = BridgeProcess(tmp_path / "data", config=CONFIG.format(tmp_path)).start()
-    yield process
-    assert process.stop() == 0, process.log
-    process.discard()
-    assert "Traceback" not in process.log, process.log
+    write_password_file(tmp_path / "clients", {name: Entry(hash_of(secret)) for name, secret in PASSWORDS.items()})
+    with at_work(BridgeProcess(tmp_path / "data", config=CONFIG.format(tmp_path))) as process:
+        yield process
 
 
 def user(bridge: BridgeProcess, name: str, level: int, *, clean: bool = False) -> RawClient:
     password = PASSWORDS[name].encode()
-    return RawClient(bridge.ports["USERS"], "pump-7", level=level, clean=clean, user_name=name, password=password)
+    port = bridge.ports["USERS"]
+    return RawClient(port, f"pump-{level}", level=level, clean=clean, user_name=name, password=password)
 
 
 def assert_others_are_rejected(bridge: BridgeProcess, level: int) -> None:
     """Bob with his own password, and a guest who claims to be alice, whether they ask for the session or for its end."""
     code = 0x87 if level == 5 else 5
     for clean in (False, True):
-        guest = RawClient(bridge.ports["GUESTS"], "pump-7", level=level, clean=clean, user_name="alice")
+        guest = RawClient(bridge.ports["GUESTS"], f"pump-{level}", level=level, clean=clean, user_name="alice")
         for stranger in (user(bridge, "bob", level, clean=clean), guest):
             with stranger:
                 assert stranger.connect().return_code == code
                 stranger.expect_closed()
 
 
-@pytest.mark.parametrize("level", [3, 4, 5])
-def test_another_user_gets_neither_the_session_nor_its_messages(bridge: BridgeProcess, level: int) -> None:
-    with user(bridge, "alice", level) as alice:
-        assert alice.connect().return_code == 0
-        assert alice.subscribe(("devices/alice/#", 1)) == (1,)
+def test_another_user_gets_neither_the_session_nor_its_messages(bridge: BridgeProcess) -> None:
+    for level in LEVELS:
+        with user(bridge, "alice", level) as alice:
+            assert alice.connect().return_code == 0
+            assert alice.subscribe((f"devices/alice/{level}", 1)) == (1,)
+            assert_others_are_rejected(bridge, level)
+            alice.ping()
+            alice.disconnect()
+        mosquitto.publish(bridge.ports["GUESTS"], f"devices/alice/{level}", SECRET, qos=1)
         assert_others_are_rejected(bridge, level)
-        alice.ping()
-        alice.disconnect()
-    mosquitto.publish(bridge.ports["GUESTS"], "devices/alice/secret", SECRET, qos=1)
-    assert_others_are_rejected(bridge, level)
-    bridge.stop()
-    bridge.start()
-    assert_others_are_rejected(bridge, level)
-    with user(bridge, "alice", level) as alice:
-        connack = alice.connect()
-        assert (connack.return_code, connack.session_present) == (0, level != 3)
-        message = alice.take()
-        assert (message.topic, message.payload) == ("devices/alice/secret", SECRET.encode())
-        alice.disconnect()
-    assert bridge.log.count("MQB1212W") >= 12
+    bridge.restart()
+    for level in LEVELS:
+        assert_others_are_rejected(bridge, level)
+        with user(bridge, "alice", level) as alice:
+            connack = alice.connect()
+            assert (connack.return_code, connack.session_present) == (0, level != 3)
+            message = alice.take()
+            assert (message.topic, message.payload) == (f"devices/alice/{level}", SECRET.encode())
+            alice.disconnect()
+    assert bridge.log.count("MQB1212W") >= 12 * len(LEVELS)
     assert '"event":"session refused"' in (bridge.data_directory.parent / "audit.jsonl").read_text()
 
-
-def test_mosquitto_clients_of_two_users_with_one_client_identifier(bridge: BridgeProcess) -> None:
+    # The same with the clients of mosquitto.
     port = bridge.ports["USERS"]
 
     def options(name: str) -> tuple[str, ...]:
-        return ("-i", "pump-7", "-c", "-u", name, "-P", PASSWORDS[name])
+        return ("-i", "pump-4", "-c", "-u", name, "-P", PASSWORDS[name])
 
-    with mosquitto.Subscriber(port, "devices/alice/#", qos=1, options=options("alice")) as subscriber:
+    with mosquitto.Subscriber(port, "devices/alice/4", qos=1, options=options("alice")) as subscriber:
         command = ["mosquitto_sub", "-p", str(port), "-V", "mqttv311", "-q", "1", "-t", "devices/bob/#"]
         with LineProcess([*command, *options("bob")]) as bob:
             bob.line_where(lambda line: "not authori" in line)
-        mosquitto.publish(bridge.ports["GUESTS"], "devices/alice/secret", SECRET, qos=1)
+        mosquitto.publish(bridge.ports["GUESTS"], "devices/alice/4", SECRET, qos=1)
         assert subscriber.message()["payload"] == SECRET

@@ -102,6 +102,7 @@ def test_dead_letter(started: Started) -> None:
     bridge.start()
     assert received(bridge, 5) == list(range(6))
     assert [number for _, number in dead_letters(bridge)] == list(range(6, ROOM))
+    no_more_sessions_than_there_may_be(bridge)
 
 
 def test_drop_oldest(started: Started) -> None:
@@ -113,7 +114,10 @@ def test_drop_oldest(started: Started) -> None:
 
 
 def test_refuse(started: Started) -> None:
-    """One more than there is room for is taken; when the client has got what waited, publications are taken again."""
+    """One more than there is room for is taken; when the client has got what waited, publications are taken again.
+
+    A session that has ended refuses nothing any more.
+    """
     bridge = started("refuse")
     assert published(bridge) == [0] * (ROOM + 1) + [0x97] * (SENT - ROOM - 1)
     with RawClient(bridge.port, "other", level=5) as client:
@@ -123,19 +127,14 @@ def test_refuse(started: Started) -> None:
     assert received(bridge, ROOM) == list(range(ROOM + 1))
     eventually(lambda: "publications for client 'away' are accepted again" in bridge.log, True)
     assert published(bridge)[:ROOM] == [0] * ROOM
-
-
-def test_a_session_that_ends_refuses_nothing_any_more(started: Started) -> None:
-    bridge = started("refuse")
     assert published(bridge)[-1] == 0x97
-    with RawClient(bridge.port, "away") as client:  # with a clean session
+    with RawClient(bridge.port, "away") as client:  # a clean session ends the one before
         assert client.connect().return_code == 0
     assert set(published(bridge)) <= {0, 0x10}
 
 
-def test_no_more_sessions_than_there_may_be(started: Started) -> None:
+def no_more_sessions_than_there_may_be(bridge: BridgeProcess) -> None:
     """Clients with a session can reconnect. Clients that would start another one are rejected with a reason code."""
-    bridge = started("dead-letter")
     with RawClient.connected(bridge.port, "one"), RawClient.connected(bridge.port, "two") as two:
         with RawClient(bridge.port, "three", level=5) as third:
             assert third.connect().return_code == 0x97

@@ -18,6 +18,7 @@ from bridge.mqtt.packets import Connack, Connect, Packet, Pingreq, Pingresp, Pub
 from bridge.mqtt.reader import Decoder
 from bridge.mqtt.writer import encode
 from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.bridges import at_work
 from tests.helpers.certificate_authority import Authority
 from tests.helpers.mqtt_js import MqttJs, Steps, data
 from tests.helpers.patience import PATIENCE, eventually
@@ -44,13 +45,10 @@ channels:
 def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
     directory = tmp_path_factory.mktemp("websockets")
     Authority(directory).issue("server")
-    process = BridgeProcess(directory / "data", config=CONFIG.format(directory)).start()
-    process.mqsc("DEFINE QLOCAL(SAID)\nDEFINE SUB(SAID) TOPICSTR('said/#') DEST(SAID)\n")
-    yield process
-    assert process.stop() == 0, process.log
+    with at_work(BridgeProcess(directory / "data", config=CONFIG.format(directory))) as process:
+        process.mqsc("DEFINE QLOCAL(SAID)\nDEFINE SUB(SAID) TOPICSTR('said/#') DEST(SAID)\n")
+        yield process
     assert not (directory / "mqtt.sock").exists()
-    process.discard()
-    assert "Traceback" not in process.log, process.log
 
 
 def trusting(bridge: BridgeProcess) -> ssl.SSLContext:

@@ -70,14 +70,22 @@ class Collector:
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self._server.server_port}/v1/traces"
 
-    def named(self, *names: str) -> list[CollectedSpan]:
-        """One span of each name, in that order, once all have come. Fails where more of them come."""
-        until(lambda: {span.name for span in self.spans} >= set(names), lambda: f"of {names}: {self.spans}")
-        found = []
-        for name in names:
-            (one,) = [span for span in self.spans if span.name == name]
-            found.append(one)
-        return found
+    def trace(self, topic: str | None, *names: str) -> list[CollectedSpan]:
+        """A span of each name with this destination, or whose parent has it, once all are there. Fails if there are more."""
+
+        def found() -> dict[str, list[CollectedSpan]]:
+            ids = {one.span_id for one in self.spans if topic in (None, one.attributes.get("messaging.destination.name"))}
+            return {
+                name: [one for one in self.spans if one.name == name and (one.span_id in ids or one.parent_id in ids)]
+                for name in names
+            }
+
+        until(lambda: all(found().values()), lambda: f"of {names} to {topic}: {self.spans}")
+        spans = []
+        for one in found().values():
+            (span,) = one
+            spans.append(span)
+        return spans
 
     def __enter__(self) -> Self:
         return self

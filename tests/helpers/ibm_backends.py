@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from bridge.config.queue_manager import BatchConfig, IbmQueueManagerConfig
 from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.ibm.backend import IbmBackend
 from bridge.mq.memory import MemoryWatermark
-from bridge.mq.mqi import MQOD, GetOptions, MQError
+from bridge.mq.mqi import MQOD, GetOptions, get_or_none
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Message
 from bridge.telemetry.record import StateRecord
@@ -57,6 +58,20 @@ def backend_of(
     return IbmBackend(connect, asyncio.get_running_loop(), settings, transmission_queue=TRANSMIT, memory=memory)
 
 
+async def opened(manager: QueueManager, fault: Fault, **settings: Any) -> IbmBackend:
+    backend = backend_of(manager, fault, **settings)
+    await asyncio.wait_for(backend.open(), PATIENCE)
+    return backend
+
+
+async def records_of(manager: QueueManager) -> list[StateRecord]:
+    """The records that the next bridge reads."""
+    backend = backend_of(manager, NONE)
+    recovered = await asyncio.wait_for(backend.open(), PATIENCE)
+    await stop(backend)
+    return recovered.records
+
+
 def publication(client_id: str, number: int) -> PublicationMessage:
     identity = ClientIdentity(client_id, b"")
     return PublicationMessage(identity.descriptors[2], client_id, f"t/{client_id}", str(number).encode(), 2, number + 1)
@@ -84,15 +99,11 @@ async def stop(backend: IbmBackend) -> None:
 def drain(manager: QueueManager, queue: str) -> list[Message]:
     connection = EmbeddedConnection(manager)
     handle = connection.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED)
-    messages = []  # type: ignore[var-annotated]
-    while True:
-        try:
-            got = connection.get(handle, GetOptions())
-        except MQError as error:
-            assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE
-            connection.disconnect()
-            return messages
+    messages: list[Message] = []
+    while (got := get_or_none(connection, handle, GetOptions())) is not None:
         messages.append(Message(got.md, got.data))
+    connection.disconnect()
+    return messages
 
 
 def payloads(manager: QueueManager) -> dict[str, list[int]]:

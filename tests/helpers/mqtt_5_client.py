@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 from bridge.mqtt.packets import (
@@ -17,7 +16,6 @@ from bridge.mqtt.packets import (
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.raw_client import RawClient
 
-NewBridge = Callable[..., BridgeProcess]
 #: Every property of a publication that goes from client to client.
 EVERYTHING = PublishProperties(
     payload_format_indicator=1,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from bridge.link.connection import LinkConnection
@@ -20,9 +21,7 @@ class TestedLink(LinkConnection):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.states: queue.Queue[LinkState] = queue.Queue()
         self.sessions: list[bool] = []
-        super().__init__(
-            *arguments, on_state=self.states.put, on_session=self.sessions.append, **options
-        )
+        super().__init__(*arguments, on_state=self.states.put, on_session=self.sessions.append, **options)
 
     def state_where(self, phase: LinkPhase) -> LinkState:
         """The next change to this phase; others before it are passed over."""
@@ -49,3 +48,11 @@ class TestedLink(LinkConnection):
 
 
 LinkFactory = Callable[..., TestedLink]
+
+
+def calling(call: Callable[..., Any], *arguments: Any, **options: Any) -> Future[Any]:
+    """A call that waits for the broker, in a thread of its own."""
+    pool = ThreadPoolExecutor(1)
+    future = pool.submit(call, *arguments, **options)
+    pool.shutdown(wait=False)
+    return future

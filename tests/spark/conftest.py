@@ -19,7 +19,7 @@ from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.helpers.mq_applications import served
-from tests.helpers.patience import PATIENCE, until
+from tests.helpers.patience import PATIENCE
 from tests.helpers.spark import SETTINGS
 
 ROOT = str(Path(__file__).resolve().parents[2])
@@ -56,10 +56,6 @@ class Queues:
         assert response.ok or "already exists" in response.message, response.message
         return response.objects
 
-    def end_subscription(self, name: str) -> None:
-        """DELETE SUB, as soon as the process that read its queue has ended: Spark does not wait for its workers."""
-        until(lambda: self.connection.command(f"DELETE SUB('{name}')")[0].ok)
-
     def queue(self, attributes: str = "") -> str:
         """A new queue."""
         name = f"PIPELINE.{next(_numbers)}"
@@ -72,13 +68,6 @@ class Queues:
         for body in bodies:
             self.connection.put(handle, Message(MQMD(**md), body), cmqc.MQPMO_SYNCPOINT)
         self.connection.commit()
-        self.connection.close(handle)
-
-    def put_all_context(self, queue: str, *bodies: bytes, **md: Any) -> None:
-        """Messages whose context fields are the caller's too."""
-        handle = self.connection.open(MQOD(ObjectName=queue), cmqc.MQOO_OUTPUT | cmqc.MQOO_SET_ALL_CONTEXT)
-        for body in bodies:
-            self.connection.put(handle, Message(MQMD(**md), body), cmqc.MQPMO_SET_ALL_CONTEXT)
         self.connection.close(handle)
 
     def publish(self, topic: str, body: bytes, **md: Any) -> None:
@@ -112,13 +101,6 @@ class Queues:
         finally:
             self.connection.close(handle)
         return found
-
-    def remove(self, queue: str, msg_ids: Sequence[bytes]) -> None:
-        """Get the messages of some MsgIds."""
-        handle = self.open(queue, cmqc.MQOO_INPUT_SHARED)
-        for msg_id in msg_ids:
-            self.connection.get(handle, GetOptions(MsgId=msg_id, MatchOptions=cmqc.MQMO_MATCH_MSG_ID))
-        self.connection.close(handle)
 
     def bodies(self, queue: str) -> list[bytes]:
         """Get all that is on a queue, the data of the messages."""

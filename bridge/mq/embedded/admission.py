@@ -150,7 +150,7 @@ class Admission:
     def __init__(
         self, config: ListenerConfig | None = None, connection_authentication: ConnectionAuthentication | None = None
     ) -> None:
-        """Without `connection_authentication`, all applications must authenticate. Raises UnknownAuthenticator."""
+        """Without `connection_authentication`, all applications must authenticate. Raises UnknownPlugin."""
         self._connection_authentication = connection_authentication
         self.config = config or ListenerConfig()
         self._authenticators = Authenticators()

@@ -40,7 +40,7 @@ from bridge.mq.host import (
 from bridge.mq.memory import MemoryWatermark
 from bridge.mq.mqi import Connection, MQError
 from bridge.mqtt.topics import is_wildcard, overlap
-from bridge.security.authenticators import UnknownAuthenticator
+from bridge.security.authenticator import UnknownPlugin
 from bridge.security.privileged import ADMINISTRATORS
 from bridge.security.tls import TlsError
 from bridge.telemetry.subscription import subscription_name
@@ -286,7 +286,7 @@ class EmbeddedHost:
         self._loop = loop
         try:
             self._admission = Admission(listener, self.queue_manager.objects.connection_authentication)
-        except UnknownAuthenticator as error:
+        except UnknownPlugin as error:
             self.queue_manager.close()
             raise HostError(f"queue_manager.listener: {error}") from error
         self._server = self.SERVER(self.queue_manager, self._admission)

@@ -10,6 +10,7 @@ import contextlib
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import msgspec
 
@@ -17,7 +18,7 @@ from bridge.mq.administration import Administration, open_reply_queue
 from bridge.mq.ibm.requirements import HEADERS, MAX_MESSAGE_LENGTH, Requirements
 from bridge.mq.ibm.requirements_check import missing
 from bridge.mq.ibm.transmission import read_transmission
-from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, Got, MQError, inquire
+from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, Got, MQError, get_or_none, inquire
 from bridge.telemetry.message import Message
 from bridge.telemetry.subscription import PUBLICATION_QUEUE
 from bridge.wire import cmqc, cmqcfc
@@ -159,32 +160,28 @@ class Acceptance:
         lacking = missing(self._mq, self._requirements)
         if needed := [requirement for requirement in lacking if requirement.needed]:
             raise Failed(
-                "; ".join(requirement.what for requirement in needed),
-                "; ".join(requirement.remedy for requirement in needed),
+                "; ".join(requirement.what for requirement in needed), "; ".join(requirement.remedy for requirement in needed)
             )
         notes = "; ".join(map(str, lacking))
         return f"complete, with notes: {notes}" if notes else "complete"
 
     def _lists_subscriptions(self) -> str:
-        administration = Administration(self._mq)
         begun = time.monotonic()
-        try:
+        with closing(Administration(self._mq)) as administration:
             number = len(administration.subscriptions())
-        finally:
-            administration.close()
         return f"{number} subscriptions in {time.monotonic() - begun:.1f} s"
 
     def _inquires_channel(self) -> str:
         """Inquire the channel's attributes by PCF (IBM MQ documentation, "Inquire Channel")."""
         if not self._channel:
             raise Skipped("the configuration names no channel")
-        administration = Administration(self._mq)
+        parameters = (
+            MQCFST(cmqcfc.MQCACH_CHANNEL_NAME, self._channel.encode()),
+            MQCFIN(cmqcfc.MQIACH_CHANNEL_TYPE, cmqc.MQCHT_SVRCONN),
+        )
         try:
-            parameters = (
-                MQCFST(cmqcfc.MQCACH_CHANNEL_NAME, self._channel.encode()),
-                MQCFIN(cmqcfc.MQIACH_CHANNEL_TYPE, cmqc.MQCHT_SVRCONN),
-            )
-            found = administration.run(cmqcfc.MQCMD_INQUIRE_CHANNEL, *parameters)[0].parameters
+            with closing(Administration(self._mq)) as administration:
+                found = administration.run(cmqcfc.MQCMD_INQUIRE_CHANNEL, *parameters)[0]
         except MQError as error:
             if error.reason not in (cmqc.MQRC_NOT_AUTHORIZED, cmqcfc.MQRCCF_CHANNEL_NOT_FOUND):
                 raise
@@ -192,10 +189,7 @@ class Acceptance:
                 f"its attributes cannot be inquired ({error}); with SET AUTHREC PROFILE('{self._channel}')"
                 f" OBJTYPE(CHANNEL) PRINCIPAL('{self._requirements.user}') AUTHADD(DSP) they can"
             ) from error
-        finally:
-            administration.close()
-        heartbeat, length = found.get(cmqcfc.MQIACH_HB_INTERVAL, 0), found.get(cmqcfc.MQIACH_MAX_MSG_LENGTH, 0)
-        assert isinstance(heartbeat, int) and isinstance(length, int)
+        heartbeat, length = found.number(cmqcfc.MQIACH_HB_INTERVAL), found.number(cmqcfc.MQIACH_MAX_MSG_LENGTH)
         shown = f"HBINT({heartbeat}) MAXMSGL({length})"
         wanted = self._requirements.message_length
         if not 0 < heartbeat <= MAX_HEARTBEAT:
@@ -223,14 +217,8 @@ class Acceptance:
             for ends, left in ((self._mq.backout, False), (self._mq.commit, True)):
                 self._mq.put1(MQOD(ObjectName=name), _message(b"x"), cmqc.MQPMO_SYNCPOINT)
                 ends()
-                try:
-                    self._mq.get(handle, GetOptions())
-                except MQError as error:
-                    if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE or left:
-                        raise
-                else:
-                    if not left:
-                        raise Failed("a message that was backed out is there")
+                if (get_or_none(self._mq, handle, GetOptions()) is not None) != left:
+                    raise Failed(f"a message that was {'committed is not' if left else 'backed out is'} there")
         return "a message is there after MQCMIT, and not after MQBACK"
 
     # Messages to clients ---------------------------------------------------------------------------------------------
@@ -307,12 +295,9 @@ class Acceptance:
         while True:
             left = max(0, int((until - time.monotonic()) * 1000))
             options = GetOptions(Options=common | cmqc.MQGMO_WAIT | step, WaitInterval=left, MaxLength=_HEADER)
-            try:
-                got = self._mq.get(self._transmissions, options)
-            except MQError as error:
-                if error.reason == cmqc.MQRC_NO_MSG_AVAILABLE:
-                    return None
-                raise
+            got = get_or_none(self._mq, self._transmissions, options)
+            if got is None:
+                return None
             step = cmqc.MQGMO_BROWSE_NEXT
             if _client_of(got) == client:
                 taking = GetOptions(
@@ -350,17 +335,16 @@ class Acceptance:
     def _retained(self) -> str:
         topic = f"{self._topic}/retained"
         self._publish(topic, b"retained", cmqc.MQPMO_RETAIN)
-        administration = Administration(self._mq)
-        try:
-            with self._subscribed(topic):
-                self._expect(b"retained")
-            administration.clear_retained(topic)
-            with self._subscribed(topic):
-                left = self._next(self._client, 1000)
-        finally:
-            with contextlib.suppress(MQError):
+        with closing(Administration(self._mq)) as administration:
+            try:
+                with self._subscribed(topic):
+                    self._expect(b"retained")
                 administration.clear_retained(topic)
-            administration.close()
+                with self._subscribed(topic):
+                    left = self._next(self._client, 1000)
+            finally:
+                with contextlib.suppress(MQError):
+                    administration.clear_retained(topic)
         if left is not None:
             raise Failed("CLEAR TOPICSTR CLRTYPE(RETAINED) leaves the retained publication")
         return "sent to a new subscription, and cleared by CLEAR TOPICSTR"
@@ -470,11 +454,8 @@ class Acceptance:
     # Clean-up --------------------------------------------------------------------------------------------------------
 
     def _own_subscriptions(self) -> list[str]:
-        administration = Administration(self._mq)
-        try:
+        with closing(Administration(self._mq)) as administration:
             return [name for name, *_ in administration.subscriptions(f"{self._client}*")]
-        finally:
-            administration.close()
 
     def _clean_up(self) -> str:
         """Remove what is left of the tests, and disconnect."""

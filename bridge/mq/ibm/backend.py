@@ -405,8 +405,7 @@ class IbmBackend(BackendEvents):
         # Move segments separately, because the joined message may be too long for the dead-letter queue.
         queued = cast("list[QueuedMessage]", separate([transmission]))
         letters = [
-            (message.got, *message.undelivered, message.remote_queue, message.queue_manager, reason)
-            for message in queued
+            (message.got, *message.undelivered, message.remote_queue, message.queue_manager, reason) for message in queued
         ]
         remover = self._remover_of(transmission.client_id)
         remover.submit(Removal([], {}, log_failure("dead-lettering a message"), letters))
@@ -428,9 +427,7 @@ class IbmBackend(BackendEvents):
         stopped: asyncio.Future[None] = self._loop.create_future()
         # Stop the subscriber first: its last results release publications that wait for a SUBSCRIBE.
         self._end(
-            (self._subscriber,),
-            Worker.stop,
-            lambda: self._end(self._workers, Worker.stop, partial(resolve, stopped, None)),
+            (self._subscriber,), Worker.stop, lambda: self._end(self._workers, Worker.stop, partial(resolve, stopped, None))
         )
         return stopped
 
@@ -490,8 +487,7 @@ class IbmBackend(BackendEvents):
         if any(message.replay for message in batch):
             # The subscription that requested retained publications again also got the new ones, as duplicates.
             self._remove(
-                [message for message in batch if message.replay and not message.retained],
-                "removing duplicates of a replay",
+                [message for message in batch if message.replay and not message.retained], "removing duplicates of a replay"
             )
             batch = [message for message in batch if message.retained or not message.replay]
         for message in batch if self.client_names.escaped else ():
@@ -499,9 +495,7 @@ class IbmBackend(BackendEvents):
         fences = self._fences
         if fences:
             late = {
-                message.msg_id: message
-                for message in batch
-                if message.user_data is not None and message.client_id in fences
+                message.msg_id: message for message in batch if message.user_data is not None and message.client_id in fences
             }
             self._remove(late.values(), "removing messages of a session that has ended")
             batch = [message for message in batch if message.msg_id not in late]

@@ -24,9 +24,7 @@ BATCH_MESSAGES, BATCH_BYTES = 500, 1_048_576
 #: Buffer of the first MQGET in bytes. A longer message costs a second MQGET.
 FIRST_BUFFER = 65_536
 _WHOLE = cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2 | cmqc.MQGMO_FAIL_IF_QUIESCING
-_FIRST = (
-    _WHOLE | cmqc.MQGMO_UNMARKED_BROWSE_MSG | cmqc.MQGMO_MARK_BROWSE_HANDLE | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG
-)
+_FIRST = _WHOLE | cmqc.MQGMO_UNMARKED_BROWSE_MSG | cmqc.MQGMO_MARK_BROWSE_HANDLE | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG
 _NEXT = _FIRST & ~cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_BROWSE_NEXT
 #: Reason codes for the queue as a whole, not for a browsed message.
 _QUEUE_REASONS = frozenset(
@@ -45,12 +43,7 @@ class Browser(Worker[None]):
     """Browses the transmission queue and reports each message once."""
 
     def __init__(
-        self,
-        connect: Callable[[], Connection],
-        queue: str,
-        events: BackendEvents,
-        *,
-        passes: BrowsePasses | None = None,
+        self, connect: Callable[[], Connection], queue: str, events: BackendEvents, *, passes: BrowsePasses | None = None
     ) -> None:
         """With `passes`, read messages ahead of the browse (MQOO_READ_AHEAD), many in one round trip."""
         super().__init__("transmit-queue browser", connect, events=events)
@@ -134,9 +127,7 @@ class Browser(Worker[None]):
             if self._read_ahead and self._passes is not None:
                 self._passes.begin()
         try:
-            got = connection.get(
-                self._handle, GetOptions(Options=options, WaitInterval=interval, MaxLength=FIRST_BUFFER)
-            )
+            got = connection.get(self._handle, GetOptions(Options=options, WaitInterval=interval, MaxLength=FIRST_BUFFER))
         except MQError as error:
             self._end_pass()
             if error.reason in LOST or error.reason in _QUEUE_REASONS:
@@ -166,8 +157,7 @@ class Browser(Worker[None]):
         """
         try:
             return connection.get(
-                self._reader,
-                GetOptions(Options=_WHOLE, MatchOptions=cmqc.MQMO_MATCH_MSG_ID, MsgId=head.md.MsgId),
+                self._reader, GetOptions(Options=_WHOLE, MatchOptions=cmqc.MQMO_MATCH_MSG_ID, MsgId=head.md.MsgId)
             )
         except MQError as error:
             if error.reason in LOST or error.reason in _QUEUE_REASONS - {cmqc.MQRC_NO_MSG_AVAILABLE}:

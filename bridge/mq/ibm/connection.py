@@ -94,15 +94,9 @@ class Structures:
         check_od(od)
         structure = self._library.OD()
         structure.Version = cmqc.MQOD_VERSION_4
-        structure.ObjectType = od.ObjectType
-        structure.ObjectName = od.ObjectName.encode()
-        structure.ObjectQMgrName = od.ObjectQMgrName.encode()
-        structure.DynamicQName = od.DynamicQName.encode()
-        structure.AlternateUserId = od.AlternateUserId.encode()
-        if od.ObjectString:
-            _set_string(structure, "ObjectString", od.ObjectString)
-        if od.SelectionString:
-            _set_string(structure, "SelectionString", od.SelectionString)
+        _copy(od, structure, "ObjectType", "ObjectName", "ObjectQMgrName", "DynamicQName", "AlternateUserId")
+        _set_string(structure, "ObjectString", od.ObjectString)
+        _set_string(structure, "SelectionString", od.SelectionString)
         if results:
             _set_string(structure, "ResObjectString", "", _ROOM)
         return structure
@@ -111,9 +105,8 @@ class Structures:
     def read_od(od: MQOD, structure: Any) -> None:
         """Update an MQOD with the results of MQOPEN."""
         if od.ObjectType == cmqc.MQOT_Q:
-            od.ObjectName, od.ObjectQMgrName = text(structure.ObjectName), text(structure.ObjectQMgrName)
-        od.ResolvedQName, od.ResolvedQMgrName = text(structure.ResolvedQName), text(structure.ResolvedQMgrName)
-        od.ResolvedType = structure.ResolvedType
+            _read(structure, od, "ObjectName", "ObjectQMgrName")
+        _read(structure, od, "ResolvedQName", "ResolvedQMgrName", "ResolvedType")
         od.ResObjectString = _string(structure, "ResObjectString")
 
     def md(self, md: MQMD) -> Any:
@@ -131,8 +124,7 @@ class Structures:
         """Create a PMO. `context` and `message_handle` are handles of the queue manager."""
         structure = self._library.PMO()
         structure.Version = cmqc.MQPMO_VERSION_3
-        structure.Options = options.Options
-        structure.PubLevel = options.PubLevel
+        _copy(options, structure, "Options", "PubLevel")
         structure.Context = context
         structure.OriginalMsgHandle = message_handle
         return structure
@@ -140,10 +132,8 @@ class Structures:
     @staticmethod
     def read_pmo(options: MQPMO, structure: Any) -> None:
         """Update an MQPMO with the results of MQPUT or MQPUT1."""
-        options.ResolvedQName, options.ResolvedQMgrName = text(structure.ResolvedQName), text(structure.ResolvedQMgrName)
-        options.KnownDestCount = structure.KnownDestCount
-        options.UnknownDestCount = structure.UnknownDestCount
-        options.InvalidDestCount = structure.InvalidDestCount
+        counts = ("KnownDestCount", "UnknownDestCount", "InvalidDestCount")
+        _read(structure, options, "ResolvedQName", "ResolvedQMgrName", *counts)
 
     def unanswered(self, md: MQMD, options: int) -> tuple[Any, Any]:
         """Return the MD and PMO of a put whose results are not read, packed once for all messages that share them."""
@@ -195,30 +185,38 @@ class Structures:
     def sd(self, sd: MQSD) -> Any:
         check_sd(sd)
         structure = self._library.SD()
-        structure.Options = sd.Options
-        structure.ObjectName = sd.ObjectName.encode()
-        structure.AlternateUserId = sd.AlternateUserId.encode()
-        _set_string(structure, "ObjectString", sd.ObjectString)
-        _set_string(structure, "SubName", sd.SubName)
-        _set_string(structure, "SubUserData", sd.SubUserData, _ROOM)
-        _set_string(structure, "SelectionString", sd.SelectionString, _ROOM)
+        _copy(sd, structure, "Options", "ObjectName", "AlternateUserId", "SubLevel", "SubExpiry", "PubPriority")
+        _copy(sd, structure, "PubAccountingToken", "PubApplIdentityData", "SubCorrelId")
+        for name, room in (("ObjectString", 0), ("SubName", 0), ("SubUserData", _ROOM), ("SelectionString", _ROOM)):
+            _set_string(structure, name, getattr(sd, name), room)
         _set_string(structure, "ResObjectString", "", _ROOM)
-        structure.SubLevel = sd.SubLevel
-        structure.SubExpiry = sd.SubExpiry
-        structure.PubPriority = sd.PubPriority
-        structure.PubAccountingToken = sd.PubAccountingToken
-        structure.PubApplIdentityData = sd.PubApplIdentityData.encode()
-        structure.SubCorrelId = sd.SubCorrelId
         return structure
 
     @staticmethod
     def read_sd(sd: MQSD, structure: Any) -> None:
         """Update an MQSD with the results of MQSUB."""
-        sd.SubUserData = _string(structure, "SubUserData")
-        sd.SelectionString = _string(structure, "SelectionString")
-        sd.ResObjectString = _string(structure, "ResObjectString")
+        for name in ("SubUserData", "SelectionString", "ResObjectString"):
+            setattr(sd, name, _string(structure, name))
         sd.SubCorrelId = structure.SubCorrelId
-        sd.SubLevel, sd.SubExpiry, sd.PubPriority = structure.SubLevel, structure.SubExpiry, structure.PubPriority
+        _read(structure, sd, "SubLevel", "SubExpiry", "PubPriority")
+
+
+def _copy(source: Any, structure: Any, *names: str) -> None:
+    """Set fields of a structure of the package."""
+    for name in names:
+        value = getattr(source, name)
+        setattr(structure, name, value.encode() if isinstance(value, str) else value)
+
+
+def _value(field: bytes | str | int) -> str | int:
+    """Return the value of a numeric or character field."""
+    return field if isinstance(field, int) else text(field)
+
+
+def _read(structure: Any, target: Any, *names: str) -> None:
+    """Read numeric and character fields of a structure of the package."""
+    for name in names:
+        setattr(target, name, _value(getattr(structure, name)))
 
 
 def text(field: bytes | str) -> str:
@@ -261,6 +259,12 @@ class _Subscription:
         completion, reason = self._calls.MQCLOSE(self._manager.get_handle(), self.handle, options)
         if completion:
             raise MQError(reason, "close")
+
+
+#: MQSTS version 1: StrucId, Version, CompCode, Reason, three counts, ObjectType, and four names.
+_MQSTS = struct.Struct("<4s7i48s48s48s48s")
+_MQSRO = struct.Struct("<4s3i")
+_MQDMHO = struct.Struct("<4s2i")
 
 
 class IbmConnection(ABC):
@@ -355,17 +359,46 @@ class IbmConnection(ABC):
     def _with_password(self, sco: Any, password: str) -> Any:
         """Return the MQSCO with the password of its key repository. Raises MQError."""
 
-    @abstractmethod
+    # Calls that pymqi does not wrap: with the C library that the package has loaded ---------------------------------
+
+    @cached_property
+    def _c_library(self) -> ctypes.CDLL:
+        return ctypes.CDLL(self._calls.__file__)
+
+    def _call(self, verb: str, *arguments: Any) -> None:
+        """Call a function of the C library. Raises MQError, with MQRC_FUNCTION_NOT_SUPPORTED if there is none."""
+        try:
+            call = getattr(self._c_library, verb)
+        except (AttributeError, OSError) as error:
+            hint = "; hint: set asynchronous_puts: false" if verb == "MQSTAT" else ""
+            raise MQError(cmqc.MQRC_FUNCTION_NOT_SUPPORTED, f"{verb}: {error}{hint}") from error
+        completion, reason = ctypes.c_int32(), ctypes.c_int32()
+        call(ctypes.c_int32(self._manager.get_handle()), *arguments, ctypes.byref(completion), ctypes.byref(reason))
+        if completion.value == cmqc.MQCC_FAILED:
+            raise MQError(reason.value, verb)
+
     def _delete_message_handle(self, message_handle: Any) -> None:
-        """Call MQDLTMH. Raises MQError or the package's error."""
+        buffer = ctypes.create_string_buffer(_MQDMHO.pack(b"DMHO", 1, 0), _MQDMHO.size)
+        self._call("MQDLTMH", ctypes.byref(ctypes.c_int64(message_handle.msg_handle)), buffer)
 
-    @abstractmethod
-    def _request_publications(self, subscription: int, action: int, options: int) -> int:
-        """Call MQSUBRQ. Return the number of publications. Raises MQError or the package's error."""
+    def subscription_request(
+        self, handle: int, action: int = cmqc.MQSR_ACTION_PUBLICATION, options: int = cmqc.MQSRO_NONE
+    ) -> int:
+        subscription = self._find(handle)
+        if not isinstance(subscription, _Subscription):
+            raise MQError(cmqc.MQRC_HOBJ_ERROR, f"handle {handle} is not a subscription")
+        buffer = ctypes.create_string_buffer(_MQSRO.pack(b"SRO ", 1, options, 0), _MQSRO.size)
+        with self._operation("subscription request"):
+            self._call("MQSUBRQ", ctypes.c_int32(subscription.handle), ctypes.c_int32(action), buffer)
+        number: int = _MQSRO.unpack(buffer.raw)[3]
+        return number
 
-    @abstractmethod
-    def _status(self, type: int) -> MQSTS:
-        """Call MQSTAT. Raises MQError or the package's error."""
+    def statistics(self, type: int = cmqc.MQSTAT_TYPE_ASYNC_ERROR) -> MQSTS:
+        buffer = ctypes.create_string_buffer(_MQSTS.pack(b"STAT", 1, *(0,) * 6, *(b"",) * 4), _MQSTS.size)
+        with self._operation("statistics"):
+            self._call("MQSTAT", ctypes.c_int32(type), buffer)
+        found = map(_value, _MQSTS.unpack(buffer.raw)[2:])
+        return MQSTS(**dict(zip(MQSTS.__struct_fields__, found, strict=False)))  # type: ignore[arg-type]
 
     # Handles and errors ----------------------------------------------------------------------------------------------
 
@@ -526,27 +559,12 @@ class IbmConnection(ABC):
             with self._operation(f"set {selector}"):
                 held.set(selector, next(numbers) if is_number else next(texts).encode())
 
-    def subscription_request(
-        self, handle: int, action: int = cmqc.MQSR_ACTION_PUBLICATION, options: int = cmqc.MQSRO_NONE
-    ) -> int:
-        subscription = self._find(handle)
-        if not isinstance(subscription, _Subscription):
-            raise MQError(cmqc.MQRC_HOBJ_ERROR, f"handle {handle} is not a subscription")
-        with self._operation("subscription request"):
-            return self._request_publications(subscription.handle, action, options)
-
-    def statistics(self, type: int = cmqc.MQSTAT_TYPE_ASYNC_ERROR) -> MQSTS:
-        with self._operation("statistics"):
-            return self._status(type)
-
     def subscribe(self, sd: MQSD, handle: int | None = None) -> tuple[int, int]:
         made = self._structures.sd(sd)
         destination = cmqc.MQHO_NONE if handle is None else self._find_object(handle).get_handle()
         operation = f"subscription {sd.SubName or sd.ObjectString!r}"
         with self._operation(operation):
-            filled, hobj, hsub, completion, reason = self._calls.MQSUB(
-                self._manager.get_handle(), made.pack(), destination
-            )
+            filled, hobj, hsub, completion, reason = self._calls.MQSUB(self._manager.get_handle(), made.pack(), destination)
         if completion:
             raise MQError(reason, operation)
         made.unpack(filled)
@@ -603,38 +621,7 @@ class IbmmqConnection(IbmConnection):
         sco.KeyRepoPassword = password
         return sco
 
-    def _delete_message_handle(self, message_handle: Any) -> None:
-        message_handle.dlt()
 
-    def _request_publications(self, subscription: int, action: int, options: int) -> int:
-        sro = self._library.SRO()
-        sro.Options = options
-        filled, completion, reason = self._calls.MQSUBRQ(self._manager.get_handle(), subscription, action, sro.pack())
-        if completion:
-            raise MQError(reason, "subscription request")
-        sro.unpack(filled)
-        return int(sro.NumPubs)
-
-    def _status(self, type: int) -> MQSTS:
-        found = self._manager.stat(type)
-        return MQSTS(
-            CompCode=found.CompCode,
-            Reason=found.Reason,
-            PutSuccessCount=found.PutSuccessCount,
-            PutWarningCount=found.PutWarningCount,
-            PutFailureCount=found.PutFailureCount,
-            ObjectType=found.ObjectType,
-            ObjectName=text(found.ObjectName),
-            ObjectQMgrName=text(found.ObjectQMgrName),
-            ResolvedObjectName=text(found.ResolvedObjectName),
-            ResolvedQMgrName=text(found.ResolvedQMgrName),
-        )
-
-
-#: MQSTS version 1: StrucId, Version, CompCode, Reason, three counts, ObjectType, and four names.
-_MQSTS = struct.Struct("<4s7i48s48s48s48s")
-_MQSRO = struct.Struct("<4s3i")
-_MQDMHO = struct.Struct("<4s2i")
 #: The end of MQSCO version 6, at offset 632: KeyRepoPasswordPtr, KeyRepoPasswordOffset, KeyRepoPasswordLength.
 _KEY_REPOSITORY_PASSWORD = struct.Struct("@P2i")
 _KEY_REPOSITORY_PASSWORD_OFFSET = 632
@@ -658,7 +645,7 @@ class TlsOptionsWithPassword:
 
 
 class PymqiConnection(IbmConnection):
-    """A connection through `pymqi`. It calls functions that pymqi does not wrap in the C library that pymqi has loaded."""
+    """A connection through `pymqi`."""
 
     @property
     def _calls(self) -> Any:
@@ -678,47 +665,6 @@ class PymqiConnection(IbmConnection):
 
     def _with_password(self, sco: Any, password: str) -> Any:
         return TlsOptionsWithPassword(sco, password)
-
-    def _delete_message_handle(self, message_handle: Any) -> None:
-        buffer = ctypes.create_string_buffer(_MQDMHO.pack(b"DMHO", 1, 0), _MQDMHO.size)
-        self._call("MQDLTMH", ctypes.byref(ctypes.c_int64(message_handle.msg_handle)), buffer)
-
-    def _request_publications(self, subscription: int, action: int, options: int) -> int:
-        buffer = ctypes.create_string_buffer(_MQSRO.pack(b"SRO ", 1, options, 0), _MQSRO.size)
-        self._call("MQSUBRQ", ctypes.c_int32(subscription), ctypes.c_int32(action), buffer)
-        number: int = _MQSRO.unpack(buffer.raw)[3]
-        return number
-
-    def _status(self, type: int) -> MQSTS:
-        names = (b"",) * 4
-        buffer = ctypes.create_string_buffer(_MQSTS.pack(b"STAT", 1, 0, 0, 0, 0, 0, 0, *names), _MQSTS.size)
-        self._call("MQSTAT", ctypes.c_int32(type), buffer)
-        _, _, comp_code, reason, successes, warnings, failures, object_type, *found = _MQSTS.unpack(buffer.raw)
-        object_name, manager, resolved_name, resolved_manager = (name.decode().rstrip(" \0") for name in found)
-        return MQSTS(
-            CompCode=comp_code,
-            Reason=reason,
-            PutSuccessCount=successes,
-            PutWarningCount=warnings,
-            PutFailureCount=failures,
-            ObjectType=object_type,
-            ObjectName=object_name,
-            ObjectQMgrName=manager,
-            ResolvedObjectName=resolved_name,
-            ResolvedQMgrName=resolved_manager,
-        )
-
-    def _call(self, verb: str, *arguments: Any) -> None:
-        """Call a function of the C library. Raises MQError, with MQRC_FUNCTION_NOT_SUPPORTED if there is none."""
-        try:
-            call = getattr(ctypes.CDLL(self._calls.__file__), verb)
-        except (AttributeError, OSError) as error:
-            hint = "; hint: set asynchronous_puts: false" if verb == "MQSTAT" else ""
-            raise MQError(cmqc.MQRC_FUNCTION_NOT_SUPPORTED, f"{verb}: {error}{hint}") from error
-        completion, reason = ctypes.c_int32(), ctypes.c_int32()
-        call(ctypes.c_int32(self._manager.get_handle()), *arguments, ctypes.byref(completion), ctypes.byref(reason))
-        if completion.value == cmqc.MQCC_FAILED:
-            raise MQError(reason.value, verb)
 
 
 def connect_ibm(library: Any, parameters: ConnectionParameters) -> IbmConnection:

@@ -32,7 +32,7 @@ from bridge.mq.ibm.requirements_check import missing, refused_connection
 from bridge.mq.memory import MemoryWatermark
 from bridge.mq.mqi import MQOD, Connection, MQError, inquire
 from bridge.mq.telemetry_channels import TelemetryChannelRegister
-from bridge.mq.worker import LOST
+from bridge.mq.worker import LOST, raise_if_lost
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
 from bridge.security.privileged import PrivilegedUsers
 from bridge.wire import cmqc, cmqcfc
@@ -93,8 +93,7 @@ class IbmInquiry:
         try:
             values, _ = inquire(connection, MQOD(ObjectName=name), _ATTRIBUTES, _INQUIRE)
         except MQError as error:
-            if error.reason in LOST:
-                raise
+            raise_if_lost(error)
             log.debug("queue %s is in no metric: %s", name, error)
             return None
         kind, usage, depth, max_depth, inputs, outputs, inhibited = values
@@ -120,8 +119,7 @@ class IbmInquiry:
             queue = MQCFST(cmqc.MQCA_Q_NAME, name.encode())
             responses = self._administration.run(cmqcfc.MQCMD_INQUIRE_Q_STATUS, queue)
         except MQError as error:
-            if error.reason in LOST:
-                raise
+            raise_if_lost(error)
             self._ageless.add(name)
             self._answered = isinstance(error, CommandFailed)
             queues = f"queue {name}" if self._answered else "queues"
@@ -133,12 +131,9 @@ class IbmInquiry:
 
 def _dead_letter_queue(connection: Connection) -> str:
     try:
-        _, (name,) = inquire(
-            connection, MQOD(ObjectType=cmqc.MQOT_Q_MGR), (cmqc.MQCA_DEAD_LETTER_Q_NAME,), _INQUIRE
-        )
+        _, (name,) = inquire(connection, MQOD(ObjectType=cmqc.MQOT_Q_MGR), (cmqc.MQCA_DEAD_LETTER_Q_NAME,), _INQUIRE)
     except MQError as error:
-        if error.reason in LOST:
-            raise
+        raise_if_lost(error)
         log.debug("the name of the dead-letter queue cannot be inquired: %s", error)
         return ""
     return name.strip()

@@ -177,9 +177,7 @@ class PersistentState:
             return True  # committed between the two calls
         self.check_owner()
         if time.monotonic() - lost >= DOUBT_TIMEOUT:
-            log.warning(
-                "MQB4107W messages of the bridge are missing on %s: repeating a unit of work in doubt", STATE_QUEUE
-            )
+            log.warning("MQB4107W messages of the bridge are missing on %s: repeating a unit of work in doubt", STATE_QUEUE)
             return False
         raise MQError(cmqc.MQRC_UOW_IN_PROGRESS, "the unit of work of the connection that was lost has not ended yet")
 
@@ -201,9 +199,7 @@ class PersistentState:
         return records, needless
 
     @staticmethod
-    def _read(
-        msg_id: bytes, body: bytes, records: dict[StateKey, tuple[bytes, StateRecord]], needless: list[bytes]
-    ) -> None:
+    def _read(msg_id: bytes, body: bytes, records: dict[StateKey, tuple[bytes, StateRecord]], needless: list[bytes]) -> None:
         try:
             record = decode(body)
         except UnknownRecord as error:
@@ -316,9 +312,7 @@ class StateWriter(Worker[Job]):
         self._separate = max(self._separate - 1, 0)
         return self._batch
 
-    def finish(
-        self, connection: Connection, batch: Batch, states: dict[StateKey, StateRecord | None], options: int
-    ) -> None:
+    def finish(self, connection: Connection, batch: Batch, states: dict[StateKey, StateRecord | None], options: int) -> None:
         """Replace records, and commit a batch. `options` are additional MQPMO options."""
         for key, record in states.items():
             if (old := self.current.get(key)) is not None:

@@ -17,7 +17,7 @@ from bridge.mq.dead_letter import OriginContext, dead_letter
 from bridge.mq.ibm.coordination import BrowsePasses, SubscriptionBarrier
 from bridge.mq.ibm.persistent_state import Batch, StateWriter
 from bridge.mq.mqi import MQOD, Connection, MQError
-from bridge.mq.worker import LOST, Stopped
+from bridge.mq.worker import LOST, Stopped, raise_if_lost
 from bridge.mqtt.topics import topic_string_error
 from bridge.telemetry.record import StateKey, StateRecord
 from bridge.telemetry.transmission import PublicationMessage
@@ -72,8 +72,7 @@ class Publisher(StateWriter[Part]):
         if not sizes:
             return "no publications"
         return (
-            f"{sum(sizes)} publications in {len(sizes)} units of work, "
-            f"median {sizes[len(sizes) // 2]}, largest {sizes[-1]}"
+            f"{sum(sizes)} publications in {len(sizes)} units of work, median {sizes[len(sizes) // 2]}, largest {sizes[-1]}"
         )
 
     def opened(self, connection: Connection) -> None:
@@ -147,8 +146,7 @@ class Publisher(StateWriter[Part]):
         try:
             self._administration.clear_retained(topic)
         except MQError as error:
-            if error.reason in LOST:
-                raise
+            raise_if_lost(error)
             log.error("MQB4204E clearing the retained publication of topic %r failed: %s", topic, error)
 
     def _put(self, connection: Connection, message: PublicationMessage, options: int, *, retain: bool) -> int:

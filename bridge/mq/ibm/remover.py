@@ -15,7 +15,7 @@ import msgspec
 from bridge.config.queue_manager import LOCK_QUEUE
 from bridge.mq.dead_letter import OriginContext, dead_letter
 from bridge.mq.ibm.persistent_state import Batch, PersistentState, StateWriter
-from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError
+from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError, get_or_none
 from bridge.mq.worker import LOST
 from bridge.telemetry.record import StateKey, StateRecord
 from bridge.wire import cmqc
@@ -51,9 +51,7 @@ class Remover(StateWriter[Removal]):
         super().opened(connection)
         if self._old_receipt:
             self.state.check_owner()
-        self._handle = connection.open(
-            MQOD(ObjectName=self._queue), cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_FAIL_IF_QUIESCING
-        )
+        self._handle = connection.open(MQOD(ObjectName=self._queue), cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_FAIL_IF_QUIESCING)
 
     def backed_out(self, error: MQError) -> None:
         log.error("MQB4207E %s: a unit of work was backed out: %s", self.name, error)
@@ -88,13 +86,8 @@ class Remover(StateWriter[Removal]):
     def _remove(self, connection: Connection, msg_id: bytes) -> bool:
         """Remove a message. Return False if it is gone: it has expired, or was removed before a connection was lost."""
         options = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG | cmqc.MQGMO_FAIL_IF_QUIESCING
-        try:
-            connection.get(self._handle, GetOptions(Options=options, MsgId=msg_id, MaxLength=0))
-        except MQError as error:
-            if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
-                raise
-            return False
-        return True
+        wanted = GetOptions(Options=options, MsgId=msg_id, MaxLength=0)
+        return get_or_none(connection, self._handle, wanted) is not None
 
     def _dead_letter(
         self, connection: Connection, got: Got, md: MQMD, data: bytes, queue: str, manager: str, reason: int

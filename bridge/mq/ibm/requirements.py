@@ -124,20 +124,20 @@ class Open(msgspec.Struct, frozen=True):
 Key = tuple[str, str, str, str]
 
 
-class Authority(msgspec.Struct, kw_only=True, frozen=True):
+class Authority(msgspec.Struct, frozen=True):
     """An authority that a user needs, with the dry run that shows whether the user has it."""
 
     #: OBJTYPE of SET AUTHREC
     kind: str
     #: PROFILE of SET AUTHREC; blank for the queue manager
-    name: str = ""
+    name: str
     #: AUTHADD of SET AUTHREC; two words with a comma for authorities that only work together
     word: str
     #: what the user needs it for, after "to"
     purpose: str
+    dry_run: Open | DryRun
     #: a user of clients; blank is the bridge's own
     user: str = ""
-    dry_run: Open | DryRun
     #: False: the bridge runs without it, and only some clients or functions need it
     needed: bool = True
     #: authorities without which the dry run does not show anything
@@ -210,46 +210,24 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
 
     def queues(self, dead_letter_queue: str) -> list[QueueRequirement]:
         """Return the local queues that the bridge needs; `dead_letter_queue` is the queue manager's DEADQ."""
-        long = f"MAXDEPTH(10000000) MAXMSGL({MAX_MESSAGE_LENGTH})"
-        state = (_NORMAL, _SHARE, _PUT, _GET)
-        found = [
-            QueueRequirement(
-                "transmission queue",
-                self.transmission_queue,
-                (_XMITQ, _SHARE, _PUT, _GET),
-                f"{long} MONQ(LOW)",
+        length = f"MAXMSGL({MAX_MESSAGE_LENGTH})"
+        long, state = f"MAXDEPTH(10000000) {length}", (_NORMAL, _SHARE, _PUT, _GET)
+        rows: list[tuple[str, str, tuple[Attribute, ...], str, str]] = [
+            (
+                "transmission queue", self.transmission_queue, (_XMITQ, _SHARE, _PUT, _GET), f"{long} MONQ(LOW)",
                 "Messages for MQTT clients",
             ),
-            QueueRequirement(
-                "state queue",
-                STATE_QUEUE,
-                state,
-                f"DEFSOPT(SHARED) {long} DEFPSIST(YES)",
-                "Session state of MQTT clients",
-            ),
-            QueueRequirement("lock queue", LOCK_QUEUE, (_NORMAL, _GET), "MAXDEPTH(0)", "Open while a bridge is active"),
-        ]
+            ("state queue", STATE_QUEUE, state, f"DEFSOPT(SHARED) {long} DEFPSIST(YES)", "Session state of MQTT clients"),
+            ("lock queue", LOCK_QUEUE, (_NORMAL, _GET), "MAXDEPTH(0)", "Open while a bridge is active"),
+        ]  # fmt: skip
         if self.mapping_state:
-            found.append(
-                QueueRequirement(
-                    "state queue of exactly-once mappings",
-                    MAPPING_STATE_QUEUE,
-                    state,
-                    f"DEFSOPT(SHARED) MAXDEPTH(100000) MAXMSGL({MAX_MESSAGE_LENGTH}) DEFPSIST(YES)",
-                    "State of exactly-once mappings",
-                )
-            )
-        found += [
-            QueueRequirement(
-                "dead-letter queue",
-                name,
-                (_NORMAL, _PUT),
-                f"{long} DEFPSIST(YES) MONQ(LOW)",
-                "Messages that could not be delivered",
-            )
-            for name in self.dead_letter_queues(dead_letter_queue)
-        ]
-        return found
+            recommended = f"DEFSOPT(SHARED) MAXDEPTH(100000) {length} DEFPSIST(YES)"
+            purpose = "state queue of exactly-once mappings"
+            rows.append((purpose, MAPPING_STATE_QUEUE, state, recommended, "State of exactly-once mappings"))
+        for name in self.dead_letter_queues(dead_letter_queue):
+            recommended = f"{long} DEFPSIST(YES) MONQ(LOW)"
+            rows.append(("dead-letter queue", name, (_NORMAL, _PUT), recommended, "Messages that could not be delivered"))
+        return [QueueRequirement(*row) for row in rows]
 
     def authorities(self, dead_letter_queue: str) -> list[Authority]:
         """Return the authorities that the bridge and its clients need; `dead_letter_queue` is the queue manager's DEADQ.
@@ -272,163 +250,108 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
 
     def _queue_manager_authorities(self) -> Iterator[Authority]:
         inquire = Open(_INQUIRE, MQOD(ObjectType=cmqc.MQOT_Q_MGR))
-        yield Authority(kind="QMGR", word="CONNECT", purpose="connect", dry_run=DryRun.CONNECT)
-        yield Authority(kind="QMGR", word="INQ", purpose="inquire its attributes", dry_run=inquire)
-        yield Authority(
-            kind="QMGR",
-            word="DSP",
-            purpose="run commands",
-            dry_run=DryRun.PING,
-            after=(_PUT_COMMANDS, _GET_REPLIES),
-        )
-        yield Authority(
-            kind="QMGR",
-            word="ALTUSR",
-            purpose="open objects as the users of MQTT clients",
-            # Authorities of the alternate user are checked as well, so the bridge's own user is that one here.
-            dry_run=Open(_OUTPUT | _ALTERNATE, client_destination(self.user[:12])),
-            after=(self._put_to_clients(),),
-        )
-        yield Authority(
-            kind="QMGR",
-            word="SETID",
-            purpose="put the users of MQTT clients into messages",
-            dry_run=Open(_OUTPUT | cmqc.MQOO_SET_IDENTITY_CONTEXT),
-            after=(_GET_REPLIES,),
-        )
+        # Authorities of the alternate user are checked as well, so the bridge's own user is that one here.
+        alternate = Open(_OUTPUT | _ALTERNATE, client_destination(self.user[:12]))
+        open_as, to_clients = "open objects as the users of MQTT clients", self._put_to_clients()
+        identity = Open(_OUTPUT | cmqc.MQOO_SET_IDENTITY_CONTEXT)
+        yield Authority("QMGR", "", "CONNECT", "connect", DryRun.CONNECT)
+        yield Authority("QMGR", "", "INQ", "inquire its attributes", inquire)
+        yield Authority("QMGR", "", "DSP", "run commands", DryRun.PING, after=(_PUT_COMMANDS, _GET_REPLIES))
+        yield Authority("QMGR", "", "ALTUSR", open_as, alternate, after=(to_clients,))
+        yield Authority("QMGR", "", "SETID", f"{_PUT_USERS} into messages", identity, after=(_GET_REPLIES,))
 
     def _put_to_clients(self, user: str = "") -> Key:
         return (user, "QUEUE", self.transmission_queue, "PUT")
 
     def _own_queues(self, dead_letter_queue: str) -> Iterator[Authority]:
-        name, od = self.transmission_queue, MQOD(ObjectName=self.transmission_queue)
-        yield _queue(name, "INQ", "inquire its attributes", Open(_INQUIRE, od))
-        yield _queue(name, "GET", "remove delivered messages", Open(_EXCLUSIVE, od))
-        yield _queue(name, "BROWSE", "read messages for MQTT clients", Open(_BROWSE, od))
-        yield _queue(name, "PUT", "subscribe for MQTT clients", Open(_OUTPUT, client_destination()))
-        yield _status(name)
-        lock = MQOD(ObjectName=LOCK_QUEUE)
-        yield _queue(LOCK_QUEUE, "INQ", "inquire its attributes", Open(_INQUIRE, lock))
-        yield _queue(LOCK_QUEUE, "GET", "be the only active bridge", Open(_EXCLUSIVE, lock))
+        transmission = self.transmission_queue
+        yield _queue(transmission, "INQ", "inquire its attributes", _INQUIRE)
+        yield _queue(transmission, "GET", "remove delivered messages", _EXCLUSIVE)
+        yield _queue(transmission, "BROWSE", "read messages for MQTT clients", _BROWSE)
+        to_client = Open(_OUTPUT, client_destination())
+        yield Authority("QUEUE", transmission, "PUT", "subscribe for MQTT clients", to_client)
+        yield _status(transmission)
+        yield _queue(LOCK_QUEUE, "INQ", "inquire its attributes", _INQUIRE)
+        yield _queue(LOCK_QUEUE, "GET", "be the only active bridge", _EXCLUSIVE)
         for name in (STATE_QUEUE, *([MAPPING_STATE_QUEUE] if self.mapping_state else [])):
-            od = MQOD(ObjectName=name)
-            yield _queue(name, "INQ", "inquire its attributes", Open(_INQUIRE, od))
-            yield _queue(name, "GET", "replace records", Open(_SHARED, od))
-            yield _queue(name, "BROWSE", "read records", Open(_BROWSE, od))
-            yield _queue(name, "PUT", "write records", Open(_OUTPUT, od))
+            yield _queue(name, "INQ", "inquire its attributes", _INQUIRE)
+            yield _queue(name, "GET", "replace records", _SHARED)
+            yield _queue(name, "BROWSE", "read records", _BROWSE)
+            yield _queue(name, "PUT", "write records", _OUTPUT)
             yield _status(name)
         for name in self.dead_letter_queues(dead_letter_queue):
-            od = MQOD(ObjectName=name)
-            yield _queue(name, "INQ", "inquire its attributes", Open(_INQUIRE, od))
-            yield _queue(name, "PUT", "put undeliverable messages", Open(_OUTPUT, od))
+            yield _queue(name, "INQ", "inquire its attributes", _INQUIRE)
+            yield _queue(name, "PUT", "put undeliverable messages", _OUTPUT)
             yield _status(name)
 
     @staticmethod
     def _commands() -> Iterator[Authority]:
-        yield _queue(COMMAND_QUEUE, "PUT", "run commands", Open(_OUTPUT, MQOD(ObjectName=COMMAND_QUEUE)))
+        yield _queue(COMMAND_QUEUE, "PUT", "run commands", _OUTPUT)
         # DSP as well as GET: "Authorizations for MQI calls", note on model queues.
-        model = MQOD(ObjectName=MODEL_QUEUE, DynamicQName="MQBRIDGE.*")
-        yield _queue(MODEL_QUEUE, "GET,DSP", "create queues for the replies to commands", Open(_EXCLUSIVE, model))
+        model = Open(_EXCLUSIVE, MQOD(ObjectName=MODEL_QUEUE, DynamicQName="MQBRIDGE.*"))
+        yield Authority("QUEUE", MODEL_QUEUE, "GET,DSP", "create queues for the replies to commands", model)
 
     def _topics(self) -> Iterator[Authority]:
-        yield _topic("DSP", "list subscriptions", DryRun.LIST_SUBSCRIPTIONS, after=_COMMANDS)
-        yield _topic("CLR", "clear retained publications", DryRun.CLEAR_RETAINED, after=_COMMANDS)
+        def topic(word: str, purpose: str, dry_run: Open | DryRun, *after: Key, needed: bool = True) -> Authority:
+            return Authority("TOPIC", BASE_TOPIC, word, purpose, dry_run, needed=needed, after=after)
+
+        yield topic("DSP", "list subscriptions", DryRun.LIST_SUBSCRIPTIONS, *_COMMANDS)
+        yield topic("CLR", "clear retained publications", DryRun.CLEAR_RETAINED, *_COMMANDS)
         # The publication must be possible for the user of a client, so that SETID alone decides.
-        yield _topic("SETID", "put the users of MQTT clients into publications", DryRun.SET_IDENTITY, after=(_SET_IDENTITY,))
+        yield topic("SETID", f"{_PUT_USERS} into publications", DryRun.SET_IDENTITY, _SET_IDENTITY)
         if "" in self.identities or self.mapping_publishes:
             whose = "MQTT clients without a user" if "" in self.identities else "mappings"
-            yield _topic("PUB", f"publish for {whose}", Open(_OUTPUT, probe_topic()), needed=False)
+            yield topic("PUB", f"publish for {whose}", Open(_OUTPUT, probe_topic()), needed=False)
         # MQCO_REMOVE_SUB takes SUB of whoever did not create the subscription: "Not Authorized (type 3)".
-        yield _topic(
-            "SUB",
-            "subscribe, and remove subscriptions of MQTT clients",
-            DryRun.SUBSCRIBE,
-            needed=False,
-            after=(self._put_to_clients(),),
-        )
-        yield _topic(
-            "RESUME",
-            "remove the subscriptions of MQTT clients that unsubscribe or end their session",
-            DryRun.RESUME,
-            needed=False,
-            after=(_SUBSCRIBE,),
-        )
+        subscribe = "subscribe, and remove subscriptions of MQTT clients"
+        yield topic("SUB", subscribe, DryRun.SUBSCRIBE, self._put_to_clients(), needed=False)
+        resume = "remove the subscriptions of MQTT clients that unsubscribe or end their session"
+        yield topic("RESUME", resume, DryRun.RESUME, _SUBSCRIBE, needed=False)
 
     def _mappings(self, dead_letter_queue: str) -> Iterator[Authority]:
         for queue in self.mapping_queues:
             od = MQOD(ObjectName=queue.name, ObjectQMgrName=queue.queue_manager)
             put = ("", "QUEUE", queue.profile, "PUT")
-            dry_runs = {
-                "INQ": Open(_INQUIRE, od),
-                "GET": Open(_EXCLUSIVE if queue.exclusive else _SHARED, od),
-                "PUT": Open(_OUTPUT, od),
-                "SETID": Open(_OUTPUT | cmqc.MQOO_SET_IDENTITY_CONTEXT, od),
-            }
-            purposes = {
-                "INQ": "inquire its attributes",
-                "GET": "take messages",
-                "PUT": "put messages",
-                "SETID": "put the users of MQTT clients into messages",
+            rows = {
+                "INQ": ("inquire its attributes", _INQUIRE),
+                "GET": ("take messages", _EXCLUSIVE if queue.exclusive else _SHARED),
+                "PUT": ("put messages", _OUTPUT),
+                "SETID": (f"{_PUT_USERS} into messages", _OUTPUT | cmqc.MQOO_SET_IDENTITY_CONTEXT),
             }
             for word in queue.words:
+                purpose, options = rows[word]
+                purpose = f"{purpose} (mapping {queue.mapping})"
                 after = (_SET_IDENTITY, put) if word == "SETID" else ()
-                yield _queue(
-                    queue.profile, word, f"{purposes[word]} (mapping {queue.mapping})", dry_runs[word], after=after
-                )
+                yield Authority("QUEUE", queue.profile, word, purpose, Open(options, od), after=after)
             if not queue.queue_manager:
                 yield _status(queue.name)
         if not self.mapping_queues and not self.mapping_templates and not self.mapping_publishes:
             return
         keep = "keep the put date and application of messages that mappings cannot process"
-        yield Authority(
-            kind="QMGR",
-            word="SETALL",
-            purpose=keep,
-            dry_run=Open(_OUTPUT | cmqc.MQOO_SET_ALL_CONTEXT),
-            needed=False,
-            after=(_GET_REPLIES,),
-        )
+        options = _OUTPUT | cmqc.MQOO_SET_ALL_CONTEXT
+        yield Authority("QMGR", "", "SETALL", keep, Open(options), needed=False, after=(_GET_REPLIES,))
         for name in self.dead_letter_queues(dead_letter_queue):
-            yield _queue(
-                name,
-                "SETALL",
-                keep,
-                Open(_OUTPUT | cmqc.MQOO_SET_ALL_CONTEXT, MQOD(ObjectName=name)),
-                needed=False,
-                after=(("", "QMGR", "", "SETALL"), ("", "QUEUE", name, "PUT")),
-            )
+            after = (("", "QMGR", "", "SETALL"), ("", "QUEUE", name, "PUT"))
+            dry_run = Open(options, MQOD(ObjectName=name))
+            yield Authority("QUEUE", name, "SETALL", keep, dry_run, needed=False, after=after)
 
     def _clients(self) -> Iterator[Authority]:
+        whose = "for the MQTT clients that act as this user"
         for user in dict.fromkeys(filter(None, self.identities)):
-            put = self._put_to_clients(user)
-            yield Authority(
-                kind="QUEUE",
-                name=self.transmission_queue,
-                word="PUT",
-                user=user,
-                purpose="connect and subscribe for the MQTT clients that act as this user",
-                dry_run=Open(_OUTPUT | _ALTERNATE, client_destination(user)),
-                needed=False,
-                after=(_ALTERNATE_USER,),
-            )
-            yield _topic(
-                "PUB",
-                "publish for the MQTT clients that act as this user",
-                Open(_OUTPUT | _ALTERNATE, probe_topic(user)),
-                user=user,
-                needed=False,
-                after=(_ALTERNATE_USER,),
-            )
-            yield _topic(
-                "SUB",
-                "subscribe for the MQTT clients that act as this user",
-                DryRun.SUBSCRIBE,
-                user=user,
-                needed=False,
-                after=(_ALTERNATE_USER, put),
-            )
+            rows: tuple[tuple[str, str, str, str, Open | DryRun], ...] = (
+                (
+                    "QUEUE", self.transmission_queue, "PUT", f"connect and subscribe {whose}",
+                    Open(_OUTPUT | _ALTERNATE, client_destination(user)),
+                ),
+                ("TOPIC", BASE_TOPIC, "PUB", f"publish {whose}", Open(_OUTPUT | _ALTERNATE, probe_topic(user))),
+                ("TOPIC", BASE_TOPIC, "SUB", f"subscribe {whose}", DryRun.SUBSCRIBE),
+            )  # fmt: skip
+            for row in rows:
+                after = (_ALTERNATE_USER, self._put_to_clients(user)) if row[2] == "SUB" else (_ALTERNATE_USER,)
+                yield Authority(*row, user=user, needed=False, after=after)
 
 
+_PUT_USERS = "put the users of MQTT clients"
 _PUT_COMMANDS: Key = ("", "QUEUE", COMMAND_QUEUE, "PUT")
 _GET_REPLIES: Key = ("", "QUEUE", MODEL_QUEUE, "GET,DSP")
 #: Each PCF command takes DSP for the queue manager.
@@ -438,38 +361,13 @@ _ALTERNATE_USER: Key = ("", "QMGR", "", "ALTUSR")
 _SUBSCRIBE: Key = ("", "TOPIC", BASE_TOPIC, "SUB")
 
 
-def _queue(
-    name: str, word: str, purpose: str, dry_run: Open | DryRun, *, needed: bool = True, after: tuple[Key, ...] = ()
-) -> Authority:
-    return Authority(
-        kind="QUEUE", name=name, word=word, purpose=purpose, dry_run=dry_run, needed=needed, after=after
-    )
+def _queue(name: str, word: str, purpose: str, options: int) -> Authority:
+    return Authority("QUEUE", name, word, purpose, Open(options, MQOD(ObjectName=name)))
 
 
 def _status(name: str) -> Authority:
     purpose = "report the age of its oldest message in metrics"
-    return _queue(name, "DSP", purpose, DryRun.QUEUE_STATUS, needed=False, after=_COMMANDS)
-
-
-def _topic(
-    word: str,
-    purpose: str,
-    dry_run: Open | DryRun,
-    *,
-    user: str = "",
-    needed: bool = True,
-    after: tuple[Key, ...] = (),
-) -> Authority:
-    return Authority(
-        kind="TOPIC",
-        name=BASE_TOPIC,
-        word=word,
-        purpose=purpose,
-        dry_run=dry_run,
-        user=user,
-        needed=needed,
-        after=after,
-    )
+    return Authority("QUEUE", name, "DSP", purpose, DryRun.QUEUE_STATUS, needed=False, after=_COMMANDS)
 
 
 #: A topic that no application uses.

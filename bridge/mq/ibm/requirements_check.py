@@ -37,7 +37,7 @@ from bridge.mq.ibm.requirements import (
     setmqaut,
 )
 from bridge.mq.mqi import MQOD, MQSD, Connection, MQError, inquire
-from bridge.mq.worker import LOST
+from bridge.mq.worker import LOST, raise_if_lost
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD
@@ -130,8 +130,7 @@ class _Examination:
         try:
             return inquire(self._connection, msgspec.structs.replace(od), selectors, _INQUIRE)
         except MQError as error:
-            if error.reason in LOST:
-                raise
+            raise_if_lost(error)
             return error.reason
 
     def _queue_manager(self) -> str:
@@ -161,10 +160,7 @@ class _Examination:
         if not dead_letter_queue:
             name = needs.dead_letter_queue or DEFAULT_DEAD_LETTER_QUEUE
             self._lacks("the queue manager has no dead-letter queue (DEADQ)", f"ALTER QMGR DEADQ('{name}')")
-        for keyword, has_number, wanted in (
-            ("MAXHANDS", handles, HANDLES),
-            ("MAXUMSGS", uncommitted, needs.uncommitted),
-        ):
+        for keyword, has_number, wanted in (("MAXHANDS", handles, HANDLES), ("MAXUMSGS", uncommitted, needs.uncommitted)):
             if has_number < wanted:
                 what = f"the queue manager has {keyword}({has_number}), and the bridge needs {wanted}"
                 self._lacks(what, f"ALTER QMGR {keyword}({wanted})")
@@ -212,8 +208,7 @@ class _Examination:
         try:
             handle = self._connection.open(od, cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_FAIL_IF_QUIESCING)
         except MQError as error:
-            if error.reason in LOST:
-                raise
+            raise_if_lost(error)
             if error.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
                 self._lacks(
                     f"model queue {MODEL_QUEUE} is not defined, and replies to commands come to a queue made of"
@@ -248,11 +243,11 @@ class _Examination:
             return False
         if not all(map(self._is_granted, authority.after)):
             return False
+        reason = cmqc.MQRC_NONE
         try:
-            reason = self._dry_run(authority)
+            self._dry_run(authority)
         except MQError as error:
-            if error.reason in LOST:
-                raise
+            raise_if_lost(error)
             reason = error.reason
         if reason in _GRANTED:
             return True
@@ -276,50 +271,45 @@ class _Examination:
             self._lacks(f"{label} cannot be used to {authority.purpose}: {_reason(reason)}", needed=authority.needed)
         return False
 
-    def _dry_run(self, authority: Authority) -> int:
-        """Return the reason why a dry run fails, or MQRC_NONE. Raises MQError, too."""
+    def _dry_run(self, authority: Authority) -> None:
+        """Do what the bridge does with an authority. Raises MQError if that fails."""
         dry_run = authority.dry_run
         if isinstance(dry_run, Open):
-            return self._open(dry_run)
-        runs: dict[DryRun, Callable[[Authority], int]] = {
-            DryRun.CONNECT: lambda _: cmqc.MQRC_NONE,
-            DryRun.PING: lambda _: self._command(cmqcfc.MQCMD_PING_Q_MGR),
-            DryRun.LIST_SUBSCRIPTIONS: lambda _: self._command(
-                cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION, MQCFST(cmqcfc.MQCACF_SUB_NAME, f"{PROBE_CLIENT}:*".encode())
+            self._open(dry_run)
+            return
+        name = authority.name.encode()
+        clients = f"{PROBE_CLIENT}:*".encode()
+        runs: dict[DryRun, Callable[[], None]] = {
+            DryRun.CONNECT: lambda: None,
+            DryRun.PING: lambda: self._command(cmqcfc.MQCMD_PING_Q_MGR),
+            DryRun.LIST_SUBSCRIPTIONS: lambda: self._command(
+                cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION, MQCFST(cmqcfc.MQCACF_SUB_NAME, clients)
             ),
-            DryRun.CLEAR_RETAINED: lambda _: self._clear_retained(),
-            DryRun.QUEUE_STATUS: lambda one: self._command(
-                cmqcfc.MQCMD_INQUIRE_Q_STATUS, MQCFST(cmqc.MQCA_Q_NAME, one.name.encode())
-            ),
-            DryRun.SUBSCRIBE: lambda one: self._subscribe(one.user),
-            DryRun.RESUME: lambda _: self._resume(),
-            DryRun.SET_IDENTITY: lambda _: self._set_identity(),
+            DryRun.CLEAR_RETAINED: lambda: self._commands().clear_retained(PROBE_TOPIC),
+            DryRun.QUEUE_STATUS: lambda: self._command(cmqcfc.MQCMD_INQUIRE_Q_STATUS, MQCFST(cmqc.MQCA_Q_NAME, name)),
+            DryRun.SUBSCRIBE: lambda: self._subscribe(authority.user),
+            DryRun.RESUME: self._resume,
+            DryRun.SET_IDENTITY: self._set_identity,
         }
-        return runs[dry_run](authority)
+        runs[dry_run]()
 
-    def _open(self, dry_run: Open) -> int:
+    def _open(self, dry_run: Open) -> None:
         od = MQOD(ObjectName=self._commands().reply_queue) if dry_run.od is None else msgspec.structs.replace(dry_run.od)
         self._connection.close(self._connection.open(od, dry_run.options))
-        return cmqc.MQRC_NONE
 
     def _commands(self) -> Administration:
         if self._administration is None:
             self._administration = Administration(self._connection)
         return self._administration
 
-    def _command(self, command: int, *parameters: MQCFST) -> int:
+    def _command(self, command: int, *parameters: MQCFST) -> None:
         try:
             self._commands().run(command, *parameters)
         except MQError as error:
             if error.reason not in _NONE_FOUND:
                 raise
-        return cmqc.MQRC_NONE
 
-    def _clear_retained(self) -> int:
-        self._commands().clear_retained(PROBE_TOPIC)
-        return cmqc.MQRC_NONE
-
-    def _set_identity(self) -> int:
+    def _set_identity(self) -> None:
         """Open a topic to publish with the user in the message, as a user who may publish there."""
         options = _OUTPUT | cmqc.MQOO_ALTERNATE_USER_AUTHORITY
         for user in dict.fromkeys((*self._requirements.identities, "")):
@@ -327,11 +317,11 @@ class _Examination:
             try:
                 self._open(publish)
             except MQError as error:
-                if error.reason in LOST:
-                    raise
+                raise_if_lost(error)
                 continue
-            return self._open(Open(publish.options | cmqc.MQOO_SET_IDENTITY_CONTEXT, publish.od))
-        return cmqc.MQRC_NONE  # no user to test with; each lacks PUB, which is reported
+            self._open(Open(publish.options | cmqc.MQOO_SET_IDENTITY_CONTEXT, publish.od))
+            return
+        # There is no user to test with. Each lacks PUB, which is reported.
 
     @contextlib.contextmanager
     def _destination(self, user: str) -> Iterator[int]:
@@ -353,7 +343,7 @@ class _Examination:
         )
         return self._connection.subscribe(sd, destination)[0]
 
-    def _subscribe(self, user: str) -> int:
+    def _subscribe(self, user: str) -> None:
         """Subscribe as a user, and end the subscription: a non-durable one, which ends by MQCLOSE without authority."""
         options = cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE | cmqc.MQSO_FAIL_IF_QUIESCING
         with self._destination(user) as destination:
@@ -363,9 +353,8 @@ class _Examination:
                 AlternateUserId=user,
             )
             self._connection.close(self._connection.subscribe(sd, destination)[0])
-        return cmqc.MQRC_NONE
 
-    def _resume(self) -> int:
+    def _resume(self) -> None:
         """Create a durable subscription, alter it, resume it, and remove it again."""
         with self._destination("") as destination:
             self._connection.close(self._durable(cmqc.MQSO_CREATE, destination))
@@ -379,7 +368,6 @@ class _Examination:
                     self._connection.close(handle, cmqc.MQCO_REMOVE_SUB)
                 raise
             self._connection.close(handle, cmqc.MQCO_REMOVE_SUB)
-        return cmqc.MQRC_NONE
 
     def _report_authorities(self) -> None:
         """Report the authorities that are missing: one sentence for each user and object."""
@@ -408,9 +396,7 @@ class _Examination:
         objects = [(MQOD(ObjectType=cmqc.MQOT_Q_MGR), "the queue manager", "QMGR")]
         names = [queue.name for queue in self._requirements.queues(dead_letter_queue) if queue.name != LOCK_QUEUE]
         names += [
-            queue.name
-            for queue in self._requirements.mapping_queues
-            if "PUT" in queue.words and not queue.queue_manager
+            queue.name for queue in self._requirements.mapping_queues if "PUT" in queue.words and not queue.queue_manager
         ]
         objects += [(MQOD(ObjectName=name), f"queue {name}", f"QLOCAL('{name}')") for name in dict.fromkeys(names)]
         too_short = False
@@ -439,8 +425,7 @@ class _Examination:
         try:
             self._connection.put1(client_destination(), message, options)
         except MQError as error:
-            if error.reason in LOST:
-                raise
+            raise_if_lost(error)
             return error.reason
         finally:
             with contextlib.suppress(MQError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 
 import msgspec
 
@@ -13,7 +14,7 @@ from bridge.mq.backend import ClientSubscription, SubscriptionRequest
 from bridge.mq.ibm.coordination import BackendEvents, SubscriptionBarrier
 from bridge.mq.ibm.transmission import REPLAY
 from bridge.mq.mqi import MQOD, MQSD, Connection, MQError, inquire
-from bridge.mq.worker import LOST, Stopped, Worker, probe
+from bridge.mq.worker import Stopped, Worker, probe, raise_if_lost
 from bridge.mqtt.topics import topic_string_error
 from bridge.telemetry.subscription import PUBLICATION_QUEUE, subscriber_of, subscription_name, topic_string
 from bridge.wire import cmqc
@@ -63,13 +64,7 @@ log = logging.getLogger(__name__)
 #: Handles of a connection (MAXHANDS) that are reserved for other purposes than non-durable subscriptions.
 OTHER_HANDLES = 56
 #: Reason codes for a connection limit of the queue manager or its channel.
-CAPACITY = frozenset(
-    (
-        cmqc.MQRC_MAX_CONNS_LIMIT_REACHED,
-        cmqc.MQRC_CHANNEL_NOT_AVAILABLE,
-        cmqc.MQRC_CHANNEL_CONFIG_ERROR,
-    )
-)
+CAPACITY = frozenset((cmqc.MQRC_MAX_CONNS_LIMIT_REACHED, cmqc.MQRC_CHANNEL_NOT_AVAILABLE, cmqc.MQRC_CHANNEL_CONFIG_ERROR))
 #: Temporary reason codes when a subscription is created again after a reconnect.
 PASSING = CAPACITY | frozenset(
     (
@@ -248,8 +243,7 @@ class Subscriber(Worker[Request]):
                 request.done(reason)
             case Unsubscribe():
                 reasons = [
-                    self._unsubscribe_one(connection, request.client_id, topic_filter)
-                    for topic_filter in request.filters
+                    self._unsubscribe_one(connection, request.client_id, topic_filter) for topic_filter in request.filters
                 ]
                 if request.ended:
                     self._leftover |= {
@@ -328,8 +322,7 @@ class Subscriber(Worker[Request]):
         try:
             connection.close(self._destination(connection, request.client_id, request.user))
         except MQError as error:
-            if error.reason in LOST:
-                raise
+            raise_if_lost(error)
             log.warning("MQB4304W rejected client %r as user %r: %s", request.client_id, request.user, error)
             return error.reason
         return cmqc.MQRC_NONE
@@ -368,8 +361,7 @@ class Subscriber(Worker[Request]):
             finally:
                 connection.close(destination)
         except MQError as error:
-            if error.reason in LOST:
-                raise
+            raise_if_lost(error)
             log.warning("MQB4305W rejected subscription %s as user %r: %s", name, request.user, error)
             return error.reason
         if request.durable:
@@ -379,9 +371,7 @@ class Subscriber(Worker[Request]):
             self._load[index] = self._load.get(index, 0) + 1
         return cmqc.MQRC_NONE
 
-    def _create(
-        self, connection: Connection, request: Subscribe, wanted: SubscriptionRequest, destination: int
-    ) -> int:
+    def _create(self, connection: Connection, request: Subscribe, wanted: SubscriptionRequest, destination: int) -> int:
         """Alter the subscription if it exists, otherwise create it. Return its handle."""
 
         def descriptor(options: int) -> MQSD:
@@ -424,8 +414,7 @@ class Subscriber(Worker[Request]):
         try:
             connection.close(connection.subscribe(replay, destination)[0])
         except MQError as error:
-            if error.reason in LOST:
-                raise
+            raise_if_lost(error)
             log.warning("MQB4306W requesting retained publications for an altered subscription failed: %s", error)
 
     def _close_held(self, held: Held) -> None:
@@ -444,8 +433,7 @@ class Subscriber(Worker[Request]):
             else:
                 self._remove(connection, client_id, topic_filter)
         except MQError as error:
-            if error.reason in LOST:
-                raise
+            raise_if_lost(error)
             if error.reason != cmqc.MQRC_NO_SUBSCRIPTION:
                 log.error("MQB4307E removing subscription %s failed: %s", name, error)
                 self.failure, self.failed_at = f"subscription {name} is not removed: {error}", time.monotonic()
@@ -472,11 +460,9 @@ class Subscriber(Worker[Request]):
 
     @staticmethod
     def _inquire(connection: Connection) -> list[ClientSubscription]:
-        administration = Administration(connection)
-        found = []
-        for name, topic_filter, user_data, durable in administration.subscriptions():
-            subscriber = subscriber_of(name, topic_filter, user_data)
-            if subscriber is not None:
-                found.append(ClientSubscription(*subscriber, user_data, durable))
-        administration.close()
-        return found
+        with closing(Administration(connection)) as administration:
+            return [
+                ClientSubscription(*subscriber, user_data, durable)
+                for name, topic_filter, user_data, durable in administration.subscriptions()
+                if (subscriber := subscriber_of(name, topic_filter, user_data)) is not None
+            ]

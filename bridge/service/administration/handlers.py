@@ -133,7 +133,7 @@ DEPTH_TIMEOUT: Final = 2.0
 
 async def show_counters(parts: Parts, request: ShowCounters) -> Counters:
     """Return a reading of the counters."""
-    activity = parts.watch.asked()
+    activity = parts.activity.asked()
     clients = Counter(client.channel.name for client in parts.service.clients.values())
     in_flight = 0
     for number, session in enumerate(list(parts.service.sessions.values()), 1):
@@ -343,8 +343,7 @@ async def show_log(parts: Parts, request: ShowLog) -> list[LogLine]:
     """Return the last lines of the log. Raises Refused."""
     if parts.log_tail is None:
         raise Refused("the bridge keeps lines of the log only if it has an admin port (admin.port)")
-    lines = parts.log_tail.lines(logging.getLevelNamesMapping()[request.level.upper()], request.search)
-    return [LogLine(one.time, logging.getLevelName(one.level).lower(), one.text) for one in lines]
+    return parts.log_tail.lines(logging.getLevelNamesMapping()[request.level.upper()], request.search)
 
 
 async def show_audit_log(parts: Parts, request: ShowAuditLog) -> AuditEntries:

@@ -16,7 +16,7 @@ from bridge.config.models import Configuration
 from bridge.mq.host import Host
 from bridge.mq.mqi import Connection, MQError
 from bridge.mq.worker import LOST
-from bridge.service.activity import HistoryRecorder, Watch
+from bridge.service.activity import Activity, HistoryRecorder
 from bridge.service.channels import Channels
 from bridge.service.log import LogTail
 from bridge.service.mappings.registry import Mappings
@@ -127,7 +127,7 @@ class Parts(msgspec.Struct, kw_only=True):
     service: TelemetryService
     channels: Channels
     mappings: Mappings
-    watch: Watch
+    activity: Activity
     queue_manager_watch: QueueManagerWatch
     queue_manager_connection: QueueManagerConnection
     #: None without an archive

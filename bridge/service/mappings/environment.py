@@ -1,4 +1,4 @@
-"""The counts of one unit of work of a mapping."""
+"""The environment that the mappings of a bridge share, and the counts of one unit of work."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import logging
 from collections.abc import Callable, Mapping, Set
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
@@ -18,9 +18,14 @@ from bridge.mq.host import Host
 from bridge.mq.message_consumer import mapping_subscriptions, remove_subscription
 from bridge.mq.mqi import MQOD, Connection, MQError, inquire
 from bridge.mq.state import LinkSessions, MappingState
-from bridge.service.events import Fate, MappingObserver
+from bridge.service.events import Fate
 from bridge.service.tracing import MappingTraces
 from bridge.wire import cmqc
+
+if TYPE_CHECKING:
+    from bridge.service.recorder import MappingRecorder
+
+T = TypeVar("T")
 
 #: Maximum number of messages per mapping that may wait for blocked queues while others continue.
 LOOK_AHEAD: Final = 10_000
@@ -34,7 +39,7 @@ class Tally(msgspec.Struct):
     filtered: int = 0
     cut: int = 0
     dead_lettered: int = 0
-    #: outcome of each message, for observers
+    #: outcome of each message, for the archive and traces
     fates: list[Fate] = []
     #: microseconds since the epoch
     began: int = msgspec.field(default_factory=now_us)
@@ -55,15 +60,13 @@ log = logging.getLogger(__name__)
 class MappingEnvironment:
     """The shared environment of a bridge's mappings."""
 
-    def __init__(
-        self, host: Host, owner: str, observer: Callable[[str], MappingObserver] = lambda _mapping: MappingObserver()
-    ) -> None:
+    def __init__(self, host: Host, owner: str) -> None:
         """Create the environment.
 
         `owner` identifies the bridge among others on the same queue manager: the name of its transmission queue.
         """
-        #: mapping name -> observer of its moved messages
-        self.observer = observer
+        #: mapping name -> recorder of its moved messages, or None without an archive
+        self.recorder: Callable[[str], MappingRecorder] | None = None
         #: mapping name -> tracer of its moved messages, or None if tracing is disabled
         self.traces: Callable[[str], MappingTraces] | None = None
         self._host = host
@@ -81,9 +84,7 @@ class MappingEnvironment:
 
     def remove_subscription(self, mapping: str) -> int:
         """Remove the subscription of a removed mapping and return how many waiting messages were deleted with it."""
-        lost: list[int] = []
-        self._with_connection(lambda connection: lost.append(remove_subscription(connection, mapping)))
-        return sum(lost)
+        return self._with_connection(lambda connection: remove_subscription(connection, mapping)) or 0
 
     def remove_record(self, mapping: str) -> None:
         """Remove the progress record of a removed mapping."""
@@ -100,15 +101,8 @@ class MappingEnvironment:
 
     def recorded_client_id(self, mapping: str) -> str:
         """Return the client identifier of a mapping's recorded session at a broker, or ""."""
-        found: list[str] = []
-
-        def load(connection: Connection) -> None:
-            session = LinkSessions(connection).load(mapping)
-            if session is not None:
-                found.append(session.client_id)
-
-        self._with_connection(load)
-        return "".join(found)
+        session = self._with_connection(lambda connection: LinkSessions(connection).load(mapping))
+        return "" if session is None else session.client_id
 
     def remove_session(self, mapping: str) -> None:
         """Remove the record of a mapping's session at a broker."""
@@ -149,20 +143,21 @@ class MappingEnvironment:
 
         self._with_connection(forget)
 
-    def _with_connection(self, clean_up: Callable[[Connection], object]) -> None:
-        """Run a clean-up on a separate connection, and log failures.
+    def _with_connection(self, clean_up: Callable[[Connection], T]) -> T | None:
+        """Run a clean-up on a separate connection and return its result, or None after a failure, which is logged.
 
         A failed clean-up only wastes space. The next start tries again.
         """
         try:
             connection = self.connect("clean-up")
             try:
-                clean_up(connection)
+                return clean_up(connection)
             finally:
                 with contextlib.suppress(MQError):
                     connection.disconnect()
         except MQError as error:
             log.warning("MQB5207W cleaning up after removed mappings failed: %s", error)
+            return None
 
 
 def unique_name_of(connection: Connection, queue_manager: str) -> str:

@@ -103,7 +103,7 @@ class Runner(Worker[Never], WorkerEvents):
         self._queue = ""
         #: loops cut
         self._cuts = 0
-        self._observer = environment.observer(name)
+        self._recorder = None if environment.recorder is None else environment.recorder(name)
         self._traces = None if environment.traces is None else environment.traces(name)
 
     def leave_source(self) -> int:
@@ -155,17 +155,18 @@ class Runner(Worker[Never], WorkerEvents):
     def note(
         self, tally: Tally, item: Got | Received, outcome: Outcome, reason: str | None = None, to: str | None = None
     ) -> None:
-        """Record the outcome of a message for the mapping's observer, effective after the commit."""
+        """Record the outcome of a message for the archive and traces, effective after the commit."""
         tally.fates.append((item, outcome, reason, to))
 
     def tell(self, tally: Tally) -> None:
-        """Report the recorded outcomes to the mapping's observer after the commit."""
+        """Report the recorded outcomes to the archive and traces after the commit."""
         self.seconds.observe((now_us() - tally.began) / 1e6)
         fates, tally.fates = tally.fates, []
-        try:
-            self._observer.settled(fates, tally.began, self._queue)
-        except Exception:
-            log.exception("MQB5002E mapping %s: observer failed; messages are not affected", self.mapping)
+        if self._recorder is not None:
+            try:
+                self._recorder.settled(fates, tally.began, self._queue)
+            except Exception:
+                log.exception("MQB5002E mapping %s: observer failed; messages are not affected", self.mapping)
         if self._traces is not None:
             self._traces.settled(fates, tally.began)
 

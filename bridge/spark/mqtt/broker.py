@@ -36,8 +36,8 @@ _NAMES: Final = _LINK_OPTIONS | _SESSION_OPTIONS | TLS_OPTIONS
 #: All options that specify the broker.
 BROKER_OPTIONS: Final = ("config", "link", *_LINK_OPTIONS, "tls", *TLS_OPTIONS, *_SESSION_OPTIONS)
 
-#: Address of a channel on all interfaces -> the address for clients on the same machine.
-_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+#: Address of a listener or channel on all interfaces -> the address for clients on the same machine.
+EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 class Broker(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +99,6 @@ def _configured(configuration: Configuration, options: Options) -> LinkConfig:
     for channel in configuration.channels:
         plain = channel.tls is None and channel.websocket is None and channel.socket is None and not channel.proxies
         if plain and "MQTTV311" in channel.protocols and channel.byte_order == "big" and channel.port:
-            host = _EVERYWHERE.get(channel.address, channel.address)
+            host = EVERYWHERE.get(channel.address, channel.address)
             return LinkConfig(host=host, port=channel.port, version="3.1.1")
     raise options.wrong("link", "another link, because no channel of the bridge accepts plain MQTT 3.1.1 on a fixed port")

@@ -173,9 +173,7 @@ class Folder(msgspec.Struct, frozen=True, gc=False):
     byte_order: ByteOrder = "little"
 
     @classmethod
-    def build(
-        cls, name: str, content: Mapping[str, Writable], *, attributes: Mapping[str, str] | None = None
-    ) -> Folder:
+    def build(cls, name: str, content: Mapping[str, Writable], *, attributes: Mapping[str, str] | None = None) -> Folder:
         """Create a folder in UTF-8 (CCSID 1208) with the given content.
 
         `str` is written without dt, `bool` as boolean, `int` as i4 or i8, `float` as r8, `bytes` as bin.hex, None as an
@@ -282,9 +280,7 @@ class _ScanError(Exception):
         self.rule = rule
 
 
-def _scan(
-    text: str, leaf: Callable[[str, dict[str, str], int], Any]
-) -> tuple[dict[str, str], dict[str, Value]]:
+def _scan(text: str, leaf: Callable[[str, dict[str, str], int], Any]) -> tuple[dict[str, str], dict[str, Value]]:
     """Return attributes and content of the only element in `text`.
 
     `leaf` converts the value of an element without child elements. Each iteration reads the text up to a "<" and the tag

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -26,30 +26,10 @@ from bridge.wire.mq.mqmd import (
     encode_mqmd,
     encode_mqmde,
 )
-from bridge.wire.mq.structure import (
-    LONG,
-    Buffer,
-    ByteOrder,
-    Layout,
-    MalformedHeader,
-    byte_order_of,
-    char,
-    detect_byte_order,
-)
+from bridge.wire.mq.structure import LONG, Buffer, ByteOrder, Layout, MalformedHeader, byte_order_of, fields_of
 
 # MQRFH2: message properties and publish/subscribe data ----------------------------------------------------------------
 
-RFH2_LAYOUT: Final = Layout(
-    "MQRFH2",
-    cmqc.MQRFH_STRUC_ID,
-    ("Version", LONG),
-    ("StrucLength", LONG),
-    ("Encoding", LONG),
-    ("CodedCharSetId", LONG),
-    ("Format", char(8)),
-    ("Flags", LONG),
-    ("NameValueCCSID", LONG),
-)
 RFH2_FIXED_LENGTH: Final = cmqc.MQRFH_STRUC_LENGTH_FIXED_2
 
 
@@ -58,7 +38,7 @@ class RFH2(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     Encoding: int = cmqc.MQENC_NATIVE
     CodedCharSetId: int = cmqc.MQCCSI_INHERIT
-    Format: bytes = cmqc.MQFMT_NONE
+    Format: Annotated[bytes, "8s"] = cmqc.MQFMT_NONE
     Flags: int = cmqc.MQRFH_NONE
     NameValueCCSID: int = UTF_8
     folders: tuple[Folder, ...] = ()
@@ -74,6 +54,10 @@ class RFH2(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             if folder.name == name:
                 return folder
         return None
+
+
+RFH2_LAYOUT: Final = Layout("MQRFH2", cmqc.MQRFH_STRUC_ID, ("Version", LONG), ("StrucLength", LONG), *fields_of(RFH2))
+_RFH2_ROW: Final = attrgetter(*RFH2_LAYOUT.fields[2:])
 
 
 def encode_rfh2(header: RFH2, *, byte_order: ByteOrder = "little") -> bytes:
@@ -93,18 +77,7 @@ def encode_rfh2(header: RFH2, *, byte_order: ByteOrder = "little") -> bytes:
         data = folder.NameValueData
         parts += (len(data).to_bytes(4, byte_order), data)
         offset += 4 + len(data)
-    parts[0] = RFH2_LAYOUT.pack(
-        (
-            cmqc.MQRFH_VERSION_2,
-            offset,
-            header.Encoding,
-            header.CodedCharSetId,
-            header.Format,
-            header.Flags,
-            header.NameValueCCSID,
-        ),
-        byte_order,
-    )
+    parts[0] = RFH2_LAYOUT.pack((cmqc.MQRFH_VERSION_2, offset, *_RFH2_ROW(header)), byte_order)
     return b"".join(parts)
 
 
@@ -115,11 +88,7 @@ def decode_rfh2(buffer: Buffer, offset: int = 0, *, byte_order: ByteOrder | None
     IBM requires the multiple only of writers, to keep later data conversion aligned. Without `byte_order`, the one in which
     Version is 2 is used. Raises MalformedHeader if there is no valid MQRFH2 of version 2.
     """
-    order = byte_order or detect_byte_order("MQRFH2", buffer, offset, (cmqc.MQRFH_VERSION_2,))
-    fields = RFH2_LAYOUT.unpack(buffer, offset, order)
-    version = fields.pop("Version")
-    if version != cmqc.MQRFH_VERSION_2:
-        raise MalformedHeader("MQRFH2", offset + 4, f"Version is {version}, not 2")
+    order, fields = RFH2_LAYOUT.decode(buffer, offset, byte_order, cmqc.MQRFH_VERSION_2)
     length = fields.pop("StrucLength")
     if not RFH2_FIXED_LENGTH <= length <= len(buffer) - offset:
         rule = f"StrucLength is {length}; the fixed part has {RFH2_FIXED_LENGTH} bytes, the buffer {len(buffer) - offset}"
@@ -142,15 +111,6 @@ def decode_rfh2(buffer: Buffer, offset: int = 0, *, byte_order: ByteOrder | None
 
 # MQXQH: where a message on a transmission queue is to go, and its own MQMD --------------------------------------------
 
-MQXQH_LAYOUT: Final = Layout(
-    "MQXQH",
-    cmqc.MQXQH_STRUC_ID,
-    ("Version", LONG),
-    ("RemoteQName", char(48)),
-    ("RemoteQMgrName", char(48)),
-)
-"""The part before the embedded descriptor, which begins at ``MQXQH_LAYOUT.length`` (104)."""
-
 
 class MQXQH(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A transmission-queue header. Format, Encoding and CodedCharSetId of `MsgDesc` describe the data after it.
@@ -158,9 +118,13 @@ class MQXQH(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     `MsgDesc` always has version 1. The fields of version 2 are in an MQMDE after this header.
     """
 
-    RemoteQName: bytes = b""
-    RemoteQMgrName: bytes = b""
+    RemoteQName: Annotated[bytes, "48s"] = b""
+    RemoteQMgrName: Annotated[bytes, "48s"] = b""
     MsgDesc: MQMD = MQMD()
+
+
+#: The part before the embedded descriptor, which begins at `MQXQH_LAYOUT.length` (104).
+MQXQH_LAYOUT: Final = Layout("MQXQH", cmqc.MQXQH_STRUC_ID, ("Version", LONG), *fields_of(MQXQH))
 
 
 def encode_mqxqh(header: MQXQH, *, byte_order: ByteOrder = "little") -> bytes:
@@ -181,11 +145,7 @@ def decode_mqxqh(buffer: Buffer, offset: int = 0, *, byte_order: ByteOrder | Non
 
     Raises MalformedHeader if there is no MQXQH of version 1 with an MQMD of version 1.
     """
-    order = byte_order or detect_byte_order("MQXQH", buffer, offset, (cmqc.MQXQH_VERSION_1,))
-    fields = MQXQH_LAYOUT.unpack(buffer, offset, order)
-    version = fields.pop("Version")
-    if version != cmqc.MQXQH_VERSION_1:
-        raise MalformedHeader("MQXQH", offset + 4, f"Version is {version}, not 1")
+    order, fields = MQXQH_LAYOUT.decode(buffer, offset, byte_order, cmqc.MQXQH_VERSION_1)
     descriptor = decode_mqmd(buffer, offset + MQXQH_LAYOUT.length, byte_order=order)
     _check_version_1(descriptor, offset)
     return MQXQH(MsgDesc=descriptor, **fields)
@@ -199,23 +159,6 @@ def _check_version_1(descriptor: MQMD, offset: int) -> None:
 
 # MQDLH: why a message is on the dead-letter queue, and where it was to go ---------------------------------------------
 
-MQDLH_LAYOUT: Final = Layout(
-    "MQDLH",
-    cmqc.MQDLH_STRUC_ID,
-    ("Version", LONG),
-    ("Reason", LONG),
-    ("DestQName", char(48)),
-    ("DestQMgrName", char(48)),
-    ("Encoding", LONG),
-    ("CodedCharSetId", LONG),
-    ("Format", char(8)),
-    ("PutApplType", LONG),
-    ("PutApplName", char(28)),
-    ("PutDate", char(8)),
-    ("PutTime", char(8)),
-)
-_MQDLH_ROW: Final = attrgetter(*MQDLH_LAYOUT.fields[1:])
-
 
 class MQDLH(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A dead-letter header. Encoding, CodedCharSetId and Format describe the original data after it.
@@ -225,15 +168,19 @@ class MQDLH(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
     """
 
     Reason: int = cmqc.MQRC_NONE
-    DestQName: bytes = b""
-    DestQMgrName: bytes = b""
+    DestQName: Annotated[bytes, "48s"] = b""
+    DestQMgrName: Annotated[bytes, "48s"] = b""
     Encoding: int = 0
     CodedCharSetId: int = cmqc.MQCCSI_UNDEFINED
-    Format: bytes = cmqc.MQFMT_NONE
+    Format: Annotated[bytes, "8s"] = cmqc.MQFMT_NONE
     PutApplType: int = 0
-    PutApplName: bytes = b""
-    PutDate: bytes = b""
-    PutTime: bytes = b""
+    PutApplName: Annotated[bytes, "28s"] = b""
+    PutDate: Annotated[bytes, "8s"] = b""
+    PutTime: Annotated[bytes, "8s"] = b""
+
+
+MQDLH_LAYOUT: Final = Layout("MQDLH", cmqc.MQDLH_STRUC_ID, ("Version", LONG), *fields_of(MQDLH))
+_MQDLH_ROW: Final = attrgetter(*MQDLH_LAYOUT.fields[1:])
 
 
 def encode_mqdlh(header: MQDLH, *, byte_order: ByteOrder = "little") -> bytes:
@@ -246,15 +193,12 @@ def decode_mqdlh(buffer: Buffer, offset: int = 0, *, byte_order: ByteOrder | Non
 
     Raises MalformedHeader if there is no MQDLH of version 1.
     """
-    order = byte_order or detect_byte_order("MQDLH", buffer, offset, (cmqc.MQDLH_VERSION_1,))
-    fields = MQDLH_LAYOUT.unpack(buffer, offset, order)
-    version = fields.pop("Version")
-    if version != cmqc.MQDLH_VERSION_1:
-        raise MalformedHeader("MQDLH", offset + 4, f"Version is {version}, not 1")
+    _, fields = MQDLH_LAYOUT.decode(buffer, offset, byte_order, cmqc.MQDLH_VERSION_1)
     return MQDLH(**fields)
 
 
 # Headers of which only the length matters -----------------------------------------------------------------------------
+
 
 class OtherKind(NamedTuple):
     """A kind of header."""
@@ -277,7 +221,7 @@ class OtherHeader(NamedTuple):
 
 
 def _start(name: str, struc_id: bytes) -> Layout:
-    fields = ("Version", LONG), ("StrucLength", LONG), ("Encoding", LONG), ("CodedCharSetId", LONG), ("Format", char(8))
+    fields = ("Version", LONG), ("StrucLength", LONG), ("Encoding", LONG), ("CodedCharSetId", LONG), ("Format", "8s")
     return Layout(name, struc_id, *fields)
 
 
@@ -293,9 +237,7 @@ OTHER_KINDS: Final = {
 """Format -> the kind of header that it names."""
 
 
-def decode_other_header(
-    kind: OtherKind, buffer: Buffer, offset: int, *, byte_order: ByteOrder, encoding: int
-) -> OtherHeader:
+def decode_other_header(kind: OtherKind, buffer: Buffer, offset: int, *, byte_order: ByteOrder, encoding: int) -> OtherHeader:
     """Decode the header at `offset`, which is in the given Encoding.
 
     Raises MalformedHeader if there is no such header, or if its StrucLength is too short or exceeds the buffer.
@@ -413,11 +355,7 @@ def decode_chain(
 
 
 def encode_chain(
-    chain: Chain | Iterable[Header],
-    body: bytes = b"",
-    *,
-    encoding: int | None = None,
-    ccsid: int | None = None,
+    chain: Chain | Iterable[Header], body: bytes = b"", *, encoding: int | None = None, ccsid: int | None = None
 ) -> EncodedChain:
     """Encode a chain to message data and the MQMD fields that describe it. The inverse of `decode_chain`.
 

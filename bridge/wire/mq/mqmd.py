@@ -14,62 +14,10 @@ from typing import Annotated, Final
 import msgspec
 
 from bridge.wire import cmqc
-from bridge.wire.mq.structure import LONG, Buffer, ByteOrder, Layout, MalformedHeader, byte, char, detect_byte_order
+from bridge.wire.mq.structure import Buffer, ByteOrder, Layout, MalformedHeader, detect_byte_order, fields_of
 
 #: A 32-bit integer. The range is checked when values are decoded from MessagePack or JSON.
 MQLONG = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
-
-#: Fields of version 1 after StrucId, and those that version 2 and the MQMDE add.
-MQMD_FIELDS: Final = (
-    ("Version", LONG),
-    ("Report", LONG),
-    ("MsgType", LONG),
-    ("Expiry", LONG),
-    ("Feedback", LONG),
-    ("Encoding", LONG),
-    ("CodedCharSetId", LONG),
-    ("Format", char(8)),
-    ("Priority", LONG),
-    ("Persistence", LONG),
-    ("MsgId", byte(24)),
-    ("CorrelId", byte(24)),
-    ("BackoutCount", LONG),
-    ("ReplyToQ", char(48)),
-    ("ReplyToQMgr", char(48)),
-    ("UserIdentifier", char(12)),
-    ("AccountingToken", byte(32)),
-    ("ApplIdentityData", char(32)),
-    ("PutApplType", LONG),
-    ("PutApplName", char(28)),
-    ("PutDate", char(8)),
-    ("PutTime", char(8)),
-    ("ApplOriginData", char(4)),
-)
-GROUP_FIELDS: Final = (
-    ("GroupId", byte(24)),
-    ("MsgSeqNumber", LONG),
-    ("Offset", LONG),
-    ("MsgFlags", LONG),
-    ("OriginalLength", LONG),
-)
-
-MQMD_LAYOUTS: Final = {
-    cmqc.MQMD_VERSION_1: Layout("MQMD", cmqc.MQMD_STRUC_ID, *MQMD_FIELDS),
-    cmqc.MQMD_VERSION_2: Layout("MQMD", cmqc.MQMD_STRUC_ID, *MQMD_FIELDS, *GROUP_FIELDS),
-}
-MQMDE_LAYOUT: Final = Layout(
-    "MQMDE",
-    cmqc.MQMDE_STRUC_ID,
-    ("Version", LONG),
-    ("StrucLength", LONG),
-    ("Encoding", LONG),
-    ("CodedCharSetId", LONG),
-    ("Format", char(8)),
-    ("Flags", LONG),
-    *GROUP_FIELDS,
-)
-_MQMD_ROWS: Final = {version: attrgetter(*layout.fields) for version, layout in MQMD_LAYOUTS.items()}
-_MQMDE_ROW: Final = attrgetter(*MQMDE_LAYOUT.fields)
 
 
 class MQMD(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -87,23 +35,23 @@ class MQMD(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tr
     Feedback: MQLONG = cmqc.MQFB_NONE
     Encoding: MQLONG = cmqc.MQENC_NATIVE
     CodedCharSetId: MQLONG = cmqc.MQCCSI_Q_MGR
-    Format: bytes = cmqc.MQFMT_NONE
+    Format: Annotated[bytes, "8s"] = cmqc.MQFMT_NONE
     Priority: MQLONG = cmqc.MQPRI_PRIORITY_AS_Q_DEF
     Persistence: MQLONG = cmqc.MQPER_PERSISTENCE_AS_Q_DEF
-    MsgId: bytes = cmqc.MQMI_NONE
-    CorrelId: bytes = cmqc.MQCI_NONE
+    MsgId: Annotated[bytes, "24b"] = cmqc.MQMI_NONE
+    CorrelId: Annotated[bytes, "24b"] = cmqc.MQCI_NONE
     BackoutCount: MQLONG = 0
-    ReplyToQ: bytes = b""
-    ReplyToQMgr: bytes = b""
-    UserIdentifier: bytes = b""
-    AccountingToken: bytes = cmqc.MQACT_NONE
-    ApplIdentityData: bytes = b""
+    ReplyToQ: Annotated[bytes, "48s"] = b""
+    ReplyToQMgr: Annotated[bytes, "48s"] = b""
+    UserIdentifier: Annotated[bytes, "12s"] = b""
+    AccountingToken: Annotated[bytes, "32b"] = cmqc.MQACT_NONE
+    ApplIdentityData: Annotated[bytes, "32s"] = b""
     PutApplType: MQLONG = cmqc.MQAT_NO_CONTEXT
-    PutApplName: bytes = b""
-    PutDate: bytes = b""
-    PutTime: bytes = b""
-    ApplOriginData: bytes = b""
-    GroupId: bytes = cmqc.MQGI_NONE
+    PutApplName: Annotated[bytes, "28s"] = b""
+    PutDate: Annotated[bytes, "8s"] = b""
+    PutTime: Annotated[bytes, "8s"] = b""
+    ApplOriginData: Annotated[bytes, "4s"] = b""
+    GroupId: Annotated[bytes, "24b"] = cmqc.MQGI_NONE
     MsgSeqNumber: MQLONG = 1
     Offset: MQLONG = 0
     MsgFlags: MQLONG = cmqc.MQMF_NONE
@@ -120,13 +68,25 @@ class MQMDE(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
     StrucLength: MQLONG = cmqc.MQMDE_LENGTH_2
     Encoding: MQLONG = cmqc.MQENC_NATIVE
     CodedCharSetId: MQLONG = cmqc.MQCCSI_UNDEFINED
-    Format: bytes = cmqc.MQFMT_NONE
+    Format: Annotated[bytes, "8s"] = cmqc.MQFMT_NONE
     Flags: MQLONG = cmqc.MQMDEF_NONE
-    GroupId: bytes = cmqc.MQGI_NONE
+    GroupId: Annotated[bytes, "24b"] = cmqc.MQGI_NONE
     MsgSeqNumber: MQLONG = 1
     Offset: MQLONG = 0
     MsgFlags: MQLONG = cmqc.MQMF_NONE
     OriginalLength: MQLONG = cmqc.MQOL_UNDEFINED
+
+
+#: Fields of version 1 after StrucId, and those that version 2 and the MQMDE add.
+MQMD_FIELDS: Final = fields_of(MQMD)[:-5]
+GROUP_FIELDS: Final = fields_of(MQMD)[-5:]
+MQMD_LAYOUTS: Final = {
+    cmqc.MQMD_VERSION_1: Layout("MQMD", cmqc.MQMD_STRUC_ID, *MQMD_FIELDS),
+    cmqc.MQMD_VERSION_2: Layout("MQMD", cmqc.MQMD_STRUC_ID, *MQMD_FIELDS, *GROUP_FIELDS),
+}
+MQMDE_LAYOUT: Final = Layout("MQMDE", cmqc.MQMDE_STRUC_ID, *fields_of(MQMDE))
+_MQMD_ROWS: Final = {version: attrgetter(*layout.fields) for version, layout in MQMD_LAYOUTS.items()}
+_MQMDE_ROW: Final = attrgetter(*MQMDE_LAYOUT.fields)
 
 
 def encode_mqmd(md: MQMD, *, byte_order: ByteOrder = "little") -> bytes:

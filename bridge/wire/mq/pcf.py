@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from typing import Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -19,6 +19,7 @@ from bridge.wire.mq.structure import Buffer, ByteOrder, MalformedHeader
 
 #: The maximum nesting of groups, to protect the stack.
 MAX_DEPTH: Final = 8
+_HEADER_LENGTH: Final = cmqcfc.MQCFH_STRUC_LENGTH
 _SIGN: Final = {"little": "<", "big": ">"}
 
 
@@ -120,9 +121,7 @@ class MQCFGR(msgspec.Struct, frozen=True):
     Parameters: tuple[PCFParameter, ...]
 
 
-PCFParameter: TypeAlias = (
-    MQCFIN | MQCFIN64 | MQCFIL | MQCFIL64 | MQCFST | MQCFSL | MQCFBS | MQCFIF | MQCFSF | MQCFBF | MQCFGR
-)
+PCFParameter: TypeAlias = MQCFIN | MQCFIN64 | MQCFIL | MQCFIL64 | MQCFST | MQCFSL | MQCFBS | MQCFIF | MQCFSF | MQCFBF | MQCFGR
 
 
 def string_list(parameter: int, strings: Iterable[bytes], length: int = 0) -> MQCFSL:
@@ -133,6 +132,45 @@ def string_list(parameter: int, strings: Iterable[bytes], length: int = 0) -> MQ
     return MQCFSL(parameter, tuple(one.ljust(width) for one in listed), StringLength=width)
 
 
+class _Kind(NamedTuple):
+    """The layout of a parameter structure: Type, StrucLength, Parameter, other numbers, and a value of variable length."""
+
+    structure: Any
+    #: struct format of the fixed part
+    format: str
+    #: the other numbers, in order
+    fields: tuple[str, ...]
+    #: field with the value of variable length; the last number of the fixed part is its length or count
+    tail: str = ""
+    #: "s" for a string, "i" or "q" for integers, "S" for strings of equal length, "" for parameters
+    code: str = ""
+
+    @property
+    def name(self) -> str:
+        return str(self.structure.__name__)
+
+    @property
+    def size(self) -> int:
+        """The length of the fixed part."""
+        return struct.calcsize("<" + self.format)
+
+
+_KINDS: Final = {
+    cmqcfc.MQCFT_INTEGER: _Kind(MQCFIN, "3ii", ("Value",)),
+    cmqcfc.MQCFT_INTEGER64: _Kind(MQCFIN64, "3i4xq", ("Value",)),
+    cmqcfc.MQCFT_INTEGER_LIST: _Kind(MQCFIL, "3ii", (), "Values", "i"),
+    cmqcfc.MQCFT_INTEGER64_LIST: _Kind(MQCFIL64, "3ii", (), "Values", "q"),
+    cmqcfc.MQCFT_STRING: _Kind(MQCFST, "3i2i", ("CodedCharSetId",), "String", "s"),
+    cmqcfc.MQCFT_STRING_LIST: _Kind(MQCFSL, "3i3i", ("CodedCharSetId",), "Strings", "S"),
+    cmqcfc.MQCFT_BYTE_STRING: _Kind(MQCFBS, "3ii", (), "String", "s"),
+    cmqcfc.MQCFT_INTEGER_FILTER: _Kind(MQCFIF, "3i2i", ("Operator", "FilterValue")),
+    cmqcfc.MQCFT_STRING_FILTER: _Kind(MQCFSF, "3i3i", ("Operator", "CodedCharSetId"), "FilterValue", "s"),
+    cmqcfc.MQCFT_BYTE_STRING_FILTER: _Kind(MQCFBF, "3i2i", ("Operator",), "FilterValue", "s"),
+    cmqcfc.MQCFT_GROUP: _Kind(MQCFGR, "3ii", (), "Parameters"),
+}
+_TYPES: Final = {kind.structure: type_ for type_, kind in _KINDS.items()}
+
+
 def encode_pcf(header: MQCFH, parameters: Iterable[PCFParameter], *, byte_order: ByteOrder = "little") -> bytes:
     """Encode a command message. ParameterCount of the header is ignored, and set to the number of parameters.
 
@@ -140,9 +178,8 @@ def encode_pcf(header: MQCFH, parameters: Iterable[PCFParameter], *, byte_order:
     """
     sign = _SIGN[byte_order]
     listed = tuple(parameters)
-    first = (header.Type, cmqcfc.MQCFH_STRUC_LENGTH, header.Version, header.Command, header.MsgSeqNumber)
-    last = (header.Control, header.CompCode, header.Reason, len(listed))
-    parts = [_pack("MQCFH", sign, "9i", *first, *last)]
+    type_, *others = msgspec.structs.astuple(msgspec.structs.replace(header, ParameterCount=len(listed)))
+    parts = [_pack("MQCFH", sign, "9i", type_, _HEADER_LENGTH, *others)]
     _encode(listed, sign, parts, 0)
     return b"".join(parts)
 
@@ -158,64 +195,27 @@ def _encode(parameters: Iterable[PCFParameter], sign: str, parts: list[bytes], d
     if depth > MAX_DEPTH:
         raise MalformedHeader("MQCFGR", 0, f"groups lie more than {MAX_DEPTH} deep in each other")
     for one in parameters:
-        head, tail = _structure(one, sign)
-        parts.append(head)
-        if tail:
-            parts.append(tail)
-            parts.append(bytes(-len(tail) % 4))
+        kind = _KINDS[_TYPES[type(one)]]
+        numbers = [getattr(one, field) for field in kind.fields]
+        data = b""
+        if kind.tail:
+            value = getattr(one, kind.tail)
+            numbers.append(len(value))
+            if isinstance(one, MQCFSL):
+                numbers.append(one.StringLength)
+                if any(len(text) != one.StringLength or not text for text in one.Strings):
+                    rule = f"each string has StringLength, {one.StringLength}, bytes, and at least 1"
+                    raise MalformedHeader(kind.name, 0, rule)
+                data = b"".join(one.Strings)
+            elif kind.code == "s":
+                data = value
+            elif kind.code:
+                data = _pack(kind.name, sign, f"{len(value)}{kind.code}", *value)
+        data += bytes(-len(data) % 4)
+        fixed = (_TYPES[type(one)], kind.size + len(data), one.Parameter, *numbers)
+        parts += (_pack(kind.name, sign, kind.format, *fixed), data)
         if isinstance(one, MQCFGR):
             _encode(one.Parameters, sign, parts, depth + 1)
-
-
-def _structure(one: PCFParameter, sign: str) -> tuple[bytes, bytes]:
-    """Return the encoded fixed part of a structure, and the string after it without padding."""
-    name = type(one).__name__
-    match one:
-        case MQCFIN():
-            return _pack(name, sign, "4i", cmqcfc.MQCFT_INTEGER, 16, one.Parameter, one.Value), b""
-        case MQCFIN64():
-            return _pack(name, sign, "4iq", cmqcfc.MQCFT_INTEGER64, 24, one.Parameter, 0, one.Value), b""
-        case MQCFIL():
-            count = len(one.Values)
-            numbers = (cmqcfc.MQCFT_INTEGER_LIST, 16 + 4 * count, one.Parameter, count, *one.Values)
-            return _pack(name, sign, f"4i{count}i", *numbers), b""
-        case MQCFIL64():
-            count = len(one.Values)
-            numbers = (cmqcfc.MQCFT_INTEGER64_LIST, 16 + 8 * count, one.Parameter, count, *one.Values)
-            return _pack(name, sign, f"4i{count}q", *numbers), b""
-        case MQCFST():
-            length = len(one.String)
-            numbers = (cmqcfc.MQCFT_STRING, 20 + _padded(length), one.Parameter, one.CodedCharSetId, length)
-            return _pack(name, sign, "5i", *numbers), one.String
-        case MQCFSL():
-            if any(len(text) != one.StringLength or not text for text in one.Strings):
-                raise MalformedHeader(
-                    name, 0, f"each string has StringLength, {one.StringLength}, bytes, and at least 1"
-                )
-            whole = b"".join(one.Strings)
-            numbers = (cmqcfc.MQCFT_STRING_LIST, 24 + _padded(len(whole)), one.Parameter, one.CodedCharSetId)
-            return _pack(name, sign, "6i", *numbers, len(one.Strings), one.StringLength), whole
-        case MQCFBS():
-            length = len(one.String)
-            numbers = (cmqcfc.MQCFT_BYTE_STRING, 16 + _padded(length), one.Parameter, length)
-            return _pack(name, sign, "4i", *numbers), one.String
-        case MQCFIF():
-            numbers = (cmqcfc.MQCFT_INTEGER_FILTER, 20, one.Parameter, one.Operator, one.FilterValue)
-            return _pack(name, sign, "5i", *numbers), b""
-        case MQCFSF():
-            length = len(one.FilterValue)
-            numbers = (cmqcfc.MQCFT_STRING_FILTER, 24 + _padded(length), one.Parameter, one.Operator)
-            return _pack(name, sign, "6i", *numbers, one.CodedCharSetId, length), one.FilterValue
-        case MQCFBF():
-            length = len(one.FilterValue)
-            numbers = (cmqcfc.MQCFT_BYTE_STRING_FILTER, 20 + _padded(length), one.Parameter, one.Operator)
-            return _pack(name, sign, "5i", *numbers, length), one.FilterValue
-        case MQCFGR():
-            return _pack(name, sign, "4i", cmqcfc.MQCFT_GROUP, 16, one.Parameter, len(one.Parameters)), b""
-
-
-def _padded(length: int) -> int:
-    return length + -length % 4
 
 
 def decode_pcf(buffer: Buffer, *, byte_order: ByteOrder = "little") -> tuple[MQCFH, tuple[PCFParameter, ...]]:
@@ -224,20 +224,11 @@ def decode_pcf(buffer: Buffer, *, byte_order: ByteOrder = "little") -> tuple[MQC
     Raises MalformedHeader. `structure` is the name of the invalid structure.
     """
     reader = _Reader(buffer, _SIGN[byte_order])
-    fields = reader.numbers("MQCFH", "9i", 0)
-    if fields[1] != cmqcfc.MQCFH_STRUC_LENGTH:
-        raise MalformedHeader("MQCFH", 4, f"StrucLength is {fields[1]}, not {cmqcfc.MQCFH_STRUC_LENGTH}")
-    header = MQCFH(
-        Type=fields[0],
-        Version=fields[2],
-        Command=fields[3],
-        MsgSeqNumber=fields[4],
-        Control=fields[5],
-        CompCode=fields[6],
-        Reason=fields[7],
-        ParameterCount=fields[8],
-    )
-    reader.offset = cmqcfc.MQCFH_STRUC_LENGTH
+    type_, length, *others = reader.numbers("MQCFH", "9i", 0)
+    if length != _HEADER_LENGTH:
+        raise MalformedHeader("MQCFH", 4, f"StrucLength is {length}, not {_HEADER_LENGTH}")
+    header = MQCFH(**dict(zip(MQCFH.__struct_fields__, (type_, *others), strict=True)))
+    reader.offset = _HEADER_LENGTH
     parameters = reader.parameters(header.ParameterCount, 0)
     if reader.offset != len(buffer):
         raise MalformedHeader("MQCFH", 32, f"{len(buffer) - reader.offset} bytes follow the last parameter")
@@ -262,7 +253,7 @@ class _Reader:
     def parameters(self, count: int, depth: int) -> tuple[PCFParameter, ...]:
         if depth > MAX_DEPTH:
             raise MalformedHeader("MQCFGR", self.offset, f"groups lie more than {MAX_DEPTH} deep in each other")
-        # A structure has at least sixteen bytes: a count that cannot be is refused before anything is made of it.
+        # A structure has at least sixteen bytes. Reject an impossible count before allocating anything for it.
         if not 0 <= count <= (len(self._buffer) - self.offset) // 16:
             raise MalformedHeader("MQCFH", self.offset, f"ParameterCount is {count}, the parameters end before that")
         return tuple(self._parameter(depth) for _ in range(count))
@@ -270,79 +261,38 @@ class _Reader:
     def _parameter(self, depth: int) -> PCFParameter:
         offset = self.offset
         type_, length, parameter = self.numbers("MQCFH", "3i", offset)
-        known = _KINDS.get(type_)
-        if known is None:
+        kind = _KINDS.get(type_)
+        if kind is None:
             raise MalformedHeader("MQCFH", offset, f"{type_} is not a parameter type")
-        name, fixed = known
-        if length < fixed or offset + length > len(self._buffer):
-            left = len(self._buffer) - offset
-            raise MalformedHeader(name, offset + 4, f"StrucLength is {length}: {fixed} at least, and {left} are left")
+        if length < kind.size or offset + length > len(self._buffer):
+            rule = f"StrucLength is {length}: {kind.size} at least, and {len(self._buffer) - offset} are left"
+            raise MalformedHeader(kind.name, offset + 4, rule)
         self.offset += length
-        rest = self.numbers(name, f"{fixed // 4 - 3}i", offset + 12)
-        match type_:
-            case cmqcfc.MQCFT_INTEGER:
-                self._exact(name, offset, length, fixed)
-                return MQCFIN(parameter, rest[0])
-            case cmqcfc.MQCFT_INTEGER64:
-                self._exact(name, offset, length, fixed)
-                return MQCFIN64(parameter, self.numbers(name, "q", offset + 16)[0])
-            case cmqcfc.MQCFT_INTEGER_LIST | cmqcfc.MQCFT_INTEGER64_LIST:
-                return self._integers(type_, parameter, offset, length, rest[0])
-            case cmqcfc.MQCFT_STRING:
-                return MQCFST(parameter, self._string(name, offset, fixed, length, rest[1]), rest[0])
-            case cmqcfc.MQCFT_STRING_LIST:
-                return self._strings(parameter, offset, length, *rest)
-            case cmqcfc.MQCFT_BYTE_STRING:
-                return MQCFBS(parameter, self._string(name, offset, fixed, length, rest[0]))
-            case cmqcfc.MQCFT_INTEGER_FILTER:
-                self._exact(name, offset, length, fixed)
-                return MQCFIF(parameter, rest[0], rest[1])
-            case cmqcfc.MQCFT_STRING_FILTER:
-                return MQCFSF(parameter, rest[0], self._string(name, offset, fixed, length, rest[2]), rest[1])
-            case cmqcfc.MQCFT_BYTE_STRING_FILTER:
-                return MQCFBF(parameter, rest[0], self._string(name, offset, fixed, length, rest[1]))
-            case _:
-                self._exact(name, offset, length, fixed)
-                return MQCFGR(parameter, self.parameters(rest[0], depth + 1))
+        numbers = self.numbers(kind.name, kind.format, offset)[3:]
+        fields: dict[str, Any] = dict(zip(kind.fields, numbers, strict=False))
+        at, room = offset + kind.size, length - kind.size
+        count = numbers[-1]
+        if kind.code == "s":
+            self._check(kind, offset, 0 <= count <= room, f"the string has {count} of {room} bytes")
+            fields[kind.tail] = self._buffer[at : at + count]
+        elif kind.code == "S":
+            _, count, width = numbers
+            fits = count >= 0 and width >= 0 and count * max(width, 1) <= room
+            self._check(kind, offset, fits, f"{count} strings of {width} bytes in {room} bytes")
+            fields |= {"Strings": tuple(self._buffer[at + width * n : at + width * (n + 1)] for n in range(count))}
+            fields["StringLength"] = width
+        elif kind.code:
+            fits = count >= 0 and room == count * struct.calcsize("<" + kind.code)
+            self._check(kind, offset, fits, f"Count is {count}, StrucLength is {length}")
+            fields[kind.tail] = self.numbers(kind.name, f"{count}{kind.code}", at)
+        else:
+            self._check(kind, offset, not room, f"StrucLength is {length}, not {kind.size}")
+            if kind.tail:
+                fields[kind.tail] = self.parameters(count, depth + 1)
+        found: PCFParameter = kind.structure(Parameter=parameter, **fields)
+        return found
 
     @staticmethod
-    def _exact(name: str, offset: int, length: int, expected: int) -> None:
-        if length != expected:
-            raise MalformedHeader(name, offset + 4, f"StrucLength is {length}, not {expected}")
-
-    def _integers(self, type_: int, parameter: int, offset: int, length: int, count: int) -> MQCFIL | MQCFIL64:
-        wide = type_ == cmqcfc.MQCFT_INTEGER64_LIST
-        name = "MQCFIL64" if wide else "MQCFIL"
-        if count < 0 or length != 16 + count * (8 if wide else 4):
-            raise MalformedHeader(name, offset + 12, f"Count is {count}, StrucLength is {length}")
-        values = self.numbers(name, f"{count}{'q' if wide else 'i'}", offset + 16)
-        return MQCFIL64(parameter, values) if wide else MQCFIL(parameter, values)
-
-    def _string(self, name: str, offset: int, fixed: int, length: int, string_length: int) -> bytes:
-        if not 0 <= string_length <= length - fixed:
-            raise MalformedHeader(name, offset + fixed - 4, f"the string has {string_length} of {length} bytes")
-        return self._buffer[offset + fixed : offset + fixed + string_length]
-
-    def _strings(self, parameter: int, offset: int, length: int, ccsid: int, count: int, string_length: int) -> MQCFSL:
-        fixed = cmqcfc.MQCFSL_STRUC_LENGTH_FIXED
-        if count < 0 or string_length < 0 or count * max(string_length, 1) > max(length - fixed, 0):
-            raise MalformedHeader("MQCFSL", offset + 16, f"{count} strings of {string_length} bytes in {length} bytes")
-        at = offset + fixed
-        strings = (self._buffer[at + string_length * n : at + string_length * (n + 1)] for n in range(count))
-        return MQCFSL(parameter, tuple(strings), ccsid, string_length)
-
-
-#: type -> (name, length without a value behind it)
-_KINDS: Final = {
-    cmqcfc.MQCFT_INTEGER: ("MQCFIN", cmqcfc.MQCFIN_STRUC_LENGTH),
-    cmqcfc.MQCFT_INTEGER64: ("MQCFIN64", cmqcfc.MQCFIN64_STRUC_LENGTH),
-    cmqcfc.MQCFT_INTEGER_LIST: ("MQCFIL", cmqcfc.MQCFIL_STRUC_LENGTH_FIXED),
-    cmqcfc.MQCFT_INTEGER64_LIST: ("MQCFIL64", cmqcfc.MQCFIL64_STRUC_LENGTH_FIXED),
-    cmqcfc.MQCFT_STRING: ("MQCFST", cmqcfc.MQCFST_STRUC_LENGTH_FIXED),
-    cmqcfc.MQCFT_STRING_LIST: ("MQCFSL", cmqcfc.MQCFSL_STRUC_LENGTH_FIXED),
-    cmqcfc.MQCFT_BYTE_STRING: ("MQCFBS", cmqcfc.MQCFBS_STRUC_LENGTH_FIXED),
-    cmqcfc.MQCFT_INTEGER_FILTER: ("MQCFIF", cmqcfc.MQCFIF_STRUC_LENGTH),
-    cmqcfc.MQCFT_STRING_FILTER: ("MQCFSF", cmqcfc.MQCFSF_STRUC_LENGTH_FIXED),
-    cmqcfc.MQCFT_BYTE_STRING_FILTER: ("MQCFBF", cmqcfc.MQCFBF_STRUC_LENGTH_FIXED),
-    cmqcfc.MQCFT_GROUP: ("MQCFGR", cmqcfc.MQCFGR_STRUC_LENGTH),
-}
+    def _check(kind: _Kind, offset: int, fits: bool, rule: str) -> None:
+        if not fits:
+            raise MalformedHeader(kind.name, offset + 4, rule)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args, get_type_hints
 
 from bridge.wire import cmqc
 
@@ -38,14 +38,20 @@ class MalformedHeader(ValueError):
         return f"{self.structure} at offset {self.offset}: {self.rule}"
 
 
-def char(length: int) -> str:
-    """Return the format of an MQCHARn field. Its value is `bytes` without trailing blanks."""
-    return f"{length}s"
+def fields_of(structure: type) -> tuple[tuple[str, str], ...]:
+    """Return the names and formats of the fields of a class, without those that are neither numbers nor bytes.
 
-
-def byte(length: int) -> str:
-    """Return the format of an MQBYTEn field. Its value has exactly `length` bytes."""
-    return f"{length}b"
+    The annotation of an MQCHARn field is `Annotated[bytes, "ns"]`: its value has no trailing blanks. That of an MQBYTEn field
+    is `Annotated[bytes, "nb"]`: its value has exactly n bytes.
+    """
+    found: list[tuple[str, str]] = []
+    for name, hint in get_type_hints(structure, include_extras=True).items():
+        kind, *metadata = get_args(hint) or (hint,)
+        if kind is int:
+            found.append((name, LONG))
+        elif kind is bytes:
+            found.append((name, metadata[0]))
+    return tuple(found)
 
 
 class Layout:
@@ -96,6 +102,20 @@ class Layout:
             # Only blanks: IBM lets a NUL end a name, and what follows it must still come out again as it went in.
             values[index] = values[index].rstrip(b" ")
         return dict(zip(self.fields, values, strict=True))
+
+    def decode(
+        self, buffer: Buffer, offset: int, byte_order: ByteOrder | None, version: int
+    ) -> tuple[ByteOrder, dict[str, Any]]:
+        """Return the byte order and the fields of a structure of a version, without Version.
+
+        Without `byte_order`, the one in which Version has that value is used. Raises MalformedHeader.
+        """
+        order = byte_order or detect_byte_order(self.name, buffer, offset, (version,))
+        fields = self.unpack(buffer, offset, order)
+        found = fields.pop("Version")
+        if found != version:
+            raise MalformedHeader(self.name, offset + 4, f"Version is {found}, not {version}")
+        return order, fields
 
     def check(self, values: Sequence[Any]) -> None:
         """Check types, lengths and ranges of `values`, which are in the order of `fields`.

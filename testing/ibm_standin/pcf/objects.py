@@ -14,15 +14,7 @@ from bridge.mq.embedded.mqsc.display import objects, subscription_id
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.wire.mq.pcf import MQCFBS, MQCFIL, MQCFIN, MQCFST, string_list
 from testing.ibm_standin import cmqc, cmqcfc
-from testing.ibm_standin.pcf.request import (
-    Attributes,
-    Operation,
-    attributes,
-    byte_string,
-    ignore,
-    inquire,
-    known_of,
-)
+from testing.ibm_standin.pcf.request import Attributes, Operation, attributes, byte_string, ignore, inquire, known_of
 
 KINDS = {number: kind for kind, number in QUEUE_TYPES.items()}
 #: Queue types of which there are none here, but which can be asked for.
@@ -301,9 +293,7 @@ class TopicCommands:
             yield {one.Parameter: one for one in parameters}
 
 
-_NAMELIST = Defined(
-    "NAMELIST", cmqc.MQCA_NAMELIST_NAME, cmqcfc.MQCACF_FROM_NAMELIST_NAME, cmqcfc.MQCACF_TO_NAMELIST_NAME
-)
+_NAMELIST = Defined("NAMELIST", cmqc.MQCA_NAMELIST_NAME, cmqcfc.MQCACF_FROM_NAMELIST_NAME, cmqcfc.MQCACF_TO_NAMELIST_NAME)
 
 
 class NamelistCommands:
@@ -352,10 +342,7 @@ _SUBSCRIPTION = Defined(
     cmqcfc.MQCACF_SUB_NAME,
     cmqcfc.MQCACF_FROM_SUB_NAME,
     cmqcfc.MQCACF_TO_SUB_NAME,
-    (
-        (cmqcfc.MQIACF_SUB_TYPE, cmqcfc.MQSUBTYPE_ADMIN),
-        (cmqcfc.MQIACF_DURABLE_SUBSCRIPTION, cmqc.MQSUB_DURABLE_YES),
-    ),
+    ((cmqcfc.MQIACF_SUB_TYPE, cmqcfc.MQSUBTYPE_ADMIN), (cmqcfc.MQIACF_DURABLE_SUBSCRIPTION, cmqc.MQSUB_DURABLE_YES)),
 )
 #: What Inquire Subscription Status tells; the rest is the subscription's own.
 _STATUS = frozenset(

@@ -29,11 +29,7 @@ from testing.ibm_standin.pcf.request import (
 
 #: command -> (parameter with the name, list of attributes asked for, reason)
 _NONE: dict[int, tuple[int, int, int]] = {
-    cmqcfc.MQCMD_INQUIRE_CHANNEL: (
-        cmqcfc.MQCACH_CHANNEL_NAME,
-        cmqcfc.MQIACF_CHANNEL_ATTRS,
-        cmqcfc.MQRCCF_CHANNEL_NOT_FOUND,
-    ),
+    cmqcfc.MQCMD_INQUIRE_CHANNEL: (cmqcfc.MQCACH_CHANNEL_NAME, cmqcfc.MQIACF_CHANNEL_ATTRS, cmqcfc.MQRCCF_CHANNEL_NOT_FOUND),
     cmqcfc.MQCMD_INQUIRE_CHANNEL_STATUS: (
         cmqcfc.MQCACH_CHANNEL_NAME,
         cmqcfc.MQIACH_CHANNEL_INSTANCE_ATTRS,
@@ -44,26 +40,14 @@ _NONE: dict[int, tuple[int, int, int]] = {
         cmqcfc.MQIACF_CHLAUTH_ATTRS,
         cmqcfc.MQRCCF_CHLAUTH_NOT_FOUND,
     ),
-    cmqcfc.MQCMD_INQUIRE_LISTENER: (
-        cmqcfc.MQCACH_LISTENER_NAME,
-        cmqcfc.MQIACF_LISTENER_ATTRS,
-        cmqc.MQRC_UNKNOWN_OBJECT_NAME,
-    ),
+    cmqcfc.MQCMD_INQUIRE_LISTENER: (cmqcfc.MQCACH_LISTENER_NAME, cmqcfc.MQIACF_LISTENER_ATTRS, cmqc.MQRC_UNKNOWN_OBJECT_NAME),
     cmqcfc.MQCMD_INQUIRE_LISTENER_STATUS: (
         cmqcfc.MQCACH_LISTENER_NAME,
         cmqcfc.MQIACF_LISTENER_STATUS_ATTRS,
         cmqcfc.MQRCCF_LSTR_STATUS_NOT_FOUND,
     ),
-    cmqcfc.MQCMD_INQUIRE_PROCESS: (
-        cmqc.MQCA_PROCESS_NAME,
-        cmqcfc.MQIACF_PROCESS_ATTRS,
-        cmqc.MQRC_UNKNOWN_OBJECT_NAME,
-    ),
-    cmqcfc.MQCMD_INQUIRE_SERVICE: (
-        cmqc.MQCA_SERVICE_NAME,
-        cmqcfc.MQIACF_SERVICE_ATTRS,
-        cmqc.MQRC_UNKNOWN_OBJECT_NAME,
-    ),
+    cmqcfc.MQCMD_INQUIRE_PROCESS: (cmqc.MQCA_PROCESS_NAME, cmqcfc.MQIACF_PROCESS_ATTRS, cmqc.MQRC_UNKNOWN_OBJECT_NAME),
+    cmqcfc.MQCMD_INQUIRE_SERVICE: (cmqc.MQCA_SERVICE_NAME, cmqcfc.MQIACF_SERVICE_ATTRS, cmqc.MQRC_UNKNOWN_OBJECT_NAME),
     cmqcfc.MQCMD_INQUIRE_SERVICE_STATUS: (
         cmqc.MQCA_SERVICE_NAME,
         cmqcfc.MQIACF_SERVICE_STATUS_ATTRS,
@@ -99,16 +83,10 @@ _UNKNOWN: dict[int, tuple[int, int]] = {
         (cmqcfc.MQCACH_LISTENER_NAME, cmqc.MQRC_UNKNOWN_OBJECT_NAME),
     ),
     **dict.fromkeys(
-        (cmqcfc.MQCMD_CHANGE_PROCESS, cmqcfc.MQCMD_DELETE_PROCESS),
-        (cmqc.MQCA_PROCESS_NAME, cmqc.MQRC_UNKNOWN_OBJECT_NAME),
+        (cmqcfc.MQCMD_CHANGE_PROCESS, cmqcfc.MQCMD_DELETE_PROCESS), (cmqc.MQCA_PROCESS_NAME, cmqc.MQRC_UNKNOWN_OBJECT_NAME)
     ),
     **dict.fromkeys(
-        (
-            cmqcfc.MQCMD_CHANGE_SERVICE,
-            cmqcfc.MQCMD_DELETE_SERVICE,
-            cmqcfc.MQCMD_START_SERVICE,
-            cmqcfc.MQCMD_STOP_SERVICE,
-        ),
+        (cmqcfc.MQCMD_CHANGE_SERVICE, cmqcfc.MQCMD_DELETE_SERVICE, cmqcfc.MQCMD_START_SERVICE, cmqcfc.MQCMD_STOP_SERVICE),
         (cmqc.MQCA_SERVICE_NAME, cmqc.MQRC_UNKNOWN_OBJECT_NAME),
     ),
 }
@@ -387,11 +365,7 @@ _WORDS = {
     "CHLTYPE": (_TYPE, {"MQTT": cmqc.MQCHT_MQTT}),
     "SSLCAUTH": (
         cmqcfc.MQIACH_SSL_CLIENT_AUTH,
-        {
-            "NEVER": cmqc.MQSCA_NEVER_REQUIRED,
-            "OPTIONAL": cmqc.MQSCA_OPTIONAL,
-            "REQUIRED": cmqc.MQSCA_REQUIRED,
-        },
+        {"NEVER": cmqc.MQSCA_NEVER_REQUIRED, "OPTIONAL": cmqc.MQSCA_OPTIONAL, "REQUIRED": cmqc.MQSCA_REQUIRED},
     ),
     "STATUS": (
         cmqcfc.MQIACH_CHANNEL_STATUS,

@@ -14,17 +14,7 @@ from bridge.mq.embedded.mqsc.display import is_named
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.mqi import MQError
 from bridge.mq.mqsc import Command, CommandRefused, MQSCSyntaxError, Parameter, Position
-from bridge.wire.mq.pcf import (
-    MQCFBF,
-    MQCFBS,
-    MQCFIF,
-    MQCFIL,
-    MQCFIN,
-    MQCFSF,
-    MQCFSL,
-    MQCFST,
-    PCFParameter,
-)
+from bridge.wire.mq.pcf import MQCFBF, MQCFBS, MQCFIF, MQCFIL, MQCFIN, MQCFSF, MQCFSL, MQCFST, PCFParameter
 from testing.ibm_standin import cmqc, cmqcfc
 from testing.ibm_standin.attributes import SELECTORS
 

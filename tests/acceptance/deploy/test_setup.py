@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.helpers.patience import PATIENCE, until
 
 ROOT = Path(__file__).parents[3]
@@ -19,6 +21,7 @@ def setup(*words: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
+@pytest.mark.slow
 def test_an_environment_without_pip_is_created_again(tmp_path: Path) -> None:
     """As Ctrl-C leaves it in the first seconds of `make run`."""
     environment = tmp_path / "environment"
@@ -45,6 +48,7 @@ def test_an_environment_that_is_not_there_has_nothing_to_check(tmp_path: Path) -
     assert setup("--check", tmp_path / "environment").returncode == 0
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_the_environment_is_created_prints_no_traceback(tmp_path: Path) -> None:
     environment = tmp_path / "environment"
     command = ["sh", ROOT / "deploy" / "setup.sh", environment]

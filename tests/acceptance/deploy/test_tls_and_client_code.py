@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from bridge.cli.program import program
 from tests.helpers.bridge_process import MQBRIDGE
 from tests.helpers.line_process import LineProcess
 from tests.helpers.mosquitto import free_port
@@ -55,6 +57,11 @@ class Reader:
             timeout=PATIENCE,
         )
 
+    def subscriptions(self) -> str:
+        """The output of `mqbridge mqsc display 'SUB(*)'`."""
+        command = ["mqsc", "display", "SUB(*)", "--data-dir", str(self.directory / "data")]
+        return CliRunner().invoke(program, command).output
+
     def type(self, *lines: str) -> None:
         """Type commands that succeed."""
         for line in lines:
@@ -89,7 +96,7 @@ def test_the_commands_of_the_page_on_tls(reader: Reader) -> None:
     subscribe, publish, look = reader.commands("5. Connect")
     with reader.bridge() as bridge:
         with LineProcess(["stdbuf", "-oL", *shlex.split(subscribe)], cwd=reader.directory) as device:
-            until(lambda: "pump-7" in reader.run("mqbridge mqsc display 'SUB(*)' --config bridge.yaml").stdout)
+            until(lambda: "pump-7" in reader.subscriptions())
             reader.type(publish)
             device.line_where("devices/pump-7/temp 21.5".__eq__)
         assert "Verification: OK" in reader.run(look).stderr
@@ -123,7 +130,10 @@ def the_rows_of_the_table_are_rejected(reader: Reader, bridge: LineProcess, publ
 
 @pytest.mark.parametrize(
     ("language", "file", "program"),
-    [("python", "device.py", [sys.executable, "-u"]), ("js", "device.mjs", [str(NODE)])],
+    [
+        ("python", "device.py", [sys.executable, "-u"]),
+        pytest.param("js", "device.mjs", [str(NODE)], marks=pytest.mark.slow),
+    ],
 )
 def test_the_programs_of_the_page_on_client_code(reader: Reader, language: str, file: str, program: list[str]) -> None:
     """They publish, receive a command, and go on after the bridge was killed."""
@@ -137,7 +147,7 @@ def test_the_programs_of_the_page_on_client_code(reader: Reader, language: str, 
             device.line_where(lambda line: line.lower() == "connected, session present: false")
             reader.type("mqbridge mq sub 'devices/#' --durable temps --wait 0 --config bridge.yaml")
             device.line_where(lambda line: "is committed" in line)
-            until(lambda: "pump-7" in reader.run("mqbridge mqsc display 'SUB(*)' --config bridge.yaml").stdout)
+            until(lambda: "pump-7" in reader.subscriptions())
             reader.type("mqbridge mq pub devices/pump-7/commands/reset now --persistent --config bridge.yaml")
             device.line_where("command devices/pump-7/commands/reset: now".__eq__)
             bridge.process.kill()

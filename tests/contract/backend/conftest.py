@@ -78,6 +78,12 @@ def other(mq: Workplace) -> Application:
 
 
 @pytest.fixture
+def queue(mq: Workplace) -> str:
+    """A queue that no other test uses."""
+    return mq.queue()
+
+
+@pytest.fixture
 def root(mq: Workplace) -> str:
     """A topic string that no other test uses."""
     return mq.name("news")

@@ -48,8 +48,7 @@ def grant(mq: Workplace, profile: str, kind: str, authorities: str) -> None:
         (cmqc.MQOO_OUTPUT | cmqc.MQOO_SET_ALL_CONTEXT, "PUT"),
     ],
 )
-def test_opening_a_queue(mq: Workplace, app: Application, options: int, authorities: str) -> None:
-    queue = mq.queue()
+def test_opening_a_queue(mq: Workplace, queue: str, app: Application, options: int, authorities: str) -> None:
     *others, last = authorities.split(",")
     if others:
         grant(mq, queue, "QUEUE", ",".join(others))
@@ -60,8 +59,7 @@ def test_opening_a_queue(mq: Workplace, app: Application, options: int, authorit
 
 
 @pytest.mark.smoke
-def test_the_name_that_is_opened_counts(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
+def test_the_name_that_is_opened_counts(mq: Workplace, queue: str, app: Application) -> None:
     alias = mq.alias(f"TARGET('{queue}')")
     grant(mq, alias, "QUEUE", "PUT")
     app.close(app.open_as(USER, cmqc.MQOO_OUTPUT, ObjectName=alias))

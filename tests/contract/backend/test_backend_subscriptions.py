@@ -174,6 +174,11 @@ def user(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return USER
 
 
+async def grant(bridge: Bridge, whose: str, authorities: str) -> None:
+    await bridge.place.command(f"SET AUTHREC {whose} AUTHADD({authorities})")
+    bridge.place.at_end.append(f"DELETE AUTHREC {whose}")
+
+
 async def test_authority_is_asked_for_the_client(bridge: Bridge, user: str) -> None:
     bridge.place.enforce_authorities()
     topic = bridge.topic("a")
@@ -184,11 +189,9 @@ async def test_authority_is_asked_for_the_client(bridge: Bridge, user: str) -> N
         (f"PROFILE('{name}') OBJTYPE(TOPIC)", "PUB"),
     )
     seen = []
-    for profile, authorities in ((None, None), *rights):
-        if profile is not None:
-            whose = f"{profile} PRINCIPAL('{user}')"
-            await bridge.place.command(f"SET AUTHREC {whose} AUTHADD({authorities})")
-            bridge.place.at_end.append(f"DELETE AUTHREC {whose}")
+    for profile, authorities in (("", ""), *rights):
+        if profile:
+            await grant(bridge, f"{profile} PRINCIPAL('{user}')", authorities)
         admitted = await asyncio.wait_for(bridge.backend.admit("c1", user), PATIENCE)
         (subscribed,) = await bridge.subscribe("c1", (topic, 1), user=user)
         (completion,) = await bridge.run(unit(publication(topic, user=user)))
@@ -266,9 +269,7 @@ async def test_durable_subscriptions_are_authorized_for_another_user_and_stay_as
         f"PROFILE('{name}') OBJTYPE(TOPIC)": "PUB,SUB,RESUME",
     }
     for profile, authorities in profiles.items():
-        whose = f"{profile} PRINCIPAL('{user}')"
-        await bridge.place.command(f"SET AUTHREC {whose} AUTHADD({authorities})")
-        bridge.place.at_end.append(f"DELETE AUTHREC {whose}")
+        await grant(bridge, f"{profile} PRINCIPAL('{user}')", authorities)
     assert await asyncio.wait_for(ask(), PATIENCE) == [cmqc.MQRC_NONE]
     await bridge.taken(unit(publication(topic, b"live", user=user)))
     assert [(payload(one), one.user_data) for one in await bridge.settled()] == [(b"retained", "2"), (b"live", "2")]

@@ -75,8 +75,7 @@ def test_a_batch_ends_at_its_limits_and_the_next_continues_at_the_cursor(mq: Wor
 
 
 @pytest.mark.smoke
-def test_matches_hold_for_every_message(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
+def test_matches_hold_for_every_message(queue: str, app: Application) -> None:
     for number in range(6):
         app.put(queue, b"%d" % number, CorrelId=b"%d" % (number % 2) * 24)
     found = many(app, app.open_queue(queue), FIRST, MatchOptions=cmqc.MQMO_MATCH_CORREL_ID, CorrelId=b"1" * 24)
@@ -120,8 +119,7 @@ def test_a_truncated_message_ends_a_batch_and_fails_the_next(mq: Workplace, app:
     assert app.all(queue) == [b"4444", b"1"]
 
 
-def test_only_the_first_is_waited_for(mq: Workplace, app: Application, other: Application) -> None:
-    queue = mq.queue()
+def test_only_the_first_is_waited_for(queue: str, app: Application, other: Application) -> None:
     handle = app.open_queue(queue)
     found: list[Got] = []
     waits = cmqc.MQGMO_WAIT | cmqc.MQGMO_SYNCPOINT
@@ -154,8 +152,7 @@ def test_puts_to_several_queues_in_order(mq: Workplace, app: Application) -> Non
     assert remote.put_many(app.connection, []) == []
 
 
-def test_more_puts_than_go_at_once(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
+def test_more_puts_than_go_at_once(queue: str, app: Application) -> None:
     output = app.open_queue(queue, cmqc.MQOO_OUTPUT)
     sent = [b"%d" % number for number in range(remote.MESSAGES + 10)] + [bytes(remote.SIZE // 2)] * 3
     puts = [(output, Message(MQMD(), body), cmqc.MQPMO_SYNCPOINT) for body in sent]

@@ -17,8 +17,7 @@ UNDER_CURSOR, BROWSE_UNDER_CURSOR = cmqc.MQGMO_MSG_UNDER_CURSOR, cmqc.MQGMO_BROW
 
 
 @pytest.mark.smoke
-def test_browse_leaves_messages_where_they_are(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
+def test_browse_leaves_messages_where_they_are(queue: str, app: Application) -> None:
     for data in (b"1", b"2", b"3"):
         app.put(queue, data)
     handle = app.open_queue(queue)
@@ -33,16 +32,14 @@ def test_browse_leaves_messages_where_they_are(mq: Workplace, app: Application) 
 
 
 @pytest.mark.smoke
-def test_browse_next_begins_at_the_first(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
+def test_browse_next_begins_at_the_first(queue: str, app: Application) -> None:
     app.put(queue, b"low", Priority=0)
     app.put(queue, b"high", Priority=9)
     handle = app.open_queue(queue)
     assert [app.browse(handle), app.browse(handle)] == [b"high", b"low"]
 
 
-def test_browse_goes_on_where_it_was_when_its_message_is_taken(mq: Workplace, app: Application, other: Application) -> None:
-    queue = mq.queue()
+def test_browse_goes_on_where_it_was_when_its_message_is_taken(queue: str, app: Application, other: Application) -> None:
     for data in (b"1", b"2", b"3", b"4"):
         app.put(queue, data)
     handle = app.open_queue(queue, cmqc.MQOO_BROWSE)
@@ -52,10 +49,7 @@ def test_browse_goes_on_where_it_was_when_its_message_is_taken(mq: Workplace, ap
     assert app.browse(handle) == b"4"
 
 
-def test_browse_goes_on_across_priorities_when_its_message_is_taken(
-    mq: Workplace, app: Application, other: Application
-) -> None:
-    queue = mq.queue()
+def test_browse_goes_on_across_priorities_when_its_message_is_taken(queue: str, app: Application, other: Application) -> None:
     for data, priority in ((b"9", 9), (b"5", 5), (b"5b", 5), (b"0", 0)):
         app.put(queue, data, Priority=priority)
     handle = app.open_queue(queue, cmqc.MQOO_BROWSE)
@@ -70,8 +64,7 @@ def test_browse_goes_on_across_priorities_when_its_message_is_taken(
     assert app.browse(handle) == b"0 too"
 
 
-def test_browse_goes_past_messages_that_expire_meanwhile(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
+def test_browse_goes_past_messages_that_expire_meanwhile(queue: str, app: Application) -> None:
     app.put(queue, b"first")
     app.put(queue, b"short-lived", Expiry=1)
     app.put(queue, b"last")
@@ -83,8 +76,7 @@ def test_browse_goes_past_messages_that_expire_meanwhile(mq: Workplace, app: App
     assert app.browse(handle) == b"last"
 
 
-def test_get_under_the_cursor(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
+def test_get_under_the_cursor(queue: str, app: Application) -> None:
     for data in (b"1", b"2", b"3"):
         app.put(queue, data)
     handle = app.open_queue(queue)
@@ -100,8 +92,7 @@ def test_get_under_the_cursor(mq: Workplace, app: Application) -> None:
     assert app.drain(handle) == [b"1", b"3"]
 
 
-def test_the_message_under_the_cursor_may_be_gone(mq: Workplace, app: Application, other: Application) -> None:
-    queue = mq.queue()
+def test_the_message_under_the_cursor_may_be_gone(queue: str, app: Application, other: Application) -> None:
     app.put(queue, b"1")
     handle = app.open_queue(queue)
     app.browse(handle)
@@ -110,8 +101,7 @@ def test_the_message_under_the_cursor_may_be_gone(mq: Workplace, app: Applicatio
         app.browse(handle, UNDER_CURSOR)
 
 
-def test_browse_by_correl_id(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
+def test_browse_by_correl_id(queue: str, app: Application) -> None:
     key = b"key".ljust(24, b"\0")
     for data, correlation in ((b"1", key), (b"2", bytes(24)), (b"3", key)):
         app.put(queue, data, CorrelId=correlation)
@@ -121,8 +111,7 @@ def test_browse_by_correl_id(mq: Workplace, app: Application) -> None:
         app.browse(handle, CorrelId=key)
 
 
-def test_each_handle_has_its_own_cursor(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
+def test_each_handle_has_its_own_cursor(queue: str, app: Application) -> None:
     app.put(queue, b"1")
     app.put(queue, b"2")
     one, two = app.open_queue(queue), app.open_queue(queue)

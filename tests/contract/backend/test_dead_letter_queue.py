@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -11,8 +12,8 @@ import pytest
 from bridge.mq.dead_letter import HEADER_LENGTH, DeadLetters, OriginContext, Selection, dead_letter, header_of
 from bridge.mq.dead_letter_queue import DeadLetterQueue, Outcome
 from bridge.mq.message_consumer import ConsumerSource, MessageConsumer
-from bridge.mq.mqi import GetOptions, MQError
-from bridge.telemetry.message import Destination
+from bridge.mq.mqi import MQError
+from bridge.telemetry.message import Destination, Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MQXQH, RFH2, Folder, decode_chain, encode_mqxqh, encode_rfh2
 from tests.helpers.mq_applications import Application, Workplace
@@ -20,6 +21,7 @@ from tests.helpers.patience import PATIENCE
 
 BODY = bytes(range(256))
 ALL = Selection()
+Send = Callable[..., MQMD]
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ def dlq(app: Application, letters: str) -> DeadLetterQueue:
 
 
 @pytest.fixture
-def send(other: Application, letters: str) -> Callable[..., MQMD]:
+def send(other: Application, letters: str) -> Send:
     """Put a letter for a destination to the dead-letter queue."""
 
     def put(
@@ -50,11 +52,13 @@ def send(other: Application, letters: str) -> Callable[..., MQMD]:
         **md: Any,
     ) -> Any:
         described = MQMD(MsgId=msg_id, Encoding=cmqc.MQENC_NATIVE, CodedCharSetId=1208, **md)
-        letter = dead_letter(described, data, reason, queue, manager, OriginContext.now(put_by))
-        fields = {name: getattr(letter.md, name) for name in MQMD.__struct_fields__}
-        return other.put(letters, letter.data, **fields)
+        return put_message(other, letters, dead_letter(described, data, reason, queue, manager, OriginContext.now(put_by)))
 
     return put
+
+
+def put_message(app: Application, queue: str, message: Message) -> MQMD:
+    return app.put(queue, message.data, **{name: getattr(message.md, name) for name in MQMD.__struct_fields__})
 
 
 def published(topic: Any, body: Any = BODY, **mqps: Any) -> Any:
@@ -71,7 +75,7 @@ PUBLICATION = {"Format": cmqc.MQFMT_RF_HEADER_2}
 
 
 @pytest.mark.smoke
-def test_a_dead_letter_describes_its_reason_and_destination(dlq: DeadLetterQueue, send: Callable[..., MQMD]) -> None:
+def test_a_dead_letter_describes_its_reason_and_destination(dlq: DeadLetterQueue, send: Send) -> None:
     send("ORDERS", "FAR", published("shop/7", Ret=True), reason=cmqc.MQRC_Q_FULL, msg_id=b"m" * 24, Priority=3, **PUBLICATION)
     (letter,) = dlq.browse(ALL)
     assert (letter.id, letter.reason, letter.reason_name) == ((b"m" * 24).hex().upper(), 2053, "MQRC_Q_FULL")
@@ -84,9 +88,8 @@ def test_a_dead_letter_describes_its_reason_and_destination(dlq: DeadLetterQueue
 
 @pytest.mark.parametrize("cut", [0, 1, HEADER_LENGTH - 1])
 def test_a_message_without_a_readable_header_is_listed_and_stays(
-    dlq: DeadLetterQueue, other: Application, letters: str, mq: Workplace, cut: Any
+    dlq: DeadLetterQueue, other: Application, letters: str, queue: str, cut: Any
 ) -> None:
-    queue = mq.queue()
     other.put(letters, b"DLH " + bytes(cut), Format=cmqc.MQFMT_DEAD_LETTER_HEADER if cut else b"")
     (letter,) = dlq.browse(ALL)
     assert not letter.has_header and "no MQDLH" in letter.what
@@ -115,7 +118,7 @@ SELECTIONS = [
 
 @pytest.mark.parametrize(("selection", "chosen"), SELECTIONS)
 def test_a_selection_must_meet_all_conditions(
-    dlq: DeadLetterQueue, send: Callable[..., MQMD], other: Application, letters: str, selection: Any, chosen: Any
+    dlq: DeadLetterQueue, send: Send, other: Application, letters: str, selection: Any, chosen: Any
 ) -> None:
     send("ORDERS", msg_id=b"a" * 24)
     send("ORDERS.2", msg_id=b"b" * 24)
@@ -130,9 +133,8 @@ def test_a_selection_must_meet_all_conditions(
 
 @pytest.mark.smoke
 def test_a_dead_letter_returns_to_its_queue_unchanged(
-    mq: Workplace, dlq: DeadLetterQueue, send: Callable[..., MQMD], other: Application, letters: str
+    mq: Workplace, queue: str, dlq: DeadLetterQueue, send: Send, other: Application, letters: str
 ) -> None:
-    queue = mq.queue()
     send(queue, mq.manager, Format=b"MYFMT", CorrelId=b"c" * 24, msg_id=b"m" * 24, Persistence=1, Priority=3, ReplyToQ=b"A")
     (retried,) = dlq.retry(ALL)
     assert (retried.failure, retried.place) == ("", f"queue {queue}")
@@ -145,7 +147,7 @@ def test_a_dead_letter_returns_to_its_queue_unchanged(
 
 
 def test_a_message_rejected_again_stays_and_the_next_is_tried(
-    mq: Workplace, dlq: DeadLetterQueue, send: Callable[..., MQMD], other: Application, letters: str
+    mq: Workplace, dlq: DeadLetterQueue, send: Send, other: Application, letters: str
 ) -> None:
     full, room = mq.queue("MAXDEPTH(1)"), mq.queue()
     other.put(full, b"first")
@@ -158,35 +160,8 @@ def test_a_message_rejected_again_stays_and_the_next_is_tried(
     assert [one.destination for one in dlq.browse(ALL)] == [full, "NO.SUCH.QUEUE"]
 
 
-@pytest.mark.parametrize("retain", [False, True])
-def test_a_publication_that_was_refused_is_published_to_its_whole_topic(
-    mq: Workplace,
-    dlq: DeadLetterQueue,
-    send: Callable[..., MQMD],
-    app: Application,
-    other: Application,
-    root: str,
-    retain: bool,
-) -> None:
-    topic = f"{root}/" + "long/" * 12 + "ä" * 30
-    subscription = other.subscribe(topic)
-    mqps = {"Ret": True} if retain else {}
-    send(topic, "", published(topic, b"payload", **mqps), **PUBLICATION)
-    (retried,) = dlq.retry(ALL)
-    assert (retried.failure, retried.place) == ("", f"topic {topic!r}")
-    got = other.get(subscription[1], GetOptions(Options=cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2))
-    header = decode_chain(got.md.Format, got.md.Encoding, got.md.CodedCharSetId, got.data)
-    assert header.body == b"payload"
-    folders = {folder.name: dict(folder.content) for one in header.headers for folder in one.folders}
-    assert (folders["mqtt"]["clientId"], folders["mqps"]["Top"], folders["usr"]["site"]) == ("dev", topic, "north")
-    late = mq.application()
-    _, queue = late.subscribe(topic)
-    assert len(late.drain(queue)) == retain
-    mq.at_end(f"CLEAR TOPICSTR('{topic}') CLRTYPE(RETAINED)")
-
-
 def test_a_dead_letter_of_a_subscription_goes_to_its_queue_only(
-    mq: Workplace, dlq: DeadLetterQueue, send: Callable[..., MQMD], other: Application, root: str
+    mq: Workplace, dlq: DeadLetterQueue, send: Send, other: Application, root: str
 ) -> None:
     topic = mq.queue()  # a topic and a queue of the same name
     _, elsewhere = other.subscribe(topic)
@@ -237,9 +212,8 @@ def test_a_publication_that_a_mapping_rejected_is_retried_to_the_mapping_only(
 
 
 def test_concurrent_retries_put_each_dead_letter_once(
-    mq: Workplace, send: Callable[..., MQMD], other: Application, letters: str
+    mq: Workplace, queue: str, send: Send, other: Application, letters: str
 ) -> None:
-    queue = mq.queue()
     for number in range(20):
         send(queue, mq.manager, bytes([number]))
     first, second = (DeadLetterQueue(mq.connect()).retry(ALL) for _ in range(2))
@@ -252,10 +226,9 @@ def test_concurrent_retries_put_each_dead_letter_once(
 
 
 def test_an_uncommitted_retry_changes_nothing(
-    mq: Workplace, send: Callable[..., MQMD], dlq: DeadLetterQueue, other: Application, letters: str
+    mq: Workplace, queue: str, send: Send, dlq: DeadLetterQueue, other: Application, letters: str
 ) -> None:
     """A connection that ends in the midst of a retry leaves the letter, and puts nothing."""
-    queue = mq.queue()
     send(queue, mq.manager)
     connection = mq.connect()
     for _ in DeadLetterQueue(connection).take(ALL):
@@ -265,9 +238,8 @@ def test_an_uncommitted_retry_changes_nothing(
 
 
 def test_a_dead_letter_of_a_transmission_queue_goes_to_the_destination_in_its_header(
-    mq: Workplace, dlq: DeadLetterQueue, send: Callable[..., MQMD], other: Application
+    mq: Workplace, queue: str, dlq: DeadLetterQueue, send: Send, other: Application
 ) -> None:
-    queue = mq.queue()
     embedded = MQMD(Format=b"MYFMT", Encoding=cmqc.MQENC_NATIVE, CodedCharSetId=1208, MsgId=b"e" * 24)
     header = MQXQH(RemoteQName=queue.encode(), RemoteQMgrName=mq.manager.encode(), MsgDesc=embedded)
     send("", "", encode_mqxqh(header) + BODY, Format=cmqc.MQFMT_XMIT_Q_HEADER)
@@ -308,13 +280,13 @@ def test_a_rejected_report_is_retried_to_its_queue(mq: Workplace, app: Applicati
     assert (report.md.MsgType, report.md.Feedback, report.md.CorrelId) == (cmqc.MQMT_REPORT, cmqc.MQFB_COA, b"m" * 24)
 
 
-def test_the_context_of_a_message_is_kept(mq: Workplace, dlq: DeadLetterQueue, other: Application, letters: str) -> None:
-    queue = mq.queue()
+def test_the_context_of_a_message_is_kept(
+    mq: Workplace, queue: str, dlq: DeadLetterQueue, other: Application, letters: str
+) -> None:
     other.put(queue, b"x")
     before = other.take(queue).md
-    header = dead_letter(before, b"x", 2053, queue, mq.manager, OriginContext.of(before))
-    fields = {name: getattr(header.md, name) for name in MQMD.__struct_fields__}
-    other.put(letters, header.data, **fields)  # with a context of its own, as the bridge puts it
+    # with a context of its own, as the bridge puts it
+    put_message(other, letters, dead_letter(before, b"x", 2053, queue, mq.manager, OriginContext.of(before)))
     (retried,) = dlq.retry(ALL)
     assert retried.failure == ""
     after = other.take(queue).md
@@ -323,9 +295,8 @@ def test_the_context_of_a_message_is_kept(mq: Workplace, dlq: DeadLetterQueue, o
 
 
 def test_a_connection_without_the_authority_for_context_puts_without_it(
-    mq: Workplace, dlq: DeadLetterQueue, send: Callable[..., MQMD], other: Application, monkeypatch: pytest.MonkeyPatch
+    mq: Workplace, queue: str, dlq: DeadLetterQueue, send: Send, other: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue = mq.queue()
     put1 = dlq._connection.put1
 
     def unauthorized(od: Any, message: Any, options: Any, properties: Any = ()) -> Any:
@@ -339,12 +310,25 @@ def test_a_connection_without_the_authority_for_context_puts_without_it(
     assert retried.failure == "" and other.take(queue).md.MsgId == b"m" * 24
 
 
-@pytest.fixture
-def mapping(mq: Workplace, other: Application, letters: str) -> Any:
-    """The source queue of a mapping "orders" that dead-letters its messages, and a function that does so until `ended`."""
+@contextmanager
+def on_a_thread(run: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Run a function meanwhile. It gets an event that says when to end."""
+    ended = threading.Event()
+    thread = threading.Thread(target=run, args=(ended,))
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_a_retried_message_that_its_mapping_rejects_again_returns_with_the_time_at_which_it_was_dead_lettered_first(
+    mq: Workplace, dlq: DeadLetterQueue, letters: str, other: Application
+) -> None:
     source = mq.queue()
 
-    def reject(ended: Any) -> None:
+    def reject(ended: threading.Event) -> None:
         connection = mq.connect()
         consumer = MessageConsumer(connection, ConsumerSource(mapping="orders", queue=source))
         dead_letters = DeadLetters(connection, letters, "orders", source)
@@ -354,64 +338,31 @@ def mapping(mq: Workplace, other: Application, letters: str) -> Any:
             connection.commit()
         consumer.close()
 
-    return source, reject
-
-
-def test_a_retried_message_that_its_mapping_rejects_again_is_reported_as_returned(
-    mq: Workplace, dlq: DeadLetterQueue, send: Callable[..., MQMD], other: Application, letters: str, mapping: Any
-) -> None:
-    source, reject = mapping
-    send("TARGET", put_by="orders", msg_id=b"m" * 24)
-    ended = threading.Event()
-    thread = threading.Thread(target=reject, args=(ended,))
-    thread.start()
-    try:
-        (retried,) = dlq.retry(ALL, sources={"orders": source}, timeout=PATIENCE)
-    finally:
-        ended.set()
-        thread.join()
-    assert retried.outcome is Outcome.RETURNED and "MQRC_Q_FULL" in retried.failure
-    assert retried.place == "TARGET by mapping orders"
-    assert len(other.all(letters)) == 1
-
-
-def test_a_returned_message_keeps_the_time_at_which_it_was_dead_lettered_first(
-    dlq: DeadLetterQueue, letters: str, other: Application, mapping: Any
-) -> None:
-    source, reject = mapping
     old = OriginContext(cmqc.MQAT_UNIX, b"orders", b"20200102", b"03040506")
     md = MQMD(MsgId=b"m" * 24, Encoding=cmqc.MQENC_NATIVE, CodedCharSetId=1208, PutDate=b"20200101", PutTime=b"00000000")
-    letter = dead_letter(md, BODY, 2053, "TARGET", "", old)
-    other.put(letters, letter.data, **{name: getattr(letter.md, name) for name in MQMD.__struct_fields__})
+    put_message(other, letters, dead_letter(md, BODY, 2053, "TARGET", "", old))
     (first,) = dlq.read(ALL)
-    ended = threading.Event()
-    thread = threading.Thread(target=reject, args=(ended,))
-    thread.start()
-    try:
+    with on_a_thread(reject):
         (retried,) = dlq.retry(ALL, sources={"orders": source}, timeout=PATIENCE)
-    finally:
-        ended.set()
-        thread.join()
     (again,) = dlq.read(ALL)
-    assert retried.outcome is Outcome.RETURNED
+    assert retried.outcome is Outcome.RETURNED and "MQRC_Q_FULL" in retried.failure
+    assert retried.place == "TARGET by mapping orders"
     assert header_of(*again[1:]).PutDate == header_of(*first[1:]).PutDate == b"20200102"
     assert again[2][HEADER_LENGTH:] == BODY
 
 
 def test_a_retried_message_that_its_mapping_took_is_reported_as_delivered(
-    mq: Workplace, dlq: DeadLetterQueue, send: Callable[..., MQMD], other: Application
+    mq: Workplace, dlq: DeadLetterQueue, send: Send, other: Application
 ) -> None:
     source = mq.queue()
     send("TARGET", put_by="orders", msg_id=b"m" * 24)
     retrying = dlq.retry(ALL, sources={"orders": source}, timeout=PATIENCE)
 
-    def take() -> None:
+    def take(_ended: threading.Event) -> None:
         connection = mq.connect()
         MessageConsumer(connection, ConsumerSource(mapping="orders", queue=source)).take(1, 1, 1.0, PATIENCE)
         connection.commit()
 
-    thread = threading.Thread(target=take)
-    thread.start()
-    (retried,) = retrying
-    thread.join()
+    with on_a_thread(take):
+        (retried,) = retrying
     assert retried.outcome is Outcome.DELIVERED

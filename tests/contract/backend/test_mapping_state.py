@@ -47,9 +47,8 @@ def test_each_mapping_has_its_own(mq: Workplace, app: Application, other: Applic
 
 
 def test_a_record_survives_a_backout_of_another_connection(
-    mq: Workplace, app: Application, other: Application, record: MappingState
+    queue: str, app: Application, other: Application, record: MappingState
 ) -> None:
-    queue = mq.queue()
     app.put(queue, b"message")
     handle = other.open_queue(queue)
     other.drain(handle, 0x2)

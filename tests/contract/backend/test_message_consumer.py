@@ -43,11 +43,6 @@ def settle(app: Application, consumer: MessageConsumer) -> None:
 
 
 @pytest.fixture
-def queue(mq: Workplace) -> str:
-    return mq.queue()
-
-
-@pytest.fixture
 def consumer(app: Application, queue: str) -> MessageConsumer:
     return MessageConsumer(app.connection, ConsumerSource(mapping="m", queue=queue))
 

@@ -54,9 +54,8 @@ def test_few_handles_reach_many_destinations(mq: Workplace, app: Application, ot
 
 @pytest.mark.parametrize(("given", "kept"), [(b"", False), (b"mine".ljust(24, b"\0"), True)])
 def test_the_message_identifier_is_new_unless_it_is_given(
-    mq: Workplace, app: Application, producer: MessageProducer, given: Any, kept: bool
+    queue: str, app: Application, producer: MessageProducer, given: Any, kept: bool
 ) -> None:
-    queue = mq.queue()
     producer.put(mapped(queue, **({"MsgId": given} if given else {})))
     app.commit()
     found = app.take(queue).md.MsgId
@@ -64,8 +63,7 @@ def test_the_message_identifier_is_new_unless_it_is_given(
     assert (found == given) is kept
 
 
-def test_a_given_user_identifier_is_set(mq: Workplace, app: Application, producer: MessageProducer) -> None:
-    queue = mq.queue()
+def test_a_given_user_identifier_is_set(queue: str, app: Application, producer: MessageProducer) -> None:
     producer.put(mapped(queue, UserIdentifier=b"sensor"))
     producer.put(mapped(queue))
     app.commit()
@@ -74,8 +72,7 @@ def test_a_given_user_identifier_is_set(mq: Workplace, app: Application, produce
     assert users[1] != b"sensor"
 
 
-def test_properties_are_separate_from_the_message(mq: Workplace, app: Application, producer: MessageProducer) -> None:
-    queue = mq.queue()
+def test_properties_are_separate_from_the_message(queue: str, app: Application, producer: MessageProducer) -> None:
     properties = {"mqtt.clientId": "c", "mqtt.qos": 1, "site": "Köln", "usr.big": 1 << 40, "usr.late": True}
     producer.put(mapped(queue, b"body", properties=properties, Format=cmqc.MQFMT_STRING))
     app.commit()

@@ -42,10 +42,12 @@ def test_names_are_case_sensitive(mq: Workplace, app: Application) -> None:
         app.open_queue(name.upper())
 
 
-def test_the_queue_managers_own_name_is_local(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
-    app.put(queue, b"here", manager=mq.manager)
-    assert app.take(queue).data == b"here"
+def test_ways_to_a_local_queue(mq: Workplace, queue: str, app: Application) -> None:
+    """The queue manager's own name, an alias of the queue manager, and a remote queue that is local after all."""
+    app.put(queue, b"own name", manager=mq.manager)
+    app.put(queue, b"alias", manager=mq.remote_queue(f"RNAME('') RQMNAME({mq.manager})"))
+    app.put(mq.remote_queue(f"RNAME('{queue}') RQMNAME({mq.manager})"), b"remote queue")
+    assert app.all(queue) == [b"own name", b"alias", b"remote queue"]
 
 
 def test_alias(mq: Workplace, app: Application) -> None:
@@ -57,8 +59,7 @@ def test_alias(mq: Workplace, app: Application) -> None:
     assert (got.data, got.ResolvedQName) == (b"through", queue)
 
 
-def test_an_alias_has_its_own_put_and_get(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
+def test_an_alias_has_its_own_put_and_get(mq: Workplace, queue: str, app: Application) -> None:
     closed = mq.alias(f"TARGET('{queue}') PUT(DISABLED) GET(DISABLED)")
     app.put(queue, b"x")
     with refused(cmqc.MQRC_PUT_INHIBITED):
@@ -75,13 +76,10 @@ def test_an_alias_of_a_closed_remote_queue_is_closed(mq: Workplace, app: Applica
             app.put(name)
 
 
-def test_alias_without_base(mq: Workplace, app: Application) -> None:
+def test_aliases_of_nothing_and_of_an_alias(mq: Workplace, queue: str, app: Application) -> None:
+    alias = mq.alias(f"TARGET('{queue}')")
     with refused(cmqc.MQRC_UNKNOWN_ALIAS_BASE_Q):
         app.open_queue(mq.alias("TARGET(NO.SUCH.QUEUE)"))
-
-
-def test_alias_of_an_alias(mq: Workplace, app: Application) -> None:
-    alias = mq.alias(f"TARGET('{mq.queue()}')")
     with refused(cmqc.MQRC_ALIAS_BASE_Q_TYPE_ERROR):
         app.open_queue(mq.alias(f"TARGET('{alias}')"))
 
@@ -157,42 +155,29 @@ def test_queue_manager_alias(mq: Workplace, app: Application, transmission: str)
     assert addressee(app.take(transmission)) == ("THERE", "REALNAME")
 
 
-def test_queue_manager_alias_of_the_local_queue_manager(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
-    alias = mq.remote_queue(f"RNAME('') RQMNAME({mq.manager})")
-    app.put(queue, b"home", manager=alias)
-    assert app.take(queue).data == b"home"
-
-
-def test_remote_queue_that_is_local_after_all(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
-    app.put(mq.remote_queue(f"RNAME('{queue}') RQMNAME({mq.manager})"), b"x")
-    assert app.take(queue).data == b"x"
-
-
-def test_no_way_to_a_queue_manager(mq: Workplace, app: Application) -> None:
-    mq.alter(DEFXMITQ="")
-    with refused(cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR):
-        app.put("THERE", manager="NOWHERE")
-
-
 def test_wrong_transmission_queues(mq: Workplace, app: Application) -> None:
     normal = mq.queue()
-    with refused(cmqc.MQRC_UNKNOWN_XMIT_Q):
-        app.put(mq.remote_queue("RNAME(Q) RQMNAME(FAR) XMITQ(NO.SUCH.QUEUE)"))
-    with refused(cmqc.MQRC_XMIT_Q_USAGE_ERROR):
-        app.put(mq.remote_queue(f"RNAME(Q) RQMNAME(FAR) XMITQ('{normal}')"))
+    for name, reason in (("NO.SUCH.QUEUE", cmqc.MQRC_UNKNOWN_XMIT_Q), (normal, cmqc.MQRC_XMIT_Q_USAGE_ERROR)):
+        with refused(reason):
+            app.put(mq.remote_queue(f"RNAME(Q) RQMNAME(FAR) XMITQ('{name}')"))
     with refused(cmqc.MQRC_XMIT_Q_USAGE_ERROR):
         app.put("Q", manager=normal)
-    mq.alter(DEFXMITQ=normal)
-    with refused(cmqc.MQRC_DEF_XMIT_Q_USAGE_ERROR):
-        app.put("Q", manager="NOWHERE")
 
 
-def test_the_default_transmission_queue_must_be_there(mq: Workplace, app: Application) -> None:
-    mq.alter(DEFXMITQ="NO.SUCH.QUEUE")
-    with refused(cmqc.MQRC_UNKNOWN_DEF_XMIT_Q):
-        app.put("Q", manager="NOWHERE")
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("", cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR),
+        ("NO.SUCH.QUEUE", cmqc.MQRC_UNKNOWN_DEF_XMIT_Q),
+        (None, cmqc.MQRC_DEF_XMIT_Q_USAGE_ERROR),  # a local queue without USAGE(XMITQ)
+    ],
+)
+def test_wrong_default_transmission_queues(
+    mq: Workplace, queue: str, app: Application, name: str | None, reason: int
+) -> None:
+    mq.alter(DEFXMITQ=queue if name is None else name)
+    with refused(reason):
+        app.put("THERE", manager="NOWHERE")
 
 
 @pytest.mark.parametrize("options", [cmqc.MQOO_INPUT_SHARED, cmqc.MQOO_BROWSE])

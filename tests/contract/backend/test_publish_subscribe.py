@@ -96,8 +96,7 @@ def test_persistence_and_priority_are_the_publications(mq: Workplace, app: Appli
     assert (second.Priority, second.Persistence) == (3, 1)
 
 
-def test_a_correlation_identifier_of_the_subscription(mq: Workplace, app: Application, root: str) -> None:
-    queue = mq.queue()
+def test_a_correlation_identifier_of_the_subscription(queue: str, app: Application, root: str) -> None:
     handle = app.open_queue(queue)
     mine = b"mine".ljust(24, b"\0")
     app.subscribe(root, handle=handle, options=cmqc.MQSO_SET_CORREL_ID, SubCorrelId=mine)

@@ -55,8 +55,7 @@ def test_maxmsgl_of_the_queue_manager(mq: Workplace, app: Application) -> None:
         app.put(queue, b"0" * 32_769)
 
 
-def test_put_disabled_and_get_disabled(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
+def test_put_disabled_and_get_disabled(mq: Workplace, queue: str, app: Application) -> None:
     handle = app.open_queue(queue, cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT)
     app.put(queue, b"1")
     mq.command(f"ALTER QLOCAL('{queue}') PUT(DISABLED) GET(DISABLED)")
@@ -90,9 +89,8 @@ def test_descriptor_fields_are_checked(mq: Workplace, app: Application, field: s
             app.publish(mq.name(), **{field: value})
 
 
-def test_a_priority_above_the_maximum_counts_as_the_maximum(mq: Workplace, app: Application) -> None:
+def test_a_priority_above_the_maximum_counts_as_the_maximum(queue: str, app: Application) -> None:
     """MQRC 2049: "the message is accepted, but is placed on the queue at the queue manager's maximum priority"."""
-    queue = mq.queue()
     app.put(queue, b"9", Priority=9)
     options = MQPMO()
     app.put(queue, b"10", Priority=10, options=options)
@@ -101,8 +99,7 @@ def test_a_priority_above_the_maximum_counts_as_the_maximum(mq: Workplace, app: 
     assert app.all(queue) == [b"9", b"10", b"9 too"]
 
 
-def test_exclusive_input(mq: Workplace, app: Application, other: Application) -> None:
-    queue = mq.queue()
+def test_exclusive_input(queue: str, app: Application, other: Application) -> None:
     handle = app.open_queue(queue, cmqc.MQOO_INPUT_EXCLUSIVE)
     for options in (cmqc.MQOO_INPUT_SHARED, cmqc.MQOO_INPUT_EXCLUSIVE, cmqc.MQOO_INPUT_AS_Q_DEF):
         with refused(cmqc.MQRC_OBJECT_IN_USE):
@@ -129,15 +126,13 @@ def test_defsopt_and_share_determine_input_as_q_def(mq: Workplace, app: Applicat
         other.open_queue(for_one, cmqc.MQOO_INPUT_SHARED)
 
 
-def test_exclusive_input_ends_with_the_connection(mq: Workplace, app: Application, other: Application) -> None:
-    queue = mq.queue()
+def test_exclusive_input_ends_with_the_connection(queue: str, app: Application, other: Application) -> None:
     app.open_queue(queue, cmqc.MQOO_INPUT_EXCLUSIVE)
     app.connection.disconnect()
     other.open_queue(queue, cmqc.MQOO_INPUT_EXCLUSIVE)
 
 
-def test_a_handle_allows_only_the_operations_it_was_opened_for(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
+def test_a_handle_allows_only_the_operations_it_was_opened_for(queue: str, app: Application) -> None:
     app.put(queue)
     output = app.open_queue(queue, cmqc.MQOO_OUTPUT)
     browse = app.open_queue(queue, cmqc.MQOO_BROWSE)
@@ -152,8 +147,7 @@ def test_a_handle_allows_only_the_operations_it_was_opened_for(mq: Workplace, ap
         app.connection.put(get, Message(MQMD(), b""))
 
 
-def test_wrong_handles(mq: Workplace, app: Application, other: Application) -> None:
-    queue = mq.queue()
+def test_wrong_handles(queue: str, app: Application, other: Application) -> None:
     handle = app.open_queue(queue, cmqc.MQOO_OUTPUT | cmqc.MQOO_INPUT_SHARED)
     foreign = max(handle, other.open_queue(queue)) + 1000
     app.close(handle)
@@ -182,9 +176,8 @@ def test_options_of_open(mq: Workplace, app: Application, options: int) -> None:
         BROWSE_FIRST | cmqc.MQGMO_SYNCPOINT,
     ],
 )
-def test_options_of_get(mq: Workplace, app: Application, options: int) -> None:
+def test_options_of_get(queue: str, app: Application, options: int) -> None:
     """ "Rules for validating MQI options": one of the browse options, and not with MQGMO_SYNCPOINT."""
-    queue = mq.queue()
     app.put(queue)
     with refused(cmqc.MQRC_OPTIONS_ERROR):
         app.take(queue, options)
@@ -200,20 +193,10 @@ def test_object_types(mq: Workplace, app: Application) -> None:
         app.open(MQOD(ObjectType=cmqc.MQOT_CHANNEL, ObjectName=mq.queue()), cmqc.MQOO_INQUIRE)
 
 
-def test_maxhands(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
+def test_maxhands(mq: Workplace, queue: str, app: Application) -> None:
     mq.alter(MAXHANDS="3")
     handles = [app.open_queue(queue) for _ in range(3)]
     with refused(cmqc.MQRC_HANDLE_NOT_AVAILABLE):
         app.open_queue(queue)
     app.close(handles[0])
     app.open_queue(queue)
-
-
-def test_after_mqdisc_the_connection_handle_is_wrong(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
-    app.connection.disconnect()
-    with refused(cmqc.MQRC_HCONN_ERROR):
-        app.open_queue(queue)
-    with refused(cmqc.MQRC_HCONN_ERROR):
-        app.commit()

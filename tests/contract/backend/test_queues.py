@@ -22,8 +22,7 @@ BROWSE_UNDER_CURSOR = cmqc.MQGMO_BROWSE_MSG_UNDER_CURSOR
 
 
 @pytest.mark.smoke
-def test_put_and_get_keep_data_and_descriptor(mq: Workplace, app: Application, other: Application) -> None:
-    queue = mq.queue()
+def test_put_and_get_keep_data_and_descriptor(mq: Workplace, queue: str, app: Application, other: Application) -> None:
     descriptor = MQMD(
         MsgType=cmqc.MQMT_REQUEST,
         Format=b"MQSTR",
@@ -66,13 +65,11 @@ def test_the_queue_manager_completes_the_descriptor(mq: Workplace, app: Applicat
     assert put.CodedCharSetId not in (cmqc.MQCCSI_Q_MGR, 0)
 
 
-def test_every_message_gets_its_own_msg_id(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
+def test_every_message_gets_its_own_msg_id(queue: str, app: Application) -> None:
     assert len({app.put(queue).MsgId for _ in range(50)}) == 50
 
 
-def test_a_given_msg_id_is_kept_and_new_ones_are_made_on_request(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
+def test_a_given_msg_id_is_kept_and_new_ones_are_made_on_request(queue: str, app: Application) -> None:
     mine = b"mine".ljust(24, b"\1")
     assert app.put(queue, MsgId=mine).MsgId == mine
     assert app.take(queue).md.MsgId == mine
@@ -84,14 +81,12 @@ def test_a_given_msg_id_is_kept_and_new_ones_are_made_on_request(mq: Workplace, 
 
 
 @pytest.mark.parametrize("length", [0, 1, 100_000])
-def test_any_length_of_data(mq: Workplace, app: Application, length: int) -> None:
-    queue = mq.queue()
+def test_any_length_of_data(queue: str, app: Application, length: int) -> None:
     app.put(queue, b"z" * length)
     assert app.take(queue).data == b"z" * length
 
 
-def test_the_context_of_a_message_is_its_putters_unless_passed(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
+def test_the_context_of_a_message_is_its_putters_unless_passed(queue: str, app: Application) -> None:
     app.put(queue, UserIdentifier=b"impostor")
     assert app.take(queue).md.UserIdentifier != b"impostor"
     app.put(queue, UserIdentifier=b"device7", options=cmqc.MQPMO_SET_IDENTITY_CONTEXT)
@@ -101,8 +96,7 @@ def test_the_context_of_a_message_is_its_putters_unless_passed(mq: Workplace, ap
 # Order ----------------------------------------------------------------------------------------------------------------
 
 
-def test_higher_priority_first_and_first_in_first_out_within(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
+def test_higher_priority_first_and_first_in_first_out_within(queue: str, app: Application) -> None:
     for text, priority in (("a4", 4), ("b0", 0), ("c9", 9), ("d4", 4), ("e9", 9), ("f0", 0)):
         app.put(queue, text.encode(), Priority=priority)
     assert app.all(queue) == [b"c9", b"e9", b"a4", b"d4", b"b0", b"f0"]
@@ -127,8 +121,7 @@ def test_priority_as_queue_default(mq: Workplace, app: Application) -> None:
 # Getting a certain message --------------------------------------------------------------------------------------------
 
 
-def test_get_by_msg_id_and_by_correl_id(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
+def test_get_by_msg_id_and_by_correl_id(queue: str, app: Application) -> None:
     one, two = (word.ljust(24, b"\0") for word in (b"one", b"two"))
     app.put(queue, b"first", MsgId=one, CorrelId=one)
     app.put(queue, b"second", MsgId=two, CorrelId=one)
@@ -139,8 +132,7 @@ def test_get_by_msg_id_and_by_correl_id(mq: Workplace, app: Application) -> None
     assert app.take(queue, MsgId=one, CorrelId=one).data == b"first"
 
 
-def test_both_identifiers_must_match(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
+def test_both_identifiers_must_match(queue: str, app: Application) -> None:
     one, two = (word.ljust(24, b"\0") for word in (b"one", b"two"))
     app.put(queue, MsgId=one, CorrelId=one)
     with refused(cmqc.MQRC_NO_MSG_AVAILABLE):
@@ -150,35 +142,25 @@ def test_both_identifiers_must_match(mq: Workplace, app: Application) -> None:
     assert app.take(queue, MsgId=one, CorrelId=one)
 
 
-def test_get_by_a_generated_msg_id(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
-    made = [app.put(queue, str(number).encode()).MsgId for number in range(3)]
-    assert app.take(queue, MsgId=made[1]).data == b"1"
-    assert app.all(queue) == [b"0", b"2"]
-
-
 # Truncation -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_message_longer_than_the_buffer_stays(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
+def test_a_message_longer_than_the_buffer_stays(queue: str, app: Application) -> None:
     app.put(queue, b"0123456789")
     with refused(cmqc.MQRC_TRUNCATED_MSG_FAILED):
         app.take(queue, MaxLength=9)
     assert app.take(queue, MaxLength=10).data == b"0123456789"
 
 
-def test_a_truncated_message_is_accepted_on_request(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
+def test_a_truncated_message_is_accepted_on_request(queue: str, app: Application) -> None:
     app.put(queue, b"0123456789")
     got = app.take(queue, cmqc.MQGMO_ACCEPT_TRUNCATED_MSG, MaxLength=4)
     assert (got.data, got.DataLength, got.Reason) == (b"0123", 10, cmqc.MQRC_TRUNCATED_MSG_ACCEPTED)
     assert app.all(queue) == []
 
 
-def test_a_browse_that_fails_by_truncation_leaves_the_cursor(mq: Workplace, app: Application) -> None:
+def test_a_browse_that_fails_by_truncation_leaves_the_cursor(queue: str, app: Application) -> None:
     """MQRC 2080: the cursor does not move. With MQGMO_BROWSE_FIRST, it is before the first message."""
-    queue = mq.queue()
     for data in (b"1", b"22", b"3"):
         app.put(queue, data)
     handle = app.open_queue(queue)
@@ -197,8 +179,7 @@ def test_a_browse_that_fails_by_truncation_leaves_the_cursor(mq: Workplace, app:
 # Expiry ---------------------------------------------------------------------------------------------------------------
 
 
-def test_an_expired_message_cannot_be_got(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
+def test_an_expired_message_cannot_be_got(mq: Workplace, queue: str, app: Application) -> None:
     app.put(queue, b"short", Expiry=1)
     app.put(queue, b"long", Expiry=6000)
     left = app.take(queue, MsgId=app.put(queue, b"x", Expiry=600).MsgId).md.Expiry
@@ -218,11 +199,8 @@ def test_an_expired_message_cannot_be_got(mq: Workplace, app: Application) -> No
         ('JMSMessageID = "0x' + "41" * 24 + '"', [b"persistent"]),
     ],
 )
-def test_a_selector_names_fields_of_the_mqmd_as_jms_does(
-    mq: Workplace, app: Application, selector: str, expected: Any
-) -> None:
+def test_a_selector_names_fields_of_the_mqmd_as_jms_does(queue: str, app: Application, selector: str, expected: Any) -> None:
     """ "JMS fields and properties with corresponding MQMD fields"."""
-    queue = mq.queue()
     app.put(queue, b"persistent", Persistence=1, MsgId=b"A" * 24)
     app.put(queue, b"other", Persistence=0)
     handle = app.open(MQOD(ObjectName=queue, SelectionString=selector), cmqc.MQOO_INPUT_SHARED)

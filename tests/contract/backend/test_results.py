@@ -21,8 +21,7 @@ DURABLE, RESUME = cmqc.MQSO_DURABLE, cmqc.MQSO_RESUME
 
 
 @pytest.mark.smoke
-def test_open_resolves_a_queue(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
+def test_open_resolves_a_queue(mq: Workplace, queue: str, app: Application) -> None:
     od = MQOD(ObjectName=mq.alias(f"TARGET('{queue}')"))
     app.open(od, cmqc.MQOO_OUTPUT)
     assert (od.ResolvedQName, od.ResolvedQMgrName, od.ResolvedType) == (queue, mq.manager, cmqc.MQOT_Q)
@@ -83,8 +82,7 @@ def test_an_attribute_that_a_queue_has_not(mq: Workplace, app: Application) -> N
         app.connection.inquire(handle, [cmqc.MQIA_MAX_HANDLES])
 
 
-def test_a_selector_string_limits_a_handle(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
+def test_a_selector_string_limits_a_handle(mq: Workplace, queue: str, app: Application) -> None:
     for colour in ("red", "blue", "red"):
         put(app, queue, colour.encode(), colour)
     handle = app.open(MQOD(ObjectName=queue, SelectionString="colour = 'red'"), INPUT)
@@ -101,8 +99,7 @@ def put(app: Application, queue: str, data: Any, colour: Any) -> Any:
     return app.connection.put1(MQOD(ObjectName=queue), Message(MQMD(Format=b"MQSTR"), data), 0, properties)
 
 
-def test_properties_of_a_put(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
+def test_properties_of_a_put(queue: str, app: Application) -> None:
     put(app, queue, b"data", "green")
     got = app.take(queue, cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
     header = decode_rfh2(got.data)
@@ -123,8 +120,7 @@ def test_properties_of_a_put(mq: Workplace, app: Application) -> None:
         (cmqc.MQTYPE_FLOAT64, 1.5, "1.5"),
     ],
 )
-def test_types_of_properties(mq: Workplace, app: Application, kind: int, value: int, as_text: str) -> None:
-    queue = mq.queue()
+def test_types_of_properties(queue: str, app: Application, kind: int, value: int, as_text: str) -> None:
     one = Property(name="one", type=kind, value=value)
     app.connection.put1(MQOD(ObjectName=queue), Message(MQMD(), b""), 0, [one])
     got = app.take(queue, cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
@@ -254,8 +250,9 @@ def test_requests_for_missing_resources(mq: Workplace, app: Application) -> None
         app.connection.subscription_request(publications)
 
 
-@pytest.mark.parametrize("verb", ["commit", "backout", "disconnect", "statistics"])
-def test_verbs_after_mqdisc(app: Application, verb: str) -> None:
-    app.connection.disconnect()
-    with refused(cmqc.MQRC_HCONN_ERROR):
-        getattr(app.connection, verb)()
+def test_verbs_after_mqdisc(queue: str, app: Application) -> None:
+    connection = app.connection
+    connection.disconnect()
+    for verb in (app.commit, app.backout, connection.disconnect, connection.statistics, lambda: app.open_queue(queue)):
+        with refused(cmqc.MQRC_HCONN_ERROR):
+            verb()

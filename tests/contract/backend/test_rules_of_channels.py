@@ -14,10 +14,9 @@ from tests.helpers.mq_applications import Application, Workplace, refused
 
 @pytest.mark.smoke
 def test_a_message_longer_than_the_channel_allows_cannot_be_put(
-    mq: Workplace, connect_by: Callable[[str], Application]
+    mq: Workplace, queue: str, connect_by: Callable[[str], Application]
 ) -> None:
     """IBM MQ documentation, "2010 (MQRC_DATA_LENGTH_ERROR)"."""
-    queue = mq.queue()
     app = connect_by(mq.server_channel("MAXMSGL(5000)"))
     app.put(queue, bytes(5000))
     with refused(cmqc.MQRC_DATA_LENGTH_ERROR):
@@ -30,10 +29,9 @@ def test_a_message_longer_than_the_channel_allows_cannot_be_put(
 
 @pytest.mark.smoke
 def test_a_message_longer_than_the_channel_allows_is_got_truncated_only(
-    mq: Workplace, app: Application, connect_by: Callable[[str], Application]
+    mq: Workplace, queue: str, app: Application, connect_by: Callable[[str], Application]
 ) -> None:
     """IBM MQ documentation, "Limiting the size of a message in a client application"."""
-    queue = mq.queue()
     app.put(queue, bytes(100_000))
     limited = connect_by(mq.server_channel("MAXMSGL(70000)"))
     with refused(cmqc.MQRC_DATA_LENGTH_ERROR):

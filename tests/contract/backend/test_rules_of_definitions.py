@@ -41,16 +41,14 @@ def test_an_alias_that_is_open_gets_another_target_with_force_only(mq: Workplace
 
 
 @pytest.mark.smoke
-def test_a_handle_of_the_target_stays_valid(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
+def test_a_handle_of_the_target_stays_valid(mq: Workplace, queue: str, app: Application) -> None:
     alias = mq.alias(f"TARGET('{queue}')")
     handle = app.open_queue(queue, cmqc.MQOO_OUTPUT)
     mq.command(f"ALTER QALIAS('{alias}') TARGET('{mq.queue()}')")
     put(app, handle)
 
 
-def test_attributes_that_resolve_nothing_change_without_force(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
+def test_attributes_that_resolve_nothing_change_without_force(mq: Workplace, queue: str, app: Application) -> None:
     alias = mq.alias(f"TARGET('{queue}')")
     handles = [app.open_queue(name, cmqc.MQOO_OUTPUT) for name in (queue, alias)]
     mq.command(f"ALTER QALIAS('{alias}') DESCR('another')")
@@ -86,8 +84,7 @@ def test_the_default_transmission_queue_changes_with_force_only(mq: Workplace, a
     assert [mq.attribute(f"QLOCAL('{name}')", "CURDEPTH") for name in (first, second)] == [1, 1]
 
 
-def test_noshare_with_two_readers_needs_force(mq: Workplace, app: Application, other: Application) -> None:
-    queue = mq.queue()
+def test_noshare_with_two_readers_needs_force(mq: Workplace, queue: str, app: Application, other: Application) -> None:
     handles = [(one, one.open_queue(queue)) for one in (app, other)]
     assert mq.refuses(f"ALTER QLOCAL('{queue}') NOSHARE")
     mq.command(f"ALTER QLOCAL('{queue}') NOSHARE FORCE")
@@ -96,8 +93,7 @@ def test_noshare_with_two_readers_needs_force(mq: Workplace, app: Application, o
             one.get(handle, GetOptions(Options=cmqc.MQGMO_BROWSE_FIRST))
 
 
-def test_usage_of_an_open_queue_changes_with_force_only(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
+def test_usage_of_an_open_queue_changes_with_force_only(mq: Workplace, queue: str, app: Application) -> None:
     handle = app.open_queue(queue, cmqc.MQOO_OUTPUT)
     assert mq.refuses(f"ALTER QLOCAL('{queue}') USAGE(XMITQ)")
     mq.command(f"ALTER QLOCAL('{queue}') USAGE(XMITQ) FORCE")

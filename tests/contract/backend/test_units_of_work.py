@@ -12,8 +12,9 @@ PUT_SYNC, GET_SYNC = cmqc.MQPMO_SYNCPOINT, cmqc.MQGMO_SYNCPOINT
 
 
 @pytest.mark.smoke
-def test_a_put_in_syncpoint_is_invisible_until_the_commit(mq: Workplace, app: Application, other: Application) -> None:
-    queue = mq.queue()
+def test_a_put_in_syncpoint_is_invisible_until_the_commit(
+    mq: Workplace, queue: str, app: Application, other: Application
+) -> None:
     app.put(queue, b"1", options=PUT_SYNC)
     app.put(queue, b"2", options=PUT_SYNC)
     with refused(cmqc.MQRC_NO_MSG_AVAILABLE):
@@ -24,8 +25,9 @@ def test_a_put_in_syncpoint_is_invisible_until_the_commit(mq: Workplace, app: Ap
 
 
 @pytest.mark.smoke
-def test_a_put_in_syncpoint_that_is_backed_out_never_was(mq: Workplace, app: Application, other: Application) -> None:
-    queue = mq.queue()
+def test_a_put_in_syncpoint_that_is_backed_out_never_was(
+    mq: Workplace, queue: str, app: Application, other: Application
+) -> None:
     app.put(queue, b"1", options=PUT_SYNC)
     app.backout()
     app.commit()
@@ -33,8 +35,7 @@ def test_a_put_in_syncpoint_that_is_backed_out_never_was(mq: Workplace, app: App
     assert mq.attribute(f"QLOCAL('{queue}')", "CURDEPTH") == 0
 
 
-def test_a_get_in_syncpoint_hides_the_message_until_the_end(mq: Workplace, app: Application, other: Application) -> None:
-    queue = mq.queue()
+def test_a_get_in_syncpoint_hides_the_message_until_the_end(queue: str, app: Application, other: Application) -> None:
     app.put(queue, b"m")
     assert app.take(queue, GET_SYNC).data == b"m"
     with refused(cmqc.MQRC_NO_MSG_AVAILABLE):
@@ -45,8 +46,7 @@ def test_a_get_in_syncpoint_hides_the_message_until_the_end(mq: Workplace, app: 
     assert other.take(queue).data == b"m"
 
 
-def test_a_committed_get_is_final(mq: Workplace, app: Application, other: Application) -> None:
-    queue = mq.queue()
+def test_a_committed_get_is_final(mq: Workplace, queue: str, app: Application, other: Application) -> None:
     app.put(queue, b"m")
     app.take(queue, GET_SYNC)
     app.commit()
@@ -55,8 +55,7 @@ def test_a_committed_get_is_final(mq: Workplace, app: Application, other: Applic
     assert mq.attribute(f"QLOCAL('{queue}')", "CURDEPTH") == 0
 
 
-def test_backout_counts(mq: Workplace, app: Application, other: Application) -> None:
-    queue = mq.queue()
+def test_backout_counts(queue: str, app: Application, other: Application) -> None:
     app.put(queue, b"m")
     for expected in range(3):
         got = app.take(queue, GET_SYNC)
@@ -65,8 +64,7 @@ def test_backout_counts(mq: Workplace, app: Application, other: Application) -> 
     assert other.take(queue).md.BackoutCount == 3
 
 
-def test_backed_out_messages_are_where_they_were(mq: Workplace, app: Application, other: Application) -> None:
-    queue = mq.queue()
+def test_backed_out_messages_are_where_they_were(queue: str, app: Application, other: Application) -> None:
     for data, priority in ((b"a5", 5), (b"b5", 5), (b"c5", 5), (b"d0", 0), (b"e0", 0)):
         app.put(queue, data, Priority=priority)
     for expected in (b"a5", b"b5", b"c5", b"d0"):
@@ -76,8 +74,7 @@ def test_backed_out_messages_are_where_they_were(mq: Workplace, app: Application
     assert other.all(queue) == [b"a5", b"b5", b"c5", b"f5", b"d0", b"e0"]
 
 
-def test_a_message_backed_out_in_the_middle_keeps_its_place(mq: Workplace, app: Application, other: Application) -> None:
-    queue = mq.queue()
+def test_a_message_backed_out_in_the_middle_keeps_its_place(queue: str, app: Application, other: Application) -> None:
     middle = b"m".ljust(24, b"\0")
     for data, identifier in ((b"1", bytes(24)), (b"2", middle), (b"3", bytes(24))):
         app.put(queue, data, MsgId=identifier)
@@ -87,10 +84,9 @@ def test_a_message_backed_out_in_the_middle_keeps_its_place(mq: Workplace, app: 
 
 
 def test_messages_stand_in_the_order_of_their_puts_not_of_the_commits(
-    mq: Workplace, app: Application, other: Application
+    queue: str, app: Application, other: Application
 ) -> None:
     """ "Physical order is the order in which messages arrive on a queue" ("Logical and physical ordering")."""
-    queue = mq.queue()
     app.put(queue, b"1", options=PUT_SYNC)
     other.put(queue, b"2")
     app.put(queue, b"3", options=PUT_SYNC)
@@ -116,8 +112,7 @@ def test_one_unit_of_work_spans_queues_and_topics(mq: Workplace, app: Applicatio
     assert (other.all(target), other.drain(publications)) == ([b"out"], [b"news"])
 
 
-def test_each_connection_has_its_own_unit_of_work(mq: Workplace, app: Application, other: Application) -> None:
-    queue = mq.queue()
+def test_each_connection_has_its_own_unit_of_work(queue: str, app: Application, other: Application) -> None:
     app.put(queue, b"mine", options=PUT_SYNC)
     other.put(queue, b"theirs", options=PUT_SYNC)
     other.commit()
@@ -125,27 +120,20 @@ def test_each_connection_has_its_own_unit_of_work(mq: Workplace, app: Applicatio
     assert app.all(queue) == [b"theirs"]
 
 
-def test_no_syncpoint_does_not_wait_for_the_commit(mq: Workplace, app: Application, other: Application) -> None:
-    queue = mq.queue()
+def test_no_syncpoint_does_not_wait_for_the_commit(queue: str, app: Application, other: Application) -> None:
     app.put(queue, b"in", options=PUT_SYNC)
     app.put(queue, b"out", options=cmqc.MQPMO_NO_SYNCPOINT)
     app.backout()
     assert other.all(queue) == [b"out"]
 
 
-def test_syncpoint_if_persistent(mq: Workplace, app: Application, other: Application) -> None:
-    queue = mq.queue()
+def test_syncpoint_if_persistent(queue: str, app: Application, other: Application) -> None:
     app.put(queue, b"persistent", Persistence=1)
     app.put(queue, b"not", Persistence=0)
     handle = app.open_queue(queue)
     assert app.drain(handle, cmqc.MQGMO_SYNCPOINT_IF_PERSISTENT) == [b"persistent", b"not"]
     app.backout()
     assert other.all(queue) == [b"persistent"]
-
-
-def test_commit_and_backout_without_work_are_no_errors(app: Application) -> None:
-    app.commit()
-    app.backout()
 
 
 def test_a_refused_put_leaves_the_unit_of_work_as_it_was(mq: Workplace, app: Application, other: Application) -> None:
@@ -167,8 +155,7 @@ def test_mqdisc_commits(mq: Workplace, app: Application, other: Application) -> 
 
 
 @pytest.mark.parametrize("persistence", [0, 1])
-def test_maxumsgs(mq: Workplace, app: Application, persistence: int) -> None:
-    queue = mq.queue()
+def test_maxumsgs(mq: Workplace, queue: str, app: Application, persistence: int) -> None:
     mq.alter(MAXUMSGS="3")
     for _ in range(3):
         app.put(queue, options=PUT_SYNC, Persistence=persistence)

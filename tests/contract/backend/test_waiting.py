@@ -17,14 +17,7 @@ BROWSE_NEXT = cmqc.MQGMO_BROWSE_NEXT
 
 
 @pytest.mark.smoke
-def test_an_empty_queue(mq: Workplace, app: Application) -> None:
-    with refused(cmqc.MQRC_NO_MSG_AVAILABLE):
-        app.take(mq.queue())
-
-
-@pytest.mark.smoke
-def test_a_wait_ends_with_its_interval(mq: Workplace, app: Application) -> None:
-    queue = mq.queue()
+def test_a_wait_ends_with_its_interval(queue: str, app: Application) -> None:
     start = time.monotonic()
     with refused(cmqc.MQRC_NO_MSG_AVAILABLE):
         app.take(queue, cmqc.MQGMO_WAIT, WaitInterval=50)
@@ -47,16 +40,14 @@ def waiting_get(application: Application, queue: str, **options: Any) -> Any:
     return thread, results
 
 
-def test_a_waiting_get_is_woken_by_a_put(mq: Workplace, app: Application, other: Application) -> None:
-    queue = mq.queue()
+def test_a_waiting_get_is_woken_by_a_put(queue: str, app: Application, other: Application) -> None:
     thread, results = waiting_get(app, queue, WaitInterval=20_000)
     other.put(queue, b"at last")
     thread.join(PATIENCE)
     assert results == [b"at last"]
 
 
-def test_a_waiting_get_is_woken_by_the_commit_not_by_the_put(mq: Workplace, app: Application, other: Application) -> None:
-    queue = mq.queue()
+def test_a_waiting_get_is_woken_by_the_commit_not_by_the_put(queue: str, app: Application, other: Application) -> None:
     thread, results = waiting_get(app, queue, WaitInterval=cmqc.MQWI_UNLIMITED)
     other.put(queue, b"uncommitted", options=cmqc.MQPMO_SYNCPOINT)
     thread.join(0.05)
@@ -66,8 +57,7 @@ def test_a_waiting_get_is_woken_by_the_commit_not_by_the_put(mq: Workplace, app:
     assert results == [b"uncommitted"]
 
 
-def test_a_waiting_get_is_woken_by_a_backout(mq: Workplace, app: Application, other: Application) -> None:
-    queue = mq.queue()
+def test_a_waiting_get_is_woken_by_a_backout(queue: str, app: Application, other: Application) -> None:
     app.put(queue, b"m")
     other.take(queue, cmqc.MQGMO_SYNCPOINT)
     thread, results = waiting_get(app, queue, WaitInterval=20_000)
@@ -76,11 +66,8 @@ def test_a_waiting_get_is_woken_by_a_backout(mq: Workplace, app: Application, ot
     assert results == [b"m"]
 
 
-def test_a_get_that_waits_for_one_message_waits_on_when_others_come(
-    mq: Workplace, app: Application, other: Application
-) -> None:
+def test_a_get_that_waits_for_one_message_waits_on_when_others_come(queue: str, app: Application, other: Application) -> None:
     """Woken in vain, it must not miss the next one."""
-    queue = mq.queue()
     wanted = b"wanted".ljust(24, b"\0")
     thread, results = waiting_get(app, queue, WaitInterval=20_000, CorrelId=wanted)
     for number in range(5):
@@ -91,8 +78,7 @@ def test_a_get_that_waits_for_one_message_waits_on_when_others_come(
     assert other.all(queue) == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_each_message_goes_to_one_of_several_that_wait(mq: Workplace, other: Application) -> None:
-    queue = mq.queue()
+def test_each_message_goes_to_one_of_several_that_wait(mq: Workplace, queue: str, other: Application) -> None:
     waiting = [waiting_get(mq.application(), queue, WaitInterval=20_000) for _ in range(4)]
     for number in range(4):
         other.put(queue, str(number).encode())
@@ -101,8 +87,7 @@ def test_each_message_goes_to_one_of_several_that_wait(mq: Workplace, other: App
     assert sorted(result for _, results in waiting for result in results) == [b"0", b"1", b"2", b"3"]
 
 
-def test_a_browse_waits_too(mq: Workplace, app: Application, other: Application) -> None:
-    queue = mq.queue()
+def test_a_browse_waits_too(queue: str, app: Application, other: Application) -> None:
     results = []
     handle = app.open_queue(queue, cmqc.MQOO_BROWSE)
     thread = threading.Thread(
@@ -114,9 +99,8 @@ def test_a_browse_waits_too(mq: Workplace, app: Application, other: Application)
     assert results == [b"seen"]
 
 
-def test_get_disabled_ends_a_wait(mq: Workplace, app: Application) -> None:
+def test_get_disabled_ends_a_wait(mq: Workplace, queue: str, app: Application) -> None:
     """MQRC 2016: "... or MQGET with MQGMO_WAIT, and the queue was inhibited while the call was waiting"."""
-    queue = mq.queue()
     thread, results = waiting_get(app, queue, WaitInterval=20_000)
     mq.command(f"ALTER QLOCAL('{queue}') GET(DISABLED)")
     thread.join(PATIENCE)

@@ -43,8 +43,8 @@ def attempt(invoke: Any, tmp_path: Path) -> Any:
     file = tmp_path / "bridge.yaml"
     file.write_text(CONFIGURATION)
 
-    def call(*arguments: object) -> Any:
-        return invoke("try", *arguments, "--config", file)
+    def call(*arguments: object, **given: Any) -> Any:
+        return invoke("try", *arguments, "--config", file, **given)
 
     return call
 
@@ -233,7 +233,7 @@ def test_publication(attempt: Any, tmp_path: Path) -> None:
 
 
 def test_publication_as_json(attempt: Any, tmp_path: Path) -> None:
-    result = attempt("commands", "--message", message_file(tmp_path, DEVICE), "--json")
+    result = attempt("commands", "--message", "-", "--json", input=message_file(tmp_path, DEVICE).read_bytes())
     assert json.loads(result.stdout) == {
         "topic": "commands/dev-1",
         "link": "hive",

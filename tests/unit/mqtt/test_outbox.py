@@ -42,14 +42,6 @@ def test_qos_0_is_finished_once_written(waiting: Any) -> None:
     assert not box.in_flight.deliveries and not box.pending()
 
 
-@pytest.mark.parametrize("qos", [1, 2])
-def test_qos_1_and_2_are_not_finished_once_written(waiting: Any, qos: int) -> None:
-    message = waiting(1, qos)
-    box = outbox()
-    assert box.deliver([message], 0.0, connected()).finished == []
-    assert box.pending() == [message]
-
-
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_direct_messages_after_a_subscription_to_default_qos(direct: Any, packets: Any, qos: int) -> None:
     box = outbox()
@@ -260,11 +252,6 @@ def test_table_4_dup_is_set_on_what_is_sent_again(
     assert packets(out) == repeated
 
 
-def test_table_4_dup_is_not_set_on_a_first_transmission(waiting: Any, packets: Any) -> None:
-    for packet in sent(outbox(), packets, waiting(1, 0), waiting(2, 1), waiting(3, 2)):
-        assert packet.dup is False
-
-
 def test_retry_waits_for_its_interval(waiting: Any, packets: Any) -> None:
     box, out = outbox(), connected()
     sent(box, packets, waiting(1, 1), now=10.0)
@@ -357,20 +344,6 @@ def test_acknowledgements_that_cannot_be_committed_are_undone(waiting: Any, pack
     box.pump(0.0, out)
     assert {(one.message_id, one.payload, one.dup) for one in packets(out)} == {(1, b"1", True), (2, b"2", True)}
     assert box.in_flight.unacknowledged == 2
-
-
-def test_what_is_finished_leaves_nothing_behind(waiting: Any, packets: Any) -> None:
-    box = outbox(durable=False)
-    for number in range(1, 100):
-        sent(box, packets, waiting(number, 1 + number % 2))
-        if number % 2:
-            box.receive(number)
-            box.in_flight.deliveries[number].phase = Phase.AWAITING_PUBCOMP
-            box.complete(number)
-        else:
-            box.acknowledge(number)
-            box.in_flight.free([number])
-    assert not box.in_flight.deliveries and not box.backlog and not box.assigned and not box.in_flight.unacknowledged
 
 
 # A client that comes back with a smaller window (MQTT 5, Receive Maximum) ---------------------------------------------

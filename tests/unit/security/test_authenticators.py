@@ -21,13 +21,9 @@ from bridge.security.authenticator import (
     AuthenticatorUnavailable,
     Certificate,
     Presented,
+    UnknownPlugin,
 )
-from bridge.security.authenticators import (
-    Authenticators,
-    CertificateAuthenticator,
-    ChannelAuthentication,
-    UnknownAuthenticator,
-)
+from bridge.security.authenticators import Authenticators, CertificateAuthenticator, ChannelAuthentication
 from bridge.security.password_file import Entry, hash_of, write_password_file
 from bridge.telemetry.identity import TopicAccess
 from tests.helpers.certificate_authority import Authority
@@ -179,8 +175,8 @@ async def test_the_plug_in_of_the_page(tmp_path: Path, monkeypatch: pytest.Monke
     assert (await authentication.authenticate(Presented("c", None, b"4711"))).user_name == "carol"
     with pytest.raises(AuthenticationFailed, match="unknown badge"):
         await authentication.authenticate(Presented("c", None, b"0815"))
-    for name, told in (("absent", "is not installed"), ("broken", "could not be created: AttributeError")):
-        with pytest.raises(UnknownAuthenticator, match=told):
+    for name, told in (("absent", "is not installed"), ("broken", "cannot be loaded: AttributeError")):
+        with pytest.raises(UnknownPlugin, match=told):
             Authenticators(Badges).of_channel(channel(name))
 
 

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from bridge.security import verification_queue
 from bridge.security.authenticator import AuthenticatorUnavailable, FailedConnects, Presented
 from bridge.security.verification_queue import VerificationQueue
 from tests.helpers.patience import PATIENCE
@@ -19,8 +20,8 @@ ATTACKER, FLEET = "192.0.2.1", "198.51.100.1"
 class Checks:
     """Checks that run one at a time, the first of which waits until the test opens the gate."""
 
-    def __init__(self, executor: ThreadPoolExecutor, **bounds: int) -> None:
-        self.queue = VerificationQueue(executor, 1, **bounds)
+    def __init__(self, executor: ThreadPoolExecutor) -> None:
+        self.queue = VerificationQueue(executor, 1)
         self.gate = threading.Event()
         #: the names of the checks that have run
         self.ran: list[str] = []
@@ -125,8 +126,12 @@ async def test_an_error_of_a_check_is_raised_to_its_client_alone(executor: Threa
     assert await queue.run(Presented("c", address=FLEET), divmod, 7, 2) == (3, 1)
 
 
-async def test_the_queue_is_bounded_in_all_and_per_network(executor: ThreadPoolExecutor) -> None:
-    checks = Checks(executor, max_queued=4, max_queued_per_network=2)
+async def test_the_queue_is_bounded_in_all_and_per_network(
+    executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verification_queue, "MAX_QUEUED", 4)
+    monkeypatch.setattr(verification_queue, "MAX_QUEUED_PER_NETWORK", 2)
+    checks = Checks(executor)
     tasks = [await checks.first()]
     tasks += [await checks.submit(FLEET, "1"), await checks.submit(FLEET, "2")]
     with pytest.raises(AuthenticatorUnavailable, match=f"2 credential checks of {FLEET}"):

@@ -8,7 +8,7 @@ import pytest
 
 from bridge.mqtt.packets import Puback, Publish, Subscribe
 from bridge.service import activity as activity_module
-from bridge.service.activity import WINDOW, Activity, Watch
+from bridge.service.activity import WINDOW, Activity
 
 
 class Clock:
@@ -23,8 +23,9 @@ class Clock:
 async def test_clients_are_told_busiest_first(bridge: Any) -> None:
     """Publications count when they are committed, messages when they are acknowledged, or written with QoS 0."""
     clock = Clock()
-    activity = Activity(clock)
-    async with bridge(listeners=[lambda bus: bus.attach(activity)]) as running:
+    async with bridge() as running:
+        running.service.clock = clock
+        activity = Activity(running.service).asked()
         busy, idle = await running.connect("busy"), await running.connect("idle")
         for number in range(1, 4):
             busy.send(Publish("t", b"", 1, False, False, number))
@@ -52,8 +53,9 @@ async def test_clients_are_bounded(bridge: Any, monkeypatch: pytest.MonkeyPatch)
     """Who connects under ever new identifiers fills no memory; channels count them all the same."""
     monkeypatch.setattr(activity_module, "MOST_CLIENTS", 2)
     clock = Clock()
-    activity = Activity(clock)
-    async with bridge(listeners=[lambda bus: bus.attach(activity)]) as running:
+    async with bridge() as running:
+        running.service.clock = clock
+        activity = Activity(running.service).asked()
         for number in range(4):
             client = await running.connect(f"c{number}")
             client.send(Publish("t", b"", 1, False, False, 1))
@@ -67,14 +69,16 @@ async def test_counting_ends_when_nobody_asks(bridge: Any, monkeypatch: pytest.M
     """The first request starts counting; counting stops after a pause, and the next request starts again from zero."""
     monkeypatch.setattr(activity_module, "SILENCE", 0.05)
     async with bridge() as running:
-        watch = Watch(running.service)
-        first = watch.asked()
-        assert watch.asked() is first
-        await running.until(lambda: watch.activity is None)
+        activity = Activity(running.service)
+        assert activity.asked() is activity
         client = await running.connect()
         client.send(Publish("t", b"", 1, False, False, 1))
         await client.receive()
-        assert first.channels == {}
-        assert watch.asked() is not first
-        watch.end()
-        assert watch.activity is None
+        assert activity.channels
+        await running.until(lambda: activity._end is None)
+        counted = activity.of(running.config.name, 1)
+        client.send(Publish("t", b"", 1, False, False, 2))
+        await client.receive()
+        assert activity.of(running.config.name, 1) == counted
+        assert activity.asked().channels == {}
+        activity.end()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import pytest
 
-from bridge.mqtt.packets import Connack, Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from bridge.mqtt.packets import Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from bridge.service.events import DeadLettered
 
 
@@ -52,19 +51,6 @@ async def test_a_wrong_acknowledgement_closes_the_connection(bridge: Any, qos: i
         assert not running.backend.entered
 
 
-async def test_one_message_that_cannot_be_sent_holds_up_no_other(bridge: Any, monkeypatch: Any) -> None:
-    """It goes to the dead-letter queue; those beside it, for this client and others, arrive."""
-    async with bridge() as running:
-        clients = [await running.connect("a"), await running.connect("b")]
-        bad = running.backend.publication(2, 1, client_id="a")
-        bad.message = None  # whatever it is that is wrong with it
-        batch = [running.backend.publication(number, 1, client_id=one) for one in "ab" for number in (1, 3)]
-        running.backend.deliver(batch[0], bad, *batch[1:])
-        for client in clients:
-            assert [await client.receive(), await client.receive()] == [sent(1, 1), sent(3, 1)]
-        assert running.backend.dead == [(bad, 2195)]
-
-
 async def test_a_message_that_cannot_be_dead_lettered_is_not_reported_as_dead_lettered(
     bridge: Any, monkeypatch: Any
 ) -> None:
@@ -89,50 +75,6 @@ async def test_a_turn_sends_a_client_so_many_bytes_and_goes_on_in_the_next(bridg
         for _ in range(20):
             assert isinstance(await client.receive(), Publish)
         assert running.service.sessions["c"].outbox.dropped == 0
-
-
-@pytest.mark.parametrize(
-    ("answered", "again"),
-    [
-        pytest.param([], [sent(1, 1, dup=True), sent(2, 2, dup=True)], id="PUBACK and PUBREC withheld"),
-        pytest.param([Puback(1)], [sent(2, 2, dup=True)], id="PUBREC withheld"),
-        pytest.param([Puback(1), Pubrec(2)], [Pubrel(2)], id="PUBCOMP withheld"),
-        pytest.param([Puback(1), Pubrec(2), Pubcomp(2)], [], id="nothing withheld"),
-    ],
-)
-@pytest.mark.parametrize("crash", [False, True])
-async def test_what_is_not_acknowledged_is_sent_again_after_reconnecting(
-    bridge: Any, restart: Any, answered: list[Any], again: list[Any], crash: bool
-) -> None:
-    async with bridge() as running:
-        client = await running.connect(clean_session=False)
-        queue = [running.backend.publication(1, 1), running.backend.publication(2, 2)]
-        running.backend.deliver(*queue)
-        assert [await client.receive(), await client.receive()] == [sent(1, 1), sent(2, 2)]
-        for packet in answered:
-            if isinstance(packet, Pubcomp):
-                assert await client.receive() == Pubrel(2)
-            client.send(packet)
-        if Pubrec(2) in answered and Pubcomp(2) not in answered:
-            assert await client.receive() == Pubrel(2)
-        await client.silent()
-        if not crash:
-            client.vanish()
-            await _reconnected(running, again)
-        left = [one for one in queue if one not in running.backend.removed]
-        backend = restart(running.backend)
-    if crash:
-        backend.lying = left
-        async with bridge(backend=backend) as running:
-            await _reconnected(running, again)
-
-
-async def _reconnected(running: Any, expected: list[Any]) -> None:
-    client = await running.open()
-    client.send(Connect("c", clean_session=False))
-    assert await client.receive() == Connack(0, True)
-    assert sorted(map(repr, [await client.receive() for _ in expected])) == sorted(map(repr, expected))
-    await client.silent()
 
 
 @pytest.mark.usefixtures("quick_sweep")
@@ -280,22 +222,3 @@ async def test_an_unusual_message_id_is_used_once_its_own_record_is_committed(br
         await client.silent()
         running.backend.complete()
         assert await client.receive() == Publish("t", b"65541", 2, False, False, 6)
-
-
-async def test_failing_records_are_written_again_when_the_client_comes_back(bridge: Any, caplog: Any) -> None:
-    caplog.set_level(logging.CRITICAL)
-    async with bridge() as running:
-        client = await running.connect(clean_session=False)
-        running.backend.deliver(running.backend.publication(5, 2))
-        assert await client.receive() == sent(5, 2)
-        running.backend.complete_all()
-        running.backend.failure = 2102
-        running.backend.deliver(running.backend.publication(0x1_0005, 2))
-        client.vanish()
-        await running.until(lambda: not running.channel.connections)
-        running.backend.complete_all()
-        running.backend.failure = 0
-        again = await running.open()
-        again.send(Connect("c", clean_session=False))
-        assert await again.receive() == Connack(0, True)
-        assert {(await again.receive()).message_id for _ in range(2)} == {5, 6}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bridge.service import log as log_module
-from bridge.service.log import KIND_INTERVAL, KIND_LINES, Flood, FloodHandler, JsonFormatter, TextFormatter
+from bridge.service.log import KIND_INTERVAL, KIND_LINES, Flood, JsonFormatter, TextFormatter
 from bridge.transport.layers import Peer
 
 
@@ -76,17 +76,6 @@ def test_what_was_left_out_is_told_when_the_interval_is_over() -> None:
     assert flood.due(1e9) == []
     record.created = 200.0
     assert flood.filter(record)
-
-
-def test_what_was_left_out_is_told_at_the_end() -> None:
-    sink = io.StringIO()
-    handler = FloodHandler(logging.StreamHandler(sink))
-    logger = logging.Logger("test")
-    logger.addHandler(handler)
-    for _ in range(KIND_LINES + 2):
-        logger.warning("again")
-    handler.close()
-    assert sink.getvalue().splitlines()[-1] == "2 more lines like this were left out, the last: again"
 
 
 def test_times_have_their_zone(lines: Any) -> None:

@@ -86,13 +86,38 @@ async def put(tmp_path: Path, queue: str, topic: str = "") -> None:
     await asyncio.to_thread(run)
 
 
-async def test_a_healthy_bridge_has_no_problems(tmp_path: Path) -> None:
-    async with running(configuration(tmp_path)) as bridge:
+async def test_problems_of_queues_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mappings = {"m": {"from": {"queue": "SOURCE"}, "to": {"mqtt": "out"}, "enabled": False}}
+    async with running(configuration(tmp_path, mappings=mappings)) as bridge:
         assert await found(bridge) == []
-
-
-async def test_dead_letters_are_a_problem(tmp_path: Path) -> None:
-    async with running(configuration(tmp_path)) as bridge:
+        await mqsc(bridge, tmp_path, "DEFINE QLOCAL(Q)", "DEFINE QLOCAL(SOURCE)")
+        for _ in range(20):
+            await put(tmp_path, "Q")
+        # A queue counts as full until it has room for a tenth.
+        for attributes, expected in (
+            ("MAXDEPTH(21)", ""), ("MAXDEPTH(20)", "queue Q accepts no messages: it is full, MAXDEPTH(20)"),
+            ("MAXDEPTH(22)", "it is full"), ("MAXDEPTH(23)", ""), ("MAXDEPTH(22)", ""), ("PUT(DISABLED)", "PUT(DISABLED)"),
+            ("PUT(ENABLED) MAXDEPTH(5000)", ""),
+        ):  # fmt: skip
+            await mqsc(bridge, tmp_path, f"ALTER QLOCAL(Q) {attributes}")
+            problems = await found(bridge)
+            assert [(one.kind, one.severity) for one in problems] == ([("queue", "error")] if expected else []), attributes
+            assert all(expected in one.what for one in problems)
+        await put(tmp_path, "SOURCE")
+        hour = 3600
+        monkeypatch.setattr(inquiry, "time", SimpleNamespace(time=lambda: time.time() + 23 * hour))
+        assert await found(bridge) == []
+        monkeypatch.setattr(inquiry, "time", SimpleNamespace(time=lambda: time.time() + 25 * hour))
+        (problem,) = await found(bridge)
+        assert (problem.kind, problem.severity) == ("backlog", "warning")
+        assert problem.what == "1 message waiting on queue SOURCE, the oldest for 25 hours"
+        monkeypatch.setattr(inquiry, "time", time)
+        await mqsc(bridge, tmp_path, "ALTER QLOCAL(SOURCE) MAXDEPTH(5)")
+        for _ in range(3):
+            await put(tmp_path, "SOURCE")
+        (problem,) = await found(bridge)
+        assert problem.what == "4 messages waiting on queue SOURCE, which is nearly full: MAXDEPTH(5)"
+        await mqsc(bridge, tmp_path, "ALTER QLOCAL(SOURCE) MAXDEPTH(5000)")
         await put(tmp_path, "SYSTEM.DEAD.LETTER.QUEUE")
         (problem,) = await found(bridge)
         assert (problem.kind, problem.command) == ("dead_letters", "mqbridge dlq list")
@@ -103,42 +128,52 @@ async def test_dead_letters_are_a_problem(tmp_path: Path) -> None:
         assert again == problem, "since does not change"
 
 
-@pytest.mark.parametrize(
-    ("attributes", "what"),
-    [("MAXDEPTH(1)", "queue Q accepts no messages: it is full, MAXDEPTH(1)"), ("PUT(DISABLED)", "PUT(DISABLED)")],
-)
-async def test_a_full_or_disabled_queue_is_a_problem(tmp_path: Path, attributes: str, what: str) -> None:
-    async with running(configuration(tmp_path)) as bridge:
-        await mqsc(bridge, tmp_path, "DEFINE QLOCAL(Q)")
-        await put(tmp_path, "Q")
-        await mqsc(bridge, tmp_path, f"ALTER QLOCAL(Q) {attributes}")
-        (problem,) = await found(bridge)
-        assert problem.kind == "queue" and problem.severity == "error" and what in problem.what
+async def test_problems_of_channels_and_resources_come_and_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def events() -> list[str]:
+        logged = [record.getMessage() for record in caplog.records if record.name == "bridge.service.problems"]
+        caplog.clear()
+        return logged
 
-
-async def test_a_large_backlog_of_a_mapping_is_a_problem(tmp_path: Path) -> None:
-    mappings = {"m": {"from": {"queue": "SOURCE"}, "to": {"mqtt": "out"}, "enabled": False}}
-    async with running(configuration(tmp_path, mappings=mappings)) as bridge:
-        await mqsc(bridge, tmp_path, "DEFINE QLOCAL(SOURCE) MAXDEPTH(5)")
-        for _ in range(4):
-            await put(tmp_path, "SOURCE")
-        (problem,) = await found(bridge)
-        assert problem.kind == "backlog"
-        assert problem.what == "4 messages waiting on queue SOURCE, which is nearly full: MAXDEPTH(5)"
-
-
-async def test_an_old_message_of_a_mapping_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mappings = {"m": {"from": {"queue": "SOURCE"}, "to": {"mqtt": "out"}, "enabled": False}}
+    caplog.set_level(logging.INFO)
+    mappings = {"m": {"from": {"queue": "SOURCE"}, "to": {"mqtt": "out"}}}
     async with running(configuration(tmp_path, mappings=mappings)) as bridge:
         await mqsc(bridge, tmp_path, "DEFINE QLOCAL(SOURCE)")
-        await put(tmp_path, "SOURCE")
-        hour = 3600
-        monkeypatch.setattr(inquiry, "time", SimpleNamespace(time=lambda: time.time() + 23 * hour))
+        assert (await bridge.answer(PauseMapping(name="m"), "user")).ok
+        (problem,) = [one for one in await found(bridge) if one.kind == "mapping"]
+        assert (problem.severity, problem.subject, problem.command) == ("warning", "m", "mqbridge mapping resume m")
+        await bridge.mappings.resume("m")
+        await happens(lambda: bridge.mappings.statuses()[0].state == "running")
         assert await found(bridge) == []
-        monkeypatch.setattr(inquiry, "time", SimpleNamespace(time=lambda: time.time() + 25 * hour))
+        events()
+        await bridge.channels.stop("A")
         (problem,) = await found(bridge)
-        assert (problem.kind, problem.severity) == ("backlog", "warning")
-        assert problem.what == "1 message waiting on queue SOURCE, the oldest for 25 hours"
+        assert (problem.kind, problem.what, problem.command) == (
+            "channel", "channel A is stopped", "mqbridge channel start A"
+        )  # fmt: skip
+        assert events() == ["MQB0301W problem began: channel A is stopped; hint: `mqbridge channel start A`"]
+        await found(bridge)
+        assert events() == []
+        await bridge.channels.start("A")
+        assert await found(bridge) == []
+        assert events() == ["MQB0303I problem ended: channel A is stopped"]
+        assert bridge.host is not None and bridge.problems is not None
+        memory = bridge.host.memory
+        for limit, severity, serves in ((100, "warning", True), (50, "critical", False)):
+            memory.use(memory.used * limit // 90)
+            (problem,) = await found(bridge)
+            assert (problem.kind, problem.severity) == ("memory", severity)
+            assert (bridge.problems.not_serving() == []) is serves
+            memory.use(None)
+            assert await found(bridge) == []
+        usage = SimpleNamespace(total=1000 * MIB, free=99 * MIB)
+        monkeypatch.setattr(inquiry, "shutil", SimpleNamespace(disk_usage=lambda path: usage))
+        (problem,) = await found(bridge)
+        assert (problem.kind, problem.severity) == ("disk", "warning")
+        assert problem.what.startswith("only 99 MiB are free on the disk of queue manager ")
+        usage.free = 101 * MIB
+        assert await found(bridge) == []
 
 
 async def test_a_client_that_acknowledges_nothing_is_a_problem_until_it_does(
@@ -188,14 +223,6 @@ async def test_a_blocked_queue_of_a_mapping_is_a_problem(tmp_path: Path) -> None
         assert [one for one in await found(bridge) if one.kind == "mapping"] == []
 
 
-async def test_a_stopped_channel_is_a_problem(tmp_path: Path) -> None:
-    async with running(configuration(tmp_path)) as bridge:
-        await bridge.channels.stop("A")
-        (problem,) = await found(bridge)
-        assert (problem.kind, problem.what) == ("channel", "channel A is stopped")
-        assert problem.command == "mqbridge channel start A"
-
-
 @pytest.mark.parametrize(("days", "severity"), [(-1, "error"), (10, "warning")])
 async def test_a_certificate_that_expired_or_expires_soon_is_a_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days: int, severity: str
@@ -226,25 +253,6 @@ async def test_a_failed_reload_is_a_problem_until_one_succeeds(tmp_path: Path) -
         assert await found(bridge) == []
 
 
-async def test_a_full_queue_counts_as_full_until_it_has_room(tmp_path: Path) -> None:
-    async with running(configuration(tmp_path)) as bridge:
-        await mqsc(bridge, tmp_path, "DEFINE QLOCAL(Q)")
-        for _ in range(20):
-            await put(tmp_path, "Q")
-        for depth, expected in ((21, []), (20, ["queue"]), (22, ["queue"]), (23, []), (22, [])):
-            await mqsc(bridge, tmp_path, f"ALTER QLOCAL(Q) MAXDEPTH({depth})")
-            assert [problem.kind for problem in await found(bridge)] == expected, depth
-
-
-async def test_a_paused_mapping_is_a_problem(tmp_path: Path) -> None:
-    mappings = {"m": {"from": {"queue": "SYSTEM.MQTT.REPLY"}, "to": {"mqtt": "out"}}}
-    async with running(configuration(tmp_path, mappings=mappings)) as bridge:
-        assert (await bridge.answer(PauseMapping(name="m"), "user")).ok
-        (problem,) = [one for one in await found(bridge) if one.kind == "mapping"]
-        assert (problem.severity, problem.subject) == ("warning", "m")
-        assert problem.command == "mqbridge mapping resume m"
-
-
 async def test_a_broken_link_is_one_problem_for_all_its_mappings(tmp_path: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -260,30 +268,6 @@ async def test_a_broken_link_is_one_problem_for_all_its_mappings(tmp_path: Path)
             assert problem.command == "mqbridge link test hub"
 
 
-@pytest.mark.parametrize(("limit", "severity", "serves"), [(100, "warning", True), (50, "critical", False)])
-async def test_high_memory_use_is_a_problem(tmp_path: Path, limit: int, severity: str, serves: bool) -> None:
-    async with running(configuration(tmp_path)) as bridge:
-        assert bridge.host is not None and bridge.problems is not None
-        memory = bridge.host.memory
-        memory.use(memory.used * limit // 90)
-        (problem,) = await found(bridge)
-        assert (problem.kind, problem.severity) == ("memory", severity)
-        assert (bridge.problems.not_serving() == []) is serves
-        memory.use(None)
-        assert await found(bridge) == []
-
-
-async def test_a_nearly_full_disk_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with running(configuration(tmp_path)) as bridge:
-        usage = SimpleNamespace(total=1000 * MIB, free=99 * MIB)
-        monkeypatch.setattr(inquiry, "shutil", SimpleNamespace(disk_usage=lambda path: usage))
-        (problem,) = await found(bridge)
-        assert (problem.kind, problem.severity) == ("disk", "warning")
-        assert problem.what.startswith("only 99 MiB are free on the disk of queue manager ")
-        usage.free = 101 * MIB
-        assert await found(bridge) == []
-
-
 async def test_rows_missing_from_the_archive_are_a_problem_for_an_hour(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,26 +281,6 @@ async def test_rows_missing_from_the_archive_are_a_problem_for_an_hour(
         assert (problem.kind, problem.what) == ("archive", "7 rows are missing from the archive")
         bridge.archive.loss.last -= ARCHIVE_LOSS_TIMEOUT
         assert await found(bridge) == []
-
-
-async def test_the_log_has_the_beginning_and_the_end_of_a_problem_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    def events() -> list[str]:
-        found = [record.getMessage() for record in caplog.records if record.name == "bridge.service.problems"]
-        caplog.clear()
-        return found
-
-    caplog.set_level(logging.INFO)
-    async with running(configuration(tmp_path)) as bridge:
-        await bridge.channels.stop("A")
-        await found(bridge)
-        assert events() == ["MQB0301W problem began: channel A is stopped; hint: `mqbridge channel start A`"]
-        await found(bridge)
-        assert events() == []
-        await bridge.channels.start("A")
-        await found(bridge)
-        assert events() == ["MQB0303I problem ended: channel A is stopped"]
 
 
 async def test_a_problem_that_becomes_worse_is_logged_again(

@@ -33,17 +33,24 @@ from bridge.wire import cmqc
 from tests.helpers.fake_backend import FakeBackend
 
 
-async def test_a_turn_ends_and_others_have_theirs(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However much one client has sent in a segment, what others sent is worked on in between, and its order is kept."""
-    monkeypatch.setattr(protocol_module, "PACKETS_AT_A_TURN", 10)
-    turns: list[tuple[str, int]] = []
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """The turns of clients, with the numbers of their message packets."""
+    noted: list[tuple[str, int]] = []
     received = gateway_module.ClientHandler.received
 
-    def noted(self: Any, events: Any) -> None:
-        turns.append((self._client.peer.client_id, len(events)))
+    def note(self: Any, events: Any) -> None:
+        packets = sum(len(event.packets) for event in events if isinstance(event, Messages))
+        noted.append((self._client.peer.client_id, packets))
         received(self, events)
 
-    monkeypatch.setattr(gateway_module.ClientHandler, "received", noted)
+    monkeypatch.setattr(gateway_module.ClientHandler, "received", note)
+    return noted
+
+
+async def test_a_turn_ends_and_others_have_theirs(bridge: Any, monkeypatch: pytest.MonkeyPatch, turns: Any) -> None:
+    """However much one client has sent in a segment, what others sent is worked on in between, and its order is kept."""
+    monkeypatch.setattr(protocol_module, "PACKETS_AT_A_TURN", 10)
     async with bridge() as running:
         greedy, modest = await running.connect("greedy"), await running.connect("modest")
         published = [Publish("t", b"%d" % number, 1, False, False, number) for number in range(1, 101)]
@@ -165,17 +172,8 @@ def wide_backend() -> FakeBackend:
     return backend
 
 
-async def test_a_turn_is_bounded_by_the_deliveries_that_it_causes(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_turn_is_bounded_by_the_deliveries_that_it_causes(bridge: Any, turns: Any) -> None:
     """Each publication has thousands of subscribers: a turn has one of them, and others have their turns in between."""
-    turns: list[tuple[str, int]] = []
-    received = gateway_module.ClientHandler.received
-
-    def noted(self: Any, events: Any) -> None:
-        packets = sum(len(event.packets) for event in events if isinstance(event, Messages))
-        turns.append((self._client.peer.client_id, packets))
-        received(self, events)
-
-    monkeypatch.setattr(gateway_module.ClientHandler, "received", noted)
     async with bridge(backend=wide_backend()) as running:
         greedy, modest = await running.connect("greedy"), await running.connect("modest")
         running.backend.weight_of_all = DELIVERIES_AT_A_TURN
@@ -201,20 +199,6 @@ async def test_packets_wait_while_the_deliveries_before_them_are_not_committed(b
         running.backend.automatic = True
         running.backend.complete_all()
         assert [await client.receive() for _ in range(3)] == [Puback(1), Puback(2), Puback(3)]
-
-
-async def test_messages_after_another_control_packet_wait_for_the_next_turn(bridge: Any) -> None:
-    async with bridge() as running:
-        client = await running.connect()
-        packets = [
-            one
-            for number in range(1, 6)
-            for one in (Publish("t", b"%d" % number, 1, False, False, number), Subscribe(number + 100, (("a", 0),)))
-        ]
-        client.send(*packets)
-        answers = [await client.receive() for _ in packets]
-        assert [one.message_id for one in answers if isinstance(one, Puback)] == [1, 2, 3, 4, 5]
-        assert [one.message_id for one in answers if isinstance(one, Suback)] == [101, 102, 103, 104, 105]
 
 
 @pytest.fixture

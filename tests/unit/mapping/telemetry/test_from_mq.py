@@ -155,9 +155,6 @@ def test_table_5_topic_name_of_an_mq_application_is_what_the_queue_manager_says(
     assert from_mq(with_headers(rfh2("mqps", Top="other")), topic="plant/1").topic == "plant/1"
 
 
-# Table 5: message id --------------------------------------------------------------------------------------------------
-
-
 # Table 5: payload -----------------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,12 @@ def queue_manager(tmp_path: Path) -> Iterator[QueueManager]:
     queue_manager.close()
 
 
-def results(queue_manager: QueueManager) -> dict[str, Outcome]:
-    tests = Acceptance(lambda: EmbeddedConnection(queue_manager), Requirements())
+def results(
+    queue_manager: QueueManager,
+    connection: Callable[[QueueManager], Connection] = EmbeddedConnection,
+    wrong_password: Callable[[], Connection] | None = None,
+) -> dict[str, Outcome]:
+    tests = Acceptance(lambda: connection(queue_manager), Requirements(), wrong_password=wrong_password)
     return {one.test: one for one in tests.run()}
 
 
@@ -46,7 +50,7 @@ def test_all_pass_on_a_queue_manager_that_was_prepared(queue_manager: QueueManag
 
 
 def test_a_message_that_is_too_long_for_the_channel_is_a_failure_with_a_remedy(queue_manager: QueueManager) -> None:
-    found = {one.test: one for one in Acceptance(lambda: _Limited(queue_manager), Requirements()).run()}
+    found = results(queue_manager, _Limited)
     assert failed(found) == ["long message"]
     assert "MQRC_DATA_LENGTH_ERROR (2010)" in found["long message"].detail
     assert found["long message"].remedy == "set MAXMSGL(104857600) for the channel"
@@ -62,13 +66,8 @@ def test_no_messages_are_sent_if_they_would_go_to_another_queue(queue_manager: Q
 
 def test_what_a_failed_test_leaves_is_removed(queue_manager: QueueManager) -> None:
     """Messages for clients are taken by another program, so that each test of them fails halfway."""
-    found = {one.test: one for one in Acceptance(lambda: _Robbed(queue_manager), Requirements()).run()}
-    assert failed(found) == [
-        "publication to a client",
-        "retained publication",
-        "durable subscription",
-        "long message",
-    ]
+    found = results(queue_manager, _Robbed)
+    assert failed(found) == ["publication to a client", "retained publication", "durable subscription", "long message"]
     assert found["client identifiers"].result == "skip"
     assert found["clean-up"].detail.startswith("nothing is left (1 subscriptions and")
     assert not queue_manager.objects.topics.subscriptions
@@ -99,9 +98,7 @@ def test_a_wrong_password_must_be_rejected(queue_manager: QueueManager) -> None:
         raise MQError(cmqc.MQRC_NOT_AUTHORIZED)
 
     for wrong_password, result in ((rejected, "pass"), (lambda: EmbeddedConnection(queue_manager), "fail")):
-        tests = Acceptance(lambda: EmbeddedConnection(queue_manager), Requirements(), wrong_password=wrong_password)
-        found = {one.test: one for one in tests.run()}
-        assert found["wrong password"].result == result
+        assert results(queue_manager, wrong_password=wrong_password)["wrong password"].result == result
 
 
 def test_without_a_connection_the_other_tests_are_skipped() -> None:
@@ -114,11 +111,11 @@ def test_without_a_connection_the_other_tests_are_skipped() -> None:
 
 
 def test_a_queue_in_use_skips_the_tests_that_send_messages(queue_manager: QueueManager) -> None:
-    def connect() -> Connection:
-        connection = GuardedConnection(queue_manager)
+    def connect(manager: QueueManager) -> Connection:
+        connection = GuardedConnection(manager)
         connection.reasons = {XMITQ: cmqc.MQRC_OBJECT_IN_USE}
         return connection
 
-    found = {one.test: one.result for one in Acceptance(connect, Requirements()).run()}
+    found = {name: one.result for name, one in results(queue_manager, connect).items()}
     assert found["exclusive use of the transmission queue"] == found["publication to a client"] == "skip"
     assert found["syncpoint and backout"] == found["message rate"] == "pass"

@@ -11,7 +11,7 @@ from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
-from tests.helpers.ibm_backends import TRANSMIT, Fault, backend_of, ended, stop
+from tests.helpers.ibm_backends import NONE, TRANSMIT, Fault, ended, opened, stop
 from tests.helpers.patience import PATIENCE
 from tests.helpers.units import Unit, requests
 
@@ -37,8 +37,7 @@ async def test_authority_is_asked_for_the_client(
 ) -> None:
     """As an alternate user: whether it is admitted, may subscribe, may publish. A blank user is the bridge itself."""
     refused = cmqc.MQRC_NOT_AUTHORIZED
-    backend = backend_of(enforced, Fault("none", 0, after=False), asynchronous=asynchronous)
-    await backend.open()
+    backend = await opened(enforced, NONE, asynchronous=asynchronous)
     found = {}
     for user in ("alice", "bob", "carol", ""):
         admitted = backend.admit("c", user)
@@ -68,8 +67,7 @@ async def test_authority_is_asked_for_the_client(
 async def test_a_client_waits_to_be_admitted_while_the_queue_manager_is_away(
     enforced: QueueManager, number: int, after: bool
 ) -> None:
-    backend = backend_of(enforced, Fault("subscriptions", number, after=after))
-    await backend.open()
+    backend = await opened(enforced, Fault("subscriptions", number, after=after))
     answers: list[tuple[str, int]] = []
     for user in ("alice", "carol", "bob"):
         asked = backend.admit("c", user)
@@ -80,12 +78,11 @@ async def test_a_client_waits_to_be_admitted_while_the_queue_manager_is_away(
 
 
 async def test_a_crowd_of_one_user_is_asked_for_once(enforced: QueueManager) -> None:
-    opened = Fault("subscriptions", 0, after=False)
-    backend = backend_of(enforced, opened)
-    await backend.open()
-    before = opened.calls
+    fault = Fault("subscriptions", 0, after=False)
+    backend = await opened(enforced, fault)
+    before = fault.calls
     answers = [backend.admit(f"c{number}", "alice") for number in range(100)]
     await asyncio.wait_for(backend.admit("last", "alice"), PATIENCE)
     await stop(backend)
     assert [answer.result() for answer in answers] == [0] * 100
-    assert opened.calls - before < 100
+    assert fault.calls - before < 100

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -29,8 +30,10 @@ from tests.helpers.ibm_backends import (
     drain,
     ended,
     keep,
+    opened,
     payloads,
     publication,
+    records_of,
     stop,
 )
 from tests.helpers.patience import PATIENCE
@@ -39,8 +42,7 @@ from tests.helpers.units import Unit
 
 async def publish_all(manager: QueueManager, fault: Fault) -> list[StateRecord]:
     """Three clients publish in units of work given without waiting; returns the records after a restart."""
-    backend = backend_of(manager, fault)
-    await asyncio.wait_for(backend.open(), PATIENCE)
+    backend = await opened(manager, fault)
     backend.start(lambda _batch: None)
     units = []
     for round_ in range(4):
@@ -55,10 +57,7 @@ async def publish_all(manager: QueueManager, fault: Fault) -> list[StateRecord]:
         assert unit.failure == cmqc.MQRC_NONE
         assert unit.refusals == {}
     await stop(backend)
-    after = backend_of(manager, Fault("none", 0, after=False))
-    recovered = await asyncio.wait_for(after.open(), PATIENCE)
-    await stop(after)
-    return recovered.records
+    return await records_of(manager)
 
 
 async def calls_without_fault(manager: QueueManager, purpose: str, run: Callable[[QueueManager, Fault], Any]) -> int:
@@ -88,28 +87,22 @@ async def test_above_the_memory_watermark_publications_are_rejected_and_records_
     queue_manager: QueueManager,
 ) -> None:
     memory = MemoryWatermark(None)
-    backend = backend_of(queue_manager, NONE, memory=memory)
-    await asyncio.wait_for(backend.open(), PATIENCE)
+    backend = await opened(queue_manager, NONE, memory=memory)
     backend.start(lambda _batch: None)
 
-    def publish(number: int) -> Callable[[Unit], None]:
-        def fill(unit: Unit) -> None:
-            unit.publications = [(publication("a", number), False)]
-            keep(unit, ReceivedRecord("a", [number + 1, 99]))
+    def publish(unit: Unit, number: int) -> None:
+        unit.publications = [(publication("a", number), False)]
+        keep(unit, ReceivedRecord("a", [number + 1, 99]))
 
-        return fill
-
-    assert (await ended(backend, publish(0))).refusals == {}
+    assert (await ended(backend, partial(publish, number=0))).refusals == {}
     memory.above = True
-    rejected = await ended(backend, publish(1))
+    rejected = await ended(backend, partial(publish, number=1))
     assert (rejected.failure, dict(rejected.refusals)) == (0, {0: cmqc.MQRC_STORAGE_NOT_AVAILABLE})
     assert memory.rejected == 1
     memory.above = False
     await stop(backend)
-    after = backend_of(queue_manager, NONE)
-    (record,) = (await asyncio.wait_for(after.open(), PATIENCE)).records
+    (record,) = await records_of(queue_manager)
     assert isinstance(record, ReceivedRecord) and record.received == [99], "the rejected message id must not be on record"
-    await stop(after)
     assert payloads(queue_manager) == {"a": [0]}
 
 
@@ -120,15 +113,9 @@ async def acknowledge_all(manager: QueueManager, fault: Fault) -> None:
         md = MQMD(Persistence=cmqc.MQPER_PERSISTENT)
         sender.put1(MQOD(ObjectName="x", ObjectQMgrName="dev"), Message(md, str(number).encode()))
     sender.disconnect()
-    backend = backend_of(manager, fault)
-    await asyncio.wait_for(backend.open(), PATIENCE)
+    backend = await opened(manager, fault)
     arrived: asyncio.Queue[Any] = asyncio.Queue()
-
-    def consumer(batch: Any) -> None:
-        for one in batch:
-            arrived.put_nowait(one)
-
-    backend.start(consumer)
+    backend.start(lambda batch: [arrived.put_nowait(one) for one in batch] and None)
     seen = []
     units = []
     for number in range(6):
@@ -145,10 +132,7 @@ async def acknowledge_all(manager: QueueManager, fault: Fault) -> None:
         assert unit.failure == cmqc.MQRC_NONE
     await stop(backend)
     assert arrived.empty(), "a message was handed over twice"
-    after = backend_of(manager, Fault("none", 0, after=False))
-    recovered = await asyncio.wait_for(after.open(), PATIENCE)
-    assert [one.sent for one in recovered.records if isinstance(one, SentRecord)] == [[5]]
-    await stop(after)
+    assert [one.sent for one in await records_of(manager) if isinstance(one, SentRecord)] == [[5]]
     assert drain(manager, TRANSMIT) == []
 
 
@@ -165,8 +149,7 @@ async def test_a_refused_publication_costs_only_itself(queue_manager: QueueManag
     connection = EmbeddedConnection(queue_manager)
     assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('t/shut') PUB(DISABLED)")[0].ok
     connection.disconnect()
-    backend = backend_of(queue_manager, Fault("none", 0, after=False), asynchronous=asynchronous)
-    await backend.open()
+    backend = await opened(queue_manager, NONE, asynchronous=asynchronous)
 
     def fill(unit: Unit) -> None:
         shut = publication("shut", 0)
@@ -174,7 +157,6 @@ async def test_a_refused_publication_costs_only_itself(queue_manager: QueueManag
 
     unit = await ended(backend, fill)
     await stop(backend)
-    unit = unit
     assert unit.failure == cmqc.MQRC_NONE
     assert unit.refusals == {1: cmqc.MQRC_PUT_INHIBITED}
     assert payloads(queue_manager) == {"a": [0, 1]}
@@ -185,7 +167,7 @@ async def test_what_cannot_heal_ends_the_start(queue_manager: QueueManager) -> N
     connection.command("ALTER QMGR DEFXMITQ(' ')")
     assert connection.command(f"DELETE QLOCAL('{TRANSMIT}')")[0].ok
     connection.disconnect()
-    backend = backend_of(queue_manager, Fault("none", 0, after=False))
+    backend = backend_of(queue_manager, NONE)
     with pytest.raises(MQError) as caught:
         await asyncio.wait_for(backend.open(), PATIENCE)
     assert caught.value.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME
@@ -210,8 +192,7 @@ async def test_a_receipt_that_somebody_took_away(
     """It is missed by nobody; a unit of work in doubt that left no receipt was backed out, and is put again."""
     monkeypatch.setattr(persistent_state, "DOUBT_TIMEOUT", 0.05)
     fault = LostCommit(purpose, 4, after=False)
-    backend = backend_of(queue_manager, fault)
-    await backend.open()
+    backend = await opened(queue_manager, fault)
     failures = []
     for number in range(4):
 
@@ -227,9 +208,6 @@ async def test_a_receipt_that_somebody_took_away(
     assert payloads(queue_manager) == {"a": [0, 1, 2, 3]}
 
 
-# Idle, and two bridges ------------------------------------------------------------------------------------------------
-
-
 async def test_a_publication_that_is_refused_and_then_taken_is_told_as_taken(queue_manager: QueueManager) -> None:
     """The connection breaks between the refusal and the commit; at the second attempt the topic is open."""
     connection = EmbeddedConnection(queue_manager)
@@ -241,8 +219,8 @@ async def test_a_publication_that_is_refused_and_then_taken_is_told_as_taken(que
             if struck:
                 assert connection.command("ALTER TOPIC(SHUT) PUB(ENABLED)")[0].ok
             return struck
-    backend = backend_of(queue_manager, Opens("publisher", 1, after=False))
-    await asyncio.wait_for(backend.open(), PATIENCE)
+
+    backend = await opened(queue_manager, Opens("publisher", 1, after=False))
 
     def fill(unit: Unit) -> None:
         unit.publications = [(publication("a", 1), False)]
@@ -250,10 +228,7 @@ async def test_a_publication_that_is_refused_and_then_taken_is_told_as_taken(que
 
     unit = await ended(backend, fill)
     await stop(backend)
-    after = backend_of(queue_manager, NONE)
-    recovered = await asyncio.wait_for(after.open(), PATIENCE)
-    await stop(after)
-    unit, (record,) = unit, recovered.records
+    (record,) = await records_of(queue_manager)
     assert unit.refusals == {}
     assert isinstance(record, ReceivedRecord) and record.received == [2]
     assert payloads(queue_manager) == {"a": [1]}

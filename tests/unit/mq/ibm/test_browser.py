@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
@@ -23,55 +23,83 @@ from tests.helpers.ibm_backends import TRANSMIT, drain
 
 
 class Handler(BackendEvents):
-    """Passes messages on."""
+    """Keeps what the browser hands over and what it rejects."""
 
-    def __init__(
-        self,
-        browsed: Callable[[Sequence[QueuedMessage]], None],
-        malformed: Callable[[Got, int], None] = lambda _got, _reason: None,
-    ) -> None:
-        self.browsed = browsed  # type: ignore[assignment]
-        self.malformed = malformed  # type: ignore[assignment]
+    def __init__(self) -> None:
+        self.handed_over: list[bytes] = []
+        self.rejected: list[tuple[bytes, int]] = []
+
+    def browsed(self, batch: Sequence[QueuedMessage]) -> None:
+        self.handed_over += [one.message.data for one in batch]
+
+    def malformed(self, got: Got, reason: int) -> None:
+        self.rejected.append((got.data[MQXQH_LENGTH:], reason))
 
 
-class RemovedMeanwhile(EmbeddedConnection):
-    """A connection on which the answer to a browse is slow: by then the message is removed, and the browser told so."""
+@pytest.fixture
+def passes() -> BrowsePasses:
+    return BrowsePasses()
+
+
+@pytest.fixture
+def handler() -> Handler:
+    return Handler()
+
+
+@pytest.fixture
+def browser(queue_manager: QueueManager, handler: Handler, passes: BrowsePasses | None) -> Browser:
+    return Browser(lambda: EmbeddedConnection(queue_manager), TRANSMIT, handler, passes=passes)
+
+
+def put(manager: QueueManager, *bodies: bytes) -> None:
+    connection = EmbeddedConnection(manager)
+    for body in bodies:
+        connection.put1(MQOD(ObjectName="x", ObjectQMgrName="dev"), Message(MQMD(), body))
+    connection.disconnect()
+
+
+def serve(browser: Browser, connection: EmbeddedConnection) -> EmbeddedConnection:
+    browser.opened(connection)
+    browser.serve(connection)
+    return connection
+
+
+class ReadingAhead(EmbeddedConnection):
+    """A connection that fills a read-ahead buffer at the first browse, whose answer is slow.
+
+    By then all messages are removed from the queue, and the browser is told so.
+    """
 
     def __init__(self, manager: QueueManager, browser: Browser) -> None:
         super().__init__(manager)
         self._manager, self._browser = manager, browser
+        self._buffer: list[Got] = []
 
     def get(self, handle: int, options: GetOptions) -> Got:
-        got = super().get(handle, options)
+        if self._buffer:
+            return self._buffer.pop(0)
+        first = super().get(handle, options)
+        following = (options.Options & ~cmqc.MQGMO_BROWSE_FIRST & ~cmqc.MQGMO_WAIT) | cmqc.MQGMO_BROWSE_NEXT
+        with contextlib.suppress(MQError):
+            while True:
+                self._buffer.append(super().get(handle, msgspec.structs.replace(options, Options=following)))
         drain(self._manager, TRANSMIT)
-        self._browser.forget([got.md.MsgId])
-        return got
+        self._browser.forget([got.md.MsgId for got in (first, *self._buffer)])
+        return first
 
 
-def put(manager: QueueManager, body: bytes) -> None:
-    connection = EmbeddedConnection(manager)
-    connection.put1(MQOD(ObjectName="x", ObjectQMgrName="dev"), Message(MQMD(), body))
-    connection.disconnect()
-
-
-def test_a_message_removed_while_it_is_browsed_again_is_handed_over_once(queue_manager: QueueManager) -> None:
-    handed_over: list[bytes] = []
-
-    def hand_over(batch: Sequence[QueuedMessage]) -> None:
-        handed_over.extend(one.message.data for one in batch)
-
-    browser = Browser(lambda: EmbeddedConnection(queue_manager), TRANSMIT, Handler(hand_over))
-    put(queue_manager, b"1")
-    connection = EmbeddedConnection(queue_manager)
-    browser.opened(connection)
-    browser.serve(connection)
-    connection.disconnect()
-    again = RemovedMeanwhile(queue_manager, browser)
-    browser.opened(again)
+@pytest.mark.parametrize(
+    ("passes", "bodies"), [(None, (b"1",)), (BrowsePasses(), (b"1", b"2", b"3"))], ids=["browsed", "read ahead"]
+)
+def test_a_message_removed_while_it_is_browsed_again_is_handed_over_once(
+    queue_manager: QueueManager, browser: Browser, handler: Handler, bodies: tuple[bytes, ...]
+) -> None:
+    put(queue_manager, *bodies)
+    serve(browser, EmbeddedConnection(queue_manager)).disconnect()
+    again = serve(browser, ReadingAhead(queue_manager, browser))
+    put(queue_manager, b"later")
     browser.serve(again)
-    put(queue_manager, b"2")
-    browser.serve(again)
-    assert handed_over == [b"1", b"2"]
+    assert handler.handed_over == [*bodies, b"later"]
 
 
 class ShortChannel(EmbeddedConnection):
@@ -89,68 +117,35 @@ class ShortChannel(EmbeddedConnection):
 
 
 def test_a_message_longer_than_the_channel_allows_does_not_block_the_messages_after_it(
-    queue_manager: QueueManager, caplog: pytest.LogCaptureFixture
+    queue_manager: QueueManager, browser: Browser, handler: Handler, caplog: pytest.LogCaptureFixture
 ) -> None:
-    handed_over: list[bytes] = []
-
-    def hand_over(batch: Sequence[QueuedMessage]) -> None:
-        handed_over.extend(one.message.data for one in batch)
-
-    browser = Browser(lambda: EmbeddedConnection(queue_manager), TRANSMIT, Handler(hand_over))
-    for body in (b"1", bytes(70_000), b"2"):
-        put(queue_manager, body)
-    connection = ShortChannel(queue_manager)
-    browser.opened(connection)
-    browser.serve(connection)
-    assert handed_over == [b"1", b"2"]
+    put(queue_manager, b"1", bytes(70_000), b"2")
+    serve(browser, ShortChannel(queue_manager))
+    assert handler.handed_over == [b"1", b"2"]
     assert browser.unreadable == 1
     assert "MQB4211E" in caplog.text and "(70428 bytes) for client 'dev'" in caplog.text
 
 
 def test_a_message_that_the_bridge_fails_to_map_is_rejected_alone(
-    queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch
+    queue_manager: QueueManager, browser: Browser, handler: Handler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    handed_over: list[bytes] = []
-    rejected: list[tuple[bytes, int]] = []
-
     def read(got: Got) -> QueuedMessage:
         if got.data.endswith(b"bad"):
             raise KeyError("a defect")
         return read_transmission(got)
 
-    def hand_over(batch: Sequence[QueuedMessage]) -> None:
-        handed_over.extend(one.message.data for one in batch)
-
     monkeypatch.setattr(browser_module, "read_transmission", read)
-    browser = Browser(
-        lambda: EmbeddedConnection(queue_manager),
-        TRANSMIT,
-        Handler(hand_over, lambda got, reason: rejected.append((got.data[MQXQH_LENGTH:], reason))),
-    )
-    for body in (b"1", b"bad", b"2"):
-        put(queue_manager, body)
-    connection = EmbeddedConnection(queue_manager)
-    browser.opened(connection)
-    browser.serve(connection)
-    connection.disconnect()
-    assert handed_over == [b"1", b"2"]
-    assert rejected == [(b"bad", cmqc.MQRC_UNEXPECTED_ERROR)]
+    put(queue_manager, b"1", b"bad", b"2")
+    serve(browser, EmbeddedConnection(queue_manager)).disconnect()
+    assert handler.handed_over == [b"1", b"2"]
+    assert handler.rejected == [(b"bad", cmqc.MQRC_UNEXPECTED_ERROR)]
 
 
-def test_read_ahead_keeps_the_order_of_messages_that_are_committed_behind_the_cursor(queue_manager: QueueManager) -> None:
+def test_read_ahead_keeps_the_order_of_messages_that_are_committed_behind_the_cursor(
+    queue_manager: QueueManager, browser: Browser, handler: Handler, passes: BrowsePasses
+) -> None:
     """A publisher commits between the passes of the browser."""
-    handed_over: list[bytes] = []
-
-    def hand_over(batch: Sequence[QueuedMessage]) -> None:
-        handed_over.extend(one.message.data for one in batch)
-
-    passes = BrowsePasses()
-    browser = Browser(
-        lambda: EmbeddedConnection(queue_manager), TRANSMIT, Handler(hand_over), passes=passes
-    )
-    connection = EmbeddedConnection(queue_manager)
-    browser.opened(connection)
-    browser.serve(connection)  # nothing is on the queue: the browser has caught up
+    connection = serve(browser, EmbeddedConnection(queue_manager))  # nothing is on the queue: the browser has caught up
     publisher = EmbeddedConnection(queue_manager)
     od = MQOD(ObjectName="x", ObjectQMgrName="dev")
 
@@ -163,54 +158,12 @@ def test_read_ahead_keeps_the_order_of_messages_that_are_committed_behind_the_cu
     publisher.put1(od, Message(MQMD(), b"first"), cmqc.MQPMO_SYNCPOINT)
     put(queue_manager, b"other")
     browser.serve(connection)
-    assert handed_over == [b"other"]  # the cursor is behind the first message of the unit of work
+    assert handler.handed_over == [b"other"]  # the cursor is behind the first message of the unit of work
     with ThreadPoolExecutor(1) as executor:
         published = executor.submit(lambda: (publish(b"second"), publish(b"third")))
         while not published.done():
             browser.serve(connection)
         published.result()
-    while len(handed_over) < 4:
+    while len(handler.handed_over) < 4:
         browser.serve(connection)
-    assert handed_over == [b"other", b"first", b"second", b"third"]
-
-
-class ReadingAhead(EmbeddedConnection):
-    """A connection that fills a read-ahead buffer at the first browse. Then all messages are removed from the queue."""
-
-    def __init__(self, manager: QueueManager, browser: Browser) -> None:
-        super().__init__(manager)
-        self._manager, self._browser = manager, browser
-        self._buffer: list[Got] = []
-
-    def get(self, handle: int, options: GetOptions) -> Got:
-        if self._buffer:
-            return self._buffer.pop(0)
-        first = super().get(handle, options)
-        following = (options.Options & ~cmqc.MQGMO_BROWSE_FIRST & ~cmqc.MQGMO_WAIT) | cmqc.MQGMO_BROWSE_NEXT
-        with contextlib.suppress(MQError):
-            while True:
-                self._buffer.append(super().get(handle, msgspec.structs.replace(options, Options=following)))
-        drain(self._manager, TRANSMIT)
-        self._browser.forget([got.md.MsgId for got in self._buffer])
-        return first
-
-
-def test_a_message_removed_while_it_is_in_the_read_ahead_buffer_is_handed_over_once(queue_manager: QueueManager) -> None:
-    handed_over: list[bytes] = []
-
-    def hand_over(batch: Sequence[QueuedMessage]) -> None:
-        handed_over.extend(one.message.data for one in batch)
-
-    browser = Browser(
-        lambda: EmbeddedConnection(queue_manager), TRANSMIT, Handler(hand_over), passes=BrowsePasses()
-    )
-    for body in (b"1", b"2", b"3"):
-        put(queue_manager, body)
-    connection = EmbeddedConnection(queue_manager)
-    browser.opened(connection)
-    browser.serve(connection)
-    connection.disconnect()
-    again = ReadingAhead(queue_manager, browser)
-    browser.opened(again)
-    browser.serve(again)
-    assert handed_over == [b"1", b"2", b"3"]
+    assert handler.handed_over == [b"other", b"first", b"second", b"third"]

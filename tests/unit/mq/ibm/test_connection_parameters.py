@@ -27,11 +27,7 @@ NAMED = TlsConfig(key_repository=Path("/key.kdb"), cipher_spec="ANY", certificat
         ({"name": "QM1", "mode": "bindings", "application_name": "ours"}, {"application_name": "ours"}),
         (
             CLIENT | {"tls": TLS},
-            {
-                "channel": "C",
-                "connections": "a(1),b(2)",
-                "tls": Tls(key_repository="/key.kdb", cipher_spec="ANY"),
-            },
+            {"channel": "C", "connections": "a(1),b(2)", "tls": Tls(key_repository="/key.kdb", cipher_spec="ANY")},
         ),
         (
             CLIENT | {"tls": NAMED},
@@ -101,9 +97,7 @@ def test_the_password_of_the_key_repository_comes_from_its_file_or_variable(tmp_
         assert "hunter2" not in repr(found.tls)
 
 
-def test_a_key_repository_that_the_bridge_may_not_read_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_repository_that_the_bridge_may_not_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "key.kdb").touch()
     monkeypatch.setattr(os, "access", lambda *_: False)  # which tests that run as root would not see
     tls = TlsConfig(key_repository=tmp_path / "key", cipher_spec="ANY")
@@ -133,10 +127,7 @@ def test_a_password_file_that_is_not_there(tmp_path: Path) -> None:
     [
         (CLIENT, "queue manager QM1 at a(1),b(2), channel C"),
         ({"name": "QM1", "mode": "bindings"}, "queue manager QM1"),
-        (
-            {"name": "QM1", "ccdt_url": "https://u:hunter2@mq/ccdt.json"},
-            "queue manager QM1 via https://mq/ccdt.json",
-        ),
+        ({"name": "QM1", "ccdt_url": "https://u:hunter2@mq/ccdt.json"}, "queue manager QM1 via https://mq/ccdt.json"),
     ],
 )
 def test_the_place_in_words_has_no_secret(given: dict[str, Any], place: str) -> None:
@@ -147,9 +138,7 @@ def test_the_place_in_words_has_no_secret(given: dict[str, Any], place: str) -> 
         assert "hunter2" not in text and "ours" not in text
 
 
-@pytest.mark.parametrize(
-    ("choice", "tried"), [("auto", ["ibmmq", "pymqi"]), ("ibmmq", ["ibmmq"]), ("pymqi", ["pymqi"])]
-)
+@pytest.mark.parametrize(("choice", "tried"), [("auto", ["ibmmq", "pymqi"]), ("ibmmq", ["ibmmq"]), ("pymqi", ["pymqi"])])
 def test_a_package_that_is_missing(choice: Any, tried: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ibmmq", "pymqi"):
         monkeypatch.setitem(sys.modules, name, None)

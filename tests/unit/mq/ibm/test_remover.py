@@ -16,9 +16,7 @@ from bridge.wire.mq import MQMD
 from tests.helpers.ibm_backends import TRANSMIT, drain
 
 
-def test_a_message_that_cannot_be_dead_lettered_does_not_keep_others_from_being_removed(
-    queue_manager: QueueManager,
-) -> None:
+def test_a_message_that_cannot_be_dead_lettered_does_not_keep_others_from_being_removed(queue_manager: QueueManager) -> None:
     connection = EmbeddedConnection(queue_manager)
     for body in (b"1", b"bad", b"2"):
         connection.put1(MQOD(ObjectName="x", ObjectQMgrName="dev"), Message(MQMD(), body))

@@ -53,20 +53,6 @@ def told(connection: GuardedConnection, **requirements: Any) -> list[str]:
     return [str(one) for one in missing(connection, Requirements(**requirements)) if one.needed]
 
 
-def test_nothing_is_missing_where_the_bridges_script_was_run(connection: GuardedConnection) -> None:
-    assert missing(connection, Requirements(dead_letter_queue=DLQ, identities=("", "sensor"))) == []
-
-
-def test_a_look_leaves_nothing_behind(connection: GuardedConnection) -> None:
-    def shown(command: str) -> list[dict[str, Any]]:
-        return connection.command(command)[0].objects
-
-    before = shown("DISPLAY QSTATUS(*)"), shown("DISPLAY QUEUE(*)")
-    missing(connection, Requirements(identities=("sensor",)))
-    assert (shown("DISPLAY QSTATUS(*)"), shown("DISPLAY QUEUE(*)")) == before
-    assert shown("DISPLAY SUB(*)") == []
-
-
 @pytest.mark.parametrize(
     ("commands", "sentences"),
     [
@@ -75,10 +61,7 @@ def test_a_look_leaves_nothing_behind(connection: GuardedConnection) -> None:
             [NO_DEFXMITQ, f"transmission queue {XMITQ} is not defined: {DEFINE_XMITQ}"],
         ),
         (["ALTER QMGR DEFXMITQ(' ')"], [NO_DEFXMITQ]),
-        (
-            ["DEFINE QLOCAL(OTHER) USAGE(XMITQ)", "ALTER QMGR DEFXMITQ(OTHER)"],
-            [NO_DEFXMITQ.replace("is blank", "is OTHER")],
-        ),
+        (["DEFINE QLOCAL(OTHER) USAGE(XMITQ)", "ALTER QMGR DEFXMITQ(OTHER)"], [NO_DEFXMITQ.replace("is blank", "is OTHER")]),
         (
             [f"ALTER QLOCAL({XMITQ}) USAGE(NORMAL)"],
             [f"transmission queue {XMITQ} has not USAGE(XMITQ): ALTER QLOCAL('{XMITQ}') USAGE(XMITQ)"],
@@ -90,10 +73,7 @@ def test_a_look_leaves_nothing_behind(connection: GuardedConnection) -> None:
                 f"transmission queue {XMITQ} has not GET(ENABLED): ALTER QLOCAL('{XMITQ}') GET(ENABLED)",
             ],
         ),
-        (
-            [f"ALTER QLOCAL({STATE}) NOSHARE"],
-            [f"state queue {STATE} has not SHARE: ALTER QLOCAL('{STATE}') SHARE"],
-        ),
+        ([f"ALTER QLOCAL({STATE}) NOSHARE"], [f"state queue {STATE} has not SHARE: ALTER QLOCAL('{STATE}') SHARE"]),
         (
             [f"DELETE QLOCAL({DLQ})", f"DEFINE QALIAS({DLQ}) TARGET({STATE})"],
             [
@@ -108,15 +88,9 @@ def test_a_look_leaves_nothing_behind(connection: GuardedConnection) -> None:
                 f" DELETE QREMOTE('{DLQ}'), then {DEFINE_DLQ}"
             ],
         ),
-        (
-            ["ALTER QMGR DEADQ(' ')"],
-            [f"the queue manager has no dead-letter queue (DEADQ): ALTER QMGR DEADQ('{DLQ}')"],
-        ),
+        (["ALTER QMGR DEADQ(' ')"], [f"the queue manager has no dead-letter queue (DEADQ): ALTER QMGR DEADQ('{DLQ}')"]),
         ([f"DELETE QLOCAL({DLQ})"], [f"dead-letter queue {DLQ} is not defined: {DEFINE_DLQ}"]),
-        (
-            ["ALTER QMGR DEADQ(OTHER)"],
-            [f"dead-letter queue OTHER is not defined: {DEFINE_DLQ.replace(DLQ, 'OTHER')}"],
-        ),
+        (["ALTER QMGR DEADQ(OTHER)"], [f"dead-letter queue OTHER is not defined: {DEFINE_DLQ.replace(DLQ, 'OTHER')}"]),
         (
             ["ALTER QMGR MAXHANDS(100) MAXUMSGS(1000)"],
             [
@@ -132,10 +106,22 @@ def test_objects_and_attributes(connection: GuardedConnection, commands: list[st
     assert told(connection) == sentences
 
 
-def test_the_state_queue_is_needed(connection: GuardedConnection) -> None:
-    connection.reasons = {STATE: cmqc.MQRC_UNKNOWN_OBJECT_NAME}  # the embedded queue manager does not let it go
-    assert told(connection) == [f"state queue {STATE} is not defined: {DEFINE_STATE}"]
-    run(connection, DEFINE_STATE.replace(STATE, "ANOTHER"))
+@pytest.mark.parametrize(
+    ("name", "reason", "sentence"),
+    [
+        # The embedded queue manager does not let it go.
+        (STATE, cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"state queue {STATE} is not defined: {DEFINE_STATE}"),
+        (
+            COMMAND_QUEUE,
+            cmqc.MQRC_UNKNOWN_OBJECT_NAME,
+            f"queue {COMMAND_QUEUE} is not defined, and is needed to run commands: DEFINE QLOCAL('{COMMAND_QUEUE}')",
+        ),
+        (DLQ, cmqc.MQRC_OBJECT_DAMAGED, f"dead-letter queue {DLQ} cannot be opened: MQRC_OBJECT_DAMAGED (2101)"),
+    ],
+)
+def test_queues_that_cannot_be_opened(connection: GuardedConnection, name: str, reason: int, sentence: str) -> None:
+    connection.reasons = {name: reason}
+    assert told(connection) == [sentence]
 
 
 def test_what_the_sentences_say_mends_it(connection: GuardedConnection) -> None:
@@ -172,10 +158,7 @@ def test_a_bridge_at_work_is_no_shortcoming(connection: GuardedConnection) -> No
         ({"INQUIRE": cmqcfc.MQRCCF_NONE_FOUND}, []),
         (
             {"CLEAR": cmqcfc.MQRCCF_COMMAND_FAILED},
-            [
-                "topic object SYSTEM.BASE.TOPIC cannot be used to clear retained publications:"
-                " MQRCCF_COMMAND_FAILED (3008)"
-            ],
+            ["topic object SYSTEM.BASE.TOPIC cannot be used to clear retained publications: MQRCCF_COMMAND_FAILED (3008)"],
         ),
     ],
     ids=str,
@@ -183,13 +166,6 @@ def test_a_bridge_at_work_is_no_shortcoming(connection: GuardedConnection) -> No
 def test_command_server(connection: GuardedConnection, answers: dict[str, int | None], sentences: list[str]) -> None:
     connection.answers = answers
     assert told(connection, user="ours") == sentences
-
-
-def test_the_command_queue_is_needed(connection: GuardedConnection) -> None:
-    connection.reasons = {COMMAND_QUEUE: cmqc.MQRC_UNKNOWN_OBJECT_NAME}
-    assert told(connection) == [
-        f"queue {COMMAND_QUEUE} is not defined, and is needed to run commands: DEFINE QLOCAL('{COMMAND_QUEUE}')"
-    ]
 
 
 def test_the_model_of_reply_queues_is_a_note(connection: GuardedConnection) -> None:
@@ -207,9 +183,7 @@ def test_the_model_of_reply_queues_is_a_note(connection: GuardedConnection) -> N
 
 def test_a_queue_of_a_mapping_that_is_not_defined_is_reported_once(connection: GuardedConnection) -> None:
     (sentence,) = told(connection, mapping_queues=(MappingQueue("m", "Q", ("INQ", "GET"), exclusive=True),))
-    assert sentence == (
-        "queue Q is not defined, and is needed to inquire its attributes (mapping m): DEFINE QLOCAL('Q')"
-    )
+    assert sentence == ("queue Q is not defined, and is needed to inquire its attributes (mapping m): DEFINE QLOCAL('Q')")
 
 
 @pytest.mark.parametrize("transmission_queue", [None, "QM2"])
@@ -235,9 +209,7 @@ def test_lengths_of_messages_are_notes(connection: GuardedConnection) -> None:
     assert missing(connection, needs) == []
 
 
-def test_the_length_that_the_channel_transfers_is_found_by_a_put_that_is_backed_out(
-    connection: GuardedConnection,
-) -> None:
+def test_the_length_that_the_channel_transfers_is_found_by_a_put_that_is_backed_out(connection: GuardedConnection) -> None:
     run(connection, "ALTER QMGR MAXMSGL(104857600)")
     connection.max_message_length = 4_194_304
     assert missing(connection, Requirements(message_length=4_194_304)) == []
@@ -268,11 +240,6 @@ def test_a_lost_connection_is_no_finding(connection: GuardedConnection, where: s
     connection.reasons = {where: cmqc.MQRC_CONNECTION_BROKEN}
     with pytest.raises(MQError, match="MQRC_CONNECTION_BROKEN"):
         missing(connection, Requirements())
-
-
-def test_another_error_is_told_as_it_is(connection: GuardedConnection) -> None:
-    connection.reasons = {DLQ: cmqc.MQRC_OBJECT_DAMAGED}
-    assert told(connection) == [f"dead-letter queue {DLQ} cannot be opened: MQRC_OBJECT_DAMAGED (2101)"]
 
 
 def test_the_control_command_of_a_missing_authority_is_printed_for_ibm_mq() -> None:

@@ -17,7 +17,7 @@ from bridge.mq.mqi import MQOD, MQPMO, MQSD, MQError
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.helpers.ibm_backends import NONE, TRANSMIT, backend_of, drain, stop, subscribed
+from tests.helpers.ibm_backends import NONE, TRANSMIT, drain, opened, stop, subscribed
 from tests.helpers.patience import PATIENCE
 from tests.helpers.units import requests
 
@@ -94,15 +94,12 @@ async def test_a_replay_of_retained_publications_delivers_no_new_publication_twi
     application = EmbeddedConnection(queue_manager)
     topic = application.open(MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="a"), cmqc.MQOO_OUTPUT)
     application.put(topic, Message(MQMD(), b"retained"), MQPMO(Options=cmqc.MQPMO_RETAIN))
-    destination = application.open(
-        MQOD(ObjectName="SYSTEM.MQTT.PUBLICATION.QUEUE", ObjectQMgrName="c"), cmqc.MQOO_OUTPUT
-    )
+    destination = application.open(MQOD(ObjectName="SYSTEM.MQTT.PUBLICATION.QUEUE", ObjectQMgrName="c"), cmqc.MQOO_OUTPUT)
     sd = MQSD(Options=cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE, ObjectString="a", SubUserData="1 REPLAY", SubLevel=1)
     replay, _ = application.subscribe(sd, destination)
     application.put(topic, Message(MQMD(), b"new"))
     application.close(replay)
-    backend = backend_of(queue_manager, NONE)
-    await backend.open()
+    backend = await opened(queue_manager, NONE)
     handed_over: list[tuple[bytes, str | None]] = []
     arrived = asyncio.Event()
 

@@ -8,14 +8,15 @@ from dataclasses import replace
 
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.ibm import persistent_state
+from bridge.mq.ibm.backend import IbmBackend
 from bridge.telemetry.record import ReceivedRecord
 from tests.helpers.ibm_backends import (
     NONE,
     BreakableConnection,
-    Fault,
     backend_of,
     ended,
     keep,
+    opened,
     payloads,
     publication,
     published,
@@ -25,10 +26,16 @@ from tests.helpers.patience import PATIENCE, happens
 from tests.helpers.units import Unit
 
 
+async def fence(backend: IbmBackend) -> BreakableConnection:
+    """The connection that keeps other bridges away."""
+    await happens(lambda: backend._first_remover.connection is not None)
+    connection = backend._first_remover.connection
+    assert isinstance(connection, BreakableConnection)
+    return connection
+
+
 async def test_a_second_bridge_stands_by_until_the_first_has_gone(queue_manager: QueueManager) -> None:
-    none = Fault("none", 0, after=False)
-    first, second = backend_of(queue_manager, none), backend_of(queue_manager, none)
-    await asyncio.wait_for(first.open(), PATIENCE)
+    first, second = await opened(queue_manager, NONE), backend_of(queue_manager, NONE)
     waiting = asyncio.ensure_future(second.open())
     done, _ = await asyncio.wait((waiting,), timeout=0.3)
     assert not done
@@ -37,23 +44,15 @@ async def test_a_second_bridge_stands_by_until_the_first_has_gone(queue_manager:
     await stop(second)
 
 
-# Idle, and two bridges ------------------------------------------------------------------------------------------------
-
-
 async def test_who_takes_over_ends_the_writing_of_the_one_before(queue_manager: QueueManager) -> None:
     """The first bridge loses its fence and does not know: it commits nothing any more, answers nobody, and hears of it."""
-    made: list[tuple[str, BreakableConnection]] = []
-    first = backend_of(queue_manager, NONE, made=made, probe_interval=10_000)
+    first = await opened(queue_manager, NONE, probe_interval=10_000)
     fenced: list[str] = []
     first.events = replace(first.events, fenced=fenced.append)
-    await asyncio.wait_for(first.open(), PATIENCE)
     await published(first, "a", 1)
     second = backend_of(queue_manager, NONE)
     waiting = asyncio.ensure_future(second.open())
-    await happens(lambda: first._first_remover.connection is not None)
-    remover = first._first_remover.connection
-    assert isinstance(remover, BreakableConnection)
-    remover.die()
+    (await fence(first)).die()
     await asyncio.wait_for(waiting, PATIENCE)
     late = asyncio.ensure_future(published(first, "a", 2))
     await happens(lambda: bool(fenced))
@@ -67,14 +66,10 @@ async def test_who_takes_over_ends_the_writing_of_the_one_before(queue_manager: 
 
 async def test_a_bridge_goes_on_where_the_queue_manager_holds_its_own_lost_connection(queue_manager: QueueManager) -> None:
     """MQRC_OBJECT_IN_USE, and no other bridge: its own connection is not missed yet."""
-    made: list[tuple[str, BreakableConnection]] = []
-    backend = backend_of(queue_manager, NONE, made=made, probe_interval=0.02)
+    backend = await opened(queue_manager, NONE, probe_interval=0.02)
     fenced: list[str] = []
     backend.events = replace(backend.events, fenced=fenced.append)
-    await asyncio.wait_for(backend.open(), PATIENCE)
-    await happens(lambda: backend._first_remover.connection is not None)
-    ghost = backend._first_remover.connection
-    assert isinstance(ghost, BreakableConnection)
+    ghost = await fence(backend)
     ghost.cut()
     await happens(lambda: backend._first_remover._standing_by)
     await published(backend, "a", 1)
@@ -88,8 +83,7 @@ async def test_a_bridge_goes_on_where_the_queue_manager_holds_its_own_lost_conne
 async def test_who_takes_over_waits_for_a_unit_of_work_under_way(queue_manager: QueueManager) -> None:
     """It is committed: the record that belongs to it is among what the next bridge reads."""
     made: list[tuple[str, BreakableConnection]] = []
-    first = backend_of(queue_manager, NONE, made=made, probe_interval=10_000)
-    await asyncio.wait_for(first.open(), PATIENCE)
+    first = await opened(queue_manager, NONE, made=made, probe_interval=10_000)
     (publisher,) = (connection for kind, connection in made if kind == "publisher")
     gate = publisher.gates["commit"] = threading.Event()
 
@@ -104,10 +98,7 @@ async def test_who_takes_over_waits_for_a_unit_of_work_under_way(queue_manager: 
     await happens(lambda: sum(1 for _ in state_queue.messages()) < 3)
     second = backend_of(queue_manager, NONE)
     waiting = asyncio.ensure_future(second.open())
-    await happens(lambda: first._first_remover.connection is not None)
-    remover = first._first_remover.connection
-    assert isinstance(remover, BreakableConnection)
-    remover.die()
+    (await fence(first)).die()
     done, _ = await asyncio.wait((waiting,), timeout=0.3)
     assert not done
     gate.set()

@@ -11,7 +11,7 @@ import pytest
 from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.wire import cmqc
-from tests.helpers.ibm_backends import NONE, BreakableConnection, backend_of, published, stop, subscribed
+from tests.helpers.ibm_backends import NONE, BreakableConnection, opened, published, stop, subscribed
 from tests.helpers.patience import PATIENCE, happens
 
 
@@ -21,8 +21,7 @@ async def test_a_connection_that_is_lost_while_idle_is_made_again_without_traffi
 ) -> None:
     """And a clean session's subscriber gets what is published then (findings, A)."""
     made: list[tuple[str, BreakableConnection]] = []
-    backend = backend_of(queue_manager, NONE, made=made, probe_interval=0.02)
-    await asyncio.wait_for(backend.open(), PATIENCE)
+    backend = await opened(queue_manager, NONE, made=made, probe_interval=0.02)
     came: list[Any] = []
     backend.start(came.extend)
     await subscribed(backend, "dev", "t/#")
@@ -40,8 +39,7 @@ async def test_nothing_is_published_before_the_subscriptions_stand_again(queue_m
     """All connections are lost; the publisher is back first. What it puts then, clean sessions would never get."""
     made: list[tuple[str, BreakableConnection]] = []
     gate = threading.Event()
-    backend = backend_of(queue_manager, NONE, made=made)
-    await asyncio.wait_for(backend.open(), PATIENCE)
+    backend = await opened(queue_manager, NONE, made=made)
     came: list[Any] = []
     backend.start(came.extend)
     await subscribed(backend, "dev", "t/#")
@@ -67,8 +65,7 @@ async def test_nothing_is_published_before_the_subscriptions_stand_again(queue_m
 async def test_a_subscription_that_the_queue_manager_still_holds_is_made_when_it_lets_go(queue_manager: QueueManager) -> None:
     """MQRC_SUB_ALREADY_EXISTS (2432) is what a half-open connection leaves behind."""
     made: list[tuple[str, BreakableConnection]] = []
-    backend = backend_of(queue_manager, NONE, made=made, probe_interval=0.02)
-    await asyncio.wait_for(backend.open(), PATIENCE)
+    backend = await opened(queue_manager, NONE, made=made, probe_interval=0.02)
     await subscribed(backend, "dev", "t/#")
     (ghost,) = (connection for kind, connection in made if kind == "subscriptions")
     ghost.cut()
@@ -81,10 +78,9 @@ async def test_a_subscription_that_the_queue_manager_still_holds_is_made_when_it
 
 async def test_a_subscription_that_is_refused_for_good_costs_its_client_the_connection(queue_manager: QueueManager) -> None:
     made: list[tuple[str, BreakableConnection]] = []
-    backend = backend_of(queue_manager, NONE, made=made, probe_interval=0.02)
+    backend = await opened(queue_manager, NONE, made=made, probe_interval=0.02)
     dropped: list[tuple[str, str, int]] = []
     backend.on_dropped = lambda *what: dropped.append(what)
-    await asyncio.wait_for(backend.open(), PATIENCE)
     await subscribed(backend, "dev", "shut/x")
     connection = EmbeddedConnection(queue_manager)
     assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('shut') SUB(DISABLED)")[0].ok

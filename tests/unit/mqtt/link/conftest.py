@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +59,6 @@ def broker_5() -> Iterator[FakeBroker]:
     made = FakeBroker("5")
     yield made
     made.close()
-
-
-@pytest.fixture
-def calls() -> Iterator[ThreadPoolExecutor]:
-    """Where calls run that wait for the broker."""
-    with ThreadPoolExecutor() as pool:
-        yield pool
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -26,7 +25,7 @@ from tests.helpers.fake_broker import (
 )
 from tests.helpers.mosquitto import free_port
 from tests.helpers.patience import PATIENCE
-from tests.helpers.tested_link import LinkFactory
+from tests.helpers.tested_link import LinkFactory, calling
 
 CLEAN, PASSWORD, USER = 0x02, 0x40, 0x80
 
@@ -251,9 +250,7 @@ def test_a_broker_that_does_not_answer_at_all_is_left(
         assert left.state_where(LinkPhase.WAITING).error == "no CONNACK within 0.01 s"
 
 
-def test_stop_writes_what_is_queued_then_disconnects(
-    broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor
-) -> None:
+def test_stop_writes_what_is_queued_then_disconnects(broker: FakeBroker, link: LinkFactory) -> None:
     stopping = link(broker.port, broker.version, topic_filter="t", qos=1)
     peer = broker.connected(subscribes=1)
     peer.send(*(peer.publish("t", mid, qos=1) for mid in range(1, 101)))
@@ -275,13 +272,11 @@ def test_stop_while_it_waits(link: LinkFactory, monkeypatch: pytest.MonkeyPatch)
     assert waiting.state.phase == LinkPhase.STOPPED
 
 
-def test_a_batch_larger_than_the_sockets_buffers(
-    broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor
-) -> None:
+def test_a_batch_larger_than_the_sockets_buffers(broker: FakeBroker, link: LinkFactory) -> None:
     sender = link(broker.port, broker.version)
     peer = broker.connected()
     sender.state_where(LinkPhase.CONNECTED)
-    call = calls.submit(sender.publish, [Publication(topic="t", payload=bytes([i]) * 1_000_000, qos=1) for i in range(20)])
+    call = calling(sender.publish, [Publication(topic="t", payload=bytes([i]) * 1_000_000, qos=1) for i in range(20)])
     for index in range(20):
         first, body = peer.packet()
         assert (first, body[-1_000_000:]) == (PUBLISH | 2, bytes([index]) * 1_000_000)

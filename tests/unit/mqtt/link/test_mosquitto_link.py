@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from tests.helpers.fake_broker import FakeBroker, answer
 from tests.helpers.mosquitto import Mosquitto, Subscriber
 from tests.helpers.patience import PATIENCE
 from tests.helpers.publications import publication_of_fields
-from tests.helpers.tested_link import LinkFactory, TestedLink
+from tests.helpers.tested_link import LinkFactory, TestedLink, calling
 
 MosquittoFactory = Callable[..., Mosquitto]
 
@@ -217,14 +216,14 @@ def test_a_filter_that_is_refined_delivers_once(mosquitto: MosquittoFactory, lin
 @pytest.mark.parametrize("reason", [0x92, 0x95, 0x9A, 0x9B, 0x80, 0x83, 0xFE])
 @pytest.mark.parametrize(("packet", "qos"), [(0x40, 1), (0x50, 2)])
 def test_a_reason_code_that_is_not_of_its_packet_ends_no_link(
-    broker_5: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor, packet: int, qos: int, reason: int
+    broker_5: FakeBroker, link: LinkFactory, packet: int, qos: int, reason: int
 ) -> None:
     """Brokers send what MQTT 5 has for other packets only; it is a refusal, with or without a name."""
     sender = link(broker_5.port)
     peer = broker_5.connected()
     ready(sender)
     for code in (reason, None):
-        call = calls.submit(sender.publish, [Publication(topic="t", payload=b"", qos=qos)])
+        call = calling(sender.publish, [Publication(topic="t", payload=b"", qos=qos)])
         ((_, mid),) = peer.published(1, qos << 1)
         if code is None and qos == 2:
             peer.send(answer(0x50, mid))
@@ -253,9 +252,7 @@ def test_a_connection_on_which_we_stumble_is_over_and_the_link_goes_on(
     sender.state_where(LinkPhase.CONNECTED)
 
 
-def test_a_password_that_cannot_be_had_is_read_again(
-    broker_5: FakeBroker, link: LinkFactory, impatient: None
-) -> None:
+def test_a_password_that_cannot_be_had_is_read_again(broker_5: FakeBroker, link: LinkFactory, impatient: None) -> None:
     asked: list[int] = []
 
     def password() -> str:

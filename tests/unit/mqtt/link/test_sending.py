@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from tests.helpers.fake_broker import (
 )
 from tests.helpers.patience import PATIENCE
 from tests.helpers.publications import publication_of_fields
-from tests.helpers.tested_link import LinkFactory, TestedLink
+from tests.helpers.tested_link import LinkFactory, TestedLink, calling
 
 
 def publications(number: int, qos: int) -> list[Publication]:
@@ -39,9 +38,9 @@ def connected(broker: FakeBroker, link: LinkFactory, **options: Any) -> tuple[Te
     return sender, peer
 
 
-def test_qos_1_returns_after_all_pubacks(broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor) -> None:
+def test_qos_1_returns_after_all_pubacks(broker: FakeBroker, link: LinkFactory) -> None:
     sender, peer = connected(broker, link)
-    call = calls.submit(sender.publish, publications(3, 1))
+    call = calling(sender.publish, publications(3, 1))
     sent = peer.published(3, 2)
     assert [topic for topic, _ in sent] == ["t/0", "t/1", "t/2"]
     mids = [mid for _, mid in sent]
@@ -53,22 +52,20 @@ def test_qos_1_returns_after_all_pubacks(broker: FakeBroker, link: LinkFactory, 
     assert sender.counters.sent == 3
 
 
-def test_a_wrong_acknowledgement_ends_the_connection(
-    broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor, impatient: None
-) -> None:
+def test_a_wrong_acknowledgement_ends_the_connection(broker: FakeBroker, link: LinkFactory, impatient: None) -> None:
     sender, peer = connected(broker, link)
-    call = calls.submit(sender.publish, publications(1, 2))
+    call = calling(sender.publish, publications(1, 2))
     ((_, mid),) = peer.published(1, 4)
     peer.send(answer(PUBACK, mid))
-    with pytest.raises(LinkLost, match=f"the broker violated MQTT: PUBACK for message id {mid}: MQTT 3.1.1 section 4.3.3"):
+    with pytest.raises(
+        LinkLost, match=f"the broker violated MQTT: PUBACK for message id {mid}: MQTT 3.1.1 section 4.3.3"
+    ):
         call.result(PATIENCE)
 
 
-def test_qos_2_without_message_ids_releases_at_pubrec(
-    broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor
-) -> None:
+def test_qos_2_without_message_ids_releases_at_pubrec(broker: FakeBroker, link: LinkFactory) -> None:
     sender, peer = connected(broker, link)
-    call = calls.submit(sender.publish, publications(2, 2))
+    call = calling(sender.publish, publications(2, 2))
     (_, first), (_, second) = peer.published(2, 4)
     peer.send(answer(PUBREC, first))
     assert peer.mids(PUBREL, 1) == [first]
@@ -79,11 +76,9 @@ def test_qos_2_without_message_ids_releases_at_pubrec(
     assert call.result(PATIENCE) == {}
 
 
-def test_exactly_once_holds_pubrel_until_release(
-    broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor
-) -> None:
+def test_exactly_once_holds_pubrel_until_release(broker: FakeBroker, link: LinkFactory) -> None:
     sender, peer = connected(broker, link)
-    call = calls.submit(sender.publish_exactly, publications(2, 2), [301, 300])
+    call = calling(sender.publish_exactly, publications(2, 2), [301, 300])
     assert peer.published(2, 4) == [("t/0", 301), ("t/1", 300)]
     peer.send(answer(PUBREC, 300))
     peer.nothing_came()
@@ -91,7 +86,7 @@ def test_exactly_once_holds_pubrel_until_release(
     peer.send(answer(PUBREC, 301))
     assert call.result(PATIENCE) == {}
     peer.nothing_came()
-    call = calls.submit(sender.release, [301, 300])
+    call = calling(sender.release, [301, 300])
     assert peer.mids(PUBREL, 2) == [301, 300]
     peer.send(answer(PUBCOMP, 301))
     peer.nothing_came()
@@ -122,13 +117,12 @@ def test_exactly_once_holds_pubrel_until_release(
 def test_a_connection_that_breaks_before_all_is_answered(
     broker: FakeBroker,
     link: LinkFactory,
-    calls: ThreadPoolExecutor,
     call: Callable[[TestedLink], object],
     answers: list[bytes],
     expected: int,
 ) -> None:
     sender, peer = connected(broker, link)
-    running = calls.submit(call, sender)
+    running = calling(call, sender)
     peer.packet()
     peer.send(*answers)
     for _ in range(expected - 1):
@@ -140,11 +134,11 @@ def test_a_connection_that_breaks_before_all_is_answered(
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_lost_connection_names_the_publications_that_the_broker_has_not_acknowledged(
-    broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor, qos: int
+    broker: FakeBroker, link: LinkFactory, qos: int
 ) -> None:
     """Those that were not sent are among them."""
     sender, peer = connected(broker, link, in_flight=3)
-    call = calls.submit(sender.publish, publications(5, qos))
+    call = calling(sender.publish, publications(5, qos))
     mids = [mid for _, mid in peer.published(3, 2 * qos)]
     if qos == 1:
         peer.send(answer(PUBACK, mids[1]))
@@ -171,10 +165,10 @@ def test_nothing_is_sent_without_a_connection(broker: FakeBroker, link: LinkFact
 
 
 def test_after_a_lost_connection_the_same_message_ids_with_dup_or_release(
-    broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor, impatient: None
+    broker: FakeBroker, link: LinkFactory, impatient: None
 ) -> None:
     sender, peer = connected(broker, link, in_flight=2)
-    call = calls.submit(sender.publish_exactly, publications(2, 2), [8, 9])
+    call = calling(sender.publish_exactly, publications(2, 2), [8, 9])
     peer.published(2, 4)
     peer.send(answer(PUBREC, 8))
     peer.close()
@@ -184,31 +178,29 @@ def test_after_a_lost_connection_the_same_message_ids_with_dup_or_release(
     assert sender.wait_connected(PATIENCE)
     # The link itself repeats nothing.
     peer.nothing_came()
-    call = calls.submit(sender.publish_exactly, publications(2, 2), [8, 9], dup=True)
+    call = calling(sender.publish_exactly, publications(2, 2), [8, 9], dup=True)
     assert peer.published(2, 12) == [("t/0", 8), ("t/1", 9)]
     peer.send(answer(PUBREC, 8), answer(PUBREC, 9))
     assert call.result(PATIENCE) == {}
     # An id of a process before this one is released like any other, known to the broker or not.
-    call = calls.submit(sender.release, [8, 9, 1000])
+    call = calling(sender.release, [8, 9, 1000])
     assert peer.mids(PUBREL, 3) == [8, 9, 1000]
     unknown = answer(PUBCOMP, 1000, 0x92) if broker.version == "5" else answer(PUBCOMP, 1000)
     peer.send(answer(PUBCOMP, 9), unknown, answer(PUBCOMP, 8))
     assert call.result(PATIENCE) is None
 
 
-def test_pubrec_before_the_publication_is_sent_again_is_not_answered(
-    broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor
-) -> None:
+def test_pubrec_before_the_publication_is_sent_again_is_not_answered(broker: FakeBroker, link: LinkFactory) -> None:
     """PUBLISH must not follow PUBREL (MQTT 5.0 section 4.3.3): the broker would publish the message twice."""
     sender, peer = connected(broker, link, present=True)
     peer.send(answer(PUBREC, 8))
     peer.nothing_came()
-    call = calls.submit(sender.publish_exactly, publications(1, 2), [8], dup=True)
+    call = calling(sender.publish_exactly, publications(1, 2), [8], dup=True)
     assert peer.published(1, 12) == [("t/0", 8)]
     peer.send(answer(PUBREC, 8), answer(PUBREC, 8))
     assert call.result(PATIENCE) == {}
     peer.nothing_came()
-    call = calls.submit(sender.release, [8])
+    call = calling(sender.release, [8])
     assert peer.mids(PUBREL, 1) == [8]
     peer.send(answer(PUBCOMP, 8))
     assert call.result(PATIENCE) is None
@@ -216,11 +208,11 @@ def test_pubrec_before_the_publication_is_sent_again_is_not_answered(
 
 @pytest.mark.parametrize("present", [True, False])
 def test_a_cut_flow_of_qos_2_without_message_ids_is_ended_at_the_broker(
-    broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor, present: bool, impatient: None
+    broker: FakeBroker, link: LinkFactory, present: bool, impatient: None
 ) -> None:
     """Else the broker would take a later publication with the same message id for a repetition, and drop it."""
     sender, peer = connected(broker, link)
-    call = calls.submit(sender.publish, publications(1, 2))
+    call = calling(sender.publish, publications(1, 2))
     ((_, mid),) = peer.published(1, 4)
     peer.close()
     with pytest.raises(LinkLost):
@@ -234,9 +226,9 @@ def test_a_cut_flow_of_qos_2_without_message_ids_is_ended_at_the_broker(
     peer.nothing_came()
 
 
-def test_refusals_are_told_by_index(broker_5: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor) -> None:
+def test_refusals_are_told_by_index(broker_5: FakeBroker, link: LinkFactory) -> None:
     sender, peer = connected(broker_5, link)
-    call = calls.submit(sender.publish, publications(3, 1) + publications(2, 2))
+    call = calling(sender.publish, publications(3, 1) + publications(2, 2))
     mids = [mid for _, mid in peer.published(3, 2) + peer.published(2, 4)]
     peer.send(
         answer(PUBACK, mids[0], 0x10),  # No matching subscribers: taken
@@ -256,17 +248,15 @@ def test_refusals_are_told_by_index(broker_5: FakeBroker, link: LinkFactory, cal
     assert (sender.counters.sent, sender.counters.refused) == (3, 2)
 
 
-def test_refused_ones_of_exactly_once_are_not_in_flight(
-    broker_5: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor
-) -> None:
+def test_refused_ones_of_exactly_once_are_not_in_flight(broker_5: FakeBroker, link: LinkFactory) -> None:
     sender, peer = connected(broker_5, link, in_flight=2)
-    call = calls.submit(sender.publish_exactly, publications(2, 2), [1, 2])
+    call = calling(sender.publish_exactly, publications(2, 2), [1, 2])
     peer.published(2, 4)
     peer.send(answer(PUBREC, 1, 0x99), answer(PUBREC, 2))
     assert list(call.result(PATIENCE)) == [0]
     with pytest.raises(ValueError, match="not released"):
         sender.publish_exactly(publications(2, 2), [3, 4])
-    call = calls.submit(sender.publish_exactly, publications(1, 2), [3])
+    call = calling(sender.publish_exactly, publications(1, 2), [3])
     assert peer.published(1, 4) == [("t/0", 3)]
     peer.send(answer(PUBREC, 3))
     assert call.result(PATIENCE) == {}
@@ -291,14 +281,13 @@ def test_refused_ones_of_exactly_once_are_not_in_flight(
 def test_what_the_broker_does_not_allow_is_refused_before_it_is_sent(
     broker_5: FakeBroker,
     link: LinkFactory,
-    calls: ThreadPoolExecutor,
     granted: dict[str, int],
     publication: dict[str, Any],
     refusal: tuple[int, str],
 ) -> None:
     sender, peer = connected(broker_5, link, properties=properties_of(PacketTypes.CONNACK, **granted))
     refused = publication_of_fields(**{"topic": "t/1", "payload": b"", "qos": 1} | publication)
-    call = calls.submit(sender.publish, [*publications(1, 1), refused])
+    call = calling(sender.publish, [*publications(1, 1), refused])
     ((_, mid),) = peer.published(1, 2)
     peer.send(answer(PUBACK, mid))
     refusals = call.result(PATIENCE)
@@ -308,14 +297,12 @@ def test_what_the_broker_does_not_allow_is_refused_before_it_is_sent(
     peer.nothing_came()
 
 
-def test_no_more_in_flight_than_the_broker_receives(
-    broker_5: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor
-) -> None:
+def test_no_more_in_flight_than_the_broker_receives(broker_5: FakeBroker, link: LinkFactory) -> None:
     sender, peer = connected(
         broker_5, link, in_flight=100, properties=properties_of(PacketTypes.CONNACK, ReceiveMaximum=3)
     )
     assert sender.in_flight_limit == 3
-    call = calls.submit(sender.publish, publications(50, 1))
+    call = calling(sender.publish, publications(50, 1))
     unanswered: list[int] = []
     answered = 0
     while answered < 50:
@@ -330,12 +317,10 @@ def test_no_more_in_flight_than_the_broker_receives(
 
 
 @pytest.mark.parametrize("in_flight", [1, 2, 7])
-def test_no_more_in_flight_than_the_configuration_says(
-    broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor, in_flight: int
-) -> None:
+def test_no_more_in_flight_than_the_configuration_says(broker: FakeBroker, link: LinkFactory, in_flight: int) -> None:
     sender, peer = connected(broker, link, in_flight=in_flight)
     assert sender.in_flight_limit == in_flight
-    call = calls.submit(sender.publish, publications(20, 1))
+    call = calling(sender.publish, publications(20, 1))
     for start in range(0, 20, in_flight):
         mids = [mid for _, mid in peer.published(min(in_flight, 20 - start), 2)]
         peer.nothing_came()
@@ -343,9 +328,7 @@ def test_no_more_in_flight_than_the_configuration_says(
     assert call.result(PATIENCE) == {}
 
 
-def test_a_broker_that_does_not_answer_is_left(
-    broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor, impatient: None
-) -> None:
+def test_a_broker_that_does_not_answer_is_left(broker: FakeBroker, link: LinkFactory, impatient: None) -> None:
     sender, peer = connected(broker, link)
     with pytest.raises(LinkLost, match="2 publications unanswered"):
         sender.publish(publications(2, 1), timeout=0.01)
@@ -370,14 +353,12 @@ def test_message_ids_have_to_be_different_and_in_range(
         sender.publish_exactly(publications(1, 1), [1])
 
 
-def test_answers_are_read_however_much_waits_to_be_taken(
-    broker: FakeBroker, link: LinkFactory, calls: ThreadPoolExecutor
-) -> None:
+def test_answers_are_read_however_much_waits_to_be_taken(broker: FakeBroker, link: LinkFactory) -> None:
     """Else a worker that publishes on the link that it receives from would wait for ever."""
     both = link(broker.port, broker.version, topic_filter="in", qos=1, in_flight=2)
     peer = broker.connected(subscribes=1)
     both.state_where(LinkPhase.CONNECTED)
-    call = calls.submit(both.publish, publications(1, 1))
+    call = calling(both.publish, publications(1, 1))
     ((_, mid),) = peer.published(1, 2)
     peer.send(*(peer.publish("in", number, qos=1) for number in range(1, 6)), answer(PUBACK, mid))
     assert call.result(PATIENCE) == {}

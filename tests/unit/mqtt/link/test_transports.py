@@ -7,7 +7,6 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from tests.helpers.certificates import make, tls_settings
 from tests.helpers.fake_broker import CONNECT, DISCONNECT, PUBLISH, FakeBroker, Peer
 from tests.helpers.mosquitto import Mosquitto, free_port
 from tests.helpers.patience import PATIENCE, until
-from tests.helpers.tested_link import LinkFactory, TestedLink
+from tests.helpers.tested_link import LinkFactory, TestedLink, calling
 
 MosquittoFactory = Callable[..., Mosquitto]
 
@@ -206,13 +205,13 @@ def test_packets_in_parts_of_frames(web: WebSocketBroker, link: LinkFactory) -> 
     assert [one.publication.payload for one in made.take_all(2)] == [b"1", b"2"]
 
 
-def test_a_broker_that_reads_slowly_gets_all(web: WebSocketBroker, link: LinkFactory, calls: ThreadPoolExecutor) -> None:
+def test_a_broker_that_reads_slowly_gets_all(web: WebSocketBroker, link: LinkFactory) -> None:
     """The network takes parts of frames; PONG goes out between frames, never within one."""
     made = link(web.port, web.version, transport="websocket")
     peer = web.connected_by_frames()
     ready(made)
     payloads = [bytes((index,)) * 300_000 for index in range(40)]
-    call = calls.submit(made.publish, [Publication(topic="t", payload=one) for one in payloads])
+    call = calling(made.publish, [Publication(topic="t", payload=one) for one in payloads])
     for _ in range(20):
         peer.framed.protocol.send_ping(b"?")
         peer.framed.flush()
@@ -255,7 +254,10 @@ def test_a_refused_handshake(
     made = link(web.port, web.version, transport="websocket")
     web.accept(status)
     state = made.state_where(LinkPhase.WAITING)
-    assert f"the broker refused the WebSocket handshake: server rejected WebSocket connection: HTTP {status}" in state.error
+    assert (
+        f"the broker refused the WebSocket handshake: server rejected WebSocket connection: HTTP {status}"
+        in state.error
+    )
     assert (state.pause >= 5.0) is (least > 0)
 
 
@@ -316,7 +318,9 @@ def test_alpn(broker: FakeBroker, link: LinkFactory, tmp_path: Path) -> None:
 # Several addresses ---------------------------------------------------------------------------------------------------
 
 
-def test_failover(mosquitto: MosquittoFactory, link: LinkFactory, impatient: None, caplog: pytest.LogCaptureFixture) -> None:
+def test_failover(
+    mosquitto: MosquittoFactory, link: LinkFactory, impatient: None, caplog: pytest.LogCaptureFixture
+) -> None:
     """Addresses are tried in turn; state and log have the address in use."""
     first, second = mosquitto(), mosquitto()
     places = [f"127.0.0.1:{one.port}" for one in (first, second)]
@@ -330,7 +334,10 @@ def test_failover(mosquitto: MosquittoFactory, link: LinkFactory, impatient: Non
         second.stop()
         assert made.state_where(LinkPhase.CONNECTED).address == places[0]
     told = [message for message in caplog.messages if "connected to" in message and "not" not in message]
-    assert [place for message in told for place in places if f"connected to {place} as" in message] == [*places, places[0]]
+    assert [place for message in told for place in places if f"connected to {place} as" in message] == [
+        *places,
+        places[0],
+    ]
 
 
 def test_pauses_come_when_all_addresses_were_tried(

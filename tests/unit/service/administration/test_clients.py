@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -22,21 +22,8 @@ NAMES = [f"c{number:05}" for number in range(COUNT)]
 
 def parts_of(bridge: Any, started_at: float = 0.0) -> Parts:
     """The parts that clients are administered by."""
-    nothing = cast("Any", None)
-    return Parts(
-        configuration=nothing,
-        host=nothing,
-        service=bridge.service,
-        channels=nothing,
-        mappings=nothing,
-        watch=nothing,
-        queue_manager_watch=nothing,
-        archive=nothing,
-        queue_manager_connection=nothing,
-        reload=nothing,
-        problems=nothing,
-        started_at=started_at,
-    )
+    others: dict[str, Any] = dict.fromkeys(Parts.__struct_fields__)
+    return Parts(**others | {"service": bridge.service, "started_at": started_at})
 
 
 @pytest.fixture

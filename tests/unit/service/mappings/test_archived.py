@@ -45,7 +45,7 @@ class Archive:
 @pytest.fixture
 def archive(scene: Scene) -> Archive:
     made = Archive()
-    scene.environment.observer = made.mapping
+    scene.environment.recorder = made.mapping
     return made
 
 

@@ -71,13 +71,13 @@ def test_a_unit_of_work_that_failed(traffic: Traffic, session: Session) -> None:
     """It is counted by its reason, and has no latency."""
     traffic.published(published([message(1, b"a")], session, Completion(1, failure=cmqc.MQRC_Q_MGR_STOPPING)))
     assert traffic.of(session).put[1].count == 0
-    assert traffic.failed == {("A", cmqc.MQRC_Q_MGR_STOPPING): 1}
+    assert value(traffic, "mqbridge_units_of_work_failed_total", "A", "MQRC_Q_MGR_STOPPING") == 1
 
 
 def test_refused_and_diverted_publications(traffic: Traffic, session: Session) -> None:
     completion = Completion(1, refusals={0: cmqc.MQRC_Q_FULL, 1: cmqc.MQRC_Q_FULL}, diverted={2: cmqc.MQRC_NOT_AUTHORIZED})
     traffic.published(published([message(1, b"a")] * 3, session, completion))
-    assert traffic.refused == {("A", cmqc.MQRC_Q_FULL): 2}
+    assert value(traffic, "mqbridge_publications_refused_total", "A", "MQRC_Q_FULL") == 2
     assert value(traffic, "mqbridge_dead_letters_total", "in", "MQRC_NOT_AUTHORIZED") == 1
 
 

@@ -4,29 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.service.spans import Sampler, TraceContext, child_of
+from bridge.service.spans import TraceContext, child_of, sampled
 
 
-@pytest.mark.parametrize(("sample", "expected"), [(0.0, []), (1.0, [0, 1, 2, 3, 4])])
-def test_none_and_all(sample: float, expected: list[int]) -> None:
-    """With 0 no message begins a trace, with 1 each one does."""
-    sampler = Sampler(sample)
-    assert [sampler.take(5) for _ in range(3)] == [expected] * 3
-    assert sampler.take(0) == []
-
-
-def test_a_part_of_them(subtests: pytest.Subtests) -> None:
-    """However many come at once, about that part of them begins a trace (six standard deviations are let pass)."""
-    for batch in [1, 7, 1000]:
-        for sample in [0.01, 0.5, 0.9]:
-            with subtests.test(batch=batch, sample=sample):
-                sampler, rounds = Sampler(sample), 100_000 // batch
-                taken = [sampler.take(batch) for _ in range(rounds)]
-                assert all(index in range(batch) for indices in taken for index in indices)
-                assert all(sorted(set(indices)) == indices for indices in taken)
-                messages = rounds * batch
-                spread = (messages * sample * (1 - sample)) ** 0.5
-                assert abs(sum(map(len, taken)) - messages * sample) < 6 * spread
+@pytest.mark.parametrize("sample", [0.0, 0.01, 0.5, 1.0])
+def test_a_part_of_all_messages_begins_a_trace(sample: float) -> None:
+    """Six standard deviations are let pass."""
+    messages = 100_000
+    taken = sampled(sample, messages)
+    assert taken == sorted(set(taken)) and set(taken) <= set(range(messages))
+    assert abs(len(taken) - messages * sample) <= 6 * (messages * sample * (1 - sample)) ** 0.5
 
 
 def test_a_child_is_in_the_trace_of_its_parent() -> None:

@@ -6,43 +6,42 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.wire.mq.ccsid import character_set, same_characters
+from bridge.wire.mq.ccsid import CharacterSet, character_set, same_characters
 
 EBCDIC = [37, 273, 277, 278, 280, 284, 285, 297, 500, 871, 1047, *range(1140, 1150)]
 EURO_OF = {1140: 37, 1141: 273, 1142: 277, 1143: 278, 1144: 280, 1145: 284, 1146: 285, 1147: 297, 1148: 500, 1149: 871}
 
 
-def decoded(ccsid: int, data: bytes, **how: bool) -> str:
-    characters = character_set(ccsid)
+def known(ccsid: int, encoding: int = 546) -> CharacterSet:
+    characters = character_set(ccsid, encoding)
     assert characters is not None
-    return characters.decode(data, **how)
+    return characters
 
 
-def test_an_ebcdic_page_has_256_characters_and_gives_them_back(subtests: pytest.Subtests) -> None:
+def test_ebcdic_pages(subtests: pytest.Subtests) -> None:
+    """A page has 256 characters and gives them back; those that all pages share are where they are."""
+    shared = "ABCIJRSZabcijrsz0189 .<(+&*);-/,%_>?:'="
+    data = bytes.fromhex("c1c2c3c9d1d9e2e9818283899199a2a9f0f1f8f9404b4c4d4e505c5d5e60616b6c6d6e6f7a7d7e")
+    latin_1 = {chr(code) for code in range(256)}
     for ccsid in EBCDIC:
         with subtests.test(ccsid=ccsid):
-            every = bytes(range(256))
-            text = decoded(ccsid, every, nl_to_lf=False)
+            characters, every = known(ccsid), bytes(range(256))
+            text = characters.decode(every, nl_to_lf=False)
             assert len(set(text)) == 256
-            characters = character_set(ccsid)
-            assert characters is not None and characters.encode(text) == every
-            latin_1 = {chr(code) for code in range(256)}
+            assert characters.encode(text) == every
             assert set(text) == (latin_1 - {"¤"} | {"€"} if ccsid in EURO_OF else latin_1)
-
-
-def test_what_all_pages_share_is_where_it_is(subtests: pytest.Subtests) -> None:
-    for ccsid in EBCDIC:
-        with subtests.test(ccsid=ccsid):
-            shared = "ABCIJRSZabcijrsz0189 .<(+&*);-/,%_>?:'="
-            data = bytes.fromhex("c1c2c3c9d1d9e2e9818283899199a2a9f0f1f8f9404b4c4d4e505c5d5e60616b6c6d6e6f7a7d7e")
-            assert decoded(ccsid, data) == shared
+            assert characters.decode(data) == shared
+            # X'15' is NL and X'25' LF; into anything but EBCDIC both are LF (ConvEBCDICNewline=NL_TO_LF).
+            assert characters.decode(b"\x15\x25") == "\n\n"
+            assert characters.decode(b"\x15\x25", nl_to_lf=False) == "\x85\n"
+            assert characters.encode("\n") == b"\x25"
 
 
 @pytest.mark.parametrize("ccsid", [37, 273, 500, 1140, 424, 875, 1026])
 def test_pages_that_python_has_are_the_same(ccsid: int) -> None:
     every = bytes(range(256)) if ccsid != 424 else bytes(range(0x40))
     theirs = every.decode(f"cp{ccsid:03d}").replace("‾", "¯" if ccsid == 273 else "‾")
-    assert decoded(ccsid, every, nl_to_lf=False) == theirs
+    assert known(ccsid).decode(every, nl_to_lf=False) == theirs
 
 
 @pytest.mark.parametrize(
@@ -72,8 +71,7 @@ def test_pages_that_python_has_are_the_same(ccsid: int) -> None:
     ],
 )
 def test_characters(ccsid: int, data: str, text: str) -> None:
-    characters = character_set(ccsid)
-    assert characters is not None
+    characters = known(ccsid)
     assert characters.decode(bytes.fromhex(data)) == text
     assert characters.encode(text) == bytes.fromhex(data)
 
@@ -81,18 +79,7 @@ def test_characters(ccsid: int, data: str, text: str) -> None:
 @pytest.mark.parametrize(("encoding", "data"), [(546, "e565"), (273, "65e5")], ids=["native", "big-endian"])
 @pytest.mark.parametrize("ccsid", [1200, 13488, 17584])
 def test_utf_16_is_in_the_order_of_the_encoding(ccsid: int, encoding: int, data: str) -> None:
-    characters = character_set(ccsid, encoding)
-    assert characters is not None and characters.decode(bytes.fromhex(data)) == "日"
-
-
-def test_newline_of_ebcdic(subtests: pytest.Subtests) -> None:
-    for ccsid in EBCDIC:
-        with subtests.test(ccsid=ccsid):
-            # X'15' is NL and X'25' LF; into anything but EBCDIC both are LF (ConvEBCDICNewline=NL_TO_LF).
-            assert decoded(ccsid, b"\x15\x25") == "\n\n"
-            assert decoded(ccsid, b"\x15\x25", nl_to_lf=False) == "\x85\n"
-            characters = character_set(ccsid)
-            assert characters is not None and characters.encode("\n") == b"\x25"
+    assert known(ccsid, encoding).decode(bytes.fromhex(data)) == "日"
 
 
 def test_unknown() -> None:
@@ -108,20 +95,17 @@ def test_same_characters() -> None:
 
 @given(st.sampled_from([1208, 1200, 1202, 5488]), st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_text_comes_back_from_unicode(ccsid: int, text: str) -> None:
-    characters = character_set(ccsid)
-    assert characters is not None and characters.decode(characters.encode(text)) == text
+    assert known(ccsid).decode(known(ccsid).encode(text)) == text
 
 
 @given(st.sampled_from(EBCDIC), st.text(st.characters(max_codepoint=255, exclude_characters="¤\x85")))
 def test_any_latin_1_text_comes_back_from_ebcdic(ccsid: int, text: str) -> None:
-    characters = character_set(ccsid)
-    assert characters is not None and characters.decode(characters.encode(text)) == text
+    assert known(ccsid).decode(known(ccsid).encode(text)) == text
 
 
 @given(st.sampled_from(EBCDIC), st.text())
 def test_what_a_page_lacks_is_an_error_or_a_question_mark(ccsid: int, text: str) -> None:
-    characters = character_set(ccsid)
-    assert characters is not None
+    characters = known(ccsid)
     page = characters.decode(bytes(range(256)), nl_to_lf=False)
     if all(character in page for character in text):
         assert len(characters.encode(text)) == len(text)

@@ -29,7 +29,6 @@ from bridge.wire.mq.pcf import (
     encode_pcf,
     string_list,
 )
-from testing.ibm_standin import cmqc, cmqcfc
 
 ORDERS: dict[ByteOrder, str] = {"little": "<", "big": ">"}
 
@@ -211,13 +210,3 @@ def test_groups_do_not_lie_in_each_other_without_end() -> None:
 def test_a_value_that_does_not_fit_is_refused(parameter: PCFParameter) -> None:
     with pytest.raises(MalformedHeader):
         encode_pcf(MQCFH(), [parameter])
-
-
-def test_constants_are_numbers_of_their_kind() -> None:
-    assert not [name for name in vars(cmqc) if name.startswith("MQ") and hasattr(cmqcfc, name)]
-    ranges = {"MQIACF_": (1001, 1500), "MQCACF_": (3001, 3500), "MQIACH_": (1501, 1700), "MQCACH_": (3501, 3600)}
-    for name, value in vars(cmqcfc).items():
-        for prefix, (low, high) in ranges.items():
-            assert not name.startswith(prefix) or low <= value <= high, name
-    assert (cmqcfc.MQCMD_INQUIRE_Q, cmqcfc.MQCMD_PING_Q_MGR, cmqcfc.MQCMD_CLEAR_TOPIC_STRING) == (13, 40, 184)
-    assert (cmqcfc.MQRCCF_CFH_TYPE_ERROR, cmqcfc.MQRCCF_COMMAND_FAILED, cmqcfc.MQRCCF_OBJECT_OPEN) == (3001, 3008, 4004)

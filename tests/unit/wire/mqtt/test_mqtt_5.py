@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -120,14 +122,15 @@ def of_level_5(**options: bool) -> Decoder:
 
 
 def test_packets_on_the_wire(subtests: pytest.Subtests) -> None:
-    for packet, wire in PACKETS:
-        with subtests.test(packet=packet, wire=wire):
-            data = bytes.fromhex(wire)
-            assert encode(packet, protocol_level=5) == data
-            decoder = of_level_5()
-            # Twice: the second time the topic is known.
-            assert decoder.feed(data * 2) == [packet, packet]
-            assert decoder.error is None
+    for cases, servers in ((PACKETS, (False, True)), (TO_SERVER, (True,)), (TO_CLIENT, (False,))):
+        for (packet, wire), server in product(cases, servers):
+            with subtests.test(packet=packet, wire=wire, server=server):
+                data = bytes.fromhex(wire)
+                assert encode(packet, protocol_level=5) == data
+                decoder = Decoder(server=server, protocol_level=5)
+                # Twice: the second time the topic is known.
+                assert decoder.feed(data * 2) == [packet, packet]
+                assert decoder.error is None
 
 
 @given(st.lists(st.integers(1, 20), min_size=1))
@@ -179,26 +182,6 @@ def test_malformed(subtests: pytest.Subtests) -> None:
                 assert decoder.error is not None
                 assert (decoder.error.packet, decoder.error.offset) == (packet, offset)
                 assert decoder.error.rule.startswith(rule)
-
-
-def test_packets_to_the_server(subtests: pytest.Subtests) -> None:
-    for packet, wire in TO_SERVER:
-        with subtests.test(packet=packet, wire=wire):
-            data = bytes.fromhex(wire)
-            assert encode(packet, protocol_level=5) == data
-            decoder = Decoder(protocol_level=5)
-            assert decoder.feed(data * 2) == [packet, packet]
-            assert decoder.error is None
-
-
-def test_packets_to_the_client(subtests: pytest.Subtests) -> None:
-    for packet, wire in TO_CLIENT:
-        with subtests.test(packet=packet, wire=wire):
-            data = bytes.fromhex(wire)
-            assert encode(packet, protocol_level=5) == data
-            decoder = of_level_5()
-            assert decoder.feed(data * 2) == [packet, packet]
-            assert decoder.error is None
 
 
 @pytest.mark.parametrize(

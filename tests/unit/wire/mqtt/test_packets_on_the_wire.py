@@ -11,7 +11,6 @@ from bridge.mqtt.packets import (
     Connect,
     Disconnect,
     Packet,
-    PacketType,
     Pingreq,
     Pingresp,
     Puback,
@@ -32,11 +31,7 @@ TO_SERVER = [
     pytest.param(Unsubscribe(10, ("a/b", "c/d")), "a2 0c 000a 0003612f62 0003632f64", id="3.10: UNSUBSCRIBE"),
     pytest.param(Subscribe(10, (("a/b", 1), ("c/d", 2))), "82 0e 000a 0003612f62 01 0003632f64 02", id="SUBSCRIBE"),
     pytest.param(Connect("c"), "10 0d 00044d515454 04 02 0000 000163", id="CONNECT of MQTT 3.1.1"),
-    pytest.param(
-        Connect("c", "MQIsdp", 3, False, 10),
-        "10 0f 00064d5149736470 03 00 000a 000163",
-        id="CONNECT of MQTT 3.1",
-    ),
+    pytest.param(Connect("c", "MQIsdp", 3, False, 10), "10 0f 00064d5149736470 03 00 000a 000163", id="CONNECT of MQTT 3.1"),
     pytest.param(
         Connect("c", keep_alive=0x0102, will=Will("w", b"bye", 2, True), user_name="u", password=b"\x00\xff"),
         "10 1c 00044d515454 04 f6 0102 000163 000177 0003627965 000175 000200ff",
@@ -117,35 +112,6 @@ def test_words_of_seed_002_are_little_endian_and_string_lengths_big(packet: Pack
     assert encode(packet, "little") == data
     # Twice: the second PUBLISH finds its topic known and takes the decoder's short way.
     assert decode(data * 2, server, byte_order="little") == [packet, packet]
-
-
-SEED_TYPES = {
-    "CONNECT": 1,
-    "CONNACK": 2,
-    "PUBLISH": 3,
-    "PUBACK": 4,
-    "PUBREC": 5,
-    "PUBREL": 6,
-    "PUBCOMP": 7,
-    "SUBSCRIBE": 8,
-    "SUBACK": 9,
-    "UNSUBSCRIBE": 10,
-    "UNSUBACK": 11,
-    "PINGREQ": 12,
-    "PINGRESP": 13,
-    "DISCONNECT": 14,
-}
-
-
-def test_message_types_of_seed_000() -> None:
-    # AUTH is of MQTT 5 (its table 2-1).
-    assert {member.name: member.value for member in PacketType} == SEED_TYPES | {"AUTH": 15}
-
-
-@pytest.mark.parametrize(("packet", "wire"), TO_SERVER + TO_CLIENT + EITHER_WAY)
-def test_message_type_is_in_bits_7_to_4(packet: Packet, wire: str) -> None:
-    # MQTT 3.1 section 2.1: by the packet's name, so that neither the enumeration nor the examples above vouch for themselves.
-    assert encode(packet)[0] >> 4 == SEED_TYPES[type(packet).__name__.upper()]
 
 
 @pytest.mark.parametrize("payload_size", [0, 122, 123, 16_378, 16_379, 2_097_146, 2_097_147])

@@ -20,40 +20,6 @@ from tests.helpers.mqtt_property_strategies import of_place, of_publish
 
 BYTE, TWO, FOUR, VARIABLE = Kind.BYTE, Kind.TWO_BYTE_INTEGER, Kind.FOUR_BYTE_INTEGER, Kind.VARIABLE_BYTE_INTEGER
 STRING, BINARY, PAIR = Kind.STRING, Kind.BINARY, Kind.STRING_PAIR
-ANYWHERE = (
-    "CONNECT CONNACK PUBLISH WILL PUBACK PUBREC PUBREL PUBCOMP SUBSCRIBE SUBACK UNSUBSCRIBE UNSUBACK DISCONNECT AUTH"
-)
-ANSWERS = "CONNACK PUBACK PUBREC PUBREL PUBCOMP SUBACK UNSUBACK DISCONNECT AUTH"
-TABLE_2_4 = [
-    (0x01, "Payload Format Indicator", BYTE, "PUBLISH WILL"),
-    (0x02, "Message Expiry Interval", FOUR, "PUBLISH WILL"),
-    (0x03, "Content Type", STRING, "PUBLISH WILL"),
-    (0x08, "Response Topic", STRING, "PUBLISH WILL"),
-    (0x09, "Correlation Data", BINARY, "PUBLISH WILL"),
-    (0x0B, "Subscription Identifier", VARIABLE, "PUBLISH SUBSCRIBE"),
-    (0x11, "Session Expiry Interval", FOUR, "CONNECT CONNACK DISCONNECT"),
-    (0x12, "Assigned Client Identifier", STRING, "CONNACK"),
-    (0x13, "Server Keep Alive", TWO, "CONNACK"),
-    (0x15, "Authentication Method", STRING, "CONNECT CONNACK AUTH"),
-    (0x16, "Authentication Data", BINARY, "CONNECT CONNACK AUTH"),
-    (0x17, "Request Problem Information", BYTE, "CONNECT"),
-    (0x18, "Will Delay Interval", FOUR, "WILL"),
-    (0x19, "Request Response Information", BYTE, "CONNECT"),
-    (0x1A, "Response Information", STRING, "CONNACK"),
-    (0x1C, "Server Reference", STRING, "CONNACK DISCONNECT"),
-    (0x1F, "Reason String", STRING, ANSWERS),
-    (0x21, "Receive Maximum", TWO, "CONNECT CONNACK"),
-    (0x22, "Topic Alias Maximum", TWO, "CONNECT CONNACK"),
-    (0x23, "Topic Alias", TWO, "PUBLISH"),
-    (0x24, "Maximum QoS", BYTE, "CONNACK"),
-    (0x25, "Retain Available", BYTE, "CONNACK"),
-    (0x26, "User Property", PAIR, ANYWHERE),
-    (0x27, "Maximum Packet Size", FOUR, "CONNECT CONNACK"),
-    (0x28, "Wildcard Subscription Available", BYTE, "CONNACK"),
-    (0x29, "Subscription Identifier Available", BYTE, "CONNACK"),
-    (0x2A, "Shared Subscription Available", BYTE, "CONNACK"),
-]
-MAY_REPEAT = {("User Property", place) for place in ANYWHERE.split()} | {("Subscription Identifier", "PUBLISH")}
 READ = list(STRUCTS)
 
 # One value of each kind that every property of the kind may have.
@@ -84,21 +50,18 @@ def with_length(*fields: bytes) -> bytes:
     return bytes((len(body),)) + body
 
 
-def test_the_table_is_that_of_the_specification() -> None:
-    assert [
-        (row.identifier, row.name, row.kind, {place_name(place) for place in row.places}) for row in PROPERTIES
-    ] == [(identifier, name, kind, set(places.split())) for identifier, name, kind, places in TABLE_2_4]
-    assert {(row.name, place_name(place)) for row in PROPERTIES for place in row.repeated} == MAY_REPEAT
-
-
 def test_the_table_is_that_of_paho() -> None:
     paho: Any = Properties(PacketTypes.PUBLISH)
+    names = {identifier: name for name, identifier in paho.names.items()}
     will = {PacketTypes.WILLMESSAGE: "WILL"}
     assert {
-        (identifier, frozenset(will.get(place) or PacketType(place).name for place in places))
-        for identifier, (_, places) in paho.properties.items()
-    } == {(row.identifier, frozenset(map(place_name, row.places))) for row in PROPERTIES}
-    assert {name.replace(" ", "") for name in paho.names} == {row.name.replace(" ", "") for row in PROPERTIES}
+        (identifier, names[identifier], paho.types[kind], frozenset(will.get(one) or PacketType(one).name for one in places))
+        for identifier, (kind, places) in paho.properties.items()
+    } == {(row.identifier, row.name, row.kind.value, frozenset(map(place_name, row.places))) for row in PROPERTIES}
+    # MQTT 5 sections 3.3.2.3.7 and 3.3.2.3.8: several User Properties anywhere, Subscription Identifiers of a PUBLISH
+    several, everywhere = (row for row in PROPERTIES if row.repeated)
+    assert (several.name, everywhere.name) == ("Subscription Identifier", "User Property")
+    assert several.repeated == {PacketType.PUBLISH} and everywhere.repeated == everywhere.places
 
 
 def test_a_packet_has_a_field_for_each_of_its_properties(subtests: pytest.Subtests) -> None:
@@ -174,7 +137,7 @@ def test_the_bounds_of_each_number(row: Any) -> None:
 
 
 def test_there_are_no_other_properties(subtests: pytest.Subtests) -> None:
-    for identifier in sorted(set(range(256)) - {row[0] for row in TABLE_2_4}):
+    for identifier in sorted(set(range(256)) - {row.identifier for row in PROPERTIES}):
         with subtests.test(identifier=identifier), pytest.raises(MalformedPacket, match="does not exist"):
             decode(with_length(bytes((identifier, 0, 0, 0, 0))))
 
