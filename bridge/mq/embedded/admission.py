@@ -108,13 +108,11 @@ def mapped(queue_manager: QueueManager, client: Connecting, shown: str | None) -
     why, answer = verdict.refusal, "a channel authentication record keeps it out"
     if not why and verdict.mcauser is None and shown and not fits_user_identifier(shown):
         answer = f"user name longer than {USER_IDENTIFIER_LENGTH} bytes, the length of an MQ user"
-        why = (
-            f"{answer}: {shown!r}; hint: map it to a user with a channel authentication record (SSLPEERMAP or USERMAP)"
-        )
+        why = f"{answer}: {shown!r}; hint: map it to a user with a channel authentication record (SSLPEERMAP or USERMAP)"
     if why:
         address = client.address
         log.warning("MQB3315W channel %s: rejected an application at %s: %s", channel, address, why)
-        audit_log.note("application refused", stranger=address, user=client.user, address=address, why=why)
+        note_refusal(address, why, user=client.user)
         raise MQError(cmqc.MQRC_NOT_AUTHORIZED, answer)
     return verdict.mcauser
 
@@ -141,9 +139,9 @@ class Place:
                 del self._connections[network]
 
 
-def note_refusal(address: str, why: str) -> None:
-    """Record in the audit log that an application was rejected before authentication."""
-    audit_log.note("application refused", stranger=address, address=address, why=why)
+def note_refusal(address: str, why: str, **facts: Any) -> None:
+    """Record in the audit log that an application was rejected."""
+    audit_log.note("application refused", stranger=address, **facts, address=address, why=why)
 
 
 class Admission:
@@ -167,15 +165,11 @@ class Admission:
         most = config.max_connections_per_address
         if count.total() >= config.max_connections:
             log.warning(
-                "MQB3302W rejected an MQ application at %s: max_connections %d is reached",
-                address,
-                config.max_connections,
+                "MQB3302W rejected an MQ application at %s: max_connections %d is reached", address, config.max_connections
             )
             note_refusal(address, f"max_connections {config.max_connections} is reached")
         elif most is not None and count[network] >= most:
-            log.warning(
-                "MQB3303W rejected an MQ application at %s: max_connections_per_address %d is reached", address, most
-            )
+            log.warning("MQB3303W rejected an MQ application at %s: max_connections_per_address %d is reached", address, most)
             note_refusal(address, f"max_connections_per_address {most} is reached")
         else:
             count[network] += 1
@@ -214,7 +208,7 @@ class Admission:
                 "MQB3312W rejected an application at %s: too many failed attempts from its address are queued", address or "?"
             )
             why = "too many of its address wait to be judged (failed_connects)"
-            audit_log.note("application refused", stranger=address, user=user, address=address, why=why)
+            note_refusal(address, why, user=user)
             raise MQError(cmqc.MQRC_SECURITY_ERROR, "too many wait, for others have failed before (failed_connects)")
         presented = msgspec.structs.replace(presented, attempt=attempt)
         succeeded = True  # an application that disconnects before the check has not failed
@@ -225,10 +219,8 @@ class Admission:
                 found = await authentication.authenticate(presented)
             succeeded = True
         except AuthenticationFailed as error:
-            log.warning(
-                "MQB3305W rejected an application at %s as user %r: %s", address or "?", user[:40], error
-            )
-            audit_log.note("application refused", stranger=address, user=user, address=address, why=str(error))
+            log.warning("MQB3305W rejected an application at %s as user %r: %s", address or "?", user[:40], error)
+            note_refusal(address, str(error), user=user)
             raise MQError(cmqc.MQRC_NOT_AUTHORIZED, "user or password is wrong") from None
         except (AuthenticatorUnavailable, TimeoutError) as error:
             succeeded = True  # the result is unknown
@@ -237,7 +229,7 @@ class Admission:
                 raise asyncio.CancelledError from None  # the application disconnected while its check was queued
             why = str(error) or f"to find out who it is takes longer than {AUTHENTICATION_TIMEOUT:g} s"
             log.error("MQB3306E queue_manager.listener: rejected an application at %s: %s", address or "?", why)
-            audit_log.note("application refused", stranger=address, user=user, address=address, why=why)
+            note_refusal(address, why, user=user)
             raise MQError(cmqc.MQRC_SECURITY_ERROR, "authentication is not available") from None
         finally:
             attempt.end(succeeded)

@@ -8,23 +8,13 @@ from functools import lru_cache
 
 import msgspec
 
+from bridge.mq.embedded.property import described, leading
 from bridge.mq.embedded.queue import MAX_PRIORITY, StoredMessage
 from bridge.telemetry.headers import mqps_folder
-from bridge.telemetry.message import CCSID_UTF8, Message
+from bridge.telemetry.message import CCSID_UTF8
 from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
-from bridge.wire.mq import (
-    MQMD,
-    MQMDE,
-    MQXQH,
-    RFH2,
-    MalformedHeader,
-    byte_order_of,
-    decode_rfh2,
-    encode_mqmde,
-    encode_mqxqh,
-    encode_rfh2,
-)
+from bridge.wire.mq import MQMD, MQMDE, MQXQH, RFH2, byte_order_of, encode_mqmde, encode_mqxqh, encode_rfh2
 
 #: Distinguishes the MsgId in the MQMD of an MQXQH from that in the MQMD before the MQXQH.
 _EMBEDDED = 1 << 63
@@ -117,9 +107,7 @@ class Appearance:
         if not stored.queue.is_transmission or not stored.client_id:
             return md, data
         embedded, data = _of_version_1(md, data)
-        header = MQXQH(
-            RemoteQName=stored.remote_queue.encode(), RemoteQMgrName=stored.client_id.encode(), MsgDesc=embedded
-        )
+        header = MQXQH(RemoteQName=stored.remote_queue.encode(), RemoteQMgrName=stored.client_id.encode(), MsgDesc=embedded)
         outer = MQMD(
             Format=cmqc.MQFMT_XMIT_Q_HEADER,
             CodedCharSetId=CCSID_UTF8,
@@ -183,33 +171,16 @@ def with_properties(stored: StoredMessage, md: MQMD, forced: bool) -> tuple[MQMD
         return md, message.data
     mqps = mqps_folder(stored.topic, stored.retained, stored.user_data)
     if md.Format == cmqc.MQFMT_RF_HEADER_2:
-        own = _leading_rfh2(message)
+        own = leading(md, message.data)
         if own is not None:
             header, rest = own
             kept = tuple(folder for folder in header.folders if folder.name != "mqps")
-            byte_order = byte_order_of(md.Encoding, "MQRFH2")
             merged = msgspec.structs.replace(header, folders=(*kept, mqps))
-            return md, encode_rfh2(merged, byte_order=byte_order) + rest
+            return md, encode_rfh2(merged, byte_order=byte_order_of(md.Encoding, "MQRFH2")) + rest
         return md, message.data
     if not forced:
         return md, message.data
     header = RFH2(
-        Encoding=md.Encoding,
-        CodedCharSetId=md.CodedCharSetId,
-        Format=md.Format,
-        NameValueCCSID=CCSID_UTF8,
-        folders=(mqps,),
+        Encoding=md.Encoding, CodedCharSetId=md.CodedCharSetId, Format=md.Format, NameValueCCSID=CCSID_UTF8, folders=(mqps,)
     )
-    outer = msgspec.structs.replace(
-        md, Format=cmqc.MQFMT_RF_HEADER_2, Encoding=cmqc.MQENC_NATIVE, CodedCharSetId=CCSID_UTF8
-    )
-    return outer, encode_rfh2(header) + message.data
-
-
-def _leading_rfh2(message: Message) -> tuple[RFH2, bytes] | None:
-    """Return the putter's RFH2 and the data after it, or None if the RFH2 is malformed."""
-    try:
-        header = decode_rfh2(message.data, 0, byte_order=byte_order_of(message.md.Encoding, "MQRFH2"))
-    except MalformedHeader:
-        return None
-    return header, message.data[header.StrucLength :]
+    return described(md), encode_rfh2(header) + message.data

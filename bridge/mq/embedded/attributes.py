@@ -7,7 +7,7 @@ are stored as displayed by MQSC: numbers as int, all others as text.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bridge.wire import cmqc, cmqcfc
@@ -151,9 +151,7 @@ _GET = Choice({"ENABLED": cmqc.MQQA_GET_ALLOWED, "DISABLED": cmqc.MQQA_GET_INHIB
 _DEFPRTY = Number(0, 9, 0, cmqc.MQIA_DEF_PRIORITY)
 _DEFPSIST = Choice(_NO_YES, "NO", cmqc.MQIA_DEF_PERSISTENCE)
 _DEFREADA = Choice({"NO": 0, "YES": 1, "DISABLED": 2}, "NO", cmqc.MQIA_DEF_READ_AHEAD)
-_PROPCTL = Choice(
-    {"COMPAT": 0, "ALL": 2, "FORCE": 3, "NONE": 1, "V6COMPAT": 4}, "COMPAT", cmqc.MQIA_PROPERTY_CONTROL
-)
+_PROPCTL = Choice({"COMPAT": 0, "ALL": 2, "FORCE": 3, "NONE": 1, "V6COMPAT": 4}, "COMPAT", cmqc.MQIA_PROPERTY_CONTROL)
 _CUSTOM = Text(128, cmqc.MQCA_CUSTOM)
 _QUEUE_DESCR = Text(64, cmqc.MQCA_Q_DESC)
 _TRPTYPE = Choice(("TCP",), "TCP")
@@ -242,9 +240,7 @@ ATTRIBUTES: dict[str, dict[str, Attribute]] = {
         "BOQNAME": _name(cmqc.MQCA_BACKOUT_REQ_Q_NAME),
         "PROPCTL": _PROPCTL,
         "TRIGGER": Choice(_NO_YES, "NO", cmqc.MQIA_TRIGGER_CONTROL),
-        "NPMCLASS": Choice(
-            {"NORMAL": cmqc.MQNPM_CLASS_NORMAL, "HIGH": cmqc.MQNPM_CLASS_HIGH}, "NORMAL", cmqc.MQIA_NPM_CLASS
-        ),
+        "NPMCLASS": Choice({"NORMAL": cmqc.MQNPM_CLASS_NORMAL, "HIGH": cmqc.MQNPM_CLASS_HIGH}, "NORMAL", cmqc.MQIA_NPM_CLASS),
         **_ANY_QUEUE,
         **_WITHOUT_EFFECT,
     },
@@ -353,13 +349,7 @@ SERVER_CHANNELS = ("SYSTEM.DEF.SVRCONN", "SYSTEM.AUTO.SVRCONN")
 NAMELISTS: dict[str, dict[str, Value]] = {"SYSTEM.DEFAULT.NAMELIST": {}}
 
 #: Synonyms of MQSC keywords.
-SYNONYMS = {
-    "DESCRIPTION": "DESCR",
-    "TARGQ": "TARGET",
-    "TOPICSTRING": "TOPICSTR",
-    "DESTINATION": "DEST",
-    "SUBNAME": "SUB",
-}
+SYNONYMS = {"DESCRIPTION": "DESCR", "TARGQ": "TARGET", "TOPICSTRING": "TOPICSTR", "DESTINATION": "DEST", "SUBNAME": "SUB"}
 
 #: Attributes of SYSTEM.BASE.TOPIC, the defaults for all topics.
 BASE_TOPIC: dict[str, Value] = {
@@ -473,19 +463,12 @@ def _row(keyword: str, attribute: Attribute) -> Selector:
 QUEUE_TYPES = {
     "QLOCAL": cmqc.MQQT_LOCAL, "QMODEL": cmqc.MQQT_MODEL, "QALIAS": cmqc.MQQT_ALIAS, "QREMOTE": cmqc.MQQT_REMOTE
 }  # fmt: skip
-_CREATED = (
-    Selector("CRDATE", cmqc.MQCA_CREATION_DATE, length=12),
-    Selector("CRTIME", cmqc.MQCA_CREATION_TIME, length=8),
-)
+_CREATED = (Selector("CRDATE", cmqc.MQCA_CREATION_DATE, length=12), Selector("CRTIME", cmqc.MQCA_CREATION_TIME, length=8))
 _ALTERED = (
     Selector("ALTDATE", cmqc.MQCA_ALTERATION_DATE, length=12),
     Selector("ALTTIME", cmqc.MQCA_ALTERATION_TIME, length=8),
 )
-_QUEUE = (
-    Selector("QUEUE", cmqc.MQCA_Q_NAME, length=48),
-    Selector("TYPE", cmqc.MQIA_Q_TYPE, QUEUE_TYPES),
-    *_ALTERED,
-)
+_QUEUE = (Selector("QUEUE", cmqc.MQCA_Q_NAME, length=48), Selector("TYPE", cmqc.MQIA_Q_TYPE, QUEUE_TYPES), *_ALTERED)
 _LOCAL = (
     *_QUEUE,
     *_CREATED,
@@ -523,12 +506,8 @@ _FIXED: dict[str, tuple[Selector, ...]] = {
         Selector("SUB", cmqcfc.MQCACF_SUB_NAME, length=VARIABLE),
         Selector("SUBID", cmqcfc.MQBACF_SUB_ID, length=24, binary=True),
         Selector("DESTCORL", cmqcfc.MQBACF_DESTINATION_CORREL_ID, length=24, binary=True),
-        Selector(
-            "DESTCLAS", cmqcfc.MQIACF_DESTINATION_CLASS, {"MANAGED": cmqc.MQDC_MANAGED, "PROVIDED": cmqc.MQDC_PROVIDED}
-        ),
-        Selector(
-            "DURABLE", cmqcfc.MQIACF_DURABLE_SUBSCRIPTION, {"YES": cmqc.MQSUB_DURABLE_YES, "NO": cmqc.MQSUB_DURABLE_NO}
-        ),
+        Selector("DESTCLAS", cmqcfc.MQIACF_DESTINATION_CLASS, {"MANAGED": cmqc.MQDC_MANAGED, "PROVIDED": cmqc.MQDC_PROVIDED}),
+        Selector("DURABLE", cmqcfc.MQIACF_DURABLE_SUBSCRIPTION, {"YES": cmqc.MQSUB_DURABLE_YES, "NO": cmqc.MQSUB_DURABLE_NO}),
         Selector("SUBTYPE", cmqcfc.MQIACF_SUB_TYPE, {"API": 1, "ADMIN": 2, "PROXY": 3}),
         Selector("SELECTOR", cmqcfc.MQCACF_SUB_SELECTOR, length=VARIABLE),
         Selector("VARUSER", cmqcfc.MQIACF_VARIABLE_USER_ID, fixed=cmqc.MQVU_ANY_USER),
@@ -549,14 +528,13 @@ def selector(kind: str, number: int) -> Selector | None:
     return SELECTORS[kind].get(number)
 
 
-def values(kind: str, shown: Mapping[str, Value], *, wanted: Iterable[int] | None = None) -> dict[int, PCFParameter]:
+def values(kind: str, shown: Mapping[str, Value]) -> dict[int, PCFParameter]:
     """Convert the attributes of an object, by MQSC keyword, to PCF parameters by selector.
 
-    `wanted` restricts them to these selectors. Attributes that the object does not have (CURDEPTH of an alias) are omitted.
+    Attributes that the object does not have (CURDEPTH of an alias) are omitted.
     """
     parameters: dict[int, PCFParameter] = {}
-    for number in SELECTORS[kind] if wanted is None else wanted:
-        attribute = SELECTORS[kind][number]
+    for number, attribute in SELECTORS[kind].items():
         value = shown.get(attribute.keyword, attribute.fixed)
         if value is not None:
             parameters[number] = attribute.parameter(value)

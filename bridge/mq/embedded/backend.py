@@ -328,9 +328,7 @@ def client_subscriptions(queue_manager: QueueManager) -> list[ClientSubscription
             elif is_remote_queue_manager(client_id):
                 continue
             if client_id and subscription.name == subscription_name(client_id, topic_filter):
-                found.append(
-                    ClientSubscription(client_id, topic_filter, subscription.user_data or "", subscription.durable)
-                )
+                found.append(ClientSubscription(client_id, topic_filter, subscription.user_data or "", subscription.durable))
     return found
 
 
@@ -386,13 +384,10 @@ def divert(
             continue
         message, retain = unit.publications[index]
         name, manager = message.reply_to or ("", "")
-        stored = StoredMessage(
-            queue=transmission_queue,
-            msg_number=queue_manager.next_number(),
-            message=Message(message.md, message.put_data) if name else message,
+        stored = queue_manager.undeliverable(
+            transmission_queue,
+            Message(message.md, message.put_data) if name else message,
             persistent=message.md.Persistence == cmqc.MQPER_PERSISTENT,
-            priority=0,
-            put_time=time.time(),
             topic=None if name else message.topic,
             retained=retain,
             put_application=APPLICATION_NAME,
@@ -582,12 +577,7 @@ class EmbeddedBackend:
         self._complete(Completion(number, cmqc.MQRC_UNEXPECTED_ERROR))
 
     def _end(
-        self,
-        number: int,
-        refusals: Mapping[int, int],
-        diverted: Mapping[int, int],
-        unmatched: Sequence[int],
-        reason: int,
+        self, number: int, refusals: Mapping[int, int], diverted: Mapping[int, int], unmatched: Sequence[int], reason: int
     ) -> None:
         self._complete(Completion(number, reason, refusals, diverted, unmatched))
 
@@ -598,12 +588,7 @@ class EmbeddedBackend:
             self._after_answers.append(partial(self.on_completed, (completion,)))
 
     def _do(
-        self,
-        unit: UnitOfWork,
-        work: Unit,
-        refusals: dict[int, int],
-        diverted: dict[int, int],
-        unmatched: list[int],
+        self, unit: UnitOfWork, work: Unit, refusals: dict[int, int], diverted: dict[int, int], unmatched: list[int]
     ) -> None:
         """Execute a unit of the service in `work`. Refused publications are skipped and added to `refusals`."""
         queue_manager = self._queue_manager
@@ -620,9 +605,7 @@ class EmbeddedBackend:
                     if message.reply_to is not None:
                         put_answer(queue_manager, work, message, message.reply_to)
                         continue
-                    if authorization is not None and not authorization.may_publish(
-                        message.md.UserIdentifier, message.topic
-                    ):
+                    if authorization is not None and not authorization.may_publish(message.md.UserIdentifier, message.topic):
                         refusals[index] = cmqc.MQRC_NOT_AUTHORIZED
                         continue
                     route = route_of(message.topic)
@@ -636,22 +619,14 @@ class EmbeddedBackend:
                         reason = unretainable(
                             queue_manager, message, asked, self.retained_bytes, self.retained_total
                         ) or publish(
-                            work,
-                            route,
-                            message,
-                            now,
-                            retain=not empty,
-                            clear_retained=empty,
-                            application=APPLICATION_NAME,
+                            work, route, message, now, retain=not empty, clear_retained=empty, application=APPLICATION_NAME
                         )
                         if not reason:
                             asked += size_of(message)
                 except MQError as error:
                     reason = error.reason
                 except Exception:
-                    log.exception(
-                        "MQB3207E publication of client %r to %r failed", message.client_id, message.topic[:200]
-                    )
+                    log.exception("MQB3207E publication of client %r to %r failed", message.client_id, message.topic[:200])
                     reason = cmqc.MQRC_UNEXPECTED_ERROR
                 if reason:
                     refusals[index] = reason
@@ -706,9 +681,7 @@ class EmbeddedBackend:
                 except MQError as error:
                     reasons.append(error.reason)
                 except Exception:
-                    log.exception(
-                        "MQB3208E subscription of client %r to %r failed", client_id, request.topic_filter[:200]
-                    )
+                    log.exception("MQB3208E subscription of client %r to %r failed", client_id, request.topic_filter[:200])
                     reasons.append(cmqc.MQRC_UNEXPECTED_ERROR)
 
             def ended(reason: int) -> None:

@@ -65,9 +65,7 @@ def definition_of(name: str, attributes: Mapping[str, Value]) -> Definition:
     elif len(protocols) == 1:
         values["websocket"] = {}
     else:
-        raise AttributeRefused(
-            "PROTOCOL(HTTP) stands alone here: MQTT over WebSockets has a channel, and a port, of its own"
-        )
+        raise AttributeRefused("PROTOCOL(HTTP) stands alone here: MQTT over WebSockets has a channel, and a port, of its own")
     values |= _tls(attributes)
     try:
         config = ChannelConfig.model_validate(values)
@@ -107,10 +105,7 @@ def _tls(attributes: Mapping[str, Value]) -> dict[str, Any]:
     if attributes["SSLCAUTH"] == "NEVER":
         return {"tls": tls}
     path = Path(repository)
-    tls |= {
-        "client_certificates": str(attributes["SSLCAUTH"]).lower(),
-        "ca_file": str(path.with_suffix(f".ca{path.suffix}")),
-    }
+    tls |= {"client_certificates": str(attributes["SSLCAUTH"]).lower(), "ca_file": str(path.with_suffix(f".ca{path.suffix}"))}
     authentication = [{"method": "certificate"}] if attributes["SSLCAUTH"] == "REQUIRED" else []
     return {"tls": tls, "authentication": authentication}
 

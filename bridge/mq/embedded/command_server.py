@@ -33,13 +33,11 @@ from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD, MalformedHeader, byte_order_of
 from bridge.wire.mq.pcf import (
     MQCFBF,
-    MQCFBS,
     MQCFH,
     MQCFIF,
     MQCFIL,
     MQCFIN,
     MQCFSF,
-    MQCFSL,
     MQCFST,
     PCFParameter,
     decode_pcf,
@@ -51,22 +49,6 @@ log = logging.getLogger(__name__)
 
 Filter: TypeAlias = MQCFIF | MQCFSF | MQCFBF
 
-#: Reason codes for unexpected parameters or parameter types.
-_PARM_ID_ERRORS: dict[type, int] = {
-    MQCFIN: cmqcfc.MQRCCF_CFIN_PARM_ID_ERROR,
-    MQCFST: cmqcfc.MQRCCF_CFST_PARM_ID_ERROR,
-    MQCFIL: cmqcfc.MQRCCF_CFIL_PARM_ID_ERROR,
-    MQCFSL: cmqcfc.MQRCCF_CFSL_PARM_ID_ERROR,
-    MQCFBS: cmqcfc.MQRCCF_CFBS_PARM_ID_ERROR,
-    MQCFIF: cmqcfc.MQRCCF_CFIF_PARM_ID_ERROR,
-    MQCFSF: cmqcfc.MQRCCF_CFSF_PARM_ID_ERROR,
-    MQCFBF: cmqcfc.MQRCCF_CFBF_PARM_ID_ERROR,
-}
-_DUPLICATES: dict[type, int] = {
-    MQCFST: cmqcfc.MQRCCF_CFST_DUPLICATE_PARM,
-    MQCFSL: cmqcfc.MQRCCF_CFSL_DUPLICATE_PARM,
-    MQCFBS: cmqcfc.MQRCCF_CFBS_DUPLICATE_PARM,
-}
 #: Parameters of queue-sharing groups, which are ignored.
 _OF_A_GROUP = (cmqcfc.MQCACF_COMMAND_SCOPE, cmqc.MQIA_QSG_DISP)
 
@@ -105,7 +87,8 @@ class Request:
             if isinstance(parameter, MQCFIF | MQCFSF | MQCFBF):
                 self.filters.append(parameter)
             elif parameter.Parameter in self._parameters:
-                raise PCFRefused(_DUPLICATES.get(type(parameter), cmqcfc.MQRCCF_CFIN_DUPLICATE_PARM), parameter.Parameter)
+                reason = _reason(type(parameter).__name__, "DUPLICATE_PARM", cmqcfc.MQRCCF_CFIN_DUPLICATE_PARM)
+                raise PCFRefused(reason, parameter.Parameter)
             else:
                 self._parameters[parameter.Parameter] = parameter
         self._known = set(_OF_A_GROUP)
@@ -167,7 +150,13 @@ class Request:
 
 def wrong(one: PCFParameter) -> PCFRefused:
     """Return the error for an unexpected parameter or parameter type."""
-    return PCFRefused(_PARM_ID_ERRORS.get(type(one), cmqcfc.MQRCCF_STRUCTURE_TYPE_ERROR), one.Parameter)
+    return PCFRefused(_reason(type(one).__name__, "PARM_ID_ERROR"), one.Parameter)
+
+
+def _reason(structure: str, error: str, otherwise: int = cmqcfc.MQRCCF_STRUCTURE_TYPE_ERROR) -> int:
+    """Return the reason code for an error in a PCF structure (MQRCCF_CFIN_PARM_ID_ERROR)."""
+    reason: int = getattr(cmqcfc, f"MQRCCF_{structure.removeprefix('MQ')}_{error}", otherwise)
+    return reason
 
 
 def decoded(text: bytes, number: int) -> str:
@@ -271,18 +260,6 @@ def _escaped(text: str) -> Sequence[PCFParameter]:
 
 
 APPLICATION_NAME = "mqbridge"
-#: Reason codes for malformed PCF commands, by the malformed structure.
-_LENGTH_ERRORS = {
-    "MQCFBF": cmqcfc.MQRCCF_CFBF_LENGTH_ERROR,
-    "MQCFBS": cmqcfc.MQRCCF_CFBS_LENGTH_ERROR,
-    "MQCFGR": cmqcfc.MQRCCF_CFGR_LENGTH_ERROR,
-    "MQCFIF": cmqcfc.MQRCCF_CFIF_LENGTH_ERROR,
-    "MQCFIL": cmqcfc.MQRCCF_CFIL_LENGTH_ERROR,
-    "MQCFIN": cmqcfc.MQRCCF_CFIN_LENGTH_ERROR,
-    "MQCFSF": cmqcfc.MQRCCF_CFSF_LENGTH_ERROR,
-    "MQCFSL": cmqcfc.MQRCCF_CFSL_LENGTH_ERROR,
-    "MQCFST": cmqcfc.MQRCCF_CFST_LENGTH_ERROR,
-}
 #: Messages of a reply to put in one iteration of the event loop.
 _REPLIES_AT_ONCE = 50
 _HEADER_LENGTH = cmqcfc.MQCFH_STRUC_LENGTH
@@ -446,14 +423,7 @@ class CommandServer:
             except MQError as error:
                 log.warning("MQB3403W the reply to a PCF command for queue %s was not delivered: %s", name, error)
                 if not request.Report & cmqc.MQRO_DISCARD_MSG:
-                    lost = StoredMessage(
-                        queue=stored.queue,
-                        msg_number=queue_manager.next_number(),
-                        message=message,
-                        persistent=False,
-                        priority=0,
-                        put_time=stored.put_time,
-                    )
+                    lost = queue_manager.undeliverable(stored.queue, message, put_time=stored.put_time)
                     dead_letter(queue_manager, unit, lost, error.reason, name, manager, replacing=True)
         if not unit.empty:
             queue_manager.recovery_log.submit(unit)
@@ -471,9 +441,7 @@ def _note(header: MQCFH, parameters: tuple[PCFParameter, ...], md: MQMD, *, ok: 
     """Record in the audit log that a command changed something, or that its user was not authorized."""
     user = md.UserIdentifier.rstrip(b" \0").decode(errors="replace")
     names = [
-        parameter.String.rstrip(b" \0").decode(errors="replace")
-        for parameter in parameters
-        if isinstance(parameter, MQCFST)
+        parameter.String.rstrip(b" \0").decode(errors="replace") for parameter in parameters if isinstance(parameter, MQCFST)
     ]
     command = _NAMES.get(header.Command, str(header.Command))
     audit_log.note("command", user=user, command=" ".join([command, *names[:1]]), ok=ok)
@@ -508,7 +476,7 @@ def _check(header: MQCFH) -> None:
 
 def _unreadable(error: MalformedHeader, length: int) -> int:
     if error.structure != "MQCFH":
-        return _LENGTH_ERRORS.get(error.structure, cmqcfc.MQRCCF_STRUCTURE_TYPE_ERROR)
+        return _reason(error.structure, "LENGTH_ERROR")
     if length < _HEADER_LENGTH:
         return cmqcfc.MQRCCF_MSG_LENGTH_ERROR
     if error.offset == 4:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Concatenate, ParamSpec, TypeVar
 
 from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.queuemanager import QueueManager
@@ -21,6 +22,9 @@ from bridge.telemetry.message import Message
 from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class EmbeddedConnection:
@@ -42,31 +46,20 @@ class EmbeddedConnection:
             raise MQError(cmqc.MQRC_HCONN_ERROR, "the connection has ended")
         return self._connected
 
-    def _end(self, unit: Unit | None) -> None:
-        if unit is None:
-            return
-        ended = threading.Event()
-        reasons: list[int] = []
-
-        def done(reason: int) -> None:
-            reasons.append(reason)
-            ended.set()
-
-        unit.done = done
+    def _call(self, verb: Callable[Concatenate[Hconn, P], T], *arguments: P.args, **options: P.kwargs) -> T:
         with self._lock:
-            self._queue_manager.recovery_log.submit(unit)
-        ended.wait()
-        if reasons[0]:
-            raise MQError(reasons[0], "the unit of work was backed out")
+            return verb(self._hconn, *arguments, **options)
+
+    def _end(self, unit: Unit | None) -> None:
+        """Wait until a unit of work has ended. Raises MQError if it was backed out."""
+        if unit is not None and (reason := self._queue_manager.recovery_log.commit(unit)):
+            raise MQError(reason, "the unit of work was backed out")
 
     def open(self, od: MQOD, options: int) -> int:
-        with self._lock:
-            return mqopen(self._hconn, od, options)
+        return self._call(mqopen, od, options)
 
     def close(self, handle: int, options: int = cmqc.MQCO_NONE) -> None:
-        with self._lock:
-            unit = mqclose(self._hconn, handle, options)
-        self._end(unit)
+        self._end(self._call(mqclose, handle, options))
 
     def put(
         self,
@@ -75,8 +68,7 @@ class EmbeddedConnection:
         options: int | MQPMO = cmqc.MQPMO_NO_SYNCPOINT,
         properties: Sequence[Property] = (),
     ) -> MQMD:
-        with self._lock:
-            md, unit = mqput(self._hconn, handle, Message(message.md, message.data), options, properties)
+        md, unit = self._call(mqput, handle, Message(message.md, message.data), options, properties)
         self._end(unit)
         return md
 
@@ -87,31 +79,25 @@ class EmbeddedConnection:
         options: int | MQPMO = cmqc.MQPMO_NO_SYNCPOINT,
         properties: Sequence[Property] = (),
     ) -> MQMD:
-        with self._lock:
-            md, unit = mqput1(self._hconn, od, Message(message.md, message.data), options, properties)
+        md, unit = self._call(mqput1, od, Message(message.md, message.data), options, properties)
         self._end(unit)
         return md
 
     def inquire(self, handle: int, selectors: Sequence[int]) -> tuple[list[int], list[str]]:
-        with self._lock:
-            return mqinq(self._hconn, handle, selectors)
+        return self._call(mqinq, handle, selectors)
 
     def set(self, handle: int, selectors: Sequence[int], ints: Sequence[int], chars: Sequence[str]) -> None:
-        with self._lock:
-            unit = mqset(self._hconn, handle, selectors, ints, chars)
-        self._end(unit)
+        self._end(self._call(mqset, handle, selectors, ints, chars))
 
     def subscription_request(
         self, handle: int, action: int = cmqc.MQSR_ACTION_PUBLICATION, options: int = cmqc.MQSRO_NONE
     ) -> int:
-        with self._lock:
-            count, unit = mqsubrq(self._hconn, handle, action, options)
+        count, unit = self._call(mqsubrq, handle, action, options)
         self._end(unit)
         return count
 
     def statistics(self, type: int = cmqc.MQSTAT_TYPE_ASYNC_ERROR) -> MQSTS:
-        with self._lock:
-            return mqstat(self._hconn, type)
+        return self._call(mqstat, type)
 
     def get(self, handle: int, options: GetOptions) -> Got:
         hconn = self._hconn
@@ -131,19 +117,15 @@ class EmbeddedConnection:
         return result
 
     def subscribe(self, sd: MQSD, handle: int | None = None) -> tuple[int, int]:
-        with self._lock:
-            handles, unit = mqsub(self._hconn, sd, handle)
+        handles, unit = self._call(mqsub, sd, handle)
         self._end(unit)
         return handles
 
     def commit(self) -> None:
-        with self._lock:
-            unit = mqcmit(self._hconn)
-        self._end(unit)
+        self._end(self._call(mqcmit))
 
     def backout(self) -> None:
-        with self._lock:
-            mqback(self._hconn)
+        self._call(mqback)
 
     def command(self, text: str) -> list[CommandResponse]:
         responses = []

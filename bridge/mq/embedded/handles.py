@@ -67,9 +67,7 @@ class Place(msgspec.Struct):
         if persistent is not None and self.persistent not in (None, persistent):
             raise MQError(cmqc.MQRC_INCONSISTENT_PERSISTENCE, "messages of one group are all persistent, or none is")
 
-    def put(
-        self, flags: int, group_id: bytes, length: int, generated: Callable[[], bytes]
-    ) -> tuple[dict[str, Any], Place]:
+    def put(self, flags: int, group_id: bytes, length: int, generated: Callable[[], bytes]) -> tuple[dict[str, Any], Place]:
         """Return GroupId, MsgSeqNumber and Offset of the next message, of `length` bytes, and the position after it.
 
         Raises MQError if the current group or logical message is incomplete.
@@ -209,6 +207,10 @@ INPUT = cmqc.MQOO_INPUT_AS_Q_DEF | cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_INPUT_EXCL
 class Handle(msgspec.Struct, eq=False, kw_only=True):
     """What MQOPEN or MQSUB has opened."""
 
+    #: ObjectName and ObjectQMgrName of MQOPEN, if the name of the object was resolved
+    opened: tuple[str, ...] = ()
+    #: MQOO_ options; 0 for a subscription
+    options: int = 0
     #: a definition has changed: only MQCLOSE is allowed
     changed: bool = False
 
@@ -218,39 +220,53 @@ class Handle(msgspec.Struct, eq=False, kw_only=True):
         raise NotImplementedError
 
     @property
+    def definition(self) -> tuple[str, str]:
+        """Kind and name of the object whose attributes are inquired. Raises MQError."""
+        raise MQError(cmqc.MQRC_HOBJ_ERROR, "the attributes of topics and subscriptions are not inquired")
+
+    @property
+    def target(self) -> Destination | None:
+        """The destination to which `opened` was resolved; None if it is not a queue or topic."""
+        return None
+
+    @property
     def gets(self) -> bool:
         """Whether it is open for input."""
         return False
 
     def is_for(self, kind: str, name: str, queue: Queue | None) -> bool:
         """Return whether it is open for an object, or its name resolves via it. `queue` is the queue of a QLOCAL."""
-        return False
-
-    def inquires(self, kind: str, name: str) -> bool:
-        """Return whether it is open only for the definition of an object."""
-        return False
+        return self.target is not None and (self.target.queue is queue if kind == "QLOCAL" else name in self.opened)
 
     def leads_elsewhere(self, resolve: Resolve) -> bool:
         """Return whether its name now resolves to a different destination."""
-        return False
+        own = self.target
+        if own is None or not self.opened:
+            return False
+        try:
+            found = resolve(*self.opened)
+        except MQError:
+            return True
+        return _ends(found) != _ends(own)
 
     def invalidate(self) -> None:
         """Allow only MQCLOSE from now on. A waiting get ends."""
         self.changed = True
 
 
+def _ends(destination: Destination) -> tuple[object, ...]:
+    return destination.queue, destination.remote_queue, destination.client_id, destination.topic
+
+
 class QueueHandle(Handle, eq=False):
     """An open queue."""
 
     destination: Destination
-    options: int
     #: kind and attributes of the opened object: QLOCAL, QALIAS or QREMOTE
     kind: str = "QLOCAL"
     attributes: dict[str, Value] = {}
     #: the object whose authorities were checked
     profile: str = ""
-    #: ObjectName and ObjectQMgrName of MQOPEN
-    opened: tuple[str, ...] = ()
     #: the browse cursor
     cursor: StoredMessage | None = None
     #: the message before the cursor, if the handle has got the one under it: browsing continues there
@@ -275,6 +291,14 @@ class QueueHandle(Handle, eq=False):
         return "QUEUE", self.opened[0] if self.opened and self.opened[0] else self.queue.name
 
     @property
+    def definition(self) -> tuple[str, str]:
+        return self.kind, self.destination.name if self.kind != "QLOCAL" else self.queue.name
+
+    @property
+    def target(self) -> Destination:
+        return self.destination
+
+    @property
     def queue(self) -> Queue:
         queue = self.destination.queue
         assert queue is not None
@@ -283,15 +307,6 @@ class QueueHandle(Handle, eq=False):
     @property
     def gets(self) -> bool:
         return bool(self.options & INPUT)
-
-    def is_for(self, kind: str, name: str, queue: Queue | None) -> bool:
-        return self.queue is queue if kind == "QLOCAL" else name in self.opened
-
-    def leads_elsewhere(self, resolve: Resolve) -> bool:
-        own, found = self.destination, _resolved(resolve, self.opened)
-        if found is None:
-            return bool(self.opened)
-        return (found.queue, found.remote_queue, found.client_id) != (own.queue, own.remote_queue, own.client_id)
 
     def invalidate(self) -> None:
         super().invalidate()
@@ -302,20 +317,14 @@ class TopicHandle(Handle, eq=False):
     """An open topic."""
 
     topic: str
-    options: int
-    #: ObjectName and ObjectQMgrName of an alias of the topic
-    opened: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, str]:
         return "TOPIC", self.topic
 
-    def is_for(self, kind: str, name: str, queue: Queue | None) -> bool:
-        return kind != "QLOCAL" and name in self.opened
-
-    def leads_elsewhere(self, resolve: Resolve) -> bool:
-        found = _resolved(resolve, self.opened)
-        return bool(self.opened) if found is None else found.topic != self.topic
+    @property
+    def target(self) -> Destination:
+        return Destination(None, topic=self.topic)
 
 
 class SubscriptionHandle(Handle, eq=False):
@@ -333,33 +342,22 @@ class DefinitionHandle(Handle, eq=False):
 
     kind: str
     name: str
-    options: int
-    attributes: dict[str, Value]
 
     @property
     def names(self) -> tuple[str, str]:
         return "QUEUE" if self.kind.startswith("Q") and self.kind != "QMGR" else self.kind, self.name
 
+    @property
+    def definition(self) -> tuple[str, str]:
+        return self.kind, self.name
+
     def is_for(self, kind: str, name: str, queue: Queue | None) -> bool:
-        return self.inquires(kind, name)
-
-    def inquires(self, kind: str, name: str) -> bool:
-        return (self.kind, self.name) == (kind, name)
-
-
-def _resolved(resolve: Resolve, opened: tuple[str, ...]) -> Destination | None:
-    """Return the destination to which the names of MQOPEN resolve now, or None."""
-    if not opened:
-        return None
-    try:
-        return resolve(opened[0], opened[1])
-    except MQError:
-        return None
+        return self.definition == (kind, name)
 
 
 def open_queue(destination: Destination, options: int) -> QueueHandle:
     """Create a handle for a queue, and count it. Raises MQError."""
-    handle = QueueHandle(destination, options)
+    handle = QueueHandle(destination, options=options)
     queue = handle.queue
     handle.attributes = queue.attributes
     if options & INPUT:
@@ -414,9 +412,7 @@ def open_for(queue_manager: QueueManager, kind: str, name: str) -> list[Handle]:
     return [handle for handle in open_handles(queue_manager) if handle.is_for(kind, name, queue)]
 
 
-def affected(
-    queue_manager: QueueManager, kind: str, name: str, old: dict[str, Value], new: dict[str, Value]
-) -> list[Handle]:
+def affected(queue_manager: QueueManager, kind: str, name: str, old: dict[str, Value], new: dict[str, Value]) -> list[Handle]:
     """Return the handles that new attributes of a queue invalidate. If there are any, the command requires FORCE."""
     if kind == "QLOCAL":
         handles = open_for(queue_manager, kind, name)
@@ -427,7 +423,11 @@ def affected(
     resolving = ("TARGET", "TARGTYPE") if kind == "QALIAS" else ("RNAME", "RQMNAME", "XMITQ")
     if all(old[keyword] == new[keyword] for keyword in resolving):
         return []
-    inquiring = [handle for handle in open_handles(queue_manager) if handle.inquires(kind, name)]
+    inquiring = [
+        handle
+        for handle in open_handles(queue_manager)
+        if isinstance(handle, DefinitionHandle) and handle.definition == (kind, name)
+    ]
     return inquiring + rerouted(queue_manager, queue_manager.objects.of_kind(kind), name, new)
 
 

@@ -309,9 +309,7 @@ class EmbeddedHost:
                 "MQB3301W queue_manager.listener is on %s: anyone who reaches this address is an MQ application%s, without "
                 "a password",
                 listener.address,
-                " and administrator"
-                if self.queue_manager.authorization is None
-                else " with the authorities of `nobody`",
+                " and administrator" if self.queue_manager.authorization is None else " with the authorities of `nobody`",
             )
         try:
             return await self._server.listen((listener.address, listener.port) if listener else None)

@@ -38,20 +38,12 @@ RESERVED: Final = frozenset(("NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWE
 USER_FOLDER: Final = "usr"
 #: Folders that contain properties without `content='properties'`.
 PROPERTY_FOLDERS: Final = frozenset(
-    (
-        *("jms", "mcd", "mq", "mq_usr", "mqema", "mqext", "mqps", "mqtls", "mqtt"),
-        *("sib", "sib_context", "sib_usr", "usr"),
-    )
+    (*("jms", "mcd", "mq", "mq_usr", "mqema", "mqext", "mqps", "mqtls", "mqtt"), *("sib", "sib_context", "sib_usr", "usr"))
 )
 #: With PROPCTL(COMPAT), a property in one of these folders causes all properties to be returned.
 COMPATIBLE_FOLDERS: Final = frozenset(("jms", "mcd", "mqext", "usr"))
 _PART: Final = re.compile(r"[^\W\d][\w$:-]*")
-_INTEGER_BITS: Final = {
-    cmqc.MQTYPE_INT8: 8,
-    cmqc.MQTYPE_INT16: 16,
-    cmqc.MQTYPE_INT32: 32,
-    cmqc.MQTYPE_INT64: 64,
-}
+_INTEGER_BITS: Final = {cmqc.MQTYPE_INT8: 8, cmqc.MQTYPE_INT16: 16, cmqc.MQTYPE_INT32: 32, cmqc.MQTYPE_INT64: 64}
 _DT: Final = {
     cmqc.MQTYPE_BOOLEAN: "boolean",
     cmqc.MQTYPE_BYTE_STRING: "bin.hex",
@@ -257,16 +249,11 @@ def _canonical(one: Property) -> Property:
 
 def described(md: MQMD) -> MQMD:
     """Return the MQMD for a message that begins with an RFH2 created by the queue manager."""
-    return msgspec.structs.replace(
-        md, Format=cmqc.MQFMT_RF_HEADER_2, Encoding=cmqc.MQENC_NATIVE, CodedCharSetId=CCSID_UTF8
-    )
+    return msgspec.structs.replace(md, Format=cmqc.MQFMT_RF_HEADER_2, Encoding=cmqc.MQENC_NATIVE, CodedCharSetId=CCSID_UTF8)
 
 
 def split(md: MQMD, data: bytes) -> tuple[MQMD, bytes, list[Property]]:
-    """Return MQMD and data without properties, and the properties: the inverse of `merge`.
-
-    Other folders stay in the RFH2.
-    """
+    """Return MQMD and data without properties, and the properties: the inverse of `merge`. Other folders stay in the RFH2."""
     own = leading(md, data)
     if own is None:
         return md, data, []

@@ -99,38 +99,7 @@ class _Chain:
 
 
 class Queue:
-    """A QLOCAL and the messages on it.
-
-    `depth` is CURDEPTH. It includes messages whose put or get is not committed.
-    """
-
-    __slots__ = (
-        "attributes",
-        "browsers",
-        "chains",
-        "consumer",
-        "deleted",
-        "depth",
-        "dequeued",
-        "enqueued",
-        "exclusive",
-        "expiring",
-        "fifo",
-        "high_depth",
-        "inputs",
-        "is_transmission",
-        "locks",
-        "marks",
-        "max_depth",
-        "max_length",
-        "name",
-        "outputs",
-        "owner",
-        "put_enabled",
-        "reset_at",
-        "temporary",
-        "waiters",
-    )
+    """A QLOCAL and the messages on it. `depth` is CURDEPTH. It includes messages whose put or get is not committed."""
 
     def __init__(self, name: str, attributes: dict[str, Value]) -> None:
         self.name = name

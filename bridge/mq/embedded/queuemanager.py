@@ -60,12 +60,10 @@ def undelivered(
     queue = subscription.queue
     reason = queue.refusal(message.length)
     if route.dead_letters:
-        refused = StoredMessage(
-            queue=queue,
-            msg_number=queue_manager.next_number(),
-            message=message,
+        refused = queue_manager.undeliverable(
+            queue,
+            message,
             persistent=persistent,
-            priority=0,
             put_time=now,
             client_id=subscription.client_id,
             remote_queue=subscription.remote_queue,
@@ -158,24 +156,13 @@ def _fit(stored: StoredMessage) -> None:
 _REQUESTS = {
     cmqc.MQFB_COA: (cmqc.MQRO_COA, cmqc.MQRO_COA_WITH_DATA, cmqc.MQRO_COA_WITH_FULL_DATA),
     cmqc.MQFB_COD: (cmqc.MQRO_COD, cmqc.MQRO_COD_WITH_DATA, cmqc.MQRO_COD_WITH_FULL_DATA),
-    cmqc.MQFB_EXPIRATION: (
-        cmqc.MQRO_EXPIRATION,
-        cmqc.MQRO_EXPIRATION_WITH_DATA,
-        cmqc.MQRO_EXPIRATION_WITH_FULL_DATA,
-    ),
+    cmqc.MQFB_EXPIRATION: (cmqc.MQRO_EXPIRATION, cmqc.MQRO_EXPIRATION_WITH_DATA, cmqc.MQRO_EXPIRATION_WITH_FULL_DATA),
 }
-_KINDS = (
-    *_REQUESTS.values(),
-    (cmqc.MQRO_EXCEPTION, cmqc.MQRO_EXCEPTION_WITH_DATA, cmqc.MQRO_EXCEPTION_WITH_FULL_DATA),
-)
+_KINDS = (*_REQUESTS.values(), (cmqc.MQRO_EXCEPTION, cmqc.MQRO_EXCEPTION_WITH_DATA, cmqc.MQRO_EXCEPTION_WITH_FULL_DATA))
 #: All options that request a report, from the queue manager or an application.
 REQUESTED = sum(full for _, _, full in _KINDS) | cmqc.MQRO_PAN | cmqc.MQRO_NAN | cmqc.MQRO_ACTIVITY
 _KNOWN = (
-    REQUESTED
-    | cmqc.MQRO_PASS_MSG_ID
-    | cmqc.MQRO_PASS_CORREL_ID
-    | cmqc.MQRO_DISCARD_MSG
-    | cmqc.MQRO_PASS_DISCARD_AND_EXPIRY
+    REQUESTED | cmqc.MQRO_PASS_MSG_ID | cmqc.MQRO_PASS_CORREL_ID | cmqc.MQRO_DISCARD_MSG | cmqc.MQRO_PASS_DISCARD_AND_EXPIRY
 )
 _FIRST_BYTES = 100
 
@@ -220,7 +207,6 @@ def report(queue_manager: QueueManager, unit: Unit, stored: StoredMessage, feedb
             ApplIdentityData=md.ApplIdentityData,
             PutApplType=cmqc.MQAT_QMGR,
             PutApplName=queue_manager.name.encode()[:28],
-            **_now(),
         ),
         data,
     )
@@ -229,27 +215,10 @@ def report(queue_manager: QueueManager, unit: Unit, stored: StoredMessage, feedb
         destination = queue_manager.objects.resolve(name, manager)
         if destination.queue is None:
             raise MQError(cmqc.MQRC_OBJECT_TYPE_ERROR, f"{name} leads to a topic")
-        queue_manager.put(unit, destination, message, application=None, replacing=True)
+        queue_manager.put(unit, destination, message, replacing=True)
     except MQError as error:
-        undelivered = StoredMessage(
-            queue=stored.queue,
-            msg_number=queue_manager.next_number(),
-            message=message,
-            persistent=stored.persistent,
-            priority=stored.priority,
-            put_time=time.time(),
-            put_application=None,
-        )
-        dead_letter(queue_manager, unit, undelivered, error.reason, name, manager, replacing=True)
-
-
-def _now() -> dict[str, Any]:
-    now = time.time()
-    seconds = time.gmtime(now)
-    return {
-        "PutDate": time.strftime("%Y%m%d", seconds).encode(),
-        "PutTime": (time.strftime("%H%M%S", seconds) + f"{int(now * 100) % 100:02d}").encode(),
-    }
+        lost = queue_manager.undeliverable(stored.queue, message, persistent=stored.persistent, priority=stored.priority)
+        dead_letter(queue_manager, unit, lost, error.reason, name, manager, replacing=True)
 
 
 def delivery(number: int, subscription: Subscription, publication: StoredMessage) -> StoredMessage | None:
@@ -313,12 +282,7 @@ class QueueManager:
     """
 
     def __init__(
-        self,
-        name: str,
-        data_directory: Path,
-        *,
-        max_message_length: int = 4_194_304,
-        memory: MemoryWatermark | None = None,
+        self, name: str, data_directory: Path, *, max_message_length: int = 4_194_304, memory: MemoryWatermark | None = None
     ) -> None:
         self.name = name
         self.objects = Objects(name)
@@ -427,13 +391,7 @@ class QueueManager:
         return cmqc.MQRC_NONE
 
     def put(
-        self,
-        unit: Unit,
-        destination: Destination,
-        message: Message,
-        *,
-        application: str | None = "",
-        replacing: bool = False,
+        self, unit: Unit, destination: Destination, message: Message, *, application: str | None = "", replacing: bool = False
     ) -> StoredMessage:
         """Put a message with a complete MQMD to a queue in a unit of work. Raises MQError.
 
@@ -477,30 +435,28 @@ class QueueManager:
         unit.puts.append(stored)
         return stored
 
+    def undeliverable(
+        self, queue: Queue, message: AnyMessage, *, persistent: bool = False, priority: int = 0, **fields: Any
+    ) -> StoredMessage:
+        """Return a message that its queue has rejected, for `dead_letter`."""
+        fields.setdefault("put_time", time.time())
+        return StoredMessage(
+            queue=queue, msg_number=self.next_number(), message=message, persistent=persistent, priority=priority, **fields
+        )
+
     def put_moved(self, unit: Unit, stored: StoredMessage, queue: Queue) -> None:
         """Put a message that was got in the same unit of work to another queue, unchanged. Raises MQError."""
         if reason := queue.refusal(stored.message.length):
             raise MQError(reason, f"put to queue {queue.name}")
         if stored.durable and not queue.temporary and self.recovery_log.reserve.full:
             raise MQError(cmqc.MQRC_RESOURCE_PROBLEM, f"put to queue {queue.name}: the disk is full")
-        moved = StoredMessage(
+        moved = msgspec.structs.replace(
+            stored,
             queue=queue,
             msg_number=self.next_number(),
-            message=stored.message,
-            persistent=stored.persistent,
-            priority=stored.priority,
-            put_time=stored.put_time,
-            client_id=stored.client_id,
-            remote_queue=stored.remote_queue,
-            topic=stored.topic,
-            user_data=stored.user_data,
-            retained=stored.retained,
-            correl_id=stored.correl_id,
             msg_id=stored.msg_id or self.appearance.generated(stored.msg_number),
-            expires_at=stored.expires_at,
             durable=stored.persistent and not queue.temporary,
-            backout_count=stored.backout_count,
-            put_application=stored.put_application,
+            row=None,
         )
         queue.depth += 1
         unit.puts.append(moved)
@@ -628,9 +584,14 @@ class QueueManager:
             raise
 
     def put_retained(
-        self, unit: Unit, subscription: Subscription, topics: Iterator[str | None] | None = None, looks: float = math.inf
+        self,
+        unit: Unit,
+        subscription: Subscription,
+        topics: Iterator[str | None] | None = None,
+        looks: float = math.inf,
+        refused: Callable[[StoredMessage, int], object] = lambda stored, reason: None,
     ) -> float:
-        """Put the retained publications that match a new subscription to its destination.
+        """Put the retained publications that match a subscription to its destination. Call `refused` if that refuses one.
 
         `topics` is the rest of `RetainedPublications.named_by`. Return how many of the `looks` are left. 0 means that there
         may be more publications. Each put counts as `PUT_LOOKS`.
@@ -638,10 +599,11 @@ class QueueManager:
         for topic in self.retained.named_by(subscription) if topics is None else topics:
             looks -= 1 if topic is None else PUT_LOOKS
             kept = None if topic is None else self.retained.get(topic)
-            if kept is not None and not kept.expired and not subscription.queue.refusal(kept.message.length):
-                stored = delivery(self.next_number(), subscription, kept)
-                if stored is not None:
-                    stored.retained = True
+            if kept is not None and not kept.expired and (stored := delivery(self.next_number(), subscription, kept)):
+                stored.retained = True
+                if reason := stored.queue.refusal(kept.message.length):
+                    refused(stored, reason)
+                else:
                     stored.queue.depth += 1
                     unit.puts.append(stored)
             if looks <= 0:

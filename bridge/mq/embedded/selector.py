@@ -28,11 +28,7 @@ COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-_ARITHMETIC: Final[dict[str, Callable[[Any, Any], Any]]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-}
+_ARITHMETIC: Final[dict[str, Callable[[Any, Any], Any]]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
 
 def _kind(value: Value) -> str:
@@ -69,23 +65,13 @@ def calculate(sign: str, left: Value, right: Value) -> int | float | None:
         return None
 
 
-def negation(value: bool | None) -> bool | None:
-    """Return the result of NOT."""
+def _negation(value: bool | None) -> bool | None:
     return None if value is None else not value
 
 
-def conjunction(left: bool | None, right: bool | None) -> bool | None:
-    """Return the result of AND."""
-    if left is False or right is False:
-        return False
-    return None if left is None or right is None else True
-
-
-def disjunction(left: bool | None, right: bool | None) -> bool | None:
-    """Return the result of OR."""
-    if left is True or right is True:
-        return True
-    return None if left is None or right is None else False
+def _rank(value: bool | None) -> int:
+    """Return a sort key: AND is the minimum of conditions, OR the maximum, and unknown is between false and true."""
+    return 1 if value is None else 2 * value
 
 
 def like_pattern(pattern: str, escape: str | None) -> Glob | None:
@@ -135,30 +121,6 @@ class _Node(NamedTuple):
     evaluate: Callable[[Lookup], Any]
     #: the value of a literal, the name of an identifier
     literal: Any = None
-
-
-def _all(join: Callable[[bool | None, bool | None], bool | None], operands: list[Selector]) -> _Node:
-    """Join conditions with AND or OR. This is a loop, because a selector may have a thousand conditions."""
-
-    def joined(lookup: Lookup) -> bool | None:
-        result = operands[0](lookup)
-        for operand in operands[1:]:
-            result = join(result, operand(lookup))
-        return result
-
-    return _Node(_CONDITION, joined)
-
-
-def _calculation(first: Callable[[Lookup], Any], others: list[tuple[str, Callable[[Lookup], Any]]]) -> _Node:
-    """Join operands to a sum or product, from left to right."""
-
-    def calculated(lookup: Lookup) -> Any:
-        result = first(lookup)
-        for sign, operand in others:
-            result = calculate(sign, result, operand(lookup))
-        return result
-
-    return _Node(NUMBER, calculated)
 
 
 def selector(text: str) -> Selector:
@@ -226,21 +188,20 @@ class _Reader:
         return is_true
 
     def _or(self) -> _Node:
-        return self._row("OR", disjunction, self._and)
+        return self._row("OR", max, self._and)
 
     def _and(self) -> _Node:
-        return self._row("AND", conjunction, self._not)
+        return self._row("AND", min, self._not)
 
-    def _row(
-        self, word: str, join: Callable[[bool | None, bool | None], bool | None], read: Callable[[], _Node]
-    ) -> _Node:
+    def _row(self, word: str, join: Callable[..., bool | None], read: Callable[[], _Node]) -> _Node:
+        """Read conditions that are joined with AND or OR. This is a loop, because a selector may have a thousand."""
         node = read()
         if not self._accept(word):
             return node
         operands = [self._condition(node), self._condition(read())]
         while self._accept(word):
             operands.append(self._condition(read()))
-        return _all(join, operands)
+        return _Node(_CONDITION, lambda lookup: join((operand(lookup) for operand in operands), key=_rank))
 
     def _not(self) -> _Node:
         if not self._accept("NOT"):
@@ -248,7 +209,7 @@ class _Reader:
         self._enter()
         operand = self._condition(self._not())
         self._depth -= 1
-        return _Node(_CONDITION, lambda lookup: negation(operand(lookup)))
+        return _Node(_CONDITION, lambda lookup: _negation(operand(lookup)))
 
     def _enter(self) -> None:
         self._depth += 1
@@ -277,7 +238,7 @@ class _Reader:
         else:
             return left
         evaluate = node.evaluate
-        return _Node(_CONDITION, lambda lookup: negation(evaluate(lookup))) if negated else node
+        return _Node(_CONDITION, lambda lookup: _negation(evaluate(lookup))) if negated else node
 
     def _identifier(self, node: _Node, what: str) -> _Node:
         if node.kind != _IDENTIFIER:
@@ -306,7 +267,7 @@ class _Reader:
 
         def is_between(lookup: Lookup) -> bool | None:
             middle = value(lookup)
-            return conjunction(compare(">=", middle, low(lookup)), compare("<=", middle, high(lookup)))
+            return min(compare(">=", middle, low(lookup)), compare("<=", middle, high(lookup)), key=_rank)
 
         return _Node(_CONDITION, is_between)
 
@@ -367,7 +328,17 @@ class _Reader:
         others: list[tuple[str, Callable[[Lookup], Any]]] = []
         while sign := self._accept(*signs):
             others.append((sign, self._number(operand())))
-        return _calculation(self._number(node), others) if others else node
+        if not others:
+            return node
+        first = self._number(node)
+
+        def calculated(lookup: Lookup) -> Any:
+            result = first(lookup)
+            for sign, value in others:
+                result = calculate(sign, result, value(lookup))
+            return result
+
+        return _Node(NUMBER, calculated)
 
     def _unary(self) -> _Node:
         sign = self._accept("+", "-")

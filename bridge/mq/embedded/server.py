@@ -1,9 +1,8 @@
 """MQ connections of other processes to the embedded queue manager.
 
-`RequestStream` frames the requests and bounds what is read ahead: one request is processed at a time, and the size of the
-requests that follow it is limited. `Conversation` replies after the request's unit of work has ended, runs waiting gets
-without blocking other connections, and backs out when the connection ends. Its
-subclasses decode requests and encode replies: `ApplicationProtocol` for this package (`bridge.mq.remote`).
+`Conversation` processes one request at a time and bounds what is read ahead. It replies after the request's unit of work has
+ended, runs waiting gets without blocking other connections, and backs out when the connection ends. Its subclasses decode
+requests and encode replies: `ApplicationProtocol` for this package (`bridge.mq.remote`).
 """
 
 from __future__ import annotations
@@ -81,13 +80,13 @@ class Malformed(Exception):
     """The bytes are not a valid request."""
 
 
-class RequestStream(asyncio.Protocol, ABC):
-    """The byte stream of one connection. Subclasses process the requests."""
+class Conversation(asyncio.Protocol, ABC):
+    """One MQ connection of another process."""
 
     #: the length before a frame, which does not include itself
     LENGTH: ClassVar[struct.Struct]
 
-    def __init__(self) -> None:
+    def __init__(self, server: ApplicationServer, place: Place | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         self._buffer = bytearray()
         self._transport: asyncio.Transport | None = None
@@ -99,20 +98,46 @@ class RequestStream(asyncio.Protocol, ABC):
         self._full = False
         #: timeout for MQCONN
         self._first: asyncio.TimerHandle | None = None
+        self._server = server
+        #: the slot of a connection over TCP
+        self.place = place
+        self._queue_manager = server.queue_manager
+        self._hconn: Hconn | None = None
+        #: IP address of the peer; "" on a Unix socket
+        self.address = "" if place is None else place.address
+        #: the server-connection channel of a subclass; "" if there is none
+        self._channel = ""
+        #: the process at the other end of a Unix socket; 0 over TCP
+        self._process_id = 0
+        #: the user that has connected
+        self._user = ""
+        #: authenticates the application
+        self._identification: asyncio.Task[None] | None = None
+        #: runs until the credentials expire
+        self._expiry: asyncio.TimerHandle | None = None
+        #: a unit of work of a request is about to end
+        self._ending = False
+        #: the application has been told that the queue manager is quiescing
+        self._told = False
+        #: the waiting get, and the end of its wait interval
+        self._waiting: WaitingGet[Any] | None = None
+        self._timeout: asyncio.TimerHandle | None = None
+
+    # To be implemented by protocols ----------------------------------------------------------------------------------
 
     @abstractmethod
-    def _take(self, request: bytes) -> None:
-        """Process a request, which ends with `_reply`. Raises Malformed."""
+    def _work(self, request: bytes) -> None:
+        """Execute a request and reply, with the queue manager's lock held. Raises MQError or Malformed."""
 
-    @property
     @abstractmethod
-    def _is_connected(self) -> bool:
-        """Whether MQCONN has succeeded."""
+    def _answer(self, result: Any = None, warning: MQError | None = None) -> None:
+        """Reply to a successful request, possibly with a warning."""
 
-    @property
     @abstractmethod
-    def _waits(self) -> bool:
-        """Whether the current request waits for a message, possibly indefinitely."""
+    def _refuse(self, error: MQError) -> None:
+        """Reply to a failed request."""
+
+    # The byte stream ---------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not subclasses
@@ -121,6 +146,7 @@ class RequestStream(asyncio.Protocol, ABC):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         elif connection is not None:
             keep_alive(connection)
+        self._server.connections.add(self)
         self._expect_mqconn()
 
     def _expect_mqconn(self) -> None:
@@ -137,8 +163,13 @@ class RequestStream(asyncio.Protocol, ABC):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
-        if self._first is not None:
-            self._first.cancel()
+        for end in (self._first, self._identification, self._expiry):
+            if end is not None:
+                end.cancel()
+        self._server.discard(self)
+        self._stop_waiting()
+        if not self._ending:
+            self._leave()
 
     def abort(self) -> None:
         """Abort the connection."""
@@ -165,7 +196,7 @@ class RequestStream(asyncio.Protocol, ABC):
         waits = len(self._buffer) if not self._may_work else 0
         if not self._is_connected and waits > FIRST_FRAME:
             self._fail(f"{waits} bytes behind an MQCONN that is not answered")
-        elif self._waits and waits > READ_AHEAD:
+        elif self._waiting is not None and waits > READ_AHEAD:
             # Reading must not pause, because a disconnect would not be detected during an indefinite wait.
             self._fail(f"{waits} bytes behind a get that waits")
         elif self._unread != (waits > READ_AHEAD):
@@ -215,66 +246,7 @@ class RequestStream(asyncio.Protocol, ABC):
         if self._buffer or self._unread:
             self._loop.call_soon(self._next)
 
-
-class Conversation(RequestStream):
-    """One MQ connection of another process."""
-
-    def __init__(self, server: ApplicationServer, place: Place | None = None) -> None:
-        super().__init__()
-        self._server = server
-        #: the slot of a connection over TCP
-        self.place = place
-        self._queue_manager = server.queue_manager
-        self._hconn: Hconn | None = None
-        #: IP address of the peer; "" on a Unix socket
-        self.address = "" if place is None else place.address
-        #: the server-connection channel of a subclass; "" if there is none
-        self._channel = ""
-        #: the process at the other end of a Unix socket; 0 over TCP
-        self._process_id = 0
-        #: the user that has connected
-        self._user = ""
-        #: authenticates the application
-        self._identification: asyncio.Task[None] | None = None
-        #: runs until the credentials expire
-        self._expiry: asyncio.TimerHandle | None = None
-        #: a unit of work of a request is about to end
-        self._ending = False
-        #: the application has been told that the queue manager is quiescing
-        self._told = False
-        #: the waiting get, and the end of its wait interval
-        self._waiting: WaitingGet[Any] | None = None
-        self._timeout: asyncio.TimerHandle | None = None
-
-    # To be implemented by protocols ----------------------------------------------------------------------------------
-
-    @abstractmethod
-    def _work(self, request: bytes) -> None:
-        """Execute a request and reply, with the queue manager's lock held. Raises MQError or Malformed."""
-
-    @abstractmethod
-    def _answer(self, result: Any = None, warning: MQError | None = None) -> None:
-        """Reply to a successful request, possibly with a warning."""
-
-    @abstractmethod
-    def _refuse(self, error: MQError) -> None:
-        """Reply to a failed request."""
-
     # The connection --------------------------------------------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self._server.connections.add(self)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        super().connection_lost(error)
-        for end in (self._identification, self._expiry):
-            if end is not None:
-                end.cancel()
-        self._server.discard(self)
-        self._stop_waiting()
-        if not self._ending:
-            self._leave()
 
     def _leave(self) -> None:
         """Clean up after the connection has ended."""
@@ -309,11 +281,8 @@ class Conversation(RequestStream):
 
     @property
     def _is_connected(self) -> bool:
+        """Whether MQCONN has succeeded."""
         return self._hconn is not None
-
-    @property
-    def _waits(self) -> bool:
-        return self._waiting is not None
 
     def _take(self, request: bytes) -> None:
         try:
@@ -328,14 +297,7 @@ class Conversation(RequestStream):
 
     # Verbs -----------------------------------------------------------------------------------------------------------
 
-    def _connect(
-        self,
-        queue_manager: str,
-        application: str,
-        user: str,
-        password: bytes,
-        then: Callable[[], None],
-    ) -> None:
+    def _connect(self, queue_manager: str, application: str, user: str, password: bytes, then: Callable[[], None]) -> None:
         """Connect an application, and reply with `then`, immediately or after authentication."""
         name = self._queue_manager.name
         if queue_manager not in ("", name):
@@ -616,9 +578,7 @@ class ApplicationProtocol(Conversation):
             raise Malformed(str(error)) from error
         if isinstance(verb, remote.Connect):
             if verb.version != remote.PROTOCOL_VERSION:
-                raise MQError(
-                    cmqc.MQRC_ENVIRONMENT_ERROR, f"this bridge is release {bridge.__version__}, the caller another"
-                )
+                raise MQError(cmqc.MQRC_ENVIRONMENT_ERROR, f"this bridge is release {bridge.__version__}, the caller another")
             connected = remote.Connected(self._queue_manager.name, os.getpid(), bridge.__version__)
             answer = partial(self._answer, connected)
             self._connect(verb.queue_manager, verb.application, verb.user, verb.password, answer)
@@ -705,14 +665,9 @@ MAX_PIPELINE_SECONDS: Final = 0.02
 _MAX_PIPELINE_SIZE: Final = 4 * 1024 * 1024
 #: Options of browses that change nothing but the cursor, so that repeated browses are a single pass over the queue.
 _WALK: Final = (
-    cmqc.MQGMO_BROWSE_FIRST
-    | cmqc.MQGMO_BROWSE_NEXT
-    | cmqc.MQGMO_NO_SYNCPOINT
-    | cmqc.MQGMO_WAIT
-    | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG
-    | cmqc.MQGMO_FAIL_IF_QUIESCING
-    | sum(PROPERTIES)
-)
+    cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_BROWSE_NEXT | cmqc.MQGMO_NO_SYNCPOINT | cmqc.MQGMO_WAIT
+    | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG | cmqc.MQGMO_FAIL_IF_QUIESCING | sum(PROPERTIES)
+)  # fmt: skip
 
 
 def _pipelined(hconn: Hconn, pipeline: Pipeline) -> tuple[list[Any], Unit | None]:
@@ -777,4 +732,3 @@ def _walk(hconn: Hconn, call: GetCall, pipeline: Pipeline, until: float) -> list
     if not found:
         raise MQError(cmqc.MQRC_NO_MSG_AVAILABLE, f"queue {handle.queue.name}")
     return found
-

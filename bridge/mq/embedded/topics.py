@@ -57,11 +57,7 @@ class Route:
     )
 
     def __init__(
-        self,
-        topic: str,
-        subscriptions: tuple[Subscription, ...],
-        attributes: dict[str, Value],
-        weight: int = 1,
+        self, topic: str, subscriptions: tuple[Subscription, ...], attributes: dict[str, Value], weight: int = 1
     ) -> None:
         self.topic = topic
         #: the approximate cost of a publication in deliveries, including the search for its subscriptions

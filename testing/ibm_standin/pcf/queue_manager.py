@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from bridge.mq.embedded.attributes import Value, stamps
-from bridge.mq.embedded.authority import ENTITY_TYPES, OBJECT_TYPES, Identity, is_about, spread
+from bridge.mq.embedded.authority import COLLECTIVE, ENTITY_TYPES, NUMBERS, OBJECT_TYPES, Identity, is_about
 from bridge.mq.embedded.channels import NAME as CONNECTION_AUTHENTICATION
 from bridge.mq.embedded.command_server import PCFRefused, Reply, Request
 from bridge.mq.embedded.mqsc.commands import Commands
@@ -296,6 +296,14 @@ class AuthorityCommands:
         return Reply()
 
 
+_COLLECTIVE = {
+    cmqcfc.MQAUTH_ALL: COLLECTIVE["ALL"],
+    cmqcfc.MQAUTH_ALL_ADMIN: COLLECTIVE["ALLADM"],
+    cmqcfc.MQAUTH_ALL_MQI: COLLECTIVE["ALLMQI"],
+    cmqcfc.MQAUTH_NONE: COLLECTIVE["NONE"],
+}
+
+
 def _authorities(request: Request, number: int) -> frozenset[int] | None:
     """Return the authorities in a list one by one: `all` and the like stand for many."""
     listed = integers(request, number)
@@ -303,10 +311,9 @@ def _authorities(request: Request, number: int) -> frozenset[int] | None:
         return None
     found: frozenset[int] = frozenset()
     for one in listed:
-        authorities = spread(one)
-        if authorities is None:
+        if one not in _COLLECTIVE and one not in NUMBERS:
             raise PCFRefused(cmqcfc.MQRCCF_AUTH_VALUE_ERROR)
-        found |= authorities
+        found |= _COLLECTIVE.get(one, {one})
     return found
 
 

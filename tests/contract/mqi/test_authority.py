@@ -76,15 +76,7 @@ def test_a_user_with_authorities(manager: Manager, package: str) -> None:
         """.replace("\n        ", "\n"),
         connect=False,
     )
-    assert found == {
-        "put": 0,
-        "get": 0,
-        "inquire": NO,
-        "unknown": NO,
-        "publish": NO,
-        "subscribe": 0,
-        "elsewhere": NO,
-    }
+    assert found == {"put": 0, "get": 0, "inquire": NO, "unknown": NO, "publish": NO, "subscribe": 0, "elsewhere": NO}
 
 
 def test_a_user_that_may_not_connect(manager: Manager, package: str) -> None:

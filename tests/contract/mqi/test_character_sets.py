@@ -15,11 +15,7 @@ LATIN_1 = {"MQCCSID": "819"}
 
 @pytest.mark.parametrize(
     ("variables", "ccsid"),
-    [
-        ({"MQCCSID": "850"}, 850),
-        ({"LC_ALL": "C.UTF-8"}, 1208),
-        ({"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}, 819),
-    ],
+    [({"MQCCSID": "850"}, 850), ({"LC_ALL": "C.UTF-8"}, 1208), ({"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}, 819)],
     ids=["MQCCSID", "locale UTF-8", "locale C"],
 )
 def test_mqccsi_q_mgr_is_the_clients_on_put(

@@ -43,8 +43,7 @@ def test_cut(manager: Manager, package: str, queue: str, cut: str, reasons: list
 
 
 @pytest.mark.parametrize(
-    ("cut", "commit", "depth"),
-    [("", 0, 3), ("MQPUT:2:before", 2009, 0), ("MQPUT:3:after", 2009, 0), ("MQCMIT:1", 2009, 3)],
+    ("cut", "commit", "depth"), [("", 0, 3), ("MQPUT:2:before", 2009, 0), ("MQPUT:3:after", 2009, 0), ("MQCMIT:1", 2009, 3)]
 )
 def test_asynchronous_puts(manager: Manager, package: str, queue: str, cut: str, commit: int, depth: int) -> None:
     """MQCMIT reports that the connection was lost after asynchronous puts."""

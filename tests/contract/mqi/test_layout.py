@@ -66,11 +66,7 @@ def test_numbers(package: str) -> None:
         "print(json.dumps(dict((name, value) for name, value in vars(CMQC).items() if type(value) is int)))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program.format(package)],
-        env=environment(package),
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-c", program.format(package)], env=environment(package), capture_output=True, text=True, check=True
     )
     theirs = json.loads(done.stdout)
     ours = {name: value for name, value in vars(cmqc).items() if name.startswith("MQ") and isinstance(value, int)}

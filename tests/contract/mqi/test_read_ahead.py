@@ -1,5 +1,4 @@
-"""Read ahead: one round trip for many messages that are browsed ("MQGET options and read ahead").
-"""
+"""Read ahead: one round trip for many messages that are browsed ("MQGET options and read ahead")."""
 
 from __future__ import annotations
 
@@ -149,9 +148,7 @@ found['gets only'] = [browse(got, CMQC.MQGMO_NO_SYNCPOINT), browse(got, NEXT | C
     }
 
 
-def test_a_message_that_is_too_long_for_the_buffer_given_stays_in_front(
-    manager: Manager, package: str, program: str
-) -> None:
+def test_a_message_that_is_too_long_for_the_buffer_given_stays_in_front(manager: Manager, package: str, program: str) -> None:
     found = manager.run(
         package,
         program
@@ -165,10 +162,7 @@ accept = NEXT | CMQC.MQGMO_ACCEPT_TRUNCATED_MSG
 found['accepted'] = [browse(handle, accept), browse(handle, accept, room=10), browse(handle, accept)]
 """,
     )
-    assert found == {
-        "browsed": ["one", 2080, "xxx", "three", 2080, "yyy", "five", 2033],
-        "accepted": ["one", 2079, "three"],
-    }
+    assert found == {"browsed": ["one", 2080, "xxx", "three", 2080, "yyy", "five", 2033], "accepted": ["one", 2079, "three"]}
 
 
 def test_a_browse_with_read_ahead_waits(manager: Manager, package: str, program: str, queue: str) -> None:

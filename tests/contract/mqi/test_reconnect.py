@@ -58,9 +58,7 @@ def test_a_unit_of_work(
     manager: Manager, package: str, queue: str, cut: str, end: str, puts: list[int], ended: int, depth: int
 ) -> None:
     """It is backed out, and the next call reports that. The outcome of a commit in progress is unknown."""
-    found = manager.run(
-        package, program(UNIT.format(queue=queue, end=end)), connect=False, MQI_STANDIN_CUT=cut
-    )
+    found = manager.run(package, program(UNIT.format(queue=queue, end=end)), connect=False, MQI_STANDIN_CUT=cut)
     assert found == {"puts": puts, "end": ended, "puts again": [0, 0, 0], "end again": 0}
     manager.wait_for_depth(queue, depth)
 
@@ -162,7 +160,9 @@ def test_a_restarted_queue_manager(restarted: Restarted, package: str) -> None:
         restarted.manager.command(f"DEFINE QLOCAL({queue})")
     found = restarted.run(
         package,
-        program(GO + """
+        program(
+            GO
+            + """
 def subscribed(topic, name=None):
     sd = mq.SD(Options=CMQC.MQSO_CREATE | CMQC.MQSO_MANAGED | (CMQC.MQSO_DURABLE if name else 0))
     sd.set_vs('ObjectString', topic)
@@ -190,7 +190,9 @@ for one in (passing, lasting):
     one.close(close_sub_queue=True)
 found['closed'] = [reason(one.close) for one in (exclusive, own)]
 found['end'] = reason(qmgr.disconnect)
-""", "MQCNO_RECONNECT_Q_MGR"),
+""",
+            "MQCNO_RECONNECT_Q_MGR",
+        ),
     )
     assert found == {
         "waited": "go",
@@ -201,20 +203,20 @@ found['end'] = reason(qmgr.disconnect)
     }
 
 
-@pytest.mark.parametrize(
-    ("meanwhile", "waited"),
-    [("DELETE QLOCAL(Q)", 2548), ("ALTER QLOCAL(Q) GET(DISABLED)", 0)],
-)
+@pytest.mark.parametrize(("meanwhile", "waited"), [("DELETE QLOCAL(Q)", 2548), ("ALTER QLOCAL(Q) GET(DISABLED)", 0)])
 def test_objects_that_cannot_be_opened_again(restarted: Restarted, package: str, meanwhile: str, waited: int) -> None:
     """The connection is given up when something that was open is gone."""
     restarted.manager.command("DEFINE QLOCAL(Q)")
     found = restarted.run(
         package,
-        program(GO + """
+        program(
+            GO
+            + """
 queue = mq.Queue(qmgr, 'Q', CMQC.MQOO_OUTPUT)
 found['waited'] = reason(wait_for_the_start)
 found['put'] = reason(queue.put, b'x')
-"""),
+"""
+        ),
         meanwhile,
     )
     assert found == {"waited": waited, "put": 2009 if waited else 0}

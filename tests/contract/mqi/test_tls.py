@@ -55,9 +55,7 @@ class Site:
             "ca_file": self.authority.file,
         }
         self.listener = ListenerConfig.model_validate({"tls": options | tls})
-        self.queue_manager = ServedQueueManager(
-            directory / "data", listener=self.listener, stand_in=True, channels=[CHANNEL]
-        )
+        self.queue_manager = ServedQueueManager(directory / "data", listener=self.listener, stand_in=True, channels=[CHANNEL])
         self.place = f"127.0.0.1({self.queue_manager.port})"
         self.tls = Tls(
             key_repository=str(self.repository),
@@ -147,10 +145,7 @@ def test_a_client_certificate_and_a_cipher_spec_connect(connect: Connecting, sit
     assert works(connect(site.secured(cipher_spec=cipher_spec)))
 
 
-@pytest.mark.parametrize(
-    "peer_name",
-    ["CN=QM1", "CN=qm1, O=EXAMPLE", "O=Exam*;CN=*M1", 'CN="QM1"', "O=*", "CN=*M*"],
-)
+@pytest.mark.parametrize("peer_name", ["CN=QM1", "CN=qm1, O=EXAMPLE", "O=Exam*;CN=*M1", 'CN="QM1"', "O=*", "CN=*M*"])
 def test_a_peer_name_matches_as_sslpeer_does(connect: Connecting, site: Site, peer_name: str) -> None:
     assert works(connect(site.secured(peer_name=peer_name)))
 
@@ -167,9 +162,7 @@ def test_a_malformed_peer_name_is_refused(connect: Connecting, site: Site, peer_
     assert refused(connect, site.secured(peer_name=peer_name)).reason == cmqc.MQRC_SSL_PEER_NAME_ERROR
 
 
-def test_a_cipher_spec_that_the_channel_does_not_have_is_refused(
-    connect: Connecting, tmp_path: Path
-) -> None:
+def test_a_cipher_spec_that_the_channel_does_not_have_is_refused(connect: Connecting, tmp_path: Path) -> None:
     site = Site(tmp_path, ciphers="ANY_TLS13")
     try:
         error = refused(connect, site.secured(cipher_spec="ANY_TLS12"))
@@ -200,9 +193,7 @@ def test_the_definition_of_the_channel_decides_on_the_client(
             assert works(connect(site.secured(cipher_spec="ANY_TLS13")))
 
 
-def test_a_channel_that_requires_certificates_rejects_a_client_without(
-    connect: Connecting, tmp_path: Path
-) -> None:
+def test_a_channel_that_requires_certificates_rejects_a_client_without(connect: Connecting, tmp_path: Path) -> None:
     site = Site(tmp_path, client_certificates="optional")
     nameless = site.secured(certificate_label="")
     try:
@@ -373,9 +364,7 @@ def test_a_ccdt_contains_channel_connections_and_tls(connect: Connecting, site: 
     """The second connection of the list, and the entry of the queue manager that is asked for, are used."""
     nobody = "127.0.0.1(9)"
     secured = {"cipherSpecification": "ANY_TLS13", "certificatePeerName": "CN=QM1,O=Example"}
-    url = table(
-        tmp_path / "ccdt.json", entry("OTHER", nobody, name="A"), entry("MQB1", nobody, site.place, **secured)
-    )
+    url = table(tmp_path / "ccdt.json", entry("OTHER", nobody, name="A"), entry("MQB1", nobody, site.place, **secured))
     assert works(connect(by_table(site, url)))
 
 
@@ -420,26 +409,20 @@ def test_a_queue_manager_group_is_tried_in_the_order_of_channel_names(
     assert refused(connect, by_table(site, url, "GROUP")).reason == cmqc.MQRC_Q_MGR_NAME_ERROR
 
 
-def test_a_ccdt_without_an_entry_for_the_queue_manager_is_refused(
-    connect: Connecting, site: Site, tmp_path: Path
-) -> None:
+def test_a_ccdt_without_an_entry_for_the_queue_manager_is_refused(connect: Connecting, site: Site, tmp_path: Path) -> None:
     url = table(tmp_path / "ccdt.json", entry("OTHER", site.place))
     error = refused(connect, by_table(site, url))
     assert error.reason == cmqc.MQRC_Q_MGR_NAME_ERROR
     assert "an entry of the CCDT has queueManager MQB1" in error.detail
 
 
-def test_a_binary_ccdt_cannot_be_read_by_the_stand_in(
-    connect: Connecting, site: Site, tmp_path: Path
-) -> None:
+def test_a_binary_ccdt_cannot_be_read_by_the_stand_in(connect: Connecting, site: Site, tmp_path: Path) -> None:
     (tmp_path / "AMQCLCHL.TAB").write_bytes(b"AMQR\0\0\0\1")
     error = refused(connect, by_table(site, f"file://{tmp_path / 'AMQCLCHL.TAB'}"))
     assert error.reason == cmqc.MQRC_Q_MGR_NOT_AVAILABLE
 
 
-def test_the_client_library_never_reconnects_even_if_the_ccdt_allows_it(
-    connect: Connecting, tmp_path: Path
-) -> None:
+def test_the_client_library_never_reconnects_even_if_the_ccdt_allows_it(connect: Connecting, tmp_path: Path) -> None:
     """The bridge does, and restores its handles and units of work itself."""
     with ServedQueueManager(tmp_path / "data", tcp=True, stand_in=True) as served:
         channel = entry("MQB1", f"127.0.0.1({served.port})")
@@ -484,9 +467,7 @@ def token_site(issuer: Issuer, tmp_path: Path) -> Iterator[ServedQueueManager]:
 
 def with_token(served: ServedQueueManager, issuer: Issuer) -> ConnectionParameters:
     place = f"127.0.0.1({served.port})"
-    return ConnectionParameters(
-        queue_manager="MQB1", channel=CHANNEL, connections=place, token_file=str(issuer.file)
-    )
+    return ConnectionParameters(queue_manager="MQB1", channel=CHANNEL, connections=place, token_file=str(issuer.file))
 
 
 def only(package: str, expected: str) -> None:

@@ -9,11 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from bridge.config.authentication import ChannelAuthenticationConfig
-from bridge.mq.embedded.attributes import (
-    AttributeRefused,
-    Value,
-    defaults,
-)
+from bridge.mq.embedded.attributes import AttributeRefused, Value, defaults
 from bridge.mq.embedded.channels import AUTHINFO, CHECKS, NAME, definition_of
 from bridge.mq.embedded.mqsc.definitions import MANNERS, Answer, object_name, replace_and_like, settings
 from bridge.mq.embedded.mqsc.display import Shown, is_named
@@ -271,9 +267,7 @@ class ChannelAuthenticationCommands:
 
     def _remove_all(self, command: Command, values: dict[str, Any]) -> Answer:
         records = [
-            record
-            for record in self._register.records
-            if (record.channel, record.type) == (command.name, values.get("type"))
+            record for record in self._register.records if (record.channel, record.type) == (command.name, values.get("type"))
         ]
         if not records:
             raise CommandRefused("AMQ8884E", name=command.name)
@@ -393,10 +387,7 @@ class ConnectionAuthenticationCommands:
         return message("AMQ8567I", hint="" if self._object.asks else _NO_EFFECT), unit
 
     def show(self, command: Command) -> tuple[str, list[Shown]]:
-        """Run DISPLAY AUTHINFO. Return the AMQ message and the object.
-
-        Raises CommandRefused or MQSCSyntaxError.
-        """
+        """Run DISPLAY AUTHINFO. Return the AMQ message and the object. Raises CommandRefused or MQSCSyntaxError."""
         shown: dict[str, Value] = {
             "AUTHINFO": NAME,
             "AUTHTYPE": _TYPE,

@@ -6,7 +6,6 @@ Source: IBM MQ documentation, "MQSC commands reference". Commands that only IBM 
 from __future__ import annotations
 
 import dataclasses
-import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import ClassVar
@@ -98,10 +97,7 @@ class AuthorityRecordCommands:
         return message("AMQ8863I"), unit
 
     def show(self, command: Command) -> tuple[str, list[Shown]]:
-        """Run DISPLAY AUTHREC. Return the AMQ message and the records.
-
-        Raises CommandRefused or MQSCSyntaxError.
-        """
+        """Run DISPLAY AUTHREC. Return the AMQ message and the records. Raises CommandRefused or MQSCSyntaxError."""
         command.check_keywords(*_WHOSE, "MATCH", "ALL", *_SHOWN)
         wanted = self._wanted(command)
         asked = [parameter.keyword for parameter in command.parameters if parameter.values is None]
@@ -138,8 +134,7 @@ class AuthorityRecordCommands:
             return (
                 object_type in (None, identity.object_type)
                 and (
-                    not profile
-                    or (identity.profile == profile if match == "EXACT" else is_about(identity.profile, profile))
+                    not profile or (identity.profile == profile if match == "EXACT" else is_about(identity.profile, profile))
                 )
                 and (not entities or (identity.entity_type, identity.entity) in entities)
             )
@@ -173,7 +168,7 @@ def _authorities(command: Command, keyword: str) -> frozenset[int]:
     found: frozenset[int] = frozenset()
     for word in _words(command, keyword):
         if word in COLLECTIVE:
-            found |= COLLECTIVE[word][1]
+            found |= COLLECTIVE[word]
         elif word in WORDS:
             found |= {WORDS[word]}
         else:
@@ -369,23 +364,11 @@ def _run(queue_manager: QueueManager, commands: list[Command], source: str) -> l
     runner = Commands(queue_manager)
     responses = []
     for command in commands:
-        ended = threading.Event()
-        reasons: list[int] = []
         with queue_manager.lock:
             response, unit = runner.run(command)
-            if unit is not None:
-
-                def done(reason: int, reasons: list[int] = reasons, ended: threading.Event = ended) -> None:
-                    reasons.append(reason)
-                    ended.set()
-
-                unit.done = done
-                queue_manager.recovery_log.submit(unit)
-        if unit is not None:
-            ended.wait()
-            if reasons[0]:
-                reason = f"{cmqc.reason_name(reasons[0])} ({reasons[0]})"
-                raise ScriptFailed(f"{source}, line {command.line}: {command.text}: {reason}")
+        if unit is not None and (reason := queue_manager.recovery_log.commit(unit)):
+            what = f"{cmqc.reason_name(reason)} ({reason})"
+            raise ScriptFailed(f"{source}, line {command.line}: {command.text}: {what}")
         if not response.ok and not response.message.startswith(_ALREADY_EXISTS):
             raise ScriptFailed(f"{source}, line {command.line}: {response.message}")
         responses.append(response)
@@ -397,9 +380,7 @@ def _where_blank(queue_manager: QueueManager, command: Command) -> Command:
     if (command.verb, command.noun) != ("ALTER", "QMGR"):
         return command
     blank = tuple(
-        parameter
-        for parameter in command.parameters
-        if queue_manager.objects.attributes.get(parameter.keyword) in (None, "")
+        parameter for parameter in command.parameters if queue_manager.objects.attributes.get(parameter.keyword) in (None, "")
     )
     return dataclasses.replace(command, parameters=blank)
 

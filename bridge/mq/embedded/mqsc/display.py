@@ -247,10 +247,9 @@ _OPENED = {
 
 
 def _opened(handle: Handle) -> Shown:
-    options = getattr(handle, "options", 0)
     return {
         "INPUT": ("EXCL" if getattr(handle, "exclusive", False) else "SHARED") if handle.gets else "NO",
-        **{word: "YES" if options & bit else "NO" for word, bit in _OPENED.items()},
+        **{word: "YES" if handle.options & bit else "NO" for word, bit in _OPENED.items()},
     }
 
 
@@ -478,9 +477,7 @@ def _show_channel_status(queue_manager: QueueManager, command: Command, name: st
     return answer, [_only(row, heads, sorted(keywords) if "ALL" in wanted else wanted, where) for row in rows]
 
 
-def clients(
-    queue_manager: QueueManager, name: str, client_id: str, where: Filter | None = None
-) -> tuple[list[Shown], bool]:
+def clients(queue_manager: QueueManager, name: str, client_id: str, where: Filter | None = None) -> tuple[list[Shown], bool]:
     """Return a row for each client that matches the names, which may be generic, and whether there are more."""
     shown: list[Shown] = []
     most = int(queue_manager.objects.models[_REPLY_QUEUE]["MAXDEPTH"])

@@ -318,6 +318,21 @@ class RecoveryLog:
         self._store.close()
         self.reserve.leave()
 
+    def commit(self, unit: Unit) -> int:
+        """Submit a unit of work and wait for its end. Return MQRC_NONE, or the reason code why it was backed out."""
+        ended = threading.Event()
+        reasons: list[int] = []
+
+        def done(reason: int) -> None:
+            reasons.append(reason)
+            ended.set()
+
+        unit.done = done
+        with self._lock:
+            self.submit(unit)
+        ended.wait()
+        return reasons[0]
+
     def submit(self, unit: Unit) -> None:
         """Commit a unit of work. If nothing has to be written to disk, `done` may be called before this returns."""
         if self._closed:
@@ -368,9 +383,7 @@ class RecoveryLog:
         self.dispatch(partial(self._written, units, logged, moved, dead, row, reason))
         self.reserve.check_log()
 
-    def _write(
-        self, batch: Batch | None, definitions: list[tuple[str, str, str | None]], dead: list[Row]
-    ) -> tuple[int, int]:
+    def _write(self, batch: Batch | None, definitions: list[tuple[str, str, str | None]], dead: list[Row]) -> tuple[int, int]:
         """Write to disk as `Store.write`. If the disk is full, make room and try again."""
         for make_room in (self.reserve.empty_log, self.reserve.give_up):
             try:

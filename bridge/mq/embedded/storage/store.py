@@ -232,9 +232,7 @@ class Store:
                     database.execute("DELETE FROM object WHERE kind = ? AND name = ?", (kind, name))
                 else:
                     checksum = object_checksum(kind, name, attributes)
-                    database.execute(
-                        "INSERT OR REPLACE INTO object VALUES (?, ?, ?, ?)", (kind, name, attributes, checksum)
-                    )
+                    database.execute("INSERT OR REPLACE INTO object VALUES (?, ?, ?, ?)", (kind, name, attributes, checksum))
             if dead_rows:
                 numbers = msgspec.json.encode([row.id for row in dead_rows]).decode()
                 database.execute("DELETE FROM batch WHERE id IN (SELECT value FROM json_each(?))", (numbers,))
@@ -264,11 +262,7 @@ class Store:
                 self._open_log.cut()
             except (sqlite3.Error, OSError) as error:
                 if not told:
-                    log.critical(
-                        "MQB3001S %s: a commit and its rollback failed: %s; retrying",
-                        self.path,
-                        error,
-                    )
+                    log.critical("MQB3001S %s: a commit and its rollback failed: %s; retrying", self.path, error)
                     told = True
                 time.sleep(RETRY_INTERVAL)
                 continue

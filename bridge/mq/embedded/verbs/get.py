@@ -175,33 +175,15 @@ _EXCLUSIVE = (
     cmqc.MQGMO_LOCK | cmqc.MQGMO_UNLOCK,
 )
 _KNOWN = (
-    BROWSES
-    | UNDER_CURSOR
-    | MARKS
-    | UNMARKS
-    | _SYNCPOINTS
-    | sum(OPTIONS)
-    | cmqc.MQGMO_NO_SYNCPOINT
-    | cmqc.MQGMO_WAIT
-    | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG
-    | cmqc.MQGMO_LOCK
-    | cmqc.MQGMO_UNLOCK
-    | cmqc.MQGMO_FAIL_IF_QUIESCING
-    | cmqc.MQGMO_CONVERT
-    | cmqc.MQGMO_LOGICAL_ORDER
-    | cmqc.MQGMO_COMPLETE_MSG
-    | cmqc.MQGMO_ALL_MSGS_AVAILABLE
-    | cmqc.MQGMO_ALL_SEGMENTS_AVAILABLE
-    | cmqc.MQGMO_UNMARKED_BROWSE_MSG
-)
+    BROWSES | UNDER_CURSOR | MARKS | UNMARKS | _SYNCPOINTS | sum(OPTIONS) | cmqc.MQGMO_NO_SYNCPOINT | cmqc.MQGMO_WAIT
+    | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG | cmqc.MQGMO_LOCK | cmqc.MQGMO_UNLOCK | cmqc.MQGMO_FAIL_IF_QUIESCING
+    | cmqc.MQGMO_CONVERT | cmqc.MQGMO_LOGICAL_ORDER | cmqc.MQGMO_COMPLETE_MSG | cmqc.MQGMO_ALL_MSGS_AVAILABLE
+    | cmqc.MQGMO_ALL_SEGMENTS_AVAILABLE | cmqc.MQGMO_UNMARKED_BROWSE_MSG
+)  # fmt: skip
 _MATCHES = (
-    cmqc.MQMO_MATCH_MSG_ID
-    | cmqc.MQMO_MATCH_CORREL_ID
-    | cmqc.MQMO_MATCH_GROUP_ID
-    | cmqc.MQMO_MATCH_MSG_SEQ_NUMBER
-    | cmqc.MQMO_MATCH_OFFSET
-    | cmqc.MQMO_MATCH_MSG_TOKEN
-)
+    cmqc.MQMO_MATCH_MSG_ID | cmqc.MQMO_MATCH_CORREL_ID | cmqc.MQMO_MATCH_GROUP_ID | cmqc.MQMO_MATCH_MSG_SEQ_NUMBER
+    | cmqc.MQMO_MATCH_OFFSET | cmqc.MQMO_MATCH_MSG_TOKEN
+)  # fmt: skip
 
 
 def check_get(handle: QueueHandle, options: GetOptions) -> None:
@@ -376,26 +358,25 @@ def convert(md: MQMD, data: bytes, ccsid: int, encoding: int) -> tuple[MQMD, byt
         return md, data, cmqc.MQRC_NONE
     try:
         steps, format, form, offset = _headers(md.Format, own, data, wanted)
-    except MalformedHeader:
-        return md, data, cmqc.MQRC_FORMAT_ERROR
-    except _Unconverted as error:
-        return md, data, error.reason
+    except (MalformedHeader, _Unconverted) as error:
+        return md, data, _reason(error)
     rest, reason = data[offset:], cmqc.MQRC_NONE
     if form != wanted and rest:
         try:
             rest, form = _body(format, form, rest, wanted), wanted
-        except MalformedHeader:
-            reason = cmqc.MQRC_FORMAT_ERROR
-        except _Unconverted as error:
-            reason = error.reason
-        if steps and format == cmqc.MQFMT_NONE:
-            reason = cmqc.MQRC_NONE  # binary data after headers is not converted
+        except (MalformedHeader, _Unconverted) as error:
+            # Binary data after headers is not converted.
+            reason = cmqc.MQRC_NONE if steps and format == cmqc.MQFMT_NONE else _reason(error)
     for step in reversed(steps):
         try:
             rest, form = _header(step, form, wanted) + rest, wanted
         except (MalformedHeader, _Unconverted) as error:
-            return md, data, error.reason if isinstance(error, _Unconverted) else cmqc.MQRC_FORMAT_ERROR
+            return md, data, _reason(error)
     return msgspec.structs.replace(md, CodedCharSetId=form.ccsid, Encoding=form.encoding), rest, reason
+
+
+def _reason(error: Exception) -> int:
+    return error.reason if isinstance(error, _Unconverted) else cmqc.MQRC_FORMAT_ERROR
 
 
 def _headers(format: bytes, own: _Form, data: bytes, wanted: _Form) -> tuple[list[_Step], bytes, _Form, int]:
@@ -527,9 +508,7 @@ def manner_of(handle: QueueHandle, options: GetOptions) -> str:
     return manner(options.Options, str(attributes["PROPCTL"]), bool(options.MsgHandle))
 
 
-def get_result(
-    hconn: Hconn, handle: QueueHandle, parts: Sequence[StoredMessage], options: GetOptions, how: str
-) -> Got:
+def get_result(hconn: Hconn, handle: QueueHandle, parts: Sequence[StoredMessage], options: GetOptions, how: str) -> Got:
     """Return the result for a message or its segments. Raises TruncatedMessage."""
     flags = options.Options
     stored, *rest = parts
@@ -601,9 +580,7 @@ def mqget(hconn: Hconn, hobj: int, options: GetOptions) -> tuple[Got, Unit | Non
         return unmark(handle, options), None
     stored = first_candidate(hconn, handle, options)
     browse = bool(flags & BROWSES)
-    syncpoint = bool(flags & cmqc.MQGMO_SYNCPOINT) or (
-        stored.persistent and bool(flags & cmqc.MQGMO_SYNCPOINT_IF_PERSISTENT)
-    )
+    syncpoint = bool(flags & cmqc.MQGMO_SYNCPOINT) or (stored.persistent and bool(flags & cmqc.MQGMO_SYNCPOINT_IF_PERSISTENT))
     place, in_order = handle.got_place, bool(flags & cmqc.MQGMO_LOGICAL_ORDER)
     if in_order and not browse:
         place.check(syncpoint)

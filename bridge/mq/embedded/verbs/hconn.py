@@ -157,25 +157,6 @@ class Outcomes:
 class Hconn:
     """One connection to the embedded queue manager, created by `mqconn`."""
 
-    __slots__ = (
-        "__weakref__",
-        "_next_hobj",
-        "address",
-        "asked",
-        "channel",
-        "channel_quiescing",
-        "completed",
-        "connection_id",
-        "handles",
-        "name",
-        "outcomes",
-        "process_id",
-        "queue_manager",
-        "stop",
-        "unit",
-        "user",
-    )
-
     def __init__(self, queue_manager: QueueManager, name: str, user: str, asked: str | None) -> None:
         self.queue_manager = queue_manager
         #: name of the application

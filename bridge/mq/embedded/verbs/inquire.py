@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from bridge.mq.embedded.attributes import AttributeRefused, Value, read
 from bridge.mq.embedded.attributes import selector as attribute
-from bridge.mq.embedded.handles import DefinitionHandle, QueueHandle
 from bridge.mq.embedded.mqsc.definitions import Definitions
 from bridge.mq.embedded.mqsc.display import objects
 from bridge.mq.embedded.unit import Unit
@@ -37,21 +36,11 @@ def _is_integer(selector: int) -> bool:
     raise MQError(cmqc.MQRC_SELECTOR_ERROR, f"selector {selector}")
 
 
-def _object(hconn: Hconn, hobj: int) -> tuple[str, str, int]:
-    """Return kind, name and open options of a handle's object."""
-    handle = hconn.find(hobj)
-    if isinstance(handle, DefinitionHandle):
-        return handle.kind, handle.name, handle.options
-    if isinstance(handle, QueueHandle):
-        name = handle.destination.name if handle.kind != "QLOCAL" else handle.queue.name
-        return handle.kind, name, handle.options
-    raise MQError(cmqc.MQRC_HOBJ_ERROR, "the attributes of topics and subscriptions are not inquired")
-
-
 def mqinq(hconn: Hconn, hobj: int, selectors: Sequence[int]) -> tuple[list[int], list[str]]:
     """Return values of the MQIA_ and MQCA_ selectors. Texts are padded to the attribute's length. Raises MQError."""
-    kind, name, options = _object(hconn, hobj)
-    if not options & cmqc.MQOO_INQUIRE:
+    handle = hconn.find(hobj)
+    kind, name = handle.definition
+    if not handle.options & cmqc.MQOO_INQUIRE:
         raise MQError(cmqc.MQRC_NOT_OPEN_FOR_INQUIRE, "open it with MQOO_INQUIRE")
     if len(selectors) > _MAX_SELECTORS:
         raise MQError(cmqc.MQRC_SELECTOR_LIMIT_EXCEEDED, f"{len(selectors)} selectors")
@@ -82,8 +71,9 @@ def _shown(hconn: Hconn, kind: str, name: str) -> dict[str, Value]:
 
 def mqset(hconn: Hconn, hobj: int, selectors: Sequence[int], ints: Sequence[int], chars: Sequence[str]) -> Unit | None:
     """Set attributes. Return the unit of work to submit, or None if nothing changes. Raises MQError."""
-    kind, name, options = _object(hconn, hobj)
-    if not options & cmqc.MQOO_SET:
+    handle = hconn.find(hobj)
+    kind, name = handle.definition
+    if not handle.options & cmqc.MQOO_SET:
         raise MQError(cmqc.MQRC_NOT_OPEN_FOR_SET, "open it with MQOO_SET")
     remaining_ints, remaining_chars = list(ints), list(chars)
     given: dict[str, Value] = {}

@@ -30,9 +30,7 @@ PERMANENT = "PERMDYN"
 _MAX_PREFIX_LENGTH = 33
 
 
-def dynamic_queue(
-    queue_manager: QueueManager, model: dict[str, Value], wanted: str, creator: str | None = None
-) -> Queue:
+def dynamic_queue(queue_manager: QueueManager, model: dict[str, Value], wanted: str, creator: str | None = None) -> Queue:
     """Create a dynamic queue with the attributes of a model queue immediately. Raises MQError.
 
     Its creator has all authorities for it. For a permanent one, they are stored as an authority record.
@@ -92,28 +90,17 @@ def delete(queue_manager: QueueManager, queue: Queue) -> Unit:
 
 
 _CONTEXTS = (
-    cmqc.MQOO_PASS_IDENTITY_CONTEXT
-    | cmqc.MQOO_PASS_ALL_CONTEXT
-    | cmqc.MQOO_SET_IDENTITY_CONTEXT
-    | cmqc.MQOO_SET_ALL_CONTEXT
+    cmqc.MQOO_PASS_IDENTITY_CONTEXT | cmqc.MQOO_PASS_ALL_CONTEXT | cmqc.MQOO_SET_IDENTITY_CONTEXT | cmqc.MQOO_SET_ALL_CONTEXT
 )
 _BINDS = cmqc.MQOO_BIND_ON_OPEN | cmqc.MQOO_BIND_NOT_FIXED | cmqc.MQOO_BIND_ON_GROUP
 _PURPOSES = (
     INPUT | cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT | cmqc.MQOO_INQUIRE | cmqc.MQOO_SET | cmqc.MQOO_RESOLVE_LOCAL_Q | _BINDS
 )
 _OPEN_OPTIONS = (
-    _PURPOSES
-    | _CONTEXTS
-    | cmqc.MQOO_SAVE_ALL_CONTEXT
-    | cmqc.MQOO_ALTERNATE_USER_AUTHORITY
-    | cmqc.MQOO_FAIL_IF_QUIESCING
-    | cmqc.MQOO_RESOLVE_NAMES
-    | cmqc.MQOO_CO_OP
-    | cmqc.MQOO_RESOLVE_LOCAL_TOPIC
-    | cmqc.MQOO_NO_READ_AHEAD
-    | cmqc.MQOO_READ_AHEAD
-    | cmqc.MQOO_NO_MULTICAST
-)
+    _PURPOSES | _CONTEXTS | cmqc.MQOO_SAVE_ALL_CONTEXT | cmqc.MQOO_ALTERNATE_USER_AUTHORITY
+    | cmqc.MQOO_FAIL_IF_QUIESCING | cmqc.MQOO_RESOLVE_NAMES | cmqc.MQOO_CO_OP | cmqc.MQOO_RESOLVE_LOCAL_TOPIC
+    | cmqc.MQOO_NO_READ_AHEAD | cmqc.MQOO_READ_AHEAD | cmqc.MQOO_NO_MULTICAST
+)  # fmt: skip
 #: Open options that are invalid for topics.
 _NOT_FOR_TOPICS = INPUT | cmqc.MQOO_BROWSE | cmqc.MQOO_INQUIRE | cmqc.MQOO_SET | cmqc.MQOO_SAVE_ALL_CONTEXT
 #: Open options that are valid for the queue manager and namelists.
@@ -136,9 +123,7 @@ def _check_options(options: int) -> None:
         or (options & cmqc.MQOO_SAVE_ALL_CONTEXT and not options & INPUT)
         or (options & cmqc.MQOO_CO_OP and not options & cmqc.MQOO_BROWSE)
     ):
-        raise MQError(
-            cmqc.MQRC_OPTIONS_ERROR, f"MQOO options 0x{options:x}; open for input, browse, output, inquire or set"
-        )
+        raise MQError(cmqc.MQRC_OPTIONS_ERROR, f"MQOO options 0x{options:x}; open for input, browse, output, inquire or set")
 
 
 def mqopen(hconn: Hconn, od: MQOD, options: int) -> int:
@@ -169,7 +154,7 @@ def _open_topic(hconn: Hconn, od: MQOD, options: int) -> TopicHandle:
     hconn.ask_topic(od, options, topic)
     od.ResObjectString = topic
     od.ResolvedType = cmqc.MQOT_TOPIC
-    return TopicHandle(topic, options)
+    return TopicHandle(topic, options=options)
 
 
 def _open_queue_manager(hconn: Hconn, od: MQOD, options: int) -> DefinitionHandle:
@@ -180,7 +165,7 @@ def _open_queue_manager(hconn: Hconn, od: MQOD, options: int) -> DefinitionHandl
         if name not in ("", queue_manager.name):
             raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"this is queue manager {queue_manager.name}, not {name}")
     hconn.ask_object(od, options, cmqc.MQOT_Q_MGR, queue_manager.name)
-    return DefinitionHandle("QMGR", queue_manager.name, options, queue_manager.objects.attributes)
+    return DefinitionHandle("QMGR", queue_manager.name, options=options)
 
 
 def _open_namelist(hconn: Hconn, od: MQOD, options: int) -> DefinitionHandle:
@@ -190,7 +175,7 @@ def _open_namelist(hconn: Hconn, od: MQOD, options: int) -> DefinitionHandle:
     if attributes is None:
         raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"no namelist {od.ObjectName!r}")
     hconn.ask_object(od, options, cmqc.MQOT_NAMELIST, od.ObjectName)
-    return DefinitionHandle("NAMELIST", od.ObjectName, options, attributes)
+    return DefinitionHandle("NAMELIST", od.ObjectName, options=options)
 
 
 def _open_named_queue(hconn: Hconn, od: MQOD, options: int) -> Handle:
@@ -204,7 +189,7 @@ def _open_named_queue(hconn: Hconn, od: MQOD, options: int) -> Handle:
     if not options & (INPUT | cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT) and definition is not None:
         if definition[0] != "QLOCAL":
             hconn.ask_queue(od, options, name)
-            return DefinitionHandle(definition[0], name, options, definition[1])
+            return DefinitionHandle(definition[0], name, options=options)
     elif not local and options & (cmqc.MQOO_INQUIRE | cmqc.MQOO_SET):
         raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"{name} is at another queue manager")
     destination = queue_manager.objects.resolve(name, od.ObjectQMgrName)
@@ -215,7 +200,7 @@ def _open_named_queue(hconn: Hconn, od: MQOD, options: int) -> Handle:
         topic = check_publishable(destination.topic)
         hconn.ask_queue(od, options, name)
         hconn.ask_topic(od, options, topic)
-        return TopicHandle(topic, options, (name, od.ObjectQMgrName))
+        return TopicHandle(topic, options=options, opened=(name, od.ObjectQMgrName))
     if options & (INPUT | cmqc.MQOO_BROWSE) and destination.client_id:
         raise MQError(cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"{name} is a remote queue: open it for output")
     profile = hconn.ask_queue(od, options, name, destination)

@@ -13,7 +13,8 @@ import msgspec
 
 from bridge.mq.embedded.handles import QueueHandle, SubscriptionHandle, open_queue
 from bridge.mq.embedded.objects import Destination
-from bridge.mq.embedded.queuemanager import QueueManager, dead_letter, delivery
+from bridge.mq.embedded.queue import StoredMessage
+from bridge.mq.embedded.queuemanager import QueueManager, dead_letter
 from bridge.mq.embedded.selector import selection_of
 from bridge.mq.embedded.subscription import Subscription
 from bridge.mq.embedded.topics import check_topic_string
@@ -23,27 +24,13 @@ from bridge.mq.mqi import MQSD, MQError, check_sd
 from bridge.wire import cmqc
 
 _KNOWN = (
-    cmqc.MQSO_ALTER
-    | cmqc.MQSO_CREATE
-    | cmqc.MQSO_RESUME
-    | cmqc.MQSO_DURABLE
-    | cmqc.MQSO_GROUP_SUB
-    | cmqc.MQSO_MANAGED
-    | cmqc.MQSO_SET_IDENTITY_CONTEXT
-    | cmqc.MQSO_NO_MULTICAST
-    | cmqc.MQSO_FIXED_USERID
-    | cmqc.MQSO_ANY_USERID
-    | cmqc.MQSO_PUBLICATIONS_ON_REQUEST
-    | cmqc.MQSO_NEW_PUBLICATIONS_ONLY
-    | cmqc.MQSO_FAIL_IF_QUIESCING
-    | cmqc.MQSO_ALTERNATE_USER_AUTHORITY
-    | cmqc.MQSO_WILDCARD_CHAR
-    | cmqc.MQSO_WILDCARD_TOPIC
-    | cmqc.MQSO_SET_CORREL_ID
-    | cmqc.MQSO_SCOPE_QMGR
-    | cmqc.MQSO_NO_READ_AHEAD
+    cmqc.MQSO_ALTER | cmqc.MQSO_CREATE | cmqc.MQSO_RESUME | cmqc.MQSO_DURABLE | cmqc.MQSO_GROUP_SUB
+    | cmqc.MQSO_MANAGED | cmqc.MQSO_SET_IDENTITY_CONTEXT | cmqc.MQSO_NO_MULTICAST | cmqc.MQSO_FIXED_USERID
+    | cmqc.MQSO_ANY_USERID | cmqc.MQSO_PUBLICATIONS_ON_REQUEST | cmqc.MQSO_NEW_PUBLICATIONS_ONLY
+    | cmqc.MQSO_FAIL_IF_QUIESCING | cmqc.MQSO_ALTERNATE_USER_AUTHORITY | cmqc.MQSO_WILDCARD_CHAR
+    | cmqc.MQSO_WILDCARD_TOPIC | cmqc.MQSO_SET_CORREL_ID | cmqc.MQSO_SCOPE_QMGR | cmqc.MQSO_NO_READ_AHEAD
     | cmqc.MQSO_READ_AHEAD
-)
+)  # fmt: skip
 #: Mutually exclusive options.
 _EXCLUSIVE = (
     cmqc.MQSO_ALTER | cmqc.MQSO_RESUME,
@@ -180,23 +167,13 @@ def _put_retained(queue_manager: QueueManager, unit: Unit, subscription: Subscri
 
     Raises MQError with MQRC_RETAINED_NOT_DELIVERED if neither accepts one (IBM MQ, "2526 (MQRC_RETAINED_NOT_DELIVERED)").
     """
-    queue = subscription.queue
-    for topic in queue_manager.retained.named_by(subscription):
-        kept = None if topic is None else queue_manager.retained.get(topic)
-        if kept is None or kept.expired:
-            continue
-        stored = delivery(queue_manager.next_number(), subscription, kept)
-        if stored is None:
-            continue
-        stored.retained = True
-        reason = queue.refusal(kept.message.length)
-        if not reason:
-            queue.depth += 1
-            unit.puts.append(stored)
-            continue
-        name = (subscription.client_id and subscription.remote_queue) or queue.name
+    name = (subscription.client_id and subscription.remote_queue) or subscription.queue.name
+
+    def refused(stored: StoredMessage, reason: int) -> None:
         if not dead_letter(queue_manager, unit, stored, reason, name, subscription.client_id):
-            raise MQError(cmqc.MQRC_RETAINED_NOT_DELIVERED, f"topic {topic!r} to queue {name}")
+            raise MQError(cmqc.MQRC_RETAINED_NOT_DELIVERED, f"topic {stored.topic!r} to queue {name}")
+
+    queue_manager.put_retained(unit, subscription, refused=refused)
 
 
 def _ask(hconn: Hconn, sd: MQSD, topic_filter: str, authority: str, hobj: int | None) -> None:

@@ -51,10 +51,7 @@ def test_channels(admin: Administrator, running: Running) -> None:
     assert found[1][cmqcfc.MQIACH_PROTOCOL] == [cmqc.MQPROTO_MQTTV311, cmqc.MQPROTO_MQTTV3]
     (names,) = admin.ask(MQCMD_INQUIRE_CHANNEL_NAMES, {MQCACH_CHANNEL_NAME: "*"} | MQTT)
     assert names == {cmqcfc.MQCACH_CHANNEL_NAMES: ["A", "B"]}
-    assert admin.refused(MQCMD_INQUIRE_CHANNEL, {MQCACH_CHANNEL_NAME: "C"} | MQTT) == (
-        cmqcfc.MQRCCF_CHANNEL_NOT_FOUND,
-        None,
-    )
+    assert admin.refused(MQCMD_INQUIRE_CHANNEL, {MQCACH_CHANNEL_NAME: "C"} | MQTT) == (cmqcfc.MQRCCF_CHANNEL_NOT_FOUND, None)
 
 
 def test_other_channel_types_are_not_found(admin: Administrator, running: Running) -> None:
@@ -121,15 +118,14 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("verb", "given", "asked"), ASKED)
-def test_commands_for_the_telemetry_service(
-    admin: Administrator, running: Running, verb: str, given: dict[int, str], asked: object
-) -> None:
-    assert admin.ask(getattr(cmqcfc, f"MQCMD_{verb}_CHANNEL"), given | MQTT) == [{}]
-    assert running.asked == [asked]
+def test_commands_for_the_telemetry_service(admin: Administrator, running: Running) -> None:
+    for verb, given, asked in ASKED:
+        running.asked.clear()
+        assert admin.ask(getattr(cmqcfc, f"MQCMD_{verb}_CHANNEL"), given | MQTT) == [{}]
+        assert running.asked == [asked]
 
 
-@pytest.mark.parametrize(("verb", "given", "reason"), REFUSED)
-def test_what_is_refused(admin: Administrator, running: Running, verb: str, given: dict[int, str], reason: int) -> None:
-    assert admin.refused(getattr(cmqcfc, f"MQCMD_{verb}_CHANNEL"), given | MQTT)[0] == reason
+def test_what_is_refused(admin: Administrator, running: Running) -> None:
+    for verb, given, reason in REFUSED:
+        assert admin.refused(getattr(cmqcfc, f"MQCMD_{verb}_CHANNEL"), given | MQTT)[0] == reason
     assert not running.asked

@@ -1,17 +1,13 @@
-"""Inquire Queue Status and Inquire Connection."""
+"""The status of queues, connections and the queue manager, and Change Queue Manager."""
 
 from __future__ import annotations
 
-import pytest
-
+from bridge.config.queue_manager import COMMAND_QUEUE
 from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.mqi import MQOD, GetOptions
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
-from bridge.wire.mq.pcf import (
-    MQCFIF,
-    MQCFSF,
-)
+from bridge.wire.mq.pcf import MQCFIF, MQCFSF
 from testing.ibm_standin import cmqc, cmqcfc
 from testing.ibm_standin.cmqc import MQCA_Q_NAME, MQIA_CURRENT_Q_DEPTH
 from tests.helpers.pcf_administrator import Administrator
@@ -48,11 +44,7 @@ def test_queue_status(admin: Administrator) -> None:
     assert (reading[MQCA_Q_NAME], reading[cmqcfc.MQIACF_OPEN_INPUT_TYPE]) == ("REPLIES", cmqcfc.MQQSO_SHARED)
     some = {MQCA_Q_NAME: "*", cmqcfc.MQIACF_Q_STATUS_ATTRS: [MQIA_CURRENT_Q_DEPTH]}
     (deep,) = admin.ask(command, some, MQCFIF(MQIA_CURRENT_Q_DEPTH, cmqcfc.MQCFOP_GREATER, 0))
-    assert deep == {
-        MQCA_Q_NAME: "APP.IN",
-        cmqcfc.MQIACF_Q_STATUS_TYPE: cmqcfc.MQIACF_Q_STATUS,
-        MQIA_CURRENT_Q_DEPTH: 2,
-    }
+    assert deep == {MQCA_Q_NAME: "APP.IN", cmqcfc.MQIACF_Q_STATUS_TYPE: cmqcfc.MQIACF_Q_STATUS, MQIA_CURRENT_Q_DEPTH: 2}
     admin.connection.close(writing)
     assert admin.refused(command, handles)[0] == cmqcfc.MQRCCF_Q_STATUS_NOT_FOUND
     assert admin.refused(command, {MQCA_Q_NAME: "NONE"})[0] == cmqc.MQRC_UNKNOWN_OBJECT_NAME
@@ -91,35 +83,22 @@ def test_connections(admin: Administrator) -> None:
     assert admin.refused(command, {})[0] == cmqcfc.MQRCCF_PARM_COUNT_TOO_SMALL
 
 
-@pytest.mark.parametrize(
-    ("command", "named", "name", "reason"),
-    [
+def test_inquiries_without_results(admin: Administrator) -> None:
+    for command, named, name, reason in (
         ("INQUIRE_CHANNEL", cmqcfc.MQCACH_CHANNEL_NAME, "*", cmqcfc.MQRCCF_CHANNEL_NOT_FOUND),
-        ("INQUIRE_CHANNEL_STATUS", cmqcfc.MQCACH_CHANNEL_NAME, "*", cmqcfc.MQRCCF_CHL_STATUS_NOT_FOUND),
         ("INQUIRE_CHLAUTH_RECS", cmqcfc.MQCACH_CHANNEL_NAME, "*", cmqcfc.MQRCCF_CHLAUTH_NOT_FOUND),
-        ("INQUIRE_LISTENER", cmqcfc.MQCACH_LISTENER_NAME, "*", cmqc.MQRC_UNKNOWN_OBJECT_NAME),
         ("INQUIRE_LISTENER_STATUS", cmqcfc.MQCACH_LISTENER_NAME, "*", cmqcfc.MQRCCF_LSTR_STATUS_NOT_FOUND),
         ("INQUIRE_PROCESS", cmqc.MQCA_PROCESS_NAME, "*", cmqc.MQRC_UNKNOWN_OBJECT_NAME),
-        ("INQUIRE_SERVICE", cmqc.MQCA_SERVICE_NAME, "*", cmqc.MQRC_UNKNOWN_OBJECT_NAME),
         ("INQUIRE_SERVICE_STATUS", cmqc.MQCA_SERVICE_NAME, "*", cmqcfc.MQRCCF_SERV_STATUS_NOT_FOUND),
-        ("INQUIRE_CLUSTER_Q_MGR", cmqc.MQCA_CLUSTER_Q_MGR_NAME, "*", cmqc.MQRC_UNKNOWN_OBJECT_NAME),
-        ("INQUIRE_NAMELIST", cmqc.MQCA_NAMELIST_NAME, "MY.*", cmqc.MQRC_UNKNOWN_OBJECT_NAME),
         ("INQUIRE_AUTH_INFO", cmqc.MQCA_AUTH_INFO_NAME, "MY.*", cmqc.MQRC_UNKNOWN_OBJECT_NAME),
-        *(
-            (f"{verb}_CHANNEL", cmqcfc.MQCACH_CHANNEL_NAME, "C", cmqcfc.MQRCCF_CHANNEL_NOT_FOUND)
-            for verb in ("CHANGE", "DELETE", "PING", "RESET", "RESOLVE", "START", "STOP")
-        ),
-        ("STOP_SERVICE", cmqc.MQCA_SERVICE_NAME, "S", cmqc.MQRC_UNKNOWN_OBJECT_NAME),
-        ("DELETE_LISTENER", cmqcfc.MQCACH_LISTENER_NAME, "L", cmqc.MQRC_UNKNOWN_OBJECT_NAME),
+        ("STOP_CHANNEL", cmqcfc.MQCACH_CHANNEL_NAME, "C", cmqcfc.MQRCCF_CHANNEL_NOT_FOUND),
         ("DELETE_PROCESS", cmqc.MQCA_PROCESS_NAME, "P", cmqc.MQRC_UNKNOWN_OBJECT_NAME),
-        ("CREATE_CHANNEL", cmqcfc.MQCACH_CHANNEL_NAME, "C", cmqcfc.MQRCCF_CFH_COMMAND_ERROR),
-    ],
-)
-def test_inquiries_without_results(admin: Administrator, command: str, named: int, name: str, reason: int) -> None:
-    number = getattr(cmqcfc, f"MQCMD_{command}")
-    assert admin.refused(number, {named: name}) == (reason, None)
-    if command != "CREATE_CHANNEL":
+    ):
+        number = getattr(cmqcfc, f"MQCMD_{command}")
+        assert admin.refused(number, {named: name}) == (reason, None)
         assert admin.refused(number, {}) == (cmqcfc.MQRCCF_PARM_COUNT_TOO_SMALL, named)
+    absent = admin.refused(cmqcfc.MQCMD_CREATE_CHANNEL, {cmqcfc.MQCACH_CHANNEL_NAME: "C"})
+    assert absent == (cmqcfc.MQRCCF_CFH_COMMAND_ERROR, None)
 
 
 def test_objects_that_every_queue_manager_has(admin: Administrator) -> None:
@@ -165,7 +144,39 @@ def test_reset_queue_statistics(admin: Administrator) -> None:
     assert admin.refused(cmqcfc.MQCMD_RESET_Q_STATS, {})[0] == cmqcfc.MQRCCF_PARM_COUNT_TOO_SMALL
 
 
-def test_queue_status_takes_a_queue_type(admin: Administrator) -> None:
-    given = {MQCA_Q_NAME: "APP.IN", cmqc.MQIA_Q_TYPE: cmqc.MQQT_ALL}
-    (found,) = admin.ask(cmqcfc.MQCMD_INQUIRE_Q_STATUS, given)
-    assert found[MQCA_Q_NAME] == "APP.IN"
+def test_inquire_queue_manager(admin: Administrator) -> None:
+    (whole,) = admin.ask(cmqcfc.MQCMD_INQUIRE_Q_MGR, {})
+    expected = {
+        cmqc.MQCA_Q_MGR_NAME: "MQB1",
+        cmqc.MQIA_CODED_CHAR_SET_ID: 1208,
+        cmqc.MQIA_COMMAND_LEVEL: 940,
+        cmqc.MQIA_PLATFORM: cmqc.MQPL_UNIX,
+        cmqc.MQIA_MAX_MSG_LENGTH: 4_194_304,
+        cmqc.MQIA_MAX_PRIORITY: 9,
+        cmqc.MQIA_MAX_PROPERTIES_LENGTH: -1,
+        cmqc.MQCA_COMMAND_INPUT_Q_NAME: COMMAND_QUEUE,
+    }
+    assert expected.items() <= whole.items()
+    assert whole[cmqc.MQCA_Q_MGR_IDENTIFIER].startswith("MQB1_20")
+    wanted = [cmqc.MQCA_DEAD_LETTER_Q_NAME, cmqc.MQIA_MAX_HANDLES]
+    (some,) = admin.ask(cmqcfc.MQCMD_INQUIRE_Q_MGR, {cmqcfc.MQIACF_Q_MGR_ATTRS: wanted})
+    assert some == {cmqc.MQCA_Q_MGR_NAME: "MQB1", cmqc.MQCA_DEAD_LETTER_Q_NAME: "", cmqc.MQIA_MAX_HANDLES: 256}
+
+
+def test_change_queue_manager(admin: Administrator) -> None:
+    change = cmqcfc.MQCMD_CHANGE_Q_MGR
+    admin.ask(change, {cmqc.MQCA_DEAD_LETTER_Q_NAME: "DLQ", cmqc.MQIA_MAX_HANDLES: 5000})
+    assert (admin.shown("QMGR", "DEADQ"), admin.shown("QMGR", "MAXHANDS")) == ("DLQ", 5000)
+    error = (cmqcfc.MQRCCF_ATTR_VALUE_ERROR, cmqc.MQIA_MAX_MSG_LENGTH)
+    assert admin.refused(change, {cmqc.MQIA_MAX_MSG_LENGTH: 1}) == error
+    fixed = (cmqcfc.MQRCCF_ATTR_VALUE_FIXED, cmqc.MQIA_COMMAND_LEVEL)
+    assert admin.refused(change, {cmqc.MQIA_COMMAND_LEVEL: 930}) == fixed
+    named = (cmqcfc.MQRCCF_CFST_PARM_ID_ERROR, cmqc.MQCA_Q_MGR_NAME)
+    assert admin.refused(change, {cmqc.MQCA_Q_MGR_NAME: "X"}) == named
+
+
+def test_queue_manager_status(admin: Administrator) -> None:
+    (status,) = admin.ask(cmqcfc.MQCMD_INQUIRE_Q_MGR_STATUS, {})
+    assert status[cmqcfc.MQIACF_Q_MGR_STATUS] == cmqcfc.MQQMSTA_RUNNING
+    assert status[cmqcfc.MQIACF_CONNECTION_COUNT] == 1
+    assert status[cmqcfc.MQCACF_Q_MGR_START_DATE].startswith("20")

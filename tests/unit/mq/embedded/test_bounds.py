@@ -315,10 +315,7 @@ def test_wildcards_and_like_do_not_backtrack() -> None:
     assert is_like(lambda _name: topic) is False
 
 
-@given(
-    st.lists(st.sampled_from(["a", "b", Wildcard.ANY, Wildcard.ONE]), max_size=8),
-    st.text(alphabet="ab", max_size=8),
-)
+@given(st.lists(st.sampled_from(["a", "b", Wildcard.ANY, Wildcard.ONE]), max_size=8), st.text(alphabet="ab", max_size=8))
 def test_a_glob_matches_as_its_definition_says(tokens: list[str | Wildcard], text: str) -> None:
     assert Glob(tokens).matches(text) is _defined(tokens, text)
 

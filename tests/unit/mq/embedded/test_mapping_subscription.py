@@ -98,9 +98,7 @@ async def test_a_client_that_clears_a_retained_publication_is_heard_of(manager: 
     backend.on_completed = lambda _completions: done.set()
     unit = UnitOfWork()
     for payload in (b"state", b""):
-        unit.publications.append(
-            (PublicationMessage(MQMD(Format=cmqc.MQFMT_RF_HEADER_2), "c", "t/1", payload), True)
-        )
+        unit.publications.append((PublicationMessage(MQMD(Format=cmqc.MQFMT_RF_HEADER_2), "c", "t/1", payload), True))
     assert not backend.submit(unit)
     await done.wait()
     assert take(consumer) == [(b"state", True), (b"", True)]
@@ -117,9 +115,7 @@ def commanded(manager: Manager) -> Any:
 
 
 def mapped(body: bytes, *, retain: bool = False, clear: bool = False) -> MappedMessage:
-    return MappedMessage(
-        destination=Destination("t/1", True), message=Message(MQMD(), body), retain=retain, clear=clear
-    )
+    return MappedMessage(destination=Destination("t/1", True), message=Message(MQMD(), body), retain=retain, clear=clear)
 
 
 @pytest.mark.parametrize(
@@ -178,9 +174,7 @@ def test_mappings_that_are_no_more_are_known_by_their_subscriptions(commanded: A
 
 
 @pytest.mark.parametrize(("before", "after"), [("t/+", "t/#"), ("t/#", "t/1"), ("t/1", "+/1")])
-def test_nothing_is_lost_or_comes_twice_when_the_filter_changes_under_load(
-    manager: Manager, before: str, after: str
-) -> None:
+def test_nothing_is_lost_or_comes_twice_when_the_filter_changes_under_load(manager: Manager, before: str, after: str) -> None:
     """Every publication here matches both filters, so each comes exactly once, in order."""
     consumer_of(manager.connection, topic_filter=before).close()
     connection = EmbeddedConnection(manager.itself)

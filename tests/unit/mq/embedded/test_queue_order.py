@@ -18,12 +18,7 @@ def test_messages_come_in_the_order_of_their_numbers(committed: list[int], touch
     queue = Queue("Q", defaults("QLOCAL"))
     messages = [
         StoredMessage(
-            queue=queue,
-            msg_number=number,
-            message=Message(MQMD(), b""),
-            persistent=False,
-            priority=0,
-            put_time=0.0,
+            queue=queue, msg_number=number, message=Message(MQMD(), b""), persistent=False, priority=0, put_time=0.0
         )
         for number in range(NUMBERS)
     ]

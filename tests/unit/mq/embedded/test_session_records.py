@@ -76,9 +76,7 @@ async def test_it_is_moved_once_whatever_the_disk_does(started: Started, caplog:
     ],
     ids=["no DEADQ", "put disabled", "DEADQ is the queue itself"],
 )
-async def test_what_cannot_be_dead_lettered_stays(
-    started: Started, caplog: pytest.LogCaptureFixture, script: Any
-) -> None:
+async def test_what_cannot_be_dead_lettered_stays(started: Started, caplog: pytest.LogCaptureFixture, script: Any) -> None:
     async with started(script=script) as service:
         await service.execute(unit(records=[ReceivedRecord("a", [1])]))
         await put(service, b"stray")

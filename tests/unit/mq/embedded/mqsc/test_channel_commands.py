@@ -53,13 +53,7 @@ DEFINED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     (
         f"SSLKEYR('{PEM}') SSLCAUTH(OPTIONAL)",
         {"SSLKEYR": PEM, "SSLCAUTH": "OPTIONAL"},
-        {
-            "tls": {
-                "certificate_file": PEM,
-                "client_certificates": "optional",
-                "ca_file": "/etc/mqbridge/server.ca.pem",
-            }
-        },
+        {"tls": {"certificate_file": PEM, "client_certificates": "optional", "ca_file": "/etc/mqbridge/server.ca.pem"}},
     ),
     (
         f"SSLKEYR('{PEM}') SSLCAUTH(REQUIRED) LOCLADDR('0.0.0.0')",
@@ -67,11 +61,7 @@ DEFINED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {
             "address": "0.0.0.0",
             "authentication": [{"method": "certificate"}],
-            "tls": {
-                "certificate_file": PEM,
-                "client_certificates": "required",
-                "ca_file": "/etc/mqbridge/server.ca.pem",
-            },
+            "tls": {"certificate_file": PEM, "client_certificates": "required", "ca_file": "/etc/mqbridge/server.ca.pem"},
         },
     ),
 ]

@@ -326,8 +326,7 @@ def test_topic_status_of_an_unknown_topic_string(connection: EmbeddedConnection)
 
 
 @pytest.mark.parametrize(
-    ("operator", "names"),
-    [("GT", ["PRICES"]), ("LE", []), ("EQ", []), ("NE", ["PRICES", "PRICES.FRUIT"])],
+    ("operator", "names"), [("GT", ["PRICES"]), ("LE", []), ("EQ", []), ("NE", ["PRICES", "PRICES.FRUIT"])]
 )
 def test_asparent_is_neither_more_nor_less_than_a_number(
     connection: EmbeddedConnection, operator: str, names: list[str]

@@ -202,10 +202,7 @@ conditions = st.recursive(
         st.tuples(st.just("between"), st.booleans(), numeric, numeric, numeric),
         st.tuples(st.just("in"), st.booleans(), NAMES, st.lists(st.sampled_from(["x", "y"]), min_size=1, max_size=2)),
     ),
-    lambda inner: st.one_of(
-        st.tuples(st.just("not"), inner),
-        st.tuples(st.sampled_from(["and", "or"]), inner, inner),
-    ),
+    lambda inner: st.one_of(st.tuples(st.just("not"), inner), st.tuples(st.sampled_from(["and", "or"]), inner, inner)),
     max_leaves=8,
 )
 

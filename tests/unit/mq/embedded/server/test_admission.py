@@ -224,11 +224,7 @@ class Tls:
         self.authority.issue("app", usage=ExtendedKeyUsageOID.CLIENT_AUTH)
 
     def listener(self, **options: object) -> dict[str, object]:
-        return {
-            "certificate_file": self.directory / "listener.pem",
-            "key_file": self.directory / "listener.key",
-            **options,
-        }
+        return {"certificate_file": self.directory / "listener.pem", "key_file": self.directory / "listener.key", **options}
 
     def client(self, certificate: str | None = None, **options: object) -> ssl.SSLContext:
         files = {} if certificate is None else {

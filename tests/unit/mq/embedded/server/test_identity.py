@@ -195,21 +195,14 @@ def test_to_be_somebody_else_takes_authority(site: Site, options: MQPMO) -> None
         md = MQMD(Format=cmqc.MQFMT_ADMIN, UserIdentifier=b"mqm")
         with pytest.raises(MQError, match="MQRC_NOT_AUTHORIZED"):
             connection.put1(od, Message(md, deletion()), options)
-        for option in (
-            cmqc.MQOO_SET_IDENTITY_CONTEXT,
-            cmqc.MQOO_SET_ALL_CONTEXT,
-            cmqc.MQOO_ALTERNATE_USER_AUTHORITY,
-        ):
+        for option in (cmqc.MQOO_SET_IDENTITY_CONTEXT, cmqc.MQOO_SET_ALL_CONTEXT, cmqc.MQOO_ALTERNATE_USER_AUTHORITY):
             with pytest.raises(MQError, match="MQRC_NOT_AUTHORIZED"):
                 connection.open(od, cmqc.MQOO_OUTPUT | option)
 
 
 def deletion() -> bytes:
     """Return the PCF command that deletes queue Q by MQSC."""
-    parameters = (
-        MQCFIN(cmqcfc.MQIACF_ESCAPE_TYPE, cmqcfc.MQET_MQSC),
-        MQCFST(cmqcfc.MQCACF_ESCAPE_TEXT, b"DELETE QLOCAL(Q)"),
-    )
+    parameters = (MQCFIN(cmqcfc.MQIACF_ESCAPE_TYPE, cmqcfc.MQET_MQSC), MQCFST(cmqcfc.MQCACF_ESCAPE_TEXT, b"DELETE QLOCAL(Q)"))
     return encode_pcf(MQCFH(Command=cmqcfc.MQCMD_ESCAPE), parameters)
 
 

@@ -62,9 +62,7 @@ def keep_the_disk_busy(directory: Path, ends: threading.Event) -> None:
 
 
 @pytest.mark.parametrize("by_tcp", [False, True], ids=["Unix socket", "TCP"])
-def test_a_bridge_that_hangs_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_tcp: bool
-) -> None:
+def test_a_bridge_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_tcp: bool) -> None:
     """It takes connections (the system does), and answers no MQCONN."""
     monkeypatch.setattr(client, "CONNECT_TIMEOUT", 0.1)
     listening = socket.socket(socket.AF_INET if by_tcp else socket.AF_UNIX)

@@ -62,8 +62,7 @@ def test_headers_are_converted_with_what_follows_them(connection: EmbeddedConnec
         outer_encoding=BIG_ENDIAN, outer_ccsid=ccsid,
     )  # fmt: skip
     chain = msgspec.structs.replace(
-        chain,
-        headers=tuple(described(one, descriptor_of(one).Format, BIG_ENDIAN, ccsid) for one in headers),
+        chain, headers=tuple(described(one, descriptor_of(one).Format, BIG_ENDIAN, ccsid) for one in headers)
     )
     encoded = encode_chain(chain)
     data = bytearray(encoded.data)
@@ -90,9 +89,7 @@ def test_headers_are_converted_with_what_follows_them(connection: EmbeddedConnec
         assert read.headers[0].DestQName == b"OUT"
 
 
-@pytest.mark.parametrize(
-    ("format_", "reason", "ccsid"), [(cmqc.MQFMT_NONE, 0, 819), (b"OWN", cmqc.MQRC_FORMAT_ERROR, 819)]
-)
+@pytest.mark.parametrize(("format_", "reason", "ccsid"), [(cmqc.MQFMT_NONE, 0, 819), (b"OWN", cmqc.MQRC_FORMAT_ERROR, 819)])
 def test_what_cannot_be_converted_behind_a_header_is_told_by_the_header(
     connection: EmbeddedConnection, format_: bytes, reason: int, ccsid: int
 ) -> None:
@@ -106,11 +103,7 @@ def test_what_cannot_be_converted_behind_a_header_is_told_by_the_header(
 
 @pytest.mark.parametrize("format_", [cmqc.MQFMT_ADMIN, cmqc.MQFMT_PCF, cmqc.MQFMT_EVENT])
 def test_command_messages_are_converted(connection: EmbeddedConnection, format_: bytes) -> None:
-    parameters = (
-        MQCFIN(1, 7),
-        MQCFST(2, "grün".encode("cp500")),
-        MQCFGR(4, (MQCFST(5, "tief".encode("cp500")),)),
-    )
+    parameters = (MQCFIN(1, 7), MQCFST(2, "grün".encode("cp500")), MQCFGR(4, (MQCFST(5, "tief".encode("cp500")),)))
     data = encode_pcf(MQCFH(Command=1, ParameterCount=3), parameters, byte_order="big")
     got = converted(connection, MQMD(Format=format_, Encoding=BIG_ENDIAN, CodedCharSetId=500), data)
     assert got.Reason == 0

@@ -96,19 +96,6 @@ def test_fields_that_no_get_has(connection: EmbeddedConnection, fields: Any, rea
     assert reason_of(connection.get, opened(connection), GetOptions(**fields)) == reason
 
 
-@pytest.mark.parametrize(
-    ("opened_for", "options", "reason"),
-    [
-        (BROWSE, 0, cmqc.MQRC_NOT_OPEN_FOR_INPUT),
-        (SHARED, FIRST, cmqc.MQRC_NOT_OPEN_FOR_BROWSE),
-        (SHARED, cmqc.MQGMO_MSG_UNDER_CURSOR, cmqc.MQRC_NOT_OPEN_FOR_BROWSE),
-        (cmqc.MQOO_OUTPUT, 0, cmqc.MQRC_NOT_OPEN_FOR_INPUT),
-    ],
-)
-def test_handles_that_cannot_get(connection: EmbeddedConnection, opened_for: Any, options: Any, reason: int) -> None:
-    assert reason_of(get, connection, opened(connection, opened_for), options) == reason
-
-
 # Matching ------------------------------------------------------------------------------------------------------------
 
 
@@ -213,9 +200,7 @@ def test_cooperating_browsers_share_their_marks(manager: Manager, connection: Em
     assert get(other, others, mark) == b"2"
     assert get(connection, handle, mark) == b"3"
     unmark = GetOptions(
-        Options=cmqc.MQGMO_UNMARK_BROWSE_CO_OP,
-        MatchOptions=cmqc.MQMO_MATCH_MSG_TOKEN,
-        MsgToken=first.MsgToken,
+        Options=cmqc.MQGMO_UNMARK_BROWSE_CO_OP, MatchOptions=cmqc.MQMO_MATCH_MSG_TOKEN, MsgToken=first.MsgToken
     )
     connection.get(handle, unmark)
     assert get(other, others, FIRST | cmqc.MQGMO_UNMARKED_BROWSE_MSG | cmqc.MQGMO_MARK_BROWSE_CO_OP) == b"1"
@@ -250,11 +235,7 @@ def test_only_groups_that_are_complete(connection: EmbeddedConnection) -> None:
     put_group(connection, b"a", 3, last=3)
     got = [connection.get(handle, GetOptions(Options=options)) for _ in range(3)]
     assert [one.data for one in got] == [b"a1", b"a2", b"a3"]
-    assert [one.GroupStatus for one in got] == [
-        cmqc.MQGS_MSG_IN_GROUP,
-        cmqc.MQGS_MSG_IN_GROUP,
-        cmqc.MQGS_LAST_MSG_IN_GROUP,
-    ]
+    assert [one.GroupStatus for one in got] == [cmqc.MQGS_MSG_IN_GROUP, cmqc.MQGS_MSG_IN_GROUP, cmqc.MQGS_LAST_MSG_IN_GROUP]
 
 
 # The rest ------------------------------------------------------------------------------------------------------------

@@ -67,9 +67,30 @@ def test_an_alias_and_a_remote_queue_are_asked_themselves(manager: Manager) -> N
     assert inquire(
         manager, MQOD(ObjectName="A"), cmqc.MQIA_Q_TYPE, cmqc.MQCA_Q_NAME, cmqc.MQCA_BASE_Q_NAME, cmqc.MQCA_Q_DESC
     ) == [cmqc.MQQT_ALIAS, "A", "NOWHERE", "alias"]
-    assert inquire(
-        manager, MQOD(ObjectName="R"), cmqc.MQIA_Q_TYPE, cmqc.MQCA_REMOTE_Q_NAME, cmqc.MQCA_REMOTE_Q_MGR_NAME
-    ) == [cmqc.MQQT_REMOTE, "there", "dev"]
+    assert inquire(manager, MQOD(ObjectName="R"), cmqc.MQIA_Q_TYPE, cmqc.MQCA_REMOTE_Q_NAME, cmqc.MQCA_REMOTE_Q_MGR_NAME) == [
+        cmqc.MQQT_REMOTE,
+        "there",
+        "dev",
+    ]
+
+
+def test_a_namelist(manager: Manager) -> None:
+    manager.ok("DEFINE NAMELIST(MINE) NAMES(APP.IN, 'lower')")
+    manager.ok("ALTER NL(MINE) DESCR('d')")
+    shown = manager.ok("DISPLAY NAMELIST(*) NAMES").objects
+    assert {one["NAMELIST"]: one["NAMES"] for one in shown} == {"MINE": "APP.IN,lower", "SYSTEM.DEFAULT.NAMELIST": ""}
+    od = MQOD(ObjectType=cmqc.MQOT_NAMELIST, ObjectName="MINE")
+    assert inquire(manager, od, cmqc.MQIA_NAME_COUNT, cmqc.MQCA_NAMES, cmqc.MQCA_NAMELIST_DESC) == [
+        2,
+        "APP.IN".ljust(48) + "lower",
+        "d",
+    ]
+    for options in (cmqc.MQOO_OUTPUT, SET | INQUIRE):
+        with pytest.raises(MQError) as error:
+            manager.connection.open(od, options)
+        assert error.value.reason == cmqc.MQRC_OPTION_NOT_VALID_FOR_TYPE
+    manager.restart()
+    assert manager.attribute("NAMELIST(MINE)", "NAMES") == "APP.IN,lower"
 
 
 def test_what_the_queue_manager_can_do_and_has_not(manager: Manager) -> None:

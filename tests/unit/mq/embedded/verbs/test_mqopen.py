@@ -76,31 +76,6 @@ def test_objects_that_cannot_be_opened_so(manager: Manager, od: Any, options: An
     assert reason_of(manager.connection.open, od, options) == reason
 
 
-def test_what_open_fills_in(manager: Manager) -> None:
-    for command in (
-        "DEFINE QLOCAL(XMIT) USAGE(XMITQ)",
-        "ALTER QMGR DEFXMITQ(XMIT)",
-        "DEFINE QLOCAL(Q)",
-        "DEFINE QALIAS(A) TARGET(Q)",
-        "DEFINE QREMOTE(R) RNAME('there') RQMNAME('dev')",
-        "DEFINE TOPIC(NEWS) TOPICSTR('news')",
-        "DEFINE QALIAS(T) TARGET(NEWS) TARGTYPE(TOPIC)",
-    ):
-        manager.ok(command)
-    for name, expected in {
-        "Q": ("Q", "MQB1", "", cmqc.MQOT_Q),
-        "A": ("Q", "MQB1", "", cmqc.MQOT_Q),
-        "R": ("there", "dev", "", cmqc.MQOT_Q),
-        "T": ("", "", "news", cmqc.MQOT_TOPIC),
-    }.items():
-        od = MQOD(ObjectName=name)
-        manager.connection.open(od, OUTPUT)
-        assert (od.ResolvedQName, od.ResolvedQMgrName, od.ResObjectString, od.ResolvedType) == expected
-    od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectName="NEWS", ObjectString="sport")
-    manager.connection.open(od, OUTPUT)
-    assert od.ResObjectString == "news/sport"
-
-
 # Dynamic queues ------------------------------------------------------------------------------------------------------
 
 

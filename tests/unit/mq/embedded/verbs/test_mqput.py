@@ -25,9 +25,7 @@ def connection(manager: Manager) -> EmbeddedConnection:
     return EmbeddedConnection(manager.itself, "tester", "alice")
 
 
-def put1(
-    connection: EmbeddedConnection, *, pmo: int | MQPMO = 0, name: str = "Q", data: bytes = b"x", **md: Any
-) -> MQMD:
+def put1(connection: EmbeddedConnection, *, pmo: int | MQPMO = 0, name: str = "Q", data: bytes = b"x", **md: Any) -> MQMD:
     return connection.put1(MQOD(ObjectName=name), Message(MQMD(**md), data), pmo)
 
 
@@ -125,12 +123,6 @@ def test_a_publication_has_the_highest_priority_at_most(connection: EmbeddedConn
     od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="news")
     connection.put1(od, Message(MQMD(Priority=11), b"x"))
     assert connection.get(queue, GetOptions()).md.Priority == 9
-
-
-def test_what_a_put_fills_in(connection: EmbeddedConnection) -> None:
-    pmo = MQPMO()
-    put1(connection, pmo=pmo)
-    assert (pmo.ResolvedQName, pmo.ResolvedQMgrName, pmo.KnownDestCount) == ("Q", "MQB1", 1)
 
 
 def test_short_identifiers_are_filled_up_with_nuls(connection: EmbeddedConnection) -> None:
@@ -244,11 +236,7 @@ def test_context_is_passed_on(connection: EmbeddedConnection, option: int) -> No
 def test_confirm_on_arrival(connection: EmbeddedConnection, option: int, length: int, format_: bytes) -> None:
     put = put1(connection, data=b"d" * 150, Report=option, ReplyToQ=b"REPLIES", Format=b"MQSTR", Persistence=1)
     report = get(connection, "REPLIES")
-    assert (report.md.MsgType, report.md.Feedback, report.md.CorrelId) == (
-        cmqc.MQMT_REPORT,
-        cmqc.MQFB_COA,
-        put.MsgId,
-    )
+    assert (report.md.MsgType, report.md.Feedback, report.md.CorrelId) == (cmqc.MQMT_REPORT, cmqc.MQFB_COA, put.MsgId)
     assert report.md.MsgId != put.MsgId
     assert (report.data, report.md.Format) == (b"d" * length, format_)
     assert (report.md.Persistence, report.md.UserIdentifier) == (1, b"alice")

@@ -27,13 +27,7 @@ def subscribe(
 
 
 def publish(
-    connection: EmbeddedConnection,
-    topic: str,
-    data: bytes = b"x",
-    *,
-    pmo: int | MQPMO = 0,
-    properties: Any = (),
-    **md: Any,
+    connection: EmbeddedConnection, topic: str, data: bytes = b"x", *, pmo: int | MQPMO = 0, properties: Any = (), **md: Any
 ) -> None:
     od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic)
     connection.put1(od, Message(MQMD(**md), data), pmo, properties)
@@ -71,10 +65,7 @@ def connection(manager: Manager) -> EmbeddedConnection:
         (MQSD(Options=CREATE | MANAGED | RESUME | ALTER, ObjectString="a"), cmqc.MQRC_OPTIONS_ERROR),
         (MQSD(Options=CREATE | MANAGED | 0x40000000, ObjectString="a"), cmqc.MQRC_OPTIONS_ERROR),
         (
-            MQSD(
-                Options=CREATE | MANAGED | cmqc.MQSO_FIXED_USERID | cmqc.MQSO_ANY_USERID,
-                ObjectString="a",
-            ),
+            MQSD(Options=CREATE | MANAGED | cmqc.MQSO_FIXED_USERID | cmqc.MQSO_ANY_USERID, ObjectString="a"),
             cmqc.MQRC_OPTIONS_ERROR,
         ),
         (MQSD(Options=CREATE | MANAGED | cmqc.MQSO_GROUP_SUB, ObjectString="a"), cmqc.MQRC_OPTIONS_ERROR),
@@ -91,18 +82,6 @@ def connection(manager: Manager) -> EmbeddedConnection:
 )
 def test_what_is_no_subscription(connection: EmbeddedConnection, sd: Any, reason: int) -> None:
     assert reason_of(connection.subscribe, sd) == reason
-
-
-def test_the_queue_manager_makes_the_correl_id(connection: EmbeddedConnection) -> None:
-    sd = MQSD(Options=CREATE | MANAGED, ObjectString="a/b")
-    _, queue = connection.subscribe(sd)
-    assert sd.SubCorrelId != cmqc.MQCI_NONE
-    assert sd.ResObjectString == "a/b"
-    publish(connection, "a/b", CorrelId=b"p" * 24)
-    assert [got.md.CorrelId for got in received(connection, queue)] == [sd.SubCorrelId]
-    _, own = subscribe(connection, "a/b", cmqc.MQSO_SET_CORREL_ID, SubCorrelId=cmqc.MQCI_NONE)
-    publish(connection, "a/b", CorrelId=b"p" * 24)
-    assert [got.md.CorrelId for got in received(connection, own)] == [b"p" * 24]
 
 
 def test_a_subscription_is_in_use_while_it_is_open(manager: Manager, connection: EmbeddedConnection) -> None:
@@ -189,9 +168,7 @@ def test_a_selector_holds_for_retained_publications_too(connection: EmbeddedConn
     assert bodies(connection, queue) == [b"blue"]
 
 
-def test_a_full_destination_is_dealt_with_as_without_a_selector(
-    manager: Manager, connection: EmbeddedConnection
-) -> None:
+def test_a_full_destination_is_dealt_with_as_without_a_selector(manager: Manager, connection: EmbeddedConnection) -> None:
     manager.ok("DEFINE QLOCAL(Q) MAXDEPTH(1)")
     manager.ok("ALTER TOPIC(SYSTEM.BASE.TOPIC) NPMSGDLV(ALL) USEDLQ(NO)")
     queue = connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED)
@@ -204,14 +181,9 @@ def test_a_full_destination_is_dealt_with_as_without_a_selector(
     assert bodies(connection, queue) == [b"1"]
 
 
-@pytest.mark.parametrize(
-    ("pub_level", "reached"),
-    [(9, "five"), (5, "five"), (4, "one"), (1, "one"), (0, "zero")],
-)
+@pytest.mark.parametrize(("pub_level", "reached"), [(9, "five"), (5, "five"), (4, "one"), (1, "one"), (0, "zero")])
 def test_levels(connection: EmbeddedConnection, pub_level: int, reached: str) -> None:
-    queues = {
-        name: subscribe(connection, "a", SubLevel=level)[1] for name, level in (("five", 5), ("one", 1), ("zero", 0))
-    }
+    queues = {name: subscribe(connection, "a", SubLevel=level)[1] for name, level in (("five", 5), ("one", 1), ("zero", 0))}
     publish(connection, "a", pmo=MQPMO(PubLevel=pub_level))
     assert [name for name, queue in queues.items() if bodies(connection, queue)] == [reached]
     assert reason_of(publish, connection, "a", pmo=MQPMO(PubLevel=10)) == cmqc.MQRC_PMO_ERROR
@@ -240,20 +212,6 @@ def test_a_group_gets_one_copy(manager: Manager, connection: EmbeddedConnection)
     subscribe(connection, "a/b", cmqc.MQSO_SET_CORREL_ID, queue, SubCorrelId=b"g" * 24)
     publish(connection, "a/b")
     assert bodies(connection, queue) == [b"x", b"x"]
-
-
-def test_publications_on_request(connection: EmbeddedConnection) -> None:
-    publish(connection, "a/1", b"kept", pmo=cmqc.MQPMO_RETAIN)
-    handle, queue = subscribe(connection, "a/#", cmqc.MQSO_PUBLICATIONS_ON_REQUEST)
-    publish(connection, "a/1", b"passing")
-    assert bodies(connection, queue) == []
-    assert connection.subscription_request(handle) == 1
-    assert bodies(connection, queue) == [b"kept"]
-    assert reason_of(connection.subscription_request, handle, 9) == cmqc.MQRC_ACTION_ERROR
-    assert reason_of(connection.subscription_request, handle, options=1) == cmqc.MQRC_OPTIONS_ERROR
-    assert reason_of(connection.subscription_request, queue) == cmqc.MQRC_HOBJ_ERROR
-    empty, _ = subscribe(connection, "b", cmqc.MQSO_PUBLICATIONS_ON_REQUEST)
-    assert reason_of(connection.subscription_request, empty) == cmqc.MQRC_NO_RETAINED_MSG
 
 
 @pytest.mark.parametrize(

@@ -40,9 +40,7 @@ VALUES = st.one_of(
     st.tuples(st.just(cmqc.MQTYPE_NULL), st.none()),
 )
 #: Of equal depth within a folder, so that none is a group of another.
-NAMES = st.sampled_from(
-    ["colour", "größe", "x1", "jms.Dst", "mcd.Msd", "mqext.Arm", "own.part", "own.a$b", "a.b.c", "a.b.d"]
-)
+NAMES = st.sampled_from(["colour", "größe", "x1", "jms.Dst", "mcd.Msd", "mqext.Arm", "own.part", "own.a$b", "a.b.c", "a.b.d"])
 PROPERTIES = st.dictionaries(NAMES, VALUES, max_size=8).map(
     lambda found: [Property(name=name, type=type_, value=value) for name, (type_, value) in found.items()]
 )
@@ -230,17 +228,11 @@ def test_the_properties_of_a_publication(manager: Manager) -> None:
     manager.ok("DEFINE SUB(S) TOPICSTR('a/#') DEST(Q) USERDATA('note')")
     connection = manager.connection
     connection.put1(
-        MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="a/b"),
-        Message(MQMD(Format=b"MQSTR"), b"body"),
-        properties=[COLOUR],
+        MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="a/b"), Message(MQMD(Format=b"MQSTR"), b"body"), properties=[COLOUR]
     )
     queue = connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED)
     got = connection.get(queue, GetOptions(Options=HANDLE))
-    assert {one.name: one.value for one in got.properties} == {
-        "colour": "red",
-        "mqps.Top": "a/b",
-        "mqps.Sud": "note",
-    }
+    assert {one.name: one.value for one in got.properties} == {"colour": "red", "mqps.Top": "a/b", "mqps.Sud": "note"}
 
 
 def test_the_properties_of_an_mqtt_publication(manager: Manager) -> None:
