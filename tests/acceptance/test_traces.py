@@ -30,7 +30,7 @@ MANY = 300
 
 
 @pytest.fixture(scope="module")
-def collector() -> Iterator[Collector]:
+def collector(queue_manager: str) -> Iterator[Collector]:
     with Collector() as running:
         yield running
 
@@ -66,7 +66,8 @@ def bridge(
             "in": {"from": {"mqtt": "site/+", "link": "broker"}, "to": {"queue": "IN"}},
         },
     )
-    with at_work(bridge_on(queue_manager, directory / "data", config=config)) as running:
+    # With an environment of its own, the bridge is not forked: forked bridges would use the same random identifiers.
+    with at_work(bridge_on(queue_manager, directory / "data", config=config, env={"MQBRIDGE_PURE": "1"})) as running:
         running.mqsc("DEFINE QLOCAL(PLANT)\nDEFINE QLOCAL(OUT)\nDEFINE QLOCAL(IN)\n")
         yield running
         assert "s3cret" not in running.log
