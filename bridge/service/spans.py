@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import secrets
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
@@ -104,8 +103,6 @@ def context_of(message: AnyMessage) -> TraceContext | None:
 Attribute = str | int | bool
 #: Maximum length of a text attribute in characters.
 TEXT_LENGTH: Final = 256
-#: For identifiers and sampling. Need not be cryptographically secure.
-_random = random.Random(secrets.randbits(256))
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,12 +124,15 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def child_of(parent: TraceContext | None) -> TraceContext:
-    """Return the context of a new operation, in the trace of `parent` or in a new trace."""
+    """Return the context of a new operation, in the trace of `parent` or in a new trace.
+
+    Identifiers are random, but need not be cryptographically secure.
+    """
     if parent is None:
-        return TraceContext(_random.getrandbits(128) or 1, _random.getrandbits(64) or 1)
-    return msgspec.structs.replace(parent, span_id=_random.getrandbits(64) or 1)
+        return TraceContext(random.getrandbits(128) or 1, random.getrandbits(64) or 1)
+    return msgspec.structs.replace(parent, span_id=random.getrandbits(64) or 1)
 
 
 def sampled(sample: float, messages: int) -> list[int]:
     """Return the indices of those among some messages that begin a trace, each with the same probability."""
-    return [index for index in range(messages) if _random.random() < sample] if sample else []
+    return [index for index in range(messages) if random.random() < sample] if sample else []

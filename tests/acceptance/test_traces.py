@@ -66,8 +66,7 @@ def bridge(
             "in": {"from": {"mqtt": "site/+", "link": "broker"}, "to": {"queue": "IN"}},
         },
     )
-    # With an environment of its own, the bridge is not forked: forked bridges would use the same random identifiers.
-    with at_work(bridge_on(queue_manager, directory / "data", config=config, env={"MQBRIDGE_PURE": "1"})) as running:
+    with at_work(bridge_on(queue_manager, directory / "data", config=config)) as running:
         running.mqsc("DEFINE QLOCAL(PLANT)\nDEFINE QLOCAL(OUT)\nDEFINE QLOCAL(IN)\n")
         yield running
         assert "s3cret" not in running.log
