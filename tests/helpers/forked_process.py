@@ -17,6 +17,7 @@ from typing import Final
 
 # What a bridge and the stand-in import. The fork server imports this module before it forks.
 import testing.ibm_standin.server  # noqa: F401
+from bridge.config.models import default_configuration
 from tests.helpers.patience import PATIENCE
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -33,6 +34,8 @@ _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(
     [__name__, "bridge.cli.service", "bridge.service.lifecycle", "bridge.mq.embedded.host", "testing.ibm_standin.server"]
 )
+# Pydantic builds its validators when they are first used, which takes 0.16 s. The fork server does it once.
+default_configuration()
 
 
 class ForkedProcess:
