@@ -41,7 +41,7 @@ def rows_of(target: Path, format: str) -> list[bytes]:
     return [bytes(body) for body in table.column("body").to_pylist()]
 
 
-@pytest.mark.parametrize("format", ["parquet", "delta"])
+@pytest.mark.parametrize("format", ["parquet", pytest.param("delta", marks=pytest.mark.slow)])
 def test_killed_again_and_again(format: str, queues: Queues, tmp_path: Path) -> None:
     if format == "delta":
         pytest.importorskip("deltalake")
