@@ -42,7 +42,7 @@ def read(spark: SparkSession, directory: Path) -> DataFrame:
     """An archive, its times as numbers."""
     rows = spark.read.schema(from_arrow_schema(arrow_schema())).parquet(str(directory))
     times = {name: f.unix_micros(name) for name in ("received", "sent", "settled")}
-    return rows.select(*NAMES).withColumns(times)
+    return rows.select(*NAMES).drop("properties").withColumns(times)
 
 
 def identity(batches: Iterable[Any]) -> Iterator[Any]:
