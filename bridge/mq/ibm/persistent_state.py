@@ -79,18 +79,15 @@ class PersistentState:
         self._identifiers = identifiers
         self._queue = StateQueue(connection, STATE_QUEUE)
 
-    def _put(self, mark: bytes, body: bytes, options: int = cmqc.MQPMO_NONE) -> bytes:
-        msg_id = self._identifiers.next()
-        self._queue.put(mark, body, msg_id=msg_id, options=options)
-        return msg_id
-
     def save(self, record: StateRecord, sequence: int, options: int = cmqc.MQPMO_NONE) -> bytes:
         """Put a record and return its MsgId."""
-        return self._put(RECORD_MARK, encode(record, sequence), options)
+        msg_id = self._identifiers.next()
+        self._queue.put(RECORD_MARK, encode(record, sequence), msg_id=msg_id, options=options)
+        return msg_id
 
-    def receipt(self, options: int = cmqc.MQPMO_NONE) -> bytes:
-        """Put a receipt and return its MsgId."""
-        return self._put(RECEIPT_MARK, b"", options)
+    def put_receipt(self, msg_id: bytes, options: int = cmqc.MQPMO_NONE) -> None:
+        """Put a receipt."""
+        self._queue.put(RECEIPT_MARK, b"", msg_id=msg_id, options=options)
 
     def remove(self, msg_id: bytes) -> bool:
         """Get a message by MsgId. Return whether it existed."""
@@ -126,8 +123,10 @@ class PersistentState:
         while self._queue.remove(OWNER_MARK) is not None:
             pass
         owner = Owner(self._identifiers.prefix, workers, socket.gethostname(), os.getpid())
-        self._put(OWNER_MARK, msgspec.msgpack.encode(owner))
-        receipts = [self.receipt() for _ in range(workers)]
+        self._queue.put(OWNER_MARK, msgspec.msgpack.encode(owner), msg_id=self._identifiers.next())
+        receipts = [self._identifiers.next() for _ in range(workers)]
+        for receipt in receipts:
+            self.put_receipt(receipt)
         self._connection.commit()
         return receipts
 
@@ -312,6 +311,15 @@ class StateWriter(Worker[Job]):
         self._separate = max(self._separate - 1, 0)
         return self._batch
 
+    def spend_receipt(self, batch: Batch) -> None:
+        """Get the previous receipt. From here on, the batch is in doubt if the connection breaks.
+
+        A batch that gets messages needs this before the first of them. Until the queue manager notices a lost connection,
+        messages in its unit of work are invisible, and a repeated MQGET would not find them, as if they had been removed.
+        """
+        batch.receipt = self._identifiers.next()
+        self.state.spend(self._old_receipt)
+
     def finish(self, connection: Connection, batch: Batch, states: dict[StateKey, StateRecord | None], options: int) -> None:
         """Replace records, and commit a batch. `options` are additional MQPMO options."""
         for key, record in states.items():
@@ -322,8 +330,9 @@ class StateWriter(Worker[Job]):
                 continue
             sequence = self.sequences[key] = self.sequences.get(key, 0) + 1
             batch.changes[key] = self.state.save(record, sequence, options)
-        self.state.spend(self._old_receipt)
-        batch.receipt = self.state.receipt(options)
+        if not batch.receipt:
+            self.spend_receipt(batch)
+        self.state.put_receipt(batch.receipt, options)
         if options:
             # If a put failed, the batch is repeated with synchronous puts, to find the rejected messages.
             status = connection.statistics(cmqc.MQSTAT_TYPE_ASYNC_ERROR)

@@ -66,6 +66,8 @@ class Remover(StateWriter[Removal]):
         limit = 1 if batch.alone else REMOVALS
         while count < limit and (removal := self.next_job()) is not None:
             batch.jobs.append(removal)
+            if not batch.receipt:
+                self.spend_receipt(batch)
             for msg_id in removal.msg_ids:
                 self._remove(connection, msg_id)
                 self.answered()
@@ -84,7 +86,7 @@ class Remover(StateWriter[Removal]):
         super().committed(batch)
 
     def _remove(self, connection: Connection, msg_id: bytes) -> bool:
-        """Remove a message. Return False if it is gone: it has expired, or was removed before a connection was lost."""
+        """Remove a message. Return False if it has expired, or was removed by someone else."""
         options = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG | cmqc.MQGMO_FAIL_IF_QUIESCING
         wanted = GetOptions(Options=options, MsgId=msg_id, MaxLength=0)
         return get_or_none(connection, self._handle, wanted) is not None
