@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from bridge.mqtt.packets import Publish
-from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
+from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.bridges import at_work
+from tests.helpers.forked_process import MQBRIDGE
 from tests.helpers.line_process import LineProcess
 from tests.helpers.raw_client import RawClient
 from tests.helpers.remote_bridge import ROOT, QueueManagerProcess, RemoteBridgeProcess

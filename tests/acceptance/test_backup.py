@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
+from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.bridges import at_work
 from tests.helpers.crash_checks import verify
 from tests.helpers.exactly_once import DurableSubscriber, Publisher
 from tests.helpers.faulty_disk import compiled
-from tests.helpers.forked_process import run
+from tests.helpers.forked_process import MQBRIDGE, run
 from tests.helpers.patience import PATIENCE, until
 from tests.helpers.raw_client import ConnectionClosed, RawClient
 

@@ -26,10 +26,11 @@ from bridge.mqtt.packets import Publish, Pubrec
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.helpers.bridge_process import MQBRIDGE, BridgeFailed, BridgeProcess
+from tests.helpers.bridge_process import BridgeFailed, BridgeProcess
 from tests.helpers.crash_checks import verify
 from tests.helpers.exactly_once import DurableSubscriber, Publisher
 from tests.helpers.faulty_disk import compiled
+from tests.helpers.forked_process import MQBRIDGE
 from tests.helpers.patience import PATIENCE, eventually, until
 from tests.helpers.raw_client import ConnectionClosed, RawClient
 from tests.helpers.scrape import admin_url, ask

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bridge.mqtt.packets import Publish
 from tests.helpers.administrator import Administrator
-from tests.helpers.bridge_process import MQBRIDGE
+from tests.helpers.forked_process import MQBRIDGE
 from tests.helpers.line_process import LineProcess
 from tests.helpers.patience import eventually, until
 from tests.helpers.raw_client import RawClient

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.bridge_process import MQBRIDGE
 from tests.helpers.bridges import at_work
+from tests.helpers.forked_process import MQBRIDGE
 from tests.helpers.line_process import LineProcess
 from tests.helpers.patience import eventually, until
 from tests.helpers.remote_bridge import RemoteBridgeProcess

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from bridge.mqtt.packets import ConnackCode, Puback, Publish
-from tests.helpers.bridge_process import MQBRIDGE
 from tests.helpers.bridges import at_work
+from tests.helpers.forked_process import MQBRIDGE
 from tests.helpers.line_process import LineProcess
 from tests.helpers.patience import until
 from tests.helpers.raw_client import RawClient

@@ -14,8 +14,9 @@ from bridge.config.link import LinkConfig
 from bridge.link import trial
 from bridge.link.trial import TrialFailed, try_link
 from tests.helpers.administrator import Administrator
-from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
+from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.certificate_authority import Authority
+from tests.helpers.forked_process import MQBRIDGE
 from tests.helpers.patience import until
 
 #: The broker of the links is another bridge.

@@ -16,10 +16,9 @@ import pytest
 
 from bridge.mqtt.packets import Publish
 from bridge.mqtt.writer import encode
-from tests.helpers.bridge_process import MQBRIDGE
 from tests.helpers.crash_checks import verify
 from tests.helpers.exactly_once import DurableSubscriber, Publisher
-from tests.helpers.forked_process import run
+from tests.helpers.forked_process import MQBRIDGE, run
 from tests.helpers.line_process import LineProcess
 from tests.helpers.patience import PATIENCE, until
 from tests.helpers.raw_client import RawClient

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.helpers.bridge_process import MQBRIDGE
+from tests.helpers.forked_process import MQBRIDGE
 from tests.helpers.mapping_site import DLQ, MappingSite, folders, hops
 from tests.helpers.mosquitto import Subscriber, publish
 from tests.helpers.paho_clients import PahoSubscriber

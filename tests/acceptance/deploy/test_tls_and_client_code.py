@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bridge.cli.program import program
-from tests.helpers.bridge_process import MQBRIDGE
+from tests.helpers.forked_process import MQBRIDGE
 from tests.helpers.line_process import LineProcess
 from tests.helpers.mosquitto import free_port
 from tests.helpers.mqtt_js import INSTALLED, NODE

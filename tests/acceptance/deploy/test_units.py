@@ -19,7 +19,7 @@ from bridge.cli.program import program
 from bridge.config.document import load
 from bridge.config.models import default_configuration
 from bridge.config.queue_manager import IbmQueueManagerConfig
-from tests.helpers.bridge_process import MQBRIDGE
+from tests.helpers.forked_process import MQBRIDGE
 from tests.helpers.line_process import LineProcess
 from tests.helpers.mosquitto import Subscriber, publish
 from tests.helpers.patience import PATIENCE

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.bridge_process import MQBRIDGE, BridgeProcess
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.forked_process import MQBRIDGE
 from tests.helpers.patience import PATIENCE
 from tests.helpers.raw_client import RawClient
 

@@ -24,8 +24,8 @@ from bridge.mq import database as module
 from bridge.mq.data_directory import DataDirectoryInUse, StoreError, acting_as_owner, hold
 from bridge.mq.database import backup, restore, verify
 from bridge.mq.embedded.storage.layout import SCHEMA_VERSION
-from tests.helpers.bridge_process import MQBRIDGE
 from tests.helpers.damaged_database import BODIES, FOREIGN_SCHEMA, QUEUE, bodies, put, started, tamper
+from tests.helpers.forked_process import MQBRIDGE
 from tests.helpers.patience import PATIENCE
 
 OLD = Path(__file__).parent / "data"
