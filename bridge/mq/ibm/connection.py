@@ -11,7 +11,9 @@ import ctypes
 import os
 import struct
 import sys
+import threading
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
@@ -592,6 +594,12 @@ class IbmConnection(ABC):
             self._manager.disconnect()
 
 
+#: Locked while ibmmq ends the connection with this handle. ibmmq (2.1) keeps a buffer for MQGET per connection handle and
+#: queue, and frees it after MQDISC. By then, MQCONNX may have returned the same handle to another thread, whose MQGET would
+#: write to the freed buffer. So that thread waits for the lock before it uses its connection.
+_ENDING: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
+
+
 class IbmmqConnection(IbmConnection):
     """A connection through `ibmmq`, which supports application names, CCDTs and tokens."""
 
@@ -612,6 +620,13 @@ class IbmmqConnection(IbmConnection):
         if peer_name.value:
             arguments["cd"].SSLPeerNamePtr = peer_name.value
         self._manager.connect_with_options(parameters.queue_manager, cno=cno, **arguments)
+        self._handle: int = self._manager.get_handle()
+        with _ENDING[self._handle]:
+            pass
+
+    def disconnect(self) -> None:
+        with _ENDING[self._handle]:
+            super().disconnect()
 
     def _with_password(self, sco: Any, password: str) -> Any:
         if self._calls.__strucversions__.get("sco", 1) < cmqc.MQSCO_VERSION_6:  # a client library before 9.3

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
-from tests.helpers.client_packages import BUILD
+from tests.helpers.client_packages import BUILD, connecting, package
 from tests.helpers.client_programs import Manager
 
 CONSUMER = """
@@ -314,3 +317,34 @@ def test_buffer_and_handle(manager: Manager, ibmmq: str) -> None:
         "read": [0, 0],
         "back": [0, 5, "MQSTR   "],
     }
+
+
+@pytest.mark.smoke
+def test_a_handle_is_not_used_again_until_mqdisc_has_returned(
+    manager: Manager, ibmmq: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ibmmq frees the buffers of MQGET by connection handle, after MQDISC. They must not be those of another thread."""
+    calls = package(ibmmq).ibmmqc
+    mqdisc = calls.MQDISC
+    free, returns = threading.Event(), threading.Event()
+
+    def slow(handle: int) -> object:
+        result = mqdisc(handle)
+        free.set()
+        returns.wait()
+        return result
+
+    with connecting(ibmmq, manager.place) as connect, ThreadPoolExecutor() as threads:
+        first = connect()
+        with monkeypatch.context() as patch:
+            patch.setattr(calls, "MQDISC", slow)
+            disconnecting = threads.submit(first.disconnect)
+            free.wait()
+            try:
+                connecting_again = threads.submit(connect)
+                with pytest.raises(TimeoutError):
+                    connecting_again.result(0.3)
+            finally:
+                returns.set()
+            disconnecting.result()
+        connecting_again.result().disconnect()
