@@ -115,8 +115,11 @@ def test_who_is_let_in_and_as_whom(subtests: pytest.Subtests) -> None:
         ([record("BLOCKADDR", address_list=["*"], warn=True)], CAROL, "carol"),
     ]:
         with subtests.test(records=records, client=client, outcome=outcome):
-            verdict = ChannelAuthenticationRecords(records, {"mqm"}.__contains__).verdict(client, client.user)
+            admission = ChannelAuthenticationRecords(records, {"mqm"}.__contains__)
+            verdict = admission.verdict(client, client.user)
             assert (None if verdict.refusal else verdict.mcauser or client.user) == outcome
+            # The check before CONNECT rejects no address that the whole check accepts.
+            assert outcome is None or admission.blocked_address(client.address) == ""
             assert bool(verdict.warnings) == any(one.warn for one in records)
 
 

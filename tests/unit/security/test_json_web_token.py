@@ -101,6 +101,11 @@ async def test_one_key_needs_no_name(tmp_path: Path) -> None:
     await issuer.refuses(token("ec", "elsewhere"))
 
 
+async def test_a_token_without_an_expiry_is_rejected(issuer: Issuer) -> None:
+    endless = jwt.encode({"sub": "pump"}, KEYS["ec"], ALGORITHMS["ec"], headers={"kid": "ec"})
+    assert '"exp" claim' in await issuer.refuses(endless)
+
+
 @pytest.mark.parametrize("name", ["rsa", "ec", "ed"])
 async def test_no_token_chooses_how_it_is_verified(issuer: Issuer, name: str) -> None:
     """Neither a public key as the secret of HMAC, in any form, nor no signature at all makes a token."""
