@@ -72,8 +72,8 @@ class LinkConnection:
 
         `name` is for the log, and the origin of publications without an origin property. Without a topic filter, the link
         only sends. A function as `password` reads it for each connection and raises OSError if it cannot. `clean` replaces
-        `config.session`: a link that only sends, and not exactly once, needs no session, where a killed bridge could leave
-        packet identifiers of QoS 2 in use.
+        `config.session`. A link that only sends, and not exactly once, needs no session. A session would keep packet
+        identifiers of QoS 2 in use after the bridge was killed.
 
         The network thread calls `on_state` when the state changes, and `on_session` at each CONNACK with Session Present
         before messages of the new connection can be taken. Both must neither block nor raise.
@@ -184,7 +184,7 @@ class LinkConnection:
         return self._outbox.wait_ready(wait)
 
     def reset_back_off(self) -> None:
-        """Restart the back-off with the shortest pause: the caller has passed what the broker closed the connection for."""
+        """Restart the back-off with the shortest pause, after the message for which the broker closed the connection."""
         self._failures = 0
 
     # Receiving -------------------------------------------------------------------------------------------------------

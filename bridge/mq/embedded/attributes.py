@@ -387,7 +387,7 @@ def read(kind: str, keyword: str, text: str) -> Value:
     """Return the value of an attribute from its MQSC text. Raises AttributeRefused."""
     attribute = ATTRIBUTES[kind].get(keyword)
     if attribute is None:
-        raise AttributeRefused(f"{keyword} is no attribute of {kind} that this queue manager has")
+        raise AttributeRefused(f"{keyword} is not an attribute of {kind} that this queue manager has")
     return attribute.read(keyword, text)
 
 

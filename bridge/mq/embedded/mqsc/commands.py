@@ -55,7 +55,7 @@ class AuthorityRecordCommands:
     def identities(self, command: Command) -> list[Identity]:
         """Return the identities of the records of a SET or DELETE. Raises MQSCSyntaxError."""
         if command.parameter("OBJTYPE") is None:
-            raise command.wrong("OBJTYPE says what type of object the profile is of", "OBJTYPE")
+            raise command.wrong("OBJTYPE is the type of the objects of the profile", "OBJTYPE")
         object_type = OBJECT_TYPES[command.choice("OBJTYPE", OBJECT_TYPES)]
         name = self._queue_manager.name if object_type == cmqc.MQOT_Q_MGR else command.value("PROFILE")
         if not name:

@@ -60,7 +60,7 @@ class Filter:
             raise MQSCSyntaxError("WHERE takes (attribute operator value)", parameter.where, "WHERE")
         keyword, operator, value = SYNONYMS.get(words[0], words[0]), words[1], words[2]
         if keyword not in known:
-            raise MQSCSyntaxError(f"{keyword} is no attribute to look for here", parameter.where, "WHERE")
+            raise MQSCSyntaxError(f"{keyword} is not an attribute to look for here", parameter.where, "WHERE")
         if operator not in _OPERATORS and operator not in ("LK", "NL"):
             expected = ", ".join((*_OPERATORS, "LK", "NL"))
             raise MQSCSyntaxError(f"the operator is one of {expected}, not {operator}", parameter.where, "WHERE")
@@ -431,7 +431,7 @@ def _request(
         elif keyword == "ALL" or keyword in known:
             wanted.append(keyword)
         else:
-            raise command.wrong(f"{keyword} is no attribute that DISPLAY {command.noun} shows", parameter.keyword)
+            raise command.wrong(f"{keyword} is not an attribute that DISPLAY {command.noun} shows", parameter.keyword)
     return wanted, selection, where
 
 

@@ -104,10 +104,10 @@ REFUSED = [
     ("PURGE CHANNEL(NONE) CHLTYPE(MQTT)", "AMQ8147E", "not found"),
     ("DISPLAY CHANNEL(NONE)", "AMQ8147E", "not found"),
     ("DISPLAY CHANNEL(*) CHLTYPE(SDR)", "AMQ8405I", "CHLTYPE(SVRCONN)"),
-    ("DISPLAY CHANNEL(*) XMITQ", "AMQ8405I", "XMITQ is no attribute"),
+    ("DISPLAY CHANNEL(*) XMITQ", "AMQ8405I", "XMITQ is not an attribute"),
     ("DISPLAY CHSTATUS(*) CHLTYPE(MQTT)", "AMQ8420I", "not found"),
     ("DISPLAY CHSTATUS(*) CHLTYPE(MQTT) CLIENTID(*) SUMMARY", "AMQ8405I", "exclude each other"),
-    ("DISPLAY CHSTATUS(*) CHLTYPE(MQTT) MSGSNT", "AMQ8405I", "MSGSNT is no attribute"),
+    ("DISPLAY CHSTATUS(*) CHLTYPE(MQTT) MSGSNT", "AMQ8405I", "MSGSNT is not an attribute"),
     ("DISPLAY CHSTATUS CHLTYPE(MQTT)", "AMQ8405I", "a name in parentheses"),
 ]
 
