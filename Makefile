@@ -38,9 +38,10 @@ test-slow: $(VENV)/.ready-test $(VENV)/.programs
 	    tests/unit/service tests/acceptance tests/unit/cli/test_process.py
 	@MQBRIDGE_TEST_EXAMPLES=400 $(PYTEST) -n 3 tests/unit/wire tests/unit/mapping tests/unit/mqtt tests/unit/mq/embedded tests/unit/archive
 
-# ruff, mypy --strict and import-linter.
+# ruff (rules and format), mypy --strict and import-linter.
 lint: $(VENV)/.ready-test
-	@$(BIN)/ruff check bridge tests testing benchmarks fuzz deploy docs
+	@$(BIN)/ruff check bridge tests deploy docs
+	@$(BIN)/ruff format --quiet --diff bridge tests deploy docs
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
@@ -49,10 +50,10 @@ lint: $(VENV)/.ready-test
 bench: $(VENV)/.ready-test
 	@sh tests/system-packages.sh
 ifdef AGAINST
-	@$(BIN)/python -m benchmarks.against $(AGAINST) $(ARGS)
+	@$(BIN)/python -m tests.benchmarks.against $(AGAINST) $(ARGS)
 else
-	@for benchmark in benchmarks benchmarks.transports benchmarks.archive benchmarks.audit benchmarks.pipeline; do \
-	    $(BIN)/python -m $$benchmark || exit 1; \
+	@for benchmark in "" .transports .archive .audit .pipeline; do \
+	    $(BIN)/python -m tests.benchmarks$$benchmark || exit 1; \
 	done
 endif
 
@@ -95,7 +96,7 @@ $(VENV)/.ready-test: $(VENV)/.ready deploy/requirements-test.txt
 .PHONY: $(VENV)/.programs
 $(VENV)/.programs: $(VENV)/.ready-test
 	@sh tests/system-packages.sh
-	@MAKEFLAGS= sh testing/ibm_standin/environments.sh $(BIN)/python
+	@MAKEFLAGS= sh tests/ibm_standin/environments.sh $(BIN)/python
 	@sh tests/node-packages.sh $(BIN)/python mqtt_js
 
 # Compiles the bytecode once, before five processes start.

@@ -114,7 +114,9 @@ def _time_axis(start: float, end: float, x: Callable[[float], float]) -> Iterato
         yield Markup('<text class="value" x="{:.1f}" y="{}" text-anchor="{}" data-time="{}">{}</text>').format(
             x(moment), BOTTOM + 20, "end" if x(moment) > LINE_WIDTH - 30 else "middle", int(moment), label
         )
-        yield Markup('<line class="grid" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"/>').format(x(moment), BOTTOM, BOTTOM + 5)
+        yield Markup('<line class="grid" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"/>').format(
+            x(moment), BOTTOM, BOTTOM + 5
+        )
         moment += step
 
 

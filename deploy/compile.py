@@ -110,7 +110,12 @@ def build(folder: Path, sources: list[str]) -> None:
     options = ["--config-file=pyproject.toml", "--cache-dir=.mypy_cache/compiled"]
     level = os.environ.get("MYPYC_OPT_LEVEL", "2")
     extensions = mypycify(
-        [*options, *sources], opt_level=level, debug_level="0", multi_file=True, target_dir=str(folder), group_name=LIBRARY
+        [*options, *sources],
+        opt_level=level,
+        debug_level="0",
+        multi_file=True,
+        target_dir=str(folder),
+        group_name=LIBRARY,
     )
     compiler: Any = ccompiler.new_compiler()
     sysconfig.customize_compiler(compiler)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Writes the lock files: every package that the bridge (requirements.txt), its tests and benchmarks (requirements-test.txt),
 # its compiler (requirements-compile.txt), its pages (requirements-docs.txt) and its audit (requirements-audit.txt) need, with version and hashes, for every Python from 3.11 on. pymqi and ibmmq are
-# not in it: they need IBM's library (testing/ibm_standin/environments.sh builds them). Needs uv, which it installs into a directory of
+# not in it: they need IBM's library (tests/ibm_standin/environments.sh builds them). Needs uv, which it installs into a directory of
 # its own.
 set -eu
 cd "$(dirname "$0")/.."

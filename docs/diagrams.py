@@ -56,7 +56,9 @@ class Diagram:
             f"<text x='{x}' y='{y}' text-anchor='{anchor}' font-size='{size}' {FONT}{attributes}>{escape(text)}</text>"
         )
 
-    def arrow(self, x1: int, y1: int, x2: int, y2: int, label: str = "", both: bool = False, dashed: bool = False) -> None:
+    def arrow(
+        self, x1: int, y1: int, x2: int, y2: int, label: str = "", both: bool = False, dashed: bool = False
+    ) -> None:
         """Draw an arrow with a label above its middle."""
         start = " marker-start='url(#back)'" if both else ""
         dashes = " stroke-dasharray='4 4'" if dashed else ""

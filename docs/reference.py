@@ -72,7 +72,9 @@ def configuration() -> str:
         ]
         for path, name in below:
             if name not in told:
-                told[name] = f"{path}{_constant(models[name]) or DIRECTIONS.get(name) or _direction(name, place, in_both)}"
+                told[name] = (
+                    f"{path}{_constant(models[name]) or DIRECTIONS.get(name) or _direction(name, place, in_both)}"
+                )
                 waiting.append((told[name], models[name]))
         lines += ["", f"## {place}", "", _text(model.get("description", "")), ""]
         lines += ["| option | value | default | meaning |", "|---|---|---|---|"]
@@ -167,16 +169,24 @@ def templates() -> str:
     from bridge.wire.mq import MQMD
 
     lines = ["# Templates of mappings", ""]
-    lines += ["`{name}` is replaced by a value from the message. `{name|filter|filter}` applies filters to the value, from"]
-    lines += ["left to right. `{{` and `}}` are literal braces. A message without a value for a name goes to the dead-letter"]
+    lines += [
+        "`{name}` is replaced by a value from the message. `{name|filter|filter}` applies filters to the value, from"
+    ]
+    lines += [
+        "left to right. `{{` and `}}` are literal braces. A message without a value for a name goes to the dead-letter"
+    ]
     lines += ["queue, unless the template has the filter `default`. See [Mappings](../how-to/mappings.md#templates)."]
     lines += ["", "## Names", "", "| name | value |", "|---|---|"]
     lines += ["| a name of `from` | the part of the topic that it captured |"]
     lines += [f"| `{name}` | {_text(words)} |" for name, words in WORDS.items()]
     lines += ["| `usr.site`, `mqps.Top` | a message property, by its folder and name |"]
-    lines += ["| any other word | the message property of that name in folder `usr`, or the User Property of a publication |"]
+    lines += [
+        "| any other word | the message property of that name in folder `usr`, or the User Property of a publication |"
+    ]
     lines += ["", "## Fields of the MQMD", ""]
-    lines += ["These names apply to messages from MQ. Byte fields are hexadecimal. Character fields lose trailing blanks."]
+    lines += [
+        "These names apply to messages from MQ. Byte fields are hexadecimal. Character fields lose trailing blanks."
+    ]
     lines += ["", ", ".join(f"`md.{field}`" for field in MQMD.__struct_fields__)]
     lines += ["", "## Filters", "", "| filter | result |", "|---|---|"]
     lines += [f"| `{name}` | {_text(words)} |" for name, words in filters_in_words().items()]
@@ -356,7 +366,9 @@ def main() -> None:
     current = pages()
     stale = [file for file, text in current.items() if not file.exists() or file.read_text(encoding="utf-8") != text]
     if "--check" in sys.argv[1:]:
-        sys.exit("".join(f"{file.relative_to(ROOT)} is not current: run `python docs/reference.py`\n" for file in stale) or 0)
+        sys.exit(
+            "".join(f"{file.relative_to(ROOT)} is not current: run `python docs/reference.py`\n" for file in stale) or 0
+        )
     for file in stale:
         file.write_text(current[file], encoding="utf-8")
         print(f"wrote {file.relative_to(ROOT)}")

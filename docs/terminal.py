@@ -65,7 +65,9 @@ class Recording:
             "@media (prefers-reduced-motion: no-preference) {text {animation: show 0.1s backwards}} "
             "@keyframes show {from {opacity: 0} to {opacity: 1}}"
         )
-        head = f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {height}' width='{WIDTH}' height='{height}'"
+        head = (
+            f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {height}' width='{WIDTH}' height='{height}'"
+        )
         return "\n".join(
             (
                 f"{head} role='img' font-size='13' {FONT}>",

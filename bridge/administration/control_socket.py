@@ -38,4 +38,6 @@ def ask(path: Path, request: Request, timeout: float = ANSWER_TIMEOUT) -> Answer
     try:
         return msgspec.json.decode(answer, type=Answer)
     except msgspec.DecodeError as error:
-        raise NoBridge(f"the process that listens at {path} is not a bridge, or ended before it answered: {error}") from error
+        raise NoBridge(
+            f"the process that listens at {path} is not a bridge, or ended before it answered: {error}"
+        ) from error

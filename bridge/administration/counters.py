@@ -118,7 +118,9 @@ def rates(before: Counters, after: Counters) -> Rates:
         transmission_queue_depth=after.transmission_queue_depth,
         channels=sorted(found, key=lambda one: -(one.unit_seconds or 0.0)),
         busiest_clients=after.busiest_clients,
-        mappings=[_of_mapping(one, mappings.get(one.name), max(after.time - before.time, 1e-3)) for one in after.mappings],
+        mappings=[
+            _of_mapping(one, mappings.get(one.name), max(after.time - before.time, 1e-3)) for one in after.mappings
+        ],
     )
 
 

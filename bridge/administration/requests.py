@@ -88,9 +88,21 @@ class StopChannel(Request, tag="channel stop"):
 
 
 ClientColumn = Literal[
-    "client_id", "connected", "since", "channel", "address", "user", "protocol_level", "durable", "subscriptions",
-    "in_flight", "waiting", "oldest", "received_rate", "sent_rate",
-]  # fmt: skip
+    "client_id",
+    "connected",
+    "since",
+    "channel",
+    "address",
+    "user",
+    "protocol_level",
+    "durable",
+    "subscriptions",
+    "in_flight",
+    "waiting",
+    "oldest",
+    "received_rate",
+    "sent_rate",
+]
 
 
 class ListClients(Request, tag="client list"):
@@ -376,12 +388,45 @@ class ResumeMapping(Request, tag="mapping resume"):
 
 
 AnyRequest = (
-    Reload | ShowStatus | ListProblems | ShowCounters | SetLogLevel | ListChannels | StartChannel | StopChannel
-    | ListClients | ShowClient | DisconnectClient | PurgeClients | WatchClient | ListTopics | ShowTopic | Publish
-    | ListSubscriptions | ListQueues | ShowQueue | BrowseQueue | ShowMessage | PutMessage | MoveMessages | ClearQueue
-    | ListDeadLetters | ShowDeadLetter | RetryDeadLetters | DeleteDeadLetters | ExportDeadLetters | ShowHistory
-    | ShowLog | ShowAuditLog | ShowConfiguration | ListLinks | TestLink | ListMappings | PauseMapping | ResumeMapping
-)  # fmt: skip
+    Reload
+    | ShowStatus
+    | ListProblems
+    | ShowCounters
+    | SetLogLevel
+    | ListChannels
+    | StartChannel
+    | StopChannel
+    | ListClients
+    | ShowClient
+    | DisconnectClient
+    | PurgeClients
+    | WatchClient
+    | ListTopics
+    | ShowTopic
+    | Publish
+    | ListSubscriptions
+    | ListQueues
+    | ShowQueue
+    | BrowseQueue
+    | ShowMessage
+    | PutMessage
+    | MoveMessages
+    | ClearQueue
+    | ListDeadLetters
+    | ShowDeadLetter
+    | RetryDeadLetters
+    | DeleteDeadLetters
+    | ExportDeadLetters
+    | ShowHistory
+    | ShowLog
+    | ShowAuditLog
+    | ShowConfiguration
+    | ListLinks
+    | TestLink
+    | ListMappings
+    | PauseMapping
+    | ResumeMapping
+)
 
 
 class Answer(msgspec.Struct, kw_only=True):

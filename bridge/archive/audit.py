@@ -270,14 +270,18 @@ def findings(
     is_late, connections = "false", ""
     if late is not None:
         is_late = f"coalesce(taken > {late} AND out_settled - greatest(in_settled, connections.time) > {late}, false)"
-        connections = "ASOF LEFT JOIN connections ON pairs.client = connections.client AND out_settled >= connections.time"
+        connections = (
+            "ASOF LEFT JOIN connections ON pairs.client = connections.client AND out_settled >= connections.time"
+        )
     found: dict[tuple[str, str, int], Finding] = {}
     for row in database.records(
         _FINDINGS.format(in_gap=in_gap, late=is_late, connections=connections),
-        start=start, end=end, archive_end=archive_end,
+        start=start,
+        end=end,
+        archive_end=archive_end,
         grace=int(TIMEOUT * 1_000_000) if late is None else late,
         last_gap=max((gap.end for gap in history.gaps), default=-1),
-    ):  # fmt: skip
+    ):
         key = row["client"], row["topic"], row["qos"]
         finding = found.setdefault(key, Finding(*key, Counts(), None))
         number = {name: row[name] for name in ("expected", "late", "disordered")} | {row["kind"]: row["count"]}

@@ -19,9 +19,14 @@ MEMORY: Final = "180MB"
 _THREADS: Final = 2
 #: Column types -> DuckDB types.
 _TYPES: Final = {
-    "int64": "BIGINT", "int32": "INTEGER", "int8": "TINYINT", "bool": "BOOLEAN", "string": "VARCHAR", "binary": "BLOB",
+    "int64": "BIGINT",
+    "int32": "INTEGER",
+    "int8": "TINYINT",
+    "bool": "BOOLEAN",
+    "string": "VARCHAR",
+    "binary": "BLOB",
     "time": "TIMESTAMPTZ",
-}  # fmt: skip
+}
 
 
 class NoRows(Exception):
@@ -94,7 +99,9 @@ def opened(
             connection.execute(f"CREATE TABLE no_rows ({columns})")
             names = ", ".join(_quoted(file) for file in files)
             parquet = f"read_parquet([{names}], union_by_name = true, hive_partitioning = false)"
-            connection.execute(f"CREATE VIEW archive AS SELECT * FROM no_rows UNION ALL BY NAME SELECT * FROM {parquet}")
+            connection.execute(
+                f"CREATE VIEW archive AS SELECT * FROM no_rows UNION ALL BY NAME SELECT * FROM {parquet}"
+            )
             yield Database(connection)
 
 

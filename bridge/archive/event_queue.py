@@ -64,7 +64,9 @@ class Child:
     GIL costs more than the work done with it.
     """
 
-    def __init__(self, config: ArchiveConfig, progress: Callable[[int, int, int], None], ended: Callable[[], None]) -> None:
+    def __init__(
+        self, config: ArchiveConfig, progress: Callable[[int, int, int], None], ended: Callable[[], None]
+    ) -> None:
         """Start the process, and a thread that reads its reports.
 
         `progress` is called with the number of batches no longer held in memory, the number in finished files, and the number
@@ -388,9 +390,10 @@ class EventQueue:
         batch.rows += missed
         batch.since = min(batch.since, since) if batch.since else since
         log.warning(
-            "MQB7001W archive: %d rows are missing, because %d bytes were waiting to be written (archive.memory)", missed,
+            "MQB7001W archive: %d rows are missing, because %d bytes were waiting to be written (archive.memory)",
+            missed,
             self.config.memory,
-        )  # fmt: skip
+        )
         return events.Gap(events.now_us(), since, missed)
 
     def _died(self, child: Child) -> None:

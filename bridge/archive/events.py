@@ -236,7 +236,18 @@ class Gap(msgspec.Struct, tag=23, array_like=True):
 
 
 SessionEvent = Connected | Disconnected | Subscribed | Unsubscribed | Ended
-Event = Published | Acknowledged | Finished | DeadLettered | Mapped | SessionEvent | SessionSnapshot | Started | Stopped | Gap
+Event = (
+    Published
+    | Acknowledged
+    | Finished
+    | DeadLettered
+    | Mapped
+    | SessionEvent
+    | SessionSnapshot
+    | Started
+    | Stopped
+    | Gap
+)
 
 #: Start of a msgpack array with a 4-byte length.
 _ARRAY: Final = b"\xdd"
@@ -269,9 +280,14 @@ class OpenSessions:
 
     def _row(self, outcome: Outcome, client_id: str, received: int, settled: int, **values: Any) -> Row:
         return row(
-            sequence=next(self._numbers), direction=Direction.SUBSCRIPTION, outcome=outcome, client_id=client_id,
-            received=received, settled=settled, **values,
-        )  # fmt: skip
+            sequence=next(self._numbers),
+            direction=Direction.SUBSCRIPTION,
+            outcome=outcome,
+            client_id=client_id,
+            received=received,
+            settled=settled,
+            **values,
+        )
 
     def follow(self, event: SessionEvent) -> list[Row]:
         """Apply a change. Returns its rows."""
@@ -287,13 +303,17 @@ class OpenSessions:
                 return [self._row(Outcome.DISCONNECTED, client_id, now, now)]
             case Subscribed():
                 session = self._session(client_id, event.user, event.durable)
-                session.subscriptions |= {topic_filter: (qos, event.received, now) for topic_filter, qos in event.granted}
+                session.subscriptions |= {
+                    topic_filter: (qos, event.received, now) for topic_filter, qos in event.granted
+                }
                 return [self._subscription(client_id, session, topic_filter) for topic_filter, _ in event.granted]
             case Unsubscribed():
                 if (known := self.sessions.get(client_id)) is not None:
                     for topic_filter in event.filters:
                         known.subscriptions.pop(topic_filter, None)
-                return [self._row(Outcome.UNSUBSCRIBED, client_id, event.received, now, topic=one) for one in event.filters]
+                return [
+                    self._row(Outcome.UNSUBSCRIBED, client_id, event.received, now, topic=one) for one in event.filters
+                ]
             case Ended():
                 self.sessions.pop(client_id, None)
                 return [self._row(Outcome.ENDED, client_id, now, now)]
@@ -301,9 +321,15 @@ class OpenSessions:
     def _subscription(self, client_id: str, session: OpenSession, topic_filter: str) -> Row:
         qos, received, settled = session.subscriptions[topic_filter]
         return self._row(
-            Outcome.SUBSCRIBED, client_id, received, settled,
-            user=session.user, durable=session.durable, topic=topic_filter, qos=qos,
-        )  # fmt: skip
+            Outcome.SUBSCRIBED,
+            client_id,
+            received,
+            settled,
+            user=session.user,
+            durable=session.durable,
+            topic=topic_filter,
+            qos=qos,
+        )
 
     def again(self) -> list[Row]:
         """Return the rows of all open sessions again, with their original times."""
@@ -312,6 +338,8 @@ class OpenSessions:
             rows += [self._subscription(client_id, session, topic_filter) for topic_filter in session.subscriptions]
             if session.connected is not None:
                 rows.append(
-                    self._row(Outcome.CONNECTED, client_id, *session.connected, user=session.user, durable=session.durable)
+                    self._row(
+                        Outcome.CONNECTED, client_id, *session.connected, user=session.user, durable=session.durable
+                    )
                 )
         return rows

@@ -130,6 +130,8 @@ class History:
                 interval.durable = bool(one["durable"])
                 return  # repeated row, or repeated SUBSCRIBE: the subscription continues
             self._close(interval, one["received"], one["settled"])
-        interval = Interval(one["client_id"], one["topic"], one["qos"], bool(one["durable"]), one["received"], one["settled"])
+        interval = Interval(
+            one["client_id"], one["topic"], one["qos"], bool(one["durable"]), one["received"], one["settled"]
+        )
         held[interval.topic_filter] = interval
         self.intervals.append(interval)

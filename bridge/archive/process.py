@@ -108,7 +108,9 @@ def write(config: ArchiveConfig, reader: BatchReader, reports: Reports) -> int:
         return time.monotonic() - closed_at > LOCK_PATIENCE
 
     if not writer.take_over(give_up):
-        log.error("MQB7005E archive: discarded the last rows, because another process still writes to %s", config.directory)
+        log.error(
+            "MQB7005E archive: discarded the last rows, because another process still writes to %s", config.directory
+        )
         return 1
     while True:
         if reader.wait(writer.due()):

@@ -33,6 +33,7 @@ from bridge.wire.mq import MQMD
 if TYPE_CHECKING:
     from bridge.mq.mqi import Connection
 
+
 class Selection:
     """The publications of an archive, selected by time, topic filter and client.
 
@@ -163,7 +164,9 @@ def message_of(row: dict[str, Any], run: str, destination: ReplayDestination) ->
     topic, qos = row["topic"], row["qos"]
     said = properties_of(row["properties"]) or NO_PROPERTIES
     marked = msgspec.structs.replace(said, user_property=_marked(said.user_property, run, row["received"]))
-    md = MQMD(Format=cmqc.MQFMT_RF_HEADER_2, Priority=cmqc.MQPRI_PRIORITY_AS_Q_DEF, Persistence=PERSISTENCE_FROM_QOS[qos])
+    md = MQMD(
+        Format=cmqc.MQFMT_RF_HEADER_2, Priority=cmqc.MQPRI_PRIORITY_AS_Q_DEF, Persistence=PERSISTENCE_FROM_QOS[qos]
+    )
     md = descriptor_with(md, said, row["publisher"])
     header = rfh2_of(
         row["publisher"] or None,  # None if a mapping took the message from an MQ application
@@ -229,7 +232,9 @@ class Replay:
         self._connection.close(handle)
         return True
 
-    def put(self, selection: Selection, rate: float | None = None, tell: Callable[[int], None] = lambda count: None) -> int:
+    def put(
+        self, selection: Selection, rate: float | None = None, tell: Callable[[int], None] = lambda count: None
+    ) -> int:
         """Put the selected messages that are not put yet, until a stop is requested. Returns the number of messages put.
 
         At most `rate` messages per second are put. `tell` is called after each unit of work with its number of messages.

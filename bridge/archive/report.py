@@ -13,8 +13,14 @@ from bridge.archive.report_page import Report, Section
 from bridge.archive.schema import Outcome
 
 #: Upper bounds of the size classes in bytes, and their names. The class above the last is `more`.
-SIZES: Final = ((0, "empty"), (64, "to 64 B"), (1 << 10, "to 1 KiB"), (1 << 14, "to 16 KiB"), (1 << 18, "to 256 KiB"),
-                (1 << 20, "to 1 MiB"))  # fmt: skip
+SIZES: Final = (
+    (0, "empty"),
+    (64, "to 64 B"),
+    (1 << 10, "to 1 KiB"),
+    (1 << 14, "to 16 KiB"),
+    (1 << 18, "to 256 KiB"),
+    (1 << 20, "to 1 MiB"),
+)
 LARGER: Final = "more"
 PERCENTILES: Final = (0.5, 0.9, 0.99, 0.999)
 #: Maximum time between settling a delivery and writing it. Deliveries of the last hour may be in files of the next.
@@ -27,7 +33,9 @@ _TRAFFIC: Final = {
     "delivered": "count(*) FILTER (outcome IN ('delivered', 'acknowledged'))",
     "delivered bytes": "coalesce(sum(size) FILTER (outcome IN ('delivered', 'acknowledged')), 0)",
 }
-_SIZE_CLASS: Final = f"CASE {' '.join(f'WHEN size <= {most} THEN {name!r}' for most, name in SIZES)} ELSE '{LARGER}' END"
+_SIZE_CLASS: Final = (
+    f"CASE {' '.join(f'WHEN size <= {most} THEN {name!r}' for most, name in SIZES)} ELSE '{LARGER}' END"
+)
 # The time from put to acknowledgement (QoS 0: to write), including the time that the client was disconnected. Times are
 # rounded to four digits, to limit the number of distinct values.
 _LATENCY: Final = f"""
@@ -67,7 +75,12 @@ GROUP BY client_id, outcome, reason ORDER BY count DESC, client_id, outcome, coa
 
 
 def report(
-    directories: Sequence[Path], *, start: datetime | None = None, end: datetime | None = None, levels: int = 2, top: int = 20
+    directories: Sequence[Path],
+    *,
+    start: datetime | None = None,
+    end: datetime | None = None,
+    levels: int = 2,
+    top: int = 20,
 ) -> Report:
     """Return the figures of all messages settled from `start` up to, but not including, `end` (None: no limit).
 

@@ -44,7 +44,9 @@ def period(start: datetime | None, end: datetime | None) -> str:
     """Describe a time range."""
     if start is None and end is None:
         return "all there is"
-    words = [f"{word} {value:%Y-%m-%d %H:%M:%S} UTC" for word, value in (("from", start), ("to", end)) if value is not None]
+    words = [
+        f"{word} {value:%Y-%m-%d %H:%M:%S} UTC" for word, value in (("from", start), ("to", end)) if value is not None
+    ]
     return " ".join(words)
 
 

@@ -103,11 +103,32 @@ class Rows:
             # In the order of COLUMNS. Optimized: rows are created here and in `_out` by the thousand.
             rows.append(
                 (
-                    next(numbers), Direction.IN, outcome, reason, client_id, user, topic, qos, retain, 0, message_id,
-                    payload if payloads else None, len(payload), payload_hash(payload), client_id, message_id, received,
-                    None, now, None, None, None, None, json_of(said[0]) if said else None,
+                    next(numbers),
+                    Direction.IN,
+                    outcome,
+                    reason,
+                    client_id,
+                    user,
+                    topic,
+                    qos,
+                    retain,
+                    0,
+                    message_id,
+                    payload if payloads else None,
+                    len(payload),
+                    payload_hash(payload),
+                    client_id,
+                    message_id,
+                    received,
+                    None,
+                    now,
+                    None,
+                    None,
+                    None,
+                    None,
+                    json_of(said[0]) if said else None,
                 )
-            )  # fmt: skip
+            )
         return rows
 
     def acknowledged(self, event: events.Acknowledged) -> list[Row]:
@@ -117,10 +138,20 @@ class Rows:
             provenance = self._provenance(one, now)
             rows.append(
                 self._out(
-                    now, event.client_id, event.user, Outcome.ACKNOWLEDGED, None, one.topic, one.qos, one.retained,
-                    provenance, one.message_id, int((one.sent + offset) * 1_000_000), one.times_sent,
+                    now,
+                    event.client_id,
+                    event.user,
+                    Outcome.ACKNOWLEDGED,
+                    None,
+                    one.topic,
+                    one.qos,
+                    one.retained,
+                    provenance,
+                    one.message_id,
+                    int((one.sent + offset) * 1_000_000),
+                    one.times_sent,
                 )
-            )  # fmt: skip
+            )
         return rows
 
     def finished(self, event: events.Finished) -> list[Row]:
@@ -133,10 +164,20 @@ class Rows:
             provenance = self._provenance(one, now)
             rows.append(
                 self._out(
-                    now, event.client_id, event.user, Outcome.DELIVERED, None, one.topic, 0,
-                    one.retained or provenance.retained, provenance, 0, now, 1,
+                    now,
+                    event.client_id,
+                    event.user,
+                    Outcome.DELIVERED,
+                    None,
+                    one.topic,
+                    0,
+                    one.retained or provenance.retained,
+                    provenance,
+                    0,
+                    now,
+                    1,
                 )
-            )  # fmt: skip
+            )
         return rows
 
     def dead_lettered(self, event: events.DeadLettered) -> list[Row]:
@@ -151,55 +192,120 @@ class Rows:
         message, times_sent, retain, msg_id = one.message, 1, False, None
         if isinstance(message, events.Arrived):
             provenance = Provenance(
-                message.payload, event.received, message.publisher, message.message_id, message.qos,
+                message.payload,
+                event.received,
+                message.publisher,
+                message.message_id,
+                message.qos,
                 properties=message.properties,
-            )  # fmt: skip
+            )
             topic, retain, times_sent = message.topic, message.retain, 2 if message.dup else 1
         else:
             md = MQMD(
-                Format=message.Format, Encoding=message.Encoding, CodedCharSetId=message.CodedCharSetId,
-                PutDate=message.PutDate, PutTime=message.PutTime, CorrelId=message.CorrelId or cmqc.MQCI_NONE,
-            )  # fmt: skip
+                Format=message.Format,
+                Encoding=message.Encoding,
+                CodedCharSetId=message.CodedCharSetId,
+                PutDate=message.PutDate,
+                PutTime=message.PutTime,
+                CorrelId=message.CorrelId or cmqc.MQCI_NONE,
+            )
             provenance = provenance_of(Message(md, message.data), put_time(md) or event.received)
             provenance = provenance._replace(qos=publication_qos(message.Persistence, provenance.qos))
             topic, retain, msg_id = message.queue or provenance.topic, provenance.retained, message.MsgId
         return row(
-            sequence=next(self._numbers), direction=Direction.MAPPED, outcome=one.outcome, reason=one.reason,
-            client_id=event.mapping, topic=topic, qos=provenance.qos, retain=retain, times_sent=times_sent,
-            message_id=provenance.publisher_message_id, payload=provenance.payload if self._payloads else None,
-            size=len(provenance.payload), payload_hash=payload_hash(provenance.payload), publisher=provenance.publisher,
-            publisher_message_id=provenance.publisher_message_id, received=provenance.put, settled=event.now,
-            replayed=provenance.replayed, destination=one.destination, msg_id=msg_id,
+            sequence=next(self._numbers),
+            direction=Direction.MAPPED,
+            outcome=one.outcome,
+            reason=one.reason,
+            client_id=event.mapping,
+            topic=topic,
+            qos=provenance.qos,
+            retain=retain,
+            times_sent=times_sent,
+            message_id=provenance.publisher_message_id,
+            payload=provenance.payload if self._payloads else None,
+            size=len(provenance.payload),
+            payload_hash=payload_hash(provenance.payload),
+            publisher=provenance.publisher,
+            publisher_message_id=provenance.publisher_message_id,
+            received=provenance.put,
+            settled=event.now,
+            replayed=provenance.replayed,
+            destination=one.destination,
+            msg_id=msg_id,
             properties=json_of(provenance.properties),
-        )  # fmt: skip
+        )
 
     def _undelivered(self, now: int, client_id: str, user: str, one: events.Delivery, outcome: Outcome) -> Row:
         provenance = self._provenance(one, now)
         requested = subscription_qos(one.user_data)
         qos = publication_qos(cmqc.MQPER_PERSISTENT if one.persistent else cmqc.MQPER_NOT_PERSISTENT, provenance.qos)
         return self._out(
-            now, client_id, user, outcome, one.reason, one.topic, qos if requested is None else min(qos, requested),
-            one.retained, provenance, 0, None, 0,
-        )  # fmt: skip
+            now,
+            client_id,
+            user,
+            outcome,
+            one.reason,
+            one.topic,
+            qos if requested is None else min(qos, requested),
+            one.retained,
+            provenance,
+            0,
+            None,
+            0,
+        )
 
     @staticmethod
     def _provenance(one: events.Delivery | events.Acknowledgement, now: int) -> Provenance:
         put = int(one.put * 1_000_000) or now
         source = one.source
         if source is None:
-            return Provenance(one.payload, put, one.publisher, one.publisher_message_id, one.qos, properties=one.properties)
+            return Provenance(
+                one.payload, put, one.publisher, one.publisher_message_id, one.qos, properties=one.properties
+            )
         message = message_of(source)
         return provenance_of(message, put if one.put else put_time(message.md) or now)
 
     def _out(
-        self, now: int, client_id: str, user: str, outcome: Outcome, reason: str | None, topic: str, qos: int, retain: bool,
-        provenance: Provenance, message_id: int, sent: int | None, times_sent: int,
-    ) -> Row:  # fmt: skip
+        self,
+        now: int,
+        client_id: str,
+        user: str,
+        outcome: Outcome,
+        reason: str | None,
+        topic: str,
+        qos: int,
+        retain: bool,
+        provenance: Provenance,
+        message_id: int,
+        sent: int | None,
+        times_sent: int,
+    ) -> Row:
         payload = provenance.payload
         # In the order of COLUMNS.
         return (
-            next(self._numbers), Direction.OUT, outcome, reason, client_id, user, topic, qos, retain, times_sent, message_id,
-            payload if self._payloads else None, len(payload), payload_hash(payload), provenance.publisher,
-            provenance.publisher_message_id, provenance.put, sent, now, None, provenance.replayed, None, None,
+            next(self._numbers),
+            Direction.OUT,
+            outcome,
+            reason,
+            client_id,
+            user,
+            topic,
+            qos,
+            retain,
+            times_sent,
+            message_id,
+            payload if self._payloads else None,
+            len(payload),
+            payload_hash(payload),
+            provenance.publisher,
+            provenance.publisher_message_id,
+            provenance.put,
+            sent,
+            now,
+            None,
+            provenance.replayed,
+            None,
+            None,
             json_of(provenance.properties),
-        )  # fmt: skip
+        )

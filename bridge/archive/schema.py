@@ -89,7 +89,9 @@ COLUMNS: Final = (
     Column("direction", "string", False, "in, out, mapped, subscription or archive"),
     Column("outcome", "string", False, "outcome of the event (bridge.archive.schema.Outcome)"),
     Column("reason", "string", True, "reason for a rejection, dead letter or discard: MQRC_ name and number, or text"),
-    Column("client_id", "string", False, "client identifier of the publisher, receiver or subscriber. mapped: the mapping"),
+    Column(
+        "client_id", "string", False, "client identifier of the publisher, receiver or subscriber. mapped: the mapping"
+    ),
     Column("user", "string", True, "identity of the client (MQMD.UserIdentifier)"),
     Column("topic", "string", False, "topic name, or topic filter of a subscription. mapped: source of the message"),
     Column("qos", "int8", False, "QoS of the PUBLISH, or granted QoS of a subscription"),

@@ -236,9 +236,13 @@ class ArchiveWriter:
     def _own_row(self, outcome: Outcome, now: int, since: int | None = None, count: int = 0) -> Row:
         """Return a row about the archive itself."""
         return row(
-            sequence=next(self._numbers), direction=Direction.ARCHIVE, outcome=outcome, size=count,
-            received=now if since is None else since, settled=now,
-        )  # fmt: skip
+            sequence=next(self._numbers),
+            direction=Direction.ARCHIVE,
+            outcome=outcome,
+            size=count,
+            received=now if since is None else since,
+            settled=now,
+        )
 
     def _slice(self) -> None:
         """Convert the waiting rows to columns."""

@@ -85,7 +85,9 @@ ChannelName = Annotated[str, typer.Argument(metavar="CHANNEL", help="Name of the
 ClientId = Annotated[str, typer.Argument(metavar="CLIENT", help="Client identifier.", autocompletion=_clients)]
 MappingName = Annotated[str, typer.Argument(metavar="MAPPING", help="Name of the mapping.", autocompletion=_mappings)]
 LinkName = Annotated[str, typer.Argument(metavar="LINK", help="Name of the link.", autocompletion=_links)]
-OfChannel = Annotated[str | None, option("CHANNEL", "Only clients of this channel.", "--channel", autocompletion=_channels)]
+OfChannel = Annotated[
+    str | None, option("CHANNEL", "Only clients of this channel.", "--channel", autocompletion=_channels)
+]
 
 
 # The bridge ------------------------------------------------------------------------------------------------------------
@@ -109,7 +111,9 @@ def _print_status(found: answers.BridgeStatus) -> None:
     typer.echo(f"queue manager {found.queue_manager} ({found.queue_manager_type}) {found.queue_manager_state}")
     typer.echo(f"{found.channels_running} of {found.channels} channels listen")
     typer.echo(f"clients connected: {found.clients:,}, sessions: {found.sessions:,}")
-    typer.echo(f"mappings: {found.mappings}, units of work in progress: {found.units_of_work}, log level: {found.log_level}")
+    typer.echo(
+        f"mappings: {found.mappings}, units of work in progress: {found.units_of_work}, log level: {found.log_level}"
+    )
     for problem in found.problems:
         severity = output.styled(f"PROBLEM ({problem.severity}):", "yellow" if problem.severity == "warning" else "red")
         typer.echo(f"{severity} {problem.what}; see `{_as_typed(problem.command)}`")
@@ -143,7 +147,9 @@ def reload() -> None:
 
 @takes(BRIDGE)
 def log_level(
-    level: Annotated[options.LogLevel, typer.Argument(metavar="LEVEL", help="Log level: debug, info, warning or error.")],
+    level: Annotated[
+        options.LogLevel, typer.Argument(metavar="LEVEL", help="Log level: debug, info, warning or error.")
+    ],
 ) -> None:
     """Set the log level of the running bridge until it ends or reloads its configuration."""
     done(requests.SetLogLevel(level=level.value))
@@ -156,9 +162,15 @@ def log_level(
 def list_channel() -> None:
     """List the telemetry channels, their addresses, and the number of their clients."""
     columns = {
-        "channel": "name", "state": "state", "listens on": "endpoint", "transport": _transport, "clients": "clients",
-        "connections": "connections", "max_clients": "max_clients", "defined by": "defined_by",
-    }  # fmt: skip
+        "channel": "name",
+        "state": "state",
+        "listens on": "endpoint",
+        "transport": _transport,
+        "clients": "clients",
+        "connections": "connections",
+        "max_clients": "max_clients",
+        "defined by": "defined_by",
+    }
 
     def table(found: list[answers.ChannelStatus]) -> None:
         output.print_table(*output.table_of(found, columns), "the bridge has no channels")
@@ -203,15 +215,18 @@ class ClientOrder(StrEnum):
 
 @takes(BRIDGE | OUTPUT)
 def list_client(
-    pattern: Annotated[str, typer.Argument(metavar="[PATTERN]", help="Client identifiers. * matches any characters.")] = "*",
+    pattern: Annotated[
+        str, typer.Argument(metavar="[PATTERN]", help="Client identifiers. * matches any characters.")
+    ] = "*",
     channel: OfChannel = None,
     connected: Annotated[
         bool | None, typer.Option("--connected/--disconnected", help="Only clients in this state.", show_default=False)
     ] = None,
     away: options.Away = None,
     after: Annotated[str, option("CLIENT", "Start after this client identifier (for paging).")] = "",
-    sort: Annotated[ClientOrder, typer.Option(metavar="COLUMN", help="Order: client_id, waiting,"
-                                                                     " oldest or since.")] = ClientOrder.client_id,
+    sort: Annotated[
+        ClientOrder, typer.Option(metavar="COLUMN", help="Order: client_id, waiting, oldest or since.")
+    ] = ClientOrder.client_id,
     limit: options.Limit = 1_000,
 ) -> None:
     """List clients and their sessions.
@@ -220,10 +235,15 @@ def list_client(
     longest waiting messages, and --sort since the most recent changes.
     """
     request = requests.ListClients(
-        pattern=pattern, channel=channel, connected=connected, away_for=away, after=after, rows=limit,
+        pattern=pattern,
+        channel=channel,
+        connected=connected,
+        away_for=away,
+        after=after,
+        rows=limit,
         sort=sort.value,
         descending=sort in (ClientOrder.waiting, ClientOrder.since),
-    )  # fmt: skip
+    )
     found = shown(request, answers.ClientPage).clients
 
     def table(found: list[answers.ClientRow]) -> None:
@@ -323,6 +343,7 @@ def list_topic(
 
     A level exists while there is a retained publication at it or below it, or a subscription. + and # are levels, too.
     """
+
     def table(found: list[answers.TopicNode]) -> None:
         columns = {
             "topic": lambda one: f"{output.printable(one.topic) or '(no name)'}{'/...' * one.has_lower}",
@@ -339,11 +360,14 @@ def list_topic(
 
 @takes(BRIDGE | OUTPUT)
 def show_topic(
-    topic_filter: Annotated[str, typer.Argument(metavar="FILTER", help="A topic, or a topic filter such as 'plant/#'.")],
+    topic_filter: Annotated[
+        str, typer.Argument(metavar="FILTER", help="A topic, or a topic filter such as 'plant/#'.")
+    ],
     limit: options.Limit = 1_000,
     payloads: Annotated[bool, typer.Option("--payloads/--no-payloads", help="Show the beginnings of payloads.")] = True,
 ) -> None:
     """Show the retained publications that match a topic filter, and the subscriptions to its topics."""
+
     def text(found: answers.TopicDetails) -> None:
         retained = [
             (one.topic, one.size, "persistent" if one.persistent else "", one.publisher, _payload(one))
@@ -355,7 +379,13 @@ def show_topic(
         output.print_table(heads, retained, "no retained publications")
         typer.echo()
         subscriptions = [
-            (one.client_id or one.name, one.topic_filter, one.user_data, "durable" if one.durable else "", one.destination)
+            (
+                one.client_id or one.name,
+                one.topic_filter,
+                one.user_data,
+                "durable" if one.durable else "",
+                one.destination,
+            )
             for one in found.subscriptions
         ]
         output.print_table(("subscriber", "filter", "user data", "", "destination"), subscriptions, "no subscriptions")
@@ -381,9 +411,15 @@ def _payload(one: answers.RetainedStatus) -> str:
 def list_mapping() -> None:
     """List the state and counts of each mapping, and its last error."""
     columns = {
-        "mapping": "name", "state": "state", "taken": "taken", "moved": "moved", "filtered": "filtered", "cut": "cut",
-        "dead letters": "dead_lettered", "backouts": "backouts",
-    }  # fmt: skip
+        "mapping": "name",
+        "state": "state",
+        "taken": "taken",
+        "moved": "moved",
+        "filtered": "filtered",
+        "cut": "cut",
+        "dead letters": "dead_lettered",
+        "backouts": "backouts",
+    }
 
     def table(found: list[Status]) -> None:
         output.print_table(*output.table_of(found, columns), "the bridge has no mappings")
@@ -486,9 +522,12 @@ TOP_ROWS = 10
 
 @takes(BRIDGE | OUTPUT)
 def top(
-    interval: Annotated[float, option("TIME", "Time"
-                                              " between two readings.", parser=options.duration, show_default="1s")] = 1.0,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, metavar="N", help="End after N readings. 0: continue.")] = 0,
+    interval: Annotated[
+        float, option("TIME", "Time between two readings.", parser=options.duration, show_default="1s")
+    ] = 1.0,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=0, metavar="N", help="End after N readings. 0: continue.")
+    ] = 0,
 ) -> None:
     """Show the activity of the running bridge, updated every second.
 
@@ -557,11 +596,16 @@ def _rates_view(now: Rates) -> Group:
     channels = table("channel, slowest first", "clients", "in/s", "out/s", "commit")
     for channel in now.channels[:TOP_ROWS]:
         took = "" if channel.unit_seconds is None else f"{channel.unit_seconds * 1_000:,.1f} ms"
-        channels.add_row(Text(channel.name), f"{channel.clients:,}", f"{channel.received:,.0f}", f"{channel.sent:,.0f}", took)
+        channels.add_row(
+            Text(channel.name), f"{channel.clients:,}", f"{channel.received:,.0f}", f"{channel.sent:,.0f}", took
+        )
     clients = table("client, busiest first", "channel", "in/s", "out/s")
     for client in now.busiest_clients:
         clients.add_row(
-            Text(output.printable(client.client_id)), Text(client.channel), f"{client.received:,.1f}", f"{client.sent:,.1f}"
+            Text(output.printable(client.client_id)),
+            Text(client.channel),
+            f"{client.received:,.1f}",
+            f"{client.sent:,.1f}",
         )
     mappings = table("mapping", "state", "taken/s", "moved/s", "dead letters/s")
     for one in sorted(now.mappings, key=lambda one: -one.taken)[:TOP_ROWS]:

@@ -24,8 +24,12 @@ if TYPE_CHECKING:
     from bridge.archive.report_page import Report
     from bridge.config.models import Configuration
 
-Archives = Annotated[list[Path] | None, option("DIR", "Directory of the archive. Can be repeated. Default: the one in the"
-                                                      " configuration file.", "--archive")]
+Archives = Annotated[
+    list[Path] | None,
+    option(
+        "DIR", "Directory of the archive. Can be repeated. Default: the one in the configuration file.", "--archive"
+    ),
+]
 
 
 @contextlib.contextmanager
@@ -48,8 +52,9 @@ def audit(
     start: From = None,
     end: To = None,
     archive: Archives = None,
-    late: Annotated[float | None, option("TIME", "Also report deliveries that took"
-                                                 " longer as late.", parser=options.duration)] = None,
+    late: Annotated[
+        float | None, option("TIME", "Also report deliveries that took longer as late.", parser=options.duration)
+    ] = None,
 ) -> None:
     """Find lost, duplicated, late and reordered messages in the archive.
 
@@ -102,16 +107,23 @@ def report(
 @takes(BRIDGE)
 def replay(
     start: From = None,
-    end: Annotated[str | None, option("TIME", "End time, exclusive. Default: the time at which the run"
-                                              " was first started.", "--to")] = None,
+    end: Annotated[
+        str | None, option("TIME", "End time, exclusive. Default: the time at which the run was first started.", "--to")
+    ] = None,
     archive: Archives = None,
     topic_filter: Annotated[str, typer.Option("--filter", metavar="FILTER", help="Topics to replay.")] = "#",
     clients: Annotated[list[str] | None, option("CLIENT", "Publisher to replay. Can be repeated.", "--client")] = None,
-    mapping: Annotated[str, option("MAPPING", "Replay the source messages of this mapping instead of publications.")] = "",
-    rate: Annotated[float | None, option("N", "Maximum number of messages per second. Default: no limit.", min=0.1)] = None,
+    mapping: Annotated[
+        str, option("MAPPING", "Replay the source messages of this mapping instead of publications.")
+    ] = "",
+    rate: Annotated[
+        float | None, option("N", "Maximum number of messages per second. Default: no limit.", min=0.1)
+    ] = None,
     to_queue: Annotated[str, option("QUEUE", "Put to this queue instead of topics.")] = "",
     to_topic: Annotated[str, option("PREFIX", "Put to PREFIX/TOPIC instead of TOPIC.")] = "",
-    retain: Annotated[bool, typer.Option("--retain", help="Retain publications that were published with RETAIN.")] = False,
+    retain: Annotated[
+        bool, typer.Option("--retain", help="Retain publications that were published with RETAIN.")
+    ] = False,
     run: Annotated[str, option("NAME", "Name of the run. Default: derived from the options.")] = "",
     again: Annotated[bool, typer.Option("--again", help="Start from the beginning of the run.")] = False,
 ) -> None:
@@ -137,13 +149,24 @@ def replay(
     found = configuration()
     directories = archives(archive, found)
     if len(directories) > 1:
-        raise Failure("--archive: replay takes one directory, because the order of rows in several is unknown", WRONG_USAGE)
+        raise Failure(
+            "--archive: replay takes one directory, because the order of rows in several is unknown", WRONG_USAGE
+        )
     from bridge.archive.replay import Replay, ReplayDestination, Selection
     from bridge.mqtt.topics import topic_filter_error
 
     if why := topic_filter_error(topic_filter):
         raise Failure(f"--filter {topic_filter!r}: {why}", WRONG_USAGE)
-    words = (str(directories[0].absolute()), start, end, topic_filter, *sorted(clients or ()), to_queue, to_topic, retain)
+    words = (
+        str(directories[0].absolute()),
+        start,
+        end,
+        topic_filter,
+        *sorted(clients or ()),
+        to_queue,
+        to_topic,
+        retain,
+    )
     if mapping:  # runs without it keep their names
         words = (*words, mapping)
     with connected() as connection:
@@ -292,8 +315,15 @@ def archives(option: list[Path] | None, configuration: Configuration | None) -> 
 SHOWN = 20
 _ALWAYS = ("expected", "delivered", "lost", "doubled", "disordered", "late")
 _SOMETIMES = (
-    "missing", "repeated", "pending", "ended", "dead_lettered", "discarded", "unknown", "unmatched",
-)  # fmt: skip
+    "missing",
+    "repeated",
+    "pending",
+    "ended",
+    "dead_lettered",
+    "discarded",
+    "unknown",
+    "unmatched",
+)
 _OF_MAPPINGS = ("taken", "put", "dead_lettered", "discarded", "doubled", "late")
 
 
@@ -314,12 +344,16 @@ def show_audit(audit: Audit) -> None:
         if len(broken) > SHOWN:
             typer.echo(f"and {len(broken) - SHOWN} more; -o json prints all")
     if audit.mappings:
-        print_table(*table_of(audit.mappings, {_head(name): name for name in ("mapping", *_OF_MAPPINGS)}), title="Mappings")
+        print_table(
+            *table_of(audit.mappings, {_head(name): name for name in ("mapping", *_OF_MAPPINGS)}), title="Mappings"
+        )
     for example in audit.examples:
         row = " ".join(f"{name}={value}" for name, value in example.row.items())
         typer.echo(printable(f"{example.breach}, for example: {row}"))
     for gap in audit.gaps:
-        what = "the bridge was killed: rows may be missing" if gap["rows"] is None else f"{gap['rows']} rows are missing"
+        what = (
+            "the bridge was killed: rows may be missing" if gap["rows"] is None else f"{gap['rows']} rows are missing"
+        )
         typer.echo(f"{what} in the archive between {gap['from']} and {gap['to']}")
     typer.echo(styled(verdict(audit), bold=True))
 

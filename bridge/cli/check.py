@@ -50,8 +50,13 @@ class Findings(msgspec.Struct):
 @takes(CONFIG | OUTPUT)
 def check(
     file: Annotated[Path | None, argument("[FILE]", "Configuration file.")] = None,
-    connect: Annotated[bool, typer.Option("--connect", help="Also connect to the queue manager and the brokers, and report"
-                                                            " missing objects and authorities.")] = False,
+    connect: Annotated[
+        bool,
+        typer.Option(
+            "--connect",
+            help="Also connect to the queue manager and the brokers, and report missing objects and authorities.",
+        ),
+    ] = False,
 ) -> None:
     """Check a configuration file, and describe what the bridge does with it.
 
@@ -99,7 +104,8 @@ def find(config: Path, connect: bool) -> tuple[Findings, int]:
     except ConfigurationError as error:
         names = ("line", "column", "key", "expected", "found")
         findings.mistakes = [
-            {"text": str(one), "file": str(one.file)} | {name: getattr(one, name) for name in names} for one in error.problems
+            {"text": str(one), "file": str(one.file)} | {name: getattr(one, name) for name in names}
+            for one in error.problems
         ]
         return findings, WRONG_USAGE
     empty = not configuration.model_fields_set
@@ -134,7 +140,9 @@ def find(config: Path, connect: bool) -> tuple[Findings, int]:
 # Requirements ---------------------------------------------------------------------------------------------------------
 
 #: A queue definition in MQSC.
-_DEFINED_QUEUE = re.compile(r"\bDEF(?:INE)?\s+Q(?:LOCAL|L|ALIAS|A|REMOTE|R)\s*\(\s*('[^']*'|[^\s')]+)\s*\)", re.IGNORECASE)
+_DEFINED_QUEUE = re.compile(
+    r"\bDEF(?:INE)?\s+Q(?:LOCAL|L|ALIAS|A|REMOTE|R)\s*\(\s*('[^']*'|[^\s')]+)\s*\)", re.IGNORECASE
+)
 
 
 def undefined_queues(configuration: Configuration) -> Iterator[str]:

@@ -43,8 +43,9 @@ def backup(
 @takes(BRIDGE | OUTPUT | YES)
 def restore(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The backup.")],
-    force: Annotated[bool, typer.Option("--force", help="Move an existing queue manager to"
-                                                        " a subdirectory before-restore-…")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Move an existing queue manager to a subdirectory before-restore-…")
+    ] = False,
 ) -> None:
     """Restore a backup to a data directory. The bridge must not be running.
 
@@ -81,7 +82,9 @@ def verify(directory: Annotated[Path | None, argument("[DIR]", "The data directo
         findings = examine(place)
     _print_findings(findings)
     if findings.damage:
-        raise Failure(f"{place} is damaged", FAILED, hint=f"`mqbridge data salvage {place} NEW` copies the undamaged parts")
+        raise Failure(
+            f"{place} is damaged", FAILED, hint=f"`mqbridge data salvage {place} NEW` copies the undamaged parts"
+        )
 
 
 def salvage(
@@ -110,7 +113,9 @@ def _place() -> Path:
 def _print(contents: Contents, head: str) -> None:
     def text(contents: Contents) -> None:
         typer.echo(head)
-        typer.echo(f"  as of {moment(contents.taken) or 'an unknown time'}, layout {contents.version}, {contents.size} bytes")
+        typer.echo(
+            f"  as of {moment(contents.taken) or 'an unknown time'}, layout {contents.version}, {contents.size} bytes"
+        )
         subscriptions = counted(contents.subscriptions, "durable subscription")
         typer.echo(f"  {counted(contents.messages, 'persistent message')}, {subscriptions}")
         typer.echo(f"  {counted(contents.queues, 'queue')}, {counted(contents.definitions, 'other definition')}")

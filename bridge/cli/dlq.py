@@ -31,17 +31,23 @@ Queue = Annotated[str | None, option("QUEUE", "The dead-letter queue. Default: t
 
 def _selection(
     ids: Annotated[list[str] | None, argument("[ID]...", "ID@STAMP as `dlq list` prints it, or the MsgId.")] = None,
-    reason: Annotated[list[str] | None, option("REASON", "Only with this reason, such as 2053 or MQRC_Q_FULL. Can be"
-                                                         " repeated.")] = None,
-    bound_for: Annotated[str | None, option("QUEUE", "Only for this destination (DestQName). *"
-                                                     " matches any characters.")] = None,
+    reason: Annotated[
+        list[str] | None, option("REASON", "Only with this reason, such as 2053 or MQRC_Q_FULL. Can be repeated.")
+    ] = None,
+    bound_for: Annotated[
+        str | None, option("QUEUE", "Only for this destination (DestQName). * matches any characters.")
+    ] = None,
     client: Annotated[str | None, option("CLIENT", "Only messages from or for this client.")] = None,
     topic: Annotated[str | None, option("FILTER", "Only publications to topics of this filter.")] = None,
-    older_than: Annotated[float | None, option("TIME", "Only dead-lettered longer ago, such as"
-                                                       " 30d or 12h.", parser=options.duration)] = None,
-    newer_than: Annotated[float | None, option("TIME", "Only dead-lettered more recently.", parser=options.duration)] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All messages. Required if no other"
-                                                           " option selects messages.")] = False,
+    older_than: Annotated[
+        float | None, option("TIME", "Only dead-lettered longer ago, such as 30d or 12h.", parser=options.duration)
+    ] = None,
+    newer_than: Annotated[
+        float | None, option("TIME", "Only dead-lettered more recently.", parser=options.duration)
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All messages. Required if no other option selects messages.")
+    ] = False,
 ) -> Selection:
     """Return the selection of the options. Raises Failure if they select nothing, or are wrong."""
     from bridge.mq.dead_letter import Selection, reason_number
@@ -103,7 +109,9 @@ def list_(selection: Selection, limit: options.Limit = 1_000, queue: Queue = Non
         count = print_records(
             letters.browse(selection, count=limit),
             lambda one: one.name,
-            table=lambda found: print_table(heads, [_row(one) for one in found], f"no such messages on queue {letters.name}"),
+            table=lambda found: print_table(
+                heads, [_row(one) for one in found], f"no such messages on queue {letters.name}"
+            ),
         )
         if count == limit:
             note(f"there may be more than {limit} messages: use a higher --limit")
@@ -171,7 +179,9 @@ def retry(
     if not sum(counts.values()):
         raise _nothing()
     if settings.output is Format.table:
-        words = ", ".join(f"{number} {outcome}" for outcome, number in counts.items() if number or outcome == "delivered")
+        words = ", ".join(
+            f"{number} {outcome}" for outcome, number in counts.items() if number or outcome == "delivered"
+        )
         say(f"retried {counted(sum(counts.values()), 'message')}: {words}")
     if counts[Outcome.RETURNED] or counts[Outcome.STAYED]:
         raise Failure("")
@@ -203,7 +213,9 @@ def export(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="File to create, or an existing directory.")],
     selection: Selection,
     limit: options.Count = None,
-    delete: Annotated[bool, typer.Option("--delete", help="Delete each message from the queue when it is on disk.")] = False,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Delete each message from the queue when it is on disk.")
+    ] = False,
     queue: Queue = None,
 ) -> None:
     """Write dead-lettered messages to a file with one JSON object per line, or to a directory with a file for each.

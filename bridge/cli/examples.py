@@ -46,7 +46,10 @@ EXAMPLES = {
         "mqbridge dlq retry --reason MQRC_Q_FULL --config /etc/mqbridge/bridge.yaml",
         "mqbridge dlq retry --bound-for 'OLD.QUEUE' --to NEW.QUEUE",
     ),
-    "dlq export": ("mqbridge dlq export messages.jsonl --older-than 30d --delete", "mqbridge dlq export messages/ --all"),
+    "dlq export": (
+        "mqbridge dlq export messages.jsonl --older-than 30d --delete",
+        "mqbridge dlq export messages/ --all",
+    ),
     "dlq delete": ("mqbridge dlq delete --client pump-7 --dry-run",),
     "mqsc": ("mqbridge mqsc", "mqbridge mqsc < queues.mqsc"),
     "mqsc run": ("mqbridge mqsc run queues.mqsc",),
@@ -66,7 +69,9 @@ EXAMPLES = {
     "ibm-acceptance": ("mqbridge ibm-acceptance --config /etc/mqbridge/bridge.yaml",),
     "audit": ("mqbridge audit --archive /var/lib/mqbridge/archive --from 2026-11-21 --late 5s",),
     "report": ("mqbridge report --archive /var/lib/mqbridge/archive --from 2026-11-21 --html report.html",),
-    "replay": ("mqbridge replay --archive /var/lib/mqbridge/archive --from 2026-11-21T14:30 --filter 'plant/#' --rate 100",),
+    "replay": (
+        "mqbridge replay --archive /var/lib/mqbridge/archive --from 2026-11-21T14:30 --filter 'plant/#' --rate 100",
+    ),
     "lake": (
         "mqbridge lake /srv/orders --queue ORDERS --config /etc/mqbridge/bridge.yaml",
         "mqbridge lake /srv/sensors --topic 'sensors/#' --format delta --columns topic,payload,received",

@@ -33,8 +33,14 @@ class _Explained(msgspec.Struct, omit_defaults=True):
 
 @takes(OUTPUT)
 def explain(
-    identifiers: Annotated[list[str] | None, argument("[IDENTIFIER]...", "Message identifiers, with or without the last"
-        " letter, or MQ reason codes, as numbers or names. Default: list all messages.")] = None,
+    identifiers: Annotated[
+        list[str] | None,
+        argument(
+            "[IDENTIFIER]...",
+            "Message identifiers, with or without the last"
+            " letter, or MQ reason codes, as numbers or names. Default: list all messages.",
+        ),
+    ] = None,
 ) -> None:
     """Explain log messages and MQ reason codes, and what to do about them.
 

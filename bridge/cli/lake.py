@@ -32,7 +32,9 @@ class Format(StrEnum):
 
 @takes(BRIDGE)
 def lake(
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="Directory of the files, or place of the Delta table.")],
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="Directory of the files, or place of the Delta table.")
+    ],
     queue: Annotated[
         str | None, typer.Option(metavar="QUEUE", help="Take the messages of a queue.", show_default=False)
     ] = None,
@@ -44,7 +46,9 @@ def lake(
     ] = Format.PARQUET,
     columns: Annotated[
         str | None,
-        typer.Option(metavar="NAME,…", help="Columns, such as put_time,text,md.MsgId. Default: all.", show_default=False),
+        typer.Option(
+            metavar="NAME,…", help="Columns, such as put_time,text,md.MsgId. Default: all.", show_default=False
+        ),
     ] = None,
     spool: Annotated[
         Path | None,
@@ -120,7 +124,9 @@ def _fillers(given: Mapping[str, str]) -> tuple[Mapping[str, SpoolFiller], Any]:
     from bridge.spark.options import MQ_FOREIGN, MQTT_FOREIGN, Options
 
     if "queue" in given:
-        of_queue = queue_reader.source_options_of(Options("mqbridge lake", given, queue_reader.READ_OPTIONS, MQ_FOREIGN))
+        of_queue = queue_reader.source_options_of(
+            Options("mqbridge lake", given, queue_reader.READ_OPTIONS, MQ_FOREIGN)
+        )
         return queue_reader.queue_readers(of_queue), of_queue.schema
     of_topic = subscriber.source_options_of(Options("mqbridge lake", given, subscriber.READ_OPTIONS, MQTT_FOREIGN))
     return subscriber.subscribers(of_topic), of_topic.schema

@@ -24,12 +24,17 @@ from bridge.wire import cmqc
 _MQLONG_MAX = 2_147_483_647
 
 Body = Annotated[str | None, argument("[BODY]", "Body of the message. Without it, or with -: standard input.")]
-Persistent = Annotated[bool, typer.Option("--persistent", help="Put a persistent message. Default: as the queue or topic"
-                                                               " specifies.")]
-Priority = Annotated[int | None, typer.Option(min=0, max=9, metavar="N", help="Priority 0 to 9. Default: as the queue or"
-    " topic specifies.")]
+Persistent = Annotated[
+    bool, typer.Option("--persistent", help="Put a persistent message. Default: as the queue or topic specifies.")
+]
+Priority = Annotated[
+    int | None,
+    typer.Option(min=0, max=9, metavar="N", help="Priority 0 to 9. Default: as the queue or topic specifies."),
+]
 Expiry = Annotated[float | None, option("TIME", "Time until the message expires.", parser=options.duration)]
-Wait = Annotated[float | None, option("TIME", "Time to wait for each message. 0: do not wait.", parser=options.duration)]
+Wait = Annotated[
+    float | None, option("TIME", "Time to wait for each message. 0: do not wait.", parser=options.duration)
+]
 Limit = Annotated[int | None, option("N", "Stop after N messages. 0: no limit.", "--limit", "-n", min=0)]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print the MQMD and the headers.")]
 
@@ -38,9 +43,12 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print the M
 def put(
     queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")],
     body: Body = None,
-    to: Annotated[str | None, option("CLIENT", "Send to this MQTT client (ObjectQMgrName). QUEUE is then"
-                                               " the topic name.")] = None,
-    reply_to: Annotated[str | None, option("QUEUE", "Queue for the reply (ReplyToQ). The message is a request.")] = None,
+    to: Annotated[
+        str | None, option("CLIENT", "Send to this MQTT client (ObjectQMgrName). QUEUE is then the topic name.")
+    ] = None,
+    reply_to: Annotated[
+        str | None, option("QUEUE", "Queue for the reply (ReplyToQ). The message is a request.")
+    ] = None,
     correl_id: Annotated[str | None, option("ID", "CorrelId, as 48 hexadecimal digits or text.")] = None,
     ccsid: Annotated[int | None, option("N", "The CCSID of the body.", min=1, max=65535)] = None,
     properties: options.Properties = None,
@@ -62,7 +70,9 @@ def put(
         if correl_id is not None:
             fields["CorrelId"] = identifier(correl_id, "CorrelId", cmqc.MQRC_CORREL_ID_ERROR)
     except Unmappable as error:
-        raise Failure(f"{'--correl-id' if fields or reply_to is None else '--reply-to'}: {error}", WRONG_USAGE) from error
+        raise Failure(
+            f"{'--correl-id' if fields or reply_to is None else '--reply-to'}: {error}", WRONG_USAGE
+        ) from error
     data = read_body(body)
     md = descriptor(data, persistent=persistent, priority=priority, expiry=_tenths(expiry), ccsid=ccsid)
     md = msgspec.structs.replace(md, **fields)
@@ -119,12 +129,15 @@ def get(
 
 @takes(BRIDGE | OUTPUT)
 def sub(
-    topic_filter: Annotated[str, typer.Argument(metavar="FILTER", help="Topic filter: + matches one level, # any number of"
-        " levels.")],
+    topic_filter: Annotated[
+        str, typer.Argument(metavar="FILTER", help="Topic filter: + matches one level, # any number of levels.")
+    ],
     durable: Annotated[str | None, option("NAME", "Create or resume the durable subscription NAME.")] = None,
     wait: Wait = None,
     limit: Limit = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Remove the durable subscription when the command ends.")] = False,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Remove the durable subscription when the command ends.")
+    ] = False,
     verbose: Verbose = False,
 ) -> None:
     """Subscribe to topics and print their publications.
@@ -187,7 +200,9 @@ def _print_all(
     return print_records((view.json() for view in views()), lambda one: one["md"]["MsgId"])
 
 
-def _messages(connection: Connection, handle: int, count: int | None, wait: float | None, browse: bool) -> Iterator[Got]:
+def _messages(
+    connection: Connection, handle: int, count: int | None, wait: float | None, browse: bool
+) -> Iterator[Got]:
     """Yield at most `count` messages of a queue, until none arrives for `wait` seconds. None means no limit."""
     flags = cmqc.MQGMO_BROWSE_NEXT | cmqc.MQGMO_NO_SYNCPOINT if browse else cmqc.MQGMO_SYNCPOINT
     flags |= cmqc.MQGMO_FAIL_IF_QUIESCING | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2

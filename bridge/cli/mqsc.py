@@ -76,7 +76,9 @@ def _session(connection: Connection) -> None:
 
 
 @takes(BRIDGE)
-def run(script: Annotated[str, typer.Argument(metavar="SCRIPT", help="File with MQSC commands. -: standard input.")]) -> None:
+def run(
+    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="File with MQSC commands. -: standard input.")],
+) -> None:
     """Run a script of MQSC commands.
 
     It prints each command and its response, as runmqsc does. Exit status 1 if a command failed. Its line is on standard
@@ -114,8 +116,9 @@ def _script(script: str) -> str:
 
 @takes(BRIDGE | OUTPUT)
 def display(
-    words: Annotated[list[str], typer.Argument(metavar="WORDS", help="The words after DISPLAY, such"
-                                                                     " as 'QLOCAL(*)' CURDEPTH.")],
+    words: Annotated[
+        list[str], typer.Argument(metavar="WORDS", help="The words after DISPLAY, such as 'QLOCAL(*)' CURDEPTH.")
+    ],
 ) -> None:
     """Run a DISPLAY command of MQSC.
 
@@ -145,8 +148,9 @@ _NOT_FOUND = ("AMQ8147E", "AMQ8420I", "AMQ8884E", "AMQ8871E")
 
 @takes(BRIDGE)
 def dump(
-    everything: Annotated[bool, typer.Option("--all", "-a", help="Include attributes that have"
-                                                                 " their default values.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", "-a", help="Include attributes that have their default values.")
+    ] = False,
 ) -> None:
     """Print the MQSC commands that define all objects of the embedded queue manager, like dmpmqcfg.
 

@@ -91,11 +91,22 @@ def argument(metavar: str, help: str, **more: Any) -> Any:
     return typer.Argument(metavar=metavar, help=help, show_default=False, **more)
 
 
-DataDirectory = Annotated[Path | None, option("DIR", "Data directory of the embedded queue manager. Default: the one in the"
-                                                     " configuration file, the environment variable MQBRIDGE_DATA_DIR, or"
-                                                     " ./data.", "--data-dir")]
-ConfigurationFile = Annotated[Path | None, option("FILE", "Configuration file of the bridge. Default: the environment"
-                                                          " variable MQBRIDGE_CONFIG.", "--config", "-c")]
+DataDirectory = Annotated[
+    Path | None,
+    option(
+        "DIR",
+        "Data directory of the embedded queue manager. Default: the one in the"
+        " configuration file, the environment variable MQBRIDGE_DATA_DIR, or"
+        " ./data.",
+        "--data-dir",
+    ),
+]
+ConfigurationFile = Annotated[
+    Path | None,
+    option(
+        "FILE", "Configuration file of the bridge. Default: the environment variable MQBRIDGE_CONFIG.", "--config", "-c"
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line (-o jsonl).")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")]
 
@@ -103,8 +114,9 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation pr
 def _common(
     config: ConfigurationFile = None,
     data_dir: DataDirectory = None,
-    output: Annotated[Format | None, option("FORMAT", "Output format: table, json, jsonl,"
-                                                      " yaml or name.", "--output", "-o")] = None,
+    output: Annotated[
+        Format | None, option("FORMAT", "Output format: table, json, jsonl, yaml or name.", "--output", "-o")
+    ] = None,
     json: Json = False,
     yes: Yes = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors only.")] = False,
@@ -172,10 +184,18 @@ class LogLevel(StrEnum):
 
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, metavar="N", help="Print at most N entries.")]
 Count = Annotated[int | None, option("N", "Process at most N messages.", "--limit", "-n", min=1)]
-Away = Annotated[float | None, option("TIME", "Only clients that have been disconnected for this long, such as 30d, 12h or"
-                                              " 90min.", "--away", parser=duration)]
-Properties = Annotated[list[str] | None, option("NAME=VALUE", "A message property, in the usr folder."
-                                                              " Can be repeated.", "--property")]
+Away = Annotated[
+    float | None,
+    option(
+        "TIME",
+        "Only clients that have been disconnected for this long, such as 30d, 12h or 90min.",
+        "--away",
+        parser=duration,
+    ),
+]
+Properties = Annotated[
+    list[str] | None, option("NAME=VALUE", "A message property, in the usr folder. Can be repeated.", "--property")
+]
 Master = Annotated[str | None, option("URL", "Spark master, such as spark://host:7077. Default: this machine.")]
 
 _TIMES = "2026-11-21, 2026-11-21T14:30 (UTC, or with an offset such as +01:00), or -40s, -90min, -2h, -7d before now"

@@ -129,7 +129,12 @@ def _yaml(value: Any) -> str:
 
 
 def print_table(
-    heads: Sequence[str], rows: Sequence[Sequence[str | int]], nothing: str = "", *, title: str = "", numbers: bool = False
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str | int]],
+    nothing: str = "",
+    *,
+    title: str = "",
+    numbers: bool = False,
 ) -> None:
     """Print rows with their headings, or `nothing` if there are none.
 

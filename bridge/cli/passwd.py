@@ -16,12 +16,23 @@ from bridge.cli.output import confirm, say
 
 @takes(YES)
 def passwd(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The password file. It is created if it does not exist.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The password file. It is created if it does not exist.")
+    ],
     user: Annotated[str | None, argument("[USER]", "The user.")] = None,
-    stdin: Annotated[bool, typer.Option("--stdin", help="Read the password from the first line of standard input.")] = False,
+    stdin: Annotated[
+        bool, typer.Option("--stdin", help="Read the password from the first line of standard input.")
+    ] = False,
     delete: Annotated[bool, typer.Option("--delete", help="Remove the user.")] = False,
-    scram_iterations: Annotated[int, typer.Option(min=4096, metavar="N", help="Iterations of SCRAM-SHA-256, which clients"
-        " compute at each CONNECT. Fewer iterations make it easier to guess passwords from a stolen file.")] = 600_000,
+    scram_iterations: Annotated[
+        int,
+        typer.Option(
+            min=4096,
+            metavar="N",
+            help="Iterations of SCRAM-SHA-256, which clients"
+            " compute at each CONNECT. Fewer iterations make it easier to guess passwords from a stolen file.",
+        ),
+    ] = 600_000,
     show: Annotated[bool, typer.Option("--list", help="Print the users in the file.")] = False,
 ) -> None:
     """Set the password of a user in a password file.

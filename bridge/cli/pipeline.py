@@ -34,10 +34,12 @@ Running = Annotated[list[str], typer.Argument(metavar="NAME…", help="Running p
 Conf = Annotated[
     list[str] | None,
     typer.Option(
-        "--conf", metavar="KEY=VALUE", help="A Spark setting, such as spark.executor.memory=2g. Can be repeated.",
+        "--conf",
+        metavar="KEY=VALUE",
+        help="A Spark setting, such as spark.executor.memory=2g. Can be repeated.",
         show_default=False,
     ),
-]  # fmt: skip
+]
 Packages = Annotated[
     str | None,
     typer.Option(metavar="LIST", help="Maven packages for Spark: group:artifact:version,…", show_default=False),
@@ -90,12 +92,16 @@ def check(
 
     file, chosen, master, spark_settings, environment = _prepared(names, master, conf, packages, jars)
     # Analysing SQL needs no cluster, and no data sources: registering them starts a Python process.
-    with _spark(None if is_remote(master) else master, {**ANALYSIS_SETTINGS, **spark_settings}, registers=False) as spark:
+    with _spark(
+        None if is_remote(master) else master, {**ANALYSIS_SETTINGS, **spark_settings}, registers=False
+    ) as spark:
         plans = _plan_all(spark, file, chosen, environment, reads=False)
     for plan in plans:
         say(f"pipeline {plan.name} is OK")
         if plan.at_least_once:
-            say(f"note: pipeline {plan.name}: a destination may get a batch twice after a crash (at-least-once delivery)")
+            say(
+                f"note: pipeline {plan.name}: a destination may get a batch twice after a crash (at-least-once delivery)"
+            )
 
 
 @takes(BRIDGE)
@@ -127,7 +133,9 @@ def run(
         def planned(name: str) -> Callable[[], Pipeline]:
             return lambda: plans[name].pop() if plans[name] else plan(spark, name, chosen[name], environment)
 
-        runner = Runner(spark, {name: planned(name) for name in chosen}, tell=note, once=once, patience=environment.patience)
+        runner = Runner(
+            spark, {name: planned(name) for name in chosen}, tell=note, once=once, patience=environment.patience
+        )
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: runner.stop())
         failed = runner.run()
@@ -346,7 +354,11 @@ def _end(names: list[str], what: PipelineRequest) -> None:
     directories = {name: environment.directory_of(name, pipeline) for name, pipeline in chosen.items()}
     processes = {name: runs(directory) for name, directory in directories.items()}
     if idle := [name for name, process in processes.items() if process is None]:
-        hint = "" if stops else f"to process what is available: mqbridge pipeline run {' '.join(idle)} --once --config {file}"
+        hint = (
+            ""
+            if stops
+            else f"to process what is available: mqbridge pipeline run {' '.join(idle)} --once --config {file}"
+        )
         raise Failure(f"not running: {', '.join(idle)}", UNREACHABLE, hint=hint)
     for name, directory in directories.items():
         try:
@@ -371,9 +383,19 @@ def _end(names: list[str], what: PipelineRequest) -> None:
 
 def _print_conditions(conditions: list[dict[str, Any]]) -> None:
     heads = (
-        "pipeline", "state", "since", "process", "last batch",
-        "in", "out", "dead letters", "late", "rows/s", "waiting", "oldest",
-    )  # fmt: skip
+        "pipeline",
+        "state",
+        "since",
+        "process",
+        "last batch",
+        "in",
+        "out",
+        "dead letters",
+        "late",
+        "rows/s",
+        "waiting",
+        "oldest",
+    )
     counted = ("rows_in", "rows_out", "dead_letters", "late", "rows_in_per_second", "waiting")
     rows = []
     for one in conditions:

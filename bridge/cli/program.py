@@ -78,7 +78,8 @@ SECTIONS: Mapping[str, Mapping[str, str | Group]] = {
         ),
         "topic": Group("Show retained publications and subscriptions.", _of("administration", "list show", "_topic")),
         "mapping": Group(
-            "List, pause and resume the mappings of a running bridge.", _of("administration", "list pause resume", "_mapping")
+            "List, pause and resume the mappings of a running bridge.",
+            _of("administration", "list pause resume", "_mapping"),
         ),
         "link": Group(
             "List and test the links of a running bridge to other MQTT brokers.",
@@ -101,7 +102,8 @@ SECTIONS: Mapping[str, Mapping[str, str | Group]] = {
             "mqsc:interactive",
         ),
         "data": Group(
-            "Back up, restore, verify and repair the embedded queue manager.", _of("data", "backup restore verify salvage")
+            "Back up, restore, verify and repair the embedded queue manager.",
+            _of("data", "backup restore verify salvage"),
         ),
         "mqsc-script": "mqsc:mqsc_script",
         "ibm-acceptance": "mqsc:ibm_acceptance",
@@ -116,7 +118,11 @@ SECTIONS: Mapping[str, Mapping[str, str | Group]] = {
             {"list": "pipeline:list_"} | _of("pipeline", "check run show stop drain reset"),
         ),
     },
-    "The command itself": {"help": "program:help_", "completion": "administration:completion", "version": "service:version"},
+    "The command itself": {
+        "help": "program:help_",
+        "completion": "administration:completion",
+        "version": "service:version",
+    },
 }
 
 
@@ -188,7 +194,9 @@ class CommandGroup(typer.core.TyperGroup):
             from difflib import get_close_matches
 
             near = get_close_matches(args[0], self.entries)
-            hint = " or ".join(f"`mqbridge {self.prefix}{name}`" for name in near) or "`mqbridge help` lists the commands"
+            hint = (
+                " or ".join(f"`mqbridge {self.prefix}{name}`" for name in near) or "`mqbridge help` lists the commands"
+            )
             meant = "did you mean " if near else ""
             hint = f"{meant}{hint}{'?' * bool(near)}"
             raise Failure(f"no command {self.prefix}{args[0]}", WRONG_USAGE, hint=hint) from error
@@ -282,7 +290,9 @@ def help_(
     for name in command or ():
         lower = shown.get_command(parent, name) if isinstance(shown, CommandGroup) else None
         if lower is None:
-            raise Failure(f"no command {' '.join(command or ())}", WRONG_USAGE, hint="`mqbridge help` lists the commands")
+            raise Failure(
+                f"no command {' '.join(command or ())}", WRONG_USAGE, hint="`mqbridge help` lists the commands"
+            )
         parent = lower.make_context(name, [], parent=parent, resilient_parsing=True)
         shown = lower
     typer.echo(shown.get_help(parent))

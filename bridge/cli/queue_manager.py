@@ -60,7 +60,9 @@ def data_directory(option: Path | None, configuration: Configuration | None) -> 
     return Path(os.environ.get(DATA_DIRECTORY_VARIABLE) or "data")
 
 
-def configured(file: Configuration | None, data_dir: Path | None, port: int | None, log_level: str | None) -> Configuration:
+def configured(
+    file: Configuration | None, data_dir: Path | None, port: int | None, log_level: str | None
+) -> Configuration:
     """Return the configuration of a file (None if there is none) with the options of `mqbridge run`. Raises Failure."""
     from bridge.config.models import clashes, default_configuration
 

@@ -22,9 +22,13 @@ from bridge.shipped import shipped_file
 
 @takes(BRIDGE)
 def run(
-    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Configuration file. Without it, all settings have"
-        " their defaults.")] = None,
-    port: Annotated[int | None, option("N", "TCP port of the first channel. 0: any free port.", min=0, max=65535)] = None,
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="Configuration file. Without it, all settings have their defaults."),
+    ] = None,
+    port: Annotated[
+        int | None, option("N", "TCP port of the first channel. 0: any free port.", min=0, max=65535)
+    ] = None,
     log_level: Annotated[LogLevel | None, option("LEVEL", "Log level: debug, info, warning or error.")] = None,
 ) -> None:
     """Run the bridge in the foreground, until Ctrl-C or SIGTERM."""
@@ -46,8 +50,9 @@ def run(
 
 
 def schema(
-    mapping_file: Annotated[bool, typer.Option("--mapping-file", help="Print the schema of a mapping file, which `mappings:`"
-        " can name.")] = False,
+    mapping_file: Annotated[
+        bool, typer.Option("--mapping-file", help="Print the schema of a mapping file, which `mappings:` can name.")
+    ] = False,
 ) -> None:
     """Print the JSON Schema of the configuration file, for editors.
 
@@ -122,13 +127,22 @@ class Service:
 @takes(CONFIG | YES)
 def install_service(
     user: Annotated[str, typer.Option(metavar="NAME", help="User and group of the service.")] = USER,
-    root: Annotated[Path, typer.Option(metavar="DIR", help="Install into the system below this directory. Programs of systemd"
-                                                           " are not run.")] = Path("/"),
+    root: Annotated[
+        Path,
+        typer.Option(
+            metavar="DIR", help="Install into the system below this directory. Programs of systemd are not run."
+        ),
+    ] = Path("/"),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done.")] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Stop the service and remove its files, except configuration and"
-                                                          " data.")] = False,
-    mq: Annotated[bool, typer.Option("--mq", help="Print the MQSC that defines a service of an IBM MQ queue manager, and do"
-                                                  " nothing else.")] = False,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Stop the service and remove its files, except configuration and data.")
+    ] = False,
+    mq: Annotated[
+        bool,
+        typer.Option(
+            "--mq", help="Print the MQSC that defines a service of an IBM MQ queue manager, and do nothing else."
+        ),
+    ] = False,
 ) -> None:
     """Install the bridge as a service of systemd.
 

@@ -32,17 +32,27 @@ def try_mapping(
     topic: Annotated[str | None, option("TOPIC", "Topic of the publication.")] = None,
     payload: Annotated[str | None, option("TEXT", "The payload or body.")] = None,
     payload_file: Annotated[Path | None, option("FILE", "File with the payload.")] = None,
-    message: Annotated[Path | None, option("FILE", "For a mapping to MQTT: file with the message, as `mqbridge mq get --json`"
-                                                   " prints it, or its bytes with headers.")] = None,
-    request: Annotated[Path | None, option("FILE", "For a mapping to MQTT: file with the request that"
-                                                   " it replies to.")] = None,
+    message: Annotated[
+        Path | None,
+        option(
+            "FILE",
+            "For a mapping to MQTT: file with the message, as `mqbridge mq get --json`"
+            " prints it, or its bytes with headers.",
+        ),
+    ] = None,
+    request: Annotated[
+        Path | None, option("FILE", "For a mapping to MQTT: file with the request that it replies to.")
+    ] = None,
     qos: Annotated[int, typer.Option(min=0, max=2, metavar="N", help="QoS of the publication.")] = 0,
     retain: Annotated[bool, typer.Option("--retain", help="Set RETAIN.")] = False,
-    client_id: Annotated[str | None, option("CLIENT", "Client identifier of the publisher. Default: mqbridge-try, or the name"
-                                                      " of the link.")] = None,
+    client_id: Annotated[
+        str | None,
+        option("CLIENT", "Client identifier of the publisher. Default: mqbridge-try, or the name of the link."),
+    ] = None,
     user: Annotated[str, option("NAME", "User name of the publisher.")] = "",
-    properties: Annotated[list[str] | None, option("NAME=VALUE", "A User Property or message property."
-                                                                 " Can be repeated.", "--property")] = None,
+    properties: Annotated[
+        list[str] | None, option("NAME=VALUE", "A User Property or message property. Can be repeated.", "--property")
+    ] = None,
     response_topic: Annotated[str, option("TOPIC", "Response Topic.")] = "",
     correlation_data: Annotated[str, option("TEXT", "Correlation Data.")] = "",
     content_type: Annotated[str, option("TEXT", "Content Type.")] = "",
@@ -65,20 +75,32 @@ def try_mapping(
 
     if isinstance(trial.rule, ToMqRule):
         if topic is None or message is not None or request is not None or format is not None or ccsid is not None:
-            raise Failure(f"mapping {mapping} is a mapping to MQ: it requires --topic instead of --message", WRONG_USAGE)
+            raise Failure(
+                f"mapping {mapping} is a mapping to MQ: it requires --topic instead of --message", WRONG_USAGE
+            )
         try:
             publication = trial.published(
-                topic, body or b"", qos=qos, retain=retain, client_id=client_id or "", user=user, expiry=expiry,
-                response_topic=response_topic, correlation_data=correlation_data, content_type=content_type,
+                topic,
+                body or b"",
+                qos=qos,
+                retain=retain,
+                client_id=client_id or "",
+                user=user,
+                expiry=expiry,
+                response_topic=response_topic,
+                correlation_data=correlation_data,
+                content_type=content_type,
                 properties=properties_in(properties or []),
-            )  # fmt: skip
+            )
         except ValueError as error:
             hint = "the bridge rejects such a client unless it maps it to another user"
             raise Failure(f"--user: {error}", WRONG_USAGE, hint=hint) from error
         _print_message(_made(mapping, lambda: trial.message(publication)))
         return
     if (message is None) == (body is None):
-        raise Failure(f"mapping {mapping} is a mapping to MQTT: it requires --message FILE or --payload TEXT", WRONG_USAGE)
+        raise Failure(
+            f"mapping {mapping} is a mapping to MQTT: it requires --message FILE or --payload TEXT", WRONG_USAGE
+        )
     if message is not None and properties:
         raise Failure("--property cannot be combined with --message", WRONG_USAGE)
     if qos or retain or client_id is not None or user or response_topic or correlation_data or content_type:

@@ -403,7 +403,9 @@ UserSource = Literal["MAP", "CHANNEL", "NOACCESS"]
 
 _PROFILE = values.text(r"[A-Za-z0-9._/%]{0,20}\*?", "a channel name, or the beginning of one with * behind it")
 _ADDRESS = values.read_by(
-    address_pattern, r"[0-9A-Fa-f.:*-]{1,64}", "an IP address, in which a part may be * or a range such as 1-5 (no host name)"
+    address_pattern,
+    r"[0-9A-Fa-f.:*-]{1,64}",
+    "an IP address, in which a part may be * or a range such as 1-5 (no host name)",
 )
 _DN = values.read_by(name_pattern, r"[^\x00-\x1f]{1,1024}", "a distinguished name such as CN=pump*,O=Example")
 
@@ -427,7 +429,9 @@ class ChannelAuthenticationConfig(Section):
     """Type of the record. It selects clients by address, user name or certificate, or blocks users or addresses."""
     address: Annotated[str, _ADDRESS] | None = None
     """IP address of the client. Parts may be `*` or a range."""
-    client_user: Annotated[str, values.text(r"[!-~]{1,64}", "a user name of 1 to 64 characters without blanks")] | None = None
+    client_user: (
+        Annotated[str, values.text(r"[!-~]{1,64}", "a user name of 1 to 64 characters without blanks")] | None
+    ) = None
     """User name of the client, authenticated or merely claimed (MQ: CLNTUSER)."""
     ssl_peer: Annotated[str, _DN] | None = None
     """Pattern for the distinguished name of the client's certificate: attributes in any order, with `*` at either end of a
@@ -456,7 +460,9 @@ class ChannelAuthenticationConfig(Section):
         if not getattr(self, needed := KEYS[self.type][0]):
             raise values.refusal(f"{needed} in a record of type {self.type}", "type")
         if "mcauser" in KEYS[self.type] and (self.user_source == "MAP") != (self.mcauser is not None):
-            expected = "mcauser, which user_source MAP needs" if self.mcauser is None else "user_source MAP with mcauser"
+            expected = (
+                "mcauser, which user_source MAP needs" if self.mcauser is None else "user_source MAP with mcauser"
+            )
             raise values.refusal(expected, "type" if self.mcauser is None else "user_source")
         if self.type == "BLOCKADDR" and self.channel != "*":
             raise values.refusal("channel '*' in a record of type BLOCKADDR", "channel")

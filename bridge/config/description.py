@@ -86,7 +86,9 @@ def is_mapped(configuration: Configuration, channel: ChannelConfig) -> bool:
 def may_be_nobody(channel: ChannelConfig) -> bool:
     """Return whether clients without an identity may connect to a channel that assigns none."""
     named = channel.use_client_id or channel.mcauser
-    return not named and (not channel.authentication or any(one.method == "anonymous" for one in channel.authentication))
+    return not named and (
+        not channel.authentication or any(one.method == "anonymous" for one in channel.authentication)
+    )
 
 
 def _is_open(channel: ChannelConfig) -> bool:

@@ -56,7 +56,9 @@ class _Generator(GenerateJsonSchema):
             described.pop("title", None)
             if _NOTHING not in described.get("anyOf", ()) and _may_be_empty(model, key):
                 described = {"anyOf": [described, _NOTHING]}
-            made["properties"][key] = {**described, "description": docstrings[name]} if name in docstrings else described
+            made["properties"][key] = (
+                {**described, "description": docstrings[name]} if name in docstrings else described
+            )
         if model is Configuration:
             kinds = made["properties"]["mappings"]["anyOf"]  # by name, or null
             kinds.append({"type": "array", "items": {"anyOf": [{"type": "string", "minLength": 1}, kinds[0]]}})
@@ -83,7 +85,12 @@ class _Generator(GenerateJsonSchema):
         made = {str(tag): self.generate_inner(choice) for tag, choice in schema["choices"].items()}
         if frozenset(made) not in _CONDITIONS:
             kinds = [{"if": {"properties": {"method": {"const": tag}}}, "then": kind} for tag, kind in made.items()]
-            return {"type": "object", "required": ["method"], "properties": {"method": {"enum": [*made]}}, "allOf": kinds}
+            return {
+                "type": "object",
+                "required": ["method"],
+                "properties": {"method": {"enum": [*made]}},
+                "allOf": kinds,
+            }
         tag, condition = _CONDITIONS[frozenset(made)]
         (other,) = made.keys() - {tag}
         return {"if": condition, "then": made[tag], "else": made[other]}

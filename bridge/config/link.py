@@ -60,7 +60,9 @@ class LinkConfig(Section):
     """TLS settings. None: no TLS."""
     transport: Annotated[LinkTransport, values.choice(LinkTransport)] = "tcp"
     """Transport protocol. `websocket`: MQTT in binary WebSocket frames (MQTT 3.1.1, section 6)."""
-    websocket_path: Annotated[str, values.text(r"/[!\"$-~]{0,1000}", "a path that begins with /, without #")] | None = None
+    websocket_path: Annotated[str, values.text(r"/[!\"$-~]{0,1000}", "a path that begins with /, without #")] | None = (
+        None
+    )
     """Path, and optional query, of the WebSocket URL. None: /mqtt."""
     port: Annotated[int, values.integer(1, 65535)] | None = None
     """TCP port of the broker. None: 1883, or 8883 with TLS. For a WebSocket: 80, or 443 with TLS."""

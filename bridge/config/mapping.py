@@ -33,9 +33,20 @@ _TEMPLATE = values.text(r"[^\x00]{1,10240}", "text, or a template such as PLANT.
 TemplateText = Annotated[str, _TEMPLATE]
 """A template, parsed and validated by `bridge.mapping.template`."""
 Check = Literal[
-    "queue", "queue manager", "reply queue", "reply queue manager", "topic string", "topic name", "MsgId", "CorrelId",
-    "UserIdentifier", "Correlation Data", "Content Type", "User Property", "text",
-]  # fmt: skip
+    "queue",
+    "queue manager",
+    "reply queue",
+    "reply queue manager",
+    "topic string",
+    "topic name",
+    "MsgId",
+    "CorrelId",
+    "UserIdentifier",
+    "Correlation Data",
+    "Content Type",
+    "User Property",
+    "text",
+]
 """The required type of a template's result. `bridge.mapping.attributes` implements the checks."""
 
 
@@ -156,11 +167,15 @@ class PublicationAttributes(Section):
 
     qos: Annotated[
         Annotated[
-            int, values.integer(0, 2, " (or a mapping with persistent: and not-persistent:, each one of these)"), Tag("one")
+            int,
+            values.integer(0, 2, " (or a mapping with persistent: and not-persistent:, each one of these)"),
+            Tag("one"),
         ]
         | Annotated[
             dict[
-                Annotated[Literal["persistent", "not-persistent"], values.choice(Literal["persistent", "not-persistent"])],
+                Annotated[
+                    Literal["persistent", "not-persistent"], values.choice(Literal["persistent", "not-persistent"])
+                ],
                 Annotated[int, _QOS],
             ],
             AfterValidator(lambda given: STANDARD_QOS | given),
@@ -181,7 +196,9 @@ class PublicationAttributes(Section):
     """Message Expiry Interval (MQTT 5) in seconds. `as-published`: the remaining MQMD.Expiry."""
     response_topic: Annotated[TemplateText | None, Target("publication", "response_topic", "topic name")] = None
     """Template of the Response Topic (MQTT 5)."""
-    correlation_data: Annotated[TemplateText | None, Target("publication", "correlation_data", "Correlation Data")] = None
+    correlation_data: Annotated[TemplateText | None, Target("publication", "correlation_data", "Correlation Data")] = (
+        None
+    )
     """Template of the Correlation Data (MQTT 5). None: MQMD.CorrelId, unless it is zero."""
     content_type: Annotated[TemplateText | None, Target("publication", "content_type", "Content Type")] = None
     """Template of the Content Type (MQTT 5)."""
@@ -195,17 +212,20 @@ Others = Literal["dead-letter", "discard"]
 Order = Literal["destination", "strict"]
 
 Name = Annotated[
-    str, values.text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,27}", "a mapping name of 1 to 28 of the characters A-Z a-z 0-9 . _ -")
+    str,
+    values.text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,27}", "a mapping name of 1 to 28 of the characters A-Z a-z 0-9 . _ -"),
 ]
 TopicFilterText = Annotated[str, values.text(r"[^\x00]{1,10240}", "a topic filter such as plant/{line}/+/{metric...}")]
 """A topic filter with captures, parsed by `bridge.mapping.topic_pattern`."""
 _ONE_SIDE = "exactly one of queue: and topic:"
 _ONE_SIDE_SCHEMA = ConfigDict(
-    json_schema_extra={"oneOf": [{"required": [key], "properties": {key: {"type": "string"}}} for key in ("queue", "topic")]}
+    json_schema_extra={
+        "oneOf": [{"required": [key], "properties": {key: {"type": "string"}}} for key in ("queue", "topic")]
+    }
 )
 _MQTT_SIDE = {
-    key: f"no {key} together with mqtt: (each of from and to is either mqtt:, or queue:, or "
-         f"topic:)" for key in ("queue", "topic")
+    key: f"no {key} together with mqtt: (each of from and to is either mqtt:, or queue:, or topic:)"
+    for key in ("queue", "topic")
 }
 _NO_LINK = "no link, because this side is the queue manager (a link belongs to the side with mqtt:)"
 
@@ -293,7 +313,9 @@ class MqttDestination(Section):
 class TextPayload(Section):
     """`payload` in its long form: the type of the body, and its character set in MQ."""
 
-    type: Annotated[PayloadType, values.choice(PayloadType, " (or a mapping with type: one of these, and ccsid:)")] = "bytes"
+    type: Annotated[PayloadType, values.choice(PayloadType, " (or a mapping with type: one of these, and ccsid:)")] = (
+        "bytes"
+    )
     """`bytes`: no conversion. `text`: converted between UTF-8 (MQTT) and a CCSID (MQ). `json`: text that must be valid
     JSON."""
     ccsid: Annotated[int, values.integer(1, 65535)] | None = None
@@ -461,7 +483,9 @@ class ToMqMapping(MappingConfig):
     @model_validator(mode="after")
     def _no_object(self) -> Self:
         if self.payload.object:
-            raise values.refusal("no object in a mapping to MQ, where the payload stays what it is", "payload", "object")
+            raise values.refusal(
+                "no object in a mapping to MQ, where the payload stays what it is", "payload", "object"
+            )
         return self
 
     @model_validator(mode="after")

@@ -297,7 +297,9 @@ def _unfit(name: str, mapping: AnyMapping, link_name: str, link: LinkConfig) -> 
     """Yield a clash for each requirement of a mapping that its link does not meet."""
     place: Location = ("mappings", name)
     if mapping.guarantee == "exactly-once" and link.session != "durable":
-        yield Clash((*place, "guarantee"), f"at-least-once or at-most-once, because link {link_name} has no durable session")
+        yield Clash(
+            (*place, "guarantee"), f"at-least-once or at-most-once, because link {link_name} has no durable session"
+        )
     if isinstance(mapping, ToMqMapping):
         return
     qos, place = mapping.attributes.qos, (*place, "attributes")
@@ -345,7 +347,9 @@ def _otherwise_clashes(configuration: Configuration, wrong: Names) -> Iterator[C
             place: Location = ("mappings", name, "otherwise", index)
             if other not in mappings:
                 if other not in wrong.get("mappings", ()):
-                    known = suggestion(other, mappings) or values.listing([one for one in mappings if one != name], "or")
+                    known = suggestion(other, mappings) or values.listing(
+                        [one for one in mappings if one != name], "or"
+                    )
                     yield Clash(place, f"the name of a mapping ({known})")
             elif other == name or mappings[other].otherwise:
                 yield Clash(place, "a mapping without otherwise", f"{other!r}")
@@ -379,7 +383,8 @@ def _pipeline_clashes(configuration: Configuration, wrong: Names) -> Iterator[Cl
                 yield from _unknown_link(place, end.link, links, wrong)
             elif MAPPING_PLACE not in links[end.link].client_id:
                 yield Clash(
-                    place, f"a link whose client_id has {MAPPING_PLACE} in it, because each task of Spark connects by itself"
+                    place,
+                    f"a link whose client_id has {MAPPING_PLACE} in it, because each task of Spark connects by itself",
                 )
         if pipeline.mapping is not None:
             yield from _mapping_clashes(configuration, name, pipeline, pipeline.mapping, wrong)
@@ -403,7 +408,9 @@ def _session_clashes(
     session = _session(links[source.link], client_id, name)
     if sessions.setdefault(session, name) != name:
         again = f"{client_id!r} again, with which pipeline {sessions[session]} connects to the same broker"
-        yield Clash(("pipelines", name, "from", "options", key), "a client identifier that no other pipeline has", again)
+        yield Clash(
+            ("pipelines", name, "from", "options", key), "a client identifier that no other pipeline has", again
+        )
 
 
 def _mapping_clashes(
@@ -413,7 +420,9 @@ def _mapping_clashes(
     mappings, place = configuration.mappings, ("pipelines", name, "mapping")
     if used not in mappings:
         if used not in wrong.get("mappings", ()):
-            known = (suggestion(used, mappings) or values.listing(list(mappings), "or")) if mappings else "there is none"
+            known = (
+                (suggestion(used, mappings) or values.listing(list(mappings), "or")) if mappings else "there is none"
+            )
             yield Clash(place, f"the name of a mapping ({known})")
         return
     mapping = mappings[used]
@@ -425,7 +434,9 @@ def _mapping_clashes(
         sentence = "a mapping without from.requests_queue, because pipelines do not look up the requests of answers"
         yield Clash(place, sentence, f"{used!r}")
     elif isinstance(mapping, ToMqttMapping) and mapping.source.queue is not None and _dead_letters_others(mapping):
-        sentence = "a mapping whose filter has others: discard, because a pipeline leaves out what a filter does not take"
+        sentence = (
+            "a mapping whose filter has others: discard, because a pipeline leaves out what a filter does not take"
+        )
         yield Clash(place, sentence, f"{used!r}")
     if mapping.enabled:
         sentence = f"false, because pipeline {name} uses the mapping, and the service would move the same messages"
@@ -463,7 +474,12 @@ def _circles(name: str, pipeline: PipelineConfig) -> Iterator[Clash]:
     for key, section in (("to", pipeline.destination), ("late", late)):
         for what in ("queue", "topic"):
             read = getattr(source.mq, what) if source.mq is not None else None
-            if read is not None and section is not None and section.mq is not None and getattr(section.mq, what) == read:
+            if (
+                read is not None
+                and section is not None
+                and section.mq is not None
+                and getattr(section.mq, what) == read
+            ):
                 yield Clash(("pipelines", name, key, "mq", what), f"another {what} than the one that it reads")
     if source.mq is not None and letters.queue is not None and letters.queue == source.mq.queue:
         yield Clash(("pipelines", name, "dead_letters", "queue"), "another queue than the one that it reads")

@@ -132,7 +132,9 @@ class TracesConfig(Section):
         if not usable:
             raise values.refusal("a URL with a host and its port, such as http://127.0.0.1:4318/v1/traces", "endpoint")
         if "@" in place.netloc:
-            raise values.refusal("a URL without user and password (name a headers_file with an Authorization)", "endpoint")
+            raise values.refusal(
+                "a URL without user and password (name a headers_file with an Authorization)", "endpoint"
+            )
         if self.headers_file is not None and place.scheme == "http" and not values.is_loopback(place.hostname or ""):
             raise values.refusal("https, because the contents of headers_file would be sent without TLS", "endpoint")
         return self

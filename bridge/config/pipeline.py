@@ -23,7 +23,9 @@ MASTER = r"local(?:\[[0-9*]+(?:,[0-9]+)?\])?|spark://[^ /]+|yarn|k8s://[^ ]+"
 PACKAGE = r"[^\s:,]+:[^\s:,]+:[^\s:,]+"
 
 
-SettingName = Annotated[str, values.text(r"spark\.[^\s=]{1,200}", "the name of a setting of Spark, which begins with spark.")]
+SettingName = Annotated[
+    str, values.text(r"spark\.[^\s=]{1,200}", "the name of a setting of Spark, which begins with spark.")
+]
 
 
 class SparkConfig(Section):
@@ -39,9 +41,9 @@ class SparkConfig(Section):
     """Jars for the driver and the executors (spark.jars)."""
     listener: Annotated[str, values.text(r"[^()\s,]{1,255}\([0-9]{1,5}\)", "host(port)")] | None = None
     """Address of the embedded queue manager for workers on other machines. None: the address of `queue_manager.listener`."""
-    user: Annotated[str, values.text(r"[!-9;-~]{1,1024}", "a user name of ASCII characters without blanks and :")] | None = (
-        None
-    )
+    user: (
+        Annotated[str, values.text(r"[!-9;-~]{1,1024}", "a user name of ASCII characters without blanks and :")] | None
+    ) = None
     """User name of pipelines at a listener with a password file."""
     password_file: FilePath | None = None
     """File whose first line is the password of `user`. Must be at the same path on each worker."""
@@ -203,7 +205,9 @@ class Destination(Section):
         if both := sorted(self.options.keys() & self.secrets.keys()):
             raise values.refusal("an option once, in options or in secrets", "secrets", both[0])
         if secret := sorted(name for name in self.options if _SECRET_OPTION.search(name)):
-            raise values.refusal("no secret in this file (name a file that has it under secrets:)", "options", secret[0])
+            raise values.refusal(
+                "no secret in this file (name a file that has it under secrets:)", "options", secret[0]
+            )
         for key in ("link", "qos", "retain"):
             if self.mqtt is None and key in self.model_fields_set:
                 raise values.refusal(f"no {key}, which belongs to mqtt:", key)
@@ -268,7 +272,8 @@ TableName = Annotated[
     str, values.text(r"(?![Ii][Nn][Pp][Uu][Tt]\Z)[A-Za-z_][A-Za-z0-9_]{0,63}", "a name for SQL (not input)")
 ]
 FieldPath = Annotated[
-    str, values.text(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*|\[[0-9]+\])*", "a field, such as temp or a.b[0]")
+    str,
+    values.text(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*|\[[0-9]+\])*", "a field, such as temp or a.b[0]"),
 ]
 _TRIGGER = re.compile(r"([0-9.]+) *(milliseconds?|seconds?|minutes?|hours?)")
 _UNITS = {"m": "ms", "s": "s", "h": "h"}
@@ -426,7 +431,9 @@ class PipelineConfig(Section):
     payload: Annotated[PipelinePayload, values.choice(PipelinePayload)] = "json"
     """Type of the column `payload`: `json` (payload:temp::double), `text` in UTF-8, or `bytes`. If neither this key nor
     `schema` is set, and `select` does not read the column, the default is `bytes`, so payloads need not be JSON."""
-    fields: dict[FieldPath, Annotated[FieldType, values.choice(FieldType)]] = Field(default_factory=dict, alias="schema")
+    fields: dict[FieldPath, Annotated[FieldType, values.choice(FieldType)]] = Field(
+        default_factory=dict, alias="schema"
+    )
     """Fields of JSON payloads and their types. A message with a field of another type goes to the dead letters. A cast in
     `select` of a field that is not declared here stops the pipeline if it fails."""
     tables: dict[TableName, PipelinePath] = Field(default_factory=dict)

@@ -134,7 +134,7 @@ class TlsConfig(Section):
 
     REFUSED: ClassVar[Mapping[str, str]] = {
         "key_repository_password": "no password in this file, because this file is not secret (write it to a file that only"
-                                   " the bridge may read, and name that file as key_repository_password_file)"
+        " the bridge may read, and name that file as key_repository_password_file)"
     }
 
     key_repository: FilePath
@@ -155,7 +155,9 @@ class TlsConfig(Section):
     """Label of the bridge's own certificate. None: `ibmwebspheremq` followed by the user that runs the bridge, in lower case.
     If the key repository has no certificate with that default label, the bridge presents no certificate."""
     peer_name: (
-        Annotated[str, values.read_by(_peer_name, r"[^\x00-\x1f]{1,1024}", "a distinguished name such as CN=QM1,O=Example")]
+        Annotated[
+            str, values.read_by(_peer_name, r"[^\x00-\x1f]{1,1024}", "a distinguished name such as CN=QM1,O=Example")
+        ]
         | None
     ) = None
     """Distinguished name that the queue manager's certificate must match (SSLPEER). None: any certificate that the key
@@ -214,7 +216,7 @@ class IbmQueueManagerConfig(Section):
         "password": "no password in this file, because this file is not secret (write it to a file that only the bridge may"
         f" read, and name that as password_file; or into the environment variable {PASSWORD_VARIABLE})",
         "token": "no token in this file, because this file is not secret (write it to a file that only the bridge may read,"
-                 " and name that file as token_file)",
+        " and name that file as token_file)",
     }
 
     type: Literal["ibm"] = "ibm"
@@ -222,7 +224,8 @@ class IbmQueueManagerConfig(Section):
     name: Annotated[
         str,
         values.text(
-            r"\*?[A-Za-z0-9._/%]{1,48}", "an MQ name of 1 to 48 of the characters A-Z a-z 0-9 . _ / %, or * and such a name"
+            r"\*?[A-Za-z0-9._/%]{1,48}",
+            "an MQ name of 1 to 48 of the characters A-Z a-z 0-9 . _ / %, or * and such a name",
         ),
     ]
     """Name of the queue manager (QMNAME). With `ccdt_url`, also `*` and the name of a queue manager group: the bridge tries
@@ -233,7 +236,9 @@ class IbmQueueManagerConfig(Section):
     # These two precede the options that depend on them: pydantic validates in the order of definition.
     mode: Annotated[Mode, values.choice(Mode)] = "client"
     """`client`: connect over TCP. `bindings`: connect locally, on the queue manager's machine."""
-    ccdt_url: Annotated[str, values.url("file", "http", "https", "ftp")] | None = Field(default=None, validate_default=True)
+    ccdt_url: Annotated[str, values.url("file", "http", "https", "ftp")] | None = Field(
+        default=None, validate_default=True
+    )
     """URL of a client channel definition table (CCDT), which contains channel, connections and CipherSpec. With `pymqi`, all
     connections of a process use the same CCDT."""
     channel: ChannelName | None = Field(default=None, validate_default=True)
@@ -325,7 +330,9 @@ class IbmQueueManagerConfig(Section):
             return tls
         if info.data["ccdt_url"] is None:
             if tls.cipher_spec is None:
-                raise values.refusal("a CipherSpec, because without ccdt_url the bridge defines the channel", "cipher_spec")
+                raise values.refusal(
+                    "a CipherSpec, because without ccdt_url the bridge defines the channel", "cipher_spec"
+                )
             return tls
         for name in ("cipher_spec", "peer_name"):
             if getattr(tls, name) is not None:

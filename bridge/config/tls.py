@@ -38,7 +38,7 @@ class ListenerTlsConfig(Section):
 
     REFUSED: ClassVar[Mapping[str, str]] = {
         "key_password": "no password in this file, because this file is not secret (write it to a file that only the bridge"
-                        " may read, and name that as key_password_file)"
+        " may read, and name that as key_password_file)"
     }
 
     certificate_file: FilePath
@@ -60,9 +60,9 @@ class ListenerTlsConfig(Section):
     """Certificate revocation lists (PEM), one for each of these authorities. None: revocation is not checked."""
     versions: list[Annotated[TlsVersion, values.choice(TlsVersion)]] = Field(default=["TLSv1.2", "TLSv1.3"])
     """Accepted TLS versions."""
-    ciphers: Annotated[str, values.text(r"[!-~]{1,1024}", "a CipherSpec of MQ, or a list of ciphers as OpenSSL has it")] = (
-        "ANY_TLS12_OR_HIGHER"
-    )
+    ciphers: Annotated[
+        str, values.text(r"[!-~]{1,1024}", "a CipherSpec of MQ, or a list of ciphers as OpenSSL has it")
+    ] = "ANY_TLS12_OR_HIGHER"
     """A CipherSpec (MQ: SSLCIPH), or an OpenSSL cipher list. The latter does not affect TLS 1.3."""
 
     @model_validator(mode="after")
@@ -76,7 +76,9 @@ class ListenerTlsConfig(Section):
                 "client_certificates",
             )
         if self.crl_file is not None and self.client_certificates == "never":
-            raise values.refusal("no crl_file if clients are not asked for a certificate (client_certificates)", "crl_file")
+            raise values.refusal(
+                "no crl_file if clients are not asked for a certificate (client_certificates)", "crl_file"
+            )
         named = [name for name in _PASSWORDS if getattr(self, name) is not None]
         if len(named) > 1:
             raise values.refusal(f"one of {values.listing(list(_PASSWORDS), 'and')}", named[1])
@@ -103,7 +105,7 @@ class ClientTlsConfig(Section):
 
     REFUSED: ClassVar[Mapping[str, str]] = {
         "key_password": "no password in this file, because this file is not secret (name an environment variable that"
-                        " contains it as key_password_variable)"
+        " contains it as key_password_variable)"
     }
 
     ca_file: FilePath | None = None

@@ -96,9 +96,8 @@ def size(low: int, high: int) -> Kind:
 
     A size is an integer, or text such as `64 KiB`, `1 MB` or `1.5mib` (case is ignored).
     """
-    expected = (
-        f"a size from {size_text(low)} to {size_text(high)} (an integer of bytes, or a number with {_either(SIZE_UNITS)})"
-    )
+    units = _either(SIZE_UNITS)
+    expected = f"a size from {size_text(low)} to {size_text(high)} (an integer of bytes, or a number with {units})"
 
     def check(value: object) -> int:
         number: Fraction | None = None
@@ -430,7 +429,9 @@ _USER_NAME = text(r"[!-~]{1,12}", "a user name of 1 to 12 ASCII characters witho
 ObjectName = Annotated[str, _OBJECT_NAME]
 ChannelName = Annotated[str, _CHANNEL_NAME]
 UserName = Annotated[str, _USER_NAME]
-VariableName = Annotated[str, text(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an environment variable (not the password)")]
+VariableName = Annotated[
+    str, text(r"[A-Za-z_][A-Za-z0-9_]{0,254}", "the name of an environment variable (not the password)")
+]
 Address = Annotated[str, address]
 Port = Annotated[int, integer(0, 65535)]
 Truth = Annotated[bool, truth]

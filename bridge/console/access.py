@@ -125,7 +125,9 @@ class TokenFile:
             name, _, rest = text.partition(":")
             right, _, token = rest.partition(":")
             if not name or right not in tuple(Right) or len(token) < SHORTEST:
-                log.error("MQB9209E token file %s, line %d: expected %s; ignoring the line", self.path, number, _EXPECTED)
+                log.error(
+                    "MQB9209E token file %s, line %d: expected %s; ignoring the line", self.path, number, _EXPECTED
+                )
                 continue
             found.append(Token(name, Right(right), _digest(token)))
         return found
@@ -140,7 +142,9 @@ def make_token_file(path: Path) -> None:
     except FileExistsError:
         return
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(f"# NAME:RIGHT:TOKEN, where RIGHT is read or change\nadmin:{Right.CHANGE}:{secrets.token_urlsafe(32)}\n")
+        file.write(
+            f"# NAME:RIGHT:TOKEN, where RIGHT is read or change\nadmin:{Right.CHANGE}:{secrets.token_urlsafe(32)}\n"
+        )
 
 
 def _digest(token: str) -> bytes:
@@ -317,7 +321,7 @@ class Access:
         """Log in with a token, or with user and password. Return the identifier for the cookie. Raises Problem."""
         check_origin(request)
         address = address_of(request)
-        if (shown := str(form.get("token", ""))):
+        if shown := str(form.get("token", "")):
             token = None if self._tokens is None else self._tokens.holder(shown.strip())
             if token is None:
                 await self._no_token(address)
@@ -377,7 +381,9 @@ class Access:
         except AuthenticationUnavailable as error:
             attempt.end(True)  # it has not failed
             log.warning("MQB9201W console: authenticating user %r failed: %s", user, error)
-            raise Problem(503, "Authentication is unavailable", ["The log of the bridge contains the reason."]) from error
+            raise Problem(
+                503, "Authentication is unavailable", ["The log of the bridge contains the reason."]
+            ) from error
         except authenticator.AuthenticationFailed as error:
             self._refused(address, str(error), user)
             raise Problem(403, "User or password is wrong") from error

@@ -175,7 +175,9 @@ def openapi() -> dict[str, Any]:
         if issubclass(endpoint.input, AdministrationRequest):  # the path stands for the name of the command
             fields["properties"].pop("command", None)
             fields["required"] = [name for name in fields["required"] if name != "command"]
-        content: dict[str, Any] = {"*/*": {}} if _is_response(endpoint) else {"application/json": {"schema": next(outputs)}}
+        content: dict[str, Any] = (
+            {"*/*": {}} if _is_response(endpoint) else {"application/json": {"schema": next(outputs)}}
+        )
         if endpoint.method == "GET":
             operation["parameters"] = [
                 {"name": name, "in": "query", "required": name in fields.get("required", ()), "schema": schema}

@@ -120,5 +120,8 @@ async def _report(directory: Path, options: list[str]) -> Report | str:
             process.kill()
             await process.wait()
     if process.returncode:
-        return errors.decode("utf-8", "replace").strip()[-1_000:] or f"mqbridge report ended with status {process.returncode}"
+        return (
+            errors.decode("utf-8", "replace").strip()[-1_000:]
+            or f"mqbridge report ended with status {process.returncode}"
+        )
     return msgspec.json.decode(written, type=Report)

@@ -243,7 +243,13 @@ class Routes:
         """Add a change that is an administration request. Its fields are those of the form."""
         self.endpoints.append(
             Endpoint(
-                method="POST", path=path, handler=Visit.change, input=request, output=Done, changes=True, question=question
+                method="POST",
+                path=path,
+                handler=Visit.change,
+                input=request,
+                output=Done,
+                changes=True,
+                question=question,
             )
         )
 
@@ -276,9 +282,16 @@ def _text(lines: list[str], status: int, headers: dict[str, str] | None = None) 
 def templates() -> Environment:
     """Return the environment of all templates."""
     filters = {
-        "moment": moment, "age": age, "anchor": anchor, "count": count, "rate": rate, "query": _with, "commands": commands,
-        "short": short, "whole": partial(short, most=2 * LINE_LENGTH),
-    }  # fmt: skip
+        "moment": moment,
+        "age": age,
+        "anchor": anchor,
+        "count": count,
+        "rate": rate,
+        "query": _with,
+        "commands": commands,
+        "short": short,
+        "whole": partial(short, most=2 * LINE_LENGTH),
+    }
     made = environment(Path(__file__).parent / "templates", filters)
     made.globals["link"] = link
     return made

@@ -51,7 +51,9 @@ class DeadLetterSelection(DeadLetterCriteria, kw_only=True):
     def check(self) -> None:
         """Raise Problem if nothing was selected."""
         if not self.all and not any(self.fields().values()):
-            raise Problem(400, "Nothing was selected", ["Select messages, enter search criteria, or select all messages."])
+            raise Problem(
+                400, "Nothing was selected", ["Select messages, enter search criteria, or select all messages."]
+            )
 
 
 class RetryForm(DeadLetterSelection, kw_only=True):
@@ -94,7 +96,9 @@ async def export(visit: Visit, query: DeadLetterSelection) -> Response:
 async def retry(visit: Visit, form: RetryForm) -> Done:
     """Put messages to their destinations again."""
     form.check()
-    return await visit.change(requests.RetryDeadLetters(to=form.to, **form.fields()), to="/dead-letters" if form.ids else "")
+    return await visit.change(
+        requests.RetryDeadLetters(to=form.to, **form.fields()), to="/dead-letters" if form.ids else ""
+    )
 
 
 @routes.change("/dead-letters/delete", "Delete these messages for good?")

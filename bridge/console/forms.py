@@ -27,7 +27,9 @@ _LOCAL: Final = re.compile(r"/(?![/\\])[\x21-\x7e]*")
 class Problem(Exception):
     """A request that cannot be answered: HTTP status, title, and further lines with details or advice."""
 
-    def __init__(self, status: int, title: str, lines: Sequence[str] = (), headers: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, status: int, title: str, lines: Sequence[str] = (), headers: dict[str, str] | None = None
+    ) -> None:
         super().__init__(title)
         self.status = status
         self.title = title

@@ -42,7 +42,11 @@ _HEARTBEAT: Final = 10.0
 #: Maximum number of messages that wait to be sent to the page.
 _ROOM: Final = 200
 _SUBSCRIBE: Final = (
-    cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE | cmqc.MQSO_MANAGED | cmqc.MQSO_WILDCARD_TOPIC | cmqc.MQSO_FAIL_IF_QUIESCING
+    cmqc.MQSO_CREATE
+    | cmqc.MQSO_NON_DURABLE
+    | cmqc.MQSO_MANAGED
+    | cmqc.MQSO_WILDCARD_TOPIC
+    | cmqc.MQSO_FAIL_IF_QUIESCING
 )
 _GET: Final = (
     cmqc.MQGMO_WAIT

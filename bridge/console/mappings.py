@@ -107,10 +107,18 @@ def _outcome(configuration: Configuration, form: TrialForm) -> Outcome:
         body, properties = form.payload.encode("utf-8", "surrogateescape"), _properties(form.properties)
         if isinstance(trial.rule, ToMqRule):
             publication = trial.published(
-                form.topic, body, qos=form.qos, retain=form.retain, client_id=form.client_id, user=form.user,
-                expiry=float(form.expiry) if form.expiry else None, response_topic=form.response_topic,
-                correlation_data=form.correlation_data, content_type=form.content_type, properties=properties,
-            )  # fmt: skip
+                form.topic,
+                body,
+                qos=form.qos,
+                retain=form.retain,
+                client_id=form.client_id,
+                user=form.user,
+                expiry=float(form.expiry) if form.expiry else None,
+                response_topic=form.response_topic,
+                correlation_data=form.correlation_data,
+                content_type=form.content_type,
+                properties=properties,
+            )
             mapped = trial.message(publication)
             to = mapped.destination
             where = f"published to topic {to.name}" if to.is_topic else f"put to queue {to.name}"

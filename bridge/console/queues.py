@@ -83,7 +83,9 @@ async def queues(visit: Visit, query: QueuesQuery) -> QueuesPage:
         and (row.depth or not query.filled)
     ]
     # Queues without an age come first, like those with the age 0.
-    found.sort(key=lambda row: getattr(row, query.sort) or ("" if query.sort == "name" else 0), reverse=query.descending)
+    found.sort(
+        key=lambda row: getattr(row, query.sort) or ("" if query.sort == "name" else 0), reverse=query.descending
+    )
     return QueuesPage(queues=found[(query.page - 1) * ROWS : query.page * ROWS], found=len(found))
 
 

@@ -48,7 +48,9 @@ class HttpProtocol(H11Protocol):
 
     def _make_room(self) -> None:
         """Abort the connection that has waited longest for a request, or for the rest of one."""
-        waiting = [one for one in self.connections if isinstance(one, HttpProtocol) and one is not self and one._is_waiting]
+        waiting = [
+            one for one in self.connections if isinstance(one, HttpProtocol) and one is not self and one._is_waiting
+        ]
         if waiting:
             oldest = min(waiting, key=lambda one: one._awaited_since)
             oldest._stop_waiting()
@@ -232,7 +234,9 @@ class AdminPort:
 
 def _bound(address: str, port: int) -> socket.socket:
     """Return a listening socket. Raises OSError."""
-    family, kind, protocol, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    family, kind, protocol, _, where = socket.getaddrinfo(
+        address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
     bound = socket.socket(family, kind, protocol)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -302,7 +302,9 @@ class Sinks(NamedTuple):
 class LinkClient(Client):
     """One connection, used once. One thread calls `loop_read`, `loop_write` and `loop_misc`."""
 
-    def __init__(self, client_id: str, version_5: bool, clean: bool, sinks: Sinks, websocket_path: str | None = None) -> None:
+    def __init__(
+        self, client_id: str, version_5: bool, clean: bool, sinks: Sinks, websocket_path: str | None = None
+    ) -> None:
         super().__init__(
             CallbackAPIVersion.VERSION2,
             client_id,

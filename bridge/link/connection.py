@@ -90,7 +90,9 @@ class LinkConnection:
         #: counters since the start
         self.counters = LinkCounters()
         allowed = Limits(
-            maximum_qos=config.maximum_qos, retain_available=config.retain, maximum_packet_size=config.maximum_packet_size
+            maximum_qos=config.maximum_qos,
+            retain_available=config.retain,
+            maximum_packet_size=config.maximum_packet_size,
         )
         self._inbox = Inbox(config.in_flight)
         self._outbox = Outbox(config.in_flight, self._version_5, self.counters, self._submit, self._abandon, allowed)
@@ -253,7 +255,11 @@ class LinkConnection:
         return self._outbox.publish(publications, mids, dup, False, timeout)
 
     def publish_exactly(
-        self, publications: Sequence[Publication], mids: Sequence[int], dup: bool = False, timeout: float = ANSWERS_TIMEOUT
+        self,
+        publications: Sequence[Publication],
+        mids: Sequence[int],
+        dup: bool = False,
+        timeout: float = ANSWERS_TIMEOUT,
     ) -> dict[int, Refusal]:
         """Send QoS 2 publications and wait for all PUBRECs. `release` sends PUBREL. Otherwise like `publish`.
 
@@ -335,7 +341,9 @@ class LinkConnection:
         # Count the attempts of each address.
         number = (attempt.attempt_number - 1) // len(self._addresses) + 1
         if number in (1, 5) or number % 30 == 0:
-            log.warning("MQB6002W link %s: connecting to %s failed (attempt %d): %s", self.name, self.address, number, error)
+            log.warning(
+                "MQB6002W link %s: connecting to %s failed (attempt %d): %s", self.name, self.address, number, error
+            )
         self._change(LinkPhase.WAITING, str(error), attempt.upcoming_sleep)
 
     def _pause(self, seconds: float) -> None:
@@ -383,7 +391,9 @@ class LinkConnection:
         except Exception as crash:
             # The broker's data caused an error in the bridge: close this connection, not the link.
             why = f"{type(crash).__name__}: {crash}"
-            log.exception("MQB6007E link %s (%s): closed the connection after an unexpected error", self.name, self.address)
+            log.exception(
+                "MQB6007E link %s (%s): closed the connection after an unexpected error", self.name, self.address
+            )
             self._outbox.lost(why)
             raise LinkRefused(why) from crash
         finally:
@@ -409,9 +419,12 @@ class LinkConnection:
             self._subscribe(handshake, *self._subscription, self._former if present else ())
             self._former, self.subscribed = (), True
         log.info(
-            "MQB6001I link %s: connected to %s as %s%s", self.name, self.address, self.client_id,
+            "MQB6001I link %s: connected to %s as %s%s",
+            self.name,
+            self.address,
+            self.client_id,
             ", the broker still has the session" if present else "",
-        )  # fmt: skip
+        )
         self.counters.reconnects += self._connected_before
         self._connected_before = True
         self._outbox.begin(self._generation, handshake.limits, present)
@@ -429,8 +442,12 @@ class LinkConnection:
         if granted < qos and granted != self.granted_qos:
             log.warning(
                 "MQB6005W link %s: %s granted the subscription to %s only QoS %d instead of %d",
-                self.name, self.address, topic_filter, granted, qos,
-            )  # fmt: skip
+                self.name,
+                self.address,
+                topic_filter,
+                granted,
+                qos,
+            )
         self.granted_qos = granted
 
     def _turn_until(self, handshake: Handshake, done: Callable[[], bool], answer: str) -> None:
@@ -512,7 +529,6 @@ class LinkConnection:
         return self._config.in_flight if self._outbox.waiting else self._inbox.room()
 
 
-
 # Enum member access is slow, so bind once.
 _PUBACK, _PUBREC, _PUBCOMP = PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBCOMP
 
@@ -556,7 +572,9 @@ class Inbox:
                 kept = [received for received in self._queue if not received.qos]
             else:
                 kept = [
-                    Received(received.publication, 0, 0, received.dup, received.generation) if received.qos else received
+                    Received(received.publication, 0, 0, received.dup, received.generation)
+                    if received.qos
+                    else received
                     for received in self._queue
                 ]
             self._queue = deque(kept)
@@ -709,7 +727,9 @@ def end_session(mapping: str, name: str, config: LinkConfig, client_id: str) -> 
     if not ended:
         log.warning(
             "MQB5208W ending the session of mapping %s at the broker of link %s failed: %s",
-            mapping, name, connection.state.error,
+            mapping,
+            name,
+            connection.state.error,
         )
     connection.stop(END_TIMEOUT)
     return ended

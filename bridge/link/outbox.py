@@ -122,7 +122,9 @@ def encode(publication: Publication, mid: int, dup: bool, version_5: bool, limit
     else:
         packet = encode_publish(field, publication.payload, qos, retain, again, message_id)
     if len(packet) > limits.maximum_packet_size:
-        return _refusal(ReasonCode.PACKET_TOO_LARGE, f"{len(packet)} bytes, the broker accepts {limits.maximum_packet_size}")
+        return _refusal(
+            ReasonCode.PACKET_TOO_LARGE, f"{len(packet)} bytes, the broker accepts {limits.maximum_packet_size}"
+        )
     return packet
 
 

@@ -80,9 +80,15 @@ class MessageScope:
     __slots__ = ("_captures", "_document", "_text", "ccsid", "headers", "properties", "qos", "topic")
 
     def __init__(
-        self, headers: Headers, captures: Mapping[str, str], properties: PublishProperties, *,
-        topic: str, qos: int, ccsid: int | None,
-    ) -> None:  # fmt: skip
+        self,
+        headers: Headers,
+        captures: Mapping[str, str],
+        properties: PublishProperties,
+        *,
+        topic: str,
+        qos: int,
+        ccsid: int | None,
+    ) -> None:
         self.headers = headers
         #: MQTT 5 properties: of the message, or for an answer those that its request specifies
         self.properties = properties
@@ -294,7 +300,9 @@ def check_known(name: str, captures: Collection[str], of_publication: bool) -> N
         return
     for known in (*captures, *WORDS):
         if known.lower() == name.lower():
-            raise TemplateError(f"{{{name}}}: did you mean {{{known}}}? A message property of that name is {{usr.{name}}}")
+            raise TemplateError(
+                f"{{{name}}}: did you mean {{{known}}}? A message property of that name is {{usr.{name}}}"
+            )
 
 
 def _refuse(why: str) -> None:

@@ -164,7 +164,10 @@ def _warnings_of(mapping: AnyMapping, links: Mapping[str, LinkConfig]) -> Iterat
         if mapping.destination.requests_queue is not None and (mapping.source.link == LOCAL or _old(link)):
             yield "no publication asks for an answer: MQTT 3.1.1 has no Response Topic, and so requests_queue stays empty"
         yield from _impossible_queue(mapping.destination.queue)
-        if mapping.destination.requests_queue is not None and mapping.destination.requests_queue == mapping.destination.queue:
+        if (
+            mapping.destination.requests_queue is not None
+            and mapping.destination.requests_queue == mapping.destination.queue
+        ):
             yield "its requests_queue is also its destination queue, and should be a separate queue"
         if link is not None and link.version == "3.1.1":
             yield from _of_mqtt_3_1_1(mapping)

@@ -104,7 +104,9 @@ def json_test(text: str) -> Callable[[WithDocument], bool]:
         try:
             return query.find_one([document]) is not None
         except (JSONPathError, RecursionError) as error:
-            raise Unmappable(cmqc.MQRC_FORMAT_ERROR, f"the filter {text!r} cannot tell of the payload: {error}") from error
+            raise Unmappable(
+                cmqc.MQRC_FORMAT_ERROR, f"the filter {text!r} cannot tell of the payload: {error}"
+            ) from error
         except TimeoutError as error:
             why = f"the regular expressions of the filter {text!r} take longer than {MATCH_TIMEOUT:g} s for the payload"
             raise Unmappable(cmqc.MQRC_FORMAT_ERROR, why) from error
@@ -140,7 +142,9 @@ def _compiled(query: str, text: str) -> None:
             hint = f"values of the payload begin with $, as $.{name[1]} does"
             raise FilterError(f"{text!r} is not a filter expression of RFC 9535: {hint}", name.start(1) + 1) from error
         message = error.args[0] if error.args else type(error).__name__
-        raise FilterError(f"{text!r} is not a filter expression of RFC 9535: {message}", _column(error, text)) from error
+        raise FilterError(
+            f"{text!r} is not a filter expression of RFC 9535: {message}", _column(error, text)
+        ) from error
     except (RecursionError, OverflowError, ValueError) as error:
         raise FilterError(f"{text!r} is not a filter expression of RFC 9535: {error}") from error
 
@@ -175,7 +179,9 @@ def _check_literals(text: str) -> None:
             try:
                 _compiled_expression(pattern)
             except regex.error as error:
-                raise FilterError(f"{found['string']} is too large or not supported: {error}", found.start() + 1) from error
+                raise FilterError(
+                    f"{found['string']} is too large or not supported: {error}", found.start() + 1
+                ) from error
     _check_pattern_is_literal(function)
 
 

@@ -118,7 +118,9 @@ class _Node:
         return topic_levels(self._template, names)
 
 
-def loops(mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig] | None = None, origin: str = "") -> list[Loop]:
+def loops(
+    mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig] | None = None, origin: str = ""
+) -> list[Loop]:
     """Return the loops between enabled mappings: for each mapping, a shortest loop through it. Raises RuleError.
 
     `links` determine which links lead to the same broker, and which carry hop marks. `origin` is the name of the queue

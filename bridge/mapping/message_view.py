@@ -268,7 +268,9 @@ def _hex_dump(body: bytes) -> str:
     return "\n".join(lines)
 
 
-def descriptor(body: bytes, *, persistent: bool, priority: int | None, expiry: int | None, ccsid: int | None = None) -> MQMD:
+def descriptor(
+    body: bytes, *, persistent: bool, priority: int | None, expiry: int | None, ccsid: int | None = None
+) -> MQMD:
     """Return the MQMD for a body: text (MQFMT_STRING) in the given CCSID or in UTF-8, otherwise MQFMT_NONE.
 
     Unless specified, persistence and priority are those of the queue or topic. `expiry` is in tenths of a second.

@@ -42,7 +42,9 @@ def topic_string(text: str) -> str:
     if not text or _WILDCARD.search(text):
         raise Unmappable(cmqc.MQRC_TOPIC_STRING_ERROR, f"{_cut(text)} is not a valid topic name: {_topic_fault(text)}")
     if len(text) > MQ_TOPIC_STR_LENGTH:
-        why = f"{_cut(text)} is not a valid topic string: it has {len(text)} characters, of {MQ_TOPIC_STR_LENGTH} at most"
+        why = (
+            f"{_cut(text)} is not a valid topic string: it has {len(text)} characters, of {MQ_TOPIC_STR_LENGTH} at most"
+        )
         raise Unmappable(cmqc.MQRC_TOPIC_STRING_ERROR, why)
     return text
 

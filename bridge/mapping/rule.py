@@ -194,7 +194,9 @@ class MessageRuleCache(_Cache[Publication]):
     def __init__(self, config: ToMqttMapping) -> None:
         super().__init__()
         used = used_fields_of(config)
-        self.possible = config.payload.type == "bytes" and not config.otherwise and not used.payload and used.size is None
+        self.possible = (
+            config.payload.type == "bytes" and not config.otherwise and not used.payload and used.size is None
+        )
         self._fields = sorted(used.md)
 
     def key(self, message: Message, topic: str | None) -> Key | None:

@@ -203,8 +203,9 @@ def _filter(name: str, argument: str | None, column: int) -> Filter:
         return partial(_default, argument)
     if name not in _FILTERS:
         known = ", ".join((*_FILTERS, "default:'…'"))
-        raise TemplateError(f"{name!r} is not a filter; available filters: "
-                            f"{known}" if name else f"a filter follows |: {known}", column)
+        raise TemplateError(
+            f"{name!r} is not a filter; available filters: {known}" if name else f"a filter follows |: {known}", column
+        )
     if argument is not None:
         raise TemplateError(f"{name} accepts no value", column)
     return _FILTERS[name]

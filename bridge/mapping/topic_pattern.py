@@ -137,7 +137,8 @@ def _level(level: str, column: int) -> tuple[str, str]:
         name, several = capture[1].removesuffix("..."), capture[1].endswith("...")
         if not CAPTURE_NAME.fullmatch(name):
             raise PatternError(
-                f"{name!r} is not a valid capture name, which has letters, digits and _, and begins with no digit", column + 1
+                f"{name!r} is not a valid capture name, which has letters, digits and _, and begins with no digit",
+                column + 1,
             )
         return ("..." if several else "+"), name
     wildcard = re.search(r"[+#]", level)

@@ -36,21 +36,39 @@ class Trial(msgspec.Struct, frozen=True):
     fallbacks: tuple[Rule, ...] = ()
 
     def published(
-        self, topic: str, payload: bytes, *, qos: int = 0, retain: bool = False, client_id: str = "", user: str = "",
-        expiry: float | None = None, response_topic: str = "", correlation_data: str = "", content_type: str = "",
+        self,
+        topic: str,
+        payload: bytes,
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        client_id: str = "",
+        user: str = "",
+        expiry: float | None = None,
+        response_topic: str = "",
+        correlation_data: str = "",
+        content_type: str = "",
         properties: Mapping[str, str],
-    ) -> Publication:  # fmt: skip
+    ) -> Publication:
         """Return the publication of a client. Raises ValueError if MQ cannot have a user of that name."""
         if not fits_user_identifier(user):
             raise ValueError(f"the user name is longer than {USER_IDENTIFIER_LENGTH} bytes, the length of an MQ user")
         return Publication(
-            topic=topic, payload=payload, qos=qos, retain=retain, message_id=1 if qos else 0,
-            client_id=client_id or self.publisher, user=user.encode(), expiry=expiry,
+            topic=topic,
+            payload=payload,
+            qos=qos,
+            retain=retain,
+            message_id=1 if qos else 0,
+            client_id=client_id or self.publisher,
+            user=user.encode(),
+            expiry=expiry,
             properties=PublishProperties(
-                response_topic=response_topic or None, correlation_data=correlation_data.encode() or None,
-                content_type=content_type or None, user_property=(*properties.items(),),
+                response_topic=response_topic or None,
+                correlation_data=correlation_data.encode() or None,
+                content_type=content_type or None,
+                user_property=(*properties.items(),),
             ),
-        )  # fmt: skip
+        )
 
     def message(self, publication: Publication) -> MappedMessage:
         """Return the message made from a publication. Raises NotTaken, or Unmappable if the mapping rejects it."""
@@ -65,7 +83,9 @@ class Trial(msgspec.Struct, frozen=True):
                 raise NotTaken(f"topic {publication.topic} does not match {source}")
             if (other := rule.accepted_elsewhere(publication)) is not None:
                 raise NotTaken(f"mapping {other} in its otherwise accepts it")
-            raise NotTaken(self._filtered(lambda other: isinstance(other, ToMqRule) and other.map(publication) is not None))
+            raise NotTaken(
+                self._filtered(lambda other: isinstance(other, ToMqRule) and other.map(publication) is not None)
+            )
         return mapped
 
     def publication(self, message: Message, topic: str | None = None, request: Message | None = None) -> Publication:
@@ -110,7 +130,9 @@ def trial_of(name: str, configuration: Configuration) -> Trial:
     publisher = "mqbridge-try" if link == LOCAL else link
     origin = configuration.queue_manager.name
     fallbacks = tuple(
-        rule_of(other, fallback, origin) for other, fallback in configuration.mappings.items() if name in fallback.otherwise
+        rule_of(other, fallback, origin)
+        for other, fallback in configuration.mappings.items()
+        if name in fallback.otherwise
     )
     return Trial(rule_of(name, config, origin), configuration.links.get(link), publisher, fallbacks)
 

@@ -99,7 +99,9 @@ class Administration:
             header, found = decode_pcf(got.data)
             if header.CompCode == cmqc.MQCC_FAILED and failure is None:
                 failure = CommandFailed(header.Reason, f"PCF command {command}", responses)
-            values = {parameter.Parameter: _value(parameter) for parameter in found if isinstance(parameter, MQCFIN | MQCFST)}
+            values = {
+                parameter.Parameter: _value(parameter) for parameter in found if isinstance(parameter, MQCFIN | MQCFST)
+            }
             responses.append(PcfResponse(header.Reason, values))
             if header.Control == cmqcfc.MQCFC_LAST or len(responses) == most:
                 break

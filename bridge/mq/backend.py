@@ -57,7 +57,9 @@ class UnitOfWork(msgspec.Struct, eq=False):
         client_id = messages[0].client_id
         message_ids = {message.message_id for message in messages if message.qos == 2}
         return {
-            key: record.without(message_ids) if isinstance(record, ReceivedRecord) and key.client_id == client_id else record
+            key: record.without(message_ids)
+            if isinstance(record, ReceivedRecord) and key.client_id == client_id
+            else record
             for key, record in self.records.items()
         }
 

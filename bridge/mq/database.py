@@ -90,7 +90,9 @@ def _salvage(directory: Path, new: Path) -> Findings:
                 usage = {"USAGE": "XMITQ"} if lane.client_id and lane.remote_queue else {}
                 attributes = msgspec.json.encode(defaults("QLOCAL") | usage).decode()
                 findings.objects.append(("QLOCAL", lane.queue, attributes))
-                findings.damage.append(f"queue {lane.queue} has lost its definition: it has the attributes of a new one")
+                findings.damage.append(
+                    f"queue {lane.queue} has lost its definition: it has the attributes of a new one"
+                )
     with acting_as_owner(new):
         new.mkdir(mode=0o750, parents=True, exist_ok=True)
         _write(new / DATABASE, facts, findings.objects, batches)

@@ -58,7 +58,10 @@ _WORDS: Final[dict[int, tuple[str, str]]] = {
         "The queue manager had no memory for it.",
         "Retry. If it returns, look at the queue manager's memory (limits.memory_watermark of an embedded one).",
     ),
-    cmqc.MQRC_RESOURCE_PROBLEM: ("The queue manager lacked a resource.", "Look into the queue manager's log, then retry."),
+    cmqc.MQRC_RESOURCE_PROBLEM: (
+        "The queue manager lacked a resource.",
+        "Look into the queue manager's log, then retry.",
+    ),
     cmqc.MQRC_MSG_TOO_BIG_FOR_Q: ("It is longer than the queue takes (MAXMSGL).", _SHORTER),
     cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR: ("It is longer than the queue manager takes (MAXMSGL).", _SHORTER),
     cmqc.MQRC_MSG_TOO_BIG_FOR_CHANNEL: ("It is longer than the channel or the client takes.", _SHORTER),
@@ -87,7 +90,10 @@ _WORDS: Final[dict[int, tuple[str, str]]] = {
     cmqc.MQRC_OBJECT_NAME_ERROR: ("Its destination is not a valid queue name.", _MAPPING),
     cmqc.MQRC_OBJECT_Q_MGR_NAME_ERROR: ("Its destination is not a valid queue manager name.", _MAPPING),
     cmqc.MQRC_OBJECT_STRING_ERROR: ("Its destination is not a valid topic string.", _MAPPING),
-    cmqc.MQRC_TOPIC_STRING_ERROR: ("Its destination is not a topic string that is valid in both MQTT and MQ.", _MAPPING),
+    cmqc.MQRC_TOPIC_STRING_ERROR: (
+        "Its destination is not a topic string that is valid in both MQTT and MQ.",
+        _MAPPING,
+    ),
     cmqc.MQRC_NO_SUBS_MATCHED: (
         "Its queue is read by one mapping only, and the filter of that mapping does not accept it.",
         _MAPPING,
@@ -326,7 +332,12 @@ def original_descriptor(md: MQMD, header: MQDLH) -> MQMD:
     if 0 < seconds_of(header.PutDate, header.PutTime) < seconds_of(md.PutDate, md.PutTime):
         origin = _origin(header)
     return msgspec.structs.replace(
-        md, Format=header.Format, Encoding=header.Encoding, CodedCharSetId=header.CodedCharSetId, BackoutCount=0, **origin
+        md,
+        Format=header.Format,
+        Encoding=header.Encoding,
+        CodedCharSetId=header.CodedCharSetId,
+        BackoutCount=0,
+        **origin,
     )
 
 
@@ -488,7 +499,9 @@ class DeadLetterRefused(MQError):
 class DeadLetters:
     """The dead-letter queue of a queue manager, as one mapping uses it."""
 
-    def __init__(self, connection: Connection, queue: str, mapping: str, source: str = "", *, taken_from: str = "") -> None:
+    def __init__(
+        self, connection: Connection, queue: str, mapping: str, source: str = "", *, taken_from: str = ""
+    ) -> None:
         """Remember the names. The queue is opened when it is first needed.
 
         `queue` is the name of the dead-letter queue, or "" for the one in the DEADQ attribute. The MQDLH contains `source` if

@@ -128,7 +128,9 @@ class Destinations:
             bare = msgspec.structs.replace(
                 header, folders=tuple(folder for folder in header.folders if folder.name != "mqps")
             )
-            format_, encoding, ccsid, data = encode_chain(msgspec.structs.replace(chain, headers=(bare, *chain.headers[1:])))
+            format_, encoding, ccsid, data = encode_chain(
+                msgspec.structs.replace(chain, headers=(bare, *chain.headers[1:]))
+            )
         except MalformedHeader as error:
             raise NoDestination(f"its headers cannot be read ({error}): name a queue by --to") from error
         described = msgspec.structs.replace(md, Format=format_, Encoding=encoding, CodedCharSetId=ccsid)
@@ -150,7 +152,9 @@ class Destinations:
             self._subscribed[mapping] = self._subscription_queue(mapping)
         queue = self._subscribed[mapping]
         if not queue and mapping in self._sources:
-            raise NoDestination(f"mapping {mapping} took it from a link, or has no subscription now: name a queue by --to")
+            raise NoDestination(
+                f"mapping {mapping} took it from a link, or has no subscription now: name a queue by --to"
+            )
         return queue or None
 
     def _subscription_queue(self, mapping: str) -> str:
@@ -179,7 +183,12 @@ HEADERS = 64 * 1024
 _BROWSE = cmqc.MQOO_BROWSE | cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
 _TAKE = _BROWSE | cmqc.MQOO_INPUT_SHARED
 _NEXT = cmqc.MQGMO_BROWSE_NEXT | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2 | cmqc.MQGMO_FAIL_IF_QUIESCING
-_GET = cmqc.MQGMO_MSG_UNDER_CURSOR | cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2 | cmqc.MQGMO_FAIL_IF_QUIESCING
+_GET = (
+    cmqc.MQGMO_MSG_UNDER_CURSOR
+    | cmqc.MQGMO_SYNCPOINT
+    | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2
+    | cmqc.MQGMO_FAIL_IF_QUIESCING
+)
 _FIRST = cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG | cmqc.MQGMO_FAIL_IF_QUIESCING
 _PUT = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING
 #: Another application has got the message, or has it in a unit of work.

@@ -47,7 +47,9 @@ def definitions(
         if shown["AUTHLIST"] != "NONE":
             profile = "" if shown["OBJTYPE"] == "QMGR" else f" PROFILE({_quoted(shown['PROFILE'])})"
             entity = f"{shown['ENTTYPE']}({_quoted(shown['ENTITY'])})"
-            yield _continued(f"SET AUTHREC{profile} OBJTYPE({shown['OBJTYPE']}) {entity}", [f"AUTHADD({shown['AUTHLIST']})"])
+            yield _continued(
+                f"SET AUTHREC{profile} OBJTYPE({shown['OBJTYPE']}) {entity}", [f"AUTHADD({shown['AUTHLIST']})"]
+            )
 
 
 def _shown(connection: Connection, what: str) -> list[dict[str, str | int]]:

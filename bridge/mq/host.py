@@ -91,7 +91,9 @@ class PcfTopicInquiry:
             if matches(topic_filter, topic) and status.number(cmqcfc.MQIACF_RETAINED_PUBLICATION) == cmqcfc.MQQSO_YES
         ]
         name = MQCFST(cmqcfc.MQCACF_SUB_NAME, b"*")
-        responses = self._ask(cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION, name, (cmqc.MQRC_NO_SUBSCRIPTION, cmqcfc.MQRCCF_NONE_FOUND))
+        responses = self._ask(
+            cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION, name, (cmqc.MQRC_NO_SUBSCRIPTION, cmqcfc.MQRCCF_NONE_FOUND)
+        )
         subscriptions = [
             one
             for response in responses
@@ -163,7 +165,9 @@ class QueueManagerAuthenticator:
             await self._queue.run(presented, self._check, user, password)
         except MQError as error:
             if error.reason == cmqc.MQRC_NOT_AUTHORIZED:
-                raise AuthenticationFailed(f"the queue manager does not know user {user[:40]!r} with that password") from None
+                raise AuthenticationFailed(
+                    f"the queue manager does not know user {user[:40]!r} with that password"
+                ) from None
             raise AuthenticatorUnavailable(f"the queue manager cannot check passwords: {error}") from error
         return Authenticated(user)
 

@@ -358,7 +358,9 @@ class MessageConsumer:
         The queue manager keeps the marks (IBM MQ documentation, "MQGMO - Get-message options", MQGMO_MARK_BROWSE_HANDLE),
         so a call does not scan the backlog again. Raises MQError.
         """
-        options = GetOptions(Options=_BROWSE_NEW | (cmqc.MQGMO_BROWSE_FIRST if self._at_front else cmqc.MQGMO_BROWSE_NEXT))
+        options = GetOptions(
+            Options=_BROWSE_NEW | (cmqc.MQGMO_BROWSE_FIRST if self._at_front else cmqc.MQGMO_BROWSE_NEXT)
+        )
         if wait:
             options.Options |= cmqc.MQGMO_WAIT
             options.WaitInterval = max(1, int(wait * 1000))

@@ -95,7 +95,9 @@ class MessageProducer:
         except MQError as error:
             raise MQError(error.reason, f"requests_queue {kept.queue}: {error.detail}", error.comp_code) from error
         # Depending on the replying application, the reply's CorrelId is the MsgId or the CorrelId of the request.
-        return msgspec.structs.replace(request, md=msgspec.structs.replace(request.md, MsgId=md.MsgId, CorrelId=md.MsgId))
+        return msgspec.structs.replace(
+            request, md=msgspec.structs.replace(request.md, MsgId=md.MsgId, CorrelId=md.MsgId)
+        )
 
     def backed_out(self) -> None:
         """Record that the unit of work was backed out, so that its clears are dropped."""

@@ -266,7 +266,8 @@ class RemoteConnection:
         except OSError as error:
             place = where if isinstance(where, Path) else f"{where[0]}({where[1]})"
             raise MQError(
-                cmqc.MQRC_Q_MGR_NOT_AVAILABLE, f"no bridge answers at {place} ({error.strerror or error}); is it running?"
+                cmqc.MQRC_Q_MGR_NOT_AVAILABLE,
+                f"no bridge answers at {place} ({error.strerror or error}); is it running?",
             ) from error
         request = Connect(PROTOCOL_VERSION, application, queue_manager, user, password.encode())
         try:
@@ -446,7 +447,9 @@ def run_pipeline(
 def _in_order(pipeline: Pipeline) -> Iterable[GetCall | PutCall]:
     if pipeline.times == 1:
         return pipeline.calls
-    again = [GetCall(call.handle, following(call.options)) if isinstance(call, GetCall) else call for call in pipeline.calls]
+    again = [
+        GetCall(call.handle, following(call.options)) if isinstance(call, GetCall) else call for call in pipeline.calls
+    ]
     return chain(pipeline.calls, chain.from_iterable(repeat(again, pipeline.times - 1)))
 
 

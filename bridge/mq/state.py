@@ -67,7 +67,9 @@ class StateQueue:
             yield got
             how = cmqc.MQGMO_BROWSE_NEXT
 
-    def _get(self, options: int, correl_id: bytes, msg_id: bytes, wait: int = 0, *, with_body: bool = True) -> Got | None:
+    def _get(
+        self, options: int, correl_id: bytes, msg_id: bytes, wait: int = 0, *, with_body: bool = True
+    ) -> Got | None:
         options |= cmqc.MQGMO_FAIL_IF_QUIESCING
         if wait:
             options |= cmqc.MQGMO_WAIT

@@ -108,7 +108,8 @@ class TelemetryChannelRegister:
             if self.is_of_file(name):
                 log.warning(
                     "MQB1013W channel %s is defined in the configuration file and by a command; using the definition in the "
-                    "file", name
+                    "file",
+                    name,
                 )
 
     def set(self, name: str, definition: Definition) -> None:

@@ -279,7 +279,9 @@ class Worker(ABC, Generic[Job]):
                         log.info("MQB4011I %s: an object was changed: %s; opening all objects again", self.name, error)
                     else:
                         self._loss_logged = True
-                        log.info("MQB4001I %s: lost the connection to the queue manager: %s; reconnecting", self.name, error)
+                        log.info(
+                            "MQB4001I %s: lost the connection to the queue manager: %s; reconnecting", self.name, error
+                        )
                     self.lost_since = time.monotonic()
                     self.lost()
                     self.events.connection_lost(self)
@@ -342,7 +344,8 @@ class Worker(ABC, Generic[Job]):
 
         connection = tenacity.Retrying(
             retry=tenacity.retry_if_exception(self.is_temporary),
-            wait=tenacity.wait_exponential(multiplier=FIRST_PAUSE, max=self.max_pause) + tenacity.wait_random(0, FIRST_PAUSE),
+            wait=tenacity.wait_exponential(multiplier=FIRST_PAUSE, max=self.max_pause)
+            + tenacity.wait_random(0, FIRST_PAUSE),
             before_sleep=log_retry,
             sleep=pause,
         )(self._attempt)

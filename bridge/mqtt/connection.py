@@ -203,10 +203,14 @@ _DISCONNECTING: Final = State.DISCONNECTING
 #: Reason codes that go with a Reason String: the fault is the client's own. Other reasons may tell about other clients.
 _FAULTS: Final = frozenset(
     (
-        ReasonCode.MALFORMED_PACKET, ReasonCode.PROTOCOL_ERROR, ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
-        ReasonCode.TOPIC_ALIAS_INVALID, ReasonCode.PACKET_TOO_LARGE, ReasonCode.QUOTA_EXCEEDED,
+        ReasonCode.MALFORMED_PACKET,
+        ReasonCode.PROTOCOL_ERROR,
+        ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
+        ReasonCode.TOPIC_ALIAS_INVALID,
+        ReasonCode.PACKET_TOO_LARGE,
+        ReasonCode.QUOTA_EXCEEDED,
     )
-)  # fmt: skip
+)
 _ACKNOWLEDGEMENTS: Final[dict[PacketType, type[Puback | Pubrec | Pubrel | Pubcomp]]] = {
     PacketType.PUBACK: Puback,
     PacketType.PUBREC: Pubrec,
@@ -249,10 +253,30 @@ class ServerProtocol:
     """One connection of a client, from its first byte to its last."""
 
     __slots__ = (
-        "_data", "_decoder", "_exchange", "_heard", "_incoming_aliases", "_last_words", "_now", "_out",
-        "_outgoing_aliases", "_packets", "_partial", "authentication_method", "byte_order", "connect_timeout", "ended",
-        "keep_alive", "level", "max_packet_size", "more", "portion", "problem_information", "recipients", "state",
-    )  # fmt: skip
+        "_data",
+        "_decoder",
+        "_exchange",
+        "_heard",
+        "_incoming_aliases",
+        "_last_words",
+        "_now",
+        "_out",
+        "_outgoing_aliases",
+        "_packets",
+        "_partial",
+        "authentication_method",
+        "byte_order",
+        "connect_timeout",
+        "ended",
+        "keep_alive",
+        "level",
+        "max_packet_size",
+        "more",
+        "portion",
+        "problem_information",
+        "recipients",
+        "state",
+    )
 
     def __init__(
         self,
@@ -387,7 +411,12 @@ class ServerProtocol:
         elif packets:
             self._packets = packets[1:]
             self._take_control(packets[0], events)
-        if self._decoder.error is not None and not self._packets and not self.ended and self.state is not _AUTHENTICATING:
+        if (
+            self._decoder.error is not None
+            and not self._packets
+            and not self.ended
+            and self.state is not _AUTHENTICATING
+        ):
             self._end(f"malformed packet: {self._decoder.error}", events, self._decoder.error.reason_code)
         self.more = bool(self._data or self._packets) and self.state is not _AUTHENTICATING
         return events
@@ -479,7 +508,11 @@ class ServerProtocol:
         return None
 
     def _end(
-        self, why: str, events: list[Event], reason_code: int = ReasonCode.PROTOCOL_ERROR, packet: Disconnect | None = None
+        self,
+        why: str,
+        events: list[Event],
+        reason_code: int = ReasonCode.PROTOCOL_ERROR,
+        packet: Disconnect | None = None,
     ) -> None:
         self.ended = True
         self._data, self._packets = b"", []
@@ -637,7 +670,9 @@ class ServerProtocol:
                 if self.state is _CONNECTED:
                     self._write(Disconnect(reason_code, DisconnectProperties(reason_string=fault) if fault else None))
                 elif reason_code in _REFUSALS:
-                    self._write(Connack(reason_code, properties=ConnackProperties(reason_string=fault) if fault else None))
+                    self._write(
+                        Connack(reason_code, properties=ConnackProperties(reason_string=fault) if fault else None)
+                    )
             self._last_words = b"".join(self._out)
             self.state = _DISCONNECTING
         self.ended = True

@@ -362,9 +362,23 @@ class Auth(msgspec.Struct, frozen=True, gc=False):
 
 
 Packet = (
-    Connect | Connack | Publish | Puback | Pubrec | Pubrel | Pubcomp | Subscribe | Suback | Unsubscribe | Unsuback
-    | Pingreq | Pingresp | Disconnect | Auth | OtherPacket
-)  # fmt: skip
+    Connect
+    | Connack
+    | Publish
+    | Puback
+    | Pubrec
+    | Pubrel
+    | Pubcomp
+    | Subscribe
+    | Suback
+    | Unsubscribe
+    | Unsuback
+    | Pingreq
+    | Pingresp
+    | Disconnect
+    | Auth
+    | OtherPacket
+)
 
 
 MessagePacket = Publish | Puback | Pubrec | Pubrel | Pubcomp | Pingreq

@@ -144,7 +144,7 @@ class _Fault(Exception):
         self.reason_code = reason_code
 
 
-def decode_properties(
+def decode_properties(  # noqa: C901
     place: Place, buffer: bytes, at: int, stop: int, begin: int, from_client: bool = False
 ) -> tuple[Any, int]:
     """Decode the properties of a packet, whose length is at offset `at`. Raises MalformedPacket.
@@ -185,7 +185,9 @@ def decode_properties(
                 texts.append(buffer[start + 3 : middle].decode())
                 texts.append(buffer[middle + 2 : at].decode())
                 if from_client and len(texts) > 2 * MAX_USER_PROPERTIES:
-                    raise _Fault(f"more than {MAX_USER_PROPERTIES} User Properties in a packet", ReasonCode.QUOTA_EXCEEDED)
+                    raise _Fault(
+                        f"more than {MAX_USER_PROPERTIES} User Properties in a packet", ReasonCode.QUOTA_EXCEEDED
+                    )
                 continue
             if texts:
                 first = -1

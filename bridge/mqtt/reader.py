@@ -246,7 +246,15 @@ def _read_connect_fields(body: Body, flags: int, level: int, known: Connect) -> 
     body.finish()
     clean_session = connect_flags & 0x02 != 0
     return Connect(
-        client_id, known.protocol_name, known.protocol_level, clean_session, keep_alive, will, user_name, password, properties
+        client_id,
+        known.protocol_name,
+        known.protocol_level,
+        clean_session,
+        keep_alive,
+        will,
+        user_name,
+        password,
+        properties,
     )
 
 
@@ -600,9 +608,20 @@ class Decoder:
     """
 
     __slots__ = (
-        "_control_packets", "_little", "_max_first_size", "_max_packet_size", "_messages_only", "_needed",
-        "_no_properties", "_pending", "_readers", "_server", "error", "protocol_level", "rest",
-    )  # fmt: skip
+        "_control_packets",
+        "_little",
+        "_max_first_size",
+        "_max_packet_size",
+        "_messages_only",
+        "_needed",
+        "_no_properties",
+        "_pending",
+        "_readers",
+        "_server",
+        "error",
+        "protocol_level",
+        "rest",
+    )
 
     def __init__(
         self,
@@ -651,7 +670,7 @@ class Decoder:
         """The number of missing bytes of the incomplete packet, or 0 if unknown."""
         return max(self._needed - len(self._pending), 0) if self._pending else 0
 
-    def feed(self, data: bytes | bytearray | memoryview) -> list[Packet]:
+    def feed(self, data: bytes | bytearray | memoryview) -> list[Packet]:  # noqa: C901
         """Process bytes from the connection. Return the completed packets, in order.
 
         Invalid bytes do not raise an exception but set ``error``.
@@ -699,7 +718,9 @@ class Decoder:
                         length, start = decoded
                     if no_properties and not buffer[start - 1]:
                         raise MalformedPacket(
-                            self._require_type(first).name, 1, "MQTT-1.5.5-1: Remaining Length takes more bytes than it needs"
+                            self._require_type(first).name,
+                            1,
+                            "MQTT-1.5.5-1: Remaining Length takes more bytes than it needs",
                         )
                 if length > limit:
                     raise MalformedPacket(
@@ -789,7 +810,10 @@ class Decoder:
         if packet_type not in self._readers:
             receiver = "server" if self._server else "client"
             raise MalformedPacket(
-                packet_type.name, 0, f"MQTT 3.1.1 table 2.1: not a packet a {receiver} receives", ReasonCode.PROTOCOL_ERROR
+                packet_type.name,
+                0,
+                f"MQTT 3.1.1 table 2.1: not a packet a {receiver} receives",
+                ReasonCode.PROTOCOL_ERROR,
             )
         return packet_type
 

@@ -36,8 +36,10 @@ class ReasonCode(IntEnum):
     MALFORMED_PACKET = 0x81, "Malformed Packet", "CONNACK DISCONNECT"
     PROTOCOL_ERROR = 0x82, "Protocol Error", "CONNACK DISCONNECT"
     IMPLEMENTATION_SPECIFIC_ERROR = (
-        0x83, "Implementation specific error", f"CONNACK {_MESSAGE} SUBACK UNSUBACK DISCONNECT"
-    )  # fmt: skip
+        0x83,
+        "Implementation specific error",
+        f"CONNACK {_MESSAGE} SUBACK UNSUBACK DISCONNECT",
+    )
     UNSUPPORTED_PROTOCOL_VERSION = 0x84, "Unsupported Protocol Version", "CONNACK"
     CLIENT_IDENTIFIER_NOT_VALID = 0x85, "Client Identifier not valid", "CONNACK"
     BAD_USER_NAME_OR_PASSWORD = 0x86, "Bad User Name or Password", "CONNACK"
@@ -67,9 +69,7 @@ class ReasonCode(IntEnum):
     SHARED_SUBSCRIPTIONS_NOT_SUPPORTED = 0x9E, "Shared Subscriptions not supported", "SUBACK DISCONNECT"
     CONNECTION_RATE_EXCEEDED = 0x9F, "Connection rate exceeded", "CONNACK DISCONNECT"
     MAXIMUM_CONNECT_TIME = 0xA0, "Maximum connect time", "DISCONNECT"
-    SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED = (
-        0xA1, "Subscription Identifiers not supported", "SUBACK DISCONNECT"
-    )  # fmt: skip
+    SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED = (0xA1, "Subscription Identifiers not supported", "SUBACK DISCONNECT")
     WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED = 0xA2, "Wildcard Subscriptions not supported", "SUBACK DISCONNECT"
 
 
@@ -147,7 +147,9 @@ class MalformedPacket(ValueError):
             it is not allowed (MQTT 5 section 1.2), or a more specific code.
     """
 
-    def __init__(self, packet: str, offset: int, rule: str, reason_code: ReasonCode = ReasonCode.MALFORMED_PACKET) -> None:
+    def __init__(
+        self, packet: str, offset: int, rule: str, reason_code: ReasonCode = ReasonCode.MALFORMED_PACKET
+    ) -> None:
         super().__init__(packet, offset, rule)
         self.packet = packet
         self.offset = offset

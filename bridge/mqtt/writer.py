@@ -47,7 +47,9 @@ MAX_FIELD_LENGTH: Final = 65_535
 def length_field(length: int, packet: str) -> bytes:
     """Encode a Remaining Length. Raises MalformedPacket if it is too large."""
     if length > MAX_REMAINING_LENGTH:
-        raise MalformedPacket(packet, 0, f"MQTT 3.1 section 2.1: Remaining Length is {length}, above {MAX_REMAINING_LENGTH}")
+        raise MalformedPacket(
+            packet, 0, f"MQTT 3.1 section 2.1: Remaining Length is {length}, above {MAX_REMAINING_LENGTH}"
+        )
     return encode_remaining_length(length)
 
 
@@ -291,7 +293,13 @@ def encode_topic(topic: str) -> bytes:
 
 
 def encode_publish(
-    topic_field: bytes, payload: bytes, qos: int, retain: bool, dup: bool, message_id: int, byte_order: ByteOrder = "big"
+    topic_field: bytes,
+    payload: bytes,
+    qos: int,
+    retain: bool,
+    dup: bool,
+    message_id: int,
+    byte_order: ByteOrder = "big",
 ) -> bytes:
     """Encode PUBLISH with a topic from ``encode_topic``. The other arguments are the fields of Publish.
 
@@ -365,8 +373,11 @@ def _write_publish(packet: Publish, byte_order: ByteOrder, level: int) -> bytes:
 
 #: Packet types of the acknowledgements of publications.
 _ACKNOWLEDGEMENTS: Final[dict[type[Any], PacketType]] = {
-    Puback: PacketType.PUBACK, Pubrec: PacketType.PUBREC, Pubrel: PacketType.PUBREL, Pubcomp: PacketType.PUBCOMP,
-}  # fmt: skip
+    Puback: PacketType.PUBACK,
+    Pubrec: PacketType.PUBREC,
+    Pubrel: PacketType.PUBREL,
+    Pubcomp: PacketType.PUBCOMP,
+}
 
 
 def _write_acknowledgement(packet: Puback | Pubrec | Pubrel | Pubcomp, byte_order: ByteOrder, level: int) -> bytes:

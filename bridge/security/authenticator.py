@@ -79,7 +79,9 @@ class Attempt:
         """
         if self._ended or self._pending:
             return True
-        if not self.delay and any(slate.failed and slate.failed + slate.pending >= most for slate, most in self._limits):
+        if not self.delay and any(
+            slate.failed and slate.failed + slate.pending >= most for slate, most in self._limits
+        ):
             return False
         self._count(1)
         return True
@@ -123,7 +125,10 @@ class FailedConnects:
         but at most `longest` seconds.
         """
         network, now = network_of(address), self._clock()
-        limits = ((self._slate((network, user), now), free), (self._slate((network, None), now), free * USERS_OF_A_NETWORK))
+        limits = (
+            (self._slate((network, user), now), free),
+            (self._slate((network, None), now), free * USERS_OF_A_NETWORK),
+        )
         delay, late_ones = 0.0, []
         for slate, most in limits:
             late = slate.failed + slate.pending - most

@@ -125,7 +125,9 @@ class VerificationKeys:
         if found is None and not identifier and len(keys) == 1:
             found = next(iter(keys.values()))
         if found is None:
-            raise AuthenticationFailed(f"its token is signed with a key, {identifier[:40]!r}, that is not in {self._path}")
+            raise AuthenticationFailed(
+                f"its token is signed with a key, {identifier[:40]!r}, that is not in {self._path}"
+            )
         return found
 
 
@@ -163,8 +165,9 @@ class JwtAuthenticator:
         if not isinstance(user, str) or not user:
             raise AuthenticationFailed(f"its token contains no user in {config.user_claim!r}")
         if presented.user_name not in (None, "", user):
-            raise AuthenticationFailed(f"its user name, {presented.user_name!r}, differs from the user of its token, "
-                                       f"{user[:40]!r}")
+            raise AuthenticationFailed(
+                f"its user name, {presented.user_name!r}, differs from the user of its token, {user[:40]!r}"
+            )
         return Authenticated(user, expires=float(claims["exp"]) + config.leeway)
 
 
@@ -430,7 +433,10 @@ class Authenticators:
             hashes.executor.shutdown(wait=False, cancel_futures=True)
 
     def _of(
-        self, configs: Sequence[AuthenticationConfig], methods: Mapping[str, AuthenticationMethod], hashes: PasswordHashes
+        self,
+        configs: Sequence[AuthenticationConfig],
+        methods: Mapping[str, AuthenticationMethod],
+        hashes: PasswordHashes,
     ) -> ChannelAuthentication:
         return ChannelAuthentication(
             bool(configs),

@@ -268,7 +268,9 @@ def _entries(path: Path, text: str, *, plain: bool) -> dict[str, Entry]:
         user, colon, rest = line.partition(":")
         right, _, scram = rest.partition(":") if rest.startswith(HASHED) or not plain else (rest, "", "")
         if not colon or not user or not (plain or right.startswith(HASHED)):
-            raise PasswordFileError(f"{path}:{number}: expected a line user:{HASHED}..., as `mqbridge passwd` writes them")
+            raise PasswordFileError(
+                f"{path}:{number}: expected a line user:{HASHED}..., as `mqbridge passwd` writes them"
+            )
         if user in found:
             raise PasswordFileError(f"{path}:{number}: user {user!r} stands in the file twice")
         found[user] = Entry(right, scram)

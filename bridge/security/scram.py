@@ -95,8 +95,9 @@ class Scram:
             if (one := _read(entry.scram)) is None:
                 log.error(
                     "MQB1208E the SCRAM verifier of user %r in %s is malformed: this user cannot log in with SCRAM",
-                    user[:40], self._file.path,
-                )  # fmt: skip
+                    user[:40],
+                    self._file.path,
+                )
             else:
                 self._verifiers[user] = one
         self._shapes = sorted((one.iterations, len(one.salt)) for one in self._verifiers.values())

@@ -97,7 +97,9 @@ def context_of(config: ListenerTlsConfig, protocols: Sequence[str] = ()) -> ssl.
         raise TlsError(str(error)) from error
     except OSError as error:
         key = f" and key_file {config.key_file}" if config.key_file is not None else ""
-        raise TlsError(f"tls.certificate_file {config.certificate_file}{key} cannot be used: {reason_of(error)}") from error
+        raise TlsError(
+            f"tls.certificate_file {config.certificate_file}{key} cannot be used: {reason_of(error)}"
+        ) from error
     context.verify_mode = _VERIFICATION[config.client_certificates]
     # Python 3.13 enables strict RFC 5280 checks. Trust must not depend on the Python version.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
@@ -110,8 +112,9 @@ def context_of(config: ListenerTlsConfig, protocols: Sequence[str] = ()) -> ssl.
             raise TlsError(f"tls.{option} {path} cannot be used: {reason_of(error)}") from error
     if config.crl_file is not None:
         if not context.cert_store_stats()["crl"]:
-            raise TlsError(f"tls.crl_file {config.crl_file} contains no certificate revocation list (-----BEGIN X509 "
-                           f"CRL-----)")
+            raise TlsError(
+                f"tls.crl_file {config.crl_file} contains no certificate revocation list (-----BEGIN X509 CRL-----)"
+            )
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     if protocols:
         context.set_alpn_protocols(list(protocols))
@@ -127,7 +130,9 @@ def certificate_of(stream: ssl.SSLObject) -> Certificate | None:
     names = [value for name, value in subject if name == "commonName"]
     alternatives = tuple(value for kind, value in shown.get("subjectAltName", ()) if isinstance(value, str))
     issuer = [pair for part in shown.get("issuer", ()) for pair in part]
-    return Certificate(_distinguished_name(subject), names[-1] if names else "", alternatives, _distinguished_name(issuer))
+    return Certificate(
+        _distinguished_name(subject), names[-1] if names else "", alternatives, _distinguished_name(issuer)
+    )
 
 
 def reason_of(error: OSError) -> str:
@@ -220,7 +225,9 @@ def tls_context(config: ClientTlsConfig, alpn: Sequence[str] = ()) -> ssl.SSLCon
 
 def _client_key_password(variable: str | None) -> str:
     if variable is None:
-        raise OSError("the key has a password; set tls.key_password_variable to an environment variable that contains it")
+        raise OSError(
+            "the key has a password; set tls.key_password_variable to an environment variable that contains it"
+        )
     password = os.environ.get(variable)
     if password is None:
         raise OSError(f"the environment variable {variable} (tls.key_password_variable) is not set")

@@ -108,7 +108,10 @@ class Activity:
         found = nlargest(most, self._last.items(), key=lambda one: one[1].received + one[1].sent)
         return [
             ClientRate(
-                client_id=client_id, channel=one.channel, received=one.received / self._length, sent=one.sent / self._length
+                client_id=client_id,
+                channel=one.channel,
+                received=one.received / self._length,
+                sent=one.sent / self._length,
             )
             for client_id, one in found
         ]

@@ -41,8 +41,10 @@ def room_for(clients: int) -> int:
     log.warning(
         "MQB0005W the limit of open files is %d, enough for %d clients, but max_clients adds up to %d; raise the hard limit "
         "(LimitNOFILE= of the systemd unit, ulimit -Hn of the shell)",
-        soft, room, clients,
-    )  # fmt: skip
+        soft,
+        room,
+        clients,
+    )
     return room
 
 

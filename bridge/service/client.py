@@ -38,9 +38,23 @@ class Client:
     """One connection of an MQTT client. `session` is None until CONNACK and after the end of the connection."""
 
     __slots__ = (
-        "_held", "_pending", "_pending_bytes", "channel", "committing", "connect", "dead_letters", "expires", "principal",
-        "protocol", "response", "sequence", "session", "transport", "user_name", "will",
-    )  # fmt: skip
+        "_held",
+        "_pending",
+        "_pending_bytes",
+        "channel",
+        "committing",
+        "connect",
+        "dead_letters",
+        "expires",
+        "principal",
+        "protocol",
+        "response",
+        "sequence",
+        "session",
+        "transport",
+        "user_name",
+        "will",
+    )
 
     def __init__(
         self, transport: StreamConnection, protocol: ServerProtocol, channel: ChannelConfig, pending_bytes: int
@@ -100,8 +114,10 @@ class Client:
         if dropped:
             log.warning(
                 "MQB2003W channel %s: client %s read too slowly: %d publications with QoS 0 for it were dropped",
-                self.channel.name, self.peer, dropped,
-            )  # fmt: skip
+                self.channel.name,
+                self.peer,
+                dropped,
+            )
 
     def close(self, why: str = "", reason_code: int | None = None) -> None:
         """Close the connection after the pending output. `why` is logged unless it is blank.
@@ -172,7 +188,9 @@ def forbidden_of(session: Session, publications: Sequence[tuple[PublicationMessa
     topics = session.topics
     if topics is None:
         return NONE_FORBIDDEN
-    return frozenset([index for index, (message, _) in enumerate(publications) if not topics.may_publish(message.topic)])
+    return frozenset(
+        [index for index, (message, _) in enumerate(publications) if not topics.may_publish(message.topic)]
+    )
 
 
 #: Seconds that the jobs of one `Turns` may take per turn of the event loop. The job that exceeds the limit is the last one.

@@ -294,5 +294,8 @@ class LockedOut:
             log.error(
                 "MQB2102E client %r is locked out: it repeats a publication to %r, which is rejected each time: %s (%d); "
                 "fix the cause, or send such publications to the dead-letter queue (refused_to_dead_letters of its channel)",
-                client_id, topic[:200], cmqc.reason_name(reason), reason,
-            )  # fmt: skip
+                client_id,
+                topic[:200],
+                cmqc.reason_name(reason),
+                reason,
+            )

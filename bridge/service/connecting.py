@@ -338,12 +338,20 @@ class Handshake:
         protocol.accept(service.clock(), session_present=present, properties=properties)
         service.events.publish(ClientConnected(session))
         user = identity.user.decode("utf-8", "replace")
-        facts: dict[str, Any] = {"user": user, "user_name": client.user_name, "authenticated": client.principal.authenticated}
+        facts: dict[str, Any] = {
+            "user": user,
+            "user_name": client.user_name,
+            "authenticated": client.principal.authenticated,
+        }
         audit_log.note("connected", client.peer, channel=client.channel.name, **facts)
         log.info(
-            "MQB2001I channel %s: client %s connected as user %r: %s session%s", client.channel.name, client.peer, user,
-            "durable" if session.durable else "clean", ", present" if present else "",
-        )  # fmt: skip
+            "MQB2001I channel %s: client %s connected as user %r: %s session%s",
+            client.channel.name,
+            client.peer,
+            user,
+            "durable" if session.durable else "clean",
+            ", present" if present else "",
+        )
         session.outbox.send_again(protocol, service.clock())
         client.transport.flush()
         service.delivery.pump(session, client)
@@ -367,8 +375,10 @@ async def delay(client: Client, attempt: Attempt) -> None:
     log.warning(
         "MQB1206W channel %s: delayed authentication of client %s by %g s after failed attempts from its address "
         "(failed_connects)",
-        client.channel.name, client.peer, attempt.delay,
-    )  # fmt: skip
+        client.channel.name,
+        client.peer,
+        attempt.delay,
+    )
     try:
         await asyncio.sleep(attempt.delay)
     except asyncio.CancelledError:
@@ -390,7 +400,9 @@ async def authenticate(client: Client, exchange: Exchange, data: bytes | None) -
             why = f"the method took longer than {seconds:g} s (connect_timeout)"
             raise Rejected(ConnackCode.NOT_AUTHORIZED, why, ReasonCode.SERVER_BUSY) from error
         except Exception as error:
-            log.exception("MQB1202E channel %s: client %s: authentication method failed", client.channel.name, client.peer)
+            log.exception(
+                "MQB1202E channel %s: client %s: authentication method failed", client.channel.name, client.peer
+            )
             why = "its authentication method fails"
             raise Rejected(ConnackCode.NOT_AUTHORIZED, why, ReasonCode.UNSPECIFIED_ERROR) from error
         if client.protocol.state >= State.DISCONNECTING:
@@ -419,7 +431,9 @@ async def authenticate_again(service: TelemetryService, client: Client, packet: 
         connect = msgspec.structs.replace(client.connect, client_id=session.client_id)
         channel = service.authentication.get(client.channel.name, BELIEVED)
         presented = presented_by(client, connect)
-        result = await authenticate(client, channel.methods[method].begin(presented), packet.properties.authentication_data)
+        result = await authenticate(
+            client, channel.methods[method].begin(presented), packet.properties.authentication_data
+        )
         try:
             async with asyncio.timeout(client.channel.connect_timeout):
                 shown = await channel.authenticate(presented, result)
@@ -432,8 +446,10 @@ async def authenticate_again(service: TelemetryService, client: Client, packet: 
                 "MQB1205E channel %s: re-authentication of client %s: authenticator failed",
                 client.channel.name,
                 client.peer,
-            )  # fmt: skip
-            raise Rejected(ConnackCode.NOT_AUTHORIZED, "an authenticator fails", ReasonCode.UNSPECIFIED_ERROR) from error
+            )
+            raise Rejected(
+                ConnackCode.NOT_AUTHORIZED, "an authenticator fails", ReasonCode.UNSPECIFIED_ERROR
+            ) from error
         if (identity.user, name) != (before.user, client.user_name):
             raise Rejected(ConnackCode.NOT_AUTHORIZED, f"as another user, {name!r}", ReasonCode.NOT_AUTHORIZED)
         if client.protocol.state is State.CONNECTED:
@@ -468,7 +484,11 @@ def presented_by(client: Client, packet: Connect, attempt: Attempt | None = None
 
 
 def refusal_of(
-    packet: Connect, config: ChannelConfig, queue_manager_name: str, methods: Collection[str] = (), names: ClientNames = AS_IS
+    packet: Connect,
+    config: ChannelConfig,
+    queue_manager_name: str,
+    methods: Collection[str] = (),
+    names: ClientNames = AS_IS,
 ) -> Rejected | None:
     """Return the rejection of a client, or None if it may be accepted.
 
@@ -482,7 +502,9 @@ def refusal_of(
         return Rejected(ConnackCode.UNACCEPTABLE_PROTOCOL_VERSION, why)
     method = packet.properties.authentication_method if packet.properties is not None else None
     if method is not None and method not in methods:
-        why = f"authentication method {method[:40]!r} is none of this channel's (authentication, authentication_methods)"
+        why = (
+            f"authentication method {method[:40]!r} is none of this channel's (authentication, authentication_methods)"
+        )
         return Rejected(ConnackCode.NOT_AUTHORIZED, why, ReasonCode.BAD_AUTHENTICATION_METHOD)
     fault = _identifier_error(packet, queue_manager_name, names)
     return None if fault is None else Rejected(ConnackCode.IDENTIFIER_REJECTED, fault)
@@ -627,13 +649,19 @@ def take_ownership(client: Client, session: Session) -> None:
     if former == client.principal:
         return
     log.info(
-        "MQB2004I client %s: session now belongs to %s, before to %s", client.peer, client.principal,
+        "MQB2004I client %s: session now belongs to %s, before to %s",
+        client.peer,
+        client.principal,
         former or "no recorded user",
-    )  # fmt: skip
+    )
     audit_log.note(
-        "session owner changed", client.peer, channel=client.channel.name, user_name=client.user_name,
-        authenticated=client.principal.authenticated, former=None if former is None else str(former),
-    )  # fmt: skip
+        "session owner changed",
+        client.peer,
+        channel=client.channel.name,
+        user_name=client.user_name,
+        authenticated=client.principal.authenticated,
+        former=None if former is None else str(former),
+    )
 
 
 # Rejections -------------------------------------------------------------------------------------------------------------
@@ -645,23 +673,42 @@ def reject(service: TelemetryService, client: Client, rejected: Rejected) -> Non
     facts: dict[str, Any] = {}
     if session is None:
         log.warning(
-            "MQB1201W channel %s: rejected client %s with CONNACK %d (%s): %s", name, client.peer, code,
-            code.name.replace("_", " ").lower(), rejected,
-        )  # fmt: skip
+            "MQB1201W channel %s: rejected client %s with CONNACK %d (%s): %s",
+            name,
+            client.peer,
+            code,
+            code.name.replace("_", " ").lower(),
+            rejected,
+        )
     else:
         log.warning(
             "MQB1212W channel %s: rejected client %s as %s: its client identifier belongs to a session of %s on channel %s; "
             "hint: `mqbridge client purge` ends that session, shared_client_ids of both channels lets users share it",
-            name, client.peer, client.principal, session.principal, session.channel,
-        )  # fmt: skip
+            name,
+            client.peer,
+            client.principal,
+            session.principal,
+            session.channel,
+        )
         service.events.publish(SessionRejected(name))
         principal = client.principal
-        facts = {"user_name": client.user_name, "authenticated": principal.authenticated, "owner_channel": session.channel}
+        facts = {
+            "user_name": client.user_name,
+            "authenticated": principal.authenticated,
+            "owner_channel": session.channel,
+        }
     audit_log.note(
-        "refused" if session is None else "session refused", client.peer, stranger=client.transport.address, channel=name,
-        code=int(code), why=str(rejected), **facts,
-    )  # fmt: skip
+        "refused" if session is None else "session refused",
+        client.peer,
+        stranger=client.transport.address,
+        channel=name,
+        code=int(code),
+        why=str(rejected),
+        **facts,
+    )
     reason_code = rejected.reason_code
-    service.events.publish(ConnectRejected(name, reason_code or REASON_CODES[code], f"client {client.peer}: {rejected}"))
+    service.events.publish(
+        ConnectRejected(name, reason_code or REASON_CODES[code], f"client {client.peer}: {rejected}")
+    )
     client.protocol.refuse(code, reason_code=reason_code)
     client.transport.flush()

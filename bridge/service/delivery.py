@@ -399,8 +399,11 @@ class Delivery:
             if discarded and (dropped := sum(why is FULL for why in discarded.values())):
                 log.warning(
                     "MQB2401W dropped the %d oldest messages for client %r: %s, %d bytes (limits.waiting_bytes)",
-                    dropped, session.client_id, FULL, session.outbox.backlog.limit,
-                )  # fmt: skip
+                    dropped,
+                    session.client_id,
+                    FULL,
+                    session.outbox.backlog.limit,
+                )
         for refusal in effects.refusals:
             self.reject(session.client_id, refusal)
 
@@ -442,8 +445,12 @@ class Delivery:
             log.warning(
                 "MQB2403W publications for client %r are rejected: %d bytes wait for it (limits.waiting_bytes is %d), and "
                 "%d bytes for all clients (limits.waiting_total is %d)",
-                backlog.owner, backlog.bytes, backlog.limit, backlog.total.bytes, backlog.total.limit,
-            )  # fmt: skip
+                backlog.owner,
+                backlog.bytes,
+                backlog.limit,
+                backlog.total.bytes,
+                backlog.total.limit,
+            )
         else:
             self._refusing.discard(backlog)
             log.info("MQB2404I publications for client %r are accepted again", backlog.owner)
@@ -458,7 +465,9 @@ class Delivery:
     def reject(self, recipient: str, refusal: Refusal) -> None:
         """Dead-letter a message that its client cannot take."""
         topic = refusal.transmission.topic or refusal.transmission.remote_queue
-        log.warning("MQB2402W a message for client %r, topic %r, could not be delivered: %s", recipient, topic, refusal.why)
+        log.warning(
+            "MQB2402W a message for client %r, topic %r, could not be delivered: %s", recipient, topic, refusal.why
+        )
         self.dead_letter(refusal.transmission, refusal.reason)
 
     def dead_letter(self, transmission: Transmission, reason: int) -> None:
@@ -471,7 +480,7 @@ class Delivery:
                 "MQB2405E dead-lettering a message for client %r failed; it stays on %s",
                 transmission.client_id,
                 self._backend.transmission_queue,
-            )  # fmt: skip
+            )
             return
         self._events.publish(DeadLettered(transmission, reason))
 

@@ -192,6 +192,7 @@ class EventBus:
                 handler(event)
             except Exception:
                 log.exception(
-                    "MQB0007E handler %s of event %s failed; messages are not affected", handler.__qualname__,
+                    "MQB0007E handler %s of event %s failed; messages are not affected",
+                    handler.__qualname__,
                     type(event).__name__,
-                )  # fmt: skip
+                )

@@ -214,7 +214,9 @@ class ClientHandler:
         reasons: dict[Answer, Reason] | None = None
         if (refusals or completion.unmatched or effects.unknown) and client.protocol.level == LEVEL_MQTT_5:
             reasons = _reasons(effects, completion)
-        answers = session.committed(effects, refusals, now, answerable=present is client, answer_refused=reasons is not None)
+        answers = session.committed(
+            effects, refusals, now, answerable=present is client, answer_refused=reasons is not None
+        )
         if answers and present is not None:
             present.protocol.answer(answers, reasons)
             present.transport.flush()
@@ -234,8 +236,12 @@ class ClientHandler:
         message = effects.publications[index][0]
         self._service.delivery.save(session)
         user = session.identity.user.decode("utf-8", "replace")
-        what = f"rejected publication to {message.topic[:200]!r} as user {user!r}: {cmqc.reason_name(reason)} ({reason})"
-        audit_log.note("publication refused", client.peer, channel=client.channel.name, topic=message.topic, reason=reason)
+        what = (
+            f"rejected publication to {message.topic[:200]!r} as user {user!r}: {cmqc.reason_name(reason)} ({reason})"
+        )
+        audit_log.note(
+            "publication refused", client.peer, channel=client.channel.name, topic=message.topic, reason=reason
+        )
         if all(effects.publications[index][0].qos == 0 for index in refusals):
             log.warning("MQB2301W client %s: %s; lost, because it had QoS 0", client.peer, what)
             return

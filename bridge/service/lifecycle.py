@@ -283,7 +283,11 @@ class Bridge:
             self.queue_manager_watch.begin()
             if self.metrics is not None:
                 self.history = HistoryRecorder(
-                    self.service, self.metrics.traffic.totals, self.queue_manager_watch, self.host, lambda: self.configuration
+                    self.service,
+                    self.metrics.traffic.totals,
+                    self.queue_manager_watch,
+                    self.host,
+                    lambda: self.configuration,
                 )
                 self.history.begin()
             for line in await self.host.listen():
@@ -465,7 +469,9 @@ class Bridge:
             await asyncio.sleep(1.0)
             connections = sum(len(channel.connections) for channel in self.channels)
             log.info(
-                "MQB0018I stopping: %d connections and %d units of work remain", connections, self.service.units.under_way
+                "MQB0018I stopping: %d connections and %d units of work remain",
+                connections,
+                self.service.units.under_way,
             )
 
     async def _stop_administration(self) -> None:
@@ -513,14 +519,17 @@ class Bridge:
             await starting
             if self._hung_up:
                 self._hang_up()
-            supervisor.ready(f"{len(self.channels)} channels listen, queue manager {self.configuration.queue_manager.name}")
+            supervisor.ready(
+                f"{len(self.channels)} channels listen, queue manager {self.configuration.queue_manager.name}"
+            )
             self._started = True
             self._stands(BridgeState.RUNNING)
             log.info(
-                "MQB0012I ready after %s s: queue manager %s, channels %s", round(time.time() - self.started_at, 1),
+                "MQB0012I ready after %s s: queue manager %s, channels %s",
+                round(time.time() - self.started_at, 1),
                 self.configuration.queue_manager.name,
                 ", ".join(f"{name} on {place}" for name, place in self.channels.places()) or "none",
-            )  # fmt: skip
+            )
             self._greet()
             await self._ended.wait()
             self._stands(BridgeState.STOPPING)
@@ -586,10 +595,13 @@ def run(
     """
     configure(configuration.log)
     log.info(
-        "MQB0011I starting mqbridge %s: configuration %s, queue manager %s (%s), process %d", __version__,
-        "defaults" if source is None else source.path, configuration.queue_manager.name, configuration.queue_manager.type,
+        "MQB0011I starting mqbridge %s: configuration %s, queue manager %s (%s), process %d",
+        __version__,
+        "defaults" if source is None else source.path,
+        configuration.queue_manager.name,
+        configuration.queue_manager.type,
         os.getpid(),
-    )  # fmt: skip
+    )
     sys.setswitchinterval(SWITCH_INTERVAL)
     # Thousands of messages are created and freed. With the default thresholds, the garbage collector would run all the time.
     gc.set_threshold(50_000, 20, 100)

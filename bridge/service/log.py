@@ -155,7 +155,7 @@ def _told(record: logging.LogRecord, text: str) -> logging.LogRecord:
     """Return a record that reports lines like this one. It keeps neither the arguments nor the traceback."""
     told = logging.LogRecord(
         record.name, record.levelno, record.pathname, record.lineno, text, (), None, record.funcName
-    )  # fmt: skip
+    )
     told.is_unlimited = True
     told.peer = peer_of(record)
     return told

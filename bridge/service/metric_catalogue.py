@@ -179,9 +179,13 @@ CATALOGUE: Final = MappingProxyType({metric.name: metric for metric in METRICS})
 def table() -> str:
     """Return the catalogue as a Markdown page for docs/."""
     lines = [
-        "# Metrics", "", "Metrics of `/metrics` of the admin port, in addition to those of the process and of Python.",
-        "", "| metric | type | labels | meaning |", "|---|---|---|---|",
-    ]  # fmt: skip
+        "# Metrics",
+        "",
+        "Metrics of `/metrics` of the admin port, in addition to those of the process and of Python.",
+        "",
+        "| metric | type | labels | meaning |",
+        "|---|---|---|---|",
+    ]
     for one in METRICS:
         labels = ", ".join(f"`{label}`" for label in one.labels)
         lines.append(f"| `{one.name}` | {one.kind} | {labels} | {one.meaning} |")

@@ -95,8 +95,16 @@ class ClientTraffic:
     """Counters of the clients of one channel and MQTT version; latencies in seconds, by QoS."""
 
     __slots__ = (
-        "acknowledgement", "clients", "connects", "counts", "deliveries_timed", "delivery", "put", "puts_timed", "resent",
-    )  # fmt: skip
+        "acknowledgement",
+        "clients",
+        "connects",
+        "counts",
+        "deliveries_timed",
+        "delivery",
+        "put",
+        "puts_timed",
+        "resent",
+    )
 
     def __init__(self) -> None:
         #: currently connected clients
@@ -320,7 +328,9 @@ _AWAY: Final = 0
 _PLATFORM: Final = "UNIX"
 
 
-def gather_queue_manager(samples: Samples, found: QueueManagerStatus | None, name: str, transmission_queue: str) -> None:
+def gather_queue_manager(
+    samples: Samples, found: QueueManagerStatus | None, name: str, transmission_queue: str
+) -> None:
     """Add the results of the last inspection of a queue manager."""
     manager = name, _PLATFORM
     samples.add("ibmmq_qmgr_status", _AWAY if found is None else _RUNNING, *manager)

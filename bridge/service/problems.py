@@ -164,8 +164,12 @@ class ProblemList:
         problems = []
         if silent:
             others = f" and {len(silent) - 1:,} more" if len(silent) > 1 else ""
-            text = f"client {silent[0]!r}{others} acknowledged no message for {ACKNOWLEDGEMENT_TIMEOUT / 60:.0f} minutes"
-            problems.append(Problem("warning", ProblemKind.CLIENT, "", text, f"mqbridge client show {quote(silent[0])}"))
+            text = (
+                f"client {silent[0]!r}{others} acknowledged no message for {ACKNOWLEDGEMENT_TIMEOUT / 60:.0f} minutes"
+            )
+            problems.append(
+                Problem("warning", ProblemKind.CLIENT, "", text, f"mqbridge client show {quote(silent[0])}")
+            )
         self._publishers.count(counts, now)
         if (flood := self._publishers.flood) is not None:
             client_id, rate, share = flood
@@ -173,7 +177,9 @@ class ProblemList:
             if busiest is not None and busiest.channel.publish_rate is None:
                 text = f"client {client_id!r} publishes {rate:,.0f} messages per second, {share:.0%} of all"
                 problems.append(
-                    Problem("warning", ProblemKind.PUBLISH_RATE, client_id, text, f"mqbridge client show {quote(client_id)}")
+                    Problem(
+                        "warning", ProblemKind.PUBLISH_RATE, client_id, text, f"mqbridge client show {quote(client_id)}"
+                    )
                 )
         return problems
 
@@ -185,7 +191,9 @@ class ProblemList:
             key = problem.kind, problem.subject
             former = before.pop(key, None)
             since = problem.since or (now if former is None else former.since)
-            problem = msgspec.structs.replace(problem, since=since, remedy=REMEDIES[problem.kind].format(problem.subject))
+            problem = msgspec.structs.replace(
+                problem, since=since, remedy=REMEDIES[problem.kind].format(problem.subject)
+            )
             self._known.setdefault(key, problem)
             if (former is None or _is_worse(problem, former)) and problem.kind not in _LOGGED_ELSEWHERE:
                 _log_beginning(problem)
@@ -297,7 +305,9 @@ def _of_queues(status: QueueManagerStatus, parts: Parts, known: Collection[Key])
             text = f"{counted(queue.depth, 'message')} on dead-letter queue {queue.name}"
             if diverted:
                 text += f", which grows: {diverted:,} were put by the queue manager or by applications"
-            yield Problem("error" if diverted else "warning", ProblemKind.DEAD_LETTERS, queue.name, text, "mqbridge dlq list")
+            yield Problem(
+                "error" if diverted else "warning", ProblemKind.DEAD_LETTERS, queue.name, text, "mqbridge dlq list"
+            )
         was_full = (ProblemKind.QUEUE, queue.name) in known
         if queue.put_inhibited:
             why = "PUT(DISABLED)"
@@ -358,7 +368,11 @@ def _of_resources(status: QueueManagerStatus | None, parts: Parts, known: Collec
         if status.disk_free < low:
             text = f"only {status.disk_free / MIB:,.0f} MiB are free on the disk of queue manager {parts.host.name}"
             yield Problem("warning", ProblemKind.DISK, parts.host.name, text, "df -h")
-    if parts.archive is not None and (lost := parts.archive.loss).rows and time.time() - lost.last < ARCHIVE_LOSS_TIMEOUT:
+    if (
+        parts.archive is not None
+        and (lost := parts.archive.loss).rows
+        and time.time() - lost.last < ARCHIVE_LOSS_TIMEOUT
+    ):
         text = f"{lost.rows:,} rows are missing from the archive"
         yield Problem("warning", ProblemKind.ARCHIVE, "", text, "mqbridge report", lost.first)
     if parts.failed_reload:

@@ -108,11 +108,14 @@ class Recorder:
             refusals = {index: _reason(reason) for index, reason in reasons.items()}
         now = now_us()
         row = (
-            _PUBLISHED, now, session.client_id, self._user(session), event.received_at, refusals,
-            [
-                (one.topic, one.payload, one.qos, one.message_id, retain, one.properties) for one, retain in publications
-            ],
-        )  # fmt: skip
+            _PUBLISHED,
+            now,
+            session.client_id,
+            self._user(session),
+            event.received_at,
+            refusals,
+            [(one.topic, one.payload, one.qos, one.message_id, retain, one.properties) for one, retain in publications],
+        )
         self._producer.add(now, encode(row), len(publications))
 
     # Deliveries ------------------------------------------------------------------------------------------------------
@@ -121,7 +124,9 @@ class Recorder:
         """Record acknowledgements of a client."""
         session, effects = event.session, event.effects
         in_flight = session.outbox.in_flight.deliveries
-        taken = [(message_id, in_flight[message_id], one) for message_id, one in effects.acknowledged] + effects.released
+        taken = [
+            (message_id, in_flight[message_id], one) for message_id, one in effects.acknowledged
+        ] + effects.released
         # All messages of one queue manager are of one kind.
         parts = taken[0][2].raw is None
         messages: list[tuple[Any, ...]] = []
@@ -130,18 +135,36 @@ class Recorder:
             if parts and type(message) is PublicationMessage:
                 messages.append(
                     (
-                        message.topic, outgoing.payload, outgoing.retain, one.put_time, message.client_id,
-                        message.message_id, outgoing.qos, message_id, outgoing.sent_at, outgoing.times_sent, None,
+                        message.topic,
+                        outgoing.payload,
+                        outgoing.retain,
+                        one.put_time,
+                        message.client_id,
+                        message.message_id,
+                        outgoing.qos,
+                        message_id,
+                        outgoing.sent_at,
+                        outgoing.times_sent,
+                        None,
                         message.properties,
                     )
-                )  # fmt: skip
+                )
                 continue
             messages.append(
                 (
-                    outgoing.field[2:].decode(), b"", outgoing.retain, one.put_time, "", 0, outgoing.qos,
-                    message_id, outgoing.sent_at, outgoing.times_sent, _source(one),
+                    outgoing.field[2:].decode(),
+                    b"",
+                    outgoing.retain,
+                    one.put_time,
+                    "",
+                    0,
+                    outgoing.qos,
+                    message_id,
+                    outgoing.sent_at,
+                    outgoing.times_sent,
+                    _source(one),
                 )
-            )  # fmt: skip
+            )
         offset = time.time() - self._clock()
         now = now_us()
         row = (_ACKNOWLEDGED, now, session.client_id, self._user(session), offset, messages)
@@ -155,13 +178,23 @@ class Recorder:
         else:
             messages = [
                 (
-                    message.topic, message.payload, one.retained, one.put_time, message.client_id,
-                    message.message_id, None, None, False, None, None, message.properties,
+                    message.topic,
+                    message.payload,
+                    one.retained,
+                    one.put_time,
+                    message.client_id,
+                    message.message_id,
+                    None,
+                    None,
+                    False,
+                    None,
+                    None,
+                    message.properties,
                 )
                 if type(message := one.message) is PublicationMessage
                 else delivery_of(one, None)
                 for one in done
-            ]  # fmt: skip
+            ]
         now = now_us()
         row = (_FINISHED, now, session.client_id, self._user(session), messages)
         self._producer.add(now, encode(row), len(messages))
@@ -195,7 +228,9 @@ class Recorder:
         session = event.session
         user = self._user(session)
         self._producer.keep(
-            archived.Subscribed(now_us(), session.client_id, user, session.durable, list(event.granted), event.received_at)
+            archived.Subscribed(
+                now_us(), session.client_id, user, session.durable, list(event.granted), event.received_at
+            )
         )
 
     def _unsubscribed(self, event: Unsubscribed) -> None:
@@ -213,9 +248,17 @@ def delivery_of(transmission: Transmission, reason: str | None) -> tuple[Any, ..
     rest = (reason, transmission.persistent, transmission.user_data)
     if isinstance(message, PublicationMessage) and transmission.raw is None:
         return (
-            message.topic, message.payload, transmission.retained, put, message.client_id, message.message_id,
-            message.qos, *rest, None, message.properties,
-        )  # fmt: skip
+            message.topic,
+            message.payload,
+            transmission.retained,
+            put,
+            message.client_id,
+            message.message_id,
+            message.qos,
+            *rest,
+            None,
+            message.properties,
+        )
     topic = transmission.topic or transmission.remote_queue
     return (topic, b"", transmission.retained, put, "", 0, None, *rest, _source(transmission))
 
@@ -262,14 +305,30 @@ class MappingRecorder:
 def _taken(got: Got, queue: str) -> tuple[Any, ...]:
     md = got.md
     return (
-        _TAKEN, md.Format, md.Encoding, md.CodedCharSetId, md.Persistence, md.MsgId, md.PutDate, md.PutTime, got.data, queue,
+        _TAKEN,
+        md.Format,
+        md.Encoding,
+        md.CodedCharSetId,
+        md.Persistence,
+        md.MsgId,
+        md.PutDate,
+        md.PutTime,
+        got.data,
+        queue,
         md.CorrelId,
-    )  # fmt: skip
+    )
 
 
 def _arrived(received: Received) -> tuple[Any, ...]:
     one = received.publication
     return (
-        _ARRIVED, one.topic, one.payload, one.qos, one.retain, one.client_id, one.message_id, received.dup,
+        _ARRIVED,
+        one.topic,
+        one.payload,
+        one.qos,
+        one.retain,
+        one.client_id,
+        one.message_id,
+        received.dup,
         None if one.properties == NO_PROPERTIES else one.properties,
-    )  # fmt: skip
+    )

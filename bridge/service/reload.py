@@ -76,7 +76,11 @@ class Takeover:
         admin_section = admin_of(parts.configuration, after)
         if admin_section != parts.configuration.admin:
             lines.append("admin: authentication and displays changed")
-        live = {name: getattr(after, name) for name in LIVE} | {"channels": channels, "log": log, "admin": admin_section}
+        live = {name: getattr(after, name) for name in LIVE} | {
+            "channels": channels,
+            "log": log,
+            "admin": admin_section,
+        }
         parts.configuration = parts.configuration.model_copy(update=live)
         lines += await parts.channels.apply(after.limits)
         lines += await parts.mappings.apply(after.mappings, after.links)

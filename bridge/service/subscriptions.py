@@ -84,13 +84,17 @@ async def subscribe(service: TelemetryService, client: Client, session: Session,
             why, code = full, ReasonCode.QUOTA_EXCEEDED
         elif why is None and topic_filter not in known and levels <= topic_filter.count("/"):
             most = LEVELS_PER_SUBSCRIPTION * service.limits.subscriptions
-            why = f"the filters of a client have at most {most} levels ({LEVELS_PER_SUBSCRIPTION} x limits.subscriptions)"
+            why = (
+                f"the filters of a client have at most {most} levels ({LEVELS_PER_SUBSCRIPTION} x limits.subscriptions)"
+            )
             code = ReasonCode.QUOTA_EXCEEDED
         elif why is None and session.topics is not None and not session.topics.may_subscribe(topics_of(topic_filter)):
             why, code = "the channel does not let it subscribe to that (subscribe_topics)", ReasonCode.NOT_AUTHORIZED
         if why is not None:
             log.warning("MQB2201W client %s: rejected subscription to %r: %s", client.peer, topic_filter, why)
-            audit_log.note("subscription refused", client.peer, channel=client.channel.name, filter=topic_filter, why=why)
+            audit_log.note(
+                "subscription refused", client.peer, channel=client.channel.name, filter=topic_filter, why=why
+            )
         elif sharing:
             # QoS 2 cannot be guaranteed across members: see SHARED.
             data = SubscriptionData(min(qos, SHARED.qos), False, options.retain_as_published, identifiers)
@@ -106,7 +110,9 @@ async def subscribe(service: TelemetryService, client: Client, session: Session,
         codes.append(code if version_5 else SUBACK_FAILURE)
 
     added = {
-        request.topic_filter: request.data.user_data for _, request in wanted if request.topic_filter not in session.filters
+        request.topic_filter: request.data.user_data
+        for _, request in wanted
+        if request.topic_filter not in session.filters
     }
     session.filters |= added
     client.hold(REQUEST_WEIGHT * (len(wanted) + len(shared)))
@@ -121,7 +127,9 @@ async def subscribe(service: TelemetryService, client: Client, session: Session,
     client.release(REQUEST_WEIGHT * len(shared))
 
     granted = []
-    for (position, request), reason in sorted(zip(wanted + shared, reasons, strict=True), key=lambda asked: asked[0][0]):
+    for (position, request), reason in sorted(
+        zip(wanted + shared, reasons, strict=True), key=lambda asked: asked[0][0]
+    ):
         topic_filter, qos = request.topic_filter, request.data.qos
         if reason:
             log.warning(
@@ -129,8 +137,9 @@ async def subscribe(service: TelemetryService, client: Client, session: Session,
                 client.peer,
                 topic_filter,
                 user,
-                cmqc.reason_name(reason), reason,
-            )  # fmt: skip
+                cmqc.reason_name(reason),
+                reason,
+            )
             if topic_filter in added:
                 session.filters.pop(topic_filter, None)
             codes[position] = reason_code_of(reason, PacketType.SUBACK) if version_5 else SUBACK_FAILURE
@@ -374,7 +383,10 @@ class Authorization:
         client = self._client
         for topic_filter, why in self._denied.items():
             log.warning(
-                "MQB2203W client %s: unsubscribed from %r on resumption of its session: %s", client.peer, topic_filter, why
+                "MQB2203W client %s: unsubscribed from %r on resumption of its session: %s",
+                client.peer,
+                topic_filter,
+                why,
             )
             audit_log.note(
                 "unsubscribed on resumption", client.peer, channel=client.channel.name, filter=topic_filter, why=why
@@ -395,7 +407,11 @@ class Authorization:
 
         def unwanted(transmission: Transmission) -> bool:
             user_data = transmission.user_data
-            if user_data is None or subscription_data(user_data) is FOREIGN or transmission.client_id != session.client_id:
+            if (
+                user_data is None
+                or subscription_data(user_data) is FOREIGN
+                or transmission.client_id != session.client_id
+            ):
                 return False  # put directly to the client, or for another subscription
             return not remaining.find(transmission.topic or "")
 

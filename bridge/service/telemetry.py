@@ -159,9 +159,12 @@ class Wills:
             if reason:
                 log.error(
                     "MQB2103E the will of client %r to %r as user %r was rejected: %s (%d)",
-                    session.client_id, will.topic, session.identity.user.decode("utf-8", "replace"),
-                    cmqc.reason_name(reason), reason,
-                )  # fmt: skip
+                    session.client_id,
+                    will.topic,
+                    session.identity.user.decode("utf-8", "replace"),
+                    cmqc.reason_name(reason),
+                    reason,
+                )
 
         publications = [(message, will.retain)]
         unit = UnitOfWork(publications, forbidden=forbidden_of(session, publications))
@@ -326,7 +329,9 @@ class TelemetryService:
         self.units = Units(backend)
         #: for deliveries, disconnected clients, and the messages of ended sessions
         self.turns = turns or Turns()
-        self.delivery = Delivery(backend, self.units, self.turns, self.events, clock, self.sessions, self.clients, limits)
+        self.delivery = Delivery(
+            backend, self.units, self.turns, self.events, clock, self.sessions, self.clients, limits
+        )
         #: client identifier -> futures waiting for the removal of an ended session's messages
         self._purging: dict[str, list[asyncio.Future[None]]] = {}
         #: sessions whose subscriptions are being authorized again for a resuming client

@@ -135,7 +135,9 @@ class _CountingExporter(SpanExporter):
                 self._dropped += len(spans)
                 self._tell(_WORDS.last or "it does not answer")
             elif self._told:
-                log.info("MQB9302I the collector at %s accepts spans again; %d were dropped", self._collector, self._dropped)
+                log.info(
+                    "MQB9302I the collector at %s accepts spans again; %d were dropped", self._collector, self._dropped
+                )
                 self._told, self._dropped = False, 0
         return result
 
@@ -144,14 +146,17 @@ class _CountingExporter(SpanExporter):
             self._told = True
             log.warning(
                 "MQB9301W sending spans to the collector at %s failed: %s; dropping spans until it succeeds",
-                self._collector, why,
-            )  # fmt: skip
+                self._collector,
+                why,
+            )
 
     def closed(self) -> None:
         """Log how many spans are lost at the end."""
         with self._lock:
             if lost := self._dropped + self._waiting:
-                log.warning("MQB9303W the collector at %s did not accept %d spans before the stop", self._collector, lost)
+                log.warning(
+                    "MQB9303W the collector at %s did not accept %d spans before the stop", self._collector, lost
+                )
 
     def shutdown(self) -> None:
         self._exporter.shutdown()

@@ -150,16 +150,28 @@ class PublicationTraces:
                 attributes["ibmmq.reason"] = put["ibmmq.reason"] = reason
             self._spans.add(
                 Span(
-                    name="put", kind="producer", context=one.put, parent=one.publish, start=submitted, end=committed,
-                    attributes=put, error=error,
+                    name="put",
+                    kind="producer",
+                    context=one.put,
+                    parent=one.publish,
+                    start=submitted,
+                    end=committed,
+                    attributes=put,
+                    error=error,
                 )
-            )  # fmt: skip
+            )
             self._spans.add(
                 Span(
-                    name="publish", kind="server", context=one.publish, parent=one.parent,
-                    start=min(received, submitted), end=answered, attributes=attributes, error=error,
+                    name="publish",
+                    kind="server",
+                    context=one.publish,
+                    parent=one.parent,
+                    start=min(received, submitted),
+                    end=answered,
+                    attributes=attributes,
+                    error=error,
                 )
-            )  # fmt: skip
+            )
 
 
 _REJECTED = "the client has refused it (PUBREC)"

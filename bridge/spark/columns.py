@@ -214,5 +214,7 @@ def constant(value: Any, count: int, type_: Any) -> Any:
     if (code := _NUMBERS.get(type_)) is not None:
         return pa.Array.from_buffers(type_, count, [None, pa.py_buffer(array(code, [value]) * count)])
     written = value.encode() if isinstance(value, str) else value
-    offsets = array("i", range(0, len(written) * count + 1, len(written))) if written else array("i", bytes(4 * count + 4))
+    offsets = (
+        array("i", range(0, len(written) * count + 1, len(written))) if written else array("i", bytes(4 * count + 4))
+    )
     return pa.Array.from_buffers(type_, count, [None, pa.py_buffer(offsets), pa.py_buffer(written * count)])

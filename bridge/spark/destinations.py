@@ -114,7 +114,9 @@ def dead_letter_sink(config: PipelineConfig, environment: PipelineEnvironment) -
         """Return messages as they arrived, which the writer puts after an MQDLH."""
         source = "queue" if "headers" in frame.columns else "topic"
         refusal = f.struct(
-            f.lit(cmqc.MQRC_FORMAT_ERROR).alias("reason"), f.col(REASON).alias("sentence"), f.col(source).alias("source")
+            f.lit(cmqc.MQRC_FORMAT_ERROR).alias("reason"),
+            f.col(REASON).alias("sentence"),
+            f.col(source).alias("source"),
         ).alias(REFUSAL)
         if source == "queue":
             names = ("md", "headers", BODY, "format", "ccsid", "encoding")
@@ -140,7 +142,9 @@ def _queue_sink(mq: MqSink, environment: PipelineEnvironment, section: str, *, a
 
 def _archive_sink(path: Path) -> Sink:
     """Return the destination for Parquet files, partitioned by date and hour."""
-    return _table_sink(Destination.model_construct(format="parquet", path=path, partition_by=[DATE, HOUR]), _archive_rows)
+    return _table_sink(
+        Destination.model_construct(format="parquet", path=path, partition_by=[DATE, HOUR]), _archive_rows
+    )
 
 
 def _table_sink(to: Destination, columns: Rows) -> Sink:
@@ -285,7 +289,9 @@ def _archive_rows(frame: DataFrame) -> DataFrame:
     if clash := [name for name in (DATE, HOUR) if name in frame.columns]:
         raise OptionError(f"an archive has the columns {DATE} and {HOUR}; hint: rename the column {clash[0]} in select")
     schema = frame.schema
-    times = [f.col(name) for name in TIMES if name in frame.columns and isinstance(schema[name].dataType, TimestampType)]
+    times = [
+        f.col(name) for name in TIMES if name in frame.columns and isinstance(schema[name].dataType, TimestampType)
+    ]
     when = f.coalesce(*times, f.current_timestamp())
     return table_rows(frame).withColumns({DATE: f.date_format(when, "yyyy-MM-dd"), HOUR: f.date_format(when, "HH")})
 
@@ -307,7 +313,9 @@ def _check_lost(frame: DataFrame, address: str | None) -> None:
     """Check that a SELECT which specifies the message has no columns that would be lost. Raises OptionError."""
     used = {*_MQ_PARTS, *_MQTT_PARTS, *_KNOWN, *(Template(address).names if address else ())}
     if lost := [name for name in frame.columns if name not in used]:
-        raise OptionError(f"select returns the message (body or payload), so these columns would be lost: {', '.join(lost)}")
+        raise OptionError(
+            f"select returns the message (body or payload), so these columns would be lost: {', '.join(lost)}"
+        )
 
 
 def _json(frame: DataFrame, without: set[str]) -> Column:

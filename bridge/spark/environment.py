@@ -63,7 +63,9 @@ class PipelineEnvironment(msgspec.Struct, frozen=True):
             return options | self.broker(source.link) | {"topic": str(source.mqtt)}
         if source.mq.queue is not None:
             return options | self.queue_manager | {"queue": source.mq.queue}
-        return options | self.queue_manager | {"topic": str(source.mq.topic), "subscription": f"MQBRIDGE.PIPELINE.{name}"}
+        return (
+            options | self.queue_manager | {"topic": str(source.mq.topic), "subscription": f"MQBRIDGE.PIPELINE.{name}"}
+        )
 
     def broker(self, link: str) -> dict[str, str]:
         """Return the options of the source or sink `mqtt` for the broker of a link."""

@@ -23,7 +23,9 @@ Location = tuple[str | int, ...]
 class Mistake(Exception):
     """A mistake in a pipeline: `location` is below its name, and `position` is a character of the text there, if known."""
 
-    def __init__(self, location: Location, expected: str, found: str | None = None, position: int | None = None) -> None:
+    def __init__(
+        self, location: Location, expected: str, found: str | None = None, position: int | None = None
+    ) -> None:
         super().__init__(f"expected {expected}, found {found}")
         self.location = location
         self.expected = expected

@@ -93,7 +93,9 @@ def _event_time(source: DataFrame, column: str | None, config: PipelineConfig) -
         document = f"try_parse_json({_text_of(source.columns, column)})"
         return f"try_variant_get({document}, '$.{name}', 'timestamp')", name, delay
     times += [field for field, declared in config.fields.items() if declared == "timestamp" and field not in times]
-    expected = f"a column of input of type timestamp, or a field that schema declares as one ({', '.join(times) or 'none'})"
+    expected = (
+        f"a column of input of type timestamp, or a field that schema declares as one ({', '.join(times) or 'none'})"
+    )
     raise Mistake(("watermark", "column"), expected, repr(name))
 
 

@@ -69,9 +69,19 @@ MESSAGE_TYPES: Final[Mapping[str, str | None]] = {
 
 #: Fields of the MQMD that mappings set.
 _SET_FIELDS: Final = (
-    "Report", "MsgType", "Expiry", "CodedCharSetId", "Format", "Priority", "Persistence", "MsgId", "CorrelId", "ReplyToQ",
-    "ReplyToQMgr", "UserIdentifier",
-)  # fmt: skip
+    "Report",
+    "MsgType",
+    "Expiry",
+    "CodedCharSetId",
+    "Format",
+    "Priority",
+    "Persistence",
+    "MsgId",
+    "CorrelId",
+    "ReplyToQ",
+    "ReplyToQMgr",
+    "UserIdentifier",
+)
 MAPPED_MD_TYPE: Final = pa.struct([field for field in MD_TYPE if field.name in _SET_FIELDS])
 KEPT_REQUEST_TYPE: Final = pa.struct(
     [pa.field("queue", pa.string()), pa.field("md", MAPPED_MD_TYPE), pa.field("data", pa.binary())]
@@ -94,7 +104,11 @@ _TO_QUEUE: Final = {"queue": pa.string(), "queue_manager": pa.string(), **_MESSA
 _TO_TOPIC: Final = {"topic": pa.string(), **_MESSAGE}
 #: Columns of the result of `to_publications`.
 _PUBLICATION: Final = {
-    **{name: type_ for name, type_, _ in MQTT_COLUMNS if name not in ("dup", "message_id", "payload_format", "received")},
+    **{
+        name: type_
+        for name, type_, _ in MQTT_COLUMNS
+        if name not in ("dup", "message_id", "payload_format", "received")
+    },
     REFUSAL: REFUSAL_TYPE,
 }
 _STRUC_LENGTH: Final = slice(8, 12)
@@ -180,7 +194,12 @@ def to_publications(
 
 
 def _rule(
-    what: str, profile: Profile, config: str | Path | None, name: str | None, queue_manager: str | None, **to: str | None
+    what: str,
+    profile: Profile,
+    config: str | Path | None,
+    name: str | None,
+    queue_manager: str | None,
+    **to: str | None,
 ) -> ToMqRule | ToMqttRule | None:
     """Return the rule of a mapping. None: the standard profile."""
     if profile == STANDARD and config is None:
@@ -334,9 +353,17 @@ class Messages:
         header = _header(data) if self._has_rfh2 else b""
         properties = [(name, _text(value)) for name, value in mapped.properties.items()]
         return (
-            name or to.name, to.queue_manager or None, mapped.message.md, header, data[len(header) :], properties,
-            mapped.retain, mapped.clear, _kept_request(mapped), None,
-        )  # fmt: skip
+            name or to.name,
+            to.queue_manager or None,
+            mapped.message.md,
+            header,
+            data[len(header) :],
+            properties,
+            mapped.retain,
+            mapped.clear,
+            _kept_request(mapped),
+            None,
+        )
 
 
 def _publication(row: Sequence[Any]) -> Publication:
@@ -486,7 +513,9 @@ def _refusal(error: Unmappable, source: str | None) -> dict[str, Any]:
     return {"reason": error.reason, "sentence": str(error), "source": source}
 
 
-def _record_batch(schema: Any, columns: Mapping[str, Sequence[Any]], batch: Any, numbers: Sequence[int], kept: int) -> Any:
+def _record_batch(
+    schema: Any, columns: Mapping[str, Sequence[Any]], batch: Any, numbers: Sequence[int], kept: int
+) -> Any:
     """Return mapped rows, and the last `kept` columns of the rows of `batch` with these numbers."""
     arrays = []
     for field in list(schema)[: len(schema) - kept]:

@@ -187,7 +187,11 @@ class Options:
     def keys(self, names: Mapping[str, str]) -> dict[str, Any]:
         """Return the given options as a section of the configuration has them. `names` maps options to its keys."""
         return {
-            key: self.path(name) if name.endswith("File") else self._converted(name) if name in _NO_TEXT else self.text(name)
+            key: self.path(name)
+            if name.endswith("File")
+            else self._converted(name)
+            if name in _NO_TEXT
+            else self.text(name)
             for name, key in names.items()
             if name in self
         }

@@ -60,7 +60,9 @@ _OBSERVATION_TIMEOUT: Final = 5.0
 _REMEMBERED: Final = 100
 _planning: Final = threading.Lock()
 #: A star that is not a multiplication nor count(*), and a join by all columns of the same name.
-_ALL_COLUMNS: Final = re.compile(r"(?<!count)[(]\s*\*|(?:[,.]|\b(?:select|distinct|all)\b)\s*\*|\bnatural\b", re.IGNORECASE)
+_ALL_COLUMNS: Final = re.compile(
+    r"(?<!count)[(]\s*\*|(?:[,.]|\b(?:select|distinct|all)\b)\s*\*|\bnatural\b", re.IGNORECASE
+)
 
 
 class Pipeline(msgspec.Struct, frozen=True):
@@ -274,7 +276,9 @@ def _union(
         dead = taken.withColumn(REASON, f.expr(table.fault)).where(f"{REASON} IS NOT NULL")
         frame = frame.unionByName(dead.select(f.struct("*").alias(_DEAD)), allowMissingColumns=True)
     if config.late is not None and table.event_time is not None:
-        late = good.select(f.struct(*good.columns).alias(_LATE), _late_end(table.event_time[0], config.late).alias(_LATE_END))
+        late = good.select(
+            f.struct(*good.columns).alias(_LATE), _late_end(table.event_time[0], config.late).alias(_LATE_END)
+        )
         frame = frame.unionByName(late.where(f"{_LATE_END} IS NOT NULL"), allowMissingColumns=True)
     return frame
 

@@ -207,7 +207,9 @@ class _Run:
         if failure.data:
             with contextlib.suppress(PySparkException, Py4JError, OSError, ValueError):  # the failure is more important
                 message = failing_message(self._runner.spark, pipeline)
-                failure = msgspec.structs.replace(failure, what=f"{failure.what}, for {message or 'an unknown message'}")
+                failure = msgspec.structs.replace(
+                    failure, what=f"{failure.what}, for {message or 'an unknown message'}"
+                )
         raise QueryFailed(failure)
 
     def _report(self, pipeline: Pipeline, query: StreamingQuery, writer: BatchWriter, batches: list[Batch]) -> None:

@@ -33,7 +33,10 @@ MQTT_SCHEMA: Final = spark_schema(MQTT_ARROW_SCHEMA, MQTT_COLUMNS)
 #: Options of Spark itself that it passes to a sink.
 SPARK_OPTIONS: Final = ("checkpointLocation", "queryName", "path")
 
-def wrong_columns(schema: StructType, known: Mapping[str, str], ignored: Collection[str] = (), prefix: str = "") -> list[str]:
+
+def wrong_columns(
+    schema: StructType, known: Mapping[str, str], ignored: Collection[str] = (), prefix: str = ""
+) -> list[str]:
     """Return what is wrong with the columns of a frame that is written, in words.
 
     `known` are the types of the columns, such as `binary or string`. `int` means any integer, `struct` any structure.

@@ -210,7 +210,9 @@ def java_variables(environment: Mapping[str, str] = os.environ) -> dict[str, str
             return {"JAVA_HOME": str(LAUNCHER_HOME), JAVA_VARIABLE: str(home / "bin" / "java")}
         old.append(f"the one in {home} " + (f"is Java {version}" if version else "does not run"))
     why = f" ({', '.join(old)})" if old else ""
-    raise SparkMissing(f"Spark needs Java {OLDEST_JAVA} or newer, and there is none{why}: `{install('spark')}` brings one.")
+    raise SparkMissing(
+        f"Spark needs Java {OLDEST_JAVA} or newer, and there is none{why}: `{install('spark')}` brings one."
+    )
 
 
 def _homes(environment: Mapping[str, str]) -> Iterator[Path]:

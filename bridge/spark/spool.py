@@ -263,7 +263,9 @@ class Spool:
         try:
             self.place.write(segment.name, content)
         except OSError as error:
-            raise OSError(error.errno, f"spool {self.place.path} cannot be written: {error.strerror or error}") from error
+            raise OSError(
+                error.errno, f"spool {self.place.path} cannot be written: {error.strerror or error}"
+            ) from error
         return segment
 
     def publish(self, segment: Segment) -> None:

@@ -243,7 +243,9 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             segments = spool.between(self._position(start, source), self._position(end, source))
             for part in _parts([one for one in segments if one.rows], self._stream.partitions):
                 names = [one.name for one in part]
-                embedded = [content_of(spool.place, name).to_pybytes() for name in names] if self._stream.embed else None
+                embedded = (
+                    [content_of(spool.place, name).to_pybytes() for name in names] if self._stream.embed else None
+                )
                 found.append(Segments(spool.place.path, names, embedded))
         return found
 

@@ -227,7 +227,9 @@ PROPERTIES: Final = (
 """The properties that a message stores. Topic Alias and Subscription Identifier belong to one delivery."""
 
 #: Field, element, title and text of the properties available in templates and Spark columns.
-TEXT_PROPERTIES: Final = tuple((one.field, one.element, one.title, one.text) for one in PROPERTIES if one.text is not None)
+TEXT_PROPERTIES: Final = tuple(
+    (one.field, one.element, one.title, one.text) for one in PROPERTIES if one.text is not None
+)
 _values_of: Final = attrgetter(*(one.field for one in PROPERTIES))
 _texts_of: Final = attrgetter(*(one.field for one in PROPERTIES if one.text is not None))
 
@@ -301,9 +303,20 @@ class Headers:
     """
 
     __slots__ = (
-        "_folders", "_properties", "body", "ccsid", "client_id", "encoding", "format", "md", "message_id", "qos", "retained",
-        "topic", "user_data",
-    )  # fmt: skip
+        "_folders",
+        "_properties",
+        "body",
+        "ccsid",
+        "client_id",
+        "encoding",
+        "format",
+        "md",
+        "message_id",
+        "qos",
+        "retained",
+        "topic",
+        "user_data",
+    )
 
     md: MQMD
     body: bytes
@@ -510,12 +523,21 @@ def requested(fields: Mapping[str, bytes | int]) -> dict[str, bytes | int]:
 
 @lru_cache(maxsize=4096)
 def descriptor(
-    user: bytes, persistence: int, expiry: int, priority: int = cmqc.MQPRI_PRIORITY_AS_Q_DEF,
-    format: bytes = cmqc.MQFMT_RF_HEADER_2, ccsid: int = cmqc.MQCCSI_Q_MGR,
-) -> MQMD:  # fmt: skip
+    user: bytes,
+    persistence: int,
+    expiry: int,
+    priority: int = cmqc.MQPRI_PRIORITY_AS_Q_DEF,
+    format: bytes = cmqc.MQFMT_RF_HEADER_2,
+    ccsid: int = cmqc.MQCCSI_Q_MGR,
+) -> MQMD:
     """Return a cached MQMD, shared by messages with the same arguments."""
     return MQMD(
-        Format=format, CodedCharSetId=ccsid, UserIdentifier=user, Priority=priority, Persistence=persistence, Expiry=expiry
+        Format=format,
+        CodedCharSetId=ccsid,
+        UserIdentifier=user,
+        Priority=priority,
+        Persistence=persistence,
+        Expiry=expiry,
     )
 
 

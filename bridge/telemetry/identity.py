@@ -131,7 +131,10 @@ def _descriptors(user: bytes) -> tuple[MQMD, ...]:
     """Return the MQMDs of a user's messages, by QoS. The clients of one user share them."""
     of_persistence = {
         persistence: MQMD(
-            Format=cmqc.MQFMT_RF_HEADER_2, UserIdentifier=user, Priority=cmqc.MQPRI_PRIORITY_AS_Q_DEF, Persistence=persistence
+            Format=cmqc.MQFMT_RF_HEADER_2,
+            UserIdentifier=user,
+            Priority=cmqc.MQPRI_PRIORITY_AS_Q_DEF,
+            Persistence=persistence,
         )
         for persistence in set(PERSISTENCE_FROM_QOS)
     }
@@ -148,7 +151,9 @@ class TopicAccess:
 
     __slots__ = ("_known", "_publish", "_subscribe")
 
-    def __init__(self, publish: Sequence[str] | None, subscribe: Sequence[str] | None, client_id: str, user: str) -> None:
+    def __init__(
+        self, publish: Sequence[str] | None, subscribe: Sequence[str] | None, client_id: str, user: str
+    ) -> None:
         """Initialize with the patterns of the channel. None allows any topic."""
         self._publish = None if publish is None else _filters(publish, client_id, user)
         self._subscribe = None if subscribe is None else _filters(subscribe, client_id, user)

@@ -50,9 +50,19 @@ class PublicationCounts:
     """
 
     __slots__ = (
-        "received_0", "received_1", "received_2", "received_size_0", "received_size_1", "received_size_2", "sent_0",
-        "sent_1", "sent_2", "sent_size_0", "sent_size_1", "sent_size_2",
-    )  # fmt: skip
+        "received_0",
+        "received_1",
+        "received_2",
+        "received_size_0",
+        "received_size_1",
+        "received_size_2",
+        "sent_0",
+        "sent_1",
+        "sent_2",
+        "sent_size_0",
+        "sent_size_1",
+        "sent_size_2",
+    )
 
     def __init__(self) -> None:
         self.received_0 = self.received_1 = self.received_2 = 0
@@ -413,10 +423,26 @@ class Outbox:
     """
 
     __slots__ = (
-        "_requests", "_room", "assigned", "backlog", "counts", "direct_qos", "dropped", "durable", "in_flight",
-        "last_sent", "messages_sent", "open", "recording", "replies", "resent", "sent_before", "turn_bytes", "uncertain",
+        "_requests",
+        "_room",
+        "assigned",
+        "backlog",
+        "counts",
+        "direct_qos",
+        "dropped",
+        "durable",
+        "in_flight",
+        "last_sent",
+        "messages_sent",
+        "open",
+        "recording",
+        "replies",
+        "resent",
+        "sent_before",
+        "turn_bytes",
+        "uncertain",
         "unsaved",
-    )  # fmt: skip
+    )
 
     def __init__(
         self,
@@ -583,7 +609,9 @@ class Outbox:
                 protocol.publish(field, publication.payload, 0, publication.retain, False, 0, properties)
                 effects.finished.append(transmission)
                 return True
-            outgoing = Outgoing(transmission, qos, field, publication.payload, publication.retain, SENT[qos], now, properties)
+            outgoing = Outgoing(
+                transmission, qos, field, publication.payload, publication.retain, SENT[qos], now, properties
+            )
             self._send_reliably(transmission, outgoing, protocol)
             return True
         except Unmappable as error:
@@ -598,7 +626,11 @@ class Outbox:
         return True
 
     def _properties(
-        self, transmission: Transmission, publication: Publication, request: Request | None, subscription: SubscriptionData
+        self,
+        transmission: Transmission,
+        publication: Publication,
+        request: Request | None,
+        subscription: SubscriptionData,
     ) -> PublishProperties | None:
         """Return all properties of a PUBLISH of MQTT 5: the publication's, and those of this delivery. None for none."""
         properties = publication.properties
@@ -609,7 +641,9 @@ class Outbox:
             properties = with_request(properties, md, self.replies.topic(self._requests.client_id, md))
         expiry, identifiers = message_expiry_interval(transmission), subscription.subscription_identifiers
         if expiry is not None or identifiers:
-            return msgspec.structs.replace(properties, message_expiry_interval=expiry, subscription_identifier=identifiers)
+            return msgspec.structs.replace(
+                properties, message_expiry_interval=expiry, subscription_identifier=identifiers
+            )
         return None if properties is NO_PROPERTIES else properties
 
     def _count(self, publication: Publication, now: float) -> None:

@@ -33,10 +33,25 @@ class ReceiveEffects:
     """The effects of one batch of packets: what the queue manager has to commit, and the answers that follow the commit."""
 
     __slots__ = (
-        "acknowledged", "answers", "completed", "forgotten", "ordered", "publications", "received_at", "recording",
-        "records", "refused", "released", "removals", "repeated", "resent_later", "unknown", "violation",
-        "violation_code", "weight",
-    )  # fmt: skip
+        "acknowledged",
+        "answers",
+        "completed",
+        "forgotten",
+        "ordered",
+        "publications",
+        "received_at",
+        "recording",
+        "records",
+        "refused",
+        "released",
+        "removals",
+        "repeated",
+        "resent_later",
+        "unknown",
+        "violation",
+        "violation_code",
+        "weight",
+    )
 
     def __init__(self) -> None:
         self.publications: list[tuple[PublicationMessage, bool]] = []
@@ -87,17 +102,38 @@ class ReceiveEffects:
     @property
     def empty(self) -> bool:
         """Whether there is nothing to commit."""
-        return not (self.publications or self.removals or self.released or self.completed or self.repeated or self.ordered)
+        return not (
+            self.publications or self.removals or self.released or self.completed or self.repeated or self.ordered
+        )
 
 
 class Session:
     """The session of one client identifier, clean or durable."""
 
     __slots__ = (
-        "_unsaved", "begun", "channel", "client_id", "connected", "counts", "durable", "expires_at", "expiry_interval",
-        "filters", "identity", "last_received_at", "level", "messages_received", "network", "outbox", "principal",
-        "receiver", "requests", "shares", "since", "topics",
-    )  # fmt: skip
+        "_unsaved",
+        "begun",
+        "channel",
+        "client_id",
+        "connected",
+        "counts",
+        "durable",
+        "expires_at",
+        "expiry_interval",
+        "filters",
+        "identity",
+        "last_received_at",
+        "level",
+        "messages_received",
+        "network",
+        "outbox",
+        "principal",
+        "receiver",
+        "requests",
+        "shares",
+        "since",
+        "topics",
+    )
 
     def __init__(
         self,
@@ -281,7 +317,9 @@ class Session:
         arrival = self.receiver.arrival(message_id)
         if arrival is Arrival.TOO_MANY:
             limit = self.receiver.limit
-            effects.violation = f"more than {limit} publications with QoS 2 are not released by PUBREL (limits.unreleased)"
+            effects.violation = (
+                f"more than {limit} publications with QoS 2 are not released by PUBREL (limits.unreleased)"
+            )
             effects.violation_code = ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
             return False
         if arrival is Arrival.NEW:

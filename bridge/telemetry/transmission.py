@@ -119,9 +119,7 @@ def _time(date: bytes, time: bytes) -> float:
     """Convert MQMD.PutDate (YYYYMMDD) and PutTime (HHMMSSTH, GMT) to seconds since the epoch, or 0.0 if invalid."""
     if len(date) != 8 or len(time) != 8 or not (date + time).isdigit():
         return 0.0
-    moment = (
-        int(date[:4]), int(date[4:6]), int(date[6:]), int(time[:2]), int(time[2:4]), int(time[4:6]), 0, 0, 0
-    )  # fmt: skip
+    moment = (int(date[:4]), int(date[4:6]), int(date[6:]), int(time[:2]), int(time[2:4]), int(time[4:6]), 0, 0, 0)
     try:
         return calendar.timegm(moment) + int(time[6:]) / 100
     except ValueError:

@@ -88,7 +88,9 @@ class Channel:
             self._server = await self.loop.create_unix_server(connection, sock=bound, backlog=config.backlog)
             where = str(config.socket)
         else:
-            self._server = await self.loop.create_server(connection, config.address, config.port, backlog=config.backlog)
+            self._server = await self.loop.create_server(
+                connection, config.address, config.port, backlog=config.backlog
+            )
             listener = self._server.sockets[0]
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.endpoint = listener.getsockname()[:2]

@@ -126,9 +126,25 @@ class StreamConnection:
     """
 
     __slots__ = (
-        "_before_connect", "_bytes", "_held", "_listener", "_scheduled", "_slow_until", "_stack", "_time", "_transport",
-        "_unread", "_wrapped", "address", "certificate", "closing", "end_reason", "owner", "peer", "protocol",
-    )  # fmt: skip
+        "_before_connect",
+        "_bytes",
+        "_held",
+        "_listener",
+        "_scheduled",
+        "_slow_until",
+        "_stack",
+        "_time",
+        "_transport",
+        "_unread",
+        "_wrapped",
+        "address",
+        "certificate",
+        "closing",
+        "end_reason",
+        "owner",
+        "peer",
+        "protocol",
+    )
 
     def __init__(self, listener: Listener) -> None:
         config = listener.config
@@ -309,7 +325,7 @@ class StreamConnection:
                 self._listener.config.name,
                 self.peer,
                 f": {error}" if error is not None else "",
-            )  # fmt: skip
+            )
         self.closing = True
         self.end_reason = self.end_reason or CONNECTION_LOST
         self.protocol.lose()

@@ -33,5 +33,7 @@ query = (
     .start()
 )
 query.awaitTermination()
-late = sum(operator.numRowsDroppedByWatermark for progress in query.recentProgress for operator in progress.stateOperators)
+late = sum(
+    operator.numRowsDroppedByWatermark for progress in query.recentProgress for operator in progress.stateOperators
+)
 print(f"{late} late rows or groups")

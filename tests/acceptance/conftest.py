@@ -68,7 +68,9 @@ def bridge_of_the_file(
 ) -> Iterator[BridgeProcess]:
     """One bridge with the CONFIG of a test module, in which {} is a temporary directory."""
     directory = tmp_path_factory.mktemp("bridge")
-    with at_work(bridge_on(queue_manager, directory / "data", config=request.module.CONFIG.format(directory))) as process:
+    with at_work(
+        bridge_on(queue_manager, directory / "data", config=request.module.CONFIG.format(directory))
+    ) as process:
         yield process
 
 

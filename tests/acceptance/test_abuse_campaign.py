@@ -1,9 +1,9 @@
-"""The campaign itself, on its cheapest scenario. Its limits are for a quiet machine: `python -m fuzz.abuse`."""
+"""The campaign itself, on its cheapest scenario. Its limits are for a quiet machine: `python -m tests.fuzz.abuse`."""
 
 from __future__ import annotations
 
-from fuzz.abuse.campaign import run
-from fuzz.abuse.scenarios import SCENARIOS
+from tests.fuzz.abuse.campaign import run
+from tests.fuzz.abuse.scenarios import SCENARIOS
 
 
 def test_a_scenario_measures_the_bystander_and_the_bridge_in_each_phase() -> None:

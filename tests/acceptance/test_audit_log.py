@@ -59,9 +59,7 @@ def entries(bridge: BridgeProcess, event: str, **facts: str) -> list[dict[str, A
         ("WS", 0, b"no HTTP\r\n\r\n", "it did not send an HTTP request, with which a WebSocket begins"),
     ],
 )
-def test_rejections_before_connect(
-    bridge: BridgeProcess, channel: str, there: int, sent: bytes, why: str
-) -> None:
+def test_rejections_before_connect(bridge: BridgeProcess, channel: str, there: int, sent: bytes, why: str) -> None:
     """Its address, the channel and why are on record, as they are in the log."""
     port = bridge.ports[channel]
     with ExitStack() as stack:

@@ -68,9 +68,7 @@ def bridge(tmp_path_factory: pytest.TempPathFactory, key: ec.EllipticCurvePrivat
     for user, password in (("dev", SECRET), ("mqm", SECRET), ("mqm          x", SECRET), ("other", OTHER_SECRET)):
         assert passwd(directory / "clients", user, password).exit_code == 0
     (directory / "listener").write_text(f"app:{SECRET}\n")
-    public = key.public_key().public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
+    public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     (directory / "issuer.pem").write_bytes(public)
     with at_work(BridgeProcess(directory / "data", config=CONFIG.format(directory))) as process:
         process.mqsc("DEFINE QLOCAL(SAID)\nDEFINE SUB(SAID) TOPICSTR('said/#') DEST(SAID)\n")
@@ -254,8 +252,11 @@ def test_the_audit_log(bridge: BridgeProcess) -> None:
         return [(one["event"], *(str(one[name]) for name in shown if name in one)) for one in mine]
 
     expected = [
-        ("connected", "dev"), ("subscription refused", "#"), ("publication refused", "free", "2035"), ("disconnected",)
-    ]  # fmt: skip
+        ("connected", "dev"),
+        ("subscription refused", "#"),
+        ("publication refused", "free", "2035"),
+        ("disconnected",),
+    ]
     eventually(lambda: entries()[-4:], expected)
 
 

@@ -127,7 +127,10 @@ def test_the_level_of_the_log(bridge: BridgeProcess, administrator: Administrato
 def busy(bridge: BridgeProcess) -> Iterator[None]:
     """A client publishes all the time, and another one subscribes."""
     ended = threading.Event()
-    publisher, subscriber = RawClient.connected(bridge.port, "publisher"), RawClient.connected(bridge.port, "subscriber")
+    publisher, subscriber = (
+        RawClient.connected(bridge.port, "publisher"),
+        RawClient.connected(bridge.port, "subscriber"),
+    )
     subscriber.subscribe(("load", 1))
 
     def work() -> None:

@@ -71,7 +71,9 @@ def bridge(shared: BridgeProcess) -> Iterator[BridgeProcess]:
 def test_commands_of_one_script_are_done_in_their_order(bridge: BridgeProcess) -> None:
     """Though the channel that it defines is not known to the service yet when the next command comes."""
     channel = "CHANNEL(NEW) CHLTYPE(MQTT)"
-    done = bridge.mqsc(f"DEFINE {channel} PORT(0)\nSTART {channel}\nDISPLAY CHSTATUS(NEW) CHLTYPE(MQTT)\nSTOP {channel}\n")
+    done = bridge.mqsc(
+        f"DEFINE {channel} PORT(0)\nSTART {channel}\nDISPLAY CHSTATUS(NEW) CHLTYPE(MQTT)\nSTOP {channel}\n"
+    )
     assert "STATUS(" in done
     assert "stopped already" not in done
     bridge.mqsc("DEFINE CHANNEL(LAST) CHLTYPE(MQTT) PORT(0)\nSTART CHANNEL(LAST) CHLTYPE(MQTT)\n")
@@ -92,21 +94,32 @@ def test_a_channel_is_defined_and_started_and_survives_a_restart(bridge: BridgeP
     assert display(bridge, "CHSTATUS(PLANT)", "CHLTYPE(MQTT)")[0]["CONNECTIONS"] == 1
     eventually(
         lambda: [
-            {key: one[key] for key in ("CLIENTID", "STATUS", "CLNTUSER", "MCAUSER", "KAINT", "PROTOCOL", "MSGSNT", "MSGRCVD")}
+            {
+                key: one[key]
+                for key in ("CLIENTID", "STATUS", "CLNTUSER", "MCAUSER", "KAINT", "PROTOCOL", "MSGSNT", "MSGRCVD")
+            }
             for one in display(bridge, "CHSTATUS(PLANT)", "CHLTYPE(MQTT)", "CLIENTID('watch')", "ALL")
         ],
         [
             {
-                "CLIENTID": "watch", "STATUS": "RUNNING", "CLNTUSER": "carol", "MCAUSER": "plant", "KAINT": 77,
-                "PROTOCOL": "MQTTV311", "MSGSNT": 1, "MSGRCVD": 0,
+                "CLIENTID": "watch",
+                "STATUS": "RUNNING",
+                "CLNTUSER": "carol",
+                "MCAUSER": "plant",
+                "KAINT": 77,
+                "PROTOCOL": "MQTTV311",
+                "MSGSNT": 1,
+                "MSGRCVD": 0,
             }
         ],
-    )  # fmt: skip
+    )
     subscriber.stop()
     # One that cannot listen is reported, also after the restart, and does not prevent it.
     bridge.mqsc(f"DEFINE CHANNEL(TAKEN) CHLTYPE(MQTT) PORT({bridge.port})\nSTART CHANNEL(TAKEN) CHLTYPE(MQTT)\n")
     eventually(lambda: states(bridge)["TAKEN"], "STOPPED")
-    until(lambda: "channel TAKEN cannot listen on 127.0.0.1" in channels(bridge)["TAKEN"]["problem"], lambda: bridge.log)
+    until(
+        lambda: "channel TAKEN cannot listen on 127.0.0.1" in channels(bridge)["TAKEN"]["problem"], lambda: bridge.log
+    )
     bridge.restart()
     assert bridge.ports.keys() == {"FILE", "PLANT"}
     assert bridge.log.count("channel TAKEN cannot listen on") >= 2
@@ -189,7 +202,9 @@ def test_stopped_and_started_in_one_script(bridge: BridgeProcess) -> None:
 def test_a_channel_of_the_file_is_started_and_stopped_and_altered_there_only(bridge: BridgeProcess) -> None:
     bridge.mqsc("STOP CHANNEL(FILE) CHLTYPE(MQTT)")
     eventually(lambda: states(bridge), {"FILE": "STOPPED"})
-    done = bridge.run_mq("run", "-", stdin=b"ALTER CHANNEL(FILE) CHLTYPE(MQTT) PORT(1)\nDELETE CHANNEL(FILE) CHLTYPE(MQTT)\n")
+    done = bridge.run_mq(
+        "run", "-", stdin=b"ALTER CHANNEL(FILE) CHLTYPE(MQTT) PORT(1)\nDELETE CHANNEL(FILE) CHLTYPE(MQTT)\n"
+    )
     assert done.returncode == 1
     assert done.stderr.count(b"the bridge's configuration file has channel FILE; change it there") == 2
     with RawClient.connected(started(bridge, "FILE"), "pump-1"):
@@ -209,7 +224,9 @@ def test_a_reload_leaves_channels_of_commands_alone(bridge: BridgeProcess) -> No
     bridge.config.write_text("channels: [{name: FILE, port: 0}, {name: PLANT, port: 0, protocols: [MQTTV3]}]\n")
     Administrator(bridge).does("reload")
     client.ping()
-    assert "channel PLANT is defined in the configuration file and by a command; using the definition in the" in bridge.log
+    assert (
+        "channel PLANT is defined in the configuration file and by a command; using the definition in the" in bridge.log
+    )
     assert channels(bridge)["PLANT"]["defined_by"] == "file"
     assert RawClient(port, "pump-2", level=4).connect().return_code == 1
     bridge.config.write_text(FILE)

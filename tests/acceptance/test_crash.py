@@ -81,8 +81,13 @@ class Killer:
         return not self._marks and self._timer is None
 
 
-def drive(one: Publisher | DurableSubscriber, bridge: BridgeProcess, killer: Killer, until: Callable[[], bool],
-          progress: Callable[[], int]) -> None:  # fmt: skip
+def drive(
+    one: Publisher | DurableSubscriber,
+    bridge: BridgeProcess,
+    killer: Killer,
+    until: Callable[[], bool],
+    progress: Callable[[], int],
+) -> None:
     """Let one client work, over all kills, until it is done."""
     one.connect(bridge.port)
     while not (until() and killer.done):
@@ -119,7 +124,9 @@ def test_kill_while_publishing_and_again_while_delivering(
     """MQTT-3.3.1-1: DUP must be 1 when the bridge attempts to deliver a PUBLISH again."""
     bridge, (count, kills) = own_bridge, sizes[queue_manager]
     # An MQ application's subscription shows what reached the queue manager, whatever delivery to MQTT does then.
-    bridge.mqsc("DEFINE QLOCAL(AUDIT) DEFPSIST(YES) MAXDEPTH(999999)\nDEFINE SUB(AUDIT) TOPICSTR('crash/#') DEST(AUDIT)\n")
+    bridge.mqsc(
+        "DEFINE QLOCAL(AUDIT) DEFPSIST(YES) MAXDEPTH(999999)\nDEFINE SUB(AUDIT) TOPICSTR('crash/#') DEST(AUDIT)\n"
+    )
     level = chance.choice((4, 5))
     print(f"protocol level {level}")
     subscriber = enlist(bridge, qos, level)
@@ -221,7 +228,9 @@ def test_the_audit_is_the_judge(
         one = subscriber if last.finished else last
         one.step()
     bridge.wait_for_depth("SYSTEM.MQTT.TRANSMIT.QUEUE", 0)
-    until(lambda: [one["topic"] for one in read(archive) if one["outcome"] == "acknowledged"].count("crash/last") >= 100)
+    until(
+        lambda: [one["topic"] for one in read(archive) if one["outcome"] == "acknowledged"].count("crash/last") >= 100
+    )
     bridge.kill()
     assert bridge.start().stop() == 0, bridge.log
 

@@ -30,7 +30,9 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
     script = directory / "objects.mqsc"
     script.write_text("DEFINE QLOCAL(SOURCE) NOREPLACE\n")
     with at_work(BridgeProcess(directory / "data", config=CONFIG.replace("SCRIPT", str(script)))) as process:
-        until(lambda: process.run_mq("display", "SUB('mqbridge mapping from-topic')").returncode == 0)  # the mapping runs
+        until(
+            lambda: process.run_mq("display", "SUB('mqbridge mapping from-topic')").returncode == 0
+        )  # the mapping runs
         yield process
 
 

@@ -41,7 +41,9 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
     process.discard()  # the failures of the method are in its log
 
 
-def client_of(bridge: BridgeProcess, rounds: bytes | None, method: str = NAME, user_name: str | None = None) -> RawClient:
+def client_of(
+    bridge: BridgeProcess, rounds: bytes | None, method: str = NAME, user_name: str | None = None
+) -> RawClient:
     properties = ConnectProperties(authentication_method=method, authentication_data=rounds)
     return RawClient(bridge.port, "dev", level=5, user_name=user_name, properties=properties)
 

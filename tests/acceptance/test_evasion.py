@@ -124,9 +124,11 @@ def bridge(authority: Authority, key: ec.EllipticCurvePrivateKey) -> Iterator[Br
     public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     (directory / "issuer.pem").write_bytes(public)
     for file, user in (
-        ("clients", "factory-line-1"), ("clients", "factory-line-2"), ("clients", "factory-line-3"),
+        ("clients", "factory-line-1"),
+        ("clients", "factory-line-2"),
+        ("clients", "factory-line-3"),
         ("clients", "mapped-device"),
-    ):  # fmt: skip
+    ):
         password(directory / file, user)
     with at_work(BridgeProcess(directory / "data", config=CONFIG.format(directory))) as process:
         yield process

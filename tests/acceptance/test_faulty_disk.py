@@ -105,8 +105,10 @@ class Site:
     def start(self, fault: str = "") -> None:
         """Start the bridge. If its disk fails at once, it reports that and is started again with a working disk."""
         self.bridge.env |= {
-            "LD_PRELOAD": str(self.library), "FAULTY_DISK_AT": fault, "FAULTY_DISK_TOLD": str(self.told)
-        }  # fmt: skip
+            "LD_PRELOAD": str(self.library),
+            "FAULTY_DISK_AT": fault,
+            "FAULTY_DISK_TOLD": str(self.told),
+        }
         try:
             self.bridge.start()
         except BridgeFailed:
@@ -247,7 +249,7 @@ def test_dup_is_set_after_a_failed_commit_and_a_restart(
         again = [client.wait_for(Publish) for _ in range(WINDOW)]
     assert [(one.message_id, one.payload, one.dup) for one in again] == [
         (one.message_id, one.payload, True) for one in sent
-    ]  # fmt: skip
+    ]
     assert bridge.stop() == 0
 
 

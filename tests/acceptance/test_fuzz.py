@@ -1,4 +1,4 @@
-"""Cases at each listener of a bridge: a few that are always the same; more, and others each time, are `python -m fuzz`."""
+"""Fixed fuzz cases at each listener of a bridge. `python -m tests.fuzz` runs more of them, different each time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.campaign import Campaign
+from tests.fuzz.campaign import Campaign
 
 #: Cases at each listener.
 CASES = 50

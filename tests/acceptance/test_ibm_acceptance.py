@@ -34,7 +34,10 @@ def shown(bridge: RemoteBridgeProcess) -> list[Any]:
 def test_the_stand_in_passes(environments: None, tmp_path: Path, library: str) -> None:
     """All tests pass but those of authentication. Those that send messages are skipped while a bridge runs."""
     bridge = RemoteBridgeProcess(
-        tmp_path / "data", library=library, settings="  user: mqtestbridge\n", env={"MQBRIDGE_PASSWORD": "none is asked for"}
+        tmp_path / "data",
+        library=library,
+        settings="  user: mqtestbridge\n",
+        env={"MQBRIDGE_PASSWORD": "none is asked for"},
     )
     bridge.env["MQI_STANDIN"] = bridge.queue_manager.start().place
     # The reply queue of the command that ran before may still exist.

@@ -74,7 +74,9 @@ def test_output_for_a_new_user(tmp_path: Path) -> None:
 
 # With the embedded queue manager, the line names the data directory.
 @pytest.mark.queue_managers("ibmmq")
-def test_the_line_to_try_next_names_the_configuration_file(new_bridge: Callable[..., BridgeProcess], tmp_path: Path) -> None:
+def test_the_line_to_try_next_names_the_configuration_file(
+    new_bridge: Callable[..., BridgeProcess], tmp_path: Path
+) -> None:
     bridge = new_bridge()
     assert isinstance(bridge, RemoteBridgeProcess) and bridge.config is not None
     bridge.env["MQI_STANDIN"] = bridge.queue_manager.start().place
@@ -88,7 +90,9 @@ def test_the_line_to_try_next_names_the_configuration_file(new_bridge: Callable[
         assert f"--config {bridge.config}" in publish
         port = int(printed.split(" -p ")[1].split()[0])
         with Subscriber(port, "demo/#") as subscriber:
-            subprocess.run(["sh", "-c", publish], check=True, timeout=PATIENCE, env=bridge.env, stdout=subprocess.DEVNULL)
+            subprocess.run(
+                ["sh", "-c", publish], check=True, timeout=PATIENCE, env=bridge.env, stdout=subprocess.DEVNULL
+            )
             assert subscriber.message()["payload"] == "hello from MQ"
     finally:
         process.terminate()
@@ -122,7 +126,9 @@ def test_the_log_has_numbered_events_and_standard_output_is_empty(tmp_path: Path
     identifiers = [identifier for identifier, _ in events]
     assert identifiers[0] == "MQB0011I" and identifiers[-2:] == ["MQB0014I", "MQB0015I"], events
     assert {"MQB0012I", "MQB0013I"} < set(identifiers)
-    assert events[0][1].startswith(f"starting mqbridge {__version__}: configuration {config}, queue manager MQB1 (embedded)")
+    assert events[0][1].startswith(
+        f"starting mqbridge {__version__}: configuration {config}, queue manager MQB1 (embedded)"
+    )
     (ready,) = (message for identifier, message in events if identifier == "MQB0012I")
     assert re.fullmatch(r"ready after \d+\.\d s: queue manager MQB1, channels PLAIN.MQTT on 127\.0\.0\.1:\d+", ready)
 
@@ -216,8 +222,7 @@ def test_it_stops_in_order(own_bridge: BridgeProcess, queue_manager: str) -> Non
     MQ applications end with an embedded queue manager, and go on at one elsewhere. Ctrl-C does the same as SIGTERM.
     """
     bridge = own_bridge
-    with RawClient.connected(bridge.port, "one") as client, \
-         bridge.mq_subscriber("#", "--json") as application:  # fmt: skip
+    with RawClient.connected(bridge.port, "one") as client, bridge.mq_subscriber("#", "--json") as application:
         client.ping()
         assert bridge.process is not None
         bridge.process.send_signal(signal.SIGINT if queue_manager == "embedded" else signal.SIGTERM)
@@ -292,8 +297,10 @@ def step_if_anything(subscriber: DurableSubscriber) -> None:
 def test_sigterm_with_a_client_that_never_reads(new_bridge: Callable[..., BridgeProcess]) -> None:
     """It does not keep the bridge from stopping."""
     bridge = new_bridge(config="limits:\n  shutdown_timeout: 1 s\n").start()
-    with RawClient(bridge.port, "slow", receive_buffer=4_096, clean=False) as slow, \
-         RawClient.connected(bridge.port, "sender") as sender:  # fmt: skip
+    with (
+        RawClient(bridge.port, "slow", receive_buffer=4_096, clean=False) as slow,
+        RawClient.connected(bridge.port, "sender") as sender,
+    ):
         slow.connect()
         slow.subscribe(("flood", 1))
         for n in range(20):
@@ -346,8 +353,10 @@ def test_little_endian_channel(new_bridge: Callable[..., BridgeProcess]) -> None
     """Seed 002's dialect on one channel, MQTT on the other; they exchange messages of every QoS."""
     config = "channels:\n  - {name: BIG, port: 0}\n  - {name: LITTLE, port: 0, byte_order: little}\n"
     bridge = new_bridge(config=config).start()
-    with RawClient.connected(bridge.ports["BIG"], "big") as big, \
-         RawClient(bridge.ports["LITTLE"], "little", level=3, byte_order="little", keep_alive=600) as little:  # fmt: skip
+    with (
+        RawClient.connected(bridge.ports["BIG"], "big") as big,
+        RawClient(bridge.ports["LITTLE"], "little", level=3, byte_order="little", keep_alive=600) as little,
+    ):
         assert little.connect().return_code == 0
         for client in (big, little):
             client._message_id = 0x0102

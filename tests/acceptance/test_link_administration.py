@@ -44,7 +44,10 @@ TRIALS = {
     "secured": (["resolved: localhost is", "TCP: connected", "TLS: TLSv1.3", "CONNACK: accepted"], True),
     "untrusted": (["resolved: localhost is", "TCP: connected", "FAILED: the certificate of localhost:"], False),
     "known": (["resolved", "TCP: connected", "CONNACK: accepted as"], True),
-    "unknown": (["resolved", "TCP: connected", "FAILED: the broker rejected CONNECT: Bad user name or password"], False),
+    "unknown": (
+        ["resolved", "TCP: connected", "FAILED: the broker rejected CONNECT: Bad user name or password"],
+        False,
+    ),
     "nowhere": (["resolved", "FAILED: no connection to the broker at 127.0.0.1:1: "], False),
 }
 

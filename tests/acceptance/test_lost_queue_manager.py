@@ -124,7 +124,9 @@ def test_connections_cut_many_times_at_one_verb(
 
 def test_subscriptions_cut(remote: Callable[..., RemoteBridgeProcess], tmp_path: Path) -> None:
     """Each SUBACK arrives, and each subscription exists once. Those of clean sessions are created again."""
-    cuts = [f"MQSUB:{number}:{moment}" for number, moment in ((4, "before"), (9, "after"), (15, "before"), (20, "after"))]
+    cuts = [
+        f"MQSUB:{number}:{moment}" for number, moment in ((4, "before"), (9, "after"), (15, "before"), (20, "after"))
+    ]
     env = {"MQI_STANDIN_CUT": ",".join(cuts), "MQI_STANDIN_CUT_FILE": str(tmp_path / "cuts")}
     bridge = remote(env=env).start()
     for clean in (True, False):

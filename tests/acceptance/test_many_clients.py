@@ -48,7 +48,9 @@ def test_thousand_idle_clients(open_files: None, new_bridge: Callable[..., Bridg
     """They are connected at the same time, answered when they ping, reached by a publication, and gone without trace."""
     bridge = new_bridge(arguments=["--log-level", "warning"]).start()
     with contextlib.ExitStack() as stack:
-        clients = [stack.enter_context(RawClient(bridge.port, f"idle-{n}", keep_alive=600)) for n in range(IDLE_CLIENTS)]
+        clients = [
+            stack.enter_context(RawClient(bridge.port, f"idle-{n}", keep_alive=600)) for n in range(IDLE_CLIENTS)
+        ]
         for number, client in enumerate(clients):
             client.send(client.packet, Subscribe(1, ((f"to/{number}", 1), ("to/all", 0))))
         for client in clients:
@@ -85,9 +87,11 @@ def test_a_client_that_never_reads_does_not_slow_another(bridge: BridgeProcess, 
     The other gets everything. The slow one gets all of QoS 1 and 2 when it reads at last; of QoS 0, as at most once
     allows, what it was not too slow for.
     """
-    with RawClient(bridge.port, "slow", receive_buffer=4_096) as slow, \
-         RawClient.connected(bridge.port, "fast") as fast, \
-         RawClient.connected(bridge.port, "sender") as sender:  # fmt: skip
+    with (
+        RawClient(bridge.port, "slow", receive_buffer=4_096) as slow,
+        RawClient.connected(bridge.port, "fast") as fast,
+        RawClient.connected(bridge.port, "sender") as sender,
+    ):
         slow.connect()
         assert slow.subscribe(("flood", slow_qos)) == (slow_qos,)
         fast.subscribe(("flood", 1))
@@ -153,8 +157,7 @@ def publish_all(sender: RawClient, window: int = 50) -> None:
 @pytest.mark.queue_managers("embedded")
 def test_a_client_that_publishes_without_reading_its_acknowledgements(bridge: BridgeProcess) -> None:
     """It is not read from any more when its acknowledgements pile up; another client does not notice."""
-    with RawClient(bridge.port, "rude", receive_buffer=4_096) as rude, \
-         RawClient.connected(bridge.port, "good") as good:  # fmt: skip
+    with RawClient(bridge.port, "rude", receive_buffer=4_096) as rude, RawClient.connected(bridge.port, "good") as good:
         rude.connect()
         good.subscribe(("good", 2))
         rude.socket.settimeout(0.5)

@@ -294,7 +294,9 @@ def test_from_mq_to_a_broker(at_broker: dict[str, list[Any]], row: ToMqtt) -> No
 
 
 @pytest.mark.parametrize(("name", "mapping", "body", "reason"), REFUSED_OUT, ids=[row[0] for row in REFUSED_OUT])
-def test_unpublishable_messages(site: MappingSite, name: str, mapping: dict[str, Any], body: bytes, reason: int) -> None:
+def test_unpublishable_messages(
+    site: MappingSite, name: str, mapping: dict[str, Any], body: bytes, reason: int
+) -> None:
     source = queue(f"{name}-refused")
     site.put(source, body, "--property", "a=b", "--correl-id", "c")
     letter = site.get(DLQ)

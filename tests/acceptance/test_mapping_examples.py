@@ -75,9 +75,14 @@ class Transcript:
         for step in self.steps:
             lines += [_reaching(step.command, broker, bridge), f"echo '{_MARK}'$?"]
         done = subprocess.run(
-            ["bash"], input="\n".join(lines), capture_output=True, text=True, cwd=directory, timeout=PATIENCE * 4,
+            ["bash"],
+            input="\n".join(lines),
+            capture_output=True,
+            text=True,
+            cwd=directory,
+            timeout=PATIENCE * 4,
             env={**os.environ, **env},
-        )  # fmt: skip
+        )
         said = re.split(rf"^{_MARK}(\d+)\n", done.stdout, flags=re.MULTILINE)
         assert len(said) == 2 * len(self.steps) + 1, f"the shell ended early: {done.stdout}{done.stderr}"
         return [(step, said[2 * number], int(said[2 * number + 1])) for number, step in enumerate(self.steps)]
@@ -130,10 +135,18 @@ def test_telemetry(site: MappingSite) -> None:
     reading = '{"value":  21.5, "unit": "°C"}'
     site.publish("plant/line2/oven/temp", reading, "-D", "publish", "user-property", "site-id", "north")
     message = site.get("PLANT.LINE2")
-    md = {name: message["md"][name] for name in ("Format", "CodedCharSetId", "Persistence", "Priority", "MsgType", "Expiry")}
+    md = {
+        name: message["md"][name]
+        for name in ("Format", "CodedCharSetId", "Persistence", "Priority", "MsgType", "Expiry")
+    }
     assert md == {
-        "Format": "MQHRF2", "CodedCharSetId": 1208, "Persistence": 1, "Priority": 0, "MsgType": 8, "Expiry": -1
-    }  # fmt: skip
+        "Format": "MQHRF2",
+        "CodedCharSetId": 1208,
+        "Persistence": 1,
+        "Priority": 0,
+        "MsgType": 8,
+        "Expiry": -1,
+    }
     (header,) = message["rfh2"]
     assert (header["Format"], header["CodedCharSetId"]) == ("MQSTR", 1208)
     found = folders(message)
@@ -173,15 +186,19 @@ def test_commands_of_every_persistence(site: MappingSite) -> None:
     with Subscriber(site.bridge.port, "commands/#", qos=2) as devices:
         for arguments in ((), ("--persistent",)):
             body = "schließe Ventil 2".encode("cp500")
-            site.bridge.mq("put", "PLANT.COMMANDS", "--ccsid", "500", "--property", "device=pump-1", *arguments, stdin=body)
+            site.bridge.mq(
+                "put", "PLANT.COMMANDS", "--ccsid", "500", "--property", "device=pump-1", *arguments, stdin=body
+            )
         # DEFPSIST(YES) of the queue makes the first one persistent as well.
         expected = {"topic": "commands/pump-1", "payload": "schließe Ventil 2", "qos": 1, "retain": 0}
         assert [devices.message() for _ in range(2)] == [expected] * 2
     site.bridge.mq("put", "PLANT.COMMANDS", "lost")
     letter = site.get(DLQ)
     assert (letter["dlh"]["Reason"], letter["dlh"]["DestQName"], letter["dlh"]["PutApplName"]) == (
-        2471, "PLANT.COMMANDS", "commands"
-    )  # fmt: skip
+        2471,
+        "PLANT.COMMANDS",
+        "commands",
+    )
     assert letter["body"] == "lost"
 
 

@@ -111,8 +111,9 @@ def test_from_broker_to_broker(tmp_path: Path, brokers: dict[str, Mosquitto], ce
             assert [int(one.payload) for one in found] == list(range(MANY))
             assert [one.topic for one in found] == [f"{root}/{number % 3}" for number in range(MANY)]
         assert {hops(dict(one.properties.UserProperty)["mqbridge-hops"]) for one in there + back} == {
-            "MQB1/over-topics-1,MQB1/over-topics-2", "MQB1/over-queue-1,MQB1/over-queue-2"
-        }  # fmt: skip
+            "MQB1/over-topics-1,MQB1/over-topics-2",
+            "MQB1/over-queue-1,MQB1/over-queue-2",
+        }
         assert bridge.stop() == 0, bridge.log
         (tmp_path / "password").write_text("wrong\n")
         bridge.start()

@@ -40,9 +40,15 @@ def config(port: int) -> dict[str, Any]:
         attributes = {"attributes": {"retained": mode}}
         mappings |= {
             f"in-{mode}": {"from": {"mqtt": f"in/{mode}/{{x}}", "link": "l"}, "to": {"topic": f"here/{mode}/{{x}}"}},
-            f"in311-{mode}": {"from": {"mqtt": f"in3/{mode}/{{x}}", "link": "l3"}, "to": {"topic": f"here3/{mode}/{{x}}"}},
+            f"in311-{mode}": {
+                "from": {"mqtt": f"in3/{mode}/{{x}}", "link": "l3"},
+                "to": {"topic": f"here3/{mode}/{{x}}"},
+            },
             f"out-{mode}": {"from": {"topic": f"out/{mode}/{{x}}"}, "to": {"mqtt": f"there/{mode}/{{x}}", "link": "l"}},
-            f"out311-{mode}": {"from": {"topic": f"out3/{mode}/{{x}}"}, "to": {"mqtt": f"there3/{mode}/{{x}}", "link": "l3"}},
+            f"out311-{mode}": {
+                "from": {"topic": f"out3/{mode}/{{x}}"},
+                "to": {"mqtt": f"there3/{mode}/{{x}}", "link": "l3"},
+            },
             f"queue-{mode}": {"from": {"mqtt": f"queue/{mode}/{{x}}", "link": "l"}, "to": {"queue": "Q"}},
             f"back-{mode}": {
                 "from": {"queue": f"B.{mode.upper().replace('-', '.')}"},

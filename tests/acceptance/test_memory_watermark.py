@@ -55,7 +55,9 @@ def memory_cgroup(limit: int) -> Iterator[MemoryCgroup]:
     version = 2 if (_V2 / "cgroup.controllers").exists() else 1
     root = _V2 if version == 2 else _V1
     directory = root / f"mqbridge-test-{os.getpid()}"
-    limits = {1: ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"), 2: ("memory.max", "memory.swap.max")}[version]
+    limits = {1: ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"), 2: ("memory.max", "memory.swap.max")}[
+        version
+    ]
     try:
         directory.mkdir()
     except OSError as error:

@@ -38,7 +38,9 @@ def test_messages_longer_than_the_channel_allows_are_rejected_or_skipped_alone(
 
 
 @pytest.mark.slow
-def test_a_message_of_nearly_100_mib_reaches_a_client(remote: Callable[..., RemoteBridgeProcess], tmp_path: Path) -> None:
+def test_a_message_of_nearly_100_mib_reaches_a_client(
+    remote: Callable[..., RemoteBridgeProcess], tmp_path: Path
+) -> None:
     script = CHANNEL.format(104_857_600) + "ALTER QMGR MAXMSGL(104857600)\n"
     manager = QueueManagerProcess(tmp_path / "manager", script)
     channels = "channels: [{name: PLAIN, port: 0, max_packet_size: 100 MiB}]\n"

@@ -119,9 +119,7 @@ def test_message_id_is_the_end_of_the_msgid_on_the_transmission_queue(bridge: Br
         client.disconnect()
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"\x00\xff\xfe", b"x" * 200_000], ids=["empty", "no text", "200 kB"]
-)
+@pytest.mark.parametrize("body", [b"", b"\x00\xff\xfe", b"x" * 200_000], ids=["empty", "no text", "200 kB"])
 def test_payload_from_standard_input(bridge: BridgeProcess, unique: str, body: bytes) -> None:
     """Direct copy of the bytes; the length can be zero."""
     with RawClient.connected(bridge.port, unique) as client:

@@ -44,7 +44,9 @@ NOTED = AcknowledgementProperties(reason_string="a note", user_property=(("k", "
 
 def ask(message_id: int, *filters: tuple[str, int], identifier: int | None = None, **options: bool) -> Subscribe:
     each = (SubscriptionOptions(**options),) * len(filters)
-    return Subscribe(message_id, filters, options=each, properties=SubscribeProperties(identifier) if identifier else None)
+    return Subscribe(
+        message_id, filters, options=each, properties=SubscribeProperties(identifier) if identifier else None
+    )
 
 
 def say(topic: str, payload: bytes, qos: int = 0, message_id: int = 0, **properties: object) -> Publish:

@@ -122,7 +122,9 @@ def test_a_publication_that_is_refused_gets_its_reason(bridge: BridgeProcess) ->
     with client_of(bridge, "p", properties=ConnectProperties(maximum_packet_size=30)) as client:
         for qos, kind in ((1, Puback), (2, Pubrec)):
             client.send(Publish("closed", b"x", qos, False, False, qos))
-            assert client.expect(kind) == kind(qos, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR), "MQTT-3.4.2-2, MQTT-3.5.2-2"
+            assert client.expect(kind) == kind(qos, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR), (
+                "MQTT-3.4.2-2, MQTT-3.5.2-2"
+            )
     with client_of(bridge, "p", properties=ConnectProperties(request_problem_information=0)) as client:
         client.send(Publish("closed", b"x", 1, False, False, 1))
         assert client.expect(Puback).properties is None
@@ -135,7 +137,9 @@ def test_no_matching_subscribers(bridge: BridgeProcess, unique: str) -> None:
     with client_of(bridge, unique) as client:
         subscribe(client, f"{unique}/heard", 0)
         nobody, heard = f"{unique}/nobody", f"{unique}/heard"
-        client.send(*(Publish(topic, b"", 1, False, False, one) for one, topic in enumerate((nobody, heard, nobody), 1)))
+        client.send(
+            *(Publish(topic, b"", 1, False, False, one) for one, topic in enumerate((nobody, heard, nobody), 1))
+        )
         answers = [client.wait_for(Puback) for _ in range(3)]
         none = ReasonCode.NO_MATCHING_SUBSCRIBERS
         assert [(one.message_id, one.reason_code) for one in answers] == [(1, none), (2, 0), (3, none)]
@@ -186,15 +190,19 @@ def test_many_user_properties_do_not_hold_up_others(bridge: BridgeProcess, uniqu
     with client_of(bridge, unique) as client, client_of(bridge, f"{unique}-beside") as beside:
         client.send(Publish(unique, b"", 1, False, False, 1, many))
         assert ended(client).reason_code == ReasonCode.QUOTA_EXCEEDED
-        refused = RawClient(bridge.port, unique, level=5, properties=ConnectProperties(user_property=many.user_property))
+        refused = RawClient(
+            bridge.port, unique, level=5, properties=ConnectProperties(user_property=many.user_property)
+        )
         assert refused.connect().return_code == ReasonCode.QUOTA_EXCEEDED
         beside.ping()
 
 
 def test_above_the_limit_only_publish_is_rejected(bridge: BridgeProcess, unique: str) -> None:
     """MQTT-3.3.4-10, MQTT-4.9.0-1 to -3."""
-    with client_of(bridge, f"{unique}-2") as other, \
-         client_of(bridge, unique, properties=ConnectProperties(receive_maximum=1)) as client:  # fmt: skip
+    with (
+        client_of(bridge, f"{unique}-2") as other,
+        client_of(bridge, unique, properties=ConnectProperties(receive_maximum=1)) as client,
+    ):
         subscribe(client, unique, 2)
         for number in range(3):
             other.publish(unique, b"%d" % number, 1 + number % 2)
@@ -223,8 +231,10 @@ def test_above_the_limit_only_publish_is_rejected(bridge: BridgeProcess, unique:
 )
 def test_a_failure_makes_room(bridge: BridgeProcess, unique: str, refuse: Callable[[RawClient, int], None]) -> None:
     """MQTT-4.4.0-2, section 4.9: a PUBREC of 0x80 and above, and any PUBCOMP, ends a handshake."""
-    with client_of(bridge, f"{unique}-2") as other, \
-         client_of(bridge, unique, properties=ConnectProperties(receive_maximum=1)) as client:  # fmt: skip
+    with (
+        client_of(bridge, f"{unique}-2") as other,
+        client_of(bridge, unique, properties=ConnectProperties(receive_maximum=1)) as client,
+    ):
         subscribe(client, unique, 2)
         for number in range(5):
             other.publish(unique, b"%d" % number, 2)
@@ -238,8 +248,10 @@ def test_a_failure_makes_room(bridge: BridgeProcess, unique: str, refuse: Callab
 
 def test_a_message_of_just_the_length_that_the_client_takes(bridge: BridgeProcess, unique: str) -> None:
     """MQTT-3.1.2-24."""
-    with client_of(bridge, f"{unique}-2") as other, \
-         client_of(bridge, unique, properties=ConnectProperties(maximum_packet_size=100)) as client:  # fmt: skip
+    with (
+        client_of(bridge, f"{unique}-2") as other,
+        client_of(bridge, unique, properties=ConnectProperties(maximum_packet_size=100)) as client,
+    ):
         subscribe(client, unique, 1)
         room = 100 - len(encode(Publish(unique, b"", 1, False, False, 1), "big", 5))
         for length in (room + 1, room):

@@ -130,7 +130,9 @@ def test_a_message_that_waits_grows_old(bridge: BridgeProcess, unique: str) -> N
             assert not client.inbox
 
 
-@pytest.mark.xfail(strict=True, reason="MQMD.Expiry ends at 999,999,999 tenths of a second; docs/reference/mqtt-5.md says so")
+@pytest.mark.xfail(
+    strict=True, reason="MQMD.Expiry ends at 999,999,999 tenths of a second; docs/reference/mqtt-5.md says so"
+)
 def test_the_longest_expiry(bridge: BridgeProcess, unique: str) -> None:
     """MQTT-3.3.2-6."""
     with client_of(bridge, unique) as client:

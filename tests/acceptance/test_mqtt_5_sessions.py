@@ -24,7 +24,9 @@ from tests.helpers.raw_client import RawClient
 
 
 @pytest.mark.parametrize(
-    ("expiry", "kept"), [(None, False), (0, False), (600, True), (0xFFFFFFFF, True)], ids=["absent", "0", "600", "never"]
+    ("expiry", "kept"),
+    [(None, False), (0, False), (600, True), (0xFFFFFFFF, True)],
+    ids=["absent", "0", "600", "never"],
 )
 def test_session_expiry_interval(bridge: BridgeProcess, unique: str, expiry: int | None, kept: bool) -> None:
     """MQTT-3.1.2-4, -5, -6, -23: what waits meanwhile is sent to the client when it is back, in a session that is present."""

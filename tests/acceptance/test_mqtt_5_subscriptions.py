@@ -140,7 +140,9 @@ def subscribe_again(bridge: BridgeProcess, topic: str, session: ConnectPropertie
             if number % 10 == 0:
                 options = SubscriptionOptions(retain_as_published=number % 20 == 0, retain_handling=number % 3)
                 identifier = SubscribeProperties(number + 1)
-                client.send(Subscribe(1_000 + number, ((topic, 1 + number % 2),), options=(options,), properties=identifier))
+                client.send(
+                    Subscribe(1_000 + number, ((topic, 1 + number % 2),), options=(options,), properties=identifier)
+                )
         numbers = []
         for _ in range(count):
             publish = client.wait_for(Publish)

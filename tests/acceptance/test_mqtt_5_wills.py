@@ -69,7 +69,9 @@ def test_a_client_that_is_back_in_time_leaves_no_will(bridge: BridgeProcess, uni
 
 
 @pytest.mark.parametrize(
-    ("expiry", "delay"), [(600, 0), (600, 1), (1, 600), (0, 600)], ids=["no delay", "delay", "session's end", "no session"]
+    ("expiry", "delay"),
+    [(600, 0), (600, 1), (1, 600), (0, 600)],
+    ids=["no delay", "delay", "session's end", "no session"],
 )
 def test_when_a_will_is_published(bridge: BridgeProcess, unique: str, expiry: int, delay: int) -> None:
     """MQTT-3.1.2-8, section 3.1.3.2.2: when its delay has passed or its session ends; the interval is that of DISCONNECT."""
@@ -92,8 +94,10 @@ def test_a_will_that_waits_and_a_session_that_is_taken_over(bridge: BridgeProces
     session = ConnectProperties(session_expiry_interval=600)
     with client_of(bridge, f"{unique}-2") as witness:
         subscribe(witness, f"{unique}/#", 0)
-        with client_of(bridge, unique, will=will, properties=session) as first, \
-             client_of(bridge, unique, clean=clean) as second:  # fmt: skip
+        with (
+            client_of(bridge, unique, will=will, properties=session) as first,
+            client_of(bridge, unique, clean=clean) as second,
+        ):
             assert ended(first).reason_code == ReasonCode.SESSION_TAKEN_OVER
             second.publish(f"{unique}/end", b"")
             topics = [f"{unique}/will"] * clean + [f"{unique}/end"]

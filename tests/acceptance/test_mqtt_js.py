@@ -110,8 +110,13 @@ def test_an_mq_application_is_answered(bridge: BridgeProcess, unique: str) -> No
     assert client.result("connect")["code"] == 0
     (asked,) = bridge.mq_json("put", "cmd/restart", "now", "--to", unique, "--reply-to", "ANSWERS.JS")
     request = client.result("receive")["messages"][0]["properties"]
-    answer = {"publish": [request["responseTopic"], "done", {"qos": 1, "properties": {
-        "correlationData": request["correlationData"], "payloadFormatIndicator": True}}]}  # fmt: skip
+    answer = {
+        "publish": [
+            request["responseTopic"],
+            "done",
+            {"qos": 1, "properties": {"correlationData": request["correlationData"], "payloadFormatIndicator": True}},
+        ]
+    }
     MqttJs(bridge.port, unique, 5, [answer], clean=False).end()
     (answered,) = bridge.mq_json("get", "ANSWERS.JS")
     assert [answered["body"], answered["md"]["CorrelId"]] == ["done", asked["MsgId"]]

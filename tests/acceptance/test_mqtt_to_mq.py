@@ -152,9 +152,7 @@ def test_only_later_subscribers_see_the_retain_flag(bridge: BridgeProcess, uniqu
             message_id = 1
         assert steady(live.json()) == expected(unique, unique, "state", qos=1, message_id=message_id)
     with bridge.mq_subscriber(unique, "--limit", "1", "--json") as late:
-        assert steady(late.json()) == expected(
-            unique, unique, "state", qos=1, message_id=message_id, retained=True
-        )
+        assert steady(late.json()) == expected(unique, unique, "state", qos=1, message_id=message_id, retained=True)
     with RawClient.connected(bridge.port, unique) as client:
         client.publish(unique, b"", 1, retain=True)
         with bridge.mq_subscriber(unique, "--limit", "1", "--json") as later:

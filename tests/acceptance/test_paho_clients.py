@@ -70,7 +70,12 @@ def test_wildcards_and_refused_filters(bridge: BridgeProcess, unique: str, proto
         received: list[Any] = []
         while not received or received[-1][1] != b"end":
             received.append(client.take())
-        assert [(payload, qos) for _, payload, qos, _ in received] == [(b"b/c", 1), (b"x", 2), (b"x/y/z", 2), (b"end", 2)]
+        assert [(payload, qos) for _, payload, qos, _ in received] == [
+            (b"b/c", 1),
+            (b"x", 2),
+            (b"x/y/z", 2),
+            (b"end", 2),
+        ]
 
 
 def test_clients_of_both_protocols_together(bridge: BridgeProcess, unique: str) -> None:

@@ -69,7 +69,9 @@ class Fleet:
     def verifications(self) -> int:
         return len(self.verified)
 
-    def client(self, client_id: str, user: str = "user-0", password: bytes | None = None, source: str = "") -> RawClient:
+    def client(
+        self, client_id: str, user: str = "user-0", password: bytes | None = None, source: str = ""
+    ) -> RawClient:
         """A client that has sent CONNECT."""
         password = self.password if password is None else password
         port = self.bridge.ports["PASSWORD"]

@@ -382,6 +382,5 @@ def test_changes_that_need_a_restart_are_reported_and_not_applied(bridge: Bridge
     more = f"queue_manager: {{listener: {{port: {free_port()}}}}}\n"
     lines = reload(bridge, channels(A, B, more=more, admin=free_port()))
     assert lines == [
-        f"{section} in {bridge.config} has changed, too: this needs a restart"
-        for section in ("queue_manager", "admin")
+        f"{section} in {bridge.config} has changed, too: this needs a restart" for section in ("queue_manager", "admin")
     ]

@@ -114,6 +114,8 @@ def test_a_device_answers_an_application(bridge: BridgeProcess, unique: str) -> 
         assert answered["body"] == "restarted"
         assert answered["md"]["MsgType"] == 2
         assert answered["md"]["CorrelId"] == asked["MsgId"]
-        client.send(Publish(topic.replace("ANSWERS", "SYSTEM.DEFAULT.LOCAL.QUEUE"), b"!", 1, False, False, 8, properties))
+        client.send(
+            Publish(topic.replace("ANSWERS", "SYSTEM.DEFAULT.LOCAL.QUEUE"), b"!", 1, False, False, 8, properties)
+        )
         refused = client.expect(Puback)
         assert (refused.message_id, refused.reason_code) == (8, ReasonCode.TOPIC_NAME_INVALID)

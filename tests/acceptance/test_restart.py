@@ -48,7 +48,10 @@ def durable_session(bridge: BridgeProcess, word: str) -> Iterator[None]:
             assert client.subscribe((f"{word}/news/+", 2), (f"{word}/old/#", 1), (f"{word}/gone", 2)) == (2, 1, 2)
             client.unsubscribe(f"{word}/gone")
             client.disconnect()
-    with RawClient.connected(bridge.port, f"{word}-clean") as clean, RawClient.connected(bridge.port, f"{word}-p") as sender:
+    with (
+        RawClient.connected(bridge.port, f"{word}-clean") as clean,
+        RawClient.connected(bridge.port, f"{word}-p") as sender,
+    ):
         clean.subscribe((f"{word}/news/+", 2))
         sender.publish(f"{word}/news/1", b"one", 1)
         sender.publish(f"{word}/old/2", b"two", 2)
@@ -312,7 +315,9 @@ def share_of_absent_members(bridge: BridgeProcess, word: str) -> Iterator[None]:
         assert back.take().payload == b"50"
         back.disconnect()
     for level in (3, 4, 5):
-        RawClient.connected(bridge.port, f"{word}-{level}", level=level).disconnect()  # a clean session ends the durable one
+        RawClient.connected(
+            bridge.port, f"{word}-{level}", level=level
+        ).disconnect()  # a clean session ends the durable one
     eventually(lambda: bridge.run_mq("display", f"SUB('$share/{word}*')").returncode, 3)
 
 
@@ -415,7 +420,9 @@ def paho_publishers(bridge: BridgeProcess, word: str) -> Iterator[None]:
         yield
         for protocol, sender in senders.items():
             sender.reconnect()
-            infos += [sender.client.publish(f"{word}/{protocol}", b"%d" % number, 2) for number in range(count // 2, count)]
+            infos += [
+                sender.client.publish(f"{word}/{protocol}", b"%d" % number, 2) for number in range(count // 2, count)
+            ]
         for info in infos:
             info.wait_for_publish(PATIENCE)
             assert info.is_published()
@@ -451,7 +458,9 @@ def bridge(queue_manager: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.fixture(scope="module", params=["stop", "kill"])
-def restarted(request: pytest.FixtureRequest, bridge: BridgeProcess) -> Iterator[dict[Scene, Iterator[None] | Exception]]:
+def restarted(
+    request: pytest.FixtureRequest, bridge: BridgeProcess
+) -> Iterator[dict[Scene, Iterator[None] | Exception]]:
     """The second halves of all scenes, or the error that ended the first half."""
     scenes: dict[Scene, Iterator[None] | Exception] = {}
     for number, scene in enumerate(SCENES):

@@ -27,7 +27,9 @@ COUNT, WINDOW = {"embedded": 1_000, "ibmmq": 200}, 20
 class Member:
     """A member of a share that records received numbers, and acknowledges them if requested."""
 
-    def __init__(self, port: int, client_id: str, share: str, *, level: int = 4, clean: bool = True, qos: int = 1) -> None:
+    def __init__(
+        self, port: int, client_id: str, share: str, *, level: int = 4, clean: bool = True, qos: int = 1
+    ) -> None:
         self.client = RawClient.connected(port, client_id, level=level, clean=clean)
         if share:
             assert self.client.subscribe((share, qos)) == (min(qos, 1),)
@@ -125,8 +127,10 @@ def test_a_member_that_does_not_read_does_not_block_others(bridge: BridgeProcess
     """Also with QoS 0: messages that cannot be sent to it go to the other member instead of being dropped."""
     share, count = f"$share/g/{unique}", 300
     busy = Member(bridge.port, f"b-{unique}"[:23], share)
-    with RawClient.connected(bridge.port, f"d-{unique}"[:23], receive_buffer=4_096) as deaf, \
-         RawClient.connected(bridge.port, f"p-{unique}"[:23]) as publisher:  # fmt: skip
+    with (
+        RawClient.connected(bridge.port, f"d-{unique}"[:23], receive_buffer=4_096) as deaf,
+        RawClient.connected(bridge.port, f"p-{unique}"[:23]) as publisher,
+    ):
         deaf.subscribe((share, 0))
         for number in range(count):
             publisher.publish(unique, b"%d".ljust(100_000) % number, 1)
@@ -192,8 +196,10 @@ def test_a_window_of_one(bridge: BridgeProcess, unique: str) -> None:
 
 def test_mosquitto_sub(bridge: BridgeProcess, unique: str) -> None:
     share = f"$share/g/{unique}/t"
-    with Subscriber(bridge.port, share, qos=1, version="mqttv5") as one, \
-         Subscriber(bridge.port, share, qos=1, version="mqttv5") as two:  # fmt: skip
+    with (
+        Subscriber(bridge.port, share, qos=1, version="mqttv5") as one,
+        Subscriber(bridge.port, share, qos=1, version="mqttv5") as two,
+    ):
         for number in range(4):
             publish(bridge.port, f"{unique}/t", f"{number}", qos=1, version="mqttv5")
         came = [[int(member.message()["payload"]) for _ in range(2)] for member in (one, two)]

@@ -105,14 +105,18 @@ def users_of(bridge: BridgeProcess) -> list[str]:
     return found
 
 
-def test_a_certificate_whose_user_name_is_too_long_for_mq_is_rejected(bridge: BridgeProcess, certificates: Path) -> None:
+def test_a_certificate_whose_user_name_is_too_long_for_mq_is_rejected(
+    bridge: BridgeProcess, certificates: Path
+) -> None:
     done = publish(bridge, "REQUIRED", certificates, *own(certificates, "temperature-sensor-1"))
     assert done.returncode != 0
     assert users_of(bridge) == []
     assert "its user name 'temperature-sensor-1' is longer than 12 bytes" in bridge.log
 
 
-def test_a_record_maps_a_certificate_whose_user_name_is_too_long_for_mq(bridge: BridgeProcess, certificates: Path) -> None:
+def test_a_record_maps_a_certificate_whose_user_name_is_too_long_for_mq(
+    bridge: BridgeProcess, certificates: Path
+) -> None:
     record = "SET CHLAUTH(REQUIRED) TYPE(SSLPEERMAP) SSLPEER('CN=temperature*') USERSRC(MAP) MCAUSER('sensor')"
     bridge.mqsc(f"{record} ACTION(ADD)\n")
     try:
@@ -254,8 +258,12 @@ def test_versions_ciphers_and_alpn(bridge: BridgeProcess, certificates: Path) ->
     command = ["openssl", "s_client", "-connect", f"localhost:{bridge.ports['TLS12']}", "-alpn", "mqtt"]
     done = subprocess.run(
         [*command, "-CAfile", f"{certificates}/ca.pem"],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=False,
-    )  # fmt: skip
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
     assert "ALPN protocol: mqtt" in done.stdout
     assert "Cipher is ECDHE-ECDSA-AES256-GCM-SHA384" in done.stdout
     assert "Verify return code: 0 (ok)" in done.stdout

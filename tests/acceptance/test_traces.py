@@ -42,7 +42,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mosquitto]:
     running.stop()
 
 
-def configured(endpoint: str, sample: float = 1, traces: Mapping[str, object] = MappingProxyType({}), **more: Any) -> str:
+def configured(
+    endpoint: str, sample: float = 1, traces: Mapping[str, object] = MappingProxyType({}), **more: Any
+) -> str:
     """A configuration file with traces; flow style of YAML is JSON."""
     sections = {"traces": {"endpoint": endpoint, "sample": sample, **traces}, **more}
     return "".join(f"{name}: {json.dumps(section)}\n" for name, section in sections.items())
@@ -239,7 +241,9 @@ def test_a_sender_decides_whether_its_messages_are_traced(new_bridge: Callable[.
             "sampled": [("traceparent", SAMPLED)],
         }
         with PahoSubscriber(bridge.port, "secret/#", 1) as subscriber:
-            publish_all(bridge.port, [(f"secret/{name}", b"", 1, False, said(*pairs)) for name, pairs in contexts.items()])
+            publish_all(
+                bridge.port, [(f"secret/{name}", b"", 1, False, said(*pairs)) for name, pairs in contexts.items()]
+            )
             given = {message.topic: user_properties(message) for message in (subscriber.message() for _ in contexts)}
             # The messages are traced in order, so the last one arrives last.
             spans = collector.trace(None, "publish", "put", "deliver")

@@ -109,11 +109,13 @@ def test_packets_in_frames_of_any_size(bridge: BridgeProcess) -> None:
         ("/ws/mqtt", ["chat"], None, 400),
     ],
 )
-def test_handshakes(
-    bridge: BridgeProcess, path: str, subprotocols: list[str], origin: str | None, status: int
-) -> None:
+def test_handshakes(bridge: BridgeProcess, path: str, subprotocols: list[str], origin: str | None, status: int) -> None:
     """Path, subprotocol and origin have to be right (MQTT-6.0.0-3); over TLS."""
-    options = {"ssl": trusting(bridge), "origin": origin, "subprotocols": [Subprotocol(one) for one in subprotocols] or None}
+    options = {
+        "ssl": trusting(bridge),
+        "origin": origin,
+        "subprotocols": [Subprotocol(one) for one in subprotocols] or None,
+    }
     try:
         with connect(f"wss://localhost:{bridge.ports['WSS']}{path}", **options) as connection:
             client = WebSocketClient(connection)

@@ -43,9 +43,15 @@ class Story:
         self, outcome: Outcome, client_id: str, time: float, topic: str = "", qos: int = 0, *, durable: bool = True
     ) -> Story:
         return self.add(
-            direction=Direction.SUBSCRIPTION, outcome=outcome, client_id=client_id, topic=topic, qos=qos,
-            received=at(time), settled=at(time + 0.01), durable=durable,
-        )  # fmt: skip
+            direction=Direction.SUBSCRIPTION,
+            outcome=outcome,
+            client_id=client_id,
+            topic=topic,
+            qos=qos,
+            received=at(time),
+            settled=at(time + 0.01),
+            durable=durable,
+        )
 
     def subscribed(self, client_id: str, time: float, topic: str, qos: int, *, durable: bool = True) -> Story:
         """Connected, and subscribed at once."""
@@ -53,41 +59,101 @@ class Story:
         return self.session(Outcome.SUBSCRIBED, client_id, time, topic, qos, durable=durable)
 
     def put(
-        self, time: float, topic: str, payload: bytes, qos: int = 1, *, publisher: str = "p", message_id: int = 0,
-        outcome: Outcome = Outcome.PUT, **values: Any,
-    ) -> Story:  # fmt: skip
+        self,
+        time: float,
+        topic: str,
+        payload: bytes,
+        qos: int = 1,
+        *,
+        publisher: str = "p",
+        message_id: int = 0,
+        outcome: Outcome = Outcome.PUT,
+        **values: Any,
+    ) -> Story:
         return self.add(
-            direction=Direction.IN, outcome=outcome, client_id=publisher, topic=topic, qos=qos, payload=payload,
-            message_id=message_id, size=len(payload), payload_hash=payload_hash(payload), publisher=publisher,
-            publisher_message_id=message_id, received=at(time), settled=at(time + 0.001), **values,
-        )  # fmt: skip
+            direction=Direction.IN,
+            outcome=outcome,
+            client_id=publisher,
+            topic=topic,
+            qos=qos,
+            payload=payload,
+            message_id=message_id,
+            size=len(payload),
+            payload_hash=payload_hash(payload),
+            publisher=publisher,
+            publisher_message_id=message_id,
+            received=at(time),
+            settled=at(time + 0.001),
+            **values,
+        )
 
     def out(
-        self, time: float, client_id: str, topic: str, payload: bytes, qos: int = 1, *, publisher: str = "p",
-        message_id: int = 0, since: float | None = None, outcome: Outcome | None = None, **values: Any,
-    ) -> Story:  # fmt: skip
+        self,
+        time: float,
+        client_id: str,
+        topic: str,
+        payload: bytes,
+        qos: int = 1,
+        *,
+        publisher: str = "p",
+        message_id: int = 0,
+        since: float | None = None,
+        outcome: Outcome | None = None,
+        **values: Any,
+    ) -> Story:
         """A delivery at `time` of what was put `since` (by default a tenth of a second before)."""
         outcome = outcome or (Outcome.ACKNOWLEDGED if qos else Outcome.DELIVERED)
         put = time - 0.1 if since is None else since
         return self.add(
-            direction=Direction.OUT, outcome=outcome, client_id=client_id, topic=topic, qos=qos, payload=payload,
-            size=len(payload), payload_hash=payload_hash(payload), publisher=publisher, times_sent=1,
-            publisher_message_id=message_id, received=at(put), sent=at(time - 0.01), settled=at(time), **values,
-        )  # fmt: skip
+            direction=Direction.OUT,
+            outcome=outcome,
+            client_id=client_id,
+            topic=topic,
+            qos=qos,
+            payload=payload,
+            size=len(payload),
+            payload_hash=payload_hash(payload),
+            publisher=publisher,
+            times_sent=1,
+            publisher_message_id=message_id,
+            received=at(put),
+            sent=at(time - 0.01),
+            settled=at(time),
+            **values,
+        )
 
     def mapped(
-        self, time: float, mapping: str, topic: str, payload: bytes, *, outcome: Outcome = Outcome.PUT,
-        publisher: str = "p", message_id: int = 0, since: float | None = None, **values: Any,
-    ) -> Story:  # fmt: skip
+        self,
+        time: float,
+        mapping: str,
+        topic: str,
+        payload: bytes,
+        *,
+        outcome: Outcome = Outcome.PUT,
+        publisher: str = "p",
+        message_id: int = 0,
+        since: float | None = None,
+        **values: Any,
+    ) -> Story:
         """A mapping has taken a message, which came `since` (by default a tenth of a second before)."""
         return self.add(
             **{
-                "direction": Direction.MAPPED, "outcome": outcome, "client_id": mapping, "topic": topic, "qos": 1,
-                "payload": payload, "size": len(payload), "payload_hash": payload_hash(payload), "publisher": publisher,
-                "publisher_message_id": message_id, "times_sent": 1, "settled": at(time),
-                "received": at(time - 0.1 if since is None else since), **values,
+                "direction": Direction.MAPPED,
+                "outcome": outcome,
+                "client_id": mapping,
+                "topic": topic,
+                "qos": 1,
+                "payload": payload,
+                "size": len(payload),
+                "payload_hash": payload_hash(payload),
+                "publisher": publisher,
+                "publisher_message_id": message_id,
+                "times_sent": 1,
+                "settled": at(time),
+                "received": at(time - 0.1 if since is None else since),
+                **values,
             }
-        )  # fmt: skip
+        )
 
     def write(self, directory: Path) -> Path:
         """Write it as one file; returns `directory`."""

@@ -212,7 +212,9 @@ class Elsewhere(Place):
         for queue in _QUEUES:
             (response,) = connection.command(f"DISPLAY QLOCAL('{queue}') CURDEPTH IPPROCS")
             (shown,) = response.objects
-            assert not shown["CURDEPTH"] and not shown["IPPROCS"], f"{queue} is in use: the tests need it for themselves"
+            assert not shown["CURDEPTH"] and not shown["IPPROCS"], (
+                f"{queue} is in use: the tests need it for themselves"
+            )
         connection.disconnect()
 
     def connect(self) -> Connection:

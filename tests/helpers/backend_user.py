@@ -158,7 +158,9 @@ class Bridge:
         await self.taken(unit(*publications, retain=True))
 
     async def flush(self) -> None:
-        await asyncio.wait_for(self.backend.flush(), PATIENCE)
+        # Not wait_for: on Python 3.11 it takes a turn of the event loop, even if the future is done.
+        async with asyncio.timeout(PATIENCE):
+            await self.backend.flush()
 
     async def arrived(self, number: int) -> list[Transmission]:
         """All messages handed over so far, this many at least."""

@@ -26,12 +26,29 @@ def make(directory: Path) -> None:
         openssl("req", *key, *protection, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={subject}")
         (directory / "ext").write_text(f"subjectAltName=DNS:{subject}\n")
         openssl(
-            "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
-            "-out", f"{name}.pem", "-extfile", "ext", "-days", "2",
-        )  # fmt: skip
+            "x509",
+            "-req",
+            "-in",
+            f"{name}.csr",
+            "-CA",
+            "ca.pem",
+            "-CAkey",
+            "ca.key",
+            "-CAcreateserial",
+            "-out",
+            f"{name}.pem",
+            "-extfile",
+            "ext",
+            "-days",
+            "2",
+        )
 
 
 def tls_settings(certificates: Path, *more: str) -> tuple[str, ...]:
     """What mosquitto.conf says of a listener with them."""
-    files = (f"cafile {certificates}/ca.pem", f"certfile {certificates}/server.pem", f"keyfile {certificates}/server.key")
+    files = (
+        f"cafile {certificates}/ca.pem",
+        f"certfile {certificates}/server.pem",
+        f"keyfile {certificates}/server.key",
+    )
     return (*files, *more)

@@ -33,7 +33,7 @@ LIBRARIES = {"pymqi": "libmqic_r.so", "ibmmq": "libmqm_r.so"}
 def package(name: str) -> Any:
     """The package. The test is skipped where it was not built."""
     if not (BUILD / name / name).is_dir():
-        pytest.skip(f"{name} is not in {BUILD}: run testing/ibm_standin/environments.sh")
+        pytest.skip(f"{name} is not in {BUILD}: run tests/ibm_standin/environments.sh")
     ctypes.CDLL(str(BUILD / "lib64" / LIBRARIES[name]))
     sys.path.append(str(BUILD / name))
     try:

@@ -74,7 +74,9 @@ class Collector:
         """A span of each name with this destination, or whose parent has it, once all are there. Fails if there are more."""
 
         def found() -> dict[str, list[CollectedSpan]]:
-            ids = {one.span_id for one in self.spans if topic in (None, one.attributes.get("messaging.destination.name"))}
+            ids = {
+                one.span_id for one in self.spans if topic in (None, one.attributes.get("messaging.destination.name"))
+            }
             return {
                 name: [one for one in self.spans if one.name == name and (one.span_id in ids or one.parent_id in ids)]
                 for name in names

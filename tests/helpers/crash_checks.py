@@ -28,7 +28,9 @@ def verify(received: list[tuple[str, int]], publisher: Publisher, qos: int) -> N
 class Restless(threading.Thread):
     """Lets one client work in a thread of its own until told, over kills of the bridge and cuts of its own connection."""
 
-    def __init__(self, one: Publisher | DurableSubscriber, bridge: BridgeProcess, seed: int, until: threading.Event) -> None:
+    def __init__(
+        self, one: Publisher | DurableSubscriber, bridge: BridgeProcess, seed: int, until: threading.Event
+    ) -> None:
         super().__init__(daemon=True)
         self._one = one
         self._bridge = bridge

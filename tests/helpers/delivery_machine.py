@@ -179,8 +179,11 @@ class Delivery(Scene):
     def trouble(self, data: st.DataObject) -> None:
         """What is rarer than traffic."""
         troubles: dict[str, Callable[[], None]] = {
-            "nothing": lambda: None, "inhibit": self.inhibit, "crash": self.crash, "time passes": self.time_passes,
-        }  # fmt: skip
+            "nothing": lambda: None,
+            "inhibit": self.inhibit,
+            "crash": self.crash,
+            "time passes": self.time_passes,
+        }
         if self.link is not None:
             troubles |= {"reconnect unnoticed": self.reconnect, "break": self.break_link}
         if self.online:

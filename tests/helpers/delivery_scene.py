@@ -101,9 +101,9 @@ class Scene(RuleBasedStateMachine):
             self.on_publish(link, packet)
         elif isinstance(packet, Puback | Pubrec):
             publication = self.outward.get(packet.message_id)
-            assert packet.reason_code >= FAILURE or publication is None or publication.payload in self.manager.entered, (
-                f"{packet} is sent, the publication is not committed"
-            )
+            assert (
+                packet.reason_code >= FAILURE or publication is None or publication.payload in self.manager.entered
+            ), f"{packet} is sent, the publication is not committed"
         elif isinstance(packet, Pubcomp):
             assert packet.message_id not in self.manager.received_ids(), f"{packet} is sent, the record has its id yet"
         elif isinstance(packet, Pubrel):
@@ -131,7 +131,9 @@ class Scene(RuleBasedStateMachine):
             assert counted == sum(one.phase in UNACKNOWLEDGED for one in box.in_flight.deliveries.values())
             assert 0 <= counted <= self.window
             finished = (Phase.ACKNOWLEDGED, Phase.COMPLETED)
-            assert box.in_flight.unfinished == sum(one.phase not in finished for one in box.in_flight.deliveries.values())
+            assert box.in_flight.unfinished == sum(
+                one.phase not in finished for one in box.in_flight.deliveries.values()
+            )
 
     # The network ------------------------------------------------------------------------------------------------------
 

@@ -45,7 +45,9 @@ class Service:
         return [one for batch in self.batches for one in batch]
 
     async def flush(self) -> None:
-        await asyncio.wait_for(self.backend.flush(), PATIENCE)
+        # Not wait_for: on Python 3.11 it takes a turn of the event loop, even if the future is done.
+        async with asyncio.timeout(PATIENCE):
+            await self.backend.flush()
 
     async def turn(self) -> None:
         """One turn of the event loop, and of whatever waits for the disk."""

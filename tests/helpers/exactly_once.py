@@ -61,7 +61,8 @@ class Publisher:
         assert connack.session_present or not self.connections, "the session must have survived"
         self.connections += 1
         again: list[Packet] = [
-            self._packet(message_id, number, self.connections - 1) for message_id, number in self._unacknowledged.items()
+            self._packet(message_id, number, self.connections - 1)
+            for message_id, number in self._unacknowledged.items()
         ]
         self.resent += len(again)
         again += [Pubrel(message_id) for message_id in self._released]

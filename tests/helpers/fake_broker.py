@@ -100,7 +100,14 @@ class Peer:
         return packet(SUBACK, subscribe[:2], b"\0" if self.version_5 else b"", bytes(reasons))
 
     def publish(
-        self, topic: str, mid: int = 0, *, qos: int = 0, flags: int = 0, payload: bytes = b"p", properties: bytes = b"\0"
+        self,
+        topic: str,
+        mid: int = 0,
+        *,
+        qos: int = 0,
+        flags: int = 0,
+        payload: bytes = b"p",
+        properties: bytes = b"\0",
     ) -> bytes:
         """PUBLISH; flags are those of the first byte: 8 DUP, 1 RETAIN."""
         raw = topic.encode()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 # What a bridge and the stand-in import. The fork server imports this module before it forks.
-import testing.ibm_standin.server  # noqa: F401
+import tests.ibm_standin.server  # noqa: F401
 from bridge.config.models import default_configuration
 from tests.helpers.patience import PATIENCE
 
@@ -26,13 +26,13 @@ MQBRIDGE: Final = Path(sys.executable).with_name("mqbridge")
 #: The command and the module of each program that can be forked.
 _PROGRAMS: Final[Mapping[tuple[str | Path, ...], str]] = {
     (MQBRIDGE,): "bridge",
-    (sys.executable, "-m", "testing.ibm_standin"): "testing.ibm_standin",
+    (sys.executable, "-m", "tests.ibm_standin"): "tests.ibm_standin",
 }
 
 _context = multiprocessing.get_context("forkserver")
 # What a bridge and the stand-in import.
 _context.set_forkserver_preload(
-    [__name__, "bridge.cli.service", "bridge.service.lifecycle", "bridge.mq.embedded.host", "testing.ibm_standin.server"]
+    [__name__, "bridge.cli.service", "bridge.service.lifecycle", "bridge.mq.embedded.host", "tests.ibm_standin.server"]
 )
 # Pydantic builds its validators when they are first used, which takes 0.16 s. The fork server does it once.
 default_configuration()

@@ -87,7 +87,19 @@ class Mosquitto:
 def publish(port: int, topic: str, payload: str, *arguments: str, qos: int = 0, version: str = "mqttv311") -> None:
     """mosquitto_pub: returns when the message is acknowledged, as its QoS demands."""
     body = ["-m", payload] if payload else ["-n"]
-    command = [_command("mosquitto_pub"), "-p", str(port), "-V", version, "-t", topic, "-q", str(qos), *body, *arguments]
+    command = [
+        _command("mosquitto_pub"),
+        "-p",
+        str(port),
+        "-V",
+        version,
+        "-t",
+        topic,
+        "-q",
+        str(qos),
+        *body,
+        *arguments,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
 
@@ -95,7 +107,9 @@ def publish(port: int, topic: str, payload: str, *arguments: str, qos: int = 0, 
 class Subscriber(LineProcess):
     """mosquitto_sub, running and subscribed."""
 
-    def __init__(self, port: int, *filters: str, qos: int = 0, version: str = "mqttv311", options: tuple[str, ...] = ()):
+    def __init__(
+        self, port: int, *filters: str, qos: int = 0, version: str = "mqttv311", options: tuple[str, ...] = ()
+    ):
         topics = [word for topic_filter in filters for word in ("-t", topic_filter)]
         # -d makes it print when it is subscribed, %j each message as a JSON object; into a pipe it would print in blocks.
         command = ["stdbuf", "-oL", _command("mosquitto_sub"), "-p", str(port), "-V", version, "-q", str(qos)]

@@ -61,7 +61,9 @@ def came(rows: list[Row]) -> dict[Any, list[Row]]:
     return found
 
 
-def audit(rows: list[Row], low: int, high: int, late: float | None) -> dict[Key, tuple[Counts, dict[str, int], float | None]]:
+def audit(
+    rows: list[Row], low: int, high: int, late: float | None
+) -> dict[Key, tuple[Counts, dict[str, int], float | None]]:
     """Counts, first rows of breaches and the longest time, by client, topic and QoS."""
     rows = sorted(rows, key=lambda row: row["sequence"])
     history = history_of(rows)

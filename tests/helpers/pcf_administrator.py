@@ -25,7 +25,7 @@ from bridge.wire.mq.pcf import (
     encode_pcf,
     string_list,
 )
-from testing.ibm_standin import cmqc, cmqcfc
+from tests.ibm_standin import cmqc, cmqcfc
 
 REPLIES = "REPLIES"
 OBJECTS = """

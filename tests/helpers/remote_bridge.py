@@ -1,6 +1,6 @@
 """The bridge on a queue manager that somebody else runs: `queue_manager: {type: ibm}`, as a process of its own.
 
-It uses the real ibmmq or pymqi on the stand-in for IBM's client library (testing/ibm_standin). Behind the stand-in is an
+It uses the real ibmmq or pymqi on the stand-in for IBM's client library (tests/ibm_standin). Behind the stand-in is an
 embedded queue manager without channels, in another process, which goes on when the bridge is stopped or killed.
 """
 
@@ -21,7 +21,7 @@ from tests.helpers.line_process import LineProcess, suspend
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "MQB1"
 #: `mqbridge`, whose embedded queue manager the stand-in reaches.
-STAND_IN = (sys.executable, "-m", "testing.ibm_standin")
+STAND_IN = (sys.executable, "-m", "tests.ibm_standin")
 
 #: The embedded queue manager reads its own transmission queue, which must not be that of the bridge under test.
 _HOST = """
@@ -44,13 +44,13 @@ _REACHED = """\
 
 
 def built() -> bool:
-    """Whether the stand-in and the packages are there (testing/ibm_standin/environments.sh)."""
+    """Whether the stand-in and the packages are there (tests/ibm_standin/environments.sh)."""
     return (BUILD / "versions").exists()
 
 
 def build() -> None:
     """Build what is missing of it; one process of tests at a time."""
-    script = ROOT / "testing" / "ibm_standin" / "environments.sh"
+    script = ROOT / "tests" / "ibm_standin" / "environments.sh"
     BUILD.mkdir(parents=True, exist_ok=True)
     with (BUILD / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -24,8 +24,13 @@ def rule(attributes: dict[str, Any] | None = None, **more: Any) -> ToMqRule:
 
 def publication(**fields: Any) -> Publication:
     standard: dict[str, Any] = {
-        "topic": TOPIC, "payload": b"21.5", "qos": 1, "message_id": 10, "client_id": "dev-1", "user": b"operator"
-    }  # fmt: skip
+        "topic": TOPIC,
+        "payload": b"21.5",
+        "qos": 1,
+        "message_id": 10,
+        "client_id": "dev-1",
+        "user": b"operator",
+    }
     return publication_of_fields(**(standard | fields))
 
 

@@ -16,7 +16,9 @@ class Running(RunningChannels):
     def __init__(self) -> None:
         self.states: dict[str, ChannelState] = {"A": "running", "B": "stopped"}
         self.asked: list[object] = []
-        self.all = {one.status.client_id: one for one in (client("pump-1", "A"), client("pump-2", "A", connected=False))}
+        self.all = {
+            one.status.client_id: one for one in (client("pump-1", "A"), client("pump-2", "A", connected=False))
+        }
 
     def statuses(self) -> list[ChannelStatus]:
         return [
@@ -48,11 +50,25 @@ class Running(RunningChannels):
 
 def client(client_id: str, channel: str, *, connected: bool = True) -> ClientChannelStatus:
     status = ClientStatus(
-        client_id=client_id, connected=connected, channel=channel, address="192.0.2.1:5000" if connected else "",
-        user="plant", protocol_level=4 if connected else 0, durable=True, subscriptions=1, waiting=7, in_flight=3,
-        since=0.0, expires_at=0.0,
-    )  # fmt: skip
+        client_id=client_id,
+        connected=connected,
+        channel=channel,
+        address="192.0.2.1:5000" if connected else "",
+        user="plant",
+        protocol_level=4 if connected else 0,
+        durable=True,
+        subscriptions=1,
+        waiting=7,
+        in_flight=3,
+        since=0.0,
+        expires_at=0.0,
+    )
     return ClientChannelStatus(
-        status=status, user_name="carol", keep_alive=60, unreleased=2, messages_received=11, messages_sent=5,
+        status=status,
+        user_name="carol",
+        keep_alive=60,
+        unreleased=2,
+        messages_received=11,
+        messages_sent=5,
         last_message_at=0.0,
-    )  # fmt: skip
+    )

@@ -18,11 +18,11 @@ from bridge.mq.embedded.handles import invalidate, open_handles
 from bridge.mq.embedded.mqsc.commands import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server import ApplicationServer, Conversation
-from testing.ibm_standin import frames
-from testing.ibm_standin.channels import instances_of
-from testing.ibm_standin.pcf.command_server import StandInCommandServer
-from testing.ibm_standin.server import StandInServer
 from tests.helpers.patience import PATIENCE
+from tests.ibm_standin import frames
+from tests.ibm_standin.channels import instances_of
+from tests.ibm_standin.pcf.command_server import StandInCommandServer
+from tests.ibm_standin.server import StandInServer
 
 
 class ServedQueueManager:

@@ -65,7 +65,20 @@ def start_worker(master: str, directory: Path, hidden: Sequence[Path], network: 
     Its executors write to `directory`.
     """
     namespace, address = network.namespace()
-    isolated = ["ip", "netns", "exec", namespace, "unshare", "--mount", "sh", "-c", _HIDE, "sh", *map(str, hidden), "--"]
+    isolated = [
+        "ip",
+        "netns",
+        "exec",
+        namespace,
+        "unshare",
+        "--mount",
+        "sh",
+        "-c",
+        _HIDE,
+        "sh",
+        *map(str, hidden),
+        "--",
+    ]
     cores = ["--cores", str(_CORES), "--memory", f"{_MEGABYTES}m"]
     arguments = ["--host", address, *cores, "--work-dir", str(directory), master]
     return _start("worker.Worker", directory, *arguments, before=isolated)

@@ -79,7 +79,10 @@ def test_killed_again_and_again(format: str, queues: Queues, tmp_path: Path) -> 
         (["--queue", "NO.SUCH.QUEUE", "--once"], "MQRC_UNKNOWN_OBJECT_NAME"),
         (["--once"], "expected --queue or --topic"),
         (["--queue", "Q", "--columns", "nothing"], "unknown column nothing; the columns are queue, topic, md"),
-        (["--queue", "Q", "--option", "startingOffsets=earliest"], "a queue has no offsets: a stream takes all messages"),
+        (
+            ["--queue", "Q", "--option", "startingOffsets=earliest"],
+            "a queue has no offsets: a stream takes all messages",
+        ),
     ],
 )
 def test_mistakes(arguments: Sequence[str], said: str, queues: Queues, tmp_path: Path) -> None:

@@ -49,7 +49,9 @@ TO_MQ: dict[str, ToMqRule | StandardToMq] = {
     "queue by capture": to_mq_rule(to={"queue": "Q.{line|mqname|upper}", "queue_manager": "{clientId}"}),
     "user": to_mq_rule(attributes={"user_identifier": "{clientId|upper}", "priority": 7, "correl_id": "{metric}"}),
     "no RFH2": to_mq_rule(attributes={"rfh2": False, "properties": {"a-b": "{line}"}}),
-    "requests": to_mq_rule(to={"queue": "Q", "requests_queue": "WAITING"}, attributes={"reply_to_queue": "{line|upper}"}),
+    "requests": to_mq_rule(
+        to={"queue": "Q", "requests_queue": "WAITING"}, attributes={"reply_to_queue": "{line|upper}"}
+    ),
     "filter": to_mq_rule(filter={"qos": [1, 2], "retained": False, "min_size": 1, "properties": {"site": ["Ulm", 7]}}),
     "json": to_mq_rule(payload={"type": "json", "ccsid": 1200}, filter={"json": "$.t > 20"}),
 }
@@ -75,13 +77,22 @@ COLUMNS: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-SCHEMA = pa.schema([*(field for field in MQTT_ARROW_SCHEMA if field.name not in ("dup", "received", "payload_format")),
-                    pa.field("user", pa.string())])  # fmt: skip
+SCHEMA = pa.schema(
+    [
+        *(field for field in MQTT_ARROW_SCHEMA if field.name not in ("dup", "received", "payload_format")),
+        pa.field("user", pa.string()),
+    ]
+)
 
 
 def publication(row: dict[str, Any]) -> Publication:
     """What the service would have of a row (`bridge.link.outbox`, `bridge.mqtt.connection`). Raises Unmappable."""
-    if row["topic"] is None or row["payload"] is None or row["qos"] == 3 or (row["message_id"] or 0) not in range(65_536):
+    if (
+        row["topic"] is None
+        or row["payload"] is None
+        or row["qos"] == 3
+        or (row["message_id"] or 0) not in range(65_536)
+    ):
         raise Unmappable(-1, "")
     own = dict(row["properties"] or ())
     hops = own.pop(HOPS, "")
@@ -160,7 +171,10 @@ def test_messages_are_those_of_the_rules(rows: list[dict[str, Any]]) -> None:
 
 def simple(count: int, **more: Any) -> Any:
     return pa.RecordBatch.from_pylist(
-        [{"topic": "plant/1/t", "payload": b"x" * number, "qos": 1, "message_id": number} | more for number in range(count)],
+        [
+            {"topic": "plant/1/t", "payload": b"x" * number, "qos": 1, "message_id": number} | more
+            for number in range(count)
+        ],
         schema=SCHEMA,
     )
 
@@ -251,7 +265,9 @@ def expected_publications(rule: Any, found: Sequence[tuple[MQMD, bytes]], batch:
         try:
             publication = rule.map(Message(md, data), topic=topic)
         except Unmappable as error:
-            expected.append({"payload": body, "refusal": {"reason": error.reason, "sentence": str(error), "source": "Q"}})
+            expected.append(
+                {"payload": body, "refusal": {"reason": error.reason, "sentence": str(error), "source": "Q"}}
+            )
             continue
         if publication is not None:
             expected.append(publication_columns(publication))

@@ -69,7 +69,11 @@ def check_written(queues: Any, refused: str) -> None:
     (letter,) = queues.take(refused)
     chain = decode_chain(letter.md.Format, letter.md.Encoding, letter.md.CodedCharSetId, letter.data)
     dlh, rfh2 = chain.headers
-    assert (dlh.Reason, dlh.DestQName.rstrip(b" \0"), chain.body) == (cmqc.MQRC_OBJECT_NAME_ERROR, b"plant/no name", b"1")
+    assert (dlh.Reason, dlh.DestQName.rstrip(b" \0"), chain.body) == (
+        cmqc.MQRC_OBJECT_NAME_ERROR,
+        b"plant/no name",
+        b"1",
+    )
     assert {folder.name: folder.content for folder in rfh2.folders}["mqps"] == {"Top": "plant/no name"}
 
 
@@ -78,7 +82,9 @@ def test_all_that_a_mapping_makes_is_written(spark: SparkSession, queues: Any, c
     line(queues)
     messages = to_messages(publications(spark).where("payload <> ''"), "plain", config=config)
     writer = messages.write.format("mq").options(**queues.options).mode("append")
-    with pytest.raises(PySparkException, match=r"cannot be put: its mapping refuses it from 'plant/no name': .*refused"):
+    with pytest.raises(
+        PySparkException, match=r"cannot be put: its mapping refuses it from 'plant/no name': .*refused"
+    ):
         writer.save()
     queues.take("LINE.1")  # of another partition, it may have been put
     writer.option("refused", refused).save()

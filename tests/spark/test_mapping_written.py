@@ -87,8 +87,12 @@ ROWS = [
     row("plant/2/t", b"gone", qos=2, message_id=65_535, retain=True, content_type="text/plain"),
     row("plant/2/t", b"", qos=2, message_id=9, retain=True),
     row("plant/1/t", b"", qos=0, retain=True, client_id="dev <&> 2"),
-    row("plant/1/t", b"kept again", retain=True, properties=[("site", "Köln"), ("a-b", "1"), ("mqbridge-hops", "QM0/a")]),
-    row("plant/2/t", b'{"t": 21.5}', qos=1, message_id=10, response_topic="re/ply", correlation_data=b"abc", expiry=3000),
+    row(
+        "plant/1/t", b"kept again", retain=True, properties=[("site", "Köln"), ("a-b", "1"), ("mqbridge-hops", "QM0/a")]
+    ),
+    row(
+        "plant/2/t", b'{"t": 21.5}', qos=1, message_id=10, response_topic="re/ply", correlation_data=b"abc", expiry=3000
+    ),
     row("plant/1/t", b'{"t": 22}', qos=1, message_id=11, response_topic="re/ply", correlation_data=b"x" * 30),
     row("plant/1/t", b'{"t": 23}', qos=1, message_id=12, response_topic="re/ply", client_id="dev-2"),
     row("plant/2/" + "long" * 20, "grün".encode(), qos=1, message_id=13, properties=[("usr.site", "")]),
@@ -155,9 +159,18 @@ def found(site: Queues, put: Callable[[Queues, Any], None], made: Any) -> dict[s
 
 #: Fields of the MQMD that mappings set.
 FIELDS = (
-    "Report", "MsgType", "Encoding", "CodedCharSetId", "Format", "Priority", "Persistence", "CorrelId", "ReplyToQ",
-    "ReplyToQMgr", "UserIdentifier",
-)  # fmt: skip
+    "Report",
+    "MsgType",
+    "Encoding",
+    "CodedCharSetId",
+    "Format",
+    "Priority",
+    "Persistence",
+    "CorrelId",
+    "ReplyToQ",
+    "ReplyToQMgr",
+    "UserIdentifier",
+)
 
 
 def facts(got: Got, waiting: set[bytes], given_msg_id: bool) -> dict[str, Any]:

@@ -64,13 +64,20 @@ def test_notebooks(
     assert "5 messages of the north" in capsys.readouterr().out
     run("mq_stream")
     assert "'messages': 4, " in (told := capsys.readouterr().out) and "'waiting': 2" in told
-    assert (spark.read.parquet(str(tmp_path / "out" / "events")).count(), bodies(connection, "PLANT.EVENTS")) == (10, [])
+    assert (spark.read.parquet(str(tmp_path / "out" / "events")).count(), bodies(connection, "PLANT.EVENTS")) == (
+        10,
+        [],
+    )
     run("to_messages")
     (message,), (refused,) = bodies(connection, "PLANT.LINE1"), bodies(connection, "SYSTEM.DEAD.LETTER.QUEUE")
     assert message.endswith(b'{"value": 21.5}') and refused.endswith(b"no JSON")
     run("mqtt_write")
     run("mqtt_read")
-    assert sorted(row.value for row in spark.read.parquet(str(tmp_path / "out" / "readings")).collect()) == [20.0, 21.0, 22.0]
+    assert sorted(row.value for row in spark.read.parquet(str(tmp_path / "out" / "readings")).collect()) == [
+        20.0,
+        21.0,
+        22.0,
+    ]
     times = ("10:00:01", "10:00:59", "10:05:00")
     readings = [f'{{"line": "1", "temp": 2, "ts": "2026-01-01T{time}"}}'.encode() for time in times]
     put(connection, "PLANT.TELEMETRY", *readings, b"no JSON")
@@ -83,5 +90,12 @@ def test_notebooks(
     run("queue_to_topic")
     assert bodies(connection, "PLANT.LINE1")[-1].endswith(b"hot")
     assert {path.stem for path in NOTEBOOKS.glob("*.py")} == {
-        "mq_read", "mq_stream", "mq_write", "mqtt_read", "mqtt_write", "to_messages", "windows", "queue_to_topic"
-    }  # fmt: skip
+        "mq_read",
+        "mq_stream",
+        "mq_write",
+        "mqtt_read",
+        "mqtt_write",
+        "to_messages",
+        "windows",
+        "queue_to_topic",
+    }

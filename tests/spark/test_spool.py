@@ -51,9 +51,7 @@ def test_a_restart_finds_what_was_published(tmp_path: Path) -> None:
     again = Spool(str(tmp_path), "Q")
     again.recover(2, [(1, spool.run)])
     assert (again.id, again.first, again.last, bodies(again)) == (spool.id, 1, 2, [b"1", b"2", b"3"])
-    assert sorted(again.place.names()) == sorted(
-        ["lock", "spool.json", *(one.name for one in again.between(0, 2))]
-    )
+    assert sorted(again.place.names()) == sorted(["lock", "spool.json", *(one.name for one in again.between(0, 2))])
     assert append(again, b"5").number == 3
     again.close()
     last = Spool(str(tmp_path), "Q")
@@ -116,7 +114,9 @@ def test_a_spool_with_segments_of_another_version_is_rejected(tmp_path: Path, na
     spool = Spool(str(tmp_path), "a/#")
     spool.close()
     Path(spool.place.path, name).touch()
-    with pytest.raises(SpoolDamaged, match=r"of another version of mqbridge .* hint: let that version finish the query"):
+    with pytest.raises(
+        SpoolDamaged, match=r"of another version of mqbridge .* hint: let that version finish the query"
+    ):
         Spool(str(tmp_path), "a/#")
 
 

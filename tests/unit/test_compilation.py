@@ -65,7 +65,9 @@ def tree(compiled: Path, tmp_path: Path) -> Path:
 
 def run(root: Path, **environment: str) -> list[str]:
     """What both modules are made of, and why, in a new process."""
-    program = "import bridge.one, bridge.other as o; print(bridge.one.MADE_OF, o.MADE_OF, bridge.compilation.PURE, sep='|')"
+    program = (
+        "import bridge.one, bridge.other as o; print(bridge.one.MADE_OF, o.MADE_OF, bridge.compilation.PURE, sep='|')"
+    )
     done = subprocess.run(
         [sys.executable, "-P", "-c", program],
         env={**os.environ, "MQBRIDGE_PURE": "0", "PYTHONPATH": str(root), **environment},
@@ -103,7 +105,9 @@ def other_python(root: Path) -> None:
     ],
     ids=["changed", "import changed", "source gone", "module gone", "broken manifest", "no manifest", "other Python"],
 )
-def test_one_that_does_not_fit_leaves_all_to_their_sources(tree: Path, spoil: Callable[[Path], Any], reason: str) -> None:
+def test_one_that_does_not_fit_leaves_all_to_their_sources(
+    tree: Path, spoil: Callable[[Path], Any], reason: str
+) -> None:
     spoil(tree)
     one, other, why = run(tree)
     assert (one, other) == ("Python", "Python")
@@ -139,7 +143,14 @@ def test_setup_compiles_where_it_can_and_never_fails(
     spoiled = spoil(tree)
     environment = spoiled if isinstance(spoiled, dict) else {}
     done = subprocess.run(
-        ["/bin/sh", str(compilation.ROOT / "deploy" / "compiled.sh"), sys.executable, "sh", "-c", f": >attempted; {command}"],
+        [
+            "/bin/sh",
+            str(compilation.ROOT / "deploy" / "compiled.sh"),
+            sys.executable,
+            "sh",
+            "-c",
+            f": >attempted; {command}",
+        ],
         cwd=tree,
         env={**os.environ, "MQBRIDGE_PURE": "0", "PYTHONPATH": str(tree), **environment},
         capture_output=True,

@@ -83,7 +83,9 @@ def commands_in_sentences() -> list[tuple[str, str]]:
     texts = {page.name: page.read_text(encoding="utf-8") for page in (*PAGES, *GUIDES)}
     sentences = {page: re.sub(r"^```.*?^```", "", text, flags=re.M | re.S) for page, text in texts.items()}
     return [
-        (page, " ".join(code.split())) for page, text in sentences.items() for code in re.findall(r"`(mqbridge [^`]+)`", text)
+        (page, " ".join(code.split()))
+        for page, text in sentences.items()
+        for code in re.findall(r"`(mqbridge [^`]+)`", text)
     ]
 
 
@@ -93,7 +95,9 @@ def test_commands_and_options_in_sentences_exist(subtests: pytest.Subtests) -> N
         with subtests.test(page=page, line=line):
             known = {tuple(path.split()[:count]) for path in EXAMPLES for count in (1, 2)}
             words = line.partition(" | ")[0].partition(" > ")[0].split()[1:]
-            path = max((tuple(words[:count]) for count in (0, 1, 2) if count == 0 or tuple(words[:count]) in known), key=len)
+            path = max(
+                (tuple(words[:count]) for count in (0, 1, 2) if count == 0 or tuple(words[:count]) in known), key=len
+            )
             assert path or words[0].startswith("-"), (page, line)
             shown = CliRunner().invoke(program, [*path, "--help"]).output
             options = [word.partition("=")[0] for word in words if word.startswith("--") and "…" not in words]
@@ -190,7 +194,9 @@ def test_each_attribute_of_a_telemetry_channel_has_its_option() -> None:
     named = {word for row in rows for word in re.findall(r"\b[A-Z]{4,}\b", re.sub(r"\([^)]*\)", "", " ".join(row)))}
     assert {*ATTRIBUTES["CHANNEL"], "CHANNEL", "JAASCFG"} <= named
     options = {name for model in (ChannelConfig, ListenerTlsConfig, Configuration) for name in model.model_fields}
-    told = {word for _, right in rows for code in re.findall(r"`(\w[^`:\[{]*)", right) for word in code.strip().split(".")}
+    told = {
+        word for _, right in rows for code in re.findall(r"`(\w[^`:\[{]*)", right) for word in code.strip().split(".")
+    }
     assert told and sorted(told - options) == []
 
 
@@ -232,7 +238,9 @@ def test_files_classes_and_functions_in_guides_exist(guide: str) -> None:
     paths = {word for word in words if re.match(r"(bridge|tests|deploy|mappings)(/|$)", word)}
     assert paths
     assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
-    names = {word for word in words if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)?", word) and re.search(r"[a-z]", word)}
+    names = {
+        word for word in words if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)?", word) and re.search(r"[a-z]", word)
+    }
     names = {name for name in names if (name[0].isupper() and name != "ClientIdentifier") or "." in name}
     names = {name for name in names if not name.endswith((".py", ".md", ".toml"))}
     known = {name for path in (ROOT / "bridge").rglob("*.py") for name in names_of(ast.parse(path.read_text("utf-8")))}
@@ -252,7 +260,10 @@ def test_a_link_out_of_docs_becomes_plain_text_or_leads_to_the_copied_page() -> 
         "`deploy/mq` [safe](../explanation/security.md#who) [o](operations.md) x [h](#h)",
         ["../../gone.py"],
     )
-    assert hooks.resolved("[l](docs/reference/limits.md)", "explanation/security.md") == ("[l](../reference/limits.md)", [])
+    assert hooks.resolved("[l](docs/reference/limits.md)", "explanation/security.md") == (
+        "[l](../reference/limits.md)",
+        [],
+    )
 
 
 @pytest.mark.slow
@@ -269,7 +280,9 @@ def test_the_pages_are_built() -> None:
 def test_built_pages_load_nothing_from_other_sites() -> None:
     pages = list((ROOT / "build" / "docs").rglob("*.html"))
     assert pages
-    asked = re.compile(r"""<(?:script|img|link rel="(?:stylesheet|preconnect|icon)")[^>]*(?:src|href)="(?:https?:)?//""")
+    asked = re.compile(
+        r"""<(?:script|img|link rel="(?:stylesheet|preconnect|icon)")[^>]*(?:src|href)="(?:https?:)?//"""
+    )
     assert [page.name for page in pages if asked.search(page.read_text(encoding="utf-8"))] == []
 
 

@@ -11,7 +11,12 @@ from bridge.extras import install
 
 
 def test_the_command_lists_the_dependencies() -> None:
-    for extra, package in (("archive", "pyarrow"), ("otel", "opentelemetry-sdk"), ("spark", "pyspark"), ("ibmmq", "ibmmq")):
+    for extra, package in (
+        ("archive", "pyarrow"),
+        ("otel", "opentelemetry-sdk"),
+        ("spark", "pyspark"),
+        ("ibmmq", "ibmmq"),
+    ):
         command = install(extra)
         assert command.startswith(f"{sys.executable} -m pip install '")
         assert f"'{package}" in command

@@ -108,7 +108,9 @@ def mapped(queue_manager: QueueManager, client: Connecting, shown: str | None) -
     why, answer = verdict.refusal, "a channel authentication record keeps it out"
     if not why and verdict.mcauser is None and shown and not fits_user_identifier(shown):
         answer = f"user name longer than {USER_IDENTIFIER_LENGTH} bytes, the length of an MQ user"
-        why = f"{answer}: {shown!r}; hint: map it to a user with a channel authentication record (SSLPEERMAP or USERMAP)"
+        why = (
+            f"{answer}: {shown!r}; hint: map it to a user with a channel authentication record (SSLPEERMAP or USERMAP)"
+        )
     if why:
         address = client.address
         log.warning("MQB3315W channel %s: rejected an application at %s: %s", channel, address, why)
@@ -165,11 +167,15 @@ class Admission:
         most = config.max_connections_per_address
         if count.total() >= config.max_connections:
             log.warning(
-                "MQB3302W rejected an MQ application at %s: max_connections %d is reached", address, config.max_connections
+                "MQB3302W rejected an MQ application at %s: max_connections %d is reached",
+                address,
+                config.max_connections,
             )
             note_refusal(address, f"max_connections {config.max_connections} is reached")
         elif most is not None and count[network] >= most:
-            log.warning("MQB3303W rejected an MQ application at %s: max_connections_per_address %d is reached", address, most)
+            log.warning(
+                "MQB3303W rejected an MQ application at %s: max_connections_per_address %d is reached", address, most
+            )
             note_refusal(address, f"max_connections_per_address {most} is reached")
         else:
             count[network] += 1
@@ -205,7 +211,8 @@ class Admission:
         attempt = self._failed.begin(address, user, self.config.failed_connects, AUTHENTICATION_TIMEOUT)
         if attempt is None:
             log.warning(
-                "MQB3312W rejected an application at %s: too many failed attempts from its address are queued", address or "?"
+                "MQB3312W rejected an application at %s: too many failed attempts from its address are queued",
+                address or "?",
             )
             why = "too many of its address wait to be judged (failed_connects)"
             note_refusal(address, why, user=user)

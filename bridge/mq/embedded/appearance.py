@@ -107,7 +107,9 @@ class Appearance:
         if not stored.queue.is_transmission or not stored.client_id:
             return md, data
         embedded, data = _of_version_1(md, data)
-        header = MQXQH(RemoteQName=stored.remote_queue.encode(), RemoteQMgrName=stored.client_id.encode(), MsgDesc=embedded)
+        header = MQXQH(
+            RemoteQName=stored.remote_queue.encode(), RemoteQMgrName=stored.client_id.encode(), MsgDesc=embedded
+        )
         outer = MQMD(
             Format=cmqc.MQFMT_XMIT_Q_HEADER,
             CodedCharSetId=CCSID_UTF8,
@@ -181,6 +183,10 @@ def with_properties(stored: StoredMessage, md: MQMD, forced: bool) -> tuple[MQMD
     if not forced:
         return md, message.data
     header = RFH2(
-        Encoding=md.Encoding, CodedCharSetId=md.CodedCharSetId, Format=md.Format, NameValueCCSID=CCSID_UTF8, folders=(mqps,)
+        Encoding=md.Encoding,
+        CodedCharSetId=md.CodedCharSetId,
+        Format=md.Format,
+        NameValueCCSID=CCSID_UTF8,
+        folders=(mqps,),
     )
     return described(md), encode_rfh2(header) + message.data

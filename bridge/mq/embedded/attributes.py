@@ -127,9 +127,14 @@ _MAX_MESSAGE = 104_857_600
 _LONG_TEXT = 10_240
 _NO_YES = {"NO": 0, "YES": 1}
 _LEVELS = {
-    "QMGR": cmqc.MQMON_Q_MGR, "OFF": cmqc.MQMON_OFF, "ON": cmqc.MQMON_ON, "NONE": cmqc.MQMON_NONE, "LOW": cmqc.MQMON_LOW,
-    "MEDIUM": cmqc.MQMON_MEDIUM, "HIGH": cmqc.MQMON_HIGH,
-}  # fmt: skip
+    "QMGR": cmqc.MQMON_Q_MGR,
+    "OFF": cmqc.MQMON_OFF,
+    "ON": cmqc.MQMON_ON,
+    "NONE": cmqc.MQMON_NONE,
+    "LOW": cmqc.MQMON_LOW,
+    "MEDIUM": cmqc.MQMON_MEDIUM,
+    "HIGH": cmqc.MQMON_HIGH,
+}
 
 
 def _name(number: int = 0) -> Text:
@@ -234,13 +239,17 @@ ATTRIBUTES: dict[str, dict[str, Attribute]] = {
         "USAGE": Choice({"NORMAL": cmqc.MQUS_NORMAL, "XMITQ": cmqc.MQUS_TRANSMISSION}, "NORMAL", cmqc.MQIA_USAGE),
         "SHARE": Choice({"YES": 1, "NO": 0}, "YES", cmqc.MQIA_SHAREABILITY),
         "DEFSOPT": Choice(
-            {"SHARED": cmqc.MQOO_INPUT_SHARED, "EXCL": cmqc.MQOO_INPUT_EXCLUSIVE}, "SHARED", cmqc.MQIA_DEF_INPUT_OPEN_OPTION
+            {"SHARED": cmqc.MQOO_INPUT_SHARED, "EXCL": cmqc.MQOO_INPUT_EXCLUSIVE},
+            "SHARED",
+            cmqc.MQIA_DEF_INPUT_OPEN_OPTION,
         ),
         "BOTHRESH": Number(0, _NUMBER, 0, cmqc.MQIA_BACKOUT_THRESHOLD),
         "BOQNAME": _name(cmqc.MQCA_BACKOUT_REQ_Q_NAME),
         "PROPCTL": _PROPCTL,
         "TRIGGER": Choice(_NO_YES, "NO", cmqc.MQIA_TRIGGER_CONTROL),
-        "NPMCLASS": Choice({"NORMAL": cmqc.MQNPM_CLASS_NORMAL, "HIGH": cmqc.MQNPM_CLASS_HIGH}, "NORMAL", cmqc.MQIA_NPM_CLASS),
+        "NPMCLASS": Choice(
+            {"NORMAL": cmqc.MQNPM_CLASS_NORMAL, "HIGH": cmqc.MQNPM_CLASS_HIGH}, "NORMAL", cmqc.MQIA_NPM_CLASS
+        ),
         **_ANY_QUEUE,
         **_WITHOUT_EFFECT,
     },
@@ -349,7 +358,13 @@ SERVER_CHANNELS = ("SYSTEM.DEF.SVRCONN", "SYSTEM.AUTO.SVRCONN")
 NAMELISTS: dict[str, dict[str, Value]] = {"SYSTEM.DEFAULT.NAMELIST": {}}
 
 #: Synonyms of MQSC keywords.
-SYNONYMS = {"DESCRIPTION": "DESCR", "TARGQ": "TARGET", "TOPICSTRING": "TOPICSTR", "DESTINATION": "DEST", "SUBNAME": "SUB"}
+SYNONYMS = {
+    "DESCRIPTION": "DESCR",
+    "TARGQ": "TARGET",
+    "TOPICSTRING": "TOPICSTR",
+    "DESTINATION": "DEST",
+    "SUBNAME": "SUB",
+}
 
 #: Attributes of SYSTEM.BASE.TOPIC, the defaults for all topics.
 BASE_TOPIC: dict[str, Value] = {
@@ -461,9 +476,15 @@ def _row(keyword: str, attribute: Attribute) -> Selector:
 
 
 QUEUE_TYPES = {
-    "QLOCAL": cmqc.MQQT_LOCAL, "QMODEL": cmqc.MQQT_MODEL, "QALIAS": cmqc.MQQT_ALIAS, "QREMOTE": cmqc.MQQT_REMOTE
-}  # fmt: skip
-_CREATED = (Selector("CRDATE", cmqc.MQCA_CREATION_DATE, length=12), Selector("CRTIME", cmqc.MQCA_CREATION_TIME, length=8))
+    "QLOCAL": cmqc.MQQT_LOCAL,
+    "QMODEL": cmqc.MQQT_MODEL,
+    "QALIAS": cmqc.MQQT_ALIAS,
+    "QREMOTE": cmqc.MQQT_REMOTE,
+}
+_CREATED = (
+    Selector("CRDATE", cmqc.MQCA_CREATION_DATE, length=12),
+    Selector("CRTIME", cmqc.MQCA_CREATION_TIME, length=8),
+)
 _ALTERED = (
     Selector("ALTDATE", cmqc.MQCA_ALTERATION_DATE, length=12),
     Selector("ALTTIME", cmqc.MQCA_ALTERATION_TIME, length=8),
@@ -506,8 +527,12 @@ _FIXED: dict[str, tuple[Selector, ...]] = {
         Selector("SUB", cmqcfc.MQCACF_SUB_NAME, length=VARIABLE),
         Selector("SUBID", cmqcfc.MQBACF_SUB_ID, length=24, binary=True),
         Selector("DESTCORL", cmqcfc.MQBACF_DESTINATION_CORREL_ID, length=24, binary=True),
-        Selector("DESTCLAS", cmqcfc.MQIACF_DESTINATION_CLASS, {"MANAGED": cmqc.MQDC_MANAGED, "PROVIDED": cmqc.MQDC_PROVIDED}),
-        Selector("DURABLE", cmqcfc.MQIACF_DURABLE_SUBSCRIPTION, {"YES": cmqc.MQSUB_DURABLE_YES, "NO": cmqc.MQSUB_DURABLE_NO}),
+        Selector(
+            "DESTCLAS", cmqcfc.MQIACF_DESTINATION_CLASS, {"MANAGED": cmqc.MQDC_MANAGED, "PROVIDED": cmqc.MQDC_PROVIDED}
+        ),
+        Selector(
+            "DURABLE", cmqcfc.MQIACF_DURABLE_SUBSCRIPTION, {"YES": cmqc.MQSUB_DURABLE_YES, "NO": cmqc.MQSUB_DURABLE_NO}
+        ),
         Selector("SUBTYPE", cmqcfc.MQIACF_SUB_TYPE, {"API": 1, "ADMIN": 2, "PROXY": 3}),
         Selector("SELECTOR", cmqcfc.MQCACF_SUB_SELECTOR, length=VARIABLE),
         Selector("VARUSER", cmqcfc.MQIACF_VARIABLE_USER_ID, fixed=cmqc.MQVU_ANY_USER),

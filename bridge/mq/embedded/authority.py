@@ -50,7 +50,12 @@ WORDS = MQI | ADMIN | {"CRT": cmqcfc.MQAUTH_CREATE, "SYSTEM": cmqcfc.MQAUTH_SYST
 NUMBERS = {number: word for word, number in WORDS.items()}
 ALL = frozenset((*MQI.values(), *ADMIN.values()))
 #: collective keywords: the authorities that they include
-COLLECTIVE = {"ALL": ALL, "ALLADM": frozenset(ADMIN.values()), "ALLMQI": frozenset(MQI.values()), "NONE": frozenset[int]()}
+COLLECTIVE = {
+    "ALL": ALL,
+    "ALLADM": frozenset(ADMIN.values()),
+    "ALLMQI": frozenset(MQI.values()),
+    "NONE": frozenset[int](),
+}
 
 #: MQOT_ numbers of OBJTYPE values
 OBJECT_TYPES = {
@@ -123,7 +128,9 @@ class AuthorityRecords:
         for identity in [identity for identity in self.granted if identity[:2] == (object_type, profile)]:
             self.remove(unit, identity)
 
-    def altered(self, unit: Unit, identity: Identity, added: frozenset[int], removed: frozenset[int] = frozenset()) -> None:
+    def altered(
+        self, unit: Unit, identity: Identity, added: frozenset[int], removed: frozenset[int] = frozenset()
+    ) -> None:
         """Add and remove authorities of a record, which may be new, in a unit of work."""
         held = self.granted.get(identity)
         authorities = ((held or frozenset()) - removed) | added
@@ -149,7 +156,9 @@ def covers(profile: str, name: str) -> bool:
     `?` matches one character, `*` any number of characters in one qualifier (the text between two dots), and `**` any number
     of qualifiers.
     """
-    return _is_like(profile.split("."), name.split("."), "**", lambda one, qualifier: _is_like(one, qualifier, "*", _same))
+    return _is_like(
+        profile.split("."), name.split("."), "**", lambda one, qualifier: _is_like(one, qualifier, "*", _same)
+    )
 
 
 def is_about(profile: str, asked: str) -> bool:
@@ -292,7 +301,9 @@ class AuthorizationService:
         self._up_to_date()
         granted = self._granted(user, object_type, name)
         self._demand(
-            user, f"{_KINDS[object_type]} {name}", [authority for authority in authorities if WORDS[authority] not in granted]
+            user,
+            f"{_KINDS[object_type]} {name}",
+            [authority for authority in authorities if WORDS[authority] not in granted],
         )
 
     def check_topic(self, user: str | None, topic: str, *authorities: str) -> None:
@@ -360,7 +371,9 @@ class AuthorizationService:
         """Check the authorities for MQOPEN of a dynamic queue by its creator: context authorities for the queue manager."""
         self._setting_context(user, options)
 
-    def opening(self, user: str | None, alternate: str | None, object_type: int, name: str, options: int, *more: str) -> None:
+    def opening(
+        self, user: str | None, alternate: str | None, object_type: int, name: str, options: int, *more: str
+    ) -> None:
         """Check the authorities for MQOPEN and MQPUT1 of a queue or the queue manager: those for MQOO options, and `more`."""
         acting = self._acting(user, alternate)
         self.check(acting, object_type, name, *(word for mask, word in _OPEN if options & mask), *more)

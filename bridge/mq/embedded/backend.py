@@ -328,7 +328,9 @@ def client_subscriptions(queue_manager: QueueManager) -> list[ClientSubscription
             elif is_remote_queue_manager(client_id):
                 continue
             if client_id and subscription.name == subscription_name(client_id, topic_filter):
-                found.append(ClientSubscription(client_id, topic_filter, subscription.user_data or "", subscription.durable))
+                found.append(
+                    ClientSubscription(client_id, topic_filter, subscription.user_data or "", subscription.durable)
+                )
     return found
 
 
@@ -504,10 +506,7 @@ class EmbeddedBackend:
             batch = wanted
         if not batch:
             return
-        if self._after_answers is None:
-            self._consumer(batch)
-        else:
-            self._after_answers.append(partial(self._consumer, batch))
+        self._report(partial(self._consumer, batch))
 
     def _answer(self, future: asyncio.Future[T], result: T) -> None:
         """Resolve a future. Its awaiters run before messages and completions are reported, so that SUBACK is sent first."""
@@ -515,6 +514,13 @@ class EmbeddedBackend:
         if self._after_answers is None:
             self._after_answers = []
             self._loop.call_soon(self._answers_given)
+
+    def _report(self, report: Callable[[], None]) -> None:
+        """Report messages or completions, after the awaiters of resolved answers have run."""
+        if self._after_answers is None:
+            report()
+        else:
+            self._after_answers.append(report)
 
     def _answers_given(self) -> None:
         reports, self._after_answers = self._after_answers or [], None
@@ -577,15 +583,17 @@ class EmbeddedBackend:
         self._complete(Completion(number, cmqc.MQRC_UNEXPECTED_ERROR))
 
     def _end(
-        self, number: int, refusals: Mapping[int, int], diverted: Mapping[int, int], unmatched: Sequence[int], reason: int
+        self,
+        number: int,
+        refusals: Mapping[int, int],
+        diverted: Mapping[int, int],
+        unmatched: Sequence[int],
+        reason: int,
     ) -> None:
         self._complete(Completion(number, reason, refusals, diverted, unmatched))
 
     def _complete(self, completion: Completion) -> None:
-        if self._after_answers is None:
-            self.on_completed((completion,))
-        else:
-            self._after_answers.append(partial(self.on_completed, (completion,)))
+        self._report(partial(self.on_completed, (completion,)))
 
     def _do(
         self, unit: UnitOfWork, work: Unit, refusals: dict[int, int], diverted: dict[int, int], unmatched: list[int]
@@ -605,7 +613,9 @@ class EmbeddedBackend:
                     if message.reply_to is not None:
                         put_answer(queue_manager, work, message, message.reply_to)
                         continue
-                    if authorization is not None and not authorization.may_publish(message.md.UserIdentifier, message.topic):
+                    if authorization is not None and not authorization.may_publish(
+                        message.md.UserIdentifier, message.topic
+                    ):
                         refusals[index] = cmqc.MQRC_NOT_AUTHORIZED
                         continue
                     route = route_of(message.topic)
@@ -619,14 +629,22 @@ class EmbeddedBackend:
                         reason = unretainable(
                             queue_manager, message, asked, self.retained_bytes, self.retained_total
                         ) or publish(
-                            work, route, message, now, retain=not empty, clear_retained=empty, application=APPLICATION_NAME
+                            work,
+                            route,
+                            message,
+                            now,
+                            retain=not empty,
+                            clear_retained=empty,
+                            application=APPLICATION_NAME,
                         )
                         if not reason:
                             asked += size_of(message)
                 except MQError as error:
                     reason = error.reason
                 except Exception:
-                    log.exception("MQB3207E publication of client %r to %r failed", message.client_id, message.topic[:200])
+                    log.exception(
+                        "MQB3207E publication of client %r to %r failed", message.client_id, message.topic[:200]
+                    )
                     reason = cmqc.MQRC_UNEXPECTED_ERROR
                 if reason:
                     refusals[index] = reason
@@ -681,7 +699,9 @@ class EmbeddedBackend:
                 except MQError as error:
                     reasons.append(error.reason)
                 except Exception:
-                    log.exception("MQB3208E subscription of client %r to %r failed", client_id, request.topic_filter[:200])
+                    log.exception(
+                        "MQB3208E subscription of client %r to %r failed", client_id, request.topic_filter[:200]
+                    )
                     reasons.append(cmqc.MQRC_UNEXPECTED_ERROR)
 
             def ended(reason: int) -> None:
@@ -762,7 +782,8 @@ class EmbeddedBackend:
         answer: asyncio.Future[None] = self._loop.create_future()
         with self._queue_manager.lock:
             last = Unit()
-            last.done = lambda _reason: resolve(answer, None)
+            # Completions of earlier units may still be waiting behind an answer.
+            last.done = lambda _reason: self._report(partial(resolve, answer, None))
             self._queue_manager.recovery_log.submit(last)
         return answer
 

@@ -65,7 +65,9 @@ def definition_of(name: str, attributes: Mapping[str, Value]) -> Definition:
     elif len(protocols) == 1:
         values["websocket"] = {}
     else:
-        raise AttributeRefused("PROTOCOL(HTTP) stands alone here: MQTT over WebSockets has a channel, and a port, of its own")
+        raise AttributeRefused(
+            "PROTOCOL(HTTP) stands alone here: MQTT over WebSockets has a channel, and a port, of its own"
+        )
     values |= _tls(attributes)
     try:
         config = ChannelConfig.model_validate(values)
@@ -90,7 +92,9 @@ def _tls(attributes: Mapping[str, Value]) -> dict[str, Any]:
     if not repository:
         for keyword in _OF_TLS:
             if attributes[keyword] != defaults(KIND)[keyword]:
-                raise AttributeRefused(f"{keyword} goes with SSLKEYR, the PEM file of the channel's certificate and key")
+                raise AttributeRefused(
+                    f"{keyword} goes with SSLKEYR, the PEM file of the channel's certificate and key"
+                )
         return {}
     tls: dict[str, Any] = {"certificate_file": repository}
     if attributes["SSLCIPH"]:
@@ -105,7 +109,10 @@ def _tls(attributes: Mapping[str, Value]) -> dict[str, Any]:
     if attributes["SSLCAUTH"] == "NEVER":
         return {"tls": tls}
     path = Path(repository)
-    tls |= {"client_certificates": str(attributes["SSLCAUTH"]).lower(), "ca_file": str(path.with_suffix(f".ca{path.suffix}"))}
+    tls |= {
+        "client_certificates": str(attributes["SSLCAUTH"]).lower(),
+        "ca_file": str(path.with_suffix(f".ca{path.suffix}")),
+    }
     authentication = [{"method": "certificate"}] if attributes["SSLCAUTH"] == "REQUIRED" else []
     return {"tls": tls, "authentication": authentication}
 

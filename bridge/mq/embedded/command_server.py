@@ -385,7 +385,9 @@ class CommandServer:
         authorization.check(user, cmqc.MQOT_Q_MGR, self._queue_manager.name, "DSP")
         if request.command == cmqcfc.MQCMD_PING_Q_MGR:
             return
-        if request.command == cmqcfc.MQCMD_INQUIRE_Q_STATUS and "*" not in (name := request.text(cmqc.MQCA_Q_NAME) or "*"):
+        if request.command == cmqcfc.MQCMD_INQUIRE_Q_STATUS and "*" not in (
+            name := request.text(cmqc.MQCA_Q_NAME) or "*"
+        ):
             authorization.check(user, cmqc.MQOT_Q, name, "DSP")
         elif request.command == cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION:
             authorization.check_topic(user, "", "DSP")
@@ -441,7 +443,9 @@ def _note(header: MQCFH, parameters: tuple[PCFParameter, ...], md: MQMD, *, ok: 
     """Record in the audit log that a command changed something, or that its user was not authorized."""
     user = md.UserIdentifier.rstrip(b" \0").decode(errors="replace")
     names = [
-        parameter.String.rstrip(b" \0").decode(errors="replace") for parameter in parameters if isinstance(parameter, MQCFST)
+        parameter.String.rstrip(b" \0").decode(errors="replace")
+        for parameter in parameters
+        if isinstance(parameter, MQCFST)
     ]
     command = _NAMES.get(header.Command, str(header.Command))
     audit_log.note("command", user=user, command=" ".join([command, *names[:1]]), ok=ok)

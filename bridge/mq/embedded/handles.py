@@ -67,7 +67,9 @@ class Place(msgspec.Struct):
         if persistent is not None and self.persistent not in (None, persistent):
             raise MQError(cmqc.MQRC_INCONSISTENT_PERSISTENCE, "messages of one group are all persistent, or none is")
 
-    def put(self, flags: int, group_id: bytes, length: int, generated: Callable[[], bytes]) -> tuple[dict[str, Any], Place]:
+    def put(
+        self, flags: int, group_id: bytes, length: int, generated: Callable[[], bytes]
+    ) -> tuple[dict[str, Any], Place]:
         """Return GroupId, MsgSeqNumber and Offset of the next message, of `length` bytes, and the position after it.
 
         Raises MQError if the current group or logical message is incomplete.
@@ -122,7 +124,9 @@ def segments(queue: Queue, first: StoredMessage) -> list[StoredMessage]:
     md = first.message.md
     if not md.MsgFlags & SEGMENT:
         return [first]
-    parts = [stored for stored in queue.messages() if _key(stored) == _key(first) and stored.message.md.MsgFlags & SEGMENT]
+    parts = [
+        stored for stored in queue.messages() if _key(stored) == _key(first) and stored.message.md.MsgFlags & SEGMENT
+    ]
     return _joining(parts)
 
 
@@ -412,7 +416,9 @@ def open_for(queue_manager: QueueManager, kind: str, name: str) -> list[Handle]:
     return [handle for handle in open_handles(queue_manager) if handle.is_for(kind, name, queue)]
 
 
-def affected(queue_manager: QueueManager, kind: str, name: str, old: dict[str, Value], new: dict[str, Value]) -> list[Handle]:
+def affected(
+    queue_manager: QueueManager, kind: str, name: str, old: dict[str, Value], new: dict[str, Value]
+) -> list[Handle]:
     """Return the handles that new attributes of a queue invalidate. If there are any, the command requires FORCE."""
     if kind == "QLOCAL":
         handles = open_for(queue_manager, kind, name)
@@ -436,6 +442,8 @@ def rerouted(queue_manager: QueueManager, held: dict[str, Any], key: str, value:
     before = held[key]
     held[key] = value
     try:
-        return [handle for handle in open_handles(queue_manager) if handle.leads_elsewhere(queue_manager.objects.resolve)]
+        return [
+            handle for handle in open_handles(queue_manager) if handle.leads_elsewhere(queue_manager.objects.resolve)
+        ]
     finally:
         held[key] = before

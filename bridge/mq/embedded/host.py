@@ -62,7 +62,9 @@ class EmbeddedInquiry:
     def look(self, queues: Sequence[str], *, ages: bool = True) -> QueueManagerStatus:
         queue_manager = self._queue_manager
         # Omit dynamic queues, whose generated names would create a new time series each.
-        defined = {name: one for name, one in list(queue_manager.objects.queues.items()) if "DEFTYPE" not in one.attributes}
+        defined = {
+            name: one for name, one in list(queue_manager.objects.queues.items()) if "DEFTYPE" not in one.attributes
+        }
         names = dict.fromkeys([*(name for name in queues if name in defined), *sorted(defined)])
         shown = list(names)[:MAX_QUEUES]
         now = time.time()
@@ -136,7 +138,10 @@ class EmbeddedTopicInquiry:
         return found
 
     def _node(self, name: str, words: list[str]) -> TopicNode:
-        retained, subscribed = self._queue_manager.retained.level(words), self._queue_manager.objects.topics.level(words)
+        retained, subscribed = (
+            self._queue_manager.retained.level(words),
+            self._queue_manager.objects.topics.level(words),
+        )
         return TopicNode(
             name=name,
             topic="/".join(words),
@@ -222,7 +227,7 @@ log = logging.getLogger(__name__)
 class EmbeddedHost:
     """`bridge.mq.host.Host` that owns its queue manager."""
 
-    #: Servers for other processes and for PCF commands. The tests' stand-in for IBM MQ (testing/ibm_standin) replaces both.
+    #: Servers for other processes and for PCF commands. The tests' stand-in for IBM MQ (tests/ibm_standin) replaces both.
     SERVER: ClassVar[type[ApplicationServer]] = ApplicationServer
     COMMAND_SERVER: ClassVar[type[CommandServer]] = CommandServer
 
@@ -309,7 +314,9 @@ class EmbeddedHost:
                 "MQB3301W queue_manager.listener is on %s: anyone who reaches this address is an MQ application%s, without "
                 "a password",
                 listener.address,
-                " and administrator" if self.queue_manager.authorization is None else " with the authorities of `nobody`",
+                " and administrator"
+                if self.queue_manager.authorization is None
+                else " with the authorities of `nobody`",
             )
         try:
             return await self._server.listen((listener.address, listener.port) if listener else None)

@@ -38,7 +38,10 @@ RESERVED: Final = frozenset(("NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWE
 USER_FOLDER: Final = "usr"
 #: Folders that contain properties without `content='properties'`.
 PROPERTY_FOLDERS: Final = frozenset(
-    (*("jms", "mcd", "mq", "mq_usr", "mqema", "mqext", "mqps", "mqtls", "mqtt"), *("sib", "sib_context", "sib_usr", "usr"))
+    (
+        *("jms", "mcd", "mq", "mq_usr", "mqema", "mqext", "mqps", "mqtls", "mqtt"),
+        *("sib", "sib_context", "sib_usr", "usr"),
+    )
 )
 #: With PROPCTL(COMPAT), a property in one of these folders causes all properties to be returned.
 COMPATIBLE_FOLDERS: Final = frozenset(("jms", "mcd", "mqext", "usr"))
@@ -249,7 +252,9 @@ def _canonical(one: Property) -> Property:
 
 def described(md: MQMD) -> MQMD:
     """Return the MQMD for a message that begins with an RFH2 created by the queue manager."""
-    return msgspec.structs.replace(md, Format=cmqc.MQFMT_RF_HEADER_2, Encoding=cmqc.MQENC_NATIVE, CodedCharSetId=CCSID_UTF8)
+    return msgspec.structs.replace(
+        md, Format=cmqc.MQFMT_RF_HEADER_2, Encoding=cmqc.MQENC_NATIVE, CodedCharSetId=CCSID_UTF8
+    )
 
 
 def split(md: MQMD, data: bytes) -> tuple[MQMD, bytes, list[Property]]:

@@ -123,7 +123,9 @@ def dead_letter(
     outer = msgspec.structs.replace(md, MsgId=msg_id)
     letter = behind_header(outer, data, reason, queue_name, manager or queue_manager.name, OriginContext.of(md))
     try:
-        queue_manager.put(unit, queue_manager.objects.resolve(name), letter, application="mqbridge", replacing=replacing)
+        queue_manager.put(
+            unit, queue_manager.objects.resolve(name), letter, application="mqbridge", replacing=replacing
+        )
     except MQError as error:
         log.error("MQB3204E dead-lettering a message for %s failed: %s", queue_name, error)
         return False
@@ -162,7 +164,11 @@ _KINDS = (*_REQUESTS.values(), (cmqc.MQRO_EXCEPTION, cmqc.MQRO_EXCEPTION_WITH_DA
 #: All options that request a report, from the queue manager or an application.
 REQUESTED = sum(full for _, _, full in _KINDS) | cmqc.MQRO_PAN | cmqc.MQRO_NAN | cmqc.MQRO_ACTIVITY
 _KNOWN = (
-    REQUESTED | cmqc.MQRO_PASS_MSG_ID | cmqc.MQRO_PASS_CORREL_ID | cmqc.MQRO_DISCARD_MSG | cmqc.MQRO_PASS_DISCARD_AND_EXPIRY
+    REQUESTED
+    | cmqc.MQRO_PASS_MSG_ID
+    | cmqc.MQRO_PASS_CORREL_ID
+    | cmqc.MQRO_DISCARD_MSG
+    | cmqc.MQRO_PASS_DISCARD_AND_EXPIRY
 )
 _FIRST_BYTES = 100
 
@@ -217,7 +223,9 @@ def report(queue_manager: QueueManager, unit: Unit, stored: StoredMessage, feedb
             raise MQError(cmqc.MQRC_OBJECT_TYPE_ERROR, f"{name} leads to a topic")
         queue_manager.put(unit, destination, message, replacing=True)
     except MQError as error:
-        lost = queue_manager.undeliverable(stored.queue, message, persistent=stored.persistent, priority=stored.priority)
+        lost = queue_manager.undeliverable(
+            stored.queue, message, persistent=stored.persistent, priority=stored.priority
+        )
         dead_letter(queue_manager, unit, lost, error.reason, name, manager, replacing=True)
 
 
@@ -282,7 +290,12 @@ class QueueManager:
     """
 
     def __init__(
-        self, name: str, data_directory: Path, *, max_message_length: int = 4_194_304, memory: MemoryWatermark | None = None
+        self,
+        name: str,
+        data_directory: Path,
+        *,
+        max_message_length: int = 4_194_304,
+        memory: MemoryWatermark | None = None,
     ) -> None:
         self.name = name
         self.objects = Objects(name)
@@ -391,7 +404,13 @@ class QueueManager:
         return cmqc.MQRC_NONE
 
     def put(
-        self, unit: Unit, destination: Destination, message: Message, *, application: str | None = "", replacing: bool = False
+        self,
+        unit: Unit,
+        destination: Destination,
+        message: Message,
+        *,
+        application: str | None = "",
+        replacing: bool = False,
     ) -> StoredMessage:
         """Put a message with a complete MQMD to a queue in a unit of work. Raises MQError.
 
@@ -441,7 +460,12 @@ class QueueManager:
         """Return a message that its queue has rejected, for `dead_letter`."""
         fields.setdefault("put_time", time.time())
         return StoredMessage(
-            queue=queue, msg_number=self.next_number(), message=message, persistent=persistent, priority=priority, **fields
+            queue=queue,
+            msg_number=self.next_number(),
+            message=message,
+            persistent=persistent,
+            priority=priority,
+            **fields,
         )
 
     def put_moved(self, unit: Unit, stored: StoredMessage, queue: Queue) -> None:

@@ -297,7 +297,9 @@ class Conversation(asyncio.Protocol, ABC):
 
     # Verbs -----------------------------------------------------------------------------------------------------------
 
-    def _connect(self, queue_manager: str, application: str, user: str, password: bytes, then: Callable[[], None]) -> None:
+    def _connect(
+        self, queue_manager: str, application: str, user: str, password: bytes, then: Callable[[], None]
+    ) -> None:
         """Connect an application, and reply with `then`, immediately or after authentication."""
         name = self._queue_manager.name
         if queue_manager not in ("", name):
@@ -566,7 +568,7 @@ class ApplicationProtocol(Conversation):
         else:
             self._reply(remote.reply(warning.comp_code, warning.reason, warning.detail, result))
 
-    def _work(self, request: bytes) -> None:
+    def _work(self, request: bytes) -> None:  # noqa: C901
         try:
             verb = self._decoder.decode(request)
         except (msgspec.ValidationError, UnicodeDecodeError) as error:
@@ -578,7 +580,9 @@ class ApplicationProtocol(Conversation):
             raise Malformed(str(error)) from error
         if isinstance(verb, remote.Connect):
             if verb.version != remote.PROTOCOL_VERSION:
-                raise MQError(cmqc.MQRC_ENVIRONMENT_ERROR, f"this bridge is release {bridge.__version__}, the caller another")
+                raise MQError(
+                    cmqc.MQRC_ENVIRONMENT_ERROR, f"this bridge is release {bridge.__version__}, the caller another"
+                )
             connected = remote.Connected(self._queue_manager.name, os.getpid(), bridge.__version__)
             answer = partial(self._answer, connected)
             self._connect(verb.queue_manager, verb.application, verb.user, verb.password, answer)
@@ -665,9 +669,14 @@ MAX_PIPELINE_SECONDS: Final = 0.02
 _MAX_PIPELINE_SIZE: Final = 4 * 1024 * 1024
 #: Options of browses that change nothing but the cursor, so that repeated browses are a single pass over the queue.
 _WALK: Final = (
-    cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_BROWSE_NEXT | cmqc.MQGMO_NO_SYNCPOINT | cmqc.MQGMO_WAIT
-    | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG | cmqc.MQGMO_FAIL_IF_QUIESCING | sum(PROPERTIES)
-)  # fmt: skip
+    cmqc.MQGMO_BROWSE_FIRST
+    | cmqc.MQGMO_BROWSE_NEXT
+    | cmqc.MQGMO_NO_SYNCPOINT
+    | cmqc.MQGMO_WAIT
+    | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG
+    | cmqc.MQGMO_FAIL_IF_QUIESCING
+    | sum(PROPERTIES)
+)
 
 
 def _pipelined(hconn: Hconn, pipeline: Pipeline) -> tuple[list[Any], Unit | None]:

@@ -91,7 +91,9 @@ class Route:
 
     def without(self, left_out: Callable[[Subscription], bool]) -> Route:
         """Return the route without some of its subscriptions."""
-        left = tuple(subscription for subscription in (*self.subscriptions, *self.selective) if not left_out(subscription))
+        left = tuple(
+            subscription for subscription in (*self.subscriptions, *self.selective) if not left_out(subscription)
+        )
         route = Route(self.topic, left, BASE_TOPIC)
         route.refusal, route.reviewed, route.default_persistent = self.refusal, self.reviewed, self.default_persistent
         route.priority, route.all_deliveries, route.dead_letters = self.priority, self.all_deliveries, self.dead_letters
@@ -300,7 +302,9 @@ class TopicTree:
     def _entitled(self, topic: str, level: int, found: list[Subscription]) -> tuple[Subscription, ...]:
         """Return those of the matching subscriptions that get a copy."""
         blocks = [block for block in self._blocks() if topic == block or topic.startswith(block + "/")]
-        found = [subscription for subscription in found if not any(_is_blocked(subscription, block) for block in blocks)]
+        found = [
+            subscription for subscription in found if not any(_is_blocked(subscription, block) for block in blocks)
+        ]
         found = [subscription for subscription in found if subscription.level <= level and not subscription.on_request]
         if any(subscription.level != 1 for subscription in found):
             # IBM MQ, "Intercepting publications": only the highest SubLevel that does not exceed the PubLevel gets a copy.

@@ -137,7 +137,9 @@ class Acceptance:
         try:
             self._connection = self._connect()
         except MQError as error:
-            remedy = "check channel, CHLAUTH, CONNAUTH, password and TLS; AMQERR01.LOG of the queue manager has the reason"
+            remedy = (
+                "check channel, CHLAUTH, CONNAUTH, password and TLS; AMQERR01.LOG of the queue manager has the reason"
+            )
             raise Failed(str(error), remedy) from error
         return f"connected in {(time.monotonic() - begun) * 1000:.0f} ms"
 
@@ -160,7 +162,8 @@ class Acceptance:
         lacking = missing(self._mq, self._requirements)
         if needed := [requirement for requirement in lacking if requirement.needed]:
             raise Failed(
-                "; ".join(requirement.what for requirement in needed), "; ".join(requirement.remedy for requirement in needed)
+                "; ".join(requirement.what for requirement in needed),
+                "; ".join(requirement.remedy for requirement in needed),
             )
         notes = "; ".join(map(str, lacking))
         return f"complete, with notes: {notes}" if notes else "complete"

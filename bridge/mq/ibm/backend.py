@@ -160,7 +160,9 @@ class IbmBackend(BackendEvents):
         since = time.monotonic() - FAILURE_KEPT
         failures = [worker.failure for worker in self._workers if worker.failed_at > since]
         if self._browser.unreadable:
-            failures.append(f"{self._browser.unreadable} messages on {self.transmission_queue} cannot be read (see the log)")
+            failures.append(
+                f"{self._browser.unreadable} messages on {self.transmission_queue} cannot be read (see the log)"
+            )
         return failures
 
     def count_commits(self) -> Sequence[Commits]:
@@ -405,7 +407,8 @@ class IbmBackend(BackendEvents):
         # Move segments separately, because the joined message may be too long for the dead-letter queue.
         queued = cast("list[QueuedMessage]", separate([transmission]))
         letters = [
-            (message.got, *message.undelivered, message.remote_queue, message.queue_manager, reason) for message in queued
+            (message.got, *message.undelivered, message.remote_queue, message.queue_manager, reason)
+            for message in queued
         ]
         remover = self._remover_of(transmission.client_id)
         remover.submit(Removal([], {}, log_failure("dead-lettering a message"), letters))
@@ -427,7 +430,9 @@ class IbmBackend(BackendEvents):
         stopped: asyncio.Future[None] = self._loop.create_future()
         # Stop the subscriber first: its last results release publications that wait for a SUBSCRIBE.
         self._end(
-            (self._subscriber,), Worker.stop, lambda: self._end(self._workers, Worker.stop, partial(resolve, stopped, None))
+            (self._subscriber,),
+            Worker.stop,
+            lambda: self._end(self._workers, Worker.stop, partial(resolve, stopped, None)),
         )
         return stopped
 
@@ -438,7 +443,9 @@ class IbmBackend(BackendEvents):
         self._end(self._workers, Worker.abandon, partial(resolve, abandoned, None))
         return abandoned
 
-    def _end(self, workers: Sequence[Worker[Any]], how: Callable[[Worker[Any]], None], done: Callable[[], None]) -> None:
+    def _end(
+        self, workers: Sequence[Worker[Any]], how: Callable[[Worker[Any]], None], done: Callable[[], None]
+    ) -> None:
         """End workers within the stop timeout, and then call `done` on the event loop, after all their reports."""
         self._watch.stop()
         if not self._stop_until:
@@ -487,7 +494,8 @@ class IbmBackend(BackendEvents):
         if any(message.replay for message in batch):
             # The subscription that requested retained publications again also got the new ones, as duplicates.
             self._remove(
-                [message for message in batch if message.replay and not message.retained], "removing duplicates of a replay"
+                [message for message in batch if message.replay and not message.retained],
+                "removing duplicates of a replay",
             )
             batch = [message for message in batch if message.retained or not message.replay]
         for message in batch if self.client_names.escaped else ():
@@ -495,7 +503,9 @@ class IbmBackend(BackendEvents):
         fences = self._fences
         if fences:
             late = {
-                message.msg_id: message for message in batch if message.user_data is not None and message.client_id in fences
+                message.msg_id: message
+                for message in batch
+                if message.user_data is not None and message.client_id in fences
             }
             self._remove(late.values(), "removing messages of a session that has ended")
             batch = [message for message in batch if message.msg_id not in late]

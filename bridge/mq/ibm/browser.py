@@ -43,7 +43,12 @@ class Browser(Worker[None]):
     """Browses the transmission queue and reports each message once."""
 
     def __init__(
-        self, connect: Callable[[], Connection], queue: str, events: BackendEvents, *, passes: BrowsePasses | None = None
+        self,
+        connect: Callable[[], Connection],
+        queue: str,
+        events: BackendEvents,
+        *,
+        passes: BrowsePasses | None = None,
     ) -> None:
         """With `passes`, read messages ahead of the browse (MQOO_READ_AHEAD), many in one round trip."""
         super().__init__("transmit-queue browser", connect, events=events)
@@ -127,7 +132,9 @@ class Browser(Worker[None]):
             if self._read_ahead and self._passes is not None:
                 self._passes.begin()
         try:
-            got = connection.get(self._handle, GetOptions(Options=options, WaitInterval=interval, MaxLength=FIRST_BUFFER))
+            got = connection.get(
+                self._handle, GetOptions(Options=options, WaitInterval=interval, MaxLength=FIRST_BUFFER)
+            )
         except MQError as error:
             self._end_pass()
             if error.reason in LOST or error.reason in _QUEUE_REASONS:

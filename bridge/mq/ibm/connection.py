@@ -566,7 +566,9 @@ class IbmConnection(ABC):
         destination = cmqc.MQHO_NONE if handle is None else self._find_object(handle).get_handle()
         operation = f"subscription {sd.SubName or sd.ObjectString!r}"
         with self._operation(operation):
-            filled, hobj, hsub, completion, reason = self._calls.MQSUB(self._manager.get_handle(), made.pack(), destination)
+            filled, hobj, hsub, completion, reason = self._calls.MQSUB(
+                self._manager.get_handle(), made.pack(), destination
+            )
         if completion:
             raise MQError(reason, operation)
         made.unpack(filled)

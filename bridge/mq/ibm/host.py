@@ -123,7 +123,9 @@ class IbmInquiry:
             self._ageless.add(name)
             self._answered = isinstance(error, CommandFailed)
             queues = f"queue {name}" if self._answered else "queues"
-            log.warning("MQB9103W no metric for the age of messages on %s: the command server replied: %s", queues, error)
+            log.warning(
+                "MQB9103W no metric for the age of messages on %s: the command server replied: %s", queues, error
+            )
             return None
         age = responses[0].parameters.get(cmqcfc.MQIACF_OLDEST_MSG_AGE)
         return float(age) if isinstance(age, int) and age != cmqc.MQMON_NOT_AVAILABLE else None

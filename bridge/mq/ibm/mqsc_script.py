@@ -231,7 +231,9 @@ def _channel(settings: IbmQueueManagerConfig | None, user: str) -> Iterator[str]
             ],
         ),
         _comment("Block every connection that no other record allows.")
-        + _command(f"SET CHLAUTH('{name}')", ["TYPE(ADDRESSMAP)", "ADDRESS('*')", "USERSRC(NOACCESS)", "ACTION(REPLACE)"]),
+        + _command(
+            f"SET CHLAUTH('{name}')", ["TYPE(ADDRESSMAP)", "ADDRESS('*')", "USERSRC(NOACCESS)", "ACTION(REPLACE)"]
+        ),
     ]
     if has_password:
         commands.append(
@@ -241,7 +243,13 @@ def _channel(settings: IbmQueueManagerConfig | None, user: str) -> Iterator[str]
             )
             + _command(
                 f"SET CHLAUTH('{name}')",
-                ["TYPE(ADDRESSMAP)", f"ADDRESS('{_ADDRESS}')", "USERSRC(CHANNEL)", "CHCKCLNT(REQUIRED)", "ACTION(REPLACE)"],
+                [
+                    "TYPE(ADDRESSMAP)",
+                    f"ADDRESS('{_ADDRESS}')",
+                    "USERSRC(CHANNEL)",
+                    "CHCKCLNT(REQUIRED)",
+                    "ACTION(REPLACE)",
+                ],
             )
         )
     else:
@@ -252,7 +260,13 @@ def _channel(settings: IbmQueueManagerConfig | None, user: str) -> Iterator[str]
             )
             + _command(
                 f"SET CHLAUTH('{name}')",
-                ["TYPE(SSLPEERMAP)", f"SSLPEER('{_PEER_NAME}')", "USERSRC(MAP)", f"MCAUSER('{user}')", "ACTION(REPLACE)"],
+                [
+                    "TYPE(SSLPEERMAP)",
+                    f"SSLPEER('{_PEER_NAME}')",
+                    "USERSRC(MAP)",
+                    f"MCAUSER('{user}')",
+                    "ACTION(REPLACE)",
+                ],
             )
         )
     if channel is None:

@@ -155,8 +155,11 @@ class PersistentState:
                 log.warning(
                     "MQB4106W waiting for units of work of the previous bridge (host %s, process %d): found %d of %d "
                     "receipts",
-                    former.host, former.process, taken, former.workers,
-                )  # fmt: skip
+                    former.host,
+                    former.process,
+                    taken,
+                    former.workers,
+                )
             if is_given_up():
                 raise Stopped
             time.sleep(CLAIM_INTERVAL)
@@ -176,7 +179,9 @@ class PersistentState:
             return True  # committed between the two calls
         self.check_owner()
         if time.monotonic() - lost >= DOUBT_TIMEOUT:
-            log.warning("MQB4107W messages of the bridge are missing on %s: repeating a unit of work in doubt", STATE_QUEUE)
+            log.warning(
+                "MQB4107W messages of the bridge are missing on %s: repeating a unit of work in doubt", STATE_QUEUE
+            )
             return False
         raise MQError(cmqc.MQRC_UOW_IN_PROGRESS, "the unit of work of the connection that was lost has not ended yet")
 
@@ -198,7 +203,9 @@ class PersistentState:
         return records, needless
 
     @staticmethod
-    def _read(msg_id: bytes, body: bytes, records: dict[StateKey, tuple[bytes, StateRecord]], needless: list[bytes]) -> None:
+    def _read(
+        msg_id: bytes, body: bytes, records: dict[StateKey, tuple[bytes, StateRecord]], needless: list[bytes]
+    ) -> None:
         try:
             record = decode(body)
         except UnknownRecord as error:
@@ -273,7 +280,9 @@ class StateWriter(Worker[Job]):
         if doubtful is None:
             return
         committed = self.state.was_committed(doubtful.receipt, self._old_receipt, self._lost)
-        log.info("MQB4201I %s: the unit of work in doubt was %s", self.name, "committed" if committed else "not committed")
+        log.info(
+            "MQB4201I %s: the unit of work in doubt was %s", self.name, "committed" if committed else "not committed"
+        )
         if committed:
             self.committed(doubtful)
         else:
@@ -320,7 +329,9 @@ class StateWriter(Worker[Job]):
         batch.receipt = self._identifiers.next()
         self.state.spend(self._old_receipt)
 
-    def finish(self, connection: Connection, batch: Batch, states: dict[StateKey, StateRecord | None], options: int) -> None:
+    def finish(
+        self, connection: Connection, batch: Batch, states: dict[StateKey, StateRecord | None], options: int
+    ) -> None:
         """Replace records, and commit a batch. `options` are additional MQPMO options."""
         for key, record in states.items():
             if (old := self.current.get(key)) is not None:

@@ -71,9 +71,8 @@ class Publisher(StateWriter[Part]):
         sizes = sorted(size for size, times in self.batch_sizes.items() for _ in range(times) if size)
         if not sizes:
             return "no publications"
-        return (
-            f"{sum(sizes)} publications in {len(sizes)} units of work, median {sizes[len(sizes) // 2]}, largest {sizes[-1]}"
-        )
+        median = sizes[len(sizes) // 2]
+        return f"{sum(sizes)} publications in {len(sizes)} units of work, median {median}, largest {sizes[-1]}"
 
     def opened(self, connection: Connection) -> None:
         self._topics.clear()

@@ -51,7 +51,9 @@ class Remover(StateWriter[Removal]):
         super().opened(connection)
         if self._old_receipt:
             self.state.check_owner()
-        self._handle = connection.open(MQOD(ObjectName=self._queue), cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_FAIL_IF_QUIESCING)
+        self._handle = connection.open(
+            MQOD(ObjectName=self._queue), cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_FAIL_IF_QUIESCING
+        )
 
     def backed_out(self, error: MQError) -> None:
         log.error("MQB4207E %s: a unit of work was backed out: %s", self.name, error)

@@ -226,7 +226,9 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
             rows.append((purpose, MAPPING_STATE_QUEUE, state, recommended, "State of exactly-once mappings"))
         for name in self.dead_letter_queues(dead_letter_queue):
             recommended = f"{long} DEFPSIST(YES) MONQ(LOW)"
-            rows.append(("dead-letter queue", name, (_NORMAL, _PUT), recommended, "Messages that could not be delivered"))
+            rows.append(
+                ("dead-letter queue", name, (_NORMAL, _PUT), recommended, "Messages that could not be delivered")
+            )
         return [QueueRequirement(*row) for row in rows]
 
     def authorities(self, dead_letter_queue: str) -> list[Authority]:

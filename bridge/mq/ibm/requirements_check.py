@@ -160,7 +160,10 @@ class _Examination:
         if not dead_letter_queue:
             name = needs.dead_letter_queue or DEFAULT_DEAD_LETTER_QUEUE
             self._lacks("the queue manager has no dead-letter queue (DEADQ)", f"ALTER QMGR DEADQ('{name}')")
-        for keyword, has_number, wanted in (("MAXHANDS", handles, HANDLES), ("MAXUMSGS", uncommitted, needs.uncommitted)):
+        for keyword, has_number, wanted in (
+            ("MAXHANDS", handles, HANDLES),
+            ("MAXUMSGS", uncommitted, needs.uncommitted),
+        ):
             if has_number < wanted:
                 what = f"the queue manager has {keyword}({has_number}), and the bridge needs {wanted}"
                 self._lacks(what, f"ALTER QMGR {keyword}({wanted})")
@@ -294,7 +297,9 @@ class _Examination:
         runs[dry_run]()
 
     def _open(self, dry_run: Open) -> None:
-        od = MQOD(ObjectName=self._commands().reply_queue) if dry_run.od is None else msgspec.structs.replace(dry_run.od)
+        od = (
+            MQOD(ObjectName=self._commands().reply_queue) if dry_run.od is None else msgspec.structs.replace(dry_run.od)
+        )
         self._connection.close(self._connection.open(od, dry_run.options))
 
     def _commands(self) -> Administration:
@@ -375,7 +380,9 @@ class _Examination:
         for authority in self._table.values():
             if authority.key not in self._denied:
                 continue
-            together.setdefault((authority.user, authority.kind, authority.name, authority.needed), []).append(authority)
+            together.setdefault((authority.user, authority.kind, authority.name, authority.needed), []).append(
+                authority
+            )
         for (user, kind, name, needed), denied in together.items():
             words = ",".join(authority.word for authority in denied)
             who = user or self._requirements.user
@@ -396,7 +403,9 @@ class _Examination:
         objects = [(MQOD(ObjectType=cmqc.MQOT_Q_MGR), "the queue manager", "QMGR")]
         names = [queue.name for queue in self._requirements.queues(dead_letter_queue) if queue.name != LOCK_QUEUE]
         names += [
-            queue.name for queue in self._requirements.mapping_queues if "PUT" in queue.words and not queue.queue_manager
+            queue.name
+            for queue in self._requirements.mapping_queues
+            if "PUT" in queue.words and not queue.queue_manager
         ]
         objects += [(MQOD(ObjectName=name), f"queue {name}", f"QLOCAL('{name}')") for name in dict.fromkeys(names)]
         too_short = False

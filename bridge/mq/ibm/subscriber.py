@@ -64,7 +64,9 @@ log = logging.getLogger(__name__)
 #: Handles of a connection (MAXHANDS) that are reserved for other purposes than non-durable subscriptions.
 OTHER_HANDLES = 56
 #: Reason codes for a connection limit of the queue manager or its channel.
-CAPACITY = frozenset((cmqc.MQRC_MAX_CONNS_LIMIT_REACHED, cmqc.MQRC_CHANNEL_NOT_AVAILABLE, cmqc.MQRC_CHANNEL_CONFIG_ERROR))
+CAPACITY = frozenset(
+    (cmqc.MQRC_MAX_CONNS_LIMIT_REACHED, cmqc.MQRC_CHANNEL_NOT_AVAILABLE, cmqc.MQRC_CHANNEL_CONFIG_ERROR)
+)
 #: Temporary reason codes when a subscription is created again after a reconnect.
 PASSING = CAPACITY | frozenset(
     (
@@ -243,7 +245,8 @@ class Subscriber(Worker[Request]):
                 request.done(reason)
             case Unsubscribe():
                 reasons = [
-                    self._unsubscribe_one(connection, request.client_id, topic_filter) for topic_filter in request.filters
+                    self._unsubscribe_one(connection, request.client_id, topic_filter)
+                    for topic_filter in request.filters
                 ]
                 if request.ended:
                     self._leftover |= {
@@ -277,13 +280,16 @@ class Subscriber(Worker[Request]):
             raise self._full
         try:
             if len(self._connections) >= self._max_connections:
-                what = f"queue_manager.subscription_connections ({self._max_connections}) is reached; raise it or MAXHANDS"
+                what = (
+                    f"queue_manager.subscription_connections ({self._max_connections}) is reached; raise it or MAXHANDS"
+                )
                 raise MQError(cmqc.MQRC_MAX_CONNS_LIMIT_REACHED, what)
             connection = self._open_connection()
         except MQError as error:
             if self._full is None:
                 log.error(
-                    "MQB4309E no connection is available for subscriptions of clean sessions; rejecting new ones: %s", error
+                    "MQB4309E no connection is available for subscriptions of clean sessions; rejecting new ones: %s",
+                    error,
                 )
             self._full, self._connect_at = error, time.monotonic() + CONNECTION_RETRY
             raise

@@ -139,4 +139,6 @@ def _with_version_2(message: Message) -> Message:
     except MalformedHeader:
         return message  # the session parses it again and dead-letters the message
     named = {name: getattr(extension, name) for name in (*_EXTENDED, "Format", "Encoding", "CodedCharSetId")}
-    return Message(msgspec.structs.replace(md, Version=cmqc.MQMD_VERSION_2, **named), message.data[cmqc.MQMDE_LENGTH_2 :])
+    return Message(
+        msgspec.structs.replace(md, Version=cmqc.MQMD_VERSION_2, **named), message.data[cmqc.MQMDE_LENGTH_2 :]
+    )

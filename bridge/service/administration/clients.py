@@ -57,7 +57,9 @@ async def list_clients(parts: Parts, request: ListClients) -> ClientPage:
     key, now = _sort_key(parts, request.sort, rates), time.time()
     page = ClientPage(clients=[], found=0, connected=0, waiting=0, in_flight=0, subscriptions=0)
     matching: list[tuple[Any, Session]] = []
-    async for session in _sessions(parts, lambda client_id: client_id > request.after and wanted(client_id) is not None):
+    async for session in _sessions(
+        parts, lambda client_id: client_id > request.after and wanted(client_id) is not None
+    ):
         if request.channel not in (None, session.channel) or request.connected not in (None, session.connected):
             continue
         if request.away_for is not None and _away_for(parts, session, now) < request.away_for:
@@ -127,7 +129,9 @@ async def show_client(parts: Parts, request: ShowClient) -> ClientDetails:
     subscriptions = [ClientSubscriptionStatus(*one) for one in sorted(session.filters.items())]
     subscriptions += [ClientSubscriptionStatus(*one) for one in session.shares.values()]
     outbox = session.outbox
-    waiting = [one.topic if one.topic is not None else one.remote_queue for one in islice(outbox.backlog, WAITING_SHOWN)]
+    waiting = [
+        one.topic if one.topic is not None else one.remote_queue for one in islice(outbox.backlog, WAITING_SHOWN)
+    ]
     rates = parts.activity.asked().rates()(request.client_id) if request.rates else None
     received_rate, sent_rate = rates or (None, None)
     return ClientDetails(
@@ -176,7 +180,9 @@ async def purge_clients(parts: Parts, request: PurgeClients) -> Answer:
         if request.dry_run:
             return Answer(lines=[f"session of client {request.client_id!r} would end, and {backlog} would be deleted"])
         purge(parts, session)
-        return Answer(lines=[f"session of client {request.client_id!r} ended; deleted {backlog}", *await _committed(parts)])
+        return Answer(
+            lines=[f"session of client {request.client_id!r} ended; deleted {backlog}", *await _committed(parts)]
+        )
     if request.channel is None and request.away_for is None:
         raise Refused("which sessions? Name a client identifier, a channel, or for how long clients have been away")
     now, ended, waiting = time.time(), 0, 0

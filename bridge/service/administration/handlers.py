@@ -385,7 +385,12 @@ async def show_configuration(parts: Parts, request: ShowConfiguration) -> str:
 
 def without_secrets(value: Any, key: str = "") -> Any:
     """Return a part of a configuration with its secrets hidden. `key` is the key of the value."""
-    if _SECRET.search(key) and not _PLACE.search(key) and value not in (None, "", [], {}) and not isinstance(value, bool):
+    if (
+        _SECRET.search(key)
+        and not _PLACE.search(key)
+        and value not in (None, "", [], {})
+        and not isinstance(value, bool)
+    ):
         return dict.fromkeys(value, HIDDEN) if isinstance(value, dict) else HIDDEN
     if isinstance(value, dict):
         return {one: without_secrets(each, str(one)) for one, each in value.items()}

@@ -388,7 +388,9 @@ def _remove(
     queue: str, ids: Sequence[bytes], put: Callable[[Connection, Message], None] | None, connection: Connection
 ) -> tuple[int, str]:
     """Get messages and commit in batches. Return the number of committed messages, and why the rest was not removed."""
-    handle = connection.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING)
+    handle = connection.open(
+        MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
+    )
     removed = uncommitted = 0
     try:
         (depth,), _ = connection.inquire(handle, (cmqc.MQIA_CURRENT_Q_DEPTH,))

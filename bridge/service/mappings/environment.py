@@ -120,15 +120,21 @@ class MappingEnvironment:
                     log.warning(
                         "MQB5205W mapping %s and its link %s were removed: session %r at %s:%d remains until a client "
                         "connects with this client identifier and a clean session",
-                        session.mapping, session.link, session.client_id, session.host, session.port,
-                    )  # fmt: skip
+                        session.mapping,
+                        session.link,
+                        session.client_id,
+                        session.host,
+                        session.port,
+                    )
                     continue
                 there = config.model_copy(update={"host": session.host, "port": session.port})
                 # Imported on demand: many bridges do not need the broker client.
                 from bridge.link.connection import end_session
 
                 if end_session(session.mapping, session.link, there, session.client_id):
-                    log.warning("MQB5206W mapping %s was removed: ended its session at %s", session.mapping, session.host)
+                    log.warning(
+                        "MQB5206W mapping %s was removed: ended its session at %s", session.mapping, session.host
+                    )
                     LinkSessions(connection).remove(session.mapping)
 
         self._with_connection(end)

@@ -148,7 +148,9 @@ class ExactlyOnceRunner(ToLinkRunner):
         if sending:
             self._mid = sending[-1][0]
             log.info(
-                "MQB5301I mapping %s: sending %d messages again that the broker may already have", self.mapping, len(sending)
+                "MQB5301I mapping %s: sending %d messages again that the broker may already have",
+                self.mapping,
+                len(sending),
             )
         while sending:
             most = self._most(self._link.in_flight_limit)
@@ -213,8 +215,10 @@ class ExactlyOnceRunner(ToLinkRunner):
         if lost:
             log.warning(
                 "MQB5302W mapping %s: the broker of link %s lost the session with %d accepted messages; sending them again",
-                self.mapping, self._link_name, len(lost),
-            )  # fmt: skip
+                self.mapping,
+                self._link_name,
+                len(lost),
+            )
         most = self._link.in_flight_limit
         for first in range(0, len(lost), most):
             part = lost[first : first + most]

@@ -54,8 +54,11 @@ def chosen_client_id(connection: Connection, mapping: str, config: LinkConfig, b
     if used:
         log.info(
             "MQB5210I mapping %s: keeps its session %r at %s:%d, whose client identifier may be the same on another bridge",
-            mapping, former, config.host, config.broker_port,
-        )  # fmt: skip
+            mapping,
+            former,
+            config.host,
+            config.broker_port,
+        )
     return former if used else chosen
 
 
@@ -192,8 +195,9 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         # The outcome of the commit is unknown: putting the messages again could duplicate them.
         log.warning(
             "MQB5104W mapping %s: the outcome of a commit of %d messages is unknown; not repeating them",
-            self.mapping, len(self._waiting),
-        )  # fmt: skip
+            self.mapping,
+            len(self._waiting),
+        )
         self._waiting = []
 
     def opened(self, connection: Connection) -> None:
@@ -260,8 +264,9 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         if self._received.identifiers:
             log.warning(
                 "MQB5304W mapping %s: the broker of link %s lost the session and may send unreleased messages again",
-                self.mapping, self._link_name,
-            )  # fmt: skip
+                self.mapping,
+                self._link_name,
+            )
             # Before recording anything of the new session, which reuses the packet identifiers.
             self._state.save(None)
             connection.commit()
@@ -547,5 +552,6 @@ class ToLinkRunner(LinkRunner):
                 self._unretained = True
                 log.warning(
                     "MQB5305W mapping %s: the broker of link %s does not support retained publications",
-                    self.mapping, self._link_name,
+                    self.mapping,
+                    self._link_name,
                 )

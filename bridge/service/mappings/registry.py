@@ -115,8 +115,10 @@ class Mappings:
         log.warning(
             "MQB5209W mapping %s: its session at %s:%d remains there with its messages; to fetch them, point the link there "
             "again; to end the session, remove the mapping while its link still points there",
-            name, old.link.host, old.link.broker_port,
-        )  # fmt: skip
+            name,
+            old.link.host,
+            old.link.broker_port,
+        )
         return lost
 
     def _runner(self, name: str, entry: Entry) -> Runner:

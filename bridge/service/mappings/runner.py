@@ -41,18 +41,28 @@ FIRST_RETRY, LONGEST_RETRY = 0.1, 5.0
 #: Permanent reasons for rejecting a message: it is dead-lettered at once and delays no other message.
 PERMANENT = frozenset(
     (
-        cmqc.MQRC_MSG_TOO_BIG_FOR_Q, cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR, cmqc.MQRC_OBJECT_NAME_ERROR,
-        cmqc.MQRC_OBJECT_STRING_ERROR, cmqc.MQRC_PROPERTY_NAME_ERROR, cmqc.MQRC_TOPIC_STRING_ERROR,
-        cmqc.MQRC_UNKNOWN_OBJECT_NAME, cmqc.MQRC_UNKNOWN_OBJECT_Q_MGR, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR,
+        cmqc.MQRC_MSG_TOO_BIG_FOR_Q,
+        cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR,
+        cmqc.MQRC_OBJECT_NAME_ERROR,
+        cmqc.MQRC_OBJECT_STRING_ERROR,
+        cmqc.MQRC_PROPERTY_NAME_ERROR,
+        cmqc.MQRC_TOPIC_STRING_ERROR,
+        cmqc.MQRC_UNKNOWN_OBJECT_NAME,
+        cmqc.MQRC_UNKNOWN_OBJECT_Q_MGR,
+        cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR,
     )
-)  # fmt: skip
+)
 #: Temporary reasons that concern the destination, not the message. The message is retried in order for as long as they last.
 PASSING = frozenset(
     (
-        cmqc.MQRC_PUT_INHIBITED, cmqc.MQRC_PUBSUB_INHIBITED, cmqc.MQRC_Q_FULL, cmqc.MQRC_Q_SPACE_NOT_AVAILABLE,
-        cmqc.MQRC_RESOURCE_PROBLEM, cmqc.MQRC_STORAGE_NOT_AVAILABLE,
+        cmqc.MQRC_PUT_INHIBITED,
+        cmqc.MQRC_PUBSUB_INHIBITED,
+        cmqc.MQRC_Q_FULL,
+        cmqc.MQRC_Q_SPACE_NOT_AVAILABLE,
+        cmqc.MQRC_RESOURCE_PROBLEM,
+        cmqc.MQRC_STORAGE_NOT_AVAILABLE,
     )
-)  # fmt: skip
+)
 
 #: Temporary reasons that concern only one queue.
 BLOCKING = frozenset((cmqc.MQRC_PUT_INHIBITED, cmqc.MQRC_Q_FULL, cmqc.MQRC_Q_SPACE_NOT_AVAILABLE))
@@ -95,7 +105,9 @@ class Runner(Worker[Never], WorkerEvents):
         self.seconds = Histogram()
         #: dead-letter messages that the filter does not match
         self._only_taker = (
-            isinstance(config, ToMqttMapping) and config.source.queue is not None and config.filter.others == "dead-letter"
+            isinstance(config, ToMqttMapping)
+            and config.source.queue is not None
+            and config.filter.others == "dead-letter"
         )
         #: name of the queue manager's side in MQDLH
         self._source = ""
@@ -188,13 +200,22 @@ class Runner(Worker[Never], WorkerEvents):
             log.warning(
                 "MQB5003W mapping %s: discarded a message for %s that came through mapping %s, which would get it again "
                 "(loop, %d so far); its marks: %s",
-                self.mapping, destination, through, self._cuts, ", ".join(hops),
-            )  # fmt: skip
+                self.mapping,
+                destination,
+                through,
+                self._cuts,
+                ", ".join(hops),
+            )
 
     def dead_letter(
-        self, item: Got | Received, tally: Tally, reason: int, why: str, destination: Destination | None = None,
+        self,
+        item: Got | Received,
+        tally: Tally,
+        reason: int,
+        why: str,
+        destination: Destination | None = None,
         to: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Dead-letter a message within the unit of work. `to` is its destination at a broker."""
         message = received_message(item.publication) if isinstance(item, Received) else item
         self._dead_letters.put(message.md, message.data, reason, why, destination)
@@ -218,7 +239,9 @@ class Runner(Worker[Never], WorkerEvents):
 
     def crashed(self, why: str) -> None:
         self.status.wrong(why, State.STUCK)
-        log.critical("MQB5004S mapping %s ended because of an internal error; other mappings continue: %s", self.mapping, why)
+        log.critical(
+            "MQB5004S mapping %s ended because of an internal error; other mappings continue: %s", self.mapping, why
+        )
 
 
 class PuttingRunner(Runner, Generic[Item]):
@@ -385,8 +408,9 @@ class BlockedQueues:
             self._full_logged = True
             log.warning(
                 "MQB5009W mapping %s: %d messages wait for blocked queues, the maximum; all later messages wait, too",
-                self._mapping, self.waiting,
-            )  # fmt: skip
+                self._mapping,
+                self.waiting,
+            )
         return True
 
     def block(self, destination: Destination, reason: int) -> None:
@@ -396,8 +420,10 @@ class BlockedQueues:
             queue = self._queues[destination] = _Blocked(destination, reason, time.time(), deque())
             log.warning(
                 "MQB5007W mapping %s: %s accepts no messages: %s; messages for other destinations continue",
-                self._mapping, name_of(destination), _in_words(reason),
-            )  # fmt: skip
+                self._mapping,
+                name_of(destination),
+                _in_words(reason),
+            )
         queue.reason = reason
         pause = min(self._first_retry * 4 ** min(queue.refusals, 10), self._longest_retry)
         queue.refusals += 1

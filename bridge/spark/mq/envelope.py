@@ -122,6 +122,7 @@ def _without_headers(name: str, mds: Sequence[MQMD]) -> Any:
             return _field_array(mds, *_DESCRIPTION[name])
     return pa.nulls(count, MQ_ARROW_SCHEMA.field(name).type)
 
+
 # MQCHAR fields -------------------------------------------------------------------------------------------------------
 
 _STANDINS: Final = re.compile("[\uf780-\uf7ff]")

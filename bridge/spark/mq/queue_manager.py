@@ -106,7 +106,9 @@ def queue_manager_options_of(options: Options) -> QueueManagerOptions:
     """Return the queue manager that options specify: by a configuration file, or one by one. Raises OptionError."""
     listener = _LISTENER_OPTIONS if "listener" in options else ()
     if "config" in options:
-        options.allow(("config", *listener), QUEUE_MANAGER_OPTIONS, "because the file in the option config specifies it")
+        options.allow(
+            ("config", *listener), QUEUE_MANAGER_OPTIONS, "because the file in the option config specifies it"
+        )
         configuration = options.configuration()
         assert configuration is not None
         settings = configuration.queue_manager
@@ -116,7 +118,9 @@ def queue_manager_options_of(options: Options) -> QueueManagerOptions:
             name=settings.name, data_directory=str(settings.data_directory.absolute()), **_listener(options)
         )
     if listener or "dataDirectory" in options:
-        why = "with listener" if listener else "with dataDirectory, a Unix socket (or add listener, to connect over TCP)"
+        why = (
+            "with listener" if listener else "with dataDirectory, a Unix socket (or add listener, to connect over TCP)"
+        )
         options.allow(("dataDirectory", "queueManager", *listener), QUEUE_MANAGER_OPTIONS, why)
         directory = options.path("dataDirectory")
         name = options.text("queueManager") or ""
@@ -126,7 +130,8 @@ def queue_manager_options_of(options: Options) -> QueueManagerOptions:
     options.allow((*_IBM_OPTIONS, *_IBM_TLS_OPTIONS), QUEUE_MANAGER_OPTIONS, "without listener")
     if not written:
         raise options.wrong(
-            "config", "a configuration file (or dataDirectory or listener of a bridge, or channel and connections of IBM MQ)"
+            "config",
+            "a configuration file (or dataDirectory or listener of a bridge, or channel and connections of IBM MQ)",
         )
     return QueueManagerOptions(ibm=options.checked(IbmQueueManagerConfig, written, _IBM_OPTIONS | _IBM_TLS_OPTIONS))
 

@@ -122,9 +122,16 @@ def rows_of(batch: Any, persistence: int = cmqc.MQPER_PERSISTENCE_AS_Q_DEF) -> I
                 found = plain[key] = MQMD(Persistence=persistence, **_description(*key))
             made = Message(found, data)
         yield Row(
-            made, queue or None, topic or None, queue_manager, retain, bool(clear),
-            more[0] and _properties(more[0]), more[1] and _kept_request(more[1]), Refusal.of(more[2]),
-        )  # fmt: skip
+            made,
+            queue or None,
+            topic or None,
+            queue_manager,
+            retain,
+            bool(clear),
+            more[0] and _properties(more[0]),
+            more[1] and _kept_request(more[1]),
+            Refusal.of(more[2]),
+        )
 
 
 def _description(format_: str | None, ccsid: int | None, encoding: int | None) -> dict[str, Any]:

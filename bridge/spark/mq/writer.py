@@ -375,4 +375,6 @@ def _put(connection: Connection, rows: list[tuple[Row, Put]]) -> None:
             done += len(put_many(connection, [put for _, put in rows[done:]], _REQUEST_ROWS, _REQUEST_BYTES))
         except MQError as error:
             _, destination, *_ = rows[done][0]
-            raise MQError(error.reason, f"{error.detail or 'put'} (to {name_of(destination)})", error.comp_code) from error
+            raise MQError(
+                error.reason, f"{error.detail or 'put'} (to {name_of(destination)})", error.comp_code
+            ) from error

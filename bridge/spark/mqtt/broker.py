@@ -101,4 +101,6 @@ def _configured(configuration: Configuration, options: Options) -> LinkConfig:
         if plain and "MQTTV311" in channel.protocols and channel.byte_order == "big" and channel.port:
             host = EVERYWHERE.get(channel.address, channel.address)
             return LinkConfig(host=host, port=channel.port, version="3.1.1")
-    raise options.wrong("link", "another link, because no channel of the bridge accepts plain MQTT 3.1.1 on a fixed port")
+    raise options.wrong(
+        "link", "another link, because no channel of the bridge accepts plain MQTT 3.1.1 on a fixed port"
+    )

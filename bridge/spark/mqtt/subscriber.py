@@ -89,7 +89,9 @@ def source_options_of(options: Options, schema: Any = None) -> SourceOptions:
     own = {one: _own_filter(options, one) for one in filters}
     for one, other in combinations(filters, 2):
         if overlaps(own[one].split("/"), own[other].split("/")):
-            raise options.wrong("topic", f"filters that do not overlap ({one} and {other} do, and would duplicate messages)")
+            raise options.wrong(
+                "topic", f"filters that do not overlap ({one} and {other} do, and would duplicate messages)"
+            )
     if len(filters) > 1 and not broker.has_own_identifiers:
         raise options.wrong(
             "clientId", "a client identifier with {mapping} in it, because each topic filter has a session of its own"
@@ -158,7 +160,9 @@ class Subscriber(SpoolFiller):
         self._earlier: frozenset[int] = frozenset()
         if "in_flight" not in broker.link.model_fields_set:
             broker = msgspec.structs.replace(broker, link=broker.link.model_copy(update={"in_flight": IN_FLIGHT}))
-        self._link = broker.connection(session, topic_filter=topic_filter, qos=options.qos, on_session=self._note_session)
+        self._link = broker.connection(
+            session, topic_filter=topic_filter, qos=options.qos, on_session=self._note_session
+        )
         #: publications are on their way to the spool
         self._busy = False
         #: when a run with what is available ends at the latest
@@ -272,7 +276,9 @@ def subscribers(options: SourceOptions) -> dict[str, Subscriber]:
     return {topic_filter: Subscriber(options, topic_filter) for topic_filter in options.topic_filters}
 
 
-def record_batch(received: Sequence[Received], client_id: str, link: str, now: int, schema: Any = MQTT_ARROW_SCHEMA) -> Any:
+def record_batch(
+    received: Sequence[Received], client_id: str, link: str, now: int, schema: Any = MQTT_ARROW_SCHEMA
+) -> Any:
     """Return the envelopes of publications, in their order, as a record batch.
 
     `client_id` is that of the session that received them, `link` the name of its connection, which is the publisher of those

@@ -244,8 +244,16 @@ def _publications(
     publications: list[Publication] = []
     errors: dict[int, str] = {}
     columns = (
-        "topic", "payload", "qos", "retain", "properties", "payload_format", "expiry", "refusal", *PROPERTY_COLUMNS
-    )  # fmt: skip
+        "topic",
+        "payload",
+        "qos",
+        "retain",
+        "properties",
+        "payload_format",
+        "expiry",
+        "refusal",
+        *PROPERTY_COLUMNS,
+    )
     rows = zip(_msg_ids(batch), *(column_values(batch, name) for name in columns), strict=True)
     scope = _Scope(batch, options.topic)
     for index, row in enumerate(rows):

@@ -61,8 +61,17 @@ _UNLIKE_37: Final = {
     1047: ("5fadb0babbbd", "^[¬Ý¨]"),
 }
 _EURO_OF: Final = {
-    1140: 37, 1141: 273, 1142: 277, 1143: 278, 1144: 280, 1145: 284, 1146: 285, 1147: 297, 1148: 500, 1149: 871
-}  # fmt: skip
+    1140: 37,
+    1141: 273,
+    1142: 277,
+    1143: 278,
+    1144: 280,
+    1145: 284,
+    1146: 285,
+    1147: 297,
+    1148: 500,
+    1149: 871,
+}
 #: EBCDIC pages for which Python has a codec of its own, and more characters than Latin 1's.
 _EBCDIC_OF_PYTHON: Final = frozenset({424, 875, 1026})
 

@@ -173,7 +173,9 @@ class Folder(msgspec.Struct, frozen=True, gc=False):
     byte_order: ByteOrder = "little"
 
     @classmethod
-    def build(cls, name: str, content: Mapping[str, Writable], *, attributes: Mapping[str, str] | None = None) -> Folder:
+    def build(
+        cls, name: str, content: Mapping[str, Writable], *, attributes: Mapping[str, str] | None = None
+    ) -> Folder:
         """Create a folder in UTF-8 (CCSID 1208) with the given content.
 
         `str` is written without dt, `bool` as boolean, `int` as i4 or i8, `float` as r8, `bytes` as bin.hex, None as an

@@ -91,7 +91,9 @@ def decode_rfh2(buffer: Buffer, offset: int = 0, *, byte_order: ByteOrder | None
     order, fields = RFH2_LAYOUT.decode(buffer, offset, byte_order, cmqc.MQRFH_VERSION_2)
     length = fields.pop("StrucLength")
     if not RFH2_FIXED_LENGTH <= length <= len(buffer) - offset:
-        rule = f"StrucLength is {length}; the fixed part has {RFH2_FIXED_LENGTH} bytes, the buffer {len(buffer) - offset}"
+        rule = (
+            f"StrucLength is {length}; the fixed part has {RFH2_FIXED_LENGTH} bytes, the buffer {len(buffer) - offset}"
+        )
         raise MalformedHeader("MQRFH2", offset + 8, rule)
     ccsid = fields["NameValueCCSID"]
     folder_order: ByteOrder = order if ccsid in UTF_16 else "little"
@@ -237,7 +239,9 @@ OTHER_KINDS: Final = {
 """Format -> the kind of header that it names."""
 
 
-def decode_other_header(kind: OtherKind, buffer: Buffer, offset: int, *, byte_order: ByteOrder, encoding: int) -> OtherHeader:
+def decode_other_header(
+    kind: OtherKind, buffer: Buffer, offset: int, *, byte_order: ByteOrder, encoding: int
+) -> OtherHeader:
     """Decode the header at `offset`, which is in the given Encoding.
 
     Raises MalformedHeader if there is no such header, or if its StrucLength is too short or exceeds the buffer.
@@ -245,7 +249,9 @@ def decode_other_header(kind: OtherKind, buffer: Buffer, offset: int, *, byte_or
     fields = kind.start.unpack(buffer, offset, byte_order)
     length = fields["StrucLength"]
     if not kind.min_length <= length <= len(buffer) - offset:
-        rule = f"StrucLength is {length}; the header has {kind.min_length} bytes at least, {len(buffer) - offset} are left"
+        rule = (
+            f"StrucLength is {length}; the header has {kind.min_length} bytes at least, {len(buffer) - offset} are left"
+        )
         raise MalformedHeader(kind.start.name, offset + kind.start.offsets["StrucLength"], rule)
     if kind.inherits:
         return OtherHeader(length, fields["Format"], encoding, cmqc.MQCCSI_INHERIT)
@@ -277,7 +283,9 @@ _KINDS: Final[dict[type, Kind]] = {
     MQDLH: Kind(
         "MQDLH", cmqc.MQFMT_DEAD_LETTER_HEADER, decode_mqdlh, encode_mqdlh, MQDLH_LAYOUT.length, ((MQDLH_LAYOUT, 0),)
     ),
-    MQMDE: Kind("MQMDE", cmqc.MQFMT_MD_EXTENSION, decode_mqmde, encode_mqmde, MQMDE_LAYOUT.length, ((MQMDE_LAYOUT, 0),)),
+    MQMDE: Kind(
+        "MQMDE", cmqc.MQFMT_MD_EXTENSION, decode_mqmde, encode_mqmde, MQMDE_LAYOUT.length, ((MQMDE_LAYOUT, 0),)
+    ),
 }
 KIND_OF_FORMAT: Final = {kind.format: kind for kind in _KINDS.values()}
 

@@ -121,7 +121,9 @@ class MQCFGR(msgspec.Struct, frozen=True):
     Parameters: tuple[PCFParameter, ...]
 
 
-PCFParameter: TypeAlias = MQCFIN | MQCFIN64 | MQCFIL | MQCFIL64 | MQCFST | MQCFSL | MQCFBS | MQCFIF | MQCFSF | MQCFBF | MQCFGR
+PCFParameter: TypeAlias = (
+    MQCFIN | MQCFIN64 | MQCFIL | MQCFIL64 | MQCFST | MQCFSL | MQCFBS | MQCFIF | MQCFSF | MQCFBF | MQCFGR
+)
 
 
 def string_list(parameter: int, strings: Iterable[bytes], length: int = 0) -> MQCFSL:

@@ -139,7 +139,9 @@ class Layout:
 
         `values` are in the order of `fields`.
         """
-        fitted = {self.fields[index]: values[index][:width] for index, width in self._chars if len(values[index]) > width}
+        fitted = {
+            self.fields[index]: values[index][:width] for index, width in self._chars if len(values[index]) > width
+        }
         for index, width in self._bytes:
             if len(values[index]) != width:
                 fitted[self.fields[index]] = values[index][:width].ljust(width, b"\0")

@@ -147,7 +147,9 @@ def test_it_is_installed_upgraded_removed_and_purged(debian: Debian, package: Ca
     debian.install(package("0.0.1"))
     assert debian.run("mqbridge", "--version").splitlines()[0] == "mqbridge 0.0.1 (compiled)"
     for document in ("docs/index.md", "examples/alerts.yaml", "examples/grafana.json"):
-        assert debian.exists(f"/usr/share/doc/mqbridge/{document}") or debian.exists(f"/usr/share/doc/mqbridge/{document}.gz")
+        assert debian.exists(f"/usr/share/doc/mqbridge/{document}") or debian.exists(
+            f"/usr/share/doc/mqbridge/{document}.gz"
+        )
     assert debian.owner("/var/lib/mqbridge") == "750 mqbridge:mqbridge"
     assert debian.owner("/etc/mqbridge") == "750 root:mqbridge"
     assert debian.exists("/etc/systemd/system/multi-user.target.wants/mqbridge.service")

@@ -196,7 +196,11 @@ def test_on_ibm_mq_the_chart_starts_an_active_and_a_standby_bridge(render: Calla
     for manifest in manifests.values():
         kubernetes_validate.validate(manifest, VERSIONS[-1], strict=True)
     spec = manifests["StatefulSet"]["spec"]
-    assert (spec["replicas"], spec["podManagementPolicy"], spec["updateStrategy"]) == (2, "Parallel", {"type": "OnDelete"})
+    assert (spec["replicas"], spec["podManagementPolicy"], spec["updateStrategy"]) == (
+        2,
+        "Parallel",
+        {"type": "OnDelete"},
+    )
     assert "volumeClaimTemplates" not in spec
     assert manifests["Service"]["spec"]["publishNotReadyAddresses"] is False
     assert manifests["NetworkPolicy"]["spec"]["egress"][-1]["ports"] == [{"port": 1414}]

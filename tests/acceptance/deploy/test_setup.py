@@ -76,12 +76,14 @@ def test_an_interrupted_apt_get_that_exits_with_0_ends_the_setup(tmp_path: Path)
         check=False,
     )
     assert result.returncode == 1
-    assert result.stderr == "setup: apt-get did not install no-such-package; run the same make command again to continue\n"
+    assert (
+        result.stderr == "setup: apt-get did not install no-such-package; run the same make command again to continue\n"
+    )
 
 
 def test_the_stand_in_can_be_built_in_a_path_with_spaces(tmp_path: Path) -> None:
     checkout = tmp_path / "my checkout"
-    shutil.copytree(ROOT / "testing" / "ibm_standin", checkout / "testing" / "ibm_standin")
+    shutil.copytree(ROOT / "tests" / "ibm_standin", checkout / "tests" / "ibm_standin")
     (checkout / "bridge").symlink_to(ROOT / "bridge")
     command = ["make", "--dry-run", f"--directory={checkout / 'testing' / 'ibm_standin'}", f"PYTHON={sys.executable}"]
     result = subprocess.run(

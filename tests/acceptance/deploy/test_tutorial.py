@@ -48,8 +48,14 @@ class Reader:
     def type(self, command: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             ["sh", "-c", command],
-            cwd=self.directory, env=self.env, input=stdin, capture_output=True, text=True, check=False, timeout=PATIENCE,
-        )  # fmt: skip
+            cwd=self.directory,
+            env=self.env,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE,
+        )
 
     def write(self, section: str) -> None:
         (block,) = self.blocks(section, "yaml")

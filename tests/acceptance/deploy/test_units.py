@@ -45,7 +45,9 @@ def obstacle() -> str | None:
             command = ["systemd-analyze", *words, str(unit)]
             result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
             if result.returncode:
-                return f"systemd-analyze {words[0]} fails for this user even for a minimal unit: {result.stderr.strip()}"
+                return (
+                    f"systemd-analyze {words[0]} fails for this user even for a minimal unit: {result.stderr.strip()}"
+                )
     return None
 
 
@@ -53,7 +55,6 @@ def obstacle() -> str | None:
 def systemd_analyze() -> None:
     if reason := obstacle():
         pytest.skip(reason)
-
 
 
 def test_the_service_file_has_the_data_directory_of_the_units() -> None:

@@ -30,7 +30,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     # A place `local` is the adapter for IBM MQ on the embedded queue manager: it has the same threads as ibmmq.
     for fixture, kinds in (("connect", QUEUE_MANAGERS), ("place", PLACES), ("secured", ("ibmmq", "pymqi"))):
         if fixture in metafunc.fixturenames:
-            slow = [kind for kind in kinds if not smoke and (kind not in IN_FULL or (fixture, kind) == ("place", "local"))]
+            slow = [
+                kind for kind in kinds if not smoke and (kind not in IN_FULL or (fixture, kind) == ("place", "local"))
+            ]
             marks = {kind: [pytest.mark.slow] if kind in slow else [] for kind in sorted(kinds)}
             metafunc.parametrize(fixture, [pytest.param(kind, marks=marks[kind]) for kind in marks], indirect=True)
 
@@ -93,7 +95,9 @@ def root(mq: Workplace) -> str:
 
 
 @pytest.fixture
-async def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Place]:
+async def place(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Place]:
     """A queue manager for a backend."""
     monkeypatch.setattr(browser, "BROWSE_WAIT", 20)  # how long a stop may take
     with PLACES[request.param](tmp_path) as made:
@@ -120,7 +124,9 @@ async def bridge(stopped: Bridge) -> Bridge:
 
 
 @pytest.fixture
-def secured(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SecuredConnections]:
+def secured(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[SecuredConnections]:
     """A queue manager with CONNAUTH, CHLAUTH and authorities in force, by each of the packages."""
     monkeypatch.delenv("MQI_STANDIN", raising=False)
     with secured_queue_manager.secured(request.param, tmp_path) as made:

@@ -15,8 +15,8 @@ from bridge.mq.mqi import MQOD, MQSD
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
 from bridge.wire.mq.pcf import MQCFH, MQCFST, decode_pcf, encode_pcf
-from testing.ibm_standin import cmqc, cmqcfc
 from tests.helpers.mq_applications import Application, Workplace, refused
+from tests.ibm_standin import cmqc, cmqcfc
 
 #: Someone without any authority; a real queue manager wants one that the operating system knows.
 USER = os.environ.get("MQBRIDGE_TEST_ALTERNATE_USER", "app")

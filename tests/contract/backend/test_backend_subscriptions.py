@@ -254,7 +254,9 @@ async def test_all_messages_of_a_subscription_are_handed_over_before_its_end_is_
     assert len(await bridge.settled()) == before
 
 
-async def test_durable_subscriptions_are_authorized_for_another_user_and_stay_as_they_are(bridge: Bridge, user: str) -> None:
+async def test_durable_subscriptions_are_authorized_for_another_user_and_stay_as_they_are(
+    bridge: Bridge, user: str
+) -> None:
     topic = bridge.topic("a")
     name = await bridge.place.topic_object(bridge.place.root, "")
     await bridge.retain(publication(topic, b"retained"))

@@ -73,7 +73,9 @@ PUBLISHED = (
 
 
 @pytest.mark.parametrize("folders", [PUBLISHED, PUBLISHED[:1]], ids=["mqtt and mqps", "mqtt only"])
-async def test_a_publication_forwarded_to_a_client_is_a_direct_message(bridge: Bridge, folders: tuple[Folder, ...]) -> None:
+async def test_a_publication_forwarded_to_a_client_is_a_direct_message(
+    bridge: Bridge, folders: tuple[Folder, ...]
+) -> None:
     data, md = forwarded(*folders)
     await bridge.place.put("commands", data, manager="dev1", Persistence=1, **md)
     (found,) = await bridge.arrived(1)
@@ -96,7 +98,9 @@ async def test_a_publication_put_to_the_queue_of_subscriptions_keeps_its_topic(b
 
 async def test_a_subscription_to_another_queue_name_of_a_client_sends_direct_messages(bridge: Bridge) -> None:
     name, topic = f"{bridge.place.root}:sub", bridge.topic("a")
-    await bridge.place.command(f"DEFINE SUB('{name}') TOPICSTR('{topic}') DEST('alarms') DESTQMGR('dev1') USERDATA('0')")
+    await bridge.place.command(
+        f"DEFINE SUB('{name}') TOPICSTR('{topic}') DEST('alarms') DESTQMGR('dev1') USERDATA('0')"
+    )
     bridge.place.at_end.append(f"DELETE SUB('{name}')")
     await bridge.taken(unit(publication(topic, b"news")))
     (found,) = await bridge.arrived(1)

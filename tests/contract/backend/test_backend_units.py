@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from bridge.telemetry.record import ReceivedRecord, SentRecord
@@ -9,6 +11,7 @@ from bridge.wire import cmqc
 from bridge.wire.mq import decode_mqdlh
 from tests.helpers.backend_places import DEAD_LETTER_QUEUE, TRANSMISSION_QUEUE
 from tests.helpers.backend_user import Bridge, payload, publication, received, sent, unit
+from tests.helpers.patience import PATIENCE
 from tests.helpers.units import requests
 
 TOO_LONG = "x" * 10_241
@@ -100,7 +103,10 @@ async def test_refusals_name_the_publication_and_the_reason(bridge: Bridge, numb
 async def test_a_rejection_does_not_affect_other_records(bridge: Bridge) -> None:
     """Those of other sessions, and with QoS 1 its own: its id may be that of a QoS 2 publication received long ago."""
     await bridge.run(
-        unit(publication(TOO_LONG, qos=2, message_id=7), records=[ReceivedRecord("dev", [7]), ReceivedRecord("other", [7])]),
+        unit(
+            publication(TOO_LONG, qos=2, message_id=7),
+            records=[ReceivedRecord("dev", [7]), ReceivedRecord("other", [7])],
+        ),
         unit(publication(TOO_LONG, qos=1, message_id=7, client_id="third"), records=[ReceivedRecord("third", [7])]),
     )
     recovered = await bridge.restart(start=False)
@@ -145,6 +151,17 @@ async def test_flush_completes_all_submitted_work(bridge: Bridge) -> None:
     assert called == ["first", "second"]
     assert len(bridge.completions) == len(units)
     await bridge.flush()
+
+
+async def test_flush_waits_for_completions_held_behind_a_subscribe(bridge: Bridge) -> None:
+    """The embedded queue manager reports them one turn of the event loop after the answer to SUBSCRIBE."""
+    subscribing = bridge.backend.subscribe("dev", requests((bridge.topic("a"), 1)), durable=False, user="")
+    bridge.submit(unit(publication(bridge.topic("a"))))
+    flushed = bridge.backend.flush()
+    await bridge.until(lambda: flushed.done() or bool(bridge.completions))
+    assert bridge.completions, "flush ended before the completion was reported"
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.gather(flushed, subscribing)
 
 
 async def test_flush_completes_publications_after_a_subscribe(bridge: Bridge) -> None:

@@ -35,7 +35,9 @@ def filled(mq: Workplace, app: Application, bodies: Sequence[bytes] = BODIES, at
     return queue
 
 
-def many(app: Application, handle: int, options: int, messages: int = 100, size: int = 1000, **more: object) -> list[Got]:
+def many(
+    app: Application, handle: int, options: int, messages: int = 100, size: int = 1000, **more: object
+) -> list[Got]:
     return remote.get_many(app.connection, handle, GetOptions(Options=options, **more), messages, size)
 
 

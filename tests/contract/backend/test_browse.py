@@ -39,7 +39,9 @@ def test_browse_next_begins_at_the_first(queue: str, app: Application) -> None:
     assert [app.browse(handle), app.browse(handle)] == [b"high", b"low"]
 
 
-def test_browse_goes_on_where_it_was_when_its_message_is_taken(queue: str, app: Application, other: Application) -> None:
+def test_browse_goes_on_where_it_was_when_its_message_is_taken(
+    queue: str, app: Application, other: Application
+) -> None:
     for data in (b"1", b"2", b"3", b"4"):
         app.put(queue, data)
     handle = app.open_queue(queue, cmqc.MQOO_BROWSE)
@@ -49,7 +51,9 @@ def test_browse_goes_on_where_it_was_when_its_message_is_taken(queue: str, app: 
     assert app.browse(handle) == b"4"
 
 
-def test_browse_goes_on_across_priorities_when_its_message_is_taken(queue: str, app: Application, other: Application) -> None:
+def test_browse_goes_on_across_priorities_when_its_message_is_taken(
+    queue: str, app: Application, other: Application
+) -> None:
     for data, priority in ((b"9", 9), (b"5", 5), (b"5b", 5), (b"0", 0)):
         app.put(queue, data, Priority=priority)
     handle = app.open_queue(queue, cmqc.MQOO_BROWSE)

@@ -52,7 +52,9 @@ def send(other: Application, letters: str) -> Send:
         **md: Any,
     ) -> Any:
         described = MQMD(MsgId=msg_id, Encoding=cmqc.MQENC_NATIVE, CodedCharSetId=1208, **md)
-        return put_message(other, letters, dead_letter(described, data, reason, queue, manager, OriginContext.now(put_by)))
+        return put_message(
+            other, letters, dead_letter(described, data, reason, queue, manager, OriginContext.now(put_by))
+        )
 
     return put
 
@@ -76,7 +78,15 @@ PUBLICATION = {"Format": cmqc.MQFMT_RF_HEADER_2}
 
 @pytest.mark.smoke
 def test_a_dead_letter_describes_its_reason_and_destination(dlq: DeadLetterQueue, send: Send) -> None:
-    send("ORDERS", "FAR", published("shop/7", Ret=True), reason=cmqc.MQRC_Q_FULL, msg_id=b"m" * 24, Priority=3, **PUBLICATION)
+    send(
+        "ORDERS",
+        "FAR",
+        published("shop/7", Ret=True),
+        reason=cmqc.MQRC_Q_FULL,
+        msg_id=b"m" * 24,
+        Priority=3,
+        **PUBLICATION,
+    )
     (letter,) = dlq.browse(ALL)
     assert (letter.id, letter.reason, letter.reason_name) == ((b"m" * 24).hex().upper(), 2053, "MQRC_Q_FULL")
     assert "MAXDEPTH" in letter.what and "retry" in letter.advice
@@ -135,7 +145,16 @@ def test_a_selection_must_meet_all_conditions(
 def test_a_dead_letter_returns_to_its_queue_unchanged(
     mq: Workplace, queue: str, dlq: DeadLetterQueue, send: Send, other: Application, letters: str
 ) -> None:
-    send(queue, mq.manager, Format=b"MYFMT", CorrelId=b"c" * 24, msg_id=b"m" * 24, Persistence=1, Priority=3, ReplyToQ=b"A")
+    send(
+        queue,
+        mq.manager,
+        Format=b"MYFMT",
+        CorrelId=b"c" * 24,
+        msg_id=b"m" * 24,
+        Persistence=1,
+        Priority=3,
+        ReplyToQ=b"A",
+    )
     (retried,) = dlq.retry(ALL)
     assert (retried.failure, retried.place) == ("", f"queue {queue}")
     got = other.take(queue)
@@ -154,8 +173,12 @@ def test_a_message_rejected_again_stays_and_the_next_is_tried(
     for number, queue in enumerate((room, full, room, "NO.SUCH.QUEUE", room)):
         send(queue, mq.manager, bytes([number]), msg_id=bytes([number + 1]) * 24)
     assert [one.failure.partition(" ")[0] for one in dlq.retry(ALL)] == [
-        "", "MQRC_Q_FULL", "", "MQRC_UNKNOWN_OBJECT_NAME", "",
-    ]  # fmt: skip
+        "",
+        "MQRC_Q_FULL",
+        "",
+        "MQRC_UNKNOWN_OBJECT_NAME",
+        "",
+    ]
     assert other.all(room) == [b"\0", b"\2", b"\4"]
     assert [one.destination for one in dlq.browse(ALL)] == [full, "NO.SUCH.QUEUE"]
 
@@ -270,7 +293,9 @@ def test_a_rejected_copy_for_a_subscription_is_retried_to_its_queue_only(
     assert (chain.body, chain.Format.rstrip()) == (BODY, b"MYFMT")
 
 
-def test_a_rejected_report_is_retried_to_its_queue(mq: Workplace, app: Application, other: Application, letters: str) -> None:
+def test_a_rejected_report_is_retried_to_its_queue(
+    mq: Workplace, app: Application, other: Application, letters: str
+) -> None:
     queue, answers = mq.queue(), mq.queue("PUT(DISABLED)")
     app.put(queue, b"asked", ReplyToQ=answers.encode(), Report=cmqc.MQRO_COA, MsgId=b"m" * 24)
     mq.command(f"ALTER QLOCAL('{answers}') PUT(ENABLED)")
@@ -339,7 +364,9 @@ def test_a_retried_message_that_its_mapping_rejects_again_returns_with_the_time_
         consumer.close()
 
     old = OriginContext(cmqc.MQAT_UNIX, b"orders", b"20200102", b"03040506")
-    md = MQMD(MsgId=b"m" * 24, Encoding=cmqc.MQENC_NATIVE, CodedCharSetId=1208, PutDate=b"20200101", PutTime=b"00000000")
+    md = MQMD(
+        MsgId=b"m" * 24, Encoding=cmqc.MQENC_NATIVE, CodedCharSetId=1208, PutDate=b"20200101", PutTime=b"00000000"
+    )
     put_message(other, letters, dead_letter(md, BODY, 2053, "TARGET", "", old))
     (first,) = dlq.read(ALL)
     with on_a_thread(reject):

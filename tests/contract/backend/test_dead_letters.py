@@ -95,7 +95,11 @@ def test_without_a_name_it_is_the_queue_that_the_queue_manager_names(
 
 @pytest.mark.parametrize(
     ("attributes", "reason"),
-    [("MAXDEPTH(0)", cmqc.MQRC_Q_FULL), ("PUT(DISABLED)", cmqc.MQRC_PUT_INHIBITED), (None, cmqc.MQRC_UNKNOWN_OBJECT_NAME)],
+    [
+        ("MAXDEPTH(0)", cmqc.MQRC_Q_FULL),
+        ("PUT(DISABLED)", cmqc.MQRC_PUT_INHIBITED),
+        (None, cmqc.MQRC_UNKNOWN_OBJECT_NAME),
+    ],
 )
 def test_a_message_is_not_lost_if_the_dead_letter_queue_rejects_it(
     mq: Workplace, app: Application, other: Application, source: str, got: Any, attributes: str | None, reason: int

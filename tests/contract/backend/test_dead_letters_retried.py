@@ -101,7 +101,9 @@ async def test_a_direct_message_to_a_client_is_retried_to_the_client(bridge: Bri
     await come_again(bridge, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
 
 
-async def test_a_message_to_a_client_that_returns_keeps_the_time_when_it_was_first_dead_lettered(bridge: Bridge) -> None:
+async def test_a_message_to_a_client_that_returns_keeps_the_time_when_it_was_first_dead_lettered(
+    bridge: Bridge,
+) -> None:
     def listed(connection: Connection) -> list[Letter]:
         return list(DeadLetterQueue(connection, DEAD_LETTER_QUEUE).browse(Selection()))
 

@@ -22,7 +22,8 @@ MANY, LARGE, LONG = 100, 1 << 30, 60.0
 def bodies(got: Any) -> list[bytes]:
     """The bodies of messages, without the RFH2 that publications come with."""
     return [
-        one.data[decode_rfh2(one.data).StrucLength :] if one.md.Format == cmqc.MQFMT_RF_HEADER_2 else one.data for one in got
+        one.data[decode_rfh2(one.data).StrucLength :] if one.md.Format == cmqc.MQFMT_RF_HEADER_2 else one.data
+        for one in got
     ]
 
 
@@ -89,7 +90,9 @@ def test_a_queue_is_open_for_one_mapping_only(
 
 
 @pytest.mark.smoke
-def test_backed_out_messages_come_again_with_a_backout_count(app: Application, consumer: MessageConsumer, queue: str) -> None:
+def test_backed_out_messages_come_again_with_a_backout_count(
+    app: Application, consumer: MessageConsumer, queue: str
+) -> None:
     app.put(queue, b"1")
     counts = []
     for _ in range(3):
@@ -198,7 +201,9 @@ def test_publications_wait_while_the_mapping_does_not_run(
     assert take(again) == [b"2"]
 
 
-def test_a_subscription_is_open_for_one_mapping_only(app: Application, other: Application, mapping: str, topics: Any) -> None:
+def test_a_subscription_is_open_for_one_mapping_only(
+    app: Application, other: Application, mapping: str, topics: Any
+) -> None:
     consumer = by_topic(app, mapping, topics)
     with pytest.raises(MQError) as error:
         by_topic(other, mapping, topics)

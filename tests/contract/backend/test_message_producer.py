@@ -20,7 +20,10 @@ def mapped(
     name: str, body: bytes = b"", *, topic: bool = False, properties: Any = None, retain: bool = False, **md: Any
 ) -> MappedMessage:
     return MappedMessage(
-        destination=Destination(name, topic), message=Message(MQMD(**md), body), properties=properties or {}, retain=retain
+        destination=Destination(name, topic),
+        message=Message(MQMD(**md), body),
+        properties=properties or {},
+        retain=retain,
     )
 
 
@@ -146,7 +149,10 @@ def test_nothing_is_kept_of_a_request_to_nowhere(
     mq: Workplace, app: Application, other: Application, producer: MessageProducer
 ) -> None:
     kept = mq.queue()
-    for destination, keeper, named in (("NOT.DEFINED", kept, "queue NOT.DEFINED"), (mq.queue(), "NO.KEEPER", "NO.KEEPER")):
+    for destination, keeper, named in (
+        ("NOT.DEFINED", kept, "queue NOT.DEFINED"),
+        (mq.queue(), "NO.KEEPER", "NO.KEEPER"),
+    ):
         request = mapped(destination, b"question")
         request.kept = KeptRequest(keeper, Message(MQMD(), b"way back"))
         with pytest.raises(MQError, match=named) as error:

@@ -66,9 +66,14 @@ async def test_a_client_gets_properties_of_an_application(bridge: Bridge) -> Non
     usr = Folder.build("usr", {"site_x002D_id": "HH", "n": 5})
     chain = encode_chain((RFH2(folders=(usr,), Format=b"MQSTR", CodedCharSetId=1208),), b"body")
     await bridge.place.put(
-        "alarms", chain.data, manager="c1", Persistence=1, Format=chain.Format, CodedCharSetId=chain.CodedCharSetId,
+        "alarms",
+        chain.data,
+        manager="c1",
+        Persistence=1,
+        Format=chain.Format,
+        CodedCharSetId=chain.CodedCharSetId,
         CorrelId=b"c-1".ljust(24, b"\0"),
-    )  # fmt: skip
+    )
     (found,) = await bridge.settled()
     publication = from_mq(found.message, topic=found.topic or found.remote_queue, with_properties=True)
     assert (publication.topic, publication.payload) == ("alarms", b"body")
@@ -80,10 +85,15 @@ async def test_a_client_gets_properties_of_an_application(bridge: Bridge) -> Non
 async def test_an_application_answers_by_an_ordinary_put(bridge: Bridge) -> None:
     """To ReplyToQ at ReplyToQMgr: the default transmission queue takes it to the device, with its Response Topic."""
     topic, queue = bridge.topic("ask"), bridge.topic("ask").replace("/", ".").upper()
-    await bridge.place.command(f"DEFINE QLOCAL('{queue}')", f"DEFINE SUB('{queue}') TOPICSTR('{topic}') DEST('{queue}')")
+    await bridge.place.command(
+        f"DEFINE QLOCAL('{queue}')", f"DEFINE SUB('{queue}') TOPICSTR('{topic}') DEST('{queue}')"
+    )
     bridge.place.at_end += [f"DELETE SUB('{queue}')", f"DELETE QLOCAL('{queue}')"]
     asked = PublishProperties(
-        message_expiry_interval=600, response_topic="answers/dev.1", correlation_data=b"c-1", user_property=(("unit", "C"),)
+        message_expiry_interval=600,
+        response_topic="answers/dev.1",
+        correlation_data=b"c-1",
+        user_property=(("unit", "C"),),
     )
     await bridge.taken(unit(published(topic, asked)))
     request = await bridge.place.take(queue)
@@ -92,9 +102,14 @@ async def test_an_application_answers_by_an_ordinary_put(bridge: Bridge) -> None
     usr = decode_rfh2(request.data).folder("usr")
     assert usr is not None and usr.content == {"unit": "C"}
     await bridge.place.put(
-        request.md.ReplyToQ.decode(), b"4711", manager=request.md.ReplyToQMgr.decode(), MsgType=cmqc.MQMT_REPLY,
-        CorrelId=request.md.CorrelId, Persistence=1, Format=b"MQSTR",
-    )  # fmt: skip
+        request.md.ReplyToQ.decode(),
+        b"4711",
+        manager=request.md.ReplyToQMgr.decode(),
+        MsgType=cmqc.MQMT_REPLY,
+        CorrelId=request.md.CorrelId,
+        Persistence=1,
+        Format=b"MQSTR",
+    )
     (answer,) = await bridge.settled()
     assert answer.client_id == "dev.1"
     publication = from_mq(answer.message, topic=answer.topic or answer.remote_queue, with_properties=True)

@@ -231,7 +231,14 @@ def durable_full(mq: Workplace, app: Application, root: str) -> Any:
     ],
 )
 def test_delivery_rules_without_dead_letter_queue(
-    mq: Workplace, app: Application, root: str, full: Any, delivery: str, persistence: int, durable: bool, accepted: bool
+    mq: Workplace,
+    app: Application,
+    root: str,
+    full: Any,
+    delivery: str,
+    persistence: int,
+    durable: bool,
+    accepted: bool,
 ) -> None:
     mq.topic_object(root, f"{delivery} USEDLQ(NO)")
     mq.alter(DEADQ=mq.queue())

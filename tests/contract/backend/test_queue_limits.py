@@ -81,7 +81,9 @@ def test_put_disabled_and_get_disabled(mq: Workplace, queue: str, app: Applicati
     ],
 )
 @pytest.mark.parametrize("to", ["queue", "topic"])
-def test_descriptor_fields_are_checked(mq: Workplace, app: Application, field: str, value: int, reason: int, to: str) -> None:
+def test_descriptor_fields_are_checked(
+    mq: Workplace, app: Application, field: str, value: int, reason: int, to: str
+) -> None:
     with refused(reason):
         if to == "queue":
             app.put(mq.queue(), **{field: value})
@@ -160,7 +162,9 @@ def test_wrong_handles(queue: str, app: Application, other: Application) -> None
             app.close(wrong)
 
 
-@pytest.mark.parametrize("options", [0, cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_INPUT_EXCLUSIVE, cmqc.MQOO_FAIL_IF_QUIESCING])
+@pytest.mark.parametrize(
+    "options", [0, cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_INPUT_EXCLUSIVE, cmqc.MQOO_FAIL_IF_QUIESCING]
+)
 def test_options_of_open(mq: Workplace, app: Application, options: int) -> None:
     with refused(cmqc.MQRC_OPTIONS_ERROR):
         app.open_queue(mq.queue(), options)

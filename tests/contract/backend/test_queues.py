@@ -11,8 +11,8 @@ import pytest
 from bridge.mq.mqi import MQOD
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
-from testing.ibm_standin import cmqc
 from tests.helpers.mq_applications import Application, Workplace, refused
+from tests.ibm_standin import cmqc
 
 BROWSE_FIRST = cmqc.MQGMO_BROWSE_FIRST
 BROWSE_UNDER_CURSOR = cmqc.MQGMO_BROWSE_MSG_UNDER_CURSOR
@@ -199,7 +199,9 @@ def test_an_expired_message_cannot_be_got(mq: Workplace, queue: str, app: Applic
         ('JMSMessageID = "0x' + "41" * 24 + '"', [b"persistent"]),
     ],
 )
-def test_a_selector_names_fields_of_the_mqmd_as_jms_does(queue: str, app: Application, selector: str, expected: Any) -> None:
+def test_a_selector_names_fields_of_the_mqmd_as_jms_does(
+    queue: str, app: Application, selector: str, expected: Any
+) -> None:
     """ "JMS fields and properties with corresponding MQMD fields"."""
     app.put(queue, b"persistent", Persistence=1, MsgId=b"A" * 24)
     app.put(queue, b"other", Persistence=0)

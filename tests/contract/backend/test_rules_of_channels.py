@@ -60,7 +60,9 @@ def test_conversations_of_a_process_share_an_instance(mq: Workplace, connect_by:
         connect_by(channel)
 
 
-def test_a_channel_without_instances_rejects_all_connections(mq: Workplace, connect_by: Callable[[str], Application]) -> None:
+def test_a_channel_without_instances_rejects_all_connections(
+    mq: Workplace, connect_by: Callable[[str], Application]
+) -> None:
     with refused(cmqc.MQRC_CHANNEL_NOT_AVAILABLE):
         connect_by(mq.server_channel("MAXINST(0)"))
 

@@ -11,8 +11,8 @@ from bridge.mq.mqi import MQOD
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
 from bridge.wire.mq.pcf import MQCFH, MQCFIN, MQCFST, encode_pcf
-from testing.ibm_standin import cmqc, cmqcfc
 from tests.helpers.mq_applications import Application, Workplace
+from tests.ibm_standin import cmqc, cmqcfc
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +56,10 @@ def test_a_persistent_command_has_persistent_replies(mq: Workplace, app: Applica
     body = encode_pcf(MQCFH(Command=cmqcfc.MQCMD_PING_Q_MGR), ())
     for queue in (od.ObjectName, done):
         md = MQMD(
-            Format=cmqc.MQFMT_ADMIN, MsgType=cmqc.MQMT_REQUEST, ReplyToQ=queue.encode(), Persistence=cmqc.MQPER_PERSISTENT
+            Format=cmqc.MQFMT_ADMIN,
+            MsgType=cmqc.MQMT_REQUEST,
+            ReplyToQ=queue.encode(),
+            Persistence=cmqc.MQPER_PERSISTENT,
         )
         app.connection.put1(MQOD(ObjectName=COMMAND_QUEUE), Message(md, body), cmqc.MQPMO_NO_SYNCPOINT)
     assert app.take(done, cmqc.MQGMO_WAIT, WaitInterval=30_000).md.Persistence == cmqc.MQPER_PERSISTENT

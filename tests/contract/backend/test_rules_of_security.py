@@ -13,9 +13,9 @@ import pytest
 from bridge.mq.mqi import MQOD
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
-from testing.ibm_standin import cmqc
 from tests.helpers.mq_applications import refused
 from tests.helpers.secured_queue_manager import ADMINISTRATOR, CHANNEL, SecuredConnections
+from tests.ibm_standin import cmqc
 
 NO = cmqc.MQRC_NOT_AUTHORIZED
 

@@ -223,7 +223,9 @@ def test_durable_subscriptions_not_allowed(mq: Workplace, app: Application, root
     app.subscribe(root)
 
 
-def test_default_priority_and_persistence_come_from_the_nearest_object(mq: Workplace, app: Application, root: str) -> None:
+def test_default_priority_and_persistence_come_from_the_nearest_object(
+    mq: Workplace, app: Application, root: str
+) -> None:
     mq.topic_object(root, "DEFPSIST(YES) DEFPRTY(6)")
     mq.topic_object(f"{root}/below", "DEFPRTY(2)")
     _, publications = app.subscribe(f"{root}/#")

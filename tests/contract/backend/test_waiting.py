@@ -66,7 +66,9 @@ def test_a_waiting_get_is_woken_by_a_backout(queue: str, app: Application, other
     assert results == [b"m"]
 
 
-def test_a_get_that_waits_for_one_message_waits_on_when_others_come(queue: str, app: Application, other: Application) -> None:
+def test_a_get_that_waits_for_one_message_waits_on_when_others_come(
+    queue: str, app: Application, other: Application
+) -> None:
     """Woken in vain, it must not miss the next one."""
     wanted = b"wanted".ljust(24, b"\0")
     thread, results = waiting_get(app, queue, WaitInterval=20_000, CorrelId=wanted)
@@ -91,7 +93,8 @@ def test_a_browse_waits_too(queue: str, app: Application, other: Application) ->
     results = []
     handle = app.open_queue(queue, cmqc.MQOO_BROWSE)
     thread = threading.Thread(
-        target=lambda: results.append(app.browse(handle, BROWSE_NEXT | cmqc.MQGMO_WAIT, WaitInterval=20_000)), daemon=True
+        target=lambda: results.append(app.browse(handle, BROWSE_NEXT | cmqc.MQGMO_WAIT, WaitInterval=20_000)),
+        daemon=True,
     )
     thread.start()
     other.put(queue, b"seen")

@@ -46,7 +46,7 @@ def package(request: pytest.FixtureRequest) -> str:
     """The name of a package. Skipped where it was not built: see environments.sh."""
     name: str = request.param
     if not (BUILD / name / name).is_dir():
-        pytest.skip(f"{name} is not in {BUILD}: run testing/ibm_standin/environments.sh")
+        pytest.skip(f"{name} is not in {BUILD}: run tests/ibm_standin/environments.sh")
     return name
 
 

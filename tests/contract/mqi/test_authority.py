@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from bridge.mq.embedded.server import Conversation
-from testing.ibm_standin import cmqc
 from tests.helpers.client_programs import Manager
+from tests.ibm_standin import cmqc
 
 RECORDS = """
 DEFINE QLOCAL(Q)

@@ -43,7 +43,9 @@ found['too long'] = reason(connected, MaxMsgLength=104857601)
 
 
 @pytest.mark.smoke
-def test_a_get_with_a_buffer_longer_than_the_channel_allows_is_refused(manager: Manager, package: str, queue: str) -> None:
+def test_a_get_with_a_buffer_longer_than_the_channel_allows_is_refused(
+    manager: Manager, package: str, queue: str
+) -> None:
     """Though the message is short: BufferLength is compared ("2010 (MQRC_DATA_LENGTH_ERROR)")."""
     found = manager.run(
         package,

@@ -97,7 +97,9 @@ found['reason'] = struct.unpack('<9i', reply[:36])[7]
     assert found == {"reason": 0}
 
 
-def test_topic_strings_are_in_the_clients_character_set_unless_they_say_otherwise(manager: Manager, package: str) -> None:
+def test_topic_strings_are_in_the_clients_character_set_unless_they_say_otherwise(
+    manager: Manager, package: str
+) -> None:
     """VSCCSID of the MQCHARV."""
     found = manager.run(
         package,

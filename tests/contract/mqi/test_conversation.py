@@ -9,9 +9,9 @@ import threading
 import pytest
 
 from bridge.wire import cmqc
-from testing.ibm_standin import frames
-from testing.ibm_standin.frames import Verb
 from tests.helpers.client_programs import Manager
+from tests.ibm_standin import frames
+from tests.ibm_standin.frames import Verb
 
 
 def connect(manager: Manager, greeting: bytes = frames.GREETING) -> socket.socket:

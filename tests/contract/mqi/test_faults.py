@@ -43,7 +43,8 @@ def test_cut(manager: Manager, package: str, queue: str, cut: str, reasons: list
 
 
 @pytest.mark.parametrize(
-    ("cut", "commit", "depth"), [("", 0, 3), ("MQPUT:2:before", 2009, 0), ("MQPUT:3:after", 2009, 0), ("MQCMIT:1", 2009, 3)]
+    ("cut", "commit", "depth"),
+    [("", 0, 3), ("MQPUT:2:before", 2009, 0), ("MQPUT:3:after", 2009, 0), ("MQCMIT:1", 2009, 3)],
 )
 def test_asynchronous_puts(manager: Manager, package: str, queue: str, cut: str, commit: int, depth: int) -> None:
     """MQCMIT reports that the connection was lost after asynchronous puts."""
@@ -208,10 +209,18 @@ def test_connections_over_tcp(package: str, tmp_path: Path) -> None:
             """
         found = manager.run(package, f"package = {package!r}\n" + textwrap.dedent(program), connect=False)
         assert found == {
-            "right": 0, "channel": 2540, "password": 2035, "user": 2035, "empty": 2035, "none": 2035, "cipher": 2381
-        }  # fmt: skip
+            "right": 0,
+            "channel": 2540,
+            "password": 2035,
+            "user": 2035,
+            "empty": 2035,
+            "none": 2035,
+            "cipher": 2381,
+        }
         passwords.write_text("app:changed\n")  # takes effect without a restart
-        assert manager.run(package, f"package = {package!r}\n" + textwrap.dedent(program), connect=False)["right"] == 2035
+        assert (
+            manager.run(package, f"package = {package!r}\n" + textwrap.dedent(program), connect=False)["right"] == 2035
+        )
         address = ("127.0.0.1", manager.port)
         RemoteConnection(address, user="app", password="changed").disconnect()
         with pytest.raises(MQError) as refused:

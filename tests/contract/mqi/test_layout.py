@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from testing.ibm_standin import cmqc, structures
 from tests.helpers.client_packages import BUILD
 from tests.helpers.client_programs import environment
 from tests.helpers.mqi_layout import of_headers
+from tests.ibm_standin import cmqc, structures
 
 ROOT = Path(__file__).resolve().parents[3]
 #: Behind the end of pymqi's structures the headers know newer versions, which a caller's Version keeps out of reach.
@@ -49,7 +49,7 @@ def test_offsets_of_the_bridge() -> None:
 
 def test_versions_end_alike_in_library_and_bridge() -> None:
     """The headers of the library define the length of each version. The bridge rejects any other length."""
-    source = (ROOT / "testing" / "ibm_standin" / "src" / "structures.c").read_text()
+    source = (ROOT / "tests" / "ibm_standin" / "src" / "structures.c").read_text()
     for name in ("MQOD", "MQPMO", "MQGMO", "MQSTS", "MQMD"):
         one: structures.Structure = getattr(structures, name if name != "MQMD" else "_MD")
         (text,) = re.findall(rf"\{{((?:BEFORE\({name}, \w+\),\s*)*WHOLE\({name}\))\}}", source)
@@ -66,7 +66,11 @@ def test_numbers(package: str) -> None:
         "print(json.dumps(dict((name, value) for name, value in vars(CMQC).items() if type(value) is int)))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program.format(package)], env=environment(package), capture_output=True, text=True, check=True
+        [sys.executable, "-c", program.format(package)],
+        env=environment(package),
+        capture_output=True,
+        text=True,
+        check=True,
     )
     theirs = json.loads(done.stdout)
     ours = {name: value for name, value in vars(cmqc).items() if name.startswith("MQ") and isinstance(value, int)}

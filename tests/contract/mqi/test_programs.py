@@ -200,7 +200,14 @@ def test_units_of_work(manager: Manager, package: str, queue: str) -> None:
         found['after'] = mq.Queue(again, {queue!r}, CMQC.MQOO_INPUT_SHARED).get()
         """,
     )
-    assert found == {"before": 2033, "got": "kept", "meanwhile": 2033, "again": "kept", "count": 1, "after": "by disconnect"}
+    assert found == {
+        "before": 2033,
+        "got": "kept",
+        "meanwhile": 2033,
+        "again": "kept",
+        "count": 1,
+        "after": "by disconnect",
+    }
 
 
 def test_end_of_a_program_backs_out(manager: Manager, package: str, queue: str) -> None:

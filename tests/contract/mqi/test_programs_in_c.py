@@ -13,7 +13,7 @@ from tests.helpers.client_packages import BUILD
 from tests.helpers.client_programs import Manager
 from tests.helpers.patience import PATIENCE
 
-INCLUDES = Path(__file__).resolve().parents[3] / "testing" / "ibm_standin" / "inc"
+INCLUDES = Path(__file__).resolve().parents[3] / "tests" / "ibm_standin" / "inc"
 PROGRAM = """
 #include <stdio.h>
 #include <string.h>
@@ -77,4 +77,6 @@ def test_a_program_with_the_initial_values(manager: Manager, queue: str, tmp_pat
 def test_each_structure_has_its_initial_values(name: str, tmp_path: Path) -> None:
     structure = name.removesuffix("_CLIENT_CONN")
     includes = "#include <cmqc.h>\n#include <cmqxc.h>\n"
-    compiled(tmp_path, f"{includes}int main(void) {{ {structure} one = {{{name}_DEFAULT}}; return sizeof one == 0; }}\n")
+    compiled(
+        tmp_path, f"{includes}int main(void) {{ {structure} one = {{{name}_DEFAULT}}; return sizeof one == 0; }}\n"
+    )

@@ -148,7 +148,9 @@ found['gets only'] = [browse(got, CMQC.MQGMO_NO_SYNCPOINT), browse(got, NEXT | C
     }
 
 
-def test_a_message_that_is_too_long_for_the_buffer_given_stays_in_front(manager: Manager, package: str, program: str) -> None:
+def test_a_message_that_is_too_long_for_the_buffer_given_stays_in_front(
+    manager: Manager, package: str, program: str
+) -> None:
     found = manager.run(
         package,
         program
@@ -162,7 +164,10 @@ accept = NEXT | CMQC.MQGMO_ACCEPT_TRUNCATED_MSG
 found['accepted'] = [browse(handle, accept), browse(handle, accept, room=10), browse(handle, accept)]
 """,
     )
-    assert found == {"browsed": ["one", 2080, "xxx", "three", 2080, "yyy", "five", 2033], "accepted": ["one", 2079, "three"]}
+    assert found == {
+        "browsed": ["one", 2080, "xxx", "three", 2080, "yyy", "five", 2033],
+        "accepted": ["one", 2079, "three"],
+    }
 
 
 def test_a_browse_with_read_ahead_waits(manager: Manager, package: str, program: str, queue: str) -> None:
@@ -204,7 +209,9 @@ found['left'] = [browse(handle), browse(handle)]
     assert found == {"any": "for a", "b": ["for b", "for b", 2033], "left": ["for a", 2033]}
 
 
-def test_mqco_quiesce_leaves_the_queue_open_until_the_buffer_is_empty(manager: Manager, package: str, program: str) -> None:
+def test_mqco_quiesce_leaves_the_queue_open_until_the_buffer_is_empty(
+    manager: Manager, package: str, program: str
+) -> None:
     """2458, then 2518 when all of the buffer is browsed (MQRC_READ_AHEAD_MSGS, MQRC_HOBJ_QUIESCED_NO_MSGS)."""
     found = manager.run(
         package,

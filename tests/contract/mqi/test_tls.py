@@ -1,6 +1,6 @@
 """TLS, client channel definition tables and tokens: the bridge's connections by both packages on the stand-in.
 
-Reasons are those of the IBM MQ documentation: see testing/ibm_standin/src/tls.c and ccdt.c. What IBM's GSKit does with a
+Reasons are those of the IBM MQ documentation: see tests/ibm_standin/src/tls.c and ccdt.c. What IBM's GSKit does with a
 CMS key repository cannot be tested here.
 """
 
@@ -28,11 +28,11 @@ from bridge.mq.ibm.parameters import ConnectionParameters, Tls
 from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
-from testing.ibm_standin import cmqc
 from tests.helpers import client_packages
 from tests.helpers.certificate_authority import Authority
 from tests.helpers.patience import until
 from tests.helpers.served_queue_manager import ServedQueueManager
+from tests.ibm_standin import cmqc
 
 PASSWORD = "key store 1"
 CHANNEL = "DEV.APP.SVRCONN"
@@ -55,7 +55,9 @@ class Site:
             "ca_file": self.authority.file,
         }
         self.listener = ListenerConfig.model_validate({"tls": options | tls})
-        self.queue_manager = ServedQueueManager(directory / "data", listener=self.listener, stand_in=True, channels=[CHANNEL])
+        self.queue_manager = ServedQueueManager(
+            directory / "data", listener=self.listener, stand_in=True, channels=[CHANNEL]
+        )
         self.place = f"127.0.0.1({self.queue_manager.port})"
         self.tls = Tls(
             key_repository=str(self.repository),
@@ -207,7 +209,9 @@ def test_a_channel_that_requires_certificates_rejects_a_client_without(connect: 
 
 def test_a_channel_with_a_cipher_spec_refuses_a_client_without(connect: Connecting, tmp_path: Path) -> None:
     with ServedQueueManager(tmp_path, tcp=True, stand_in=True) as served:
-        EmbeddedConnection(served.itself, "tests").command(f"DEFINE CHANNEL({CHANNEL}) CHLTYPE(SVRCONN) SSLCIPH(ANY_TLS12)")
+        EmbeddedConnection(served.itself, "tests").command(
+            f"DEFINE CHANNEL({CHANNEL}) CHLTYPE(SVRCONN) SSLCIPH(ANY_TLS12)"
+        )
         place = f"127.0.0.1({served.port})"
         error = refused(connect, ConnectionParameters(queue_manager="MQB1", channel=CHANNEL, connections=place))
     assert error.reason == cmqc.MQRC_SSL_INITIALIZATION_ERROR
@@ -409,7 +413,9 @@ def test_a_queue_manager_group_is_tried_in_the_order_of_channel_names(
     assert refused(connect, by_table(site, url, "GROUP")).reason == cmqc.MQRC_Q_MGR_NAME_ERROR
 
 
-def test_a_ccdt_without_an_entry_for_the_queue_manager_is_refused(connect: Connecting, site: Site, tmp_path: Path) -> None:
+def test_a_ccdt_without_an_entry_for_the_queue_manager_is_refused(
+    connect: Connecting, site: Site, tmp_path: Path
+) -> None:
     url = table(tmp_path / "ccdt.json", entry("OTHER", site.place))
     error = refused(connect, by_table(site, url))
     assert error.reason == cmqc.MQRC_Q_MGR_NAME_ERROR

@@ -18,7 +18,11 @@ MISTAKES = [
     ("select: SELECT body FROM input LIMIT 3, to: {mq: {queue: R}}", ("select",), "silently drop rows"),
     ("select: 'SELECT text, queue AS text FROM input', to: {mq: {queue: R}}", ("select",), "different names"),
     ("select: SELECT count(*) AS n FROM input GROUP BY queue, to: {mq: {queue: R}}", ("select",), "runs in streams"),
-    ("select: SELECT text FROM input, to: {mq: {queue: 'R.{site}'}}", ("to", "mq", "queue"), "a column that select makes"),
+    (
+        "select: SELECT text FROM input, to: {mq: {queue: 'R.{site}'}}",
+        ("to", "mq", "queue"),
+        "a column that select makes",
+    ),
     ("select: SELECT text FROM input, to: {mq: }", ("to", "mq"), "a column that select makes"),
     ("select: 'SELECT body, priority(1) FROM input', to: {mq: {queue: R}}", ("select",), "priority"),
     ("select: 'SELECT body, 1 AS n FROM input', to: {mq: {queue: R}}", ("to",), "would be lost: n"),

@@ -220,7 +220,12 @@ class Site:
         java = [one for one in processes if is_java(one)]
         workers = [one for one in processes[1:] if one not in java]
         executors = [one for one in psutil.process_iter(["cmdline"]) if "CoarseGrained" in str(one.info["cmdline"])]
-        kinds = {"driver": processes[:1], "jvm": java, "python worker": workers, "executor": executors if CLUSTER else []}
+        kinds = {
+            "driver": processes[:1],
+            "jvm": java,
+            "python worker": workers,
+            "executor": executors if CLUSTER else [],
+        }
         kind = random.choice(["bridge", *(name for name, found in kinds.items() if found)])
         self.killed[kind] += 1
         if kind == "bridge":
@@ -347,7 +352,9 @@ def table(directory: Path, column: str) -> list[str]:
     """Return a column of all Parquet files of a directory."""
     if not directory.exists():
         return []
-    found: list[str] = pyarrow.dataset.dataset(directory, format="parquet").to_table(columns=[column])[column].to_pylist()
+    found: list[str] = (
+        pyarrow.dataset.dataset(directory, format="parquet").to_table(columns=[column])[column].to_pylist()
+    )
     return found
 
 

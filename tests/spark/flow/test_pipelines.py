@@ -11,13 +11,17 @@ from tests.spark.flow.conftest import Bench
 def test_queue_to_parquet(bench: Bench) -> None:
     queue = bench.queues.queue()
     bench.write(
-        "pipelines: {events: {from: {mq: {queue: $queue}}, to: {archive: $out}}}", queue=queue, out=bench.directory / "out"
+        "pipelines: {events: {from: {mq: {queue: $queue}}, to: {archive: $out}}}",
+        queue=queue,
+        out=bench.directory / "out",
     )
     bench.queues.put(queue, b"no JSON", b'{"n": 1}', Format=b"MQSTR   ")
     bench.run()
     rows = bench.spark.read.parquet(str(bench.directory / "out")).collect()
     assert sorted(row.text for row in rows) == ["no JSON", '{"n": 1}']
-    assert {"md", "rfh2", "body", "put_time", "date", "hour"} <= set(rows[0].asDict()) and "payload" not in rows[0].asDict()
+    assert {"md", "rfh2", "body", "put_time", "date", "hour"} <= set(rows[0].asDict()) and "payload" not in rows[
+        0
+    ].asDict()
     assert bench.sums() == {"in": 2, "out": 2}
 
 

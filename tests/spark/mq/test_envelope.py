@@ -95,9 +95,7 @@ def test_what_an_mqtt_client_published() -> None:
 
 def test_groups_repetitions_nil_and_folders_that_cannot_be_read() -> None:
     content = {"g": {"x": [1, 2.5], "y": None}, "flag": True, "raw": b"\1\2"}
-    header = RFH2(
-        folders=(Folder.build("usr", content), Folder.build("usr", {"n": ""}), Folder(b"<bad><a></bad>  "))
-    )
+    header = RFH2(folders=(Folder.build("usr", content), Folder.build("usr", {"n": ""}), Folder(b"<bad><a></bad>  ")))
     chain = encode_chain([header], b"")
     line = row(MQMD(Format=chain.Format), chain.data)
     assert {name: content and dict(content) for name, content in line["rfh2"]} == {

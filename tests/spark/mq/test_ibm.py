@@ -16,9 +16,9 @@ from bridge.spark.mq.queue_reader import QueueReader, managed_queue
 from bridge.spark.mq.writer import SinkOptions, put_all
 from bridge.spark.spool import Spool, StreamOptions, read_segments
 from bridge.spark.task import Identity
-from testing.ibm_standin import frames
 from tests.helpers.client_packages import connecting
 from tests.helpers.patience import until
+from tests.ibm_standin import frames
 from tests.spark.conftest import Queues
 
 

@@ -79,7 +79,9 @@ def test_columns_that_are_chosen(read: Read, spark: SparkSession, queues: Queues
     frame = read(queue=queue, columns="text, md.CorrelId,md.Priority")
     assert frame.schema.simpleString() == "struct<text:string,md:struct<CorrelId:binary,Priority:int>>"
     assert [(row.text, bytes(row.md.CorrelId), row.md.Priority) for row in frame.collect()] == [("x", b"c" * 24, 0)]
-    named = spark.read.format("mq").options(**queues.options, queue=queue).schema("md struct<Priority: int>, body binary")
+    named = (
+        spark.read.format("mq").options(**queues.options, queue=queue).schema("md struct<Priority: int>, body binary")
+    )
     assert [(row.md.Priority, bytes(row.body)) for row in named.load().collect()] == [(0, b"x")]
     # The spool of a stream has these columns only.
     body = read(queue=queue, columns="body", stream=True)
@@ -178,7 +180,11 @@ def test_an_available_now_run_leaves_the_queue_empty(read: Read, queues: Queues,
     assert [batch["numInputRows"] for batch in batches] == [10, 10, 5]
     # Each tells what is in it, and what waits behind it since when.
     backlogs = [json.loads(batch.sources[0].latestOffset)[source] for batch in batches]
-    assert [(one["messages"], one["bytes"], one["waiting"]) for one in backlogs] == [(10, 30, 15), (10, 30, 5), (5, 15, 0)]
+    assert [(one["messages"], one["bytes"], one["waiting"]) for one in backlogs] == [
+        (10, 30, 15),
+        (10, 30, 5),
+        (5, 15, 0),
+    ]
     assert backlogs[2]["oldest"] is None
     for backlog in backlogs[:2]:  # it is known of messages that are in the spool
         assert backlog["oldest"] is None or datetime.fromisoformat(backlog["oldest"]) <= datetime.now(UTC)
@@ -252,9 +258,7 @@ def test_message_properties_are_read_written_and_selected_by_their_names(
 
 
 @pytest.mark.slow
-def test_a_second_stream_is_told_who_reads_the_queue(
-    read: Read, queues: Queues, tmp_path: Path
-) -> None:
+def test_a_second_stream_is_told_who_reads_the_queue(read: Read, queues: Queues, tmp_path: Path) -> None:
     source, target = queues.queue(), queues.queue()
     first = read(queue=source, stream=True).drop("queue", "topic").writeStream.format("mq").options(**queues.options)
     query = first.option("queue", target).option("checkpointLocation", str(tmp_path / "1")).start()
@@ -271,7 +275,10 @@ def test_a_second_stream_is_told_who_reads_the_queue(
 #: Steps of a batch at which the connection ends, and whether the query fails: its reader connects again.
 STEPS: dict[str, tuple[Callable[[], Fault], bool]] = {
     "taking": (lambda: Fault(lambda verb, request: verb == "MQGET" and is_taken(request), 1), False),
-    "after the state": (lambda: Fault(lambda verb, request: verb == "MQPUT" and is_marker(request), 1, after=True), False),
+    "after the state": (
+        lambda: Fault(lambda verb, request: verb == "MQPUT" and is_marker(request), 1, after=True),
+        False,
+    ),
     "before the commit": (lambda: Fault(lambda verb, request: verb == "MQCMIT", 2), False),
     "after the commit": (lambda: Fault(lambda verb, request: verb == "MQCMIT", 2, after=True), False),
     "putting": (lambda: Fault(lambda verb, request: verb == "MQPUT" and not is_marker(request), 2), True),

@@ -183,8 +183,14 @@ def mapped(queue: str, kept: str) -> list[Any]:
         {"body": b"4", "refusal": {"reason": 2152, "sentence": "no name", "source": "plant/4"}},
         {"body": b"5"},
     ]
-    schema = {"queue": pa.string(), "body": pa.binary(), "properties": TEXT_MAP, "retain": pa.bool_(),
-              "kept_request": KEPT_REQUEST_TYPE, "refusal": REFUSAL_TYPE}  # fmt: skip
+    schema = {
+        "queue": pa.string(),
+        "body": pa.binary(),
+        "properties": TEXT_MAP,
+        "retain": pa.bool_(),
+        "kept_request": KEPT_REQUEST_TYPE,
+        "refusal": REFUSAL_TYPE,
+    }
     whole = [{"queue": None if "refusal" in row else queue, **row} for row in rows]
     return [pa.RecordBatch.from_pylist(whole, schema=pa.schema(schema))]
 
@@ -282,7 +288,9 @@ def test_a_task_that_outlives_its_write_leaves_nothing_behind(options: SinkOptio
     ends = threading.Thread(target=discard, args=(options, passing("outlives")))
     with fault(APPLICATION_NAME) as verbs:
         ends.start()
-        while verbs.count("MQGET") < 3:  # that which looks for the anchor, the one that takes it, and the one that waits
+        while (
+            verbs.count("MQGET") < 3
+        ):  # that which looks for the anchor, the one that takes it, and the one that waits
             ends.join(0.01)
             assert ends.is_alive()
         connection.backout()

@@ -104,8 +104,12 @@ def test_a_worker_and_the_driver_killed(
     drain(spark, mosquitto.port, queues.directory, queue, tmp_path)
     assert queues.bodies(queue) == bodies
     # Spark's list of the files that count: one that a killed batch left is none of them.
-    listed = [line for one in (tmp_path / "rows" / "_spark_metadata").iterdir() if not one.name.startswith(".")
-              for line in one.read_text().splitlines()[1:]]  # fmt: skip
+    listed = [
+        line
+        for one in (tmp_path / "rows" / "_spark_metadata").iterdir()
+        if not one.name.startswith(".")
+        for line in one.read_text().splitlines()[1:]
+    ]
     files = [str(tmp_path / "rows" / msgspec.json.decode(line)["path"].rpartition("/")[2]) for line in listed]
     table = pyarrow.dataset.dataset(files, format="parquet").to_table()
     assert Counter(table.column("body").to_pylist()) == Counter(bodies)

@@ -51,10 +51,19 @@ def test_rows_have_all_that_came(spark: SparkSession, mosquitto: Mosquitto, clie
     assert frame.schema.names == MQTT_SCHEMA.names
     session_made(mosquitto.port, tmp_path / "spool", "all/#", "other/+")
     full = publication_of_fields(
-        topic="all/5", payload=b"\0\xff", qos=2, retain=True, client_id="sensor", expiry=1000.0, response_topic="re/ply",
-        correlation_data=b"\0\1", content_type="text/plain", payload_format_indicator=0, users={"site": "Köln"},
+        topic="all/5",
+        payload=b"\0\xff",
+        qos=2,
+        retain=True,
+        client_id="sensor",
+        expiry=1000.0,
+        response_topic="re/ply",
+        correlation_data=b"\0\1",
+        content_type="text/plain",
+        payload_format_indicator=0,
+        users={"site": "Köln"},
         hops=("QM1/one",),
-    )  # fmt: skip
+    )
     plain = [Publication(topic=f"all/{qos}", payload=b"%d" % qos, qos=qos) for qos in (1, 2)]
     clients("sender").publish_all(full, *plain, Publication(topic="other/x", payload=b"", qos=1))
     query = run(frame, "parquet", tmp_path / "checkpoint", path=str(tmp_path / "rows"))
@@ -228,8 +237,10 @@ def test_topics_of_templates(spark: SparkSession, mosquitto: Mosquitto, clients:
     ).coalesce(1)
     publish(frame, mosquitto.port, topic="lines/{line}/{kind|upper|default:'none'}")
     assert [(one.topic, one.payload) for one in receiver.take_all(3)] == [
-        ("lines/7/AVG", b"1"), ("lines/own", b"2"), ("lines/9/none", b"3")
-    ]  # fmt: skip
+        ("lines/7/AVG", b"1"),
+        ("lines/own", b"2"),
+        ("lines/9/none", b"3"),
+    ]
 
 
 def test_rows_that_are_refused(spark: SparkSession, mosquitto: Mosquitto, clients: Clients, tmp_path: Path) -> None:

@@ -115,7 +115,9 @@ def test_limits_are_shared_by_filters(readers: Readers, clients: Clients) -> Non
     # The progress of the query tells what is in the batch, and what waits behind it since when.
     backlog = reader.reportLatestOffset()
     assert backlog is not None
-    assert sum(one["messages"] for one in backlog.values()) == sum(one["bytes"] for one in backlog.values()) == len(rows)
+    assert (
+        sum(one["messages"] for one in backlog.values()) == sum(one["bytes"] for one in backlog.values()) == len(rows)
+    )
     assert sum(one["waiting"] for one in backlog.values()) == 11 - len(rows)
     assert datetime.fromisoformat(backlog["share/a"]["oldest"]) < datetime.now(UTC)
     assert sorted(rows + payloads(reader, part, whole)) == [b"a"] * 9 + [b"b"] * 2
@@ -208,7 +210,9 @@ def test_no_broker(readers: Readers, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_password(tmp_path: Path) -> None:
     broker = Broker(link=LinkConfig(host="h", user="u", password_variable="NO_SUCH_VARIABLE"))
-    reader = stream_reader(SourceOptions(broker=broker, topic_filters=("t",), stream=StreamOptions(spool=str(tmp_path))))
+    reader = stream_reader(
+        SourceOptions(broker=broker, topic_filters=("t",), stream=StreamOptions(spool=str(tmp_path)))
+    )
     with pytest.raises(OptionError, match=r"no password for broker h: .* NO_SUCH_VARIABLE is not set"):
         reader.latestOffset(reader.initialOffset(), ALL)
     reader.stop()

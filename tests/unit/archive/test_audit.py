@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.archive_rows import generate
 from bridge.archive.audit import Audit, Counts, MappingCounts, audit
 from bridge.archive.database import NoRows
 from bridge.archive.schema import Outcome
+from tests.benchmarks.archive_rows import generate
 from tests.helpers.archive import NOON, Story, write
 
 Tell = Callable[[Story, str], object]
@@ -224,7 +224,9 @@ def test_where_rows_are_missing_nothing_is_sure(tmp_path: Path) -> None:
 def test_mappings_are_counted_by_themselves(tmp_path: Path) -> None:
     story = Story().subscribed("c", 0, "t", 2).put(1, "t", b"a", 2, message_id=1)
     story.out(2, "c", "t", b"a", 2, message_id=1)
-    story.mapped(2, "q", "t", b"a", msg_id=b"1" * 24, message_id=1).mapped(3, "q", "t", b"a", msg_id=b"2" * 24, message_id=1)
+    story.mapped(2, "q", "t", b"a", msg_id=b"1" * 24, message_id=1).mapped(
+        3, "q", "t", b"a", msg_id=b"2" * 24, message_id=1
+    )
     story.mapped(9, "q", "t", b"a", msg_id=b"1" * 24, message_id=1, since=2)  # again, and late
     story.mapped(4, "q", "t", b"b", msg_id=b"3" * 24, outcome=Outcome.DEAD_LETTERED)
     story.mapped(5, "q", "t", b"b", msg_id=b"3" * 24, outcome=Outcome.DISCARDED)

@@ -63,21 +63,43 @@ def told(story: Story, time: float, event: tuple[Any, ...], puts: list[tuple[Any
             puts.append((time, topic, payload, qos, publisher, message_id))
         case "out", client_id, topic, payload, qos, publisher, message_id, outcome, chance:
             story.out(
-                time, client_id, topic, payload, qos, publisher=publisher, message_id=message_id, outcome=outcome,
-                retain=chance == 1, replayed="run" if chance == 2 else None,
-            )  # fmt: skip
+                time,
+                client_id,
+                topic,
+                payload,
+                qos,
+                publisher=publisher,
+                message_id=message_id,
+                outcome=outcome,
+                retain=chance == 1,
+                replayed="run" if chance == 2 else None,
+            )
         case "delivered", client_id, back, outcome:
             if back < len(puts):
                 since, topic, payload, qos, publisher, message_id = puts[-1 - back]
                 story.out(
-                    time, client_id, topic, payload, qos, publisher=publisher, message_id=message_id, outcome=outcome,
+                    time,
+                    client_id,
+                    topic,
+                    payload,
+                    qos,
+                    publisher=publisher,
+                    message_id=message_id,
+                    outcome=outcome,
                     since=since,
-                )  # fmt: skip
+                )
         case "mapped", mapping, topic, payload, message_id, msg_id, times_sent, outcome:
             story.mapped(
-                time, mapping, topic, payload, message_id=message_id, msg_id=msg_id, times_sent=times_sent, outcome=outcome,
+                time,
+                mapping,
+                topic,
+                payload,
+                message_id=message_id,
+                msg_id=msg_id,
+                times_sent=times_sent,
+                outcome=outcome,
                 since=time - times_sent,
-            )  # fmt: skip
+            )
         case "archive", outcome:
             story.archive(outcome, time, since=time - 2, rows=3)
 
@@ -111,7 +133,8 @@ def test_it_finds_what_a_plain_program_finds(
     assert found == naive_audit.audit(rows, low, high, late)
     assert result.mappings == naive_audit.mappings(rows, low, high, late)
     assert result.gaps == [
-        {"from": moment(gap.start), "to": moment(gap.end), "rows": gap.rows} for gap in naive_audit.history_of(rows).gaps
+        {"from": moment(gap.start), "to": moment(gap.end), "rows": gap.rows}
+        for gap in naive_audit.history_of(rows).gaps
     ]
 
 

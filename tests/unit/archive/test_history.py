@@ -19,8 +19,16 @@ def history_of(story: Story) -> History:
     return history
 
 
-def interval(begin: float, end: float | None = None, *, client_id: str = "c", topic: str = "a/#", qos: int = 1,
-             durable: bool = True, end_settled: float | None = None) -> Interval:  # fmt: skip
+def interval(
+    begin: float,
+    end: float | None = None,
+    *,
+    client_id: str = "c",
+    topic: str = "a/#",
+    qos: int = 1,
+    durable: bool = True,
+    end_settled: float | None = None,
+) -> Interval:
     certain = NEVER if end is None else at(end)
     possible = certain if end_settled is None else at(end_settled)
     return Interval(client_id, topic, qos, durable, at(begin), at(begin + 0.01), certain, possible)

@@ -26,7 +26,13 @@ def delivery(time: int, qos: int = 1, **others: Any) -> dict[str, Any]:
 def section(deliveries: list[dict[str, Any]]) -> list[list[Any]]:
     with duckdb.connect() as connection:
         database = Database(connection)
-        columns = {"direction": "VARCHAR", "outcome": "VARCHAR", "retain": "BOOLEAN", "qos": "TINYINT", "taken": "BIGINT"}
+        columns = {
+            "direction": "VARCHAR",
+            "outcome": "VARCHAR",
+            "retain": "BOOLEAN",
+            "qos": "TINYINT",
+            "taken": "BIGINT",
+        }
         database.create_table("rows", columns, [[one[name] for name in columns] for one in deliveries])
         times = f"make_timestamptz({PUT}) AS received, make_timestamptz({PUT} + taken) AS settled"
         database.run(f"CREATE VIEW messages AS SELECT *, {times} FROM rows")

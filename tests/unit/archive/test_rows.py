@@ -34,9 +34,12 @@ class Queued:
 
 def with_rfh2(*folders: Folder, body: bytes = b"body") -> Message:
     header = RFH2(
-        Encoding=cmqc.MQENC_NATIVE, CodedCharSetId=CCSID_UTF8, Format=cmqc.MQFMT_NONE, NameValueCCSID=CCSID_UTF8,
+        Encoding=cmqc.MQENC_NATIVE,
+        CodedCharSetId=CCSID_UTF8,
+        Format=cmqc.MQFMT_NONE,
+        NameValueCCSID=CCSID_UTF8,
         folders=folders,
-    )  # fmt: skip
+    )
     return Message(MQMD(Format=cmqc.MQFMT_RF_HEADER_2), encode_rfh2(header) + body)
 
 
@@ -48,10 +51,16 @@ MQTT = Folder.build("mqtt", {"clientId": "p", "qos": Typed(1, "i4"), "msgid": Ty
     [
         (Message(MQMD(), b"plain"), Provenance(b"plain", 5, properties=NO_PROPERTIES)),
         (with_rfh2(MQTT), Provenance(b"body", 5, "p", 7, 1, properties=NO_PROPERTIES)),
-        (with_rfh2(MQTT, Folder.build("usr", {"replayed": "run"})),
-         Provenance(b"body", 5, "p", 7, 1, "run", properties=PublishProperties(user_property=(("replayed", "run"),)))),
-        (Message(MQMD(Format=b"MQSTR"), b"text"),
-         Provenance(b"text", 5, properties=PublishProperties(payload_format_indicator=1))),
+        (
+            with_rfh2(MQTT, Folder.build("usr", {"replayed": "run"})),
+            Provenance(
+                b"body", 5, "p", 7, 1, "run", properties=PublishProperties(user_property=(("replayed", "run"),))
+            ),
+        ),
+        (
+            Message(MQMD(Format=b"MQSTR"), b"text"),
+            Provenance(b"text", 5, properties=PublishProperties(payload_format_indicator=1)),
+        ),
         (with_rfh2(Folder.build("mqtt", {"msgid": "many"})), Provenance(b"body", 5, properties=NO_PROPERTIES)),
         (Message(MQMD(Format=cmqc.MQFMT_RF_HEADER_2), b"none"), Provenance(b"none", 5)),
     ],
@@ -86,7 +95,10 @@ def test_a_publication_of_a_client() -> None:
 
 
 PROPERTIES = PublishProperties(
-    payload_format_indicator=0, content_type="", response_topic="r", correlation_data=b"\0c",
+    payload_format_indicator=0,
+    content_type="",
+    response_topic="r",
+    correlation_data=b"\0c",
     user_property=(("a", "1"), ("a", "2")),
 )
 WRITTEN = (
@@ -110,7 +122,9 @@ def test_properties_of_mqtt_5_are_in_each_row_of_a_publication() -> None:
     assert rows_of(Finished, 50, "c", "anna", [raw])[0]["properties"] == WRITTEN
     parts = ("t/u", b"body", False, 12.5, "p", 9, 2, None, False, None, None, PROPERTIES)
     assert rows_of(Finished, 50, "c", "anna", [parts])[0]["properties"] == WRITTEN
-    (event,) = events_of(together([b""]) + encode((1, 50, "p", "anna", 49, {}, [("t/u", b"", 0, 0, False, PROPERTIES)])))
+    (event,) = events_of(
+        together([b""]) + encode((1, 50, "p", "anna", 49, {}, [("t/u", b"", 0, 0, False, PROPERTIES)]))
+    )
     assert isinstance(event, Published)
     (published,) = Rows(itertools.count(1), payloads=True).published(event)
     assert published[NAMES.index("properties")] == WRITTEN

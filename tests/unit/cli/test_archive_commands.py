@@ -101,9 +101,14 @@ def test_the_verdict_in_words(counts: Counts, held: bool, text: str) -> None:
 )
 @pytest.mark.parametrize("arguments", [[], ["--json"]])
 def test_exit_statuses(
-    command: Command, good: Path, monkeypatch: pytest.MonkeyPatch, mappings: list[MappingCounts], counts: Counts,
-    status: int, arguments: list[str],
-) -> None:  # fmt: skip
+    command: Command,
+    good: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mappings: list[MappingCounts],
+    counts: Counts,
+    status: int,
+    arguments: list[str],
+) -> None:
     found = Audit(not counts.doubled, 1, None, None, None, counts, {}, [], [], [], mappings)
     monkeypatch.setattr("bridge.archive.audit.audit", lambda *arguments, **options: found)
     assert command("audit", "--archive", good, *arguments).exit_code == status

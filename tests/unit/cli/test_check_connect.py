@@ -149,7 +149,10 @@ def test_a_file_with_mistakes_is_not_connected_to(invoke: Any, tmp_path: Path) -
 
 def test_the_script_of_a_configuration_grants_to_the_user_or_group_that_is_named(invoke: Any, tmp_path: Path) -> None:
     path = file(tmp_path, IBM)
-    by_default, to_user = invoke("mqsc-script", "--config", path), invoke("mqsc-script", "--config", path, "--user", "ours")
+    by_default, to_user = (
+        invoke("mqsc-script", "--config", path),
+        invoke("mqsc-script", "--config", path, "--user", "ours"),
+    )
     assert (by_default.exit_code, to_user.exit_code) == (0, 0)
     assert "DEFINE CHANNEL('C') CHLTYPE(SVRCONN)" in by_default.stdout
     assert by_default.stdout.replace("GROUP('mqbridge')", "PRINCIPAL('ours')") == to_user.stdout

@@ -138,9 +138,13 @@ def test_check_notes_that_a_file_is_empty(invoke: Any, authority: Authority) -> 
 
 
 @pytest.mark.parametrize(("script", "noted"), [("DEFINE QLOCAL(OTHER)", True), ("def ql(orders) maxdepth(5)", False)])
-def test_check_notes_a_queue_that_no_script_defines(invoke: Any, authority: Authority, script: str, noted: bool) -> None:
+def test_check_notes_a_queue_that_no_script_defines(
+    invoke: Any, authority: Authority, script: str, noted: bool
+) -> None:
     (authority.directory / "objects.mqsc").write_text(script)
-    config = "queue_manager: {{scripts: [objects.mqsc]}}\nmappings: {{m: {{from: {{mqtt: a}}, to: {{queue: ORDERS}}}}}}\n"
+    config = (
+        "queue_manager: {{scripts: [objects.mqsc]}}\nmappings: {{m: {{from: {{mqtt: a}}, to: {{queue: ORDERS}}}}}}\n"
+    )
     result = checked(invoke, authority, config)
     assert result.exit_code == 0
     assert ("no script in queue_manager.scripts defines queue ORDERS" in result.stdout) is noted

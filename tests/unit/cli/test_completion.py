@@ -59,7 +59,9 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
     env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
     if bridge is not None:
         env |= {"MQBRIDGE_CONFIG": str(bridge.config), "MQBRIDGE_DATA_DIR": str(bridge.data_directory)}
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=PATIENCE, env=env, cwd=tmp_path)
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, timeout=PATIENCE, env=env, cwd=tmp_path
+    )
     assert (done.returncode, done.stderr) == (0, "")
     return set(done.stdout.split("\n")) - {""}
 

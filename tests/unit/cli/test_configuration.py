@@ -130,7 +130,9 @@ def test_check(invoke: Any, here: Path) -> None:
     assert lines[-1] == f"{path} is OK"
 
 
-@pytest.mark.parametrize(("yaml", "directory"), [("{}", "/variable"), ("queue_manager: {data_directory: /yaml}", "/yaml")])
+@pytest.mark.parametrize(
+    ("yaml", "directory"), [("{}", "/variable"), ("queue_manager: {data_directory: /yaml}", "/yaml")]
+)
 def test_check_uses_the_data_directory_of_run(
     invoke: Any, here: Path, monkeypatch: pytest.MonkeyPatch, yaml: str, directory: str
 ) -> None:

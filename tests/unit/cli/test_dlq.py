@@ -174,7 +174,9 @@ def test_a_kill_in_the_midst_neither_loses_nor_doubles_a_letter(
     room = queue_manager.queue("MAXDEPTH(100000)")
     for number in range(300):
         send(room, b"%d" % number)
-    process = start("dlq", "retry", "--all", "--queue", letters, "--data-dir", queue_manager.directory, MQBRIDGE_DATA_DIR="")
+    process = start(
+        "dlq", "retry", "--all", "--queue", letters, "--data-dir", queue_manager.directory, MQBRIDGE_DATA_DIR=""
+    )
     until(lambda: queue_manager.depth(room) >= 20)
     process.send_signal(signal.SIGKILL)
     process.wait(PATIENCE)

@@ -87,8 +87,17 @@ def test_the_usage_line_shows_required_arguments_in_capitals() -> None:
 
 SCRIPT = Path(__file__).parents[3] / "deploy" / "man.py"
 MAN_SECTIONS = (
-    "NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "COMMANDS", "EXIT STATUS", "FILES", "ENVIRONMENT", "EXAMPLES", "SEE ALSO",
-)  # fmt: skip
+    "NAME",
+    "SYNOPSIS",
+    "DESCRIPTION",
+    "OPTIONS",
+    "COMMANDS",
+    "EXIT STATUS",
+    "FILES",
+    "ENVIRONMENT",
+    "EXAMPLES",
+    "SEE ALSO",
+)
 
 
 def manual_page() -> str:

@@ -32,7 +32,15 @@ FOR_FEW = (
     "uvicorn",
 )
 #: What an MQ application has no use for either.
-FOR_BRIDGES = ("asyncio", "bridge.config", "bridge.mq.embedded.queuemanager", "bridge.service", "pydantic", "uvloop", "yaml")
+FOR_BRIDGES = (
+    "asyncio",
+    "bridge.config",
+    "bridge.mq.embedded.queuemanager",
+    "bridge.service",
+    "pydantic",
+    "uvloop",
+    "yaml",
+)
 #: What is of other commands.
 OF_OTHERS = ("bridge.cli.check", "bridge.cli.service", "bridge.cli.trial")
 
@@ -63,7 +71,9 @@ status = 0
 def imported(program: str, names: tuple[str, ...], directory: Path, status: int = 0) -> list[str]:
     """Those of the modules that a process has imported when it has done what it is for."""
     program += f"\nimport sys\nprint(status, *[name for name in {names!r} if name in sys.modules], file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=PATIENCE, cwd=directory, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, timeout=PATIENCE, cwd=directory, check=True
+    )
     ended, *found = done.stderr.decode().splitlines()[-1].split()
     assert ended == str(status), done.stderr.decode()
     return found

@@ -58,7 +58,9 @@ def test_scripts_that_cannot_be_read(mq: Any, tmp_path: Path, content: bytes | N
     assert complaint in result.stderr
 
 
-@pytest.mark.parametrize("words", [("QLOCAL({})", "CURDEPTH"), ("QLOCAL", "({})", "CURDEPTH"), ("qlocal({}) curdepth",)])
+@pytest.mark.parametrize(
+    "words", [("QLOCAL({})", "CURDEPTH"), ("QLOCAL", "({})", "CURDEPTH"), ("qlocal({}) curdepth",)]
+)
 def test_display(mq: Any, queue_manager: Any, words: tuple[str, ...]) -> None:
     queue = queue_manager.queue()
     words = tuple(word.format(queue) for word in words)
@@ -68,7 +70,9 @@ def test_display(mq: Any, queue_manager: Any, words: tuple[str, ...]) -> None:
     assert f"QUEUE({queue})" in text.stdout
     assert "CURDEPTH(0)" in text.stdout
     as_json = mq("display", *words, "--json")
-    assert [json.loads(line) for line in as_json.stdout.splitlines()] == [{"QUEUE": queue, "TYPE": "QLOCAL", "CURDEPTH": 0}]
+    assert [json.loads(line) for line in as_json.stdout.splitlines()] == [
+        {"QUEUE": queue, "TYPE": "QLOCAL", "CURDEPTH": 0}
+    ]
 
 
 @pytest.mark.parametrize(
@@ -108,7 +112,14 @@ def test_a_script_on_standard_input(invoke: Any, queue_manager: Any) -> None:
 
 def test_a_session_on_a_terminal(queue_manager: Any, tmp_path: Path) -> None:
     queue = queue_manager.name("QUEUE")
-    lines = [f"define qlocal({queue}) +", "descr('two lines')", "display cheese", "help", f"dis qlocal({queue}) descr", "end"]
+    lines = [
+        f"define qlocal({queue}) +",
+        "descr('two lines')",
+        "display cheese",
+        "help",
+        f"dis qlocal({queue}) descr",
+        "end",
+    ]
     program = Path(sys.executable).with_name("mqbridge")
     process, terminal = pty.fork()
     if not process:

@@ -49,11 +49,17 @@ def test_a_file_without_pipelines(invoke: Invoke, tmp_path: Path) -> None:
         (None, (), "name it with --config or MQBRIDGE_CONFIG"),
         (f"pipelines: {{one: {ONE}}}", ("two",), "no pipeline two; there are one"),
         ("", ("two",), "no pipeline two; there are none"),
-        (f"pipelines: {{one: {ONE[:-1]}, enabled: no}}}}", (), "the configuration file has no pipeline that is enabled"),
+        (
+            f"pipelines: {{one: {ONE[:-1]}, enabled: no}}}}",
+            (),
+            "the configuration file has no pipeline that is enabled",
+        ),
         ("pipelines: {one: {}}", (), "bridge.yaml:1:18: pipelines.one"),
     ],
 )
-def test_wrong(command: str, text: str | None, names: tuple[str, ...], told: str, invoke: Invoke, tmp_path: Path) -> None:
+def test_wrong(
+    command: str, text: str | None, names: tuple[str, ...], told: str, invoke: Invoke, tmp_path: Path
+) -> None:
     config = []
     if text is not None:
         (tmp_path / "bridge.yaml").write_text(text)
@@ -64,12 +70,16 @@ def test_wrong(command: str, text: str | None, names: tuple[str, ...], told: str
 
 @pytest.mark.parametrize("command", ["check", "run"])
 @pytest.mark.parametrize("said_by", ["file", "command line"])
-def test_a_cluster_that_does_not_reach_the_queue_manager(command: str, said_by: str, invoke: Invoke, file: Path) -> None:
+def test_a_cluster_that_does_not_reach_the_queue_manager(
+    command: str, said_by: str, invoke: Invoke, file: Path
+) -> None:
     master = ["--master", "spark://far:7077"] if said_by == "command line" else []
     if said_by == "file":
         file.write_text(f"{file.read_text()}\nspark: {{master: 'spark://far:7077'}}\n")
     result = invoke("pipeline", command, *master, "--config", file)
-    told = "bridge.yaml: workers of spark://far:7077 reach the queue manager by TCP only, and it does not listen: expected"
+    told = (
+        "bridge.yaml: workers of spark://far:7077 reach the queue manager by TCP only, and it does not listen: expected"
+    )
     assert result.exit_code == 2 and told in result.stderr and "queue_manager.listener" in result.stderr
 
 

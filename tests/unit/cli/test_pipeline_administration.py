@@ -31,7 +31,9 @@ BATCH = Batch(7, 1000.0, 0.5, 30, 25, 5, 2, 11, 940.0)
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "bridge.yaml"
-    path.write_text(f"queue_manager: {{data_directory: data}}\npipelines: {{one: {ONE}, two: {ONE[:-1]}, enabled: no}}}}")
+    path.write_text(
+        f"queue_manager: {{data_directory: data}}\npipelines: {{one: {ONE}, two: {ONE[:-1]}, enabled: no}}}}"
+    )
     return path
 
 
@@ -121,7 +123,11 @@ def test_one_that_does_not_run(command: str, invoke: Invoke, file: Path) -> None
 
 @pytest.mark.parametrize(
     ("command", "ends_as", "told", "status"),
-    [("stop", "stopped", "one: stopped", 0), ("drain", "done", "one: drained", 0), ("stop", "given up", "one: given up", 1)],
+    [
+        ("stop", "stopped", "one: stopped", 0),
+        ("drain", "done", "one: drained", 0),
+        ("stop", "given up", "one: given up", 1),
+    ],
 )
 def test_one_that_ends(
     command: str, ends_as: Any, told: str, status: int, invoke: Invoke, file: Path, directory: Path

@@ -89,7 +89,9 @@ def test_retained_publications_come_at_once(mq: Any, topic: str) -> None:
     assert (got["body"], got["rfh2"][0]["folders"]) == ("kept", {"mqps": {"Top": topic, "Ret": True}})
 
 
-@pytest.mark.parametrize(("arguments", "status"), [((), 0), (("--limit", 0), 0), (("--limit", 1), 3), (("--limit", 2), 3)])
+@pytest.mark.parametrize(
+    ("arguments", "status"), [((), 0), (("--limit", 0), 0), (("--limit", 1), 3), (("--limit", 2), 3)]
+)
 def test_nothing_came(mq: Any, topic: str, arguments: tuple[Any, ...], status: int) -> None:
     result = mq("sub", topic, "--wait", 0.01, *arguments)
     complaint = f"mqbridge: error: MQRC_NO_MSG_AVAILABLE (2033): topic '{topic}'\n" if status else ""

@@ -101,7 +101,13 @@ def test_persistence_as_the_queue_has_it(mq: Any, queue_manager: Any) -> None:
     ],
 )
 def test_bodies(
-    mq: Any, queue_manager: Any, arguments: tuple[str, ...], given: bytes | None, body: bytes, format_: bytes, ccsid: int
+    mq: Any,
+    queue_manager: Any,
+    arguments: tuple[str, ...],
+    given: bytes | None,
+    body: bytes,
+    format_: bytes,
+    ccsid: int,
 ) -> None:
     queue = queue_manager.queue()
     result = mq("put", queue, *arguments, input=given)
@@ -187,7 +193,10 @@ def test_waiting_gets_share_what_comes(start: Any, queue_manager: Any) -> None:
         (("put", "SHUT", "x"), "MQRC_PUT_INHIBITED (2051)"),
         (("get", "SHUT"), "MQRC_GET_INHIBITED (2016)"),
         (("put", "t" * 49, "x", "--to", "dev"), "MQRC_UNKNOWN_OBJECT_NAME (2085): ObjectName takes 48 bytes, not 49"),
-        (("put", "topic", "x", "--to", "d" * 49), "MQRC_UNKNOWN_OBJECT_NAME (2085): ObjectQMgrName takes 48 bytes, not 49"),
+        (
+            ("put", "topic", "x", "--to", "d" * 49),
+            "MQRC_UNKNOWN_OBJECT_NAME (2085): ObjectQMgrName takes 48 bytes, not 49",
+        ),
     ],
 )
 def test_refusals_have_name_and_number(mq: Any, queue_manager: Any, arguments: tuple[str, ...], complaint: str) -> None:

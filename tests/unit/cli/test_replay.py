@@ -34,8 +34,14 @@ Replay = Callable[..., Result]
 def archive(tmp_path: Path) -> Path:
     story = Story()
     for number in range(COUNT):
-        story.put(number, f"plant/{number % 2}", b"%d" % number, number % 3, message_id=number % 3 and number + 1,
-                  retain=number == 4)  # fmt: skip
+        story.put(
+            number,
+            f"plant/{number % 2}",
+            b"%d" % number,
+            number % 3,
+            message_id=number % 3 and number + 1,
+            retain=number == 4,
+        )
     story.put(100, "other", b"not me")
     write(tmp_path / "archive", story.rows[:10])
     return write(tmp_path / "archive", story.rows[10:], moment=NOON + timedelta(hours=1))
@@ -55,7 +61,9 @@ def taken(queue_manager: Any, queue: str) -> list[tuple[Any, dict[str, Any], byt
     found = []
     try:
         while True:
-            got = connection.get(handle, GetOptions(Options=cmqc.MQGMO_NO_SYNCPOINT | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2))
+            got = connection.get(
+                handle, GetOptions(Options=cmqc.MQGMO_NO_SYNCPOINT | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
+            )
             chain = decode_chain(got.md.Format, got.md.Encoding, got.md.CodedCharSetId, got.data)
             folders = [folder for header in chain.headers if isinstance(header, RFH2) for folder in header.folders]
             found.append((got.md, {one.name: one.content for one in folders}, chain.body))
@@ -111,7 +119,9 @@ def test_what_a_mapping_took(
     assert [folders["mqtt"] for _, folders, _ in messages] == [{"clientId": "p", "qos": 1, "msgid": 7}, {"qos": 1}]
 
 
-def test_it_goes_on_where_it_was_interrupted(replay: Replay, queue_manager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_goes_on_where_it_was_interrupted(
+    replay: Replay, queue_manager: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     queue = queue_manager.queue()
     monkeypatch.setattr(replay_module, "UNIT_MESSAGES", 4)
     real = replay_module.message_of
@@ -204,7 +214,9 @@ def test_the_time_is_that_of_the_first_start(replay: Replay, queue_manager: Any,
         (["--to-queue", "NOPE"], 3, ["MQRC_UNKNOWN_OBJECT_NAME"]),
     ],
 )
-def test_nothing_is_put(replay: Replay, queue_manager: Any, arguments: list[str], status: int, texts: list[str]) -> None:
+def test_nothing_is_put(
+    replay: Replay, queue_manager: Any, arguments: list[str], status: int, texts: list[str]
+) -> None:
     result = replay("--run", "nothing", *arguments)
     assert result.exit_code == status
     for text in texts:
@@ -221,7 +233,9 @@ def test_what_came_from_a_queue_needs_one(
     archive = Story().mapped(1, "m", source, b"a", publisher="").write(tmp_path / "archive")
     queue_manager_section = f"queue_manager: {{data_directory: {queue_manager.directory}}}\n"
     file = tmp_path / "bridge.yaml"
-    file.write_text(queue_manager_section + ("mappings: {m: {from: {queue: SOURCE}, to: {mqtt: t}}}\n" if known else ""))
+    file.write_text(
+        queue_manager_section + ("mappings: {m: {from: {queue: SOURCE}, to: {mqtt: t}}}\n" if known else "")
+    )
     asked = ("replay", "--archive", archive, "--config", file, "--mapping", "m", "--run", source)
     result = invoke(*asked)
     assert result.exit_code == 2
@@ -251,7 +265,9 @@ def test_a_rate(replay: Replay, queue_manager: Any, monkeypatch: pytest.MonkeyPa
     ("retain", "payload", "expected"),
     [(False, b"x", (False, False)), (True, b"x", (True, False)), (True, b"", (False, True))],
 )
-def test_retained_publications_are_retained_when_asked(retain: bool, payload: bytes, expected: tuple[bool, bool]) -> None:
+def test_retained_publications_are_retained_when_asked(
+    retain: bool, payload: bytes, expected: tuple[bool, bool]
+) -> None:
     values = {"topic": "t", "qos": 0, "retain": True, "payload": payload, "received": NOON}
     values |= {"publisher": "p", "publisher_message_id": 0, "properties": None}
     made = replay_module.message_of(values, "run", ReplayDestination(retain=retain))

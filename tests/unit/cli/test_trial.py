@@ -70,8 +70,12 @@ def test_a_user_name_that_is_too_long_for_mq_is_rejected_and_not_cut(attempt: An
 
 def test_a_request_and_its_answer(attempt: Any, tmp_path: Path) -> None:
     asked = attempt("ask", "--topic", "ask", "--payload", "?", "--response-topic", "to/me", "--correlation-data", "7")
-    assert asked.stdout.splitlines()[1] == "its Response Topic and Correlation Data are kept on queue KEPT for the reply"
-    header = encode_chain((RFH2(folders=(Folder.build("mqtt", {"responseTopic": "to/me", "correlationData": "37"}),)),), b"")
+    assert (
+        asked.stdout.splitlines()[1] == "its Response Topic and Correlation Data are kept on queue KEPT for the reply"
+    )
+    header = encode_chain(
+        (RFH2(folders=(Folder.build("mqtt", {"responseTopic": "to/me", "correlationData": "37"}),)),), b""
+    )
     kept = tmp_path / "kept.json"
     kept.write_text(json.dumps(MessageView(MQMD(Format=b"MQHRF2"), header.data).json()))
     answered = attempt("answer", "--payload", "!", "--request", kept, "--json")
@@ -107,15 +111,20 @@ def test_message_properties_without_an_rfh2(attempt: Any) -> None:
 
 
 @pytest.mark.parametrize(("said", "told"), [((), "hive"), (("--client-id", "dev-1"), "dev-1")])
-def test_what_comes_by_a_link_has_its_name_for_client_identifier(said: tuple[str, ...], told: str, attempt: Any) -> None:
+def test_what_comes_by_a_link_has_its_name_for_client_identifier(
+    said: tuple[str, ...], told: str, attempt: Any
+) -> None:
     view = json.loads(attempt("far", "--topic", "far/a", "--json", *said).stdout)
     assert view["rfh2"][0]["folders"]["mqtt"]["clientId"] == told
 
 
 @pytest.mark.parametrize(
-    ("mapping", "said", "qos", "persistence"), [("far", 2, 1, 1), ("far", 0, 0, 0), ("exact", 2, 2, 1), ("fast", 2, 0, 0)]
+    ("mapping", "said", "qos", "persistence"),
+    [("far", 2, 1, 1), ("far", 0, 0, 0), ("exact", 2, 2, 1), ("fast", 2, 0, 0)],
 )
-def test_a_link_brings_what_its_subscription_has(mapping: str, said: int, qos: int, persistence: int, attempt: Any) -> None:
+def test_a_link_brings_what_its_subscription_has(
+    mapping: str, said: int, qos: int, persistence: int, attempt: Any
+) -> None:
     view = json.loads(attempt(mapping, "--topic", f"{mapping}/a", "--qos", said, "--json").stdout)
     assert (view["rfh2"][0]["folders"]["mqtt"]["qos"], view["md"]["Persistence"]) == (qos, persistence)
 
@@ -181,8 +190,16 @@ def test_payload_from_a_file(attempt: Any, tmp_path: Path) -> None:
             "mapping plant rejects the message: '{usr.site}' cannot be filled: the message has no usr.site\n"
             "it would be dead-lettered with MQRC_PROPERTY_NOT_AVAILABLE (2471)\n",
         ),
-        (("prices", "--payload", "1", "--topic", "prices/X"), NOT_FOUND, "mapping prices does not take the message: its"),
-        (("prices", "--payload", "12", "--topic", "price/X"), NOT_FOUND, "mapping prices does not take the message: its"),
+        (
+            ("prices", "--payload", "1", "--topic", "prices/X"),
+            NOT_FOUND,
+            "mapping prices does not take the message: its",
+        ),
+        (
+            ("prices", "--payload", "12", "--topic", "price/X"),
+            NOT_FOUND,
+            "mapping prices does not take the message: its",
+        ),
         (("plnt",), 2, "no mapping plnt in the configuration (did you mean plant?)\n"),
         (
             ("nothing",),
@@ -214,7 +231,9 @@ def test_no_configuration(invoke: Any) -> None:
 def message_file(directory: Path, *headers: Any, body: bytes = b"start", md: MQMD | None = None) -> Path:
     """A message as `mqbridge mq get --json` prints it."""
     format_, encoding, ccsid, data = encode_chain(headers, body)
-    described = MQMD(Format=format_, Encoding=encoding, CodedCharSetId=ccsid, Persistence=1) if headers else md or MQMD()
+    described = (
+        MQMD(Format=format_, Encoding=encoding, CodedCharSetId=ccsid, Persistence=1) if headers else md or MQMD()
+    )
     file = directory / "message.json"
     file.write_text(json.dumps(MessageView(described, data).json()))
     return file
@@ -307,7 +326,9 @@ def test_schema(invoke: Any) -> None:
 
 def test_check_tells_loops(invoke: Any, tmp_path: Path) -> None:
     file = tmp_path / "bridge.yaml"
-    file.write_text("mappings: {a: {from: {mqtt: 'a/#'}, to: {topic: b/x}}, b: {from: {mqtt: 'b/#'}, to: {topic: a/x}}}")
+    file.write_text(
+        "mappings: {a: {from: {mqtt: 'a/#'}, to: {topic: b/x}}, b: {from: {mqtt: 'b/#'}, to: {topic: a/x}}}"
+    )
     result = invoke("check", file)
     assert result.exit_code == 0
     (loop,) = [line for line in result.stdout.splitlines() if line.startswith("loop: ")]

@@ -75,7 +75,9 @@ def test_relative_paths_count_from_the_directory_of_the_file(tmp_path: Path, mon
 
 
 def test_whether_the_data_directory_was_written_can_be_told(tmp_path: Path) -> None:
-    assert "data_directory" in load_text(tmp_path, "queue_manager: {data_directory: data}").queue_manager.model_fields_set
+    assert (
+        "data_directory" in load_text(tmp_path, "queue_manager: {data_directory: data}").queue_manager.model_fields_set
+    )
     unwritten = load_text(tmp_path, "queue_manager: {name: A}").queue_manager
     assert "data_directory" not in unwritten.model_fields_set
     assert unwritten.data_directory == Path("data")
@@ -147,7 +149,9 @@ def test_the_default_in_words() -> None:
 
 
 def test_another_configuration_in_words() -> None:
-    remote = ChannelConfig(name="A", address="::", allow_anonymous_remote=True, protocols=["MQTTV3"], byte_order="little")
+    remote = ChannelConfig(
+        name="A", address="::", allow_anonymous_remote=True, protocols=["MQTTV3"], byte_order="little"
+    )
     configuration = Configuration(
         queue_manager=EmbeddedQueueManagerConfig(
             data_directory=Path("/var/mq"),

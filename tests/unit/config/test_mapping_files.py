@@ -170,7 +170,9 @@ def test_what_examines_mappings_is_told_in_its_place(tmp_path: Path) -> None:
         return [Clash(("mappings", "a", "from", "mqtt"), "something else")]
 
     file = written(
-        tmp_path, bridge="links: {l: {host: h}}\nmappings: [a.yaml]", a=f"mappings:\n  a: {A}\n  b: {B[:-1]}, batch: 5}}"
+        tmp_path,
+        bridge="links: {l: {host: h}}\nmappings: [a.yaml]",
+        a=f"mappings:\n  a: {A}\n  b: {B[:-1]}, batch: 5}}",
     )
     with pytest.raises(ConfigurationError) as raised:
         load(file, examine)

@@ -37,25 +37,31 @@ VALUES = {
     r'queue_manager: {scripts: ["\uD800"]}': r"1:27: queue_manager.scripts[0]: expected a path, found '\ud800'",
     "queue_manager: {scripts: a.mqsc}": f"1:26: queue_manager.scripts: expected {LIST}, found 'a.mqsc'",
     "queue_manager: {scripts: [a, 1]}": "1:30: queue_manager.scripts[1]: expected a path, found 1",
-    LISTENER + "address: 0.0.0.0":
+    LISTENER + "address: 0.0.0.0": (
         "3:14: queue_manager.listener.address: expected a loopback address (127.0.0.1, ::1 or localhost), because this"
         " listener accepts applications without a password (to accept other machines, write 'password_file: ...' or"
-        " 'authentication: ...', or 'allow_anonymous_remote: true', in this listener), found '0.0.0.0'",
-    LISTENER + "authentication: [{method: scram, file: f}]":
+        " 'authentication: ...', or 'allow_anonymous_remote: true', in this listener), found '0.0.0.0'"
+    ),
+    LISTENER + "authentication: [{method: scram, file: f}]": (
         "3:31: queue_manager.listener.authentication[0].method: expected another method than scram, which is for MQTT"
-        " clients, found 'scram'",
-    LISTENER + "password_file: f\n    authentication: [{method: password, file: f}]":
+        " clients, found 'scram'"
+    ),
+    LISTENER + "password_file: f\n    authentication: [{method: password, file: f}]": (
         "4:31: queue_manager.listener.authentication[0].method: expected no password method together with password_file,"
-        " found 'password'",
-    LISTENER + "host: x":
+        " found 'password'"
+    ),
+    LISTENER + "host: x": (
         "3:5: queue_manager.listener.host: expected a known key (allow_anonymous_remote, password_file, authentication,"
-        " address, port, tls, max_connections, max_connections_per_address or failed_connects), found 'host'",
-    "queue_manager: {type: ibm, name: Q, mode: bindings}\nlimits: {waiting_full: refuse}":
+        " address, port, tls, max_connections, max_connections_per_address or failed_connects), found 'host'"
+    ),
+    "queue_manager: {type: ibm, name: Q, mode: bindings}\nlimits: {waiting_full: refuse}": (
         "2:24: limits.waiting_full: expected drop-oldest or dead-letter, because IBM MQ refuses no publication for this (but"
-        " for MAXDEPTH), found 'refuse'",
-    "queue_manager: {c_programs: true}":
+        " for MAXDEPTH), found 'refuse'"
+    ),
+    "queue_manager: {c_programs: true}": (
         "1:17: queue_manager.c_programs: expected a known key (type, name, data_directory, listener, scripts, authorities,"
-        " max_message_length or overlapping_subscriptions), found 'c_programs'",
+        " max_message_length or overlapping_subscriptions), found 'c_programs'"
+    ),
     # channels
     "channels: {name: A}": f"1:11: channels: expected {LIST}, found a mapping",
     "channels:\n  - PLAIN": f"2:5: channels[0]: expected {MAPPING}, found 'PLAIN'",
@@ -68,8 +74,9 @@ VALUES = {
     "channels:\n- name: NO": f"2:9: channels[0].name: expected {CHANNEL_NAME}, in quotes, found NO",
     "channels:\n- address: a b": f"2:12: channels[0].address: expected {ADDRESS}, found 'a b'",
     "channels:\n- address: 0.0.0.0": f"2:12: channels[0].address: expected {LOOPBACK}, found '0.0.0.0'",
-    "channels:\n- allow_anonymous_remote: 1\n  address: 0.0.0.0":
-        "2:27: channels[0].allow_anonymous_remote: expected true or false, found 1",
+    "channels:\n- allow_anonymous_remote: 1\n  address: 0.0.0.0": (
+        "2:27: channels[0].allow_anonymous_remote: expected true or false, found 1"
+    ),
     "channels:\n- protocols: MQTTV3": f"2:14: channels[0].protocols: expected {LIST}, found 'MQTTV3'",
     "channels:\n- protocols: []": f"2:14: channels[0].protocols: expected {PROTOCOLS}, found a list",
     "channels:\n- protocols: [MQTTV3, MQTTV3]": f"2:14: channels[0].protocols: expected {PROTOCOLS}, found a list",
@@ -77,16 +84,21 @@ VALUES = {
     "transmission_queue: A*": f"1:21: transmission_queue: expected {MQ_NAME}, found 'A*'",
     "transmission_queue:": f"1:20: transmission_queue: expected {MQ_NAME}, found nothing",
     "limits: 5": f"1:9: limits: expected {MAPPING}, found 5",
-    "limits: {pending_bytes: 1 TiB}":
-        f"1:25: limits.pending_bytes: expected a size from 1 B to 1 GiB {SIZE_UNITS}, found '1 TiB'",
-    "limits: {retry_interval: .nan}":
-        f"1:26: limits.retry_interval: expected a duration from 1 ms to 24 h {DURATION_UNITS}, found '.nan'",
+    "limits: {pending_bytes: 1 TiB}": (
+        f"1:25: limits.pending_bytes: expected a size from 1 B to 1 GiB {SIZE_UNITS}, found '1 TiB'"
+    ),
+    "limits: {retry_interval: .nan}": (
+        f"1:26: limits.retry_interval: expected a duration from 1 ms to 24 h {DURATION_UNITS}, found '.nan'"
+    ),
     "log: {level: loud}": "1:14: log.level: expected debug, info, warning or error, found 'loud'",
     "log: {level: off}": "1:14: log.level: expected debug, info, warning or error, found off",
 }
 
 KEYS = [
-    ("limits:\n  in_fligth: 1", "2:3: limits.in_fligth: expected a known key (did you mean in_flight?), found 'in_fligth'"),
+    (
+        "limits:\n  in_fligth: 1",
+        "2:3: limits.in_fligth: expected a known key (did you mean in_flight?), found 'in_fligth'",
+    ),
     ("channels:\n- Port: 1", "2:3: channels[0].Port: expected a known key (did you mean port?), found 'Port'"),
     ("port: 1", f"1:1: port: expected {KNOWN}, found 'port'"),
     ("1: 1", f"1:1: 1: expected {KNOWN}, found '1'"),
@@ -94,22 +106,30 @@ KEYS = [
     ('"a.b": 1', f"1:1: 'a.b': expected {KNOWN}, found 'a.b'"),
     ("log:\n  level: info\n  level: debug", "3:3: log.level: expected each key once, found it again, after line 2"),
     ("? [a]\n: 1", "1:3: expected a key that is text, found a list"),
-    ("log: !!str info\n", f"1:6: expected a value without a tag, found !!str\n1:6: log: expected {MAPPING}, found 'info'"),
+    (
+        "log: !!str info\n",
+        f"1:6: expected a value without a tag, found !!str\n1:6: log: expected {MAPPING}, found 'info'",
+    ),
     ("log: !!python/name:os.system {}", "1:6: expected a value without a tag, found !!python/name:os.system"),
 ]
 
 CLASHES = {
-    "channels:\n- name: A\n  port: 1\n- name: B\n  port: 2\n- name: A\n  port: 3":
-        "6:9: channels[2].name: expected a name that no other channel has, found 'A' again, which is the name of channels[0]",
-    "channels:\n- port: 1\n- port: 2":
+    "channels:\n- name: A\n  port: 1\n- name: B\n  port: 2\n- name: A\n  port: 3": (
+        "6:9: channels[2].name: expected a name that no other channel has, found 'A' again, which is the name of channels[0]"
+    ),
+    "channels:\n- port: 1\n- port: 2": (
         "3:3: channels[1].name: expected a name that no other channel has,"
-        " found 'PLAIN.MQTT' again, which is the name of channels[0]",
-    "channels:\n- name: A\n- name: B\n  port: 1883":
-        f"4:9: channels[1].port: expected {FREE_PLACE}, found 127.0.0.1:1883 again, where channels[0] listens",
-    "channels:\n- {name: A, address: '::1'}\n- {name: B, address: '0:0::1', port: 1883}":
-        f"3:38: channels[1].port: expected {FREE_PLACE}, found [::1]:1883 again, where channels[0] listens",
-    "channels:\n- port: 1414\nqueue_manager:\n  listener: {address: localhost}":
-        f"2:9: channels[0].port: expected {FREE_PLACE}, found 127.0.0.1:1414 again, where queue_manager.listener listens",
+        " found 'PLAIN.MQTT' again, which is the name of channels[0]"
+    ),
+    "channels:\n- name: A\n- name: B\n  port: 1883": (
+        f"4:9: channels[1].port: expected {FREE_PLACE}, found 127.0.0.1:1883 again, where channels[0] listens"
+    ),
+    "channels:\n- {name: A, address: '::1'}\n- {name: B, address: '0:0::1', port: 1883}": (
+        f"3:38: channels[1].port: expected {FREE_PLACE}, found [::1]:1883 again, where channels[0] listens"
+    ),
+    "channels:\n- port: 1414\nqueue_manager:\n  listener: {address: localhost}": (
+        f"2:9: channels[0].port: expected {FREE_PLACE}, found 127.0.0.1:1414 again, where queue_manager.listener listens"
+    ),
 }
 
 SYNTAX = [
@@ -123,7 +143,10 @@ SYNTAX = [
     ),
     ("channels: [a, b\nlog: x", "2:4: expected ',' or a closing ']', found neither"),
     ("log: {level: info", "1:18: expected ',' or a closing '}', found neither"),
-    ("  log: {}\nlimits: {}", "2:1: expected the same indentation as the lines before, found another, or text too many"),
+    (
+        "  log: {}\nlimits: {}",
+        "2:1: expected the same indentation as the lines before, found another, or text too many",
+    ),
     ("channels: - name: A", "1:11: expected '- ' at the beginning of a line only, found it after other text"),
     ("log: ]", "1:6: expected a value, found ]"),
     ("log: %x", "1:6: expected a value, in quotes if it begins with %, found %"),
@@ -146,7 +169,8 @@ BOMBS = [
     ("log: &a [*a]", "1:6: expected at most 32 levels of nesting, aliases written out, found more"),
     ("log: &a\n  <<: *a", "1:6: expected at most 32 levels of nesting, aliases written out, found more"),
     (
-        "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n" + "".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 20)),
+        "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n"
+        + "".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 20)),
         "1:28: expected at most 10000 values in the file, aliases written out, found more",
     ),
     ("#" * (1024 * 1024 + 1), "expected a file of at most 1 MiB, found a longer one"),

@@ -107,7 +107,20 @@ def test_mistakes_of_all_mappings_are_told_at_once(tmp_path: Path) -> None:
     ]
 
 
-WRITTEN_KEYS = ["from", "to", "mqtt", "queue", "topic", "link", "payload", "type", "attributes", "qos", "persistence", "0"]
+WRITTEN_KEYS = [
+    "from",
+    "to",
+    "mqtt",
+    "queue",
+    "topic",
+    "link",
+    "payload",
+    "type",
+    "attributes",
+    "qos",
+    "persistence",
+    "0",
+]
 WRITTEN_KEYS += ["filter", "properties", "json", "object", "persistent", "host", "tls", "to-mq", "[key]", "each", "a"]
 SCALARS = st.none() | st.booleans() | st.integers(-1, 3) | st.sampled_from(["a", "text", "persistent", "{b}", ""])
 TREES = st.recursive(

@@ -57,10 +57,12 @@ MISTAKES = {
     f"{REST[:-1]}, archive: a, compact: 1 h}}": "to.compact: expected no compact, because pipelines no longer merge small",
     "from: {mq: {queue: Q}}, select: S, to: {mq: {}, partitionBy: [a]}": "no partitionBy, which belongs to format:",
     "from: {mq: {queue: Q}}, select: S, to: {format: 'a b'}": "the name of a format, such as jdbc",
-    "from: {mq: {queue: Q}}, select: S, to: {format: jdbc, options: {url: u, password: p}}":
-        "to.options.password: expected no secret in this file (name a file that has it under secrets:)",
-    "from: {mq: {queue: Q}}, select: S, to: {format: jdbc, options: {user: u}, secrets: {user: f}}":
-        "to.secrets.user: expected an option once, in options or in secrets",
+    "from: {mq: {queue: Q}}, select: S, to: {format: jdbc, options: {url: u, password: p}}": (
+        "to.options.password: expected no secret in this file (name a file that has it under secrets:)"
+    ),
+    "from: {mq: {queue: Q}}, select: S, to: {format: jdbc, options: {user: u}, secrets: {user: f}}": (
+        "to.secrets.user: expected an option once, in options or in secrets"
+    ),
     "from: {mq: {queue: Q}}, select: S, to: {mq: {queue: a, topic: b}}": "one of queue: and topic:, or neither",
     "from: {mq: {queue: Q}}, select: S, to: {archive: a, qos: 1}": "no qos, which belongs to mqtt:",
     "from: {mq: {queue: Q}}, select: ' ', to: {mq: {}}": "a SELECT of Spark SQL",
@@ -99,8 +101,9 @@ MISTAKES = {
     f"{REST}, late: {{archive: a}}": "late.window: expected this key, which has no default",
     "from: {mqtt: a, link: l}, select: S, to: {mq: {}}": "the name of a link",
     "from: {archive: a, options: {partitions: 2}}, select: S, to: {mq: {}}": "no options, which belong to mq: and mqtt:",
-    "from: {mq: {queue: Q}, options: {max_messages_per_trigger: 2}}, select: S, to: {mq: {}}":
-        "no maxMessagesPerTrigger, because the key batch of the file says it",
+    "from: {mq: {queue: Q}, options: {max_messages_per_trigger: 2}}, select: S, to: {mq: {}}": (
+        "no maxMessagesPerTrigger, because the key batch of the file says it"
+    ),
     "from: {mqtt: a, options: {host: b}}, select: S, to: {mq: {}}": "no host, because the key links of the file says it",
     "from: {mqtt: a, options: {qos: [1]}}, select: S, to: {mq: {}}": "text, a number, or true or false",
 }
@@ -115,7 +118,9 @@ def test_mistake(text: str, expected: str, tmp_path: Path) -> None:
 
 def test_options_of_the_source(tmp_path: Path) -> None:
     given = "{partitions: 2, embed: no, maxBytesPerTrigger: 1 MiB}"
-    options = pipeline(tmp_path, f"from: {{mq: {{queue: Q}}, options: {given}}}, select: S, to: {{mq: }}").source.options
+    options = pipeline(
+        tmp_path, f"from: {{mq: {{queue: Q}}, options: {given}}}, select: S, to: {{mq: }}"
+    ).source.options
     assert options == {"partitions": "2", "embed": "false", "maxBytesPerTrigger": "1 MiB"}
 
 
@@ -208,7 +213,11 @@ def test_pipelines_that_read_one_queue(tmp_path: Path) -> None:
 
 #: (the mapping, in a file of its own; `from` of the pipeline; what is said, and of which file)
 MAPPINGS = [
-    ("from: {mqtt: a}, to: {queue: Q}", "mqtt: a", "m.yaml:1:15: mappings.m.enabled: expected false, because pipeline a"),
+    (
+        "from: {mqtt: a}, to: {queue: Q}",
+        "mqtt: a",
+        "m.yaml:1:15: mappings.m.enabled: expected false, because pipeline a",
+    ),
     ("enabled: true, from: {mqtt: a}, to: {queue: Q}", "mqtt: a", "m.yaml:1:25: mappings.m.enabled: expected false"),
     (
         "enabled: false, from: {mqtt: a}, to: {queue: Q}",
@@ -267,7 +276,12 @@ def test_pipelines_in_files_of_their_own_count_paths_from_there(tmp_path: Path) 
     written(tmp_path / "flows", f"pipelines: {{one: {one}}}", "one.yaml")
     found = load(written(tmp_path, f"pipelines: [flows, {{two: {{{REST}}}}}]")).pipelines
     assert list(found) == ["one", "two"]
-    paths = found["one"].source.archive, found["one"].destination.archive, found["one"].tables["t"], found["one"].checkpoint
+    paths = (
+        found["one"].source.archive,
+        found["one"].destination.archive,
+        found["one"].tables["t"],
+        found["one"].checkpoint,
+    )
     assert paths == tuple(tmp_path / "flows" / name for name in ("in", "out", "t.csv", "c"))
     assert found["one"].dead_letters.archive == tmp_path / "flows" / "d"
     assert found["one"].late is not None and found["one"].late.archive == tmp_path / "flows" / "l"
@@ -287,17 +301,21 @@ def test_a_list_of_what_is_no_file(tmp_path: Path) -> None:
 
 DESCRIBED = {
     REST: ": from queue Q to queue R, every 1 s",
-    "from: {mq: {queue: Q}}, select: S, to: {mq: {queue: R, persistence: as-queue}}":
-        ": from queue Q to queue R, every 1 s\n  messages are as persistent as the queue specifies",
-    "from: {mqtt: a/+}, select: S, to: {mqtt: 'b/{x}', archive: /out}, trigger: availableNow, enabled: no":
+    "from: {mq: {queue: Q}}, select: S, to: {mq: {queue: R, persistence: as-queue}}": (
+        ": from queue Q to queue R, every 1 s\n  messages are as persistent as the queue specifies"
+    ),
+    "from: {mqtt: a/+}, select: S, to: {mqtt: 'b/{x}', archive: /out}, trigger: availableNow, enabled: no": (
         " (not enabled): from MQTT a/+ to MQTT b/{x} (at least once) and archive /out, until"
-        " all available messages are processed",
-    f"{REST}, late: {{archive: /late, window: 1 min}}, dead_letters: {{archive: /bad}}":
-        ": from queue Q to queue R, every 1 s\n  late messages go to archive /late\n  bad payloads go to archive /bad",
+        " all available messages are processed"
+    ),
+    f"{REST}, late: {{archive: /late, window: 1 min}}, dead_letters: {{archive: /bad}}": (
+        ": from queue Q to queue R, every 1 s\n  late messages go to archive /late\n  bad payloads go to archive /bad"
+    ),
     "from: {mq: {topic: t}}, select: S, to: {mq: {}}, payload: text, trigger: 0, tables: {t: /t.csv},"
-    " changes: {key: [a], of: [b, c]}, dead_letters: {queue: DEAD}":
+    " changes: {key: [a], of: [b, c]}, dead_letters: {queue: DEAD}": (
         ": from topic t to the queue or topic that a column names, batch after batch\n  payloads are text\n"
-        "  table t is /t.csv\n  only changes of b and c by a\n  bad payloads go to DEAD",
+        "  table t is /t.csv\n  only changes of b and c by a\n  bad payloads go to DEAD"
+    ),
 }
 
 
@@ -312,8 +330,15 @@ def test_the_example_in_the_shipped_configuration_has_every_option(tmp_path: Pat
     (example,) = re.findall(r"^##  pipelines:\n(?:##    .*\n)+", text, re.M)
     (found,) = load(written(tmp_path, re.sub("^##  ", "", example, flags=re.M))).pipelines.values()
     sections = [found, found.source, found.destination, found.destination.mq]
-    assert [set(type(one).model_fields) - one.model_fields_set - {"mq", "archive"} for one in sections if one] == [set()] * 4
-    minimal = {"from": {"mqtt": found.source.mqtt}, "to": found.destination, "select": found.select, "schema": found.fields}
+    assert [set(type(one).model_fields) - one.model_fields_set - {"mq", "archive"} for one in sections if one] == [
+        set()
+    ] * 4
+    minimal = {
+        "from": {"mqtt": found.source.mqtt},
+        "to": found.destination,
+        "select": found.select,
+        "schema": found.fields,
+    }
     assert found == PipelineConfig.model_validate(minimal)
 
 

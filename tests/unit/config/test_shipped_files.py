@@ -90,7 +90,9 @@ def test_its_examples_of_sections_of_a_channel_have_every_option(tmp_path: Path,
     file.write_text("channels:\n- " + example_of(key, number).replace("\n", "\n  "), encoding="utf-8")
     section = getattr(load(file).channels[0], key)
     assert unwritten(section) == set()
-    required = {name: getattr(section, name) for name, field in type(section).model_fields.items() if field.is_required()}
+    required = {
+        name: getattr(section, name) for name, field in type(section).model_fields.items() if field.is_required()
+    }
     assert section == type(section)(**required, **({"key_file": section.key_file} if key == "tls" else {}))
 
 
@@ -142,7 +144,9 @@ def examples(key: str, directory: Path) -> list[Configuration]:
 def unwritten(section: BaseModel) -> set[str]:
     """The options that a section could have and has not, at any depth."""
     below = [getattr(section, name) for name in type(section).model_fields]
-    missing = {f"{type(section).__name__}.{name}" for name in set(type(section).model_fields) - section.model_fields_set}
+    missing = {
+        f"{type(section).__name__}.{name}" for name in set(type(section).model_fields) - section.model_fields_set
+    }
     return missing.union(*(unwritten(one) for one in below if isinstance(one, BaseModel)))
 
 

@@ -76,7 +76,9 @@ def test_events_are_not_for_strangers(bridge: BridgeProcess) -> None:
     assert Console(bridge).get("/topics/events", filter="a").status == 303
 
 
-@pytest.mark.parametrize("path", ["/nosuch", "/clients/show/../../etc/passwd", "/static/../console.py", "/static/nosuch"])
+@pytest.mark.parametrize(
+    "path", ["/nosuch", "/clients/show/../../etc/passwd", "/static/../console.py", "/static/nosuch"]
+)
 def test_what_is_not_there(bridge: BridgeProcess, path: str) -> None:
     page = Console(bridge).get(path)
     assert page.status == 404
@@ -182,7 +184,13 @@ def test_logging_out(console: Console) -> None:
 
 
 def test_the_login_sends_nobody_elsewhere(bridge: BridgeProcess) -> None:
-    for target in ("https://evil.example/", "//evil.example", "/\\evil.example", "javascript:alert(1)", "\t//evil.example"):
+    for target in (
+        "https://evil.example/",
+        "//evil.example",
+        "/\\evil.example",
+        "javascript:alert(1)",
+        "\t//evil.example",
+    ):
         console = Console(bridge)
         assert console.post("/login", token=console.token, next=target).headers["Location"] == "/"
     assert Console(bridge).log_in().get("/login", next="/clients").headers["Location"] == "/clients"

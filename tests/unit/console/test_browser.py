@@ -38,7 +38,9 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
     directory = tmp_path_factory.mktemp("browser")
     script = directory / "objects.mqsc"
     script.write_text(SCRIPT)
-    config = CONFIG.format(script=script, audit=directory / "audit.jsonl") + f"archive: {{directory: {directory}/archive}}\n"
+    config = (
+        CONFIG.format(script=script, audit=directory / "audit.jsonl") + f"archive: {{directory: {directory}/archive}}\n"
+    )
     process = BridgeProcess(directory / "data", config=config).start()
     with (
         RawClient.connected(process.port, "<script>alert('client')</script>", clean=False) as client,

@@ -33,7 +33,17 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemoteBridgePro
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "/clients", "/queues?system=1", "/mappings", "/links", "/dead-letters", "/log", "/subscriptions", "/configuration"],
+    [
+        "/",
+        "/clients",
+        "/queues?system=1",
+        "/mappings",
+        "/links",
+        "/dead-letters",
+        "/log",
+        "/subscriptions",
+        "/configuration",
+    ],
 )
 def test_each_page_is_shown(bridge: RemoteBridgeProcess, path: str) -> None:
     page = Console(bridge).log_in(TOKEN).get(path)

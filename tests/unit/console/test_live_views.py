@@ -72,7 +72,11 @@ def test_live_views_are_bounded_per_user_and_in_total(
         for view in views:
             view.close()
     # The next test begins without live views.
-    until(lambda: not [one for one in first.bridge.mq_json("display", "SUB(*)", "TOPICSTR") if one["TOPICSTR"] == "bounded"])
+    until(
+        lambda: (
+            not [one for one in first.bridge.mq_json("display", "SUB(*)", "TOPICSTR") if one["TOPICSTR"] == "bounded"]
+        )
+    )
 
 
 @pytest.mark.parametrize("how", ["log-out", "token"])

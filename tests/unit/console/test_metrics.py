@@ -233,7 +233,9 @@ def test_names_of_clients_and_topics_make_no_series(bridge: BridgeProcess) -> No
     asyncio.run(flood())
     now = Scrape(bridge)
     connects = {"channel": CHANNEL, "version": "3.1.1"}
-    assert now.total("mqbridge_connects_total", **connects) >= before.total("mqbridge_connects_total", **connects) + 2_000
+    assert (
+        now.total("mqbridge_connects_total", **connects) >= before.total("mqbridge_connects_total", **connects) + 2_000
+    )
     assert not [labels for _, labels in now.values if any("flood" in value for _, value in labels)]
     # Gauges of sessions have series for sessions that other tests leave, and are counted every 10 s at most.
     assert len(now.values.keys() - before.values.keys()) < 20
@@ -260,7 +262,9 @@ def test_failed_authentications(bridge: BridgeProcess) -> None:
 
 
 async def test_without_an_admin_port_nothing_is_counted(tmp_path: Path) -> None:
-    configuration = Configuration(queue_manager={"data_directory": tmp_path / "data"}, channels=[{"name": "A", "port": 0}])
+    configuration = Configuration(
+        queue_manager={"data_directory": tmp_path / "data"}, channels=[{"name": "A", "port": 0}]
+    )
     bridge = Bridge(configuration, announce=lambda _: None)
     await bridge.start()
     assert bridge.metrics is None
@@ -317,7 +321,9 @@ def test_disconnects_are_counted_by_reason(bridge: BridgeProcess) -> None:
     def ends() -> dict[str, float]:
         scrape = Scrape(bridge)
         reasons = ("disconnected_by_client", "connection_lost", "protocol_error", "session_taken_over")
-        return {reason: scrape.total("mqbridge_disconnects_total", channel=CHANNEL, reason=reason) for reason in reasons}
+        return {
+            reason: scrape.total("mqbridge_disconnects_total", channel=CHANNEL, reason=reason) for reason in reasons
+        }
 
     before = ends()
     RawClient.connected(bridge.port, "polite").disconnect()

@@ -365,7 +365,9 @@ def test_each_page_is_json_too(console: Console) -> None:
 
 def test_the_api_is_documented(console: Console) -> None:
     document = console.json("/openapi.json")
-    assert {"/clients", "/clients/purge", "/queues/move", "/dead-letters/retry", "/configuration"} <= document["paths"].keys()
+    assert {"/clients", "/clients/purge", "/queues/move", "/dead-letters/retry", "/configuration"} <= document[
+        "paths"
+    ].keys()
     references = set(re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(document)))
     assert references <= document["components"]["schemas"].keys()
     parameters = {one["name"] for one in document["paths"]["/clients"]["get"]["parameters"]}

@@ -60,7 +60,9 @@ def test_the_letter_of_an_identifier_is_the_log_level() -> None:
 
 
 def test_logger_calls_have_a_fixed_level() -> None:
-    assert [place for place, method, _ in calls() if method in FORBIDDEN and place.partition(":")[0] not in RELAYED] == []
+    assert [
+        place for place, method, _ in calls() if method in FORBIDDEN and place.partition(":")[0] not in RELAYED
+    ] == []
 
 
 def test_each_identifier_is_logged_in_one_place() -> None:

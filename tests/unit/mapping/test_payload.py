@@ -46,7 +46,9 @@ def test_to_mq(text: str, ccsid: int, expected: str) -> None:
         pytest.param(lambda: utf_8(b"abc", 1200), 2119, "not text in CCSID 1200", id="half a UTF-16 unit"),
         pytest.param(lambda: utf_8(b"abc", 9999), 2111, "CCSID 9999", id="source unknown"),
         pytest.param(lambda: in_ccsid(b"\xff", 500), 2119, "not text in CCSID 1208", id="payload no UTF-8"),
-        pytest.param(lambda: in_ccsid("a日".encode(), 500), 2119, "no '日', which is character 2", id="no such character"),
+        pytest.param(
+            lambda: in_ccsid("a日".encode(), 500), 2119, "no '日', which is character 2", id="no such character"
+        ),
         pytest.param(lambda: in_ccsid(b"a", 9999), 2115, "CCSID 9999", id="target unknown"),
         pytest.param(lambda: document_of(b"{'a': 1}"), 2110, "not JSON", id="single quotes"),
         pytest.param(lambda: document_of(b"NaN"), 2110, "not JSON", id="NaN"),

@@ -66,7 +66,17 @@ def test_a_mapping_makes_the_message_that_the_bridge_makes_for_its_clients(qos: 
         )
     )
     assert mapped is not None and mapped.retain is retain
-    fields = ("Format", "UserIdentifier", "Priority", "Persistence", "Expiry", "MsgType", "ReplyToQ", "MsgId", "CorrelId")
+    fields = (
+        "Format",
+        "UserIdentifier",
+        "Priority",
+        "Persistence",
+        "Expiry",
+        "MsgType",
+        "ReplyToQ",
+        "MsgId",
+        "CorrelId",
+    )
     assert [getattr(mapped.message.md, one) for one in fields] == [getattr(usual.md, one) for one in fields]
     assert parts(mapped.message)[:2] == parts(usual)[:2]
 

@@ -118,7 +118,23 @@ def test_a_hostile_filter_costs_no_more_than_the_product_of_the_lengths() -> Non
 
 @pytest.mark.parametrize(
     "topic_filter",
-    ["#", "+", "/", "a", "a/#", "+/a/#", "a/+/b", "/#", "//", "a/+", "+/+", "$SYS/#", " ", "\u00e9/\U0001f600", "a" * 10_240],
+    [
+        "#",
+        "+",
+        "/",
+        "a",
+        "a/#",
+        "+/a/#",
+        "a/+/b",
+        "/#",
+        "//",
+        "a/+",
+        "+/+",
+        "$SYS/#",
+        " ",
+        "\u00e9/\U0001f600",
+        "a" * 10_240,
+    ],
     ids=lambda topic_filter: topic_filter[:20],
 )
 def test_valid_filters(topic_filter: str) -> None:

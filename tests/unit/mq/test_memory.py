@@ -157,7 +157,9 @@ def test_above_the_watermark_messages_are_rejected_until_memory_use_is_below_it_
     assert made.above
     assert [made.accepts(1), made.accepts(1, 3)] == [False, False]
     assert made.rejected == 4
-    assert made.problem == ("new messages are rejected: memory use is 281 MiB, limits.memory_watermark is 280 MiB of 400 MiB")
+    assert made.problem == (
+        "new messages are rejected: memory use is 281 MiB, limits.memory_watermark is 280 MiB of 400 MiB"
+    )
     process.used = 267 * MIB  # not yet: else it would go on and off all the time
     tick(made)
     assert made.above

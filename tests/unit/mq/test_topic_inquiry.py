@@ -20,7 +20,7 @@ from bridge.mqtt.topics import overlap
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from testing.ibm_standin.pcf.command_server import StandInCommandServer
+from tests.ibm_standin.pcf.command_server import StandInCommandServer
 
 RETAINED = ("plant/1/temp", "plant/2/temp", "plant/1", "/lead", "$SYS/x")
 SUBSCRIPTIONS = {"S1": "plant/+/temp", "S2": "plant/#", "S3": "plant/1/temp", "S4": "other"}
@@ -49,7 +49,9 @@ class Site:
         self.application.put1(od, Message(MQMD(**fields), payload), cmqc.MQPMO_NO_SYNCPOINT | cmqc.MQPMO_RETAIN)
 
     def subscribe(self, name: str, topic_filter: str, more: str = "") -> None:
-        (response,) = self.application.command(f"DEFINE SUB({name}) TOPICSTR('{topic_filter}') DESTCLAS(MANAGED) {more}")
+        (response,) = self.application.command(
+            f"DEFINE SUB({name}) TOPICSTR('{topic_filter}') DESTCLAS(MANAGED) {more}"
+        )
         assert response.ok, response.message
 
 

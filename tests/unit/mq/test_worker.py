@@ -161,7 +161,9 @@ def test_whatever_the_queue_manager_answers_is_life(idle: Callable[..., Idle]) -
     assert worker.connections.empty()
 
 
-def test_who_waits_to_connect_hears_that_another_is_back(idle: Callable[..., Idle], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_waits_to_connect_hears_that_another_is_back(
+    idle: Callable[..., Idle], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(worker_module, "FIRST_PAUSE", 10_000.0)
     monkeypatch.setattr(worker_module, "MAX_PAUSE", 10_000.0)
     worker = idle(probe_interval=10_000.0)

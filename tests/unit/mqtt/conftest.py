@@ -34,7 +34,9 @@ def waiting() -> Callable[..., Waiting]:
 def direct() -> Callable[..., Waiting]:
     """direct(number): a message that an MQ application put straight to the client."""
 
-    def make(number: int, body: bytes = b"", format_: bytes = b"", remote_queue: str = "command", **fields: Any) -> Waiting:
+    def make(
+        number: int, body: bytes = b"", format_: bytes = b"", remote_queue: str = "command", **fields: Any
+    ) -> Waiting:
         message = Message(MQMD(Format=format_), body)
         return Waiting(number, message, None, None, remote_queue=remote_queue, **fields)
 

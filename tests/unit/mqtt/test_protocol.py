@@ -147,7 +147,9 @@ def test_connack_comes_before_the_end_for_what_is_behind_connect() -> None:
 
 
 @given(
-    st.lists(st.sampled_from([Puback(1), Pingreq(), Publish("t", b"x" * 50), PACKETS[PacketType.SUBSCRIBE]]), max_size=60),
+    st.lists(
+        st.sampled_from([Puback(1), Pingreq(), Publish("t", b"x" * 50), PACKETS[PacketType.SUBSCRIBE]]), max_size=60
+    ),
     st.lists(st.integers(1, 200), max_size=40),
 )
 def test_pieces_of_any_size_make_the_same_events(packets: list[Packet], sizes: list[int]) -> None:

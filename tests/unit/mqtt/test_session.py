@@ -102,9 +102,7 @@ def after_a_restart(session: Session) -> Session:
 
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("number", [5, 0x1_0000])
-def test_dup_is_set_after_a_failed_commit_and_a_restart(
-    waiting: Any, packets: Any, qos: int, number: int
-) -> None:
+def test_dup_is_set_after_a_failed_commit_and_a_restart(waiting: Any, packets: Any, qos: int, number: int) -> None:
     """MQTT-3.3.1-1, MQTT-4.4.0-1: the client has the message, and its acknowledgement was not committed."""
     session = connected()
     deliver(session, protocol_of(), waiting(number, qos))
@@ -118,9 +116,7 @@ def test_dup_is_set_after_a_failed_commit_and_a_restart(
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_pubrec_before_publish_is_sent_again_is_not_answered(
-    waiting: Any, packets: Any, restarted: bool
-) -> None:
+def test_a_pubrec_before_publish_is_sent_again_is_not_answered(waiting: Any, packets: Any, restarted: bool) -> None:
     """MQTT-4.3.3-6: no PUBLISH may follow PUBREL. The client came back with a Receive Maximum of 1."""
     session = connected()
     messages = [waiting(number, 2) for number in (9, 10)]

@@ -194,9 +194,21 @@ async def test_passwords_of_channels_are_cached_on_disk_and_those_of_the_console
 
 def test_filters_that_cover_others(subtests: pytest.Subtests) -> None:
     for pattern, topic_filter, covered in [
-        ("#", "a/b", True), ("#", "$SYS/a", False), ("a/#", "a", True), ("a/#", "a/+/#", True), ("a/#", "b/#", False),
-        ("a/+", "a/+", True), ("a/+", "a/b", True), ("a/+", "a/#", False), ("a/+", "a", False), ("a/b", "a/+", False),
-        ("+/b", "a/b", True), ("+/b", "+/b", True), ("+", "$SYS", False), ("a", "a/#", False), ("a/b/#", "a/#", False),
+        ("#", "a/b", True),
+        ("#", "$SYS/a", False),
+        ("a/#", "a", True),
+        ("a/#", "a/+/#", True),
+        ("a/#", "b/#", False),
+        ("a/+", "a/+", True),
+        ("a/+", "a/b", True),
+        ("a/+", "a/#", False),
+        ("a/+", "a", False),
+        ("a/b", "a/+", False),
+        ("+/b", "a/b", True),
+        ("+/b", "+/b", True),
+        ("+", "$SYS", False),
+        ("a", "a/#", False),
+        ("a/b/#", "a/#", False),
         ("$SYS/#", "$SYS/a", True),
     ]:
         with subtests.test(pattern=pattern, topic_filter=topic_filter, covered=covered):

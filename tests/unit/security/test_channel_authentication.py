@@ -26,7 +26,13 @@ def record(type: str, **values: object) -> ChannelAuthenticationConfig:
 
 @pytest.mark.parametrize(
     ("profile", "channel", "matches"),
-    [("*", "ANY", True), ("PLAIN.*", "PLAIN.MQTT", True), ("PLAIN.*", "PLAIN", False), ("A", "A", True), ("A", "AB", False)],
+    [
+        ("*", "ANY", True),
+        ("PLAIN.*", "PLAIN.MQTT", True),
+        ("PLAIN.*", "PLAIN", False),
+        ("A", "A", True),
+        ("A", "AB", False),
+    ],
 )
 def test_channels(profile: str, channel: str, matches: bool) -> None:
     assert matches_channel(profile, channel) is matches
@@ -128,10 +134,15 @@ def test_records_that_are_none(subtests: pytest.Subtests) -> None:
         ({"type": "ADDRESSMAP"}, "expected address in a record of type ADDRESSMAP"),
         ({"type": "ADDRESSMAP", "address": "host.example"}, "no host name"),
         ({"type": "ADDRESSMAP", "address": "*"}, "expected mcauser, which user_source MAP needs"),
-        ({"type": "ADDRESSMAP", "address": "*", "user_source": "CHANNEL", "mcauser": "a"}, "user_source MAP "
-                                                                                           "with mcauser"),
+        (
+            {"type": "ADDRESSMAP", "address": "*", "user_source": "CHANNEL", "mcauser": "a"},
+            "user_source MAP with mcauser",
+        ),
         ({"type": "USERMAP", "mcauser": "a"}, "expected client_user"),
-        ({"type": "USERMAP", "client_user": "a", "mcauser": "a", "ssl_peer": "CN=a"}, "no ssl_peer in a record of type USER"),
+        (
+            {"type": "USERMAP", "client_user": "a", "mcauser": "a", "ssl_peer": "CN=a"},
+            "no ssl_peer in a record of type USER",
+        ),
         ({"type": "BLOCKUSER"}, "expected user_list"),
         ({"type": "BLOCKADDR", "address_list": ["*"], "channel": "A"}, "expected channel"),
         ({"type": "QMGRMAP"}, "expected ADDRESSMAP, USERMAP, SSLPEERMAP, BLOCKUSER or BLOCKADDR"),
@@ -143,10 +154,8 @@ def test_records_that_are_none(subtests: pytest.Subtests) -> None:
             assert told in str(error.value)
 
 
-@given(st.text("*.,=a1-:\\\"", max_size=40), st.text("*.,=a1-:\\\"", max_size=200))
+@given(st.text('*.,=a1-:\\"', max_size=40), st.text('*.,=a1-:\\"', max_size=200))
 def test_nothing_that_is_said_is_an_error(pattern: str, said: str) -> None:
     with contextlib.suppress(ValueError):
         address_pattern(pattern).matches(said)
     matches_name(pattern, said)
-
-

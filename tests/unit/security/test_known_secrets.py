@@ -97,7 +97,9 @@ def test_the_token_of_a_bridge(tmp_path: Path) -> None:
 @pytest.mark.parametrize("end", [BridgeProcess.stop, BridgeProcess.kill])
 def test_no_bridge_stays_behind(tmp_path: Path, end: Callable[[BridgeProcess], object]) -> None:
     """One that is found to show a secret ends all the same."""
-    bridge = BridgeProcess(tmp_path / "data", config="channels: [{port: 0}]\n", env={"GIVEN": GIVEN}).start()  # not forked
+    bridge = BridgeProcess(
+        tmp_path / "data", config="channels: [{port: 0}]\n", env={"GIVEN": GIVEN}
+    ).start()  # not forked
     register("--data-dir")
     with pytest.raises(AssertionError, match="the command line of process"):
         end(bridge)

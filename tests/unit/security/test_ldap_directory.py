@@ -84,9 +84,7 @@ class Directory:
     def start(self) -> subprocess.Popen[bytes]:
         urls = f"ldap://127.0.0.1:{self.port}/ ldaps://127.0.0.1:{self.tls_port}/"
         command = [ROOT / "usr/sbin/slapd", "-d", "0", "-f", self.conf, "-h", urls]
-        process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT
-        )
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
         until(self._answers)
         return process
 
@@ -147,9 +145,7 @@ async def test_a_user_whose_name_has_to_be_escaped(directory: Directory) -> None
     assert found.user_name == 'o,brien # ="\\'
 
 
-@pytest.mark.parametrize(
-    "user", ["CAROL", "Carol", " carol", "carol ", "\uff43\uff41\uff52\uff4f\uff4c", "\u24d2arol"]
-)
+@pytest.mark.parametrize("user", ["CAROL", "Carol", " carol", "carol ", "\uff43\uff41\uff52\uff4f\uff4c", "\u24d2arol"])
 async def test_the_user_is_as_the_directory_writes_it(directory: Directory, user: str) -> None:
     """However else its name is written, rules for carol hold for who has bound as carol."""
     found = await directory.authenticator().authenticate(presented(user, SECRET.encode()))
@@ -158,7 +154,14 @@ async def test_the_user_is_as_the_directory_writes_it(directory: Directory, user
 
 @pytest.mark.parametrize(
     ("user", "taken"),
-    [("carol", True), ("c\u00e4rol", True), ("CAROL", False), (" carol", False), ("a  b", False), ("\uff43arol", False)],
+    [
+        ("carol", True),
+        ("c\u00e4rol", True),
+        ("CAROL", False),
+        (" carol", False),
+        ("a  b", False),
+        ("\uff43arol", False),
+    ],
 )
 @pytest.mark.parametrize("said", ["", "u:EXAMPLE\\carol", "dn:cn=carol,ou=elsewhere,dc=example,dc=com", "dn:", "dn:cn"])
 async def test_a_directory_that_does_not_say_who_has_bound(

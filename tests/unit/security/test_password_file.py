@@ -30,7 +30,9 @@ NAMES = st.text(st.characters(blacklist_categories=("Cc", "Cs", "Zl", "Zp"), bla
 HASH = "$argon2id$v=19$m=65536,t=3,p=4$c29tZXNhbHQ$aGFzaA"
 
 
-@given(st.dictionaries(NAMES.filter(lambda name: not name.startswith("#")), st.sampled_from(["", "SCRAM-SHA-256$1:a$b:c"])))
+@given(
+    st.dictionaries(NAMES.filter(lambda name: not name.startswith("#")), st.sampled_from(["", "SCRAM-SHA-256$1:a$b:c"]))
+)
 def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, users: dict[str, str]) -> None:
     path = tmp_path_factory.mktemp("passwords") / "file"
     entries = {user: Entry(HASH, scram) for user, scram in users.items()}

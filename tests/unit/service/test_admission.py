@@ -60,7 +60,9 @@ async def test_a_client_whose_name_is_too_long_for_an_mq_user_is_rejected(
 
 
 @pytest.mark.parametrize("mcauser", ["mca", None])
-async def test_a_long_user_name_is_accepted_if_the_client_acts_as_another_user(bridge: Any, mcauser: str | None) -> None:
+async def test_a_long_user_name_is_accepted_if_the_client_acts_as_another_user(
+    bridge: Any, mcauser: str | None
+) -> None:
     async with bridge(mcauser=mcauser) as running:
         if mcauser is None:
             record = {"type": "USERMAP", "client_user": "temperature-sensor-1", "mcauser": "mca"}

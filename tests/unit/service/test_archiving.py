@@ -51,7 +51,9 @@ async def test_publications_are_put_or_refused(archived: Archived) -> None:
     async with archived() as (running, rows):
         client = await running.connect("p", user_name="anna")
         running.backend.refused["bad"] = cmqc.MQRC_Q_FULL
-        client.send(Publish("a", b"0", 0), Publish("b", b"11", 1, True, False, 7), Publish("c", b"222", 2, False, False, 9))
+        client.send(
+            Publish("a", b"0", 0), Publish("b", b"11", 1, True, False, 7), Publish("c", b"222", 2, False, False, 9)
+        )
         assert await client.receive() == Puback(7)
         assert await client.receive() == Pubrec(9)
         client.send(Publish("bad", b"", 0), Pubrel(9))
@@ -198,4 +200,6 @@ async def test_durable_subscriptions_are_said_at_the_start(
         backend = restart(running.backend, durable_subscription("c", "a/#", "2", True))
     async with archived(backend=backend) as (_, rows):
         pass
-    assert rows.of("subscription", "outcome", "client_id", "topic", "qos", "durable") == [("subscribed", "c", "a/#", 2, True)]
+    assert rows.of("subscription", "outcome", "client_id", "topic", "qos", "durable") == [
+        ("subscribed", "c", "a/#", 2, True)
+    ]

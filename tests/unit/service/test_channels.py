@@ -46,7 +46,9 @@ class Site:
     async def connect(self, name: str, client_id: str = "c") -> Client:
         return await self.connected(*await asyncio.open_connection("127.0.0.1", self.port(name)), client_id=client_id)
 
-    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client_id: str = "c") -> Client:
+    async def connected(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client_id: str = "c"
+    ) -> Client:
         client = Client(reader, writer)
         self.clients.append(client)  # one that nobody holds is closed
         client.send(Connect(client_id, protocol_level=5))

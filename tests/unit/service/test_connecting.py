@@ -331,7 +331,9 @@ async def test_a_session_from_before_session_expiry_expires_after_the_next_conne
 
 
 @pytest.mark.parametrize(("asked", "granted"), [(0, 0), (50, 50), (100, 100), (101, 100), (NEVER, 100)])
-async def test_disconnect_does_not_extend_a_session_beyond_session_expiry(bridge: Any, asked: int, granted: int) -> None:
+async def test_disconnect_does_not_extend_a_session_beyond_session_expiry(
+    bridge: Any, asked: int, granted: int
+) -> None:
     async with bridge(session_expiry=100) as running:
         client = await running.open()
         properties = ConnectProperties(session_expiry_interval=10)

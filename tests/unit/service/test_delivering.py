@@ -36,9 +36,7 @@ async def test_qos_2_is_removed_after_pubrec_and_released_after_that(bridge: Any
         assert not running.service.sessions["c"].outbox.in_flight.deliveries
 
 
-@pytest.mark.parametrize(
-    ("qos", "wrong"), [(1, Pubrec(4)), (1, Pubcomp(4)), (2, Puback(4)), (2, Pubcomp(4))], ids=str
-)
+@pytest.mark.parametrize(("qos", "wrong"), [(1, Pubrec(4)), (1, Pubcomp(4)), (2, Puback(4)), (2, Pubcomp(4))], ids=str)
 async def test_a_wrong_acknowledgement_closes_the_connection(bridge: Any, qos: int, wrong: Any) -> None:
     """MQTT 3.1.1 section 4.8; what came before it counts, and the message stays."""
     async with bridge() as running:
@@ -70,7 +68,9 @@ async def test_a_turn_sends_a_client_so_many_bytes_and_goes_on_in_the_next(bridg
     """Memory is not filled by what one client has not read; a client that reads gets all, in order."""
     async with bridge({"pending_bytes": 50_000}) as running:
         client = await running.connect()
-        running.backend.deliver(*(running.backend.publication(number, 0, payload=bytes(40_000)) for number in range(1, 21)))
+        running.backend.deliver(
+            *(running.backend.publication(number, 0, payload=bytes(40_000)) for number in range(1, 21))
+        )
         assert running.service.sessions["c"].outbox.backlog
         for _ in range(20):
             assert isinstance(await client.receive(), Publish)

@@ -21,9 +21,14 @@ class Inspections:
         """Return the number of diverted messages after an inspection."""
         self._now += after
         queue = QueueStatus(
-            name="D", transmission=False, depth=depth, max_depth=10_000, oldest_message_age=None, input_handles=0,
+            name="D",
+            transmission=False,
+            depth=depth,
+            max_depth=10_000,
+            oldest_message_age=None,
+            input_handles=0,
             output_handles=0,
-        )  # fmt: skip
+        )
         self._diverted.review(QueueManagerStatus(queues=[queue], dead_letter_queue="D"), self._now)
         return self._diverted.number
 

@@ -29,7 +29,9 @@ from bridge.transport.layers import Peer
 LINE = "MQB2301W client %s: refused"
 
 
-def record(text: str, *arguments: object, created: float = 100.0, error: BaseException | None = None) -> logging.LogRecord:
+def record(
+    text: str, *arguments: object, created: float = 100.0, error: BaseException | None = None
+) -> logging.LogRecord:
     made = logging.LogRecord(
         "test", logging.WARNING, "here.py", 7, text, arguments, None if error is None else (type(error), error, None)
     )

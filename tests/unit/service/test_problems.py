@@ -101,7 +101,9 @@ async def test_problems_of_queues_come_and_go(tmp_path: Path, monkeypatch: pytes
         ):  # fmt: skip
             await mqsc(bridge, tmp_path, f"ALTER QLOCAL(Q) {attributes}")
             problems = await found(bridge)
-            assert [(one.kind, one.severity) for one in problems] == ([("queue", "error")] if expected else []), attributes
+            assert [(one.kind, one.severity) for one in problems] == ([("queue", "error")] if expected else []), (
+                attributes
+            )
             assert all(expected in one.what for one in problems)
         await put(tmp_path, "SOURCE")
         hour = 3600
@@ -150,8 +152,10 @@ async def test_problems_of_channels_and_resources_come_and_go(
         await bridge.channels.stop("A")
         (problem,) = await found(bridge)
         assert (problem.kind, problem.what, problem.command) == (
-            "channel", "channel A is stopped", "mqbridge channel start A"
-        )  # fmt: skip
+            "channel",
+            "channel A is stopped",
+            "mqbridge channel start A",
+        )
         assert events() == ["MQB0301W problem began: channel A is stopped; hint: `mqbridge channel start A`"]
         await found(bridge)
         assert events() == []
@@ -326,7 +330,9 @@ async def test_rejected_clients_are_a_problem_of_their_channel(tmp_path: Path) -
         await asyncio.to_thread(connect)
         (problem,) = await found(bridge)
         assert (problem.kind, problem.subject, problem.command) == ("rejections", "A", "mqbridge explain MQB1201W")
-        assert problem.what.startswith("channel A rejected 5 connections in 5 minutes, last client 'pump-7' at 127.0.0.1:")
+        assert problem.what.startswith(
+            "channel A rejected 5 connections in 5 minutes, last client 'pump-7' at 127.0.0.1:"
+        )
         assert "the password of user 'pump-7' is wrong" in problem.what
         assert problem.remedy
 

@@ -117,7 +117,9 @@ async def test_one_more_session_than_a_limit_is_rejected(
         away, _ = await connect(running, "away", "alice", level=level)
         away.send(Disconnect())
         await away.rest()
-        assert (await connect(running, "new", rejected[0], network=rejected[1], level=level))[1] == (3, 0x97)[level == 5]
+        assert (await connect(running, "new", rejected[0], network=rejected[1], level=level))[1] == (3, 0x97)[
+            level == 5
+        ]
         assert "new" not in running.service.sessions
         (line,) = [one.getMessage() for one in caplog.records if one.getMessage().startswith("MQB1201W")]
         assert why in line
@@ -210,7 +212,11 @@ async def test_a_session_counts_for_its_new_owner(bridge: Any) -> None:
 
 #: limit of 3, user whose second client is rejected, user whose second client is not, and the reason in the log
 SUBSCRIPTION_LIMITS: dict[str, tuple[str, str | None, str]] = {
-    "subscriptions_per_user": ("alice", "bob", "user 'alice' has 2 subscriptions already (limits.subscriptions_per_user)"),
+    "subscriptions_per_user": (
+        "alice",
+        "bob",
+        "user 'alice' has 2 subscriptions already (limits.subscriptions_per_user)",
+    ),
     "subscriptions_total": ("bob", None, "there are 2 subscriptions already (limits.subscriptions_total)"),
 }
 
@@ -276,7 +282,11 @@ async def test_the_counts_are_the_same_after_a_restart(bridge: Any, restart: Any
     limits = {"sessions_per_user": 2, "sessions_per_network": 3, "subscriptions_per_user": 3}
     async with bridge(limits) as running:
         asks(running)
-        for client_id, user, network in (("a", "alice", "127.0.0.1"), ("b", "alice", "127.0.0.2"), ("c", "bob", "127.0.0.1")):
+        for client_id, user, network in (
+            ("a", "alice", "127.0.0.1"),
+            ("b", "alice", "127.0.0.2"),
+            ("c", "bob", "127.0.0.1"),
+        ):
             client, code = await connect(running, client_id, user, network=network)
             assert code == 0
             await client.subscribe("t")

@@ -49,7 +49,9 @@ async def test_publications_before_a_subscribe_go_first(bridge: Any) -> None:
     async with bridge() as running:
         client = await running.connect()
         running.backend.automatic = False
-        client.send(Publish("t", b"1", 1, False, False, 1), Subscribe(2, (("t", 1),)), Publish("t", b"2", 1, False, False, 3))
+        client.send(
+            Publish("t", b"1", 1, False, False, 1), Subscribe(2, (("t", 1),)), Publish("t", b"2", 1, False, False, 3)
+        )
         await running.backend.until(lambda: len(running.backend.waiting) == 3)
         running.backend.complete()
         assert running.backend.payloads() == [b"1"] and not running.backend.subscribed

@@ -64,7 +64,9 @@ async def wills_after_a_restart(tmp_path: Path, grace: str, *, returns: bool, st
         pytest.param("60 s", True, 3, [], id="the client returns after several restarts"),
     ],
 )
-async def test_wills_after_a_restart(tmp_path: Path, grace: str, returns: bool, starts: int, wills: list[bytes]) -> None:
+async def test_wills_after_a_restart(
+    tmp_path: Path, grace: str, returns: bool, starts: int, wills: list[bytes]
+) -> None:
     assert await wills_after_a_restart(tmp_path, grace, returns=returns, starts=starts) == wills
 
 

@@ -216,7 +216,9 @@ class ChannelAuthenticationCommands:
             raise MQSCSyntaxError(detail, command.where, "CHLAUTH")
         action = command.choice("ACTION", _ACTIONS, "ADD")
         if command.value("TYPE") == "QMGRMAP":
-            return message("AMQ8877I", hint=" It has no effect: no queue manager connects by a telemetry channel."), None
+            return message(
+                "AMQ8877I", hint=" It has no effect: no queue manager connects by a telemetry channel."
+            ), None
         command.check_keywords("ACTION", "CHCKCLNT", *_KEYS)
         hint = ""
         if command.choice("CHCKCLNT", _CHECKS):
@@ -267,7 +269,9 @@ class ChannelAuthenticationCommands:
 
     def _remove_all(self, command: Command, values: dict[str, Any]) -> Answer:
         records = [
-            record for record in self._register.records if (record.channel, record.type) == (command.name, values.get("type"))
+            record
+            for record in self._register.records
+            if (record.channel, record.type) == (command.name, values.get("type"))
         ]
         if not records:
             raise CommandRefused("AMQ8884E", name=command.name)
@@ -307,9 +311,12 @@ class ChannelAuthenticationCommands:
                 record
                 for record in self._register.records
                 if wanted in (None, record.type)
-                and (record.channel == profile or (every and matches_channel(profile, record.channel))
-                     or (match == "GENERIC" and matches_channel(record.channel, profile)))
-            ]  # fmt: skip
+                and (
+                    record.channel == profile
+                    or (every and matches_channel(profile, record.channel))
+                    or (match == "GENERIC" and matches_channel(record.channel, profile))
+                )
+            ]
         if not found:
             raise CommandRefused("AMQ8884E", name=profile)
         return message("AMQ8878I"), [_shown(one) for one in found]
@@ -321,7 +328,9 @@ class ChannelAuthenticationCommands:
         """
         if channel.endswith("*"):
             raise MQSCSyntaxError("MATCH(RUNCHECK) takes the name of one channel", command.where, "MATCH")
-        address, user, *certificate = (command.value(key) or "" for key in ("ADDRESS", "CLNTUSER", "SSLPEER", "SSLCERTI"))
+        address, user, *certificate = (
+            command.value(key) or "" for key in ("ADDRESS", "CLNTUSER", "SSLPEER", "SSLCERTI")
+        )
         if not address:
             raise MQSCSyntaxError("MATCH(RUNCHECK) takes the client's ADDRESS", command.where, "ADDRESS")
         client = Connecting(channel, address, user, *certificate)

@@ -117,7 +117,9 @@ class AuthorityRecordCommands:
         MATCH(MEMBERSHIP) adds those of the principal's groups.
         """
         profile, kind = command.value("PROFILE"), command.parameter("OBJTYPE")
-        object_type = OBJECT_TYPES[command.choice("OBJTYPE", OBJECT_TYPES)] if kind is not None and kind.values else None
+        object_type = (
+            OBJECT_TYPES[command.choice("OBJTYPE", OBJECT_TYPES)] if kind is not None and kind.values else None
+        )
         if object_type == cmqc.MQOT_Q_MGR:
             profile = None
         match = command.choice("MATCH", ("PROFILE", "EXACT", "MEMBERSHIP"))
@@ -134,7 +136,8 @@ class AuthorityRecordCommands:
             return (
                 object_type in (None, identity.object_type)
                 and (
-                    not profile or (identity.profile == profile if match == "EXACT" else is_about(identity.profile, profile))
+                    not profile
+                    or (identity.profile == profile if match == "EXACT" else is_about(identity.profile, profile))
                 )
                 and (not entities or (identity.entity_type, identity.entity) in entities)
             )
@@ -380,7 +383,9 @@ def _where_blank(queue_manager: QueueManager, command: Command) -> Command:
     if (command.verb, command.noun) != ("ALTER", "QMGR"):
         return command
     blank = tuple(
-        parameter for parameter in command.parameters if queue_manager.objects.attributes.get(parameter.keyword) in (None, "")
+        parameter
+        for parameter in command.parameters
+        if queue_manager.objects.attributes.get(parameter.keyword) in (None, "")
     )
     return dataclasses.replace(command, parameters=blank)
 

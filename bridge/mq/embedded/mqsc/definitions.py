@@ -194,7 +194,9 @@ class Definitions:
             detail = f"the topic string of topic {name} is {old['TOPICSTR']!r} and cannot be changed"
             raise CommandRefused("AMQ8101E", detail=detail, reason=cmqc.MQRC_TOPIC_NOT_ALTERABLE)
         if old is None and not topic:
-            raise CommandRefused("AMQ8101E", detail=f"topic {name} needs a TOPICSTR", reason=cmqc.MQRC_TOPIC_STRING_ERROR)
+            raise CommandRefused(
+                "AMQ8101E", detail=f"topic {name} needs a TOPICSTR", reason=cmqc.MQRC_TOPIC_STRING_ERROR
+            )
         for other, others in self._queue_manager.objects.of_kind("TOPIC").items():
             if other != name and others["TOPICSTR"] == topic:
                 detail = f"topic string {topic!r} belongs to topic {other}"

@@ -28,8 +28,13 @@ from bridge.mqtt.topics import matches
 from bridge.wire import cmqc
 
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
-    "EQ": operator.eq, "NE": operator.ne, "LT": operator.lt, "LE": operator.le, "GT": operator.gt, "GE": operator.ge,
-}  # fmt: skip
+    "EQ": operator.eq,
+    "NE": operator.ne,
+    "LT": operator.lt,
+    "LE": operator.le,
+    "GT": operator.gt,
+    "GE": operator.ge,
+}
 #: Integer attributes. Some also have words (ASPARENT, UNLIMITED), which are not ordered.
 _NUMBERS = frozenset(
     keyword for kind in ATTRIBUTES.values() for keyword, attribute in kind.items() if isinstance(attribute, Number)
@@ -96,7 +101,13 @@ def _changed(queue_manager: QueueManager) -> Shown:
 def _queue_managers(queue_manager: QueueManager, _name: str) -> Rows:
     made = stamps(queue_manager.created)
     identifier = f"{queue_manager.name}_{made['CRDATE']}_{made['CRTIME']}"
-    yield {"QMNAME": queue_manager.name, "QMID": identifier[:48], **made, **queue_manager.objects.attributes, **_SECURITY}
+    yield {
+        "QMNAME": queue_manager.name,
+        "QMID": identifier[:48],
+        **made,
+        **queue_manager.objects.attributes,
+        **_SECURITY,
+    }
 
 
 def _queues(queue_manager: QueueManager, name: str) -> Rows:
@@ -242,8 +253,11 @@ def connection_name(application: Any) -> str:
 
 #: MQOPEN options that are displayed as YES or NO
 _OPENED = {
-    "BROWSE": cmqc.MQOO_BROWSE, "INQUIRE": cmqc.MQOO_INQUIRE, "OUTPUT": cmqc.MQOO_OUTPUT, "SET": cmqc.MQOO_SET,
-}  # fmt: skip
+    "BROWSE": cmqc.MQOO_BROWSE,
+    "INQUIRE": cmqc.MQOO_INQUIRE,
+    "OUTPUT": cmqc.MQOO_OUTPUT,
+    "SET": cmqc.MQOO_SET,
+}
 
 
 def _opened(handle: Handle) -> Shown:
@@ -307,20 +321,48 @@ _SUBSCRIPTION_TYPES: dict[str, tuple[str, ...]] = {
     "SUBTYPE": ("ALL", "USER", "ADMIN", "API"),
 }
 _SUBSCRIPTION = (
-    "DEST", "DESTCLAS", "DESTCORL", "DESTQMGR", "DURABLE", "EXPIRY", "SUBID", "SUBLEVEL", "SUBTYPE", "SUBUSER",
-    "TOPICOBJ", "TOPICSTR", "USERDATA", "WSCHEMA",
-)  # fmt: skip
+    "DEST",
+    "DESTCLAS",
+    "DESTCORL",
+    "DESTQMGR",
+    "DURABLE",
+    "EXPIRY",
+    "SUBID",
+    "SUBLEVEL",
+    "SUBTYPE",
+    "SUBUSER",
+    "TOPICOBJ",
+    "TOPICSTR",
+    "USERDATA",
+    "WSCHEMA",
+)
 _DETAILS = (
-    "CHLSDATE", "CHLSTIME", "CLNTUSER", "CONNAME", "INDOUBTIN", "INDOUBTOUT", "KAINT", "LMSGDATE", "LMSGTIME",
-    "MCAUSER", "MSGRCVD", "MSGSNT", "PENDING", "PROTOCOL",
-)  # fmt: skip
+    "CHLSDATE",
+    "CHLSTIME",
+    "CLNTUSER",
+    "CONNAME",
+    "INDOUBTIN",
+    "INDOUBTOUT",
+    "KAINT",
+    "LMSGDATE",
+    "LMSGTIME",
+    "MCAUSER",
+    "MSGRCVD",
+    "MSGSNT",
+    "PENDING",
+    "PROTOCOL",
+)
 
 
 def _queue_noun(kind: str, *more: str) -> _Noun:
     keywords = {*ATTRIBUTES[kind], *more, *_ALTERED}
-    return _Noun(_QUEUE, "AMQ8409I", "Queue", keywords, lambda queue_manager, name: (
-        row for row in _queues(queue_manager, name) if row["TYPE"] == kind
-    ))  # fmt: skip
+    return _Noun(
+        _QUEUE,
+        "AMQ8409I",
+        "Queue",
+        keywords,
+        lambda queue_manager, name: (row for row in _queues(queue_manager, name) if row["TYPE"] == kind),
+    )
 
 
 _NOUNS = {
@@ -406,7 +448,9 @@ def show(queue_manager: QueueManager, command: Command) -> tuple[str, list[Shown
     ]
     if not rows:
         raise CommandRefused("AMQ8147E", kind=noun.kind, name=name)
-    return message(noun.number), [_only(row, noun.heads, sorted(noun.keywords) if whole else wanted, where) for row in rows]
+    return message(noun.number), [
+        _only(row, noun.heads, sorted(noun.keywords) if whole else wanted, where) for row in rows
+    ]
 
 
 def _request(
@@ -438,7 +482,8 @@ def _request(
 def _is_selected(shown: Shown, noun: _Noun, selection: dict[str, str]) -> bool:
     """Return whether an object has the requested TYPE, DURABLE or SUBTYPE. USER matches all, because there are no proxies."""
     return all(
-        value in (noun.selections[keyword][0], "USER") or shown[keyword] == value for keyword, value in selection.items()
+        value in (noun.selections[keyword][0], "USER") or shown[keyword] == value
+        for keyword, value in selection.items()
     )
 
 
@@ -477,7 +522,9 @@ def _show_channel_status(queue_manager: QueueManager, command: Command, name: st
     return answer, [_only(row, heads, sorted(keywords) if "ALL" in wanted else wanted, where) for row in rows]
 
 
-def clients(queue_manager: QueueManager, name: str, client_id: str, where: Filter | None = None) -> tuple[list[Shown], bool]:
+def clients(
+    queue_manager: QueueManager, name: str, client_id: str, where: Filter | None = None
+) -> tuple[list[Shown], bool]:
     """Return a row for each client that matches the names, which may be generic, and whether there are more."""
     shown: list[Shown] = []
     most = int(queue_manager.objects.models[_REPLY_QUEUE]["MAXDEPTH"])

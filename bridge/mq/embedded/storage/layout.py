@@ -139,7 +139,10 @@ def differences(database: sqlite3.Connection) -> list[str]:
 
 def readable_tables(database: sqlite3.Connection) -> set[str]:
     """Return the names of the ordinary tables of a database: reading them always ends. Raises sqlite3.Error."""
-    return {str(name) for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0")}
+    return {
+        str(name)
+        for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0")
+    }
 
 
 def _schema_of(database: sqlite3.Connection) -> list[tuple[str, str, str]]:

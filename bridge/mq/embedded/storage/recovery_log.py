@@ -383,7 +383,9 @@ class RecoveryLog:
         self.dispatch(partial(self._written, units, logged, moved, dead, row, reason))
         self.reserve.check_log()
 
-    def _write(self, batch: Batch | None, definitions: list[tuple[str, str, str | None]], dead: list[Row]) -> tuple[int, int]:
+    def _write(
+        self, batch: Batch | None, definitions: list[tuple[str, str, str | None]], dead: list[Row]
+    ) -> tuple[int, int]:
         """Write to disk as `Store.write`. If the disk is full, make room and try again."""
         for make_room in (self.reserve.empty_log, self.reserve.give_up):
             try:

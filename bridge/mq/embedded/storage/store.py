@@ -232,7 +232,9 @@ class Store:
                     database.execute("DELETE FROM object WHERE kind = ? AND name = ?", (kind, name))
                 else:
                     checksum = object_checksum(kind, name, attributes)
-                    database.execute("INSERT OR REPLACE INTO object VALUES (?, ?, ?, ?)", (kind, name, attributes, checksum))
+                    database.execute(
+                        "INSERT OR REPLACE INTO object VALUES (?, ?, ?, ?)", (kind, name, attributes, checksum)
+                    )
             if dead_rows:
                 numbers = msgspec.json.encode([row.id for row in dead_rows]).decode()
                 database.execute("DELETE FROM batch WHERE id IN (SELECT value FROM json_each(?))", (numbers,))

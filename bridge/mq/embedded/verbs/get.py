@@ -64,7 +64,9 @@ def manner(options: int, control: str, handle: bool) -> str:
     if not chosen:
         return _CONTROL[control][handle]
     if chosen not in OPTIONS:
-        raise MQError(cmqc.MQRC_OPTIONS_ERROR, f"MQGMO_PROPERTIES_ options 0x{chosen & 0xFFFFFFFF:x} are mutually exclusive")
+        raise MQError(
+            cmqc.MQRC_OPTIONS_ERROR, f"MQGMO_PROPERTIES_ options 0x{chosen & 0xFFFFFFFF:x} are mutually exclusive"
+        )
     return OPTIONS[chosen]
 
 
@@ -175,15 +177,33 @@ _EXCLUSIVE = (
     cmqc.MQGMO_LOCK | cmqc.MQGMO_UNLOCK,
 )
 _KNOWN = (
-    BROWSES | UNDER_CURSOR | MARKS | UNMARKS | _SYNCPOINTS | sum(OPTIONS) | cmqc.MQGMO_NO_SYNCPOINT | cmqc.MQGMO_WAIT
-    | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG | cmqc.MQGMO_LOCK | cmqc.MQGMO_UNLOCK | cmqc.MQGMO_FAIL_IF_QUIESCING
-    | cmqc.MQGMO_CONVERT | cmqc.MQGMO_LOGICAL_ORDER | cmqc.MQGMO_COMPLETE_MSG | cmqc.MQGMO_ALL_MSGS_AVAILABLE
-    | cmqc.MQGMO_ALL_SEGMENTS_AVAILABLE | cmqc.MQGMO_UNMARKED_BROWSE_MSG
-)  # fmt: skip
+    BROWSES
+    | UNDER_CURSOR
+    | MARKS
+    | UNMARKS
+    | _SYNCPOINTS
+    | sum(OPTIONS)
+    | cmqc.MQGMO_NO_SYNCPOINT
+    | cmqc.MQGMO_WAIT
+    | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG
+    | cmqc.MQGMO_LOCK
+    | cmqc.MQGMO_UNLOCK
+    | cmqc.MQGMO_FAIL_IF_QUIESCING
+    | cmqc.MQGMO_CONVERT
+    | cmqc.MQGMO_LOGICAL_ORDER
+    | cmqc.MQGMO_COMPLETE_MSG
+    | cmqc.MQGMO_ALL_MSGS_AVAILABLE
+    | cmqc.MQGMO_ALL_SEGMENTS_AVAILABLE
+    | cmqc.MQGMO_UNMARKED_BROWSE_MSG
+)
 _MATCHES = (
-    cmqc.MQMO_MATCH_MSG_ID | cmqc.MQMO_MATCH_CORREL_ID | cmqc.MQMO_MATCH_GROUP_ID | cmqc.MQMO_MATCH_MSG_SEQ_NUMBER
-    | cmqc.MQMO_MATCH_OFFSET | cmqc.MQMO_MATCH_MSG_TOKEN
-)  # fmt: skip
+    cmqc.MQMO_MATCH_MSG_ID
+    | cmqc.MQMO_MATCH_CORREL_ID
+    | cmqc.MQMO_MATCH_GROUP_ID
+    | cmqc.MQMO_MATCH_MSG_SEQ_NUMBER
+    | cmqc.MQMO_MATCH_OFFSET
+    | cmqc.MQMO_MATCH_MSG_TOKEN
+)
 
 
 def check_get(handle: QueueHandle, options: GetOptions) -> None:
@@ -580,7 +600,9 @@ def mqget(hconn: Hconn, hobj: int, options: GetOptions) -> tuple[Got, Unit | Non
         return unmark(handle, options), None
     stored = first_candidate(hconn, handle, options)
     browse = bool(flags & BROWSES)
-    syncpoint = bool(flags & cmqc.MQGMO_SYNCPOINT) or (stored.persistent and bool(flags & cmqc.MQGMO_SYNCPOINT_IF_PERSISTENT))
+    syncpoint = bool(flags & cmqc.MQGMO_SYNCPOINT) or (
+        stored.persistent and bool(flags & cmqc.MQGMO_SYNCPOINT_IF_PERSISTENT)
+    )
     place, in_order = handle.got_place, bool(flags & cmqc.MQGMO_LOGICAL_ORDER)
     if in_order and not browse:
         place.check(syncpoint)

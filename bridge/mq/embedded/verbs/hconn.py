@@ -205,7 +205,9 @@ class Hconn:
         if handle is None:
             raise MQError(cmqc.MQRC_HOBJ_ERROR, f"handle {hobj}")
         if handle.changed:
-            raise MQError(cmqc.MQRC_OBJECT_CHANGED, f"definitions of handle {hobj} have changed: close it and open it again")
+            raise MQError(
+                cmqc.MQRC_OBJECT_CHANGED, f"definitions of handle {hobj} have changed: close it and open it again"
+            )
         return handle
 
     def find_queue(self, hobj: int) -> QueueHandle:

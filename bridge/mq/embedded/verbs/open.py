@@ -30,13 +30,19 @@ PERMANENT = "PERMDYN"
 _MAX_PREFIX_LENGTH = 33
 
 
-def dynamic_queue(queue_manager: QueueManager, model: dict[str, Value], wanted: str, creator: str | None = None) -> Queue:
+def dynamic_queue(
+    queue_manager: QueueManager, model: dict[str, Value], wanted: str, creator: str | None = None
+) -> Queue:
     """Create a dynamic queue with the attributes of a model queue immediately. Raises MQError.
 
     Its creator has all authorities for it. For a permanent one, they are stored as an authority record.
     """
     name = _name(queue_manager, wanted)
-    if name in queue_manager.objects.queues or name in queue_manager.objects.aliases or name in queue_manager.objects.remotes:
+    if (
+        name in queue_manager.objects.queues
+        or name in queue_manager.objects.aliases
+        or name in queue_manager.objects.remotes
+    ):
         raise MQError(cmqc.MQRC_OBJECT_ALREADY_EXISTS, f"queue {name}")
     queue = Queue(name, {keyword: model[keyword] for keyword in defaults("QLOCAL")} | {"DEFTYPE": model["DEFTYPE"]})
     queue.temporary = model["DEFTYPE"] == TEMPORARY
@@ -90,17 +96,28 @@ def delete(queue_manager: QueueManager, queue: Queue) -> Unit:
 
 
 _CONTEXTS = (
-    cmqc.MQOO_PASS_IDENTITY_CONTEXT | cmqc.MQOO_PASS_ALL_CONTEXT | cmqc.MQOO_SET_IDENTITY_CONTEXT | cmqc.MQOO_SET_ALL_CONTEXT
+    cmqc.MQOO_PASS_IDENTITY_CONTEXT
+    | cmqc.MQOO_PASS_ALL_CONTEXT
+    | cmqc.MQOO_SET_IDENTITY_CONTEXT
+    | cmqc.MQOO_SET_ALL_CONTEXT
 )
 _BINDS = cmqc.MQOO_BIND_ON_OPEN | cmqc.MQOO_BIND_NOT_FIXED | cmqc.MQOO_BIND_ON_GROUP
 _PURPOSES = (
     INPUT | cmqc.MQOO_BROWSE | cmqc.MQOO_OUTPUT | cmqc.MQOO_INQUIRE | cmqc.MQOO_SET | cmqc.MQOO_RESOLVE_LOCAL_Q | _BINDS
 )
 _OPEN_OPTIONS = (
-    _PURPOSES | _CONTEXTS | cmqc.MQOO_SAVE_ALL_CONTEXT | cmqc.MQOO_ALTERNATE_USER_AUTHORITY
-    | cmqc.MQOO_FAIL_IF_QUIESCING | cmqc.MQOO_RESOLVE_NAMES | cmqc.MQOO_CO_OP | cmqc.MQOO_RESOLVE_LOCAL_TOPIC
-    | cmqc.MQOO_NO_READ_AHEAD | cmqc.MQOO_READ_AHEAD | cmqc.MQOO_NO_MULTICAST
-)  # fmt: skip
+    _PURPOSES
+    | _CONTEXTS
+    | cmqc.MQOO_SAVE_ALL_CONTEXT
+    | cmqc.MQOO_ALTERNATE_USER_AUTHORITY
+    | cmqc.MQOO_FAIL_IF_QUIESCING
+    | cmqc.MQOO_RESOLVE_NAMES
+    | cmqc.MQOO_CO_OP
+    | cmqc.MQOO_RESOLVE_LOCAL_TOPIC
+    | cmqc.MQOO_NO_READ_AHEAD
+    | cmqc.MQOO_READ_AHEAD
+    | cmqc.MQOO_NO_MULTICAST
+)
 #: Open options that are invalid for topics.
 _NOT_FOR_TOPICS = INPUT | cmqc.MQOO_BROWSE | cmqc.MQOO_INQUIRE | cmqc.MQOO_SET | cmqc.MQOO_SAVE_ALL_CONTEXT
 #: Open options that are valid for the queue manager and namelists.
@@ -123,7 +140,9 @@ def _check_options(options: int) -> None:
         or (options & cmqc.MQOO_SAVE_ALL_CONTEXT and not options & INPUT)
         or (options & cmqc.MQOO_CO_OP and not options & cmqc.MQOO_BROWSE)
     ):
-        raise MQError(cmqc.MQRC_OPTIONS_ERROR, f"MQOO options 0x{options:x}; open for input, browse, output, inquire or set")
+        raise MQError(
+            cmqc.MQRC_OPTIONS_ERROR, f"MQOO options 0x{options:x}; open for input, browse, output, inquire or set"
+        )
 
 
 def mqopen(hconn: Hconn, od: MQOD, options: int) -> int:

@@ -40,9 +40,13 @@ from bridge.wire.mq import MQMD
 MAX_PRIORITY: Final = 9
 #: The options for message context.
 CONTEXTS: Final = (
-    cmqc.MQPMO_PASS_IDENTITY_CONTEXT | cmqc.MQPMO_PASS_ALL_CONTEXT | cmqc.MQPMO_SET_IDENTITY_CONTEXT
-    | cmqc.MQPMO_SET_ALL_CONTEXT | cmqc.MQPMO_NO_CONTEXT | cmqc.MQPMO_DEFAULT_CONTEXT
-)  # fmt: skip
+    cmqc.MQPMO_PASS_IDENTITY_CONTEXT
+    | cmqc.MQPMO_PASS_ALL_CONTEXT
+    | cmqc.MQPMO_SET_IDENTITY_CONTEXT
+    | cmqc.MQPMO_SET_ALL_CONTEXT
+    | cmqc.MQPMO_NO_CONTEXT
+    | cmqc.MQPMO_DEFAULT_CONTEXT
+)
 _PASSES: Final = cmqc.MQPMO_PASS_ALL_CONTEXT | cmqc.MQPMO_PASS_IDENTITY_CONTEXT
 #: Options with which the completed MQMD cannot be reused.
 _ANOTHER_EACH_TIME: Final = cmqc.MQPMO_NEW_CORREL_ID | _PASSES
@@ -146,13 +150,26 @@ def _saved_context(hconn: Hconn, hobj: int) -> MQMD:
 
 
 #: Mutually exclusive options.
-_EXCLUSIVE = (cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_NO_SYNCPOINT, CONTEXTS, cmqc.MQPMO_ASYNC_RESPONSE | cmqc.MQPMO_SYNC_RESPONSE)
+_EXCLUSIVE = (
+    cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_NO_SYNCPOINT,
+    CONTEXTS,
+    cmqc.MQPMO_ASYNC_RESPONSE | cmqc.MQPMO_SYNC_RESPONSE,
+)
 _KNOWN = (
-    sum(_EXCLUSIVE) | cmqc.MQPMO_NEW_MSG_ID | cmqc.MQPMO_NEW_CORREL_ID | cmqc.MQPMO_ALTERNATE_USER_AUTHORITY
-    | cmqc.MQPMO_FAIL_IF_QUIESCING | cmqc.MQPMO_LOGICAL_ORDER | cmqc.MQPMO_RESOLVE_LOCAL_Q
-    | cmqc.MQPMO_WARN_IF_NO_SUBS_MATCHED | cmqc.MQPMO_RETAIN | cmqc.MQPMO_MD_FOR_OUTPUT_ONLY | cmqc.MQPMO_SCOPE_QMGR
-    | cmqc.MQPMO_SUPPRESS_REPLYTO | cmqc.MQPMO_NOT_OWN_SUBS
-)  # fmt: skip
+    sum(_EXCLUSIVE)
+    | cmqc.MQPMO_NEW_MSG_ID
+    | cmqc.MQPMO_NEW_CORREL_ID
+    | cmqc.MQPMO_ALTERNATE_USER_AUTHORITY
+    | cmqc.MQPMO_FAIL_IF_QUIESCING
+    | cmqc.MQPMO_LOGICAL_ORDER
+    | cmqc.MQPMO_RESOLVE_LOCAL_Q
+    | cmqc.MQPMO_WARN_IF_NO_SUBS_MATCHED
+    | cmqc.MQPMO_RETAIN
+    | cmqc.MQPMO_MD_FOR_OUTPUT_ONLY
+    | cmqc.MQPMO_SCOPE_QMGR
+    | cmqc.MQPMO_SUPPRESS_REPLYTO
+    | cmqc.MQPMO_NOT_OWN_SUBS
+)
 #: MQPMO_ option -> open options, one of which is required, and the reason code if it is missing
 _ALLOWED = {
     cmqc.MQPMO_SET_ALL_CONTEXT: (cmqc.MQOO_SET_ALL_CONTEXT, cmqc.MQRC_NOT_OPEN_FOR_SET_ALL),
@@ -160,7 +177,10 @@ _ALLOWED = {
         cmqc.MQOO_SET_ALL_CONTEXT | cmqc.MQOO_SET_IDENTITY_CONTEXT,
         cmqc.MQRC_NOT_OPEN_FOR_SET_IDENT,
     ),
-    cmqc.MQPMO_PASS_ALL_CONTEXT: (cmqc.MQOO_SET_ALL_CONTEXT | cmqc.MQOO_PASS_ALL_CONTEXT, cmqc.MQRC_NOT_OPEN_FOR_PASS_ALL),
+    cmqc.MQPMO_PASS_ALL_CONTEXT: (
+        cmqc.MQOO_SET_ALL_CONTEXT | cmqc.MQOO_PASS_ALL_CONTEXT,
+        cmqc.MQRC_NOT_OPEN_FOR_PASS_ALL,
+    ),
     cmqc.MQPMO_PASS_IDENTITY_CONTEXT: (
         cmqc.MQOO_SET_ALL_CONTEXT
         | cmqc.MQOO_SET_IDENTITY_CONTEXT

@@ -24,13 +24,27 @@ from bridge.mq.mqi import MQSD, MQError, check_sd
 from bridge.wire import cmqc
 
 _KNOWN = (
-    cmqc.MQSO_ALTER | cmqc.MQSO_CREATE | cmqc.MQSO_RESUME | cmqc.MQSO_DURABLE | cmqc.MQSO_GROUP_SUB
-    | cmqc.MQSO_MANAGED | cmqc.MQSO_SET_IDENTITY_CONTEXT | cmqc.MQSO_NO_MULTICAST | cmqc.MQSO_FIXED_USERID
-    | cmqc.MQSO_ANY_USERID | cmqc.MQSO_PUBLICATIONS_ON_REQUEST | cmqc.MQSO_NEW_PUBLICATIONS_ONLY
-    | cmqc.MQSO_FAIL_IF_QUIESCING | cmqc.MQSO_ALTERNATE_USER_AUTHORITY | cmqc.MQSO_WILDCARD_CHAR
-    | cmqc.MQSO_WILDCARD_TOPIC | cmqc.MQSO_SET_CORREL_ID | cmqc.MQSO_SCOPE_QMGR | cmqc.MQSO_NO_READ_AHEAD
+    cmqc.MQSO_ALTER
+    | cmqc.MQSO_CREATE
+    | cmqc.MQSO_RESUME
+    | cmqc.MQSO_DURABLE
+    | cmqc.MQSO_GROUP_SUB
+    | cmqc.MQSO_MANAGED
+    | cmqc.MQSO_SET_IDENTITY_CONTEXT
+    | cmqc.MQSO_NO_MULTICAST
+    | cmqc.MQSO_FIXED_USERID
+    | cmqc.MQSO_ANY_USERID
+    | cmqc.MQSO_PUBLICATIONS_ON_REQUEST
+    | cmqc.MQSO_NEW_PUBLICATIONS_ONLY
+    | cmqc.MQSO_FAIL_IF_QUIESCING
+    | cmqc.MQSO_ALTERNATE_USER_AUTHORITY
+    | cmqc.MQSO_WILDCARD_CHAR
+    | cmqc.MQSO_WILDCARD_TOPIC
+    | cmqc.MQSO_SET_CORREL_ID
+    | cmqc.MQSO_SCOPE_QMGR
+    | cmqc.MQSO_NO_READ_AHEAD
     | cmqc.MQSO_READ_AHEAD
-)  # fmt: skip
+)
 #: Mutually exclusive options.
 _EXCLUSIVE = (
     cmqc.MQSO_ALTER | cmqc.MQSO_RESUME,
@@ -110,7 +124,14 @@ def _create(hconn: Hconn, sd: MQSD, hobj: int | None, selection: Any) -> tuple[t
 
 
 def _made(
-    hconn: Hconn, unit: Unit, sd: MQSD, hobj: int | None, selection: Any, topic_filter: str, durable: bool, managed: bool
+    hconn: Hconn,
+    unit: Unit,
+    sd: MQSD,
+    hobj: int | None,
+    selection: Any,
+    topic_filter: str,
+    durable: bool,
+    managed: bool,
 ) -> tuple[int, int]:
     queue_manager = hconn.queue_manager
     options = sd.Options

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bridge.mq.embedded.queuemanager import QueueManager
-from testing.ibm_standin.pcf.command_server import StandInCommandServer
 from tests.helpers.pcf_administrator import Administrator
+from tests.ibm_standin.pcf.command_server import StandInCommandServer
 
 
 @pytest.fixture

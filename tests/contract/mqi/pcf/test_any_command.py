@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.wire.mq.pcf import MQCFBS, MQCFH, MQCFIF, MQCFIL, MQCFIN, MQCFSF, MQCFST, encode_pcf, string_list
-from testing.ibm_standin import cmqc, cmqcfc
-from testing.ibm_standin.pcf.command_server import StandInCommandServer
 from tests.helpers.pcf_administrator import Administrator
+from tests.ibm_standin import cmqc, cmqcfc
+from tests.ibm_standin.pcf.command_server import StandInCommandServer
 
 NAMED = (
     cmqc.MQCA_Q_NAME,

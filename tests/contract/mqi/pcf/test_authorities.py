@@ -12,15 +12,15 @@ from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.mqi import MQOD
-from testing.ibm_standin import cmqc, cmqcfc
-from testing.ibm_standin.cmqcfc import (
+from tests.helpers.pcf_administrator import Administrator
+from tests.ibm_standin import cmqc, cmqcfc
+from tests.ibm_standin.cmqcfc import (
     MQCACF_AUTH_PROFILE_NAME,
     MQCACF_ENTITY_NAME,
     MQIACF_AUTHORIZATION_LIST,
     MQIACF_ENTITY_TYPE,
     MQIACF_OBJECT_TYPE,
 )
-from tests.helpers.pcf_administrator import Administrator
 
 SET, DELETE, INQUIRE = (cmqcfc.MQCMD_SET_AUTH_REC, cmqcfc.MQCMD_DELETE_AUTH_REC, cmqcfc.MQCMD_INQUIRE_AUTH_RECS)
 QUEUE = {MQCACF_AUTH_PROFILE_NAME: "APP.**", MQIACF_OBJECT_TYPE: cmqc.MQOT_Q}
@@ -34,7 +34,10 @@ def test_records_come_change_and_go(admin: Administrator) -> None:
         SET,
         QUEUE
         | {cmqcfc.MQCACF_GROUP_ENTITY_NAMES: ["apps"], cmqcfc.MQCACF_PRINCIPAL_ENTITY_NAMES: ["alice"]}
-        | {cmqcfc.MQIACF_AUTH_ADD_AUTHS: [cmqcfc.MQAUTH_BROWSE], cmqcfc.MQIACF_AUTH_REMOVE_AUTHS: [cmqcfc.MQAUTH_INPUT]},
+        | {
+            cmqcfc.MQIACF_AUTH_ADD_AUTHS: [cmqcfc.MQAUTH_BROWSE],
+            cmqcfc.MQIACF_AUTH_REMOVE_AUTHS: [cmqcfc.MQAUTH_INPUT],
+        },
     )
     found = {(one[MQIACF_ENTITY_TYPE], one[MQCACF_ENTITY_NAME]): one for one in admin.ask(INQUIRE, {})}
     assert {key: one[MQIACF_AUTHORIZATION_LIST] for key, one in found.items()} == {

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from bridge.wire.mq.pcf import MQCFIF
-from testing.ibm_standin import cmqc, cmqcfc
-from testing.ibm_standin.cmqcfc import (
+from tests.helpers.pcf_administrator import Administrator
+from tests.helpers.running_channels import Running
+from tests.ibm_standin import cmqc, cmqcfc
+from tests.ibm_standin.cmqcfc import (
     MQCACH_CHANNEL_NAME,
     MQCACH_CLIENT_ID,
     MQCACH_DESC,
@@ -17,8 +19,6 @@ from testing.ibm_standin.cmqcfc import (
     MQIACH_CHANNEL_STATUS,
     MQIACH_CHANNEL_TYPE,
 )
-from tests.helpers.pcf_administrator import Administrator
-from tests.helpers.running_channels import Running
 
 MQTT = {MQIACH_CHANNEL_TYPE: cmqc.MQCHT_MQTT}
 
@@ -51,7 +51,10 @@ def test_channels(admin: Administrator, running: Running) -> None:
     assert found[1][cmqcfc.MQIACH_PROTOCOL] == [cmqc.MQPROTO_MQTTV311, cmqc.MQPROTO_MQTTV3]
     (names,) = admin.ask(MQCMD_INQUIRE_CHANNEL_NAMES, {MQCACH_CHANNEL_NAME: "*"} | MQTT)
     assert names == {cmqcfc.MQCACH_CHANNEL_NAMES: ["A", "B"]}
-    assert admin.refused(MQCMD_INQUIRE_CHANNEL, {MQCACH_CHANNEL_NAME: "C"} | MQTT) == (cmqcfc.MQRCCF_CHANNEL_NOT_FOUND, None)
+    assert admin.refused(MQCMD_INQUIRE_CHANNEL, {MQCACH_CHANNEL_NAME: "C"} | MQTT) == (
+        cmqcfc.MQRCCF_CHANNEL_NOT_FOUND,
+        None,
+    )
 
 
 def test_other_channel_types_are_not_found(admin: Administrator, running: Running) -> None:

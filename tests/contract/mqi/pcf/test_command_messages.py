@@ -13,10 +13,10 @@ from bridge.config.queue_manager import COMMAND_QUEUE
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.mqi import MQError
 from bridge.wire.mq.pcf import MQCFGR, MQCFH, MQCFIL, MQCFIN, MQCFSF, MQCFST, encode_pcf
-from testing.ibm_standin import cmqc, cmqcfc
-from testing.ibm_standin.cmqc import MQCA_Q_NAME, MQIA_Q_TYPE
-from testing.ibm_standin.pcf.command_server import StandInCommandServer
 from tests.helpers.pcf_administrator import Administrator, parameters, value
+from tests.ibm_standin import cmqc, cmqcfc
+from tests.ibm_standin.cmqc import MQCA_Q_NAME, MQIA_Q_TYPE
+from tests.ibm_standin.pcf.command_server import StandInCommandServer
 
 
 def test_a_reply_follows_the_request(admin: Administrator) -> None:
@@ -49,7 +49,9 @@ def test_every_reply_message_has_its_control_option(admin: Administrator) -> Non
 def test_commands_are_read_in_both_byte_orders_and_header_types(admin: Administrator) -> None:
     for type_, version in ((cmqcfc.MQCFT_COMMAND, 1), (cmqcfc.MQCFT_COMMAND_XR, 3)):
         header = MQCFH(Type=type_, Version=version, Command=cmqcfc.MQCMD_INQUIRE_Q)
-        admin.send(encode_pcf(header, parameters({MQCA_Q_NAME: "APP.IN"}), byte_order="big"), Encoding=cmqc.MQENC_NORMAL)
+        admin.send(
+            encode_pcf(header, parameters({MQCA_Q_NAME: "APP.IN"}), byte_order="big"), Encoding=cmqc.MQENC_NORMAL
+        )
         ((answer, found),) = admin.replied()
         assert answer.CompCode == cmqc.MQCC_OK
         assert value(found[0]) == "APP.IN"
@@ -88,7 +90,11 @@ def test_an_expired_command_is_not_run(queue_manager: QueueManager, admin: Admin
 def test_commands_wait_for_the_server_and_run_in_order(tmp_path: Path) -> None:
     queue_manager = QueueManager("MQB1", tmp_path)
     admin = Administrator(queue_manager)
-    for command, name in ((cmqcfc.MQCMD_CREATE_Q, "NEW"), (cmqcfc.MQCMD_DELETE_Q, "NEW"), (cmqcfc.MQCMD_CREATE_Q, "NEW")):
+    for command, name in (
+        (cmqcfc.MQCMD_CREATE_Q, "NEW"),
+        (cmqcfc.MQCMD_DELETE_Q, "NEW"),
+        (cmqcfc.MQCMD_CREATE_Q, "NEW"),
+    ):
         admin.send(encode_pcf(MQCFH(Command=command), parameters({MQCA_Q_NAME: name, MQIA_Q_TYPE: 1})))
     server = StandInCommandServer(queue_manager)
     server.start()

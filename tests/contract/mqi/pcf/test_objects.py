@@ -9,8 +9,9 @@ import pytest
 from bridge.config.queue_manager import COMMAND_QUEUE
 from bridge.mq.mqi import MQOD, MQSD
 from bridge.wire.mq.pcf import MQCFBF, MQCFH, MQCFIF, MQCFSF, MQCFST, PCFParameter, encode_pcf
-from testing.ibm_standin import cmqc, cmqcfc
-from testing.ibm_standin.cmqc import (
+from tests.helpers.pcf_administrator import Administrator, parameters
+from tests.ibm_standin import cmqc, cmqcfc
+from tests.ibm_standin.cmqc import (
     MQCA_NAMELIST_NAME,
     MQCA_NAMES,
     MQCA_Q_DESC,
@@ -22,12 +23,9 @@ from testing.ibm_standin.cmqc import (
     MQIA_MAX_Q_DEPTH,
     MQIA_Q_TYPE,
 )
-from testing.ibm_standin.cmqcfc import MQBACF_SUB_ID, MQCACF_DESTINATION, MQCACF_SUB_NAME, MQCACF_SUB_USER_DATA
-from tests.helpers.pcf_administrator import Administrator, parameters
+from tests.ibm_standin.cmqcfc import MQBACF_SUB_ID, MQCACF_DESTINATION, MQCACF_SUB_NAME, MQCACF_SUB_USER_DATA
 
-NAMED = {
-    "Q": MQCA_Q_NAME, "TOPIC": MQCA_TOPIC_NAME, "NAMELIST": MQCA_NAMELIST_NAME, "SUBSCRIPTION": MQCACF_SUB_NAME
-}  # fmt: skip
+NAMED = {"Q": MQCA_Q_NAME, "TOPIC": MQCA_TOPIC_NAME, "NAMELIST": MQCA_NAMELIST_NAME, "SUBSCRIPTION": MQCACF_SUB_NAME}
 
 
 def command(verb: str, word: str) -> int:
@@ -179,7 +177,9 @@ def test_commands_that_are_refused_change_nothing(admin: Administrator) -> None:
     before = sorted((*objects.queues, *objects.topics.objects, *objects.namelists, *objects.topics.subscriptions))
     for name, given, reason, parameter in REFUSED:
         assert admin.refused(getattr(cmqcfc, f"MQCMD_{name}"), given) == (reason, parameter), (name, given)
-    assert sorted((*objects.queues, *objects.topics.objects, *objects.namelists, *objects.topics.subscriptions)) == before
+    assert (
+        sorted((*objects.queues, *objects.topics.objects, *objects.namelists, *objects.topics.subscriptions)) == before
+    )
 
 
 def test_delete_and_clear_queue(admin: Administrator) -> None:
@@ -301,9 +301,13 @@ def test_topic_status(admin: Administrator) -> None:
 
 def test_which_subscriptions_are_inquired(admin: Administrator) -> None:
     sd = MQSD(
-        Options=cmqc.MQSO_CREATE | cmqc.MQSO_SET_CORREL_ID, SubName="api", ObjectString="t", SubLevel=2,
-        SubUserData="data", SubCorrelId=b"id".ljust(24, b"\0"),
-    )  # fmt: skip
+        Options=cmqc.MQSO_CREATE | cmqc.MQSO_SET_CORREL_ID,
+        SubName="api",
+        ObjectString="t",
+        SubLevel=2,
+        SubUserData="data",
+        SubCorrelId=b"id".ljust(24, b"\0"),
+    )
     admin.connection.subscribe(sd, admin.connection.open(MQOD(ObjectName="APP.IN"), cmqc.MQOO_INPUT_SHARED))
     cases: list[tuple[dict[int, Any], tuple[PCFParameter, ...], list[str]]] = [
         ({MQCACF_SUB_NAME: "s*"}, (), ["s1", "s2"]),

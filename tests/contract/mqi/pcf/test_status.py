@@ -8,9 +8,9 @@ from bridge.mq.mqi import MQOD, GetOptions
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
 from bridge.wire.mq.pcf import MQCFIF, MQCFSF
-from testing.ibm_standin import cmqc, cmqcfc
-from testing.ibm_standin.cmqc import MQCA_Q_NAME, MQIA_CURRENT_Q_DEPTH
 from tests.helpers.pcf_administrator import Administrator
+from tests.ibm_standin import cmqc, cmqcfc
+from tests.ibm_standin.cmqc import MQCA_Q_NAME, MQIA_CURRENT_Q_DEPTH
 
 
 def test_queue_status(admin: Administrator) -> None:

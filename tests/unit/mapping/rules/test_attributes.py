@@ -129,7 +129,9 @@ def test_templates_are_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(template, "Template", parse)
     template.template_of.cache_clear()
     file = tmp_path / "bridge.yaml"
-    file.write_text("mappings: {m: {from: {mqtt: 'a/{b}'}, to: {queue: 'Q.{b}'}, attributes: {correl_id: '{clientId}'}}}")
+    file.write_text(
+        "mappings: {m: {from: {mqtt: 'a/{b}'}, to: {queue: 'Q.{b}'}, attributes: {correl_id: '{clientId}'}}}"
+    )
     configuration = load(file, problems)
     assert isinstance(configuration, Configuration)
     assert [*loops_of(configuration), *warnings_of(configuration)] == []

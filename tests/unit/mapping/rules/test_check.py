@@ -44,7 +44,10 @@ MISTAKES = [
         "1:45: mappings.a.to.mqtt: expected a template without this mistake: ",
     ),
     (TO_MQ + "attributes: {msg_id: '{md.MsgId}'}", "5:26: mappings.a.attributes.msg_id: expected a template without"),
-    (TO_MQTT + "attributes: {content_type: '{md.Foo}'}", "5:32: mappings.a.attributes.content_type: expected a template"),
+    (
+        TO_MQTT + "attributes: {content_type: '{md.Foo}'}",
+        "5:32: mappings.a.attributes.content_type: expected a template",
+    ),
     (
         TO_MQTT + "attributes: {properties: {a.b: '{md.Foo}'}}",
         "5:36: mappings.a.attributes.properties.'a.b': expected a template without",

@@ -18,7 +18,9 @@ from tests.helpers.publications import publication_of_fields
 
 
 def takes(config: dict[str, Any], **fields: Any) -> bool:
-    publication = publication_of_fields(**({"topic": "t", "payload": b'{"temp":31,"unit":"C","lines":"a\\nb.c"}'} | fields))
+    publication = publication_of_fields(
+        **({"topic": "t", "payload": b'{"temp":31,"unit":"C","lines":"a\\nb.c"}'} | fields)
+    )
     compiled = Filter(FilterConfig.model_validate(config), ("line",), of_publication=True)
     return compiled.takes(PublicationScope(publication, {"line": "7"}))
 

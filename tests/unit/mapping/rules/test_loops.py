@@ -30,9 +30,7 @@ def to_mq(source: str, *, queue: str | None = None, topic: str | None = None, li
     return ToMqMapping.model_validate({"from": {"mqtt": source, "link": link}, "to": to, **more})
 
 
-def to_mqtt(
-    mqtt: str, *, queue: str | None = None, topic: str | None = None, link: str = "local", **more: Any
-) -> Any:
+def to_mqtt(mqtt: str, *, queue: str | None = None, topic: str | None = None, link: str = "local", **more: Any) -> Any:
     source = {"queue": queue} if queue is not None else {"topic": topic}
     return ToMqttMapping.model_validate({"from": source, "to": {"mqtt": mqtt, "link": link}, **more})
 
@@ -100,11 +98,11 @@ MIRROR = {"out": to_mqtt("{t}", topic="{t...}", link="five"), "in": to_mq("{t...
             id="marks that are not believed: nothing cuts it",
         ),
         pytest.param(
-            {"a": to_mqtt("plant/{usr.where}", topic="plant/+/x")}, [(("a",), False, False)], id="a property may have a /"
+            {"a": to_mqtt("plant/{usr.where}", topic="plant/+/x")},
+            [(("a",), False, False)],
+            id="a property may have a /",
         ),
-        pytest.param(
-            {"a": to_mqtt("plant/{usr.where|mqname}", topic="plant/+/x")}, [], id="mqname leaves no / in it"
-        ),
+        pytest.param({"a": to_mqtt("plant/{usr.where|mqname}", topic="plant/+/x")}, [], id="mqname leaves no / in it"),
     ],
 )
 def test_found(mappings: dict[str, Any], expected: list[tuple[tuple[str, ...], bool, bool]]) -> None:

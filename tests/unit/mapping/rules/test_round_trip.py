@@ -25,14 +25,26 @@ RESPONSE_TOPIC = TEXT.map(lambda text: text.replace("+", "").replace("#", "")).f
     st.none() | st.integers(0, 1),
 )  # fmt: skip
 def test_nothing_of_a_publication_is_lost_on_a_queue(
-    properties: dict[str, str], data: bytes | None, response_topic: str | None, content_type: str | None, qos: int,
-    client_id: str, payload_format: int | None,
-) -> None:  # fmt: skip
+    properties: dict[str, str],
+    data: bytes | None,
+    response_topic: str | None,
+    content_type: str | None,
+    qos: int,
+    client_id: str,
+    payload_format: int | None,
+) -> None:
     sent = publication(
-        users=properties, correlation_data=data, response_topic=response_topic, content_type=content_type,
-        qos=qos, message_id=7 if qos else 0, client_id=client_id, expiry=12.5, retain=True,
+        users=properties,
+        correlation_data=data,
+        response_topic=response_topic,
+        content_type=content_type,
+        qos=qos,
+        message_id=7 if qos else 0,
+        client_id=client_id,
+        expiry=12.5,
+        retain=True,
         payload_format_indicator=payload_format,
-    )  # fmt: skip
+    )
     found = rule().map(sent)
     assert found is not None
     assert publication_of(found.message) == msgspec.structs.replace(sent, hops=("QM1/m1",))
@@ -56,11 +68,21 @@ def test_user_properties_in_order_and_with_repeated_names(pairs: tuple[tuple[str
 
 def test_a_publication_for_local_clients_is_what_a_client_publishes() -> None:
     sent = publication(
-        users={"a": "b"}, hops=("QM1/m1",), retain=True, payload=b"", expiry=1.0, correlation_data=b"c",
+        users={"a": "b"},
+        hops=("QM1/m1",),
+        retain=True,
+        payload=b"",
+        expiry=1.0,
+        correlation_data=b"c",
         payload_format_indicator=1,
-    )  # fmt: skip
+    )
     found = message_of(sent)
-    assert (found.destination, found.retain, found.clear, found.hops) == (Destination(TOPIC, True), True, True, sent.hops)
+    assert (found.destination, found.retain, found.clear, found.hops) == (
+        Destination(TOPIC, True),
+        True,
+        True,
+        sent.hops,
+    )
     assert publication_of(found.message, topic=TOPIC, retained=True) == sent
     assert publication_of(received_message(sent)) == sent
 

@@ -98,13 +98,15 @@ def test_routes_without_otherwise_are_pointed_out(tmp_path: Path) -> None:
 
 
 def test_a_disabled_route_is_pointed_out(tmp_path: Path) -> None:
-    text = ROUTES.replace('hot: {from', 'hot: {enabled: false, from')
+    text = ROUTES.replace("hot: {from", "hot: {enabled: false, from")
     (warning,) = [warning for warning in warnings_of(configuration(tmp_path, text)) if "not enabled" in warning]
     assert warning.startswith("mapping rest: its otherwise names mapping hot, which is not enabled")
 
 
 def test_routes_that_see_another_qos_are_pointed_out(tmp_path: Path) -> None:
     text = ROUTES.replace('"}, to', '", link: hub}, to')
-    text = text.replace('{json: "$.temp > 30"}', "{qos: 1}").replace("otherwise:", "guarantee: at-most-once, otherwise:")
+    text = text.replace('{json: "$.temp > 30"}', "{qos: 1}").replace(
+        "otherwise:", "guarantee: at-most-once, otherwise:"
+    )
     warnings = [warning for warning in warnings_of(configuration(tmp_path, text)) if "looks at the QoS" in warning]
     assert len(warnings) == 1 and "hint: guarantee: at-least-once for both" in warnings[0]

@@ -191,8 +191,11 @@ def test_the_format_is_the_payload_format_indicators_where_the_mapping_says_none
 def test_without_an_rfh2_properties_say_the_same() -> None:
     found = mapped(
         rule({"rfh2": False, "properties": {"a-b": "{line}"}}),
-        users={"site": "Ulm"}, response_topic="r", hops=("QM0/a",), correlation_data=b"y" * 30,
-    )  # fmt: skip
+        users={"site": "Ulm"},
+        response_topic="r",
+        hops=("QM0/a",),
+        correlation_data=b"y" * 30,
+    )
     assert found.message.data == b"21.5"
     assert found.properties == {
         "mqtt.clientId": "dev-1",
@@ -216,7 +219,9 @@ def test_retained(subtests: pytest.Subtests) -> None:
             for retained, result in [("as-published", None), ("never", False), ("always", True)]:
                 with subtests.test(payload=payload, published=published, retained=retained, result=result):
                     expected = published if result is None else result
-                    to_topic = mapped(rule({"retained": retained}, to={"topic": "t"}), retain=published, payload=payload)
+                    to_topic = mapped(
+                        rule({"retained": retained}, to={"topic": "t"}), retain=published, payload=payload
+                    )
                     assert (to_topic.retain, to_topic.clear) == (expected, expected and not payload)
                     to_queue = mapped(rule({"retained": retained}), retain=published, payload=payload)
                     assert (to_queue.retain, to_queue.clear) == (False, False)
@@ -297,7 +302,9 @@ def test_destination(to: dict[str, str], fields: dict[str, Any], expected: Desti
                      id="NUL in a property"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_mapped_says_why(changes: dict[str, Any], fields: dict[str, Any], reason: int, part: str) -> None:
+def test_what_cannot_be_mapped_says_why(
+    changes: dict[str, Any], fields: dict[str, Any], reason: int, part: str
+) -> None:
     with pytest.raises(Unmappable, match=part) as raised:
         rule(**changes).map(publication(**fields))
     assert raised.value.reason == reason

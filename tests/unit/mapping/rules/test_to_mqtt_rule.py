@@ -239,13 +239,18 @@ def test_any_usr_folder_is_carried_as_text(properties: dict[str, Any], top: str)
 
 
 def test_an_answer_goes_where_its_request_says() -> None:
-    answers = rule(to={"mqtt": "{responseTopic}", "link": "plant"}, attributes={"properties": {"to": "{correlationData}"}})
+    answers = rule(
+        to={"mqtt": "{responseTopic}", "link": "plant"}, attributes={"properties": {"to": "{correlationData}"}}
+    )
     request = message(b"", {"mqtt": {"responseTopic": "clients/1", "correlationData": "3700"}})
     answer = message(b"42", CorrelId=b"x" * 24)
     found = answers.map(answer, request=request)
     assert found is not None
     assert (found.topic, found.properties.correlation_data, found.payload) == ("clients/1", b"7\0", b"42")
-    assert (found.properties.response_topic, found.user_properties) == (None, {"to": "3700"})  # the answer is no request
+    assert (found.properties.response_topic, found.user_properties) == (
+        None,
+        {"to": "3700"},
+    )  # the answer is no request
     without = message(b"", {"mqtt": {"responseTopic": "clients/1"}})
     found = rule(to={"mqtt": "{responseTopic}", "link": "plant"}).map(answer, request=without)
     assert found is not None and found.properties.correlation_data is None

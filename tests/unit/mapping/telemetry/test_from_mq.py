@@ -135,8 +135,17 @@ def test_retain(retained: bool, as_bytes: bool) -> None:
 
 def test_mqps_ret_however_it_is_written(subtests: pytest.Subtests) -> None:
     for written, expected in [
-        (True, True), (False, False), ("1", True), ("0", False), ("true", True), ("TRUE", True), ("false", False),
-        (Typed(1, "i4"), True), (Typed(0, "i4"), False), ("", False), ("2", False),
+        (True, True),
+        (False, False),
+        ("1", True),
+        ("0", False),
+        ("true", True),
+        ("TRUE", True),
+        ("false", False),
+        (Typed(1, "i4"), True),
+        (Typed(0, "i4"), False),
+        ("", False),
+        ("2", False),
     ]:
         with subtests.test(written=written, expected=expected):
             assert from_mq(with_headers(rfh2("mqps", Ret=written))).retain is expected

@@ -12,7 +12,7 @@ from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Message
 from bridge.telemetry.request import ReplyAddresses, is_request, with_request
 from bridge.wire.mq import MQMD
-from testing.ibm_standin import cmqc
+from tests.ibm_standin import cmqc
 
 names = st.text("ABCabc019./_%", min_size=1, max_size=48)
 client_ids = st.text(min_size=1, max_size=12)
@@ -35,9 +35,7 @@ def test_a_client_answers_to_the_queue_that_it_was_asked_from(client_id: str, qu
 
 
 @given(client_ids, client_ids, names, st.integers(0, 31), st.integers(1, 15))
-def test_no_client_makes_an_address_of_its_own(
-    client_id: str, other: str, queue: str, place: int, change: int
-) -> None:
+def test_no_client_makes_an_address_of_its_own(client_id: str, other: str, queue: str, place: int, change: int) -> None:
     replies = addresses()
     topic = replies.topic(client_id, request())
     if other != client_id:
@@ -87,8 +85,16 @@ def test_the_correl_id_of_the_answer(report: int, correl_id: bytes) -> None:
         replies.topic("dev", md), b"!", 1, False, False, 3, PublishProperties(correlation_data=asked.correlation_data)
     )
     message = to_mq(answer, ClientIdentity("dev", b"user", replies))
-    assert (message.reply_to, message.md.MsgType, message.md.CorrelId) == (("ANSWERS", "QM1"), cmqc.MQMT_REPLY, correl_id)
-    assert (message.payload, message.md.Persistence, message.md.UserIdentifier) == (b"!", cmqc.MQPER_PERSISTENT, b"user")
+    assert (message.reply_to, message.md.MsgType, message.md.CorrelId) == (
+        ("ANSWERS", "QM1"),
+        cmqc.MQMT_REPLY,
+        correl_id,
+    )
+    assert (message.payload, message.md.Persistence, message.md.UserIdentifier) == (
+        b"!",
+        cmqc.MQPER_PERSISTENT,
+        b"user",
+    )
 
 
 def test_an_answer_that_asks_in_turn_is_a_request() -> None:

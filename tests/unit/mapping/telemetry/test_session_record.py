@@ -8,7 +8,9 @@ from bridge.telemetry.identity import Principal
 from bridge.telemetry.record import SentRecord, decode, encode
 
 #: As bridges wrote it that did not record owners.
-WITHOUT_OWNER = b'{"side":"sent","clientIdentifier":"c","connected":true,"channel":"PLAIN.MQTT","sequence":3,"version":2}'
+WITHOUT_OWNER = (
+    b'{"side":"sent","clientIdentifier":"c","connected":true,"channel":"PLAIN.MQTT","sequence":3,"version":2}'
+)
 
 
 def test_the_owner_of_a_session_survives_encoding() -> None:

@@ -99,7 +99,9 @@ def test_user_identifier_is_the_first_that_is_set(settings: dict[str, object], e
         pytest.param("twelve_bytes", b"twelve_bytes", id="table 1: UserIdentifier MQCHAR12, 12 bytes stay"),
         pytest.param("thirteen_byte", b"thirteen_byt", id="table 1: UserIdentifier MQCHAR12, the 13th is cut"),
         pytest.param("elevenbytes\u00e9", b"elevenbytes", id="table 1: UserIdentifier MQCHAR12, no half character"),
-        pytest.param("tenbytes10\u00e9", "tenbytes10\u00e9".encode(), id="table 1: UserIdentifier MQCHAR12, a whole one"),
+        pytest.param(
+            "tenbytes10\u00e9", "tenbytes10\u00e9".encode(), id="table 1: UserIdentifier MQCHAR12, a whole one"
+        ),
         pytest.param("a          b c", b"a          b", id="table 1: UserIdentifier MQCHAR12, blanks inside"),
         pytest.param("trailing   ", b"trailing", id="table 1: UserIdentifier MQCHAR12, trailing blanks are padding"),
     ],
@@ -154,10 +156,20 @@ def test_a_whole_retained_delivery_of_a_message_with_qos_0_byte_for_byte() -> No
     assert (len(mqtt) % 4, len(mqps) % 4) == (0, 0)
     assert message.data_as(retained=True, user_data="2") == b"".join(
         (
-            b"RFH ", long(2), long(36 + 4 + len(mqtt) + 4 + len(mqps)), long(546), long(1208), b" " * 8, long(0),
-            long(1208), long(len(mqtt)), mqtt, long(len(mqps)), mqps,
+            b"RFH ",
+            long(2),
+            long(36 + 4 + len(mqtt) + 4 + len(mqps)),
+            long(546),
+            long(1208),
+            b" " * 8,
+            long(0),
+            long(1208),
+            long(len(mqtt)),
+            mqtt,
+            long(len(mqps)),
+            mqps,
         )
-    )  # fmt: skip
+    )
 
 
 def test_a_message_id_is_never_written_for_qos_0() -> None:

@@ -74,7 +74,8 @@ async def test_a_failed_unit_gives_back_its_own_retained_publication_not_a_trans
 
 
 @pytest.mark.parametrize(
-    ("queue", "reason"), [("NO.SUCH.QUEUE", cmqc.MQRC_UNKNOWN_OBJECT_NAME), (DEAD_LETTER_QUEUE, cmqc.MQRC_XMIT_Q_USAGE_ERROR)]
+    ("queue", "reason"),
+    [("NO.SUCH.QUEUE", cmqc.MQRC_UNKNOWN_OBJECT_NAME), (DEAD_LETTER_QUEUE, cmqc.MQRC_XMIT_Q_USAGE_ERROR)],
 )
 async def test_a_wrong_transmission_queue(tmp_path: Path, queue: Any, reason: int) -> None:
     queue_manager = QueueManager("MQB1", tmp_path)

@@ -17,7 +17,10 @@ async def test_an_empty_retained_publication_clears_and_is_delivered(started: St
         await service.execute(unit(publication("t", b"state"), retain=True))
         await service.subscribe("c1", ("t", 1))
         await service.execute(unit(publication("t", b""), retain=True))
-        assert [(one.message.payload, one.retained) for one in service.transmissions] == [(b"state", True), (b"", False)]
+        assert [(one.message.payload, one.retained) for one in service.transmissions] == [
+            (b"state", True),
+            (b"", False),
+        ]
         await service.subscribe("c2", ("t", 1))
         assert len(service.transmissions) == 2
 

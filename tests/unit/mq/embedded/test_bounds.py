@@ -254,7 +254,9 @@ async def test_a_retained_publication_that_takes_no_more_than_the_one_before_is_
 
 
 @pytest.mark.parametrize("lowered", ["retained_bytes", "retained_total"])
-async def test_retained_publications_can_be_replaced_after_a_limit_was_lowered(manager: QueueManager, lowered: str) -> None:
+async def test_retained_publications_can_be_replaced_after_a_limit_was_lowered(
+    manager: QueueManager, lowered: str
+) -> None:
     backend = EmbeddedBackend(manager, XMITQ, asyncio.get_running_loop())
     for length, reasons in ((1_000, {}), (1_000, {}), (1_001, {0: cmqc.MQRC_Q_SPACE_NOT_AVAILABLE}), (1, {})):
         unit = UnitOfWork()
@@ -315,7 +317,9 @@ def test_wildcards_and_like_do_not_backtrack() -> None:
     assert is_like(lambda _name: topic) is False
 
 
-@given(st.lists(st.sampled_from(["a", "b", Wildcard.ANY, Wildcard.ONE]), max_size=8), st.text(alphabet="ab", max_size=8))
+@given(
+    st.lists(st.sampled_from(["a", "b", Wildcard.ANY, Wildcard.ONE]), max_size=8), st.text(alphabet="ab", max_size=8)
+)
 def test_a_glob_matches_as_its_definition_says(tokens: list[str | Wildcard], text: str) -> None:
     assert Glob(tokens).matches(text) is _defined(tokens, text)
 

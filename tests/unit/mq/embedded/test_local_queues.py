@@ -127,7 +127,9 @@ def test_move_keeps_order_identifiers_and_persistence(manager: Manager) -> None:
     handle = manager.connection.open(MQOD(ObjectName="A"), cmqc.MQOO_BROWSE)
     first = manager.connection.get(handle, GetOptions(Options=cmqc.MQGMO_BROWSE_FIRST))
     manager.connection.close(handle)
-    assert manager.ok("MOVE QLOCAL(A) TOQLOCAL(B)").message.startswith("CSQ9022I: MOVE QLOCAL normal completion: 3 messages")
+    assert manager.ok("MOVE QLOCAL(A) TOQLOCAL(B)").message.startswith(
+        "CSQ9022I: MOVE QLOCAL normal completion: 3 messages"
+    )
     assert (manager.attribute("QLOCAL(A)", "CURDEPTH"), manager.attribute("QLOCAL(B)", "CURDEPTH")) == (0, 3)
     handle = manager.connection.open(MQOD(ObjectName="B"), cmqc.MQOO_BROWSE)
     moved = manager.connection.get(handle, GetOptions(Options=cmqc.MQGMO_BROWSE_FIRST))

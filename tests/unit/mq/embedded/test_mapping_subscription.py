@@ -115,7 +115,9 @@ def commanded(manager: Manager) -> Any:
 
 
 def mapped(body: bytes, *, retain: bool = False, clear: bool = False) -> MappedMessage:
-    return MappedMessage(destination=Destination("t/1", True), message=Message(MQMD(), body), retain=retain, clear=clear)
+    return MappedMessage(
+        destination=Destination("t/1", True), message=Message(MQMD(), body), retain=retain, clear=clear
+    )
 
 
 @pytest.mark.parametrize(
@@ -174,7 +176,9 @@ def test_mappings_that_are_no_more_are_known_by_their_subscriptions(commanded: A
 
 
 @pytest.mark.parametrize(("before", "after"), [("t/+", "t/#"), ("t/#", "t/1"), ("t/1", "+/1")])
-def test_nothing_is_lost_or_comes_twice_when_the_filter_changes_under_load(manager: Manager, before: str, after: str) -> None:
+def test_nothing_is_lost_or_comes_twice_when_the_filter_changes_under_load(
+    manager: Manager, before: str, after: str
+) -> None:
     """Every publication here matches both filters, so each comes exactly once, in order."""
     consumer_of(manager.connection, topic_filter=before).close()
     connection = EmbeddedConnection(manager.itself)

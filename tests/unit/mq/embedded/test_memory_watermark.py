@@ -80,14 +80,18 @@ async def test_publications_of_clients_are_rejected_and_removals_and_records_go_
         (waiting,) = service.transmissions
         rise(service.queue_manager)
         rejected = unit(
-            publication("t", b"0", qos=0), publication("t", b"2", qos=2, message_id=7), removals=[waiting],
+            publication("t", b"0", qos=0),
+            publication("t", b"2", qos=2, message_id=7),
+            removals=[waiting],
             records=[ReceivedRecord("dev", [7, 9])],
-        )  # fmt: skip
+        )
         await service.execute(rejected)
         assert (rejected.failure, dict(rejected.refusals)) == (0, {0: SHORT, 1: SHORT})
         assert service.queue_manager.objects.queues[TRANSMISSION_QUEUE].depth == 0
         record = decode(service.queue_manager.states["received:dev"].message.data)
-        assert isinstance(record, ReceivedRecord) and record.received == [9], "the rejected message id must not be on record"
+        assert isinstance(record, ReceivedRecord) and record.received == [9], (
+            "the rejected message id must not be on record"
+        )
         rise(service.queue_manager, False)
         await service.execute(unit(publication("t", b"after")))
         assert [one.message.payload for one in service.transmissions] == [b"before", b"after"]

@@ -11,9 +11,9 @@ import pytest
 from bridge.mq.embedded.command_server import CommandServer
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.wire.mq.pcf import MQCFH, MQCFIF, encode_pcf
-from testing.ibm_standin import cmqc, cmqcfc
-from testing.ibm_standin.cmqc import MQCA_TOPIC_STRING
 from tests.helpers.pcf_administrator import Administrator, parameters, value
+from tests.ibm_standin import cmqc, cmqcfc
+from tests.ibm_standin.cmqc import MQCA_TOPIC_STRING
 
 
 @pytest.fixture

@@ -239,5 +239,7 @@ class QueueMachine(RuleBasedStateMachine):
                 assert self.manager.objects.queues[queue].depth == self.depth(queue), queue
 
 
-QueueMachine.TestCase.settings = settings(stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+QueueMachine.TestCase.settings = settings(
+    stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
 TestQueues = QueueMachine.TestCase

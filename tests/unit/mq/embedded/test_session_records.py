@@ -76,7 +76,9 @@ async def test_it_is_moved_once_whatever_the_disk_does(started: Started, caplog:
     ],
     ids=["no DEADQ", "put disabled", "DEADQ is the queue itself"],
 )
-async def test_what_cannot_be_dead_lettered_stays(started: Started, caplog: pytest.LogCaptureFixture, script: Any) -> None:
+async def test_what_cannot_be_dead_lettered_stays(
+    started: Started, caplog: pytest.LogCaptureFixture, script: Any
+) -> None:
     async with started(script=script) as service:
         await service.execute(unit(records=[ReceivedRecord("a", [1])]))
         await put(service, b"stray")
@@ -108,7 +110,9 @@ async def test_messages_of_every_kind(started: Started) -> None:
         plain, *others = letters(service)
         assert plain == b"gone with the queue manager"
         headers = [decode_rfh2(one, 0) for one in others]
-        assert [folder.content for header in headers for folder in header.folders if folder.name in ("usr", "mqps")] == [
+        assert [
+            folder.content for header in headers for folder in header.folders if folder.name in ("usr", "mqps")
+        ] == [
             {"site": "north"},
             {"Top": "astray"},
         ]

@@ -17,8 +17,8 @@ from bridge.mq.mqi import Connection, GetOptions, Got, MQError
 from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from testing.ibm_standin.pcf.command_server import StandInCommandServer
 from tests.helpers.guarded_connection import GuardedConnection
+from tests.ibm_standin.pcf.command_server import StandInCommandServer
 
 XMITQ = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 

@@ -52,7 +52,9 @@ async def test_a_worker_that_waits_in_vain(caplog: pytest.LogCaptureFixture) -> 
     watch.stop()
 
 
-async def test_the_queue_manager_is_unreachable_when_no_vital_worker_has_an_answer(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_queue_manager_is_unreachable_when_no_vital_worker_has_an_answer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     browser, remover = Waiting("browser"), Waiting("remover")
     workers = cast(Any, [browser, remover])
     outages: list[bool] = []

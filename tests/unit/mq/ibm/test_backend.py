@@ -67,7 +67,9 @@ async def calls_without_fault(manager: QueueManager, purpose: str, run: Callable
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-async def test_publications_are_there_once_wherever_the_connection_breaks(queue_manager: QueueManager, after: bool) -> None:
+async def test_publications_are_there_once_wherever_the_connection_breaks(
+    queue_manager: QueueManager, after: bool
+) -> None:
     total = await calls_without_fault(queue_manager, "publisher", publish_all)
     drain(queue_manager, "OUT")
     assert total > 20
@@ -102,7 +104,9 @@ async def test_above_the_memory_watermark_publications_are_rejected_and_records_
     memory.above = False
     await stop(backend)
     (record,) = await records_of(queue_manager)
-    assert isinstance(record, ReceivedRecord) and record.received == [99], "the rejected message id must not be on record"
+    assert isinstance(record, ReceivedRecord) and record.received == [99], (
+        "the rejected message id must not be on record"
+    )
     assert payloads(queue_manager) == {"a": [0]}
 
 

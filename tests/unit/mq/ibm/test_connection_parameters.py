@@ -97,7 +97,9 @@ def test_the_password_of_the_key_repository_comes_from_its_file_or_variable(tmp_
         assert "hunter2" not in repr(found.tls)
 
 
-def test_a_key_repository_that_the_bridge_may_not_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_repository_that_the_bridge_may_not_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "key.kdb").touch()
     monkeypatch.setattr(os, "access", lambda *_: False)  # which tests that run as root would not see
     tls = TlsConfig(key_repository=tmp_path / "key", cipher_spec="ANY")
@@ -138,7 +140,9 @@ def test_the_place_in_words_has_no_secret(given: dict[str, Any], place: str) -> 
         assert "hunter2" not in text and "ours" not in text
 
 
-@pytest.mark.parametrize(("choice", "tried"), [("auto", ["ibmmq", "pymqi"]), ("ibmmq", ["ibmmq"]), ("pymqi", ["pymqi"])])
+@pytest.mark.parametrize(
+    ("choice", "tried"), [("auto", ["ibmmq", "pymqi"]), ("ibmmq", ["ibmmq"]), ("pymqi", ["pymqi"])]
+)
 def test_a_package_that_is_missing(choice: Any, tried: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ibmmq", "pymqi"):
         monkeypatch.setitem(sys.modules, name, None)

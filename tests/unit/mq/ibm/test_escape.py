@@ -25,7 +25,9 @@ def connection(tmp_path: Path) -> Iterator[EmbeddedConnection]:
 
 
 def test_each_command_has_its_answer(connection: EmbeddedConnection) -> None:
-    script = "* two lines\nDEFINE QLOCAL(A) +\n  DESCR('it''s (ours)')\nDEFINE QLOCAL(A)\nDISPLAY QLOCAL(A) MAXDEPTH DESCR\n"
+    script = (
+        "* two lines\nDEFINE QLOCAL(A) +\n  DESCR('it''s (ours)')\nDEFINE QLOCAL(A)\nDISPLAY QLOCAL(A) MAXDEPTH DESCR\n"
+    )
     created, again, shown = run_mqsc(connection, script)
     assert (created.line, created.ok, created.message[:9]) == (2, True, "AMQ8006I:")
     assert (again.line, again.ok, again.message) == (4, False, "AMQ8150E: Queue A already exists.")

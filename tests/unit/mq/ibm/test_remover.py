@@ -20,7 +20,9 @@ from bridge.wire.mq import MQMD
 from tests.helpers.ibm_backends import TRANSMIT, drain
 
 
-def test_a_message_that_cannot_be_dead_lettered_does_not_keep_others_from_being_removed(queue_manager: QueueManager) -> None:
+def test_a_message_that_cannot_be_dead_lettered_does_not_keep_others_from_being_removed(
+    queue_manager: QueueManager,
+) -> None:
     connection = EmbeddedConnection(queue_manager)
     for body in (b"1", b"bad", b"2"):
         connection.put1(MQOD(ObjectName="x", ObjectQMgrName="dev"), Message(MQMD(), body))
@@ -75,12 +77,17 @@ class HalfOpen(EmbeddedConnection):
         return got
 
 
-def test_a_message_in_the_unit_of_work_of_a_lost_connection_does_not_count_as_removed(queue_manager: QueueManager) -> None:
+def test_a_message_in_the_unit_of_work_of_a_lost_connection_does_not_count_as_removed(
+    queue_manager: QueueManager,
+) -> None:
     """It is invisible until the queue manager notices the loss. Then it is there again, and is removed."""
     identifiers, events = Identifiers(), Removed()
     options: dict[str, Any] = {
-        "queue": TRANSMIT, "identifiers": identifiers, "events": events, "dead_letter_queue": "SYSTEM.DEAD.LETTER.QUEUE"
-    }  # fmt: skip
+        "queue": TRANSMIT,
+        "identifiers": identifiers,
+        "events": events,
+        "dead_letter_queue": "SYSTEM.DEAD.LETTER.QUEUE",
+    }
     application = EmbeddedConnection(queue_manager)
     application.put1(MQOD(ObjectName="x", ObjectQMgrName="dev"), Message(MQMD(), b"1"))
     browse = application.open(MQOD(ObjectName=TRANSMIT), cmqc.MQOO_BROWSE)

@@ -19,7 +19,7 @@ from bridge.mq.ibm.mqsc_script import mqsc_script
 from bridge.mq.ibm.requirements import Authority, MappingQueue, Requirements, requirements_of
 from bridge.mq.ibm.requirements_check import missing
 from bridge.shipped import shipped_file
-from testing.ibm_standin.pcf.command_server import StandInCommandServer
+from tests.ibm_standin.pcf.command_server import StandInCommandServer
 
 #: The bridge's user, and a user of clients. No such users exist on any machine.
 OURS, SENSOR = "mqtestbridge", "mqtestsensor"
@@ -53,7 +53,9 @@ def test_what_a_configuration_needs(monkeypatch: pytest.MonkeyPatch) -> None:
         ChannelConfig(name="C", port=3, use_client_id=True, max_packet_size=1_000_000),
     ]
     embedded = Configuration(channels=channels, transmission_queue="XMIT")
-    assert requirements_of(embedded) == Requirements(transmission_queue="XMIT", user="somebody", identities=("", "sensor"))
+    assert requirements_of(embedded) == Requirements(
+        transmission_queue="XMIT", user="somebody", identities=("", "sensor")
+    )
     asking = embedded.model_copy(update={"queue_manager": EmbeddedQueueManagerConfig(authorities="enforced")})
     assert requirements_of(asking).identities == ("nobody", "sensor")
     password = PasswordAuthenticationConfig(method="password", file="passwords")
@@ -137,7 +139,9 @@ def granted() -> list[Authority]:
 
 
 @pytest.mark.parametrize("authority", granted(), ids=lambda one: " ".join(filter(None, one.key)))
-def test_each_authority_of_the_script_is_reported_if_it_is_missing(queue_manager: QueueManager, authority: Authority) -> None:
+def test_each_authority_of_the_script_is_reported_if_it_is_missing(
+    queue_manager: QueueManager, authority: Authority
+) -> None:
     """So the script grants no authority that is not needed, and the check misses none that is."""
     user = authority.user or OURS
     profile = f"PROFILE('{authority.name}') " if authority.name else ""
@@ -176,7 +180,9 @@ TLS = {"key_repository": "/etc/mqbridge/key", "cipher_spec": "TLS_AES_256_GCM_SH
 
 
 @pytest.mark.parametrize("security", [{}, {"user": None, "tls": TLS}], ids=["password", "certificate"])
-def test_each_command_of_a_script_with_a_channel_succeeds(queue_manager: QueueManager, security: dict[str, Any]) -> None:
+def test_each_command_of_a_script_with_a_channel_succeeds(
+    queue_manager: QueueManager, security: dict[str, Any]
+) -> None:
     script = mqsc_script(configuration(**CHANNEL, **security), f"PRINCIPAL('{OURS}')", OURS)
     responses = run_script(queue_manager, script, "mqsc-script")
     assert {one.message.partition(":")[0] for one in responses if not one.ok} == {"AMQ8150E"}  # already exists

@@ -61,7 +61,10 @@ def told(connection: GuardedConnection, **requirements: Any) -> list[str]:
             [NO_DEFXMITQ, f"transmission queue {XMITQ} is not defined: {DEFINE_XMITQ}"],
         ),
         (["ALTER QMGR DEFXMITQ(' ')"], [NO_DEFXMITQ]),
-        (["DEFINE QLOCAL(OTHER) USAGE(XMITQ)", "ALTER QMGR DEFXMITQ(OTHER)"], [NO_DEFXMITQ.replace("is blank", "is OTHER")]),
+        (
+            ["DEFINE QLOCAL(OTHER) USAGE(XMITQ)", "ALTER QMGR DEFXMITQ(OTHER)"],
+            [NO_DEFXMITQ.replace("is blank", "is OTHER")],
+        ),
         (
             [f"ALTER QLOCAL({XMITQ}) USAGE(NORMAL)"],
             [f"transmission queue {XMITQ} has not USAGE(XMITQ): ALTER QLOCAL('{XMITQ}') USAGE(XMITQ)"],
@@ -158,7 +161,9 @@ def test_a_bridge_at_work_is_no_shortcoming(connection: GuardedConnection) -> No
         ({"INQUIRE": cmqcfc.MQRCCF_NONE_FOUND}, []),
         (
             {"CLEAR": cmqcfc.MQRCCF_COMMAND_FAILED},
-            ["topic object SYSTEM.BASE.TOPIC cannot be used to clear retained publications: MQRCCF_COMMAND_FAILED (3008)"],
+            [
+                "topic object SYSTEM.BASE.TOPIC cannot be used to clear retained publications: MQRCCF_COMMAND_FAILED (3008)"
+            ],
         ),
     ],
     ids=str,
@@ -183,7 +188,9 @@ def test_the_model_of_reply_queues_is_a_note(connection: GuardedConnection) -> N
 
 def test_a_queue_of_a_mapping_that_is_not_defined_is_reported_once(connection: GuardedConnection) -> None:
     (sentence,) = told(connection, mapping_queues=(MappingQueue("m", "Q", ("INQ", "GET"), exclusive=True),))
-    assert sentence == ("queue Q is not defined, and is needed to inquire its attributes (mapping m): DEFINE QLOCAL('Q')")
+    assert sentence == (
+        "queue Q is not defined, and is needed to inquire its attributes (mapping m): DEFINE QLOCAL('Q')"
+    )
 
 
 @pytest.mark.parametrize("transmission_queue", [None, "QM2"])
@@ -209,7 +216,9 @@ def test_lengths_of_messages_are_notes(connection: GuardedConnection) -> None:
     assert missing(connection, needs) == []
 
 
-def test_the_length_that_the_channel_transfers_is_found_by_a_put_that_is_backed_out(connection: GuardedConnection) -> None:
+def test_the_length_that_the_channel_transfers_is_found_by_a_put_that_is_backed_out(
+    connection: GuardedConnection,
+) -> None:
     run(connection, "ALTER QMGR MAXMSGL(104857600)")
     connection.max_message_length = 4_194_304
     assert missing(connection, Requirements(message_length=4_194_304)) == []

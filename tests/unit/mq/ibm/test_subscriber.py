@@ -61,7 +61,9 @@ def test_at_the_connection_limit_only_more_subscriptions_of_clean_sessions_are_r
     assert {"c0:a", "c1:a", "c2:a", "c3:a"} <= queue_manager.objects.topics.subscriptions.keys()
     connect.limit = 3
     assert run(subscriber, connection, "c6", "a") == 0
-    assert [record.getMessage()[:9] for record in caplog.records if record.getMessage()[:7] == "MQB4309"] == ["MQB4309E "]
+    assert [record.getMessage()[:9] for record in caplog.records if record.getMessage()[:7] == "MQB4309"] == [
+        "MQB4309E "
+    ]
     assert "MQB4310I" in caplog.text
 
 
@@ -94,7 +96,9 @@ async def test_a_replay_of_retained_publications_delivers_no_new_publication_twi
     application = EmbeddedConnection(queue_manager)
     topic = application.open(MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="a"), cmqc.MQOO_OUTPUT)
     application.put(topic, Message(MQMD(), b"retained"), MQPMO(Options=cmqc.MQPMO_RETAIN))
-    destination = application.open(MQOD(ObjectName="SYSTEM.MQTT.PUBLICATION.QUEUE", ObjectQMgrName="c"), cmqc.MQOO_OUTPUT)
+    destination = application.open(
+        MQOD(ObjectName="SYSTEM.MQTT.PUBLICATION.QUEUE", ObjectQMgrName="c"), cmqc.MQOO_OUTPUT
+    )
     sd = MQSD(Options=cmqc.MQSO_CREATE | cmqc.MQSO_NON_DURABLE, ObjectString="a", SubUserData="1 REPLAY", SubLevel=1)
     replay, _ = application.subscribe(sd, destination)
     application.put(topic, Message(MQMD(), b"new"))

@@ -64,7 +64,9 @@ async def test_who_takes_over_ends_the_writing_of_the_one_before(queue_manager: 
     assert payloads(queue_manager) == {"a": [1, 3]}
 
 
-async def test_a_bridge_goes_on_where_the_queue_manager_holds_its_own_lost_connection(queue_manager: QueueManager) -> None:
+async def test_a_bridge_goes_on_where_the_queue_manager_holds_its_own_lost_connection(
+    queue_manager: QueueManager,
+) -> None:
     """MQRC_OBJECT_IN_USE, and no other bridge: its own connection is not missed yet."""
     backend = await opened(queue_manager, NONE, probe_interval=0.02)
     fenced: list[str] = []

@@ -62,7 +62,9 @@ async def test_nothing_is_published_before_the_subscriptions_stand_again(queue_m
     await stop(backend)
 
 
-async def test_a_subscription_that_the_queue_manager_still_holds_is_made_when_it_lets_go(queue_manager: QueueManager) -> None:
+async def test_a_subscription_that_the_queue_manager_still_holds_is_made_when_it_lets_go(
+    queue_manager: QueueManager,
+) -> None:
     """MQRC_SUB_ALREADY_EXISTS (2432) is what a half-open connection leaves behind."""
     made: list[tuple[str, BreakableConnection]] = []
     backend = await opened(queue_manager, NONE, made=made, probe_interval=0.02)
@@ -76,7 +78,9 @@ async def test_a_subscription_that_the_queue_manager_still_holds_is_made_when_it
     await stop(backend)
 
 
-async def test_a_subscription_that_is_refused_for_good_costs_its_client_the_connection(queue_manager: QueueManager) -> None:
+async def test_a_subscription_that_is_refused_for_good_costs_its_client_the_connection(
+    queue_manager: QueueManager,
+) -> None:
     made: list[tuple[str, BreakableConnection]] = []
     backend = await opened(queue_manager, NONE, made=made, probe_interval=0.02)
     dropped: list[tuple[str, str, int]] = []

@@ -28,7 +28,9 @@ def test_paho_is_imported_in_one_module() -> None:
 
 def test_nothing_else_that_is_protected_is_used() -> None:
     """Every name that LinkClient has in common with paho's client is listed, or is public."""
-    shared = {name for name in vars(LinkClient) if name.startswith("_") and not name.startswith("__")} & set(vars(Client))
+    shared = {name for name in vars(LinkClient) if name.startswith("_") and not name.startswith("__")} & set(
+        vars(Client)
+    )
     shared |= {name for name in inspect.getsource(LinkClient).replace("(", " ").split() if name.startswith("super().")}
     protected = {name.removeprefix("super().") for name in shared}
     assert {name for name in protected if name.startswith("_") and not name.startswith("__")} <= set(PROTECTED)

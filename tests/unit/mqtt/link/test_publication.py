@@ -81,7 +81,9 @@ def test_expiry_in_whole_seconds(expiry: float, seconds: int) -> None:
 
 def test_the_links_own_names_are_not_taken_from_the_properties() -> None:
     """A publication that carries them as properties of its own would tell two origins."""
-    publication = publication_of_fields(topic="t", payload=b"", client_id="c", users={CLIENT_ID: "x", HOPS: "y", "z": "1"})
+    publication = publication_of_fields(
+        topic="t", payload=b"", client_id="c", users={CLIENT_ID: "x", HOPS: "y", "z": "1"}
+    )
     assert to_properties(publication).user_property == (("z", "1"), (CLIENT_ID, "c"))
     assert publication.user_properties[HOPS] == "y"
 

@@ -63,7 +63,9 @@ async def test_a_dry_run_ends_nothing(many: Any) -> None:
 
 
 @pytest.mark.parametrize("away_for", [0.0, 3_600.0])
-async def test_of_a_client_without_a_record_it_is_known_that_it_was_away_at_the_start(many: Any, away_for: float) -> None:
+async def test_of_a_client_without_a_record_it_is_known_that_it_was_away_at_the_start(
+    many: Any, away_for: float
+) -> None:
     """What an older bridge has put on record tells no time: then the start of the bridge counts."""
     async with many as bridge:
         found = await list_clients(parts_of(bridge, time.time() - 60), ListClients(away_for=away_for, rows=10_000))

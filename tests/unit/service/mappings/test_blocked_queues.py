@@ -11,7 +11,9 @@ from bridge.service.mappings import runner as transfer
 from tests.helpers.mapping_scene import DEAD_LETTERS, Fault, Scene, mapping_config
 from tests.helpers.patience import until
 
-CONFIG = mapping_config({"mqtt": "t/{to}"}, {"queue": "{to}"}, guarantee="exactly-once", batch={"messages": 3, "time": "1 s"})
+CONFIG = mapping_config(
+    {"mqtt": "t/{to}"}, {"queue": "{to}"}, guarantee="exactly-once", batch={"messages": 3, "time": "1 s"}
+)
 STRICT = CONFIG.model_copy(update={"order": "strict"})
 
 
@@ -62,7 +64,9 @@ def test_messages_for_other_queues_go_on_and_those_for_a_full_queue_arrive_in_or
     assert [line.split()[0] for line in lines] == ["MQB5007W", "MQB5008I"], lines
 
 
-def test_with_strict_order_a_full_queue_holds_up_all_later_messages(full: Scene, caplog: pytest.LogCaptureFixture) -> None:
+def test_with_strict_order_a_full_queue_holds_up_all_later_messages(
+    full: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO")
     publish(full, *range(4))
     runner = full.runner(STRICT)

@@ -125,7 +125,9 @@ def test_a_destination_that_recovers_gets_all_in_order(scene: Scene, shut: str, 
 
 
 @pytest.mark.parametrize("source", [{"mqtt": "t/a"}, {"mqtt": "t/a", "link": "L"}, {"queue": "IN"}], ids=str)
-def test_above_the_memory_watermark_a_mapping_waits_and_dead_letters_nothing(scene: Scene, source: dict[str, str]) -> None:
+def test_above_the_memory_watermark_a_mapping_waits_and_dead_letters_nothing(
+    scene: Scene, source: dict[str, str]
+) -> None:
     """A link reads no more from its broker than it may hold, and everything goes on in order when memory use is lower."""
     destination = {"mqtt": "t/out"} if "queue" in source else {"queue": "OUT"}
     scene.mqsc("DEFINE SUB(OUTPUT) TOPICSTR('t/out') DEST(OUT)")

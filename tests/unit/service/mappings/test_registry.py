@@ -54,7 +54,9 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("now", "lines", "kept"), [case[1:] for case in CHANGES], ids=[case[0] for case in CHANGES])
-async def test_a_change_touches_what_has_changed(scene: Scene, now: dict[str, Any], lines: list[str], kept: set[str]) -> None:
+async def test_a_change_touches_what_has_changed(
+    scene: Scene, now: dict[str, Any], lines: list[str], kept: set[str]
+) -> None:
     mappings = Mappings(scene.environment)
     await mappings.start({"a": A, "b": B}, LINKS)
     before = threads(mappings)
@@ -239,7 +241,9 @@ async def test_a_topic_whose_mapping_is_moved_keeps_what_waits(scene: Scene, fir
     await mappings.stop()
 
 
-async def test_a_link_that_is_moved_leaves_the_session_where_it_was(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_link_that_is_moved_leaves_the_session_where_it_was(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another name of the same broker, as may be: what waits in the session is not thrown away."""
     ended: list[object] = []
     monkeypatch.setattr(link_runner, "end_session", lambda *what: bool(ended.append(what)) or True)

@@ -75,7 +75,9 @@ def test_a_unit_of_work_that_failed(traffic: Traffic, session: Session) -> None:
 
 
 def test_refused_and_diverted_publications(traffic: Traffic, session: Session) -> None:
-    completion = Completion(1, refusals={0: cmqc.MQRC_Q_FULL, 1: cmqc.MQRC_Q_FULL}, diverted={2: cmqc.MQRC_NOT_AUTHORIZED})
+    completion = Completion(
+        1, refusals={0: cmqc.MQRC_Q_FULL, 1: cmqc.MQRC_Q_FULL}, diverted={2: cmqc.MQRC_NOT_AUTHORIZED}
+    )
     traffic.published(published([message(1, b"a")] * 3, session, completion))
     assert value(traffic, "mqbridge_publications_refused_total", "A", "MQRC_Q_FULL") == 2
     assert value(traffic, "mqbridge_dead_letters_total", "in", "MQRC_NOT_AUTHORIZED") == 1

@@ -63,22 +63,30 @@ def test_what_other_programs_write_is_read(subtests: pytest.Subtests) -> None:
         ("<usr></usr>", {}),
         ("<usr/>", {}),
         ("<usr></usr>\0\0", {}),
-        ("  <usr >\n <a>1</a>\n <b\tdt = \"i4\" > 2 </b >\n</usr>  \n", {"a": "1", "b": 2}),
+        ('  <usr >\n <a>1</a>\n <b\tdt = "i4" > 2 </b >\n</usr>  \n', {"a": "1", "b": 2}),
         ("<usr><a/><b dt='string'/></usr>", {"a": "", "b": ""}),
         ("<usr><a xsi:nil='true'/><b xsi:nil=\"1\" dt='i4'></b></usr>", {"a": None, "b": None}),
         ("<usr xmlns:xsi='http://x'><a other='1'>v</a></usr>", {"a": "v"}),
-        ("<usr><a dt='i1'>-128</a><b dt='i2'>+32767</b><c dt='int'>-9223372036854775808</c></usr>",
-         {"a": -128, "b": 32767, "c": -(1 << 63)}),
+        (
+            "<usr><a dt='i1'>-128</a><b dt='i2'>+32767</b><c dt='int'>-9223372036854775808</c></usr>",
+            {"a": -128, "b": 32767, "c": -(1 << 63)},
+        ),
         ("<usr><a dt='boolean'>true</a><b dt='boolean'>0</b></usr>", {"a": True, "b": False}),
-        ("<usr><a dt='r4'>3.40282347E+38</a><b dt='r8'>.5</b><c dt='r8'>-7.</c></usr>",
-         {"a": 3.40282347e38, "b": 0.5, "c": -7.0}),
+        (
+            "<usr><a dt='r4'>3.40282347E+38</a><b dt='r8'>.5</b><c dt='r8'>-7.</c></usr>",
+            {"a": 3.40282347e38, "b": 0.5, "c": -7.0},
+        ),
         ("<usr><a dt='bin.hex'>0AfF</a></usr>", {"a": b"\x0a\xff"}),
         ("<usr><a dt='some.day'>x</a></usr>", {"a": "x"}),
         ("<usr><a>&#65;&#x1F6B2;</a></usr>", {"a": "A🚲"}),
-        ("<jms><Dst>topic://a/b</Dst><Tms>1714000000000</Tms><Dlv>2</Dlv></jms>",
-         {"Dst": "topic://a/b", "Tms": "1714000000000", "Dlv": "2"}),
-        ("<usr><a><b>1</b><b>2</b></a><a>x</a><_$x.y-z>1</_$x.y-z></usr>",
-         {"a": [{"b": ["1", "2"]}, "x"], "_$x.y-z": "1"}),
+        (
+            "<jms><Dst>topic://a/b</Dst><Tms>1714000000000</Tms><Dlv>2</Dlv></jms>",
+            {"Dst": "topic://a/b", "Tms": "1714000000000", "Dlv": "2"},
+        ),
+        (
+            "<usr><a><b>1</b><b>2</b></a><a>x</a><_$x.y-z>1</_$x.y-z></usr>",
+            {"a": [{"b": ["1", "2"]}, "x"], "_$x.y-z": "1"},
+        ),
     ]:
         with subtests.test(text=text, content=content):
             assert Folder(text.encode()).content == content

@@ -149,7 +149,9 @@ def test_whatever_decodes_encodes_to_the_same_bytes(body: bytes, length: int, or
     assert encode_rfh2(header, byte_order=order) == raw[:length]
 
 
-@given(raw=st.binary(max_size=100) | st.binary(max_size=80).map(lambda rest: FIXED[:8] + rest), offset=st.integers(0, 9))
+@given(
+    raw=st.binary(max_size=100) | st.binary(max_size=80).map(lambda rest: FIXED[:8] + rest), offset=st.integers(0, 9)
+)
 def test_arbitrary_bytes_are_malformed_at_worst(raw: bytes, offset: int) -> None:
     try:
         decode_rfh2(raw, offset)

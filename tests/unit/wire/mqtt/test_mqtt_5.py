@@ -235,8 +235,11 @@ def test_other_packets_are_left_as_they_are(wire: str) -> None:
 def test_messages_only_before_mqtt_5() -> None:
     decoder = Decoder(server=False, protocol_level=4, messages_only=True)
     assert decoder.feed(bytes.fromhex("20 02 01 00 c0 00 40 02 000a 30 03 000161")) == [
-        OtherPacket(b"\x20\x02\x01\x00"), OtherPacket(b"\xc0\x00"), Puback(10), Publish("a", b""),
-    ]  # fmt: skip
+        OtherPacket(b"\x20\x02\x01\x00"),
+        OtherPacket(b"\xc0\x00"),
+        Puback(10),
+        Publish("a", b""),
+    ]
     assert decoder.feed(b"\xf0\x00") == []
     assert decoder.error is not None
     assert "message type 15 is reserved" in decoder.error.rule

@@ -150,7 +150,9 @@ def test_a_statement_broken(subtests: pytest.Subtests) -> None:
             assert len(whole.feed(bytes.fromhex("30 04 000161 00"))) == 1
             assert whole.feed(data) == []
             assert whole.error is not None
-            assert whole.error.rule.startswith(rule or (statement if statement.startswith("MQTT") else f"MQTT 5 {statement}"))
+            assert whole.error.rule.startswith(
+                rule or (statement if statement.startswith("MQTT") else f"MQTT 5 {statement}")
+            )
             assert whole.error.reason_code is code
             bytewise = Decoder(server=server, protocol_level=5)
             assert [packet for byte in data for packet in bytewise.feed(bytes((byte,)))] == []

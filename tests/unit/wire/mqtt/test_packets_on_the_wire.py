@@ -31,7 +31,9 @@ TO_SERVER = [
     pytest.param(Unsubscribe(10, ("a/b", "c/d")), "a2 0c 000a 0003612f62 0003632f64", id="3.10: UNSUBSCRIBE"),
     pytest.param(Subscribe(10, (("a/b", 1), ("c/d", 2))), "82 0e 000a 0003612f62 01 0003632f64 02", id="SUBSCRIBE"),
     pytest.param(Connect("c"), "10 0d 00044d515454 04 02 0000 000163", id="CONNECT of MQTT 3.1.1"),
-    pytest.param(Connect("c", "MQIsdp", 3, False, 10), "10 0f 00064d5149736470 03 00 000a 000163", id="CONNECT of MQTT 3.1"),
+    pytest.param(
+        Connect("c", "MQIsdp", 3, False, 10), "10 0f 00064d5149736470 03 00 000a 000163", id="CONNECT of MQTT 3.1"
+    ),
     pytest.param(
         Connect("c", keep_alive=0x0102, will=Will("w", b"bye", 2, True), user_name="u", password=b"\x00\xff"),
         "10 1c 00044d515454 04 f6 0102 000163 000177 0003627965 000175 000200ff",

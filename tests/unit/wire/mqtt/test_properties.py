@@ -55,7 +55,12 @@ def test_the_table_is_that_of_paho() -> None:
     names = {identifier: name for name, identifier in paho.names.items()}
     will = {PacketTypes.WILLMESSAGE: "WILL"}
     assert {
-        (identifier, names[identifier], paho.types[kind], frozenset(will.get(one) or PacketType(one).name for one in places))
+        (
+            identifier,
+            names[identifier],
+            paho.types[kind],
+            frozenset(will.get(one) or PacketType(one).name for one in places),
+        )
         for identifier, (kind, places) in paho.properties.items()
     } == {(row.identifier, row.name, row.kind.value, frozenset(map(place_name, row.places))) for row in PROPERTIES}
     # MQTT 5 sections 3.3.2.3.7 and 3.3.2.3.8: several User Properties anywhere, Subscription Identifiers of a PUBLISH
@@ -92,7 +97,9 @@ def test_each_property_in_each_packet(subtests: pytest.Subtests) -> None:
             if repeated:
                 assert getattr(decode(twice, packet_type), row.field) == (value, value)
             else:
-                with pytest.raises(MalformedPacket, match=r"MQTT 5 section 3\.(\d+\.|1\.3\.)2: .* more than once") as refused:
+                with pytest.raises(
+                    MalformedPacket, match=r"MQTT 5 section 3\.(\d+\.|1\.3\.)2: .* more than once"
+                ) as refused:
                     decode(twice, packet_type)
                 assert refused.value.reason_code is ReasonCode.PROTOCOL_ERROR
 

@@ -171,8 +171,16 @@ def test_mixed_name_and_level_are_left_to_the_server(name: str, level: int) -> N
 
 def test_unknown_protocol_is_read_like_mqtt_3_1_1(subtests: pytest.Subtests) -> None:
     for name, level in [
-        ("MQTT", 0), ("MQTT", 2), ("MQIsdp", 5), ("MQTT", 6), ("MQTT", 255), ("MQIsdp", 0x83), ("MQTT", 0x84), ("mqtt", 4),
-        ("mqtt", 5), ("", 3),
+        ("MQTT", 0),
+        ("MQTT", 2),
+        ("MQIsdp", 5),
+        ("MQTT", 6),
+        ("MQTT", 255),
+        ("MQIsdp", 0x83),
+        ("MQTT", 0x84),
+        ("mqtt", 4),
+        ("mqtt", 5),
+        ("", 3),
     ]:
         with subtests.test(name=name, level=level):
             decoder = Decoder()
@@ -186,7 +194,9 @@ def test_unknown_protocol_is_read_like_mqtt_3_1_1(subtests: pytest.Subtests) -> 
     [
         pytest.param("10 07 00044d515454 06", "MQTT", 6, id="nothing behind the level"),
         pytest.param("10 10 00044d515454 06 02 003c 00 000361 6263", "MQTT", 6, id="laid out as in MQTT 5"),
-        pytest.param("10 15 00044d515454 06 02 003c 05 1100000064 000361 6263", "MQTT", 6, id="as in MQTT 5 with a property"),
+        pytest.param(
+            "10 15 00044d515454 06 02 003c 05 1100000064 000361 6263", "MQTT", 6, id="as in MQTT 5 with a property"
+        ),
         pytest.param("11 0d 00044d515454 06 02 0000 000163", "MQTT", 6, id="flags of the header"),
         pytest.param("10 0d 00044d515454 84 03 0000 000163", "MQTT", 0x84, id="reserved connect flag"),
         pytest.param("10 0e 00044d515455 04 02 0000 000163 00", "MQTU", 4, id="something behind"),

@@ -117,6 +117,11 @@ def test_acknowledgements_by_their_fields(packet: Puback | Pubrec | Pubrel | Pub
 def test_names_of_reason_codes() -> None:
     assert len(ReasonCode) == 43
     assert [reason_name(code) for code in (0x00, 0x10, 0x87, 0x90, 0x9B, 0xA2, 0xFF)] == [
-        "Success", "No matching subscribers", "Not authorized", "Topic Name invalid", "QoS not supported",
-        "Wildcard Subscriptions not supported", "reason code 0xff",
-    ]  # fmt: skip
+        "Success",
+        "No matching subscribers",
+        "Not authorized",
+        "Topic Name invalid",
+        "QoS not supported",
+        "Wildcard Subscriptions not supported",
+        "reason code 0xff",
+    ]

@@ -124,9 +124,9 @@ def subscribes() -> Strategy:
     )
 
 
-wills = st.none() | st.builds(Will, topics, st.binary(max_size=200), levels_of_service, maybe, properties("WILL")).filter(
-    lambda will: will.properties is None or will.properties.response_topic != ""
-)
+wills = st.none() | st.builds(
+    Will, topics, st.binary(max_size=200), levels_of_service, maybe, properties("WILL")
+).filter(lambda will: will.properties is None or will.properties.response_topic != "")
 connects = st.builds(
     Connect,
     strings,
@@ -168,7 +168,8 @@ to_client = st.one_of(
     auths(FROM_SERVER) | st.just(Auth()),
 )
 conversations_of_mqtt_5 = st.one_of(
-    st.tuples(st.just(True), st.lists(to_server, max_size=8)), st.tuples(st.just(False), st.lists(to_client, max_size=8))
+    st.tuples(st.just(True), st.lists(to_server, max_size=8)),
+    st.tuples(st.just(False), st.lists(to_client, max_size=8)),
 )
 
 #: Protocol level, byte order of words, whether to the server, packets.

@@ -45,7 +45,9 @@ def test_user_properties_before_between_and_behind_others(
         return
     format_indicator, content_type = b"\x01\x01", b"\x03\x00\x01t"
     body = (format_indicator if before else b"") + written(some) + (content_type if between else b"") + written(more)
-    encoded = bytes((len(body),)) + body if len(body) < 0x80 else bytes((len(body) & 0x7F | 0x80, len(body) >> 7)) + body
+    encoded = (
+        bytes((len(body),)) + body if len(body) < 0x80 else bytes((len(body) & 0x7F | 0x80, len(body) >> 7)) + body
+    )
     for _ in range(2):
         found = read(encoded)
         assert found.user_property == some + more

@@ -77,14 +77,18 @@ def test_what_is_left_of_a_longer_name_makes_nobody_an_administrator(enforcing: 
 
 
 def test_members_of_mqm_may_do_everything(enforcing: Manager, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bridge.mq.embedded.authority.groups_of", lambda user: frozenset({"mqm"} if user == "eve" else ()))
+    monkeypatch.setattr(
+        "bridge.mq.embedded.authority.groups_of", lambda user: frozenset({"mqm"} if user == "eve" else ())
+    )
     service(enforcing).refresh()
     assert may(enforcing, "eve", "Q") and not may(enforcing, "alice", "Q")
 
 
 def test_principals_and_groups_count_together(enforcing: Manager, monkeypatch: pytest.MonkeyPatch) -> None:
     members = {"alice": {"apps", "others"}, "bob": {"apps"}}
-    monkeypatch.setattr("bridge.mq.embedded.authority.groups_of", lambda user: frozenset(members.get(user, ())) | {"nobody"})
+    monkeypatch.setattr(
+        "bridge.mq.embedded.authority.groups_of", lambda user: frozenset(members.get(user, ())) | {"nobody"}
+    )
     grant(enforcing, "PRINCIPAL('alice')", authorities="PUT")
     grant(enforcing, "GROUP('apps')", authorities="GET")
     grant(enforcing, "GROUP('others')", authorities="BROWSE")
@@ -215,7 +219,12 @@ OUTPUT, ALTERNATE = cmqc.MQOO_OUTPUT, cmqc.MQOO_ALTERNATE_USER_AUTHORITY
         ),
         ("", MQOD(ObjectType=cmqc.MQOT_Q_MGR), cmqc.MQOO_INQUIRE, "queue manager MQB1 (INQ)"),
         ("QMGR INQ", MQOD(ObjectType=cmqc.MQOT_Q_MGR), cmqc.MQOO_INQUIRE, ""),
-        ("", MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="a"), OUTPUT, "topic 'a', topic object SYSTEM.BASE.TOPIC (PUB)"),
+        (
+            "",
+            MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="a"),
+            OUTPUT,
+            "topic 'a', topic object SYSTEM.BASE.TOPIC (PUB)",
+        ),
         # A topic behind an alias is asked for as well.
         ("", MQOD(ObjectName="NEWS"), OUTPUT, "queue NEWS (PUT)"),
         ("NEWS PUT", MQOD(ObjectName="NEWS"), OUTPUT, "topic 'news', topic object NEWS or SYSTEM.BASE.TOPIC (PUB)"),
@@ -284,7 +293,8 @@ def test_who_removes_a_subscription(app: Manager) -> None:
     names = ("S1", "S2")
     creator = EmbeddedConnection(app.itself, "app", "app")
     made = [
-        creator.subscribe(MQSD(Options=durable | cmqc.MQSO_CREATE, ObjectString="plant/a", SubName=name))[0] for name in names
+        creator.subscribe(MQSD(Options=durable | cmqc.MQSO_CREATE, ObjectString="plant/a", SubName=name))[0]
+        for name in names
     ]
     grant(app, "PRINCIPAL('app')", "PLANT", "RESUME", "TOPIC")
     app.ok("SET AUTHREC PROFILE(PLANT) OBJTYPE(TOPIC) PRINCIPAL('app') AUTHRMV(SUB)")
@@ -322,7 +332,9 @@ def test_subscribing_with_identity_context(app: Manager) -> None:
 
 def publication(topic: str, user: str, qos: int = 1) -> UnitOfWork:
     unit = UnitOfWork()
-    unit.publications.append((to_mq(Publish(topic, b"x", qos, False, False, 1), ClientIdentity("c", user.encode())), False))
+    unit.publications.append(
+        (to_mq(Publish(topic, b"x", qos, False, False, 1), ClientIdentity("c", user.encode())), False)
+    )
     return unit
 
 

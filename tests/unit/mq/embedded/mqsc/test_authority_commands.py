@@ -112,7 +112,9 @@ def test_what_a_record_shows(manager: Manager) -> None:
     whole = {"PROFILE": "PRICES", "ENTITY": "apps", "ENTTYPE": "GROUP", "OBJTYPE": "TOPIC", "AUTHLIST": "PUB,SUB"}
     assert manager.ok("DISPLAY AUTHREC").objects == [whole]
     assert manager.ok("DIS AUTHREC PROFILE(PRICES) ALL").objects == [whole]
-    assert manager.ok("DIS AUTHREC OBJTYPE(TOPIC) AUTHLIST ENTITY").objects == [{"ENTITY": "apps", "AUTHLIST": "PUB,SUB"}]
+    assert manager.ok("DIS AUTHREC OBJTYPE(TOPIC) AUTHLIST ENTITY").objects == [
+        {"ENTITY": "apps", "AUTHLIST": "PUB,SUB"}
+    ]
 
 
 @pytest.mark.parametrize(

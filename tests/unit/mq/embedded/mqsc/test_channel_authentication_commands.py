@@ -35,9 +35,14 @@ def test_set_and_display(manager: Manager) -> None:
     )
     assert answer.message.startswith("AMQ8877I")
     record = {
-        "CHLAUTH": "PLAIN.*", "TYPE": "ADDRESSMAP", "DESCR": "the plant", "ADDRESS": "10.1.*", "USERSRC": "MAP",
-        "MCAUSER": "plant", "WARN": "NO",
-    }  # fmt: skip
+        "CHLAUTH": "PLAIN.*",
+        "TYPE": "ADDRESSMAP",
+        "DESCR": "the plant",
+        "ADDRESS": "10.1.*",
+        "USERSRC": "MAP",
+        "MCAUSER": "plant",
+        "WARN": "NO",
+    }
     assert shown(manager, "DISPLAY CHLAUTH('PLAIN.*')") == [record]
     assert shown(manager, "DISPLAY CHLAUTH(*)") == [record, DEFAULT]
     assert shown(manager, "DISPLAY CHLAUTH(*) TYPE(ADDRESSMAP)") == [record]
@@ -111,7 +116,9 @@ def test_the_default_record_can_be_removed(manager: Manager, rest: str) -> None:
     assert "Privileged users are refused all the same" in answer.message
     for _ in range(2):
         manager.refused("DISPLAY CHLAUTH(*)", "AMQ8884E")
-        verdict = manager.itself.objects.channel_authentication.at_work.verdict(Connecting("A", "10.1.2.3", "mqm"), "mqm")
+        verdict = manager.itself.objects.channel_authentication.at_work.verdict(
+            Connecting("A", "10.1.2.3", "mqm"), "mqm"
+        )
         assert verdict.refusal
         manager.restart()
     manager.refused(f"SET CHLAUTH(*) TYPE(BLOCKUSER) {rest}", "AMQ8884E")

@@ -61,7 +61,11 @@ DEFINED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {
             "address": "0.0.0.0",
             "authentication": [{"method": "certificate"}],
-            "tls": {"certificate_file": PEM, "client_certificates": "required", "ca_file": "/etc/mqbridge/server.ca.pem"},
+            "tls": {
+                "certificate_file": PEM,
+                "client_certificates": "required",
+                "ca_file": "/etc/mqbridge/server.ca.pem",
+            },
         },
     ),
 ]
@@ -76,7 +80,11 @@ REFUSED = [
     ("DEFINE CHANNEL(C) CHLTYPE(MQTT) PORT(65536)", "AMQ8405I", "PORT is a number from 0 to 65535"),
     ("DEFINE CHANNEL(C) CHLTYPE(MQTT) BACKLOG(0)", "AMQ8405I", "BACKLOG is a number from 1"),
     ("DEFINE CHANNEL(C) CHLTYPE(MQTT) PORT", "AMQ8405I", "PORT takes one value"),
-    ("DEFINE CHANNEL(C) CHLTYPE(MQTT) LOCLADDR('0.0.0.0')", "AMQ8405I", "a loopback address (127.0.0.1, ::1 or localhost)"),
+    (
+        "DEFINE CHANNEL(C) CHLTYPE(MQTT) LOCLADDR('0.0.0.0')",
+        "AMQ8405I",
+        "a loopback address (127.0.0.1, ::1 or localhost)",
+    ),
     ("DEFINE CHANNEL(C) CHLTYPE(MQTT) LOCLADDR('no host')", "AMQ8405I", "expected"),
     ("DEFINE CHANNEL(C) CHLTYPE(MQTT) PROTOCOL(AMQP)", "AMQ8405I", "PROTOCOL is one or more of MQTTV5"),
     ("DEFINE CHANNEL(C) CHLTYPE(MQTT) PROTOCOL(MQTTV3,MQTTV3)", "AMQ8405I", "PROTOCOL is one or more of MQTTV5"),
@@ -85,7 +93,11 @@ REFUSED = [
     ("DEFINE CHANNEL(C) CHLTYPE(MQTT) MCAUSER('thirteen.char')", "AMQ8405I", "at most 12 characters"),
     ("DEFINE CHANNEL(C) CHLTYPE(MQTT) JAASCFG('MQXRConfig')", "AMQ8101E", "no JAAS here"),
     ("DEFINE CHANNEL(C) CHLTYPE(MQTT) SSLCAUTH(REQUIRED)", "AMQ8405I", "SSLCAUTH goes with SSLKEYR"),
-    (f"DEFINE CHANNEL(C) CHLTYPE(MQTT) SSLKEYR('{PEM}') SSLKEYP('pa55word')", "AMQ8405I", "SSLKEYP is the path of a file"),
+    (
+        f"DEFINE CHANNEL(C) CHLTYPE(MQTT) SSLKEYR('{PEM}') SSLKEYP('pa55word')",
+        "AMQ8405I",
+        "SSLKEYP is the path of a file",
+    ),
     ("DEFINE CHANNEL(C) CHLTYPE(MQTT) XMITQ(X)", "AMQ8405I", "XMITQ"),
     ("DEFINE CHANNEL(C) CHLTYPE(MQTT) LIKE(NONE)", "AMQ8147E", "Channel NONE not found"),
     ("DEFINE CHANNEL(OLD) CHLTYPE(MQTT)", "AMQ8150E", "already exists"),
@@ -174,7 +186,10 @@ def test_the_files_channel_holds_where_both_have_one(manager: Manager, caplog: p
     manager.ok("DEFINE CHANNEL(C) CHLTYPE(MQTT) PORT(1)")
     register = manager.itself.objects.telemetry_channels
     register.use_file([ChannelConfig(name="C", port=2, use_client_id=True), ChannelConfig(name="F", websocket={})])
-    assert "channel C is defined in the configuration file and by a command; using the definition in the file" in caplog.text
+    assert (
+        "channel C is defined in the configuration file and by a command; using the definition in the file"
+        in caplog.text
+    )
     assert [(one.name, one.port) for one in register.channels] == [("C", 2), ("F", 1883)]
     assert [(one["PORT"], one["PROTOCOL"]) for one in shown(manager, "DISPLAY CHANNEL(*) ALL")] == [
         (2, "MQTTV5,MQTTV311,MQTTV3"),
@@ -220,16 +235,36 @@ ASKED = [
     ("STOP CHANNEL(A) CHLTYPE(MQTT)", "AMQ8019I: Stop channel A accepted.", [("stop", "A", None)]),
     ("STOP CHL(A) CHLTYPE(MQTT) CLIENTID('pump-1')", "AMQ8019I: Stop channel A accepted.", [("stop", "A", "pump-1")]),
     ("PURGE CHANNEL(A) CHLTYPE(MQTT)", "AMQ8019I: Purge channel A accepted.", [("purge", "A", None)]),
-    ("PURGE CHL(A) CHLTYPE(MQTT) CLIENTID('pump-2')", "AMQ8019I: Purge channel A accepted.", [("purge", "A", "pump-2")]),
+    (
+        "PURGE CHL(A) CHLTYPE(MQTT) CLIENTID('pump-2')",
+        "AMQ8019I: Purge channel A accepted.",
+        [("purge", "A", "pump-2")],
+    ),
     ("ALTER CHANNEL(A) CHLTYPE(MQTT) PORT(7)", "AMQ8016I: Channel A changed.", ["changed"]),
     ("ALTER CHANNEL(A) CHLTYPE(MQTT) PORT(1883)", "AMQ8016I: Channel A changed.", []),
     ("DELETE CHANNEL(B) CHLTYPE(MQTT)", "AMQ8015I: Channel B deleted.", ["changed"]),
     ("START CHANNEL(A) CHLTYPE(MQTT)", "AMQ9514E: Channel A is in use: it is running already.", []),
     ("STOP CHANNEL(B) CHLTYPE(MQTT)", "AMQ9533W: Channel B is not active: it is stopped already.", []),
-    ("STOP CHANNEL(A) CHLTYPE(MQTT) CLIENTID('pump-2')", "AMQ9533W: Channel A is not active: client 'pump-2' is not", []),
-    ("STOP CHANNEL(B) CHLTYPE(MQTT) CLIENTID('pump-1')", "AMQ9533W: Channel B is not active: client 'pump-1' is not", []),
-    ("PURGE CHANNEL(B) CHLTYPE(MQTT) CLIENTID('pump-2')", "AMQ9533W: Channel B is not active: client 'pump-2' has no", []),
-    ("PURGE CHANNEL(A) CHLTYPE(MQTT) CLIENTID('nobody')", "AMQ9533W: Channel A is not active: client 'nobody' has no", []),
+    (
+        "STOP CHANNEL(A) CHLTYPE(MQTT) CLIENTID('pump-2')",
+        "AMQ9533W: Channel A is not active: client 'pump-2' is not",
+        [],
+    ),
+    (
+        "STOP CHANNEL(B) CHLTYPE(MQTT) CLIENTID('pump-1')",
+        "AMQ9533W: Channel B is not active: client 'pump-1' is not",
+        [],
+    ),
+    (
+        "PURGE CHANNEL(B) CHLTYPE(MQTT) CLIENTID('pump-2')",
+        "AMQ9533W: Channel B is not active: client 'pump-2' has no",
+        [],
+    ),
+    (
+        "PURGE CHANNEL(A) CHLTYPE(MQTT) CLIENTID('nobody')",
+        "AMQ9533W: Channel A is not active: client 'nobody' has no",
+        [],
+    ),
     ("DELETE CHANNEL(A) CHLTYPE(MQTT)", "AMQ8148E: Channel A is in use: it is running; STOP CHANNEL first.", []),
 ]
 

@@ -76,7 +76,9 @@ def test_alter_qmgr_outlives_a_restart_and_keeps_the_configured_rest(manager: Ma
         assert queue_manager.objects.attributes["DEADQ"] == "dlq"
         assert queue_manager.objects.attributes["MAXHANDS"] == 7
         assert queue_manager.objects.attributes["DESCR"] == "later"
-        assert queue_manager.objects.attributes["MAXMSGL"] == 1_000_000, "the configuration's, as MAXMSGL was not altered"
+        assert queue_manager.objects.attributes["MAXMSGL"] == 1_000_000, (
+            "the configuration's, as MAXMSGL was not altered"
+        )
     finally:
         queue_manager.close()
 

@@ -128,7 +128,9 @@ def test_attributes_are_read(manager: Manager, kind: str, setting: str, keyword:
         ("TOPIC(A)", "TOPICSTR('a') DEFPRTY(10)", "ASPARENT"),
     ],
 )
-def test_attributes_that_cannot_be_are_refused_with_their_place(manager: Manager, kind: str, setting: str, says: str) -> None:
+def test_attributes_that_cannot_be_are_refused_with_their_place(
+    manager: Manager, kind: str, setting: str, says: str
+) -> None:
     text = manager.refused(f"DEFINE {kind} +\n{setting}", "AMQ8405I")
     assert says in text
     assert "line 2, column" in text

@@ -214,8 +214,11 @@ def test_queue_status_follows_the_queue(connection: EmbeddedConnection, queue_ma
     connection.put(writing[0], Message(MQMD(Persistence=0, Priority=9), b"x"), cmqc.MQPMO_SYNCPOINT)
     (one,) = shown(connection, "DISPLAY QSTATUS(APP.IN)")
     assert {keyword: one[keyword] for keyword in ("CURDEPTH", "IPPROCS", "OPPROCS", "UNCOM")} == {
-        "CURDEPTH": 2, "IPPROCS": 1, "OPPROCS": 2, "UNCOM": "YES",
-    }  # fmt: skip
+        "CURDEPTH": 2,
+        "IPPROCS": 1,
+        "OPPROCS": 2,
+        "UNCOM": "YES",
+    }
     assert 60 <= int(one["MSGAGE"]) < 120
     connection.commit()
     assert shown(connection, "DISPLAY QSTATUS(APP.IN) UNCOM")[0]["UNCOM"] == "NO"
@@ -249,9 +252,10 @@ def test_connections_and_their_handles(connection: EmbeddedConnection) -> None:
     (one,) = shown(connection, "DISPLAY CONN(*) ALL")
     assert (one["TYPE"], one["APPLTAG"], one["APPLTYPE"], one["UOWSTATE"]) == ("CONN", "mqbridge", "SYSTEM", "NONE")
     assert len(str(one["CONN"])) == 16 and str(one["EXTCONN"]).startswith("414D51434D514231")
-    assert [(each["OBJTYPE"], each["OBJNAME"], each["INPUT"], each["OUTPUT"]) for each in shown(
-        connection, f"DISPLAY CONN({one['CONN']}) TYPE(HANDLE) ALL"
-    )] == [("QUEUE", "APP.IN", "SHARED", "NO"), ("TOPIC", "prices", "NO", "YES")]  # fmt: skip
+    assert [
+        (each["OBJTYPE"], each["OBJNAME"], each["INPUT"], each["OUTPUT"])
+        for each in shown(connection, f"DISPLAY CONN({one['CONN']}) TYPE(HANDLE) ALL")
+    ] == [("QUEUE", "APP.IN", "SHARED", "NO"), ("TOPIC", "prices", "NO", "YES")]
     assert "the bridge itself" in refusal(connection, f"STOP CONN({one['CONN']})")
     assert refusal(connection, "STOP CONN(0000000000000000)").startswith("AMQ8147E")
     assert refusal(connection, "STOP CONN").startswith("AMQ8405I")

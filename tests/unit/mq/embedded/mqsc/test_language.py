@@ -140,7 +140,9 @@ def test_a_syntax_error_has_its_place_and_says_what_was_expected(subtests: pytes
             assert says in command.problem.detail
 
 
-@given(st.lists(st.sampled_from(["DEFINE", "QLOCAL", "(", ")", "'", ";", "+", "-", "*", "\n", " ", ",", "a"]), max_size=30))
+@given(
+    st.lists(st.sampled_from(["DEFINE", "QLOCAL", "(", ")", "'", ";", "+", "-", "*", "\n", " ", ",", "a"]), max_size=30)
+)
 def test_any_text_can_be_read(pieces: list[str]) -> None:
     script = "".join(pieces)
     lines = script.split("\n")

@@ -40,5 +40,7 @@ def test_the_bridges_script_is_fit_for_runmqsc() -> None:
 
 def test_a_script_stops_at_the_line_that_fails(manager: Manager) -> None:
     with pytest.raises(ScriptFailed, match=r"own\.mqsc, line 3: AMQ8405I"):
-        run_script(manager.itself, "DEFINE QLOCAL(A)\nDEFINE QLOCAL(A)\nDEFINE QLOCAL(B) X\nDEFINE QLOCAL(C)", "own.mqsc")
+        run_script(
+            manager.itself, "DEFINE QLOCAL(A)\nDEFINE QLOCAL(A)\nDEFINE QLOCAL(B) X\nDEFINE QLOCAL(C)", "own.mqsc"
+        )
     assert "A" in manager.itself.objects.queues and "C" not in manager.itself.objects.queues

@@ -224,12 +224,21 @@ class Tls:
         self.authority.issue("app", usage=ExtendedKeyUsageOID.CLIENT_AUTH)
 
     def listener(self, **options: object) -> dict[str, object]:
-        return {"certificate_file": self.directory / "listener.pem", "key_file": self.directory / "listener.key", **options}
+        return {
+            "certificate_file": self.directory / "listener.pem",
+            "key_file": self.directory / "listener.key",
+            **options,
+        }
 
     def client(self, certificate: str | None = None, **options: object) -> ssl.SSLContext:
-        files = {} if certificate is None else {
-            "certificate_file": self.directory / f"{certificate}.pem", "key_file": self.directory / f"{certificate}.key"
-        }  # fmt: skip
+        files = (
+            {}
+            if certificate is None
+            else {
+                "certificate_file": self.directory / f"{certificate}.pem",
+                "key_file": self.directory / f"{certificate}.key",
+            }
+        )
         return tls_context(ClientTlsConfig.model_validate({"ca_file": self.authority.file, **files, **options}))
 
 

@@ -133,7 +133,9 @@ def test_a_value_of_another_type_or_range_is_rejected_and_changes_nothing(
     remote = isinstance(connection, RemoteConnection)
     assert error.value.reason == (cmqc.MQRC_UNEXPECTED_ERROR if remote else cmqc.MQRC_MD_ERROR)
     assert "invalid field" in error.value.detail or not remote
-    assert connection.inquire(connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INQUIRE), [cmqc.MQIA_CURRENT_Q_DEPTH])[0] == [0]
+    assert connection.inquire(connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INQUIRE), [cmqc.MQIA_CURRENT_Q_DEPTH])[
+        0
+    ] == [0]
 
 
 def test_a_name_that_utf_8_cannot_encode_is_rejected(served: ServedQueueManager) -> None:
@@ -146,7 +148,9 @@ def test_a_name_that_utf_8_cannot_encode_is_rejected(served: ServedQueueManager)
 def test_short_byte_fields_are_padded(connection: Connection) -> None:
     given = {"MsgId": b"m", "CorrelId": b"c", "AccountingToken": b"a", "GroupId": b"g"}
     md = MQMD(Version=2, MsgFlags=cmqc.MQMF_MSG_IN_GROUP, **given)
-    handle = connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_OUTPUT | cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_SET_ALL_CONTEXT)
+    handle = connection.open(
+        MQOD(ObjectName="Q"), cmqc.MQOO_OUTPUT | cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_SET_ALL_CONTEXT
+    )
     connection.put(handle, Message(md, b"x"), cmqc.MQPMO_SET_ALL_CONTEXT)
     got = connection.get(handle, GetOptions()).md
     assert [getattr(got, name) for name in given] == [

@@ -77,7 +77,14 @@ ANONYMOUS = [{"method": "anonymous"}]
         ([], True, "nobody"),
         ([], False, None),
     ],
-    ids=["certificate", "certificate, ignored", "anonymous", "anonymous, ignored", "nobody asked", "nobody asked, ignored"],
+    ids=[
+        "certificate",
+        "certificate, ignored",
+        "anonymous",
+        "anonymous, ignored",
+        "nobody asked",
+        "nobody asked, ignored",
+    ],
 )
 def test_identity(site: Site, authentication: Any, authorities: bool, identity: str | None, said: str) -> None:
     """MQMD.UserIdentifier is who it has shown to be; who it says it is, where neither that nor authorities are asked for."""
@@ -93,7 +100,9 @@ def test_identity(site: Site, authentication: Any, authorities: bool, identity: 
     assert md.UserIdentifier.rstrip(b" \0").decode() == (said if identity is None else identity)
 
 
-@pytest.mark.parametrize("authentication", [CERTIFICATE, ANONYMOUS, []], ids=["certificate", "anonymous", "nobody asked"])
+@pytest.mark.parametrize(
+    "authentication", [CERTIFICATE, ANONYMOUS, []], ids=["certificate", "anonymous", "nobody asked"]
+)
 @pytest.mark.parametrize("said", ["mqm", ADMINISTRATOR])
 def test_no_application_becomes_an_administrator_by_saying_so(
     site: Site, authentication: Any, said: str, caplog: pytest.LogCaptureFixture
@@ -202,7 +211,10 @@ def test_to_be_somebody_else_takes_authority(site: Site, options: MQPMO) -> None
 
 def deletion() -> bytes:
     """Return the PCF command that deletes queue Q by MQSC."""
-    parameters = (MQCFIN(cmqcfc.MQIACF_ESCAPE_TYPE, cmqcfc.MQET_MQSC), MQCFST(cmqcfc.MQCACF_ESCAPE_TEXT, b"DELETE QLOCAL(Q)"))
+    parameters = (
+        MQCFIN(cmqcfc.MQIACF_ESCAPE_TYPE, cmqcfc.MQET_MQSC),
+        MQCFST(cmqcfc.MQCACF_ESCAPE_TEXT, b"DELETE QLOCAL(Q)"),
+    )
     return encode_pcf(MQCFH(Command=cmqcfc.MQCMD_ESCAPE), parameters)
 
 

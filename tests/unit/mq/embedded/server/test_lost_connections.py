@@ -27,7 +27,9 @@ COMMIT = protocol.frame(protocol.Commit())
 
 
 @pytest.mark.parametrize(
-    "said", [CONNECT + SUBSCRIBE, CONNECT + COMMIT + SUBSCRIBE * 3, (CONNECT + SUBSCRIBE) * 3], ids=["one", "three", "again"]
+    "said",
+    [CONNECT + SUBSCRIBE, CONNECT + COMMIT + SUBSCRIBE * 3, (CONNECT + SUBSCRIBE) * 3],
+    ids=["one", "three", "again"],
 )
 def test_what_a_connection_has_begun_ends_with_it(said: bytes, tmp_path: Path) -> None:
     """A subscription whose unit of work had not ended; requests that had not been looked at."""

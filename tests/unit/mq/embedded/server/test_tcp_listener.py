@@ -120,7 +120,9 @@ def served(tmp_path: Path) -> Iterator[ServedQueueManager]:
 
 
 @pytest.mark.parametrize(
-    ("said", "most"), [(WRONG, 65_536), (KNOWN + OPEN + WAIT, READ_AHEAD)], ids=["before it is let in", "while it waits"]
+    ("said", "most"),
+    [(WRONG, 65_536), (KNOWN + OPEN + WAIT, READ_AHEAD)],
+    ids=["before it is let in", "while it waits"],
 )
 def test_who_talks_on_without_an_answer_is_cut_off(said: bytes, most: int, served: ServedQueueManager) -> None:
     """What waits behind an MQCONN that is not answered, or a get that waits, is bounded."""

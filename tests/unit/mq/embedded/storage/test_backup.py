@@ -193,7 +193,10 @@ def test_a_database_of_something_else_is_refused(tmp_path: Path, schema: str) ->
 def test_a_backup_with_another_schema_is_refused(file: Path, tmp_path: Path, script: str, named: str) -> None:
     tamper(file, script)
     done = subprocess.run(
-        [MQBRIDGE, "data", "restore", file, "--data-dir", tmp_path / "new"], capture_output=True, text=True, timeout=PATIENCE
+        [MQBRIDGE, "data", "restore", file, "--data-dir", tmp_path / "new"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
     )
     assert done.returncode == 1 and named in done.stderr, done
     assert not (tmp_path / "new").exists()

@@ -83,7 +83,10 @@ def test_a_database_with_another_schema_is_refused(copy: Path, script: str, name
     before = sqlite3.connect(copy / "queuemanager.db")
     dump = list(before.iterdump())
     done = subprocess.run(
-        [Path(sys.executable).with_name("mqbridge"), "data", "verify", copy], capture_output=True, text=True, timeout=PATIENCE
+        [Path(sys.executable).with_name("mqbridge"), "data", "verify", copy],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
     )
     assert done.returncode == 1 and named in done.stdout, done
     with pytest.raises(StoreError, match="mqbridge data salvage") as error:

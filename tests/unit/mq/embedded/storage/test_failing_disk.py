@@ -116,7 +116,9 @@ def test_what_needs_no_disk_goes_on(disk: Disk) -> None:
 
 
 @pytest.mark.parametrize("replacement", [b"new", None])
-def test_a_retained_publication_stays_when_its_successor_cannot_be_written(disk: Disk, replacement: bytes | None) -> None:
+def test_a_retained_publication_stays_when_its_successor_cannot_be_written(
+    disk: Disk, replacement: bytes | None
+) -> None:
     publish(disk.connection, "t", b"old", cmqc.MQPMO_RETAIN)
     with disk.refused():
         if replacement is None:
@@ -287,7 +289,9 @@ def test_a_message_logged_again_does_not_come_back(disk: Disk, monkeypatch: pyte
     assert drained(disk.connection, "KEPT") == ["k1", "k2", "0", "1", "2", "3", "4"]
 
 
-def test_messages_of_a_deleted_queue_do_not_come_back_with_its_name(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_of_a_deleted_queue_do_not_come_back_with_its_name(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(recovery_log_module, "DEAD_ROWS", 1)
     put(disk.connection, "Q", b"deleted", SYNC)
     put(disk.connection, "P", b"keeps the row", SYNC)

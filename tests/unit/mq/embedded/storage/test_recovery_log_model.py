@@ -182,7 +182,8 @@ class JournalMachine(RuleBasedStateMachine):
         shutil.rmtree(before)
         self.manager = QueueManager("MQB1", self.directory)
         self.messages = {
-            queue: {data: True for data, persistent in held.items() if persistent} for queue, held in self.messages.items()
+            queue: {data: True for data, persistent in held.items() if persistent}
+            for queue, held in self.messages.items()
         }
         self.retained = {topic: held for topic, held in self.retained.items() if held[1]}
 
@@ -264,5 +265,7 @@ def replayed(rows: list[tuple[int, bytes]]) -> list[int]:
     return sorted(found)
 
 
-JournalMachine.TestCase.settings = settings(stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck))
+JournalMachine.TestCase.settings = settings(
+    stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+)
 TestJournal = JournalMachine.TestCase

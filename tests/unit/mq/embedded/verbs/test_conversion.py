@@ -58,9 +58,14 @@ def test_headers_are_converted_with_what_follows_them(connection: EmbeddedConnec
     """Each Encoding and CodedCharSetId tells of what it describes; names and text are as they were, in the form wanted."""
     text = "grün".encode("latin-1" if ccsid == 819 else "cp500")
     chain = Chain(
-        headers=headers, Format=cmqc.MQFMT_STRING, Encoding=BIG_ENDIAN, CodedCharSetId=ccsid, body=text,
-        outer_encoding=BIG_ENDIAN, outer_ccsid=ccsid,
-    )  # fmt: skip
+        headers=headers,
+        Format=cmqc.MQFMT_STRING,
+        Encoding=BIG_ENDIAN,
+        CodedCharSetId=ccsid,
+        body=text,
+        outer_encoding=BIG_ENDIAN,
+        outer_ccsid=ccsid,
+    )
     chain = msgspec.structs.replace(
         chain, headers=tuple(described(one, descriptor_of(one).Format, BIG_ENDIAN, ccsid) for one in headers)
     )
@@ -89,7 +94,9 @@ def test_headers_are_converted_with_what_follows_them(connection: EmbeddedConnec
         assert read.headers[0].DestQName == b"OUT"
 
 
-@pytest.mark.parametrize(("format_", "reason", "ccsid"), [(cmqc.MQFMT_NONE, 0, 819), (b"OWN", cmqc.MQRC_FORMAT_ERROR, 819)])
+@pytest.mark.parametrize(
+    ("format_", "reason", "ccsid"), [(cmqc.MQFMT_NONE, 0, 819), (b"OWN", cmqc.MQRC_FORMAT_ERROR, 819)]
+)
 def test_what_cannot_be_converted_behind_a_header_is_told_by_the_header(
     connection: EmbeddedConnection, format_: bytes, reason: int, ccsid: int
 ) -> None:

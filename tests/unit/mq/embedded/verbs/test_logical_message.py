@@ -36,7 +36,9 @@ def handle(connection: EmbeddedConnection) -> Any:
     )
 
 
-def put(connection: EmbeddedConnection, handle: Any, flags: Any, data: Any, options: int = cmqc.MQPMO_LOGICAL_ORDER) -> Any:
+def put(
+    connection: EmbeddedConnection, handle: Any, flags: Any, data: Any, options: int = cmqc.MQPMO_LOGICAL_ORDER
+) -> Any:
     return connection.put(handle, Message(MQMD(Version=2, MsgFlags=flags), data), options)
 
 

@@ -11,8 +11,8 @@ from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.mqi import MQOD, GetOptions, MQError, Property, TruncatedMessage
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
-from testing.ibm_standin import cmqc
 from tests.helpers.embedded_manager import Manager
+from tests.ibm_standin import cmqc
 
 SHARED, BROWSE = cmqc.MQOO_INPUT_SHARED, cmqc.MQOO_BROWSE
 FIRST, NEXT = cmqc.MQGMO_BROWSE_FIRST, cmqc.MQGMO_BROWSE_NEXT
@@ -235,7 +235,11 @@ def test_only_groups_that_are_complete(connection: EmbeddedConnection) -> None:
     put_group(connection, b"a", 3, last=3)
     got = [connection.get(handle, GetOptions(Options=options)) for _ in range(3)]
     assert [one.data for one in got] == [b"a1", b"a2", b"a3"]
-    assert [one.GroupStatus for one in got] == [cmqc.MQGS_MSG_IN_GROUP, cmqc.MQGS_MSG_IN_GROUP, cmqc.MQGS_LAST_MSG_IN_GROUP]
+    assert [one.GroupStatus for one in got] == [
+        cmqc.MQGS_MSG_IN_GROUP,
+        cmqc.MQGS_MSG_IN_GROUP,
+        cmqc.MQGS_LAST_MSG_IN_GROUP,
+    ]
 
 
 # The rest ------------------------------------------------------------------------------------------------------------

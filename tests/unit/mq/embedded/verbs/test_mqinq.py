@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from bridge.mq.mqi import MQOD, MQError
-from testing.ibm_standin import attributes as attributes  # adds the constant attributes
-from testing.ibm_standin import cmqc
 from tests.helpers.embedded_manager import Manager
+from tests.ibm_standin import attributes as attributes  # adds the constant attributes
+from tests.ibm_standin import cmqc
 
 INQUIRE, SET = cmqc.MQOO_INQUIRE, cmqc.MQOO_SET
 
@@ -67,7 +67,9 @@ def test_an_alias_and_a_remote_queue_are_asked_themselves(manager: Manager) -> N
     assert inquire(
         manager, MQOD(ObjectName="A"), cmqc.MQIA_Q_TYPE, cmqc.MQCA_Q_NAME, cmqc.MQCA_BASE_Q_NAME, cmqc.MQCA_Q_DESC
     ) == [cmqc.MQQT_ALIAS, "A", "NOWHERE", "alias"]
-    assert inquire(manager, MQOD(ObjectName="R"), cmqc.MQIA_Q_TYPE, cmqc.MQCA_REMOTE_Q_NAME, cmqc.MQCA_REMOTE_Q_MGR_NAME) == [
+    assert inquire(
+        manager, MQOD(ObjectName="R"), cmqc.MQIA_Q_TYPE, cmqc.MQCA_REMOTE_Q_NAME, cmqc.MQCA_REMOTE_Q_MGR_NAME
+    ) == [
         cmqc.MQQT_REMOTE,
         "there",
         "dev",

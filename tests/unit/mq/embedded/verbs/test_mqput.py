@@ -12,8 +12,8 @@ from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.mqi import MQOD, MQPMO, MQSD, GetOptions, Got, MQError
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
-from testing.ibm_standin import cmqc
 from tests.helpers.embedded_manager import Manager
+from tests.ibm_standin import cmqc
 
 OUTPUT, SHARED = cmqc.MQOO_OUTPUT, cmqc.MQOO_INPUT_SHARED
 
@@ -25,7 +25,9 @@ def connection(manager: Manager) -> EmbeddedConnection:
     return EmbeddedConnection(manager.itself, "tester", "alice")
 
 
-def put1(connection: EmbeddedConnection, *, pmo: int | MQPMO = 0, name: str = "Q", data: bytes = b"x", **md: Any) -> MQMD:
+def put1(
+    connection: EmbeddedConnection, *, pmo: int | MQPMO = 0, name: str = "Q", data: bytes = b"x", **md: Any
+) -> MQMD:
     return connection.put1(MQOD(ObjectName=name), Message(MQMD(**md), data), pmo)
 
 

@@ -27,7 +27,13 @@ def subscribe(
 
 
 def publish(
-    connection: EmbeddedConnection, topic: str, data: bytes = b"x", *, pmo: int | MQPMO = 0, properties: Any = (), **md: Any
+    connection: EmbeddedConnection,
+    topic: str,
+    data: bytes = b"x",
+    *,
+    pmo: int | MQPMO = 0,
+    properties: Any = (),
+    **md: Any,
 ) -> None:
     od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic)
     connection.put1(od, Message(MQMD(**md), data), pmo, properties)
@@ -168,7 +174,9 @@ def test_a_selector_holds_for_retained_publications_too(connection: EmbeddedConn
     assert bodies(connection, queue) == [b"blue"]
 
 
-def test_a_full_destination_is_dealt_with_as_without_a_selector(manager: Manager, connection: EmbeddedConnection) -> None:
+def test_a_full_destination_is_dealt_with_as_without_a_selector(
+    manager: Manager, connection: EmbeddedConnection
+) -> None:
     manager.ok("DEFINE QLOCAL(Q) MAXDEPTH(1)")
     manager.ok("ALTER TOPIC(SYSTEM.BASE.TOPIC) NPMSGDLV(ALL) USEDLQ(NO)")
     queue = connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED)
@@ -183,7 +191,9 @@ def test_a_full_destination_is_dealt_with_as_without_a_selector(manager: Manager
 
 @pytest.mark.parametrize(("pub_level", "reached"), [(9, "five"), (5, "five"), (4, "one"), (1, "one"), (0, "zero")])
 def test_levels(connection: EmbeddedConnection, pub_level: int, reached: str) -> None:
-    queues = {name: subscribe(connection, "a", SubLevel=level)[1] for name, level in (("five", 5), ("one", 1), ("zero", 0))}
+    queues = {
+        name: subscribe(connection, "a", SubLevel=level)[1] for name, level in (("five", 5), ("one", 1), ("zero", 0))
+    }
     publish(connection, "a", pmo=MQPMO(PubLevel=pub_level))
     assert [name for name, queue in queues.items() if bodies(connection, queue)] == [reached]
     assert reason_of(publish, connection, "a", pmo=MQPMO(PubLevel=10)) == cmqc.MQRC_PMO_ERROR

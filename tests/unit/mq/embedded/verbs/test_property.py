@@ -19,8 +19,8 @@ from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Message
 from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire.mq import MQMD, RFH2, Folder, decode_rfh2, encode_rfh2
-from testing.ibm_standin import cmqc
 from tests.helpers.embedded_manager import Manager
+from tests.ibm_standin import cmqc
 
 INTEGERS = {cmqc.MQTYPE_INT8: 8, cmqc.MQTYPE_INT16: 16, cmqc.MQTYPE_INT32: 32, cmqc.MQTYPE_INT64: 64}
 
@@ -40,7 +40,9 @@ VALUES = st.one_of(
     st.tuples(st.just(cmqc.MQTYPE_NULL), st.none()),
 )
 #: Of equal depth within a folder, so that none is a group of another.
-NAMES = st.sampled_from(["colour", "größe", "x1", "jms.Dst", "mcd.Msd", "mqext.Arm", "own.part", "own.a$b", "a.b.c", "a.b.d"])
+NAMES = st.sampled_from(
+    ["colour", "größe", "x1", "jms.Dst", "mcd.Msd", "mqext.Arm", "own.part", "own.a$b", "a.b.c", "a.b.d"]
+)
 PROPERTIES = st.dictionaries(NAMES, VALUES, max_size=8).map(
     lambda found: [Property(name=name, type=type_, value=value) for name, (type_, value) in found.items()]
 )
@@ -228,7 +230,9 @@ def test_the_properties_of_a_publication(manager: Manager) -> None:
     manager.ok("DEFINE SUB(S) TOPICSTR('a/#') DEST(Q) USERDATA('note')")
     connection = manager.connection
     connection.put1(
-        MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="a/b"), Message(MQMD(Format=b"MQSTR"), b"body"), properties=[COLOUR]
+        MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="a/b"),
+        Message(MQMD(Format=b"MQSTR"), b"body"),
+        properties=[COLOUR],
     )
     queue = connection.open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED)
     got = connection.get(queue, GetOptions(Options=HANDLE))
@@ -259,7 +263,9 @@ def test_properties_of_mqtt_5_in_a_message_handle(manager: Manager) -> None:
     """The body is text in UTF-8 for its application, without a header before it."""
     manager.ok("DEFINE QLOCAL(Q)")
     manager.ok("DEFINE SUB(S) TOPICSTR('a/b') DEST(Q)")
-    said = PublishProperties(payload_format_indicator=1, content_type="t", user_property=(("site-id", "HH"), ("a", "<&>")))
+    said = PublishProperties(
+        payload_format_indicator=1, content_type="t", user_property=(("site-id", "HH"), ("a", "<&>"))
+    )
     message = to_mq(Publish("a/b", b"body", 0, properties=said), ClientIdentity("dev", b""))
     with manager.itself.lock:
         unit = Unit()

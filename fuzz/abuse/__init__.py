@@ -1,1 +1,0 @@
-"""Abusive clients against a bridge, and what another client notices of them: `python -m fuzz.abuse`."""

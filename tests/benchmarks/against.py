@@ -1,0 +1,392 @@
+"""`python -m tests.benchmarks.against COMMIT`: the working tree beside a commit and mosquitto, in turn, several rounds.
+
+Every row is a shape (publishers, subscribers, window), a QoS, a kind of session and a payload. All three servers run all
+the time on the same cores, and take turns at each row, so that a drift of the machine hits them alike; a ratio is formed
+within a round, and the median of these and their spread are printed, with the CPU time that a message costs each server,
+which a busy machine changes least. The word `compiled` in place of COMMIT puts the compiled tree (`sh deploy/compile.sh`)
+beside itself as pure Python; with a commit both are pure. The word `mqtt5` puts the working tree with clients of MQTT 5
+(`--properties`: user properties of each message) beside itself with clients of 3.1.1. With `--rates` latencies at these
+rates take the place of rows. A durable row with a window of one says what part of its ceiling it reaches: all publishers'
+messages with each sync of a page to the disk, which is timed beside each such run, for a disk's speed changes within
+minutes. The load is `load.c`: with small windows a generator in Python would measure itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from tests.benchmarks import machine
+from tests.benchmarks.latency import Trickle
+from tests.benchmarks.servers import STORAGE, Bridge, Mosquitto, Server, ServerUnavailable
+
+ROOT = Path(__file__).parents[2]
+#: Target of a change: the geometric mean of all rows, and each row unless its spread says otherwise.
+MEAN_TARGET, ROW_TARGET = 0.97, 0.90
+#: The word for the working tree compiled, beside itself as pure Python.
+COMPILED = "compiled"
+#: The word for the working tree with clients of MQTT 5, beside itself with clients of 3.1.1.
+MQTT_5 = "mqtt5"
+NAMES = ("mosquitto", "base", "present")
+#: How often a sync is timed beside a run, whose servers keep their data in the same directory.
+SYNCS = 50
+#: Columns that the tables need.
+NARROWEST = 190
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Who sends to whom."""
+
+    name: str
+    publishers: int
+    subscribers: int
+    pairs: bool = False
+
+
+SHAPES = (
+    Shape("4 -> 1", 4, 1),
+    Shape("100 -> 1", 100, 1),
+    Shape("100 pairs", 100, 100, pairs=True),
+    Shape("300 pairs", 300, 300, pairs=True),
+    Shape("1 -> 50", 1, 50),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is measured in one run."""
+
+    shape: Shape
+    window: int
+    qos: int
+    durable: bool
+    payload: int
+
+    def __str__(self) -> str:
+        session = "durable" if self.durable else "clean"
+        return f"{self.shape.name}, window {self.window}, QoS {self.qos}, {session}, {self.payload} B"
+
+    def ceiling(self) -> float | None:
+        """Messages/s that the disk allows just now, where each message waits for a sync; None where none does so."""
+        if not (self.durable and self.qos and self.window == 1):
+            return None
+        return self.shape.publishers / (machine.sync_us(tempfile.gettempdir(), SYNCS) * 1e-6)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """At which rate and how latency is measured in one run."""
+
+    rate: int
+    qos: int
+    durable: bool
+
+    def __str__(self) -> str:
+        return f"{self.rate}/s, QoS {self.qos}, {'durable' if self.durable else 'clean'}"
+
+
+#: Of one pace, what each run says, by server.
+Latencies = dict[str, list[dict[str, object]]]
+
+
+@dataclass
+class Figures:
+    """Messages/s received of one row, round by round, by server; None where a run failed."""
+
+    rates: dict[str, list[float | None]] = field(default_factory=dict)
+    #: microseconds of CPU time, of user and system, for each message received
+    cpu: dict[str, list[float | None]] = field(default_factory=dict)
+    #: the present code's rate in multiples of what the disk allowed just then
+    shares: list[float] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+    def ratios(self, one: str, other: str) -> list[float]:
+        """The ratios of two servers within each round."""
+        pairs = zip(self.rates.get(one, ()), self.rates.get(other, ()), strict=False)
+        return [a / b for a, b in pairs if a and b]
+
+
+class Checkout(Bridge):
+    """The bridge as some directory has it, run by this interpreter with its packages."""
+
+    def __init__(self, name: str, root: Path, cores: set[int] | None, *, pure: bool = True) -> None:
+        super().__init__(cores)
+        self.name = name
+        self.root = root
+        self.pure = pure
+
+    def command(self) -> list[str]:
+        # `-P` and PYTHONPATH: neither the folder it is started in nor the installed package is to be imported.
+        run = ["run", "--data-dir", str(self.folder / "data"), "--port", "0"]
+        environment = [f"PYTHONPATH={self.root}", f"MQBRIDGE_PURE={int(self.pure)}"]
+        return ["env", *environment, sys.executable, "-P", "-m", "bridge", *run]
+
+
+def compiled(folder: Path) -> Path:
+    """The load generator, compiled. Raises subprocess.CalledProcessError where there is no C compiler."""
+    program = folder / "load"
+    subprocess.run(["cc", "-O2", "-o", str(program), str(Path(__file__).with_name("load.c"))], check=True)
+    return program
+
+
+def measure(
+    program: Path, port: int, row: Row, seconds: float, core: int | None, *, level: int = 4, properties: int = 0
+) -> dict[str, float | str]:
+    """Put the load of a row on a server; the figures that `load.c` prints."""
+    shape = row.shape
+    words = [
+        port,
+        shape.publishers,
+        shape.subscribers,
+        int(shape.pairs),
+        row.qos,
+        row.window,
+        row.payload,
+        int(row.durable),
+    ]
+    pinned = [] if core is None else ["taskset", "-c", str(core)]
+    try:
+        said = subprocess.run(
+            [*pinned, str(program), *map(str, words), str(seconds), str(level), str(properties), "tcp"],
+            capture_output=True,
+            timeout=seconds + 90,
+            check=True,
+        )
+    except subprocess.SubprocessError as error:
+        return {"failure": str(error)}
+    figures: dict[str, float | str] = json.loads(said.stdout)
+    return figures
+
+
+def rows(options: argparse.Namespace) -> list[Row]:
+    """The rows that were asked for."""
+    shapes = [shape for shape in SHAPES if not options.shapes or shape.name in options.shapes]
+    return [
+        Row(shape, window, qos, durable, payload)
+        for payload in options.payloads
+        for shape in shapes
+        for window in options.windows
+        for qos in options.qos
+        for durable in options.sessions
+    ]
+
+
+def numbers(value: str) -> list[int]:
+    """Whole numbers, separated by commas."""
+    return [int(number) for number in value.split(",")]
+
+
+def sessions(value: str) -> list[bool]:
+    """Kinds of session, separated by commas: whether each is durable."""
+    return [{"clean": False, "durable": True}[word] for word in value.split(",")]
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    out = argparse.ArgumentParser(prog="python -m tests.benchmarks.against", description=__doc__)
+    out.add_argument("commit", help='the commit to compare the working tree with; "compiled", "mqtt5": itself')
+    out.add_argument("--rounds", type=int, default=5)
+    out.add_argument("--seconds", type=float, default=1.0, help="publish for so long in each run (1)")
+    out.add_argument("--payloads", type=numbers, default=[100], help="bytes of a message, e.g. 100,1000 (100)")
+    out.add_argument(
+        "--rates", type=numbers, default=[], help="latency at these rates, e.g. 500,2000,8000, and no rows"
+    )
+    out.add_argument("--qos", type=numbers, default=[0, 1, 2])
+    out.add_argument("--windows", type=numbers, default=[1, 10, 100])
+    out.add_argument("--sessions", type=sessions, default=[False, True], help="clean,durable")
+    out.add_argument("--shapes", type=lambda value: value.split(","), help=", ".join(shape.name for shape in SHAPES))
+    out.add_argument("--properties", type=int, default=0, help="user properties of each message, with mqtt5 (0)")
+    out.add_argument("--json", type=Path, default=Path("bench-against.json"))
+    return out
+
+
+def rounds(
+    options: argparse.Namespace, base: Path, server_cores: set[int] | None
+) -> Iterator[tuple[int, list[Server]]]:
+    """For each round its number and the servers, which run; their order turns, so that none is always the first."""
+    for number in range(1, options.rounds + 1):
+        servers: list[Server] = [
+            Mosquitto(server_cores),
+            Checkout("base", base, server_cores, pure=options.commit != MQTT_5),
+            Checkout("present", ROOT, server_cores, pure=options.commit not in (COMPILED, MQTT_5)),
+        ]
+        servers = servers[number % 3 :] + servers[: number % 3]
+        try:
+            for server in servers:
+                server.start()
+            yield number, servers
+        finally:
+            for server in servers:
+                server.stop()
+
+
+def latencies(options: argparse.Namespace, base: Path) -> dict[Pace, Latencies]:
+    """All rounds of latencies, between one publisher and one subscriber."""
+    server_cores, core = machine.split_cores(True)
+    if core is not None:
+        os.sched_setaffinity(0, {core})
+    chosen = [Pace(rate, qos, durable) for rate in options.rates for qos in options.qos for durable in options.sessions]
+    results: dict[Pace, Latencies] = {pace: {} for pace in chosen}
+    for _, servers in rounds(options, base, server_cores):
+        for pace in chosen:
+            for server in servers:
+                trickle = Trickle(
+                    port=server.port,
+                    qos=pace.qos,
+                    durable=pace.durable,
+                    rate=pace.rate,
+                    seconds=options.seconds,
+                    payload=options.payloads[0],
+                )
+                results[pace].setdefault(server.name, []).append(trickle.run())
+    return results
+
+
+def show_latencies(console: Console, results: dict[Pace, Latencies]) -> None:
+    """Print medians of the rounds, and what they are in multiples of mosquitto's."""
+    table = Table(
+        title="milliseconds from publish to receipt: medians; multiples of mosquitto's: median (lowest-highest)"
+    )
+    values = [f"{name} {share}" for share in ("p50", "p99") for name in NAMES]
+    for heading in ("", *values, "p50 / mosquitto", "p99 / mosquitto"):
+        table.add_column(heading, justify="left" if not heading else "right", no_wrap=True)
+    for pace, figures in results.items():
+        cells = [str(pace)]
+        multiples = []
+        for share in ("p50_ms", "p99_ms"):
+            found = {name: [float(str(one[share])) for one in figures[name]] for name in NAMES}
+            cells += [f"{statistics.median(found[name]):.3f}" for name in NAMES]
+            ratios = [a / b for a, b in zip(found["present"], found["mosquitto"], strict=True)]
+            multiples.append(f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})")
+        table.add_row(*cells, *multiples)
+    console.print(table)
+    for pace, figures in results.items():
+        for name in NAMES:
+            if lost := sum(int(str(one["lost"])) for one in figures[name]):
+                console.print(f"late or lost, and in no figure: {pace}: {name}: {lost} messages")
+
+
+def campaign(options: argparse.Namespace, base: Path, folder: Path, console: Console) -> dict[Row, Figures]:
+    """All rounds of rows."""
+    server_cores, core = machine.split_cores(True)
+    program = compiled(folder)
+    chosen = rows(options)
+    results = {row: Figures() for row in chosen}
+    for number, servers in rounds(options, base, server_cores):
+        for done, row in enumerate(chosen):
+            for server in servers:
+                ceiling = row.ceiling() if server.name == "present" else None
+                before = psutil.Process(server.pid).cpu_times()
+                level = 5 if options.commit == MQTT_5 and server.name != "base" else 4
+                figures = measure(
+                    program,
+                    server.port,
+                    row,
+                    options.seconds,
+                    core,
+                    level=level,
+                    properties=options.properties,
+                )
+                after = psutil.Process(server.pid).cpu_times()
+                rates = results[row].rates.setdefault(server.name, [])
+                wrong = row.qos and (figures.get("lost") or (row.qos == 2 and figures.get("duplicates")))
+                failure = figures["failure"] or wrong
+                rates.append(None if failure else float(figures["rate"]))
+                if ceiling and not failure:
+                    results[row].shares.append(float(figures["rate"]) / ceiling)
+                spent = after.user + after.system - before.user - before.system
+                cpu = None if failure else 1e6 * spent / max(1.0, float(figures["received"]))
+                results[row].cpu.setdefault(server.name, []).append(cpu)
+                if failure:
+                    results[row].remarks.append(f"{server.name}, round {number}: {json.dumps(figures)}")
+            if done % 10 == 9:
+                console.print(f"round {number} of {options.rounds}: {done + 1} of {len(chosen)} rows", highlight=False)
+    return results
+
+
+def show(console: Console, results: dict[Row, Figures]) -> None:
+    """Print the table, the geometric mean, and the rows below their target."""
+    title = "messages/s received: medians; ratios: median (lowest-highest of the rounds)"
+    table = Table(title=title, caption=STORAGE, caption_justify="left")
+    for heading in ("", *NAMES, "present / mosquitto", "present / base", "CPU us", "of the ceiling"):
+        table.add_column(heading, justify="left" if not heading else "right", no_wrap=True)
+    means: list[float] = []
+    below: list[str] = []
+    for row, figures in results.items():
+        cells = [str(row)]
+        for name in NAMES:
+            rates = [rate for rate in figures.rates.get(name, ()) if rate]
+            cells.append(f"{statistics.median(rates):,.0f}" if rates else "-")
+        for other in ("mosquitto", "base"):
+            ratios = figures.ratios("present", other)
+            cells.append(f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})" if ratios else "-")
+            if other == "base" and ratios:
+                means.append(math.log(statistics.median(ratios)))
+                if statistics.median(ratios) < ROW_TARGET:
+                    beyond = "beyond its spread" if max(ratios) < ROW_TARGET else "within its spread"
+                    below.append(f"{row}: {statistics.median(ratios):.2f}, {beyond}")
+        spent = [[one for one in figures.cpu.get(name, ()) if one] for name in NAMES]
+        cells.append(" ".join(f"{statistics.median(one):.1f}" if one else "-" for one in spent))
+        shares = figures.shares
+        cells.append(f"{statistics.median(shares):.2f} ({min(shares):.2f}-{max(shares):.2f})" if shares else "")
+        table.add_row(*cells)
+    console.print(table)
+    if means:
+        mean = math.exp(sum(means) / len(means))
+        console.print(f"present / base, geometric mean of {len(means)} rows: {mean:.3f} (target {MEAN_TARGET})")
+    for line in below:
+        console.print(f"below {ROW_TARGET}: {line}")
+    for row, figures in results.items():
+        for remark in figures.remarks:
+            console.print(f"failed: {row}: {remark}", highlight=False)
+
+
+def main() -> None:
+    """Check the commit out beside the working tree, measure, print, write."""
+    options = parser().parse_args()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    console = Console(width=max(NARROWEST, Console().width))
+    with tempfile.TemporaryDirectory(prefix="bench-against-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        base = ROOT
+        if options.commit not in (COMPILED, MQTT_5):
+            base = folder / "base"
+            base.mkdir()
+            archive = subprocess.run(
+                ["git", "-C", str(ROOT), "archive", options.commit], stdout=subprocess.PIPE, check=True
+            )
+            subprocess.run(["tar", "-x", "-C", str(base)], input=archive.stdout, check=True)
+        facts = machine.facts()
+        console.print(machine.described(facts))
+        try:
+            if options.rates:
+                paced = latencies(options, base)
+                written = [{"pace": str(pace), "latencies": figures} for pace, figures in paced.items()]
+                show_latencies(console, paced)
+            else:
+                results = campaign(options, base, folder, console)
+                written = [{"row": str(row), **asdict(figures)} for row, figures in results.items()]
+                show(console, results)
+        except ServerUnavailable as error:
+            sys.exit(f"a server cannot be started: {error}")
+    options.json.write_text(json.dumps({"facts": facts, "commit": options.commit, "rows": written}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""`python -m tests.benchmarks.archive`: what the archive costs the service: its rate with and without one, side by side."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import statistics
+import sys
+import time
+from collections import defaultdict
+from typing import Any, Final, NamedTuple
+
+import psutil
+import pyarrow.parquet
+
+from bridge.archive.schema import Direction, Outcome, archive_files
+from bridge.archive.writer import LOCK
+from tests.benchmarks import machine
+from tests.benchmarks.generator import MeasureFailed, measure
+from tests.benchmarks.servers import START_WAIT, Bridge, ServerUnavailable
+
+#: Of the rate without an archive, with one.
+LEAST: Final = 0.9
+#: Published, and not yet delivered, at most; by QoS.
+BACKLOG: Final = (4000, 4000, 400)
+#: Seconds that a measurement may take beyond its planned time.
+MARGIN: Final = 30.0
+#: Seconds that a bridge may take to stop: longer than its shutdown_timeout.
+STOP_WAIT: Final = 60.0
+
+
+class Archiving(Bridge):
+    """The bridge with an archive, in its folder."""
+
+    name = "archive"
+
+    def command(self) -> list[str]:
+        config = self.folder / "bridge.yaml"
+        config.write_text(f"archive: {{directory: {self.folder / 'archive'}}}\n")
+        return [*super().command(), str(config)]
+
+    def start(self) -> None:
+        """As every server, and wait until the archive's process is at work."""
+        super().start()
+        with (self.folder / "archive" / LOCK).open("ab") as lock:
+            until = time.monotonic() + START_WAIT
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return
+                fcntl.flock(lock, fcntl.LOCK_UN)
+                if time.monotonic() > until:
+                    raise ServerUnavailable("the archive's process is not there")
+                time.sleep(0.05)
+
+    def end(self) -> None:
+        """Have it stop in order: everything is written then."""
+        process = psutil.Process(self.pid)
+        process.terminate()
+        process.wait(STOP_WAIT)
+
+    def rows(self) -> dict[str, int]:
+        """Rows of publications and deliveries in the archive, and those that it says are missing."""
+        found = {"in": 0, "out": 0, "missing": 0}
+        for file in archive_files(self.folder / "archive"):
+            columns = ["direction", "outcome", "size"]
+            for one in (
+                pyarrow.parquet.read_table(file, columns=columns, partitioning=None)
+                .group_by(["direction", "outcome"])
+                .aggregate([("size", "count"), ("size", "sum")])
+                .to_pylist()
+            ):
+                if one["outcome"] == Outcome.GAP:
+                    found["missing"] += one["size_sum"]
+                elif one["direction"] in (Direction.IN, Direction.OUT):
+                    found[one["direction"]] += one["size_count"]
+        return found
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    out = argparse.ArgumentParser(prog="python -m tests.benchmarks.archive", description=__doc__)
+    add = out.add_argument
+    add("--qos", default="0,1,2", help="QoS levels (0,1,2)")
+    add("--rounds", type=int, default=5, help="the median of so many rounds counts (5)")
+    add("--seconds", type=float, default=3, help="publish so long per run (3)")
+    add("--publishers", type=int, default=4, help="publishing clients (4)")
+    add("--payload", type=int, default=100, help="bytes per message (100)")
+    add("--window", type=int, default=100, help="QoS 1/2: unacknowledged per publisher (100)")
+    return out
+
+
+class Figures(NamedTuple):
+    """What one load brought."""
+
+    #: messages a second, end to end
+    rate: float
+    #: processor time of the service's own process for each message, in microseconds
+    service: float
+    #: the same of the archive's process
+    archive: float
+
+
+def processor_time(process: psutil.Process) -> float:
+    """Seconds so far, of this process alone."""
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def load(server: Bridge, qos: int, options: argparse.Namespace) -> Figures:
+    """The figures of one load. Raises MeasureFailed."""
+    service = psutil.Process(server.pid)
+    processes = [service, *service.children()]
+    before = [processor_time(one) for one in processes]
+    figures = measure(
+        "load",
+        timeout=options.seconds + MARGIN,
+        core=None,
+        port=server.port,
+        pid=server.pid,
+        qos=qos,
+        durable=False,
+        messages=int(options.seconds * 150_000),
+        publishers=options.publishers,
+        payload=options.payload,
+        window=options.window,
+        backlog=BACKLOG[qos],
+        seconds=options.seconds,
+    )
+    if figures["failure"] or figures["lost"]:
+        raise MeasureFailed(figures["failure"] or f"{figures['lost']} messages lost")
+    try:
+        spent = [processor_time(one) - seconds for one, seconds in zip(processes, before, strict=True)]
+    except psutil.NoSuchProcess as error:
+        raise MeasureFailed(f"the archive's process has ended: {server.last_words()}") from error
+    each = [1e6 * time / figures["received"] for time in spent]
+    return Figures(figures["rate"], each[0], sum(each[1:]))
+
+
+def one_round(kind: type[Bridge], qos: int, options: argparse.Namespace) -> tuple[Figures, dict[str, int]]:
+    """The figures of a fresh server, and what is in its archive once it is stopped in order. Raises MeasureFailed."""
+    server = kind()
+    server.start()
+    try:
+        figures = load(server, qos, options)
+        if not isinstance(server, Archiving):
+            return figures, {}
+        server.end()
+        return figures, server.rows()
+    finally:
+        server.stop()
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """All rounds: with and without in turn, so that a drift of the machine hits both alike."""
+    found: dict[str, Any] = {}
+    for qos in map(int, options.qos.split(",")):
+        figures: defaultdict[str, list[Figures]] = defaultdict(list)
+        missing = total = 0
+        for number in range(options.rounds):
+            kinds: list[type[Bridge]] = [Bridge, Archiving]
+            for kind in kinds if number % 2 == 0 else kinds[::-1]:
+                one, rows = one_round(kind, qos, options)
+                figures[kind.name].append(one)
+                missing += rows.get("missing", 0)
+                total += rows.get("in", 0) + rows.get("out", 0)
+        without, archived = (
+            Figures(*map(statistics.median, zip(*figures[kind.name], strict=True))) for kind in (Bridge, Archiving)
+        )
+        # Of each round by itself: the machine may be another one in the next.
+        pairs = list(zip(figures[Bridge.name], figures[Archiving.name], strict=True))
+        ratio = statistics.median(two.rate / one.rate for one, two in pairs)
+        spent = statistics.median(one.service / two.service for one, two in pairs)
+        print(
+            f"QoS {qos}: {without.rate:,.0f}/s without, {archived.rate:,.0f}/s with an archive: {ratio:.2f} x "
+            f"(target at least {LEAST} x: {'met' if ratio >= LEAST else 'missed'}); {total:,} rows, {missing:,} missing"
+        )
+        print(
+            f"       processor time of the service: {without.service:.1f} us a message without, {archived.service:.1f} us "
+            f"with: {spent:.2f} x; of the archive's process: {archived.archive:.1f} us",
+            flush=True,
+        )
+        found[f"QoS {qos}"] = {
+            "ratio": ratio,
+            "processor_time_ratio": spent,
+            "rows": total,
+            "missing": missing,
+            "without": [one._asdict() for one in figures[Bridge.name]],
+            "with": [one._asdict() for one in figures[Archiving.name]],
+        }
+    return found
+
+
+def main() -> None:
+    """Measure and print; a missed target is a figure and no failure. The last line is JSON."""
+    options = parser().parse_args()
+    facts = machine.facts()
+    print(machine.described(facts), flush=True)
+    try:
+        found = run(options)
+    except (MeasureFailed, ServerUnavailable) as error:
+        sys.exit(f"not measured: {error}")
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""A bridge that counts for metrics, or traces, every other tenth of a second, and says at its end what that costs.
+
+`python -m tests.benchmarks.metrics_switch ARGUMENTS` is `mqbridge ARGUMENTS`; what its configuration has, an admin port or
+traces, is switched. The cost is that of its main thread. Within one process and one load, neighbours in time
+are compared: what differs from process to process, or as others use the machine, hits both alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import statistics
+import time
+from collections.abc import Callable
+from typing import Final
+
+from bridge.cli import main
+from bridge.mq.embedded.host import EmbeddedHost
+from bridge.service.lifecycle import Bridge
+
+#: What the line of figures begins with.
+FIGURES: Final = "it costs "
+#: Seconds of a spell, and the messages that it must have to count.
+SPELL: Final = 0.1
+LEAST: Final = 500
+
+
+def _counting(bridge: Bridge) -> Callable[[bool], None]:
+    """Return what has metrics count, or not."""
+    assert bridge.metrics is not None
+    service, traffic = bridge.service, bridge.metrics.traffic
+
+    def turn(on: bool) -> None:
+        for session in service.sessions.values():
+            session.counts = session.outbox.counts = traffic.of(session).counts if on else None
+        service.events.unsubscribe(traffic)
+        if on:
+            service.events.attach(traffic)
+
+    return turn
+
+
+def _tracing(bridge: Bridge) -> Callable[[bool], None]:
+    """Return what has messages traced, or not."""
+    assert bridge.traces is not None
+    service, traces = bridge.service, bridge.traces
+
+    def turn(on: bool) -> None:
+        service.units.traces = traces.publications if on else None
+        service.events.unsubscribe(traces.deliveries)
+        if on:
+            service.events.attach(traces.deliveries)
+
+    turn(True)
+    return lambda on: None if on is (service.units.traces is not None) else turn(on)
+
+
+async def switch(bridge: Bridge) -> None:
+    """Count (or trace) and do not, in turn, while there are clients."""
+    assert isinstance(bridge.host, EmbeddedHost)
+    service = bridge.service
+    turn = _counting(bridge) if bridge.metrics is not None else _tracing(bridge)
+    while len(service.clients) < 2:  # noqa: ASYNC110 - a client tells nobody
+        await asyncio.sleep(SPELL)
+    queue = bridge.host.queue_manager.objects.queues[bridge.configuration.transmission_queue]
+    spells: list[tuple[bool, float]] = []
+    counting = True
+    while service.clients:
+        turn(counting)
+        messages, began = queue.enqueued, time.thread_time()
+        await asyncio.sleep(SPELL)
+        spent = time.thread_time() - began
+        if queue.enqueued - messages >= LEAST:
+            spells.append((counting, spent / (queue.enqueued - messages)))
+        counting = not counting
+    costs = [
+        (one / other if first else other / one) - 1
+        for (first, one), (second, other) in itertools.pairwise(spells)
+        if first is not second
+    ]
+    figures = {
+        "spells": len(spells),
+        "off_us": 1e6 * statistics.median([spent for on, spent in spells if not on]),
+        "on_us": 1e6 * statistics.median([spent for on, spent in spells if on]),
+        "cost": statistics.median(costs),
+        "quartiles": statistics.quantiles(costs, n=4)[::2],
+    }
+    print(FIGURES + json.dumps(figures), flush=True)
+
+
+class Switched(Bridge):
+    """A bridge with the switch."""
+
+    async def start(self) -> None:
+        await super().start()
+        self._switching = asyncio.create_task(switch(self))
+
+
+if __name__ == "__main__":
+    import bridge.service.lifecycle
+
+    bridge.service.lifecycle.Bridge = Switched  # type: ignore[misc]
+    main()

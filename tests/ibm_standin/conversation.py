@@ -1,0 +1,508 @@
+"""An MQ connection of a C program and its verbs: requests in, the application at work, replies out.
+
+What a reply holds is what IBM's calls return: structures with the fields that are output, in the caller's version; the
+length of a message that did not fit; a warning with its result. Source: IBM MQ, "Function calls" of the MQI.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NoReturn
+
+import msgspec
+
+from bridge.config.authentication import matches_name
+from bridge.config.tls import ANY_CIPHER, CIPHER_SPECS
+from bridge.mq import mqi
+from bridge.mq.embedded import property as properties
+from bridge.mq.embedded.admission import Place, note_refusal
+from bridge.mq.embedded.attributes import Value
+from bridge.mq.embedded.handles import INPUT, QueueHandle
+from bridge.mq.embedded.server import ApplicationServer, Conversation, Malformed, unexpected
+from bridge.mq.embedded.verbs.get import BROWSES, mqget
+from bridge.mq.embedded.verbs.hconn import Hconn
+from bridge.mq.embedded.verbs.inquire import mqinq, mqset, mqstat
+from bridge.mq.embedded.verbs.open import mqback, mqclose, mqcmit, mqopen
+from bridge.mq.embedded.verbs.put import mqput, mqput1
+from bridge.mq.embedded.verbs.sub import mqsub, mqsubrq
+from bridge.mq.mqi import MQPMO, GetOptions, Got, MQError, Property
+from bridge.security.tls import certificate_of
+from bridge.telemetry.message import Message
+from bridge.wire.mq import MQMD
+from tests.ibm_standin import attributes as attributes  # adds what programs in C inquire
+from tests.ibm_standin import cmqc, structures
+from tests.ibm_standin.agreement import ChannelAgreement, agreed
+from tests.ibm_standin.channels import ChannelInstance, instances_of
+from tests.ibm_standin.frames import GREETING, LENGTH, Reader, Verb, Writer
+from tests.ibm_standin.values import read_properties, write_properties
+
+log = logging.getLogger(__name__)
+
+#: Handles of objects have eight digits each: ibmmq takes 100 and 1001 for the same key of its table.
+FIRST_HANDLE = 10_000_000
+_MATCH_DEFAULT = cmqc.MQMO_MATCH_MSG_ID | cmqc.MQMO_MATCH_CORREL_ID
+_MSG_HANDLE_GIVEN = 1
+#: Bytes of a read-ahead buffer that a message takes beside its data: MQMD and MQGMO.
+_READ_AHEAD_OVERHEAD = 500
+_DELETE_PROPERTIES = 1
+#: Seconds that an application has to end after STOP CHANNEL MODE(QUIESCE).
+_QUIESCE_TIMEOUT = 5.0
+
+#: Strings of an MQSD, in the order sent, and the reason for one that is none.
+_MQSD_STRINGS = {
+    "ObjectString": cmqc.MQRC_OBJECT_STRING_ERROR,
+    "SubName": cmqc.MQRC_SUB_NAME_ERROR,
+    "SubUserData": cmqc.MQRC_SUB_USER_DATA_ERROR,
+    "SelectionString": cmqc.MQRC_SELECTION_STRING_ERROR,
+}
+
+_connections = itertools.count(1)
+
+
+class MqiConversation(Conversation):
+    """An MQ connection of a C program."""
+
+    LENGTH = LENGTH
+
+    def __init__(self, server: ApplicationServer, place: Place | None = None, channels: Sequence[str] = ()) -> None:
+        """Begin; `channels` are those by which a client may connect over TCP, none for any."""
+        super().__init__(server, place)
+        self._channels = channels
+        self._greeted = False
+        #: what MQCCSI_Q_MGR means in an MQMD: the character set of a client; 0 for programs that use bindings
+        self._ccsid = 0
+        #: that the conversation is part of
+        self._instance: ChannelInstance | None = None
+
+    def data_received(self, data: bytes) -> None:
+        if self._greeted:
+            super().data_received(data)
+            return
+        self._buffer += data
+        if not GREETING.startswith(self._buffer[: len(GREETING)]):
+            self._fail(f"a connection that begins {bytes(self._buffer[:8])!r}")
+        elif len(self._buffer) >= len(GREETING):
+            self._greeted = True
+            del self._buffer[: len(GREETING)]
+            super().data_received(b"")
+
+    # Replies ---------------------------------------------------------------------------------------------------------
+
+    def _refuse(self, error: MQError) -> None:
+        self._reply(Writer().frame(error.comp_code, error.reason))
+
+    def _answer(self, result: Any = None, warning: MQError | None = None) -> None:
+        writer = result if isinstance(result, Writer) else Writer()
+        if warning is not None:
+            self._reply(writer.frame(warning.comp_code, warning.reason))
+        else:
+            self._reply(writer.frame(cmqc.MQCC_WARNING if writer.reason else cmqc.MQCC_OK, writer.reason))
+
+    def _work(self, request: bytes) -> None:
+        reader = Reader(request)
+        verb = reader.long()
+        do = self._VERBS.get(verb)
+        if do is None:
+            raise Malformed(f"verb {verb}")
+        if verb == Verb.MQCONN:
+            self._mqconn(reader)
+        else:
+            do(self, self._connected(), reader)
+
+    # Connection and units of work ------------------------------------------------------------------------------------
+
+    def _mqconn(self, reader: Reader) -> None:
+        queue_manager = reader.text(cmqc.MQRC_Q_MGR_NAME_ERROR)
+        options = reader.long()
+        client = bool(reader.long())
+        channel = reader.text(cmqc.MQRC_UNKNOWN_CHANNEL_NAME)
+        user, password = reader.text(cmqc.MQRC_NOT_AUTHORIZED), reader.raw()
+        application = reader.raw().decode(errors="replace")
+        process = reader.long()
+        self._channel = channel
+        self._check_channel()
+        wanted = ChannelAgreement(reader.long(), reader.long(), reader.long())
+        self._ccsid, connection_name = reader.long(), reader.raw()
+        attributes = self._queue_manager.objects.server_channels.get(channel)
+        found = agreed(attributes, int(self._queue_manager.objects.attributes["MAXMSGL"]), wanted)
+        if client:
+            sharing = 0 if options & cmqc.MQCNO_NO_CONV_SHARING else found.sharing_conversations
+            self._leave_channel()
+            self._instance = instances_of(self._queue_manager).join(
+                self, channel, attributes, self.address, (process, wanted, connection_name), sharing
+            )
+        # A name that begins with an asterisk is a group of queue managers: any will do.
+        if queue_manager.startswith("*"):
+            queue_manager = ""
+        name = self._queue_manager.name.encode()[:12].ljust(12)
+
+        def answer() -> None:
+            writer = Writer().raw(b"AMQC" + name + next(_connections).to_bytes(8, "big"))
+            writer.long(found.max_message_length if client else 0).long(found.sharing_conversations)
+            self._answer(writer.long(found.heartbeat_interval))
+
+        self._connect(queue_manager, application, user, password, answer)
+
+    def _check_channel(self) -> None:
+        """Check that clients may connect over TCP by the channel, and compare TLS with its definition. Raises MQError.
+
+        Source: IBM MQ documentation, "CipherSpec mismatches", "SSL client authentication (SSLCAUTH)", "SSLPEER (SSL Peer)".
+        Which reason a client gets for SSLPEER is not documented.
+        """
+        if self.place is None or self._transport is None:
+            return
+        if self._channels and self._channel not in self._channels:
+            self._reject(cmqc.MQRC_UNKNOWN_CHANNEL_NAME, "the listener has no such channel")
+        attributes = self._queue_manager.objects.server_channels.get(self._channel)
+        if attributes is not None:
+            reason, why = _tls_mismatch(attributes, self._transport.get_extra_info("ssl_object"))
+            if reason:
+                self._reject(reason, why)
+
+    def _reject(self, reason: int, why: str) -> NoReturn:
+        log.warning("channel %s: rejected an application at %s: %s", self._channel, self.address, why)
+        note_refusal(self.address, f"channel {self._channel}: {why}")
+        raise MQError(reason, why)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        with self._queue_manager.lock:
+            self._leave_channel()
+        super().connection_lost(error)
+
+    def stop(self, *, force: bool) -> None:
+        if force:
+            self._loop.call_soon_threadsafe(self.abort)
+            return
+        if self._hconn is not None:
+            self._hconn.channel_quiescing = True
+        self._loop.call_soon_threadsafe(self.quiesce)
+        self._loop.call_soon_threadsafe(self._loop.call_later, _QUIESCE_TIMEOUT, self.abort)
+
+    def _leave_channel(self) -> None:
+        if self._instance is not None:
+            instances_of(self._queue_manager).leave(self._instance, self)
+            self._instance = None
+
+    def _mqdisc(self, hconn: Hconn, reader: Reader) -> None:
+        self._leave_channel()
+        self._disconnect()
+
+    def _mqbegin(self, hconn: Hconn, reader: Reader) -> None:
+        # There are no resource managers beside this one that could take part.
+        self._answer(None, MQError(cmqc.MQRC_NO_EXTERNAL_PARTICIPANTS, comp_code=cmqc.MQCC_WARNING))
+
+    def _mqcmit(self, hconn: Hconn, reader: Reader) -> None:
+        self._end(mqcmit(hconn))
+
+    def _mqback(self, hconn: Hconn, reader: Reader) -> None:
+        mqback(hconn)
+        self._answer()
+
+    # Objects ---------------------------------------------------------------------------------------------------------
+
+    def _mqopen(self, hconn: Hconn, reader: Reader) -> None:
+        options = reader.long()
+        descriptor = _ObjectDescriptor(reader)
+        handle = mqopen(hconn, descriptor.od, options)
+        writer = descriptor.write(Writer().long(FIRST_HANDLE + handle))
+        self._answer(writer.long(_reads_ahead(hconn, handle)))
+
+    def _mqclose(self, hconn: Hconn, reader: Reader) -> None:
+        handle, options = _handle(reader.long()), reader.long()
+        warning = _warning(_unfinished(hconn, handle))
+        self._end(mqclose(hconn, handle, options), warning=warning)
+
+    def _mqinq(self, hconn: Hconn, reader: Reader) -> None:
+        handle, selectors = _handle(reader.long()), reader.longs()
+        int_count, char_length = reader.long(), reader.long()
+        ints, texts = mqinq(hconn, handle, selectors)
+        chars = "".join(texts).encode()
+        warning = 0
+        if len(ints) > int_count:
+            warning = cmqc.MQRC_INT_ATTR_COUNT_TOO_SMALL
+        if len(chars) > char_length:
+            warning = cmqc.MQRC_CHAR_ATTRS_TOO_SHORT
+        self._answer(Writer().longs(ints[:int_count]).raw(chars[:char_length]), _warning(warning))
+
+    def _mqset(self, hconn: Hconn, reader: Reader) -> None:
+        handle, selectors, ints = _handle(reader.long()), reader.longs(), reader.longs()
+        chars = reader.raw()
+        # Of the attributes that MQSET sets, one alone is of characters.
+        texts = [structures.text(chars)] if chars else []
+        self._end(mqset(hconn, handle, selectors, ints, texts))
+
+    def _mqstat(self, hconn: Hconn, reader: Reader) -> None:
+        type_, raw = reader.long(), reader.raw()
+        structures.MQSTS.read(raw)
+        status = mqstat(hconn, type_)
+        names = [name for name in status.__struct_fields__ if name not in ("ObjectString", "SubName")]
+        written = structures.MQSTS.written(raw, **{name: getattr(status, name) for name in names})
+        self._answer(Writer().raw(written).text(status.ObjectString).text(status.SubName))
+
+    # Messages --------------------------------------------------------------------------------------------------------
+
+    def _mqput(self, hconn: Hconn, reader: Reader) -> None:
+        handle = _handle(reader.long())
+        message = _PutMessage(reader, self._ccsid)
+        md, unit = mqput(hconn, handle, message.message, message.pmo, message.properties)
+        self._end(unit, message.write(Writer(), md), _warning(message.pmo.Reason))
+
+    def _mqput_async(self, hconn: Hconn, reader: Reader) -> None:
+        """Put a message without an answer: nobody waits for this put, and MQSTAT tells what became of it."""
+        try:
+            handle = _handle(reader.long())
+            message = _PutMessage(reader, self._ccsid)
+            _, unit = mqput(hconn, handle, message.message, message.pmo, message.properties)
+        except Malformed:
+            raise
+        except Exception as error:
+            hconn.outcomes.failed((error if isinstance(error, MQError) else unexpected(error)).reason)
+        else:
+            if unit is not None:
+                unit.done = lambda reason: hconn.outcomes.failed(reason) if reason else None
+                self._queue_manager.recovery_log.submit(unit)
+        self._working = False
+
+    def _mqput1(self, hconn: Hconn, reader: Reader) -> None:
+        descriptor = _ObjectDescriptor(reader)
+        message = _PutMessage(reader, self._ccsid)
+        md, unit = mqput1(hconn, descriptor.od, message.message, message.pmo, message.properties)
+        self._end(unit, message.write(descriptor.write(Writer()), md), _warning(message.pmo.Reason))
+
+    def _mqget(self, hconn: Hconn, reader: Reader, *, ahead: bool = False) -> None:
+        handle = _handle(reader.long())
+        md_raw, gmo_raw = reader.raw(), reader.raw()
+        length, wants_properties = reader.long(), bool(reader.long())
+        md = structures.read_md(md_raw)
+        gmo = structures.MQGMO.read(gmo_raw)
+        options = GetOptions(
+            Options=gmo["Options"],
+            WaitInterval=gmo["WaitInterval"],
+            MatchOptions=gmo.get("MatchOptions", _MATCH_DEFAULT),
+            MsgId=md.MsgId,
+            CorrelId=md.CorrelId,
+            GroupId=md.GroupId,
+            MsgSeqNumber=md.MsgSeqNumber,
+            Offset=md.Offset,
+            MsgToken=gmo.get("MsgToken", bytes(16)),
+            MsgHandle=_MSG_HANDLE_GIVEN if wants_properties else 0,
+            Encoding=md.Encoding,
+            CodedCharSetId=md.CodedCharSetId or self._ccsid,
+            MaxLength=length,
+        )
+
+        room = reader.long() if ahead else 0
+
+        def form(got: Got) -> Writer:
+            writer = Writer().raw(structures.written_md(md_raw, got.md))
+            names = ("ResolvedQName", "GroupStatus", "SegmentStatus", "Segmentation", "MsgToken", "ReturnedLength")
+            writer.raw(structures.MQGMO.written(gmo_raw, **{name: getattr(got, name) for name in names}))
+            writer.long(got.DataLength).raw(got.data)
+            write_properties(writer, got.properties if wants_properties else None)
+            writer.reason = got.Reason
+            return writer
+
+        def form_many(first: Got) -> Writer:
+            writer = form(first)
+            whole = first.Reason != cmqc.MQRC_TRUNCATED_MSG_FAILED
+            more = _following(hconn, handle, options, room - len(first.data)) if whole else []
+            writer.long(len(more))
+            for got in more:
+                one = form(got)
+                writer.raw(one.frame(cmqc.MQCC_WARNING if one.reason else cmqc.MQCC_OK, one.reason)[LENGTH.size :])
+            return writer
+
+        self._get(handle, options, form_many if ahead else form)
+
+    def _mqget_ahead(self, hconn: Hconn, reader: Reader) -> None:
+        self._mqget(hconn, reader, ahead=True)
+
+    def _mqbufmh(self, hconn: Hconn, reader: Reader) -> None:
+        options, raw, data = reader.long(), reader.raw(), reader.raw()
+        md = structures.read_md(raw)
+        inner, rest, found = properties.split(md, data)
+        if options & _DELETE_PROPERTIES:
+            md, data = inner, rest
+        writer = Writer().raw(structures.written_md(raw, md)).long(len(data)).raw(data)
+        write_properties(writer, found)
+        self._answer(writer)
+
+    def _mqmhbuf(self, hconn: Hconn, reader: Reader) -> None:
+        raw, length = reader.raw(), reader.long()
+        found = read_properties(reader)
+        md, data = properties.merge(structures.read_md(raw), b"", found)
+        too_big = len(data) > length
+        writer = Writer().raw(raw if too_big else structures.written_md(raw, md)).long(len(data))
+        writer.raw(b"" if too_big else data)
+        self._answer(writer, MQError(cmqc.MQRC_PROPERTIES_TOO_BIG) if too_big else None)
+
+    # Publish/subscribe -----------------------------------------------------------------------------------------------
+
+    def _mqsub(self, hconn: Hconn, reader: Reader) -> None:
+        number, raw = reader.long(), reader.raw()
+        fields = structures.MQSD.read(raw)
+        fields |= {name: reader.text(reason) for name, reason in _MQSD_STRINGS.items()}
+        sd = mqi.MQSD(**{name: fields[name] for name in mqi.MQSD.__struct_fields__ if name in fields})
+        managed = bool(sd.Options & cmqc.MQSO_MANAGED)
+        given = None if managed or number in (cmqc.MQHO_NONE, cmqc.MQHO_UNUSABLE_HOBJ) else _handle(number)
+        (subscription, queue), unit = mqsub(hconn, sd, given)
+        changed = {
+            name: getattr(sd, name) for name in ("Options", "SubExpiry", "SubCorrelId", "PubPriority", "SubLevel")
+        }
+        writer = Writer().long(FIRST_HANDLE + queue).long(FIRST_HANDLE + subscription)
+        writer.raw(structures.MQSD.written(raw, **changed))
+        writer.text(sd.ObjectString or sd.ResObjectString)
+        writer.text(sd.SubName).text(sd.SubUserData).text(sd.SelectionString).text(sd.ResObjectString)
+        writer.long(given is None and _reads_ahead(hconn, queue))
+        self._end(unit, writer)
+
+    def _mqsubrq(self, hconn: Hconn, reader: Reader) -> None:
+        handle, action, raw = _handle(reader.long()), reader.long(), reader.raw()
+        options = structures.MQSRO.read(raw)["Options"]
+        count, unit = mqsubrq(hconn, handle, action, options)
+        self._end(unit, Writer().raw(structures.MQSRO.written(raw, NumPubs=count)))
+
+    _VERBS: ClassVar[dict[int, Callable[[MqiConversation, Hconn, Reader], None]]] = {
+        Verb.MQCONN: lambda self, application, reader: None,
+        Verb.MQDISC: _mqdisc,
+        Verb.MQOPEN: _mqopen,
+        Verb.MQCLOSE: _mqclose,
+        Verb.MQPUT: _mqput,
+        Verb.MQPUT1: _mqput1,
+        Verb.MQGET: _mqget,
+        Verb.MQBEGIN: _mqbegin,
+        Verb.MQCMIT: _mqcmit,
+        Verb.MQBACK: _mqback,
+        Verb.MQINQ: _mqinq,
+        Verb.MQSET: _mqset,
+        Verb.MQSUB: _mqsub,
+        Verb.MQSUBRQ: _mqsubrq,
+        Verb.MQSTAT: _mqstat,
+        Verb.MQBUFMH: _mqbufmh,
+        Verb.MQMHBUF: _mqmhbuf,
+        Verb.MQPUT_ASYNC: _mqput_async,
+        Verb.MQGET_AHEAD: _mqget_ahead,
+    }
+
+
+class _ObjectDescriptor:
+    """The MQOD of a request, and its way back."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._raw = reader.raw()
+        fields = structures.MQOD.read(self._raw)
+        if fields.get("RecsPresent"):
+            raise MQError(cmqc.MQRC_RECS_PRESENT_ERROR, "distribution lists are not supported")
+        self.od = mqi.MQOD(
+            ObjectType=fields["ObjectType"],
+            ObjectName=fields["ObjectName"],
+            ObjectQMgrName=fields["ObjectQMgrName"],
+            DynamicQName=fields["DynamicQName"],
+            AlternateUserId=fields["AlternateUserId"],
+            ObjectString=reader.text(cmqc.MQRC_OBJECT_STRING_ERROR),
+            SelectionString=reader.text(cmqc.MQRC_SELECTION_STRING_ERROR),
+        )
+        self._names = self.od.ObjectName, self.od.ObjectQMgrName
+
+    def write(self, writer: Writer) -> Writer:
+        od = self.od
+        changed = {name: getattr(od, name) for name in ("ResolvedQName", "ResolvedQMgrName", "ResolvedType")}
+        if (od.ObjectName, od.ObjectQMgrName) != self._names:  # a dynamic queue
+            changed |= {"ObjectName": od.ObjectName, "ObjectQMgrName": od.ObjectQMgrName}
+        return writer.raw(structures.MQOD.written(self._raw, **changed)).text(od.ResObjectString)
+
+
+class _PutMessage:
+    """The message of a put with its options, and their way back."""
+
+    def __init__(self, reader: Reader, ccsid: int) -> None:
+        """Read it; `ccsid` is what MQCCSI_Q_MGR means (IBM MQ, "CodedCharSetId (MQLONG)" of the MQMD)."""
+        self._md, self._pmo = reader.raw(), reader.raw()
+        md = structures.read_md(self._md)
+        if md.CodedCharSetId == cmqc.MQCCSI_Q_MGR:
+            md = msgspec.structs.replace(md, CodedCharSetId=ccsid)
+        fields = structures.MQPMO.read(self._pmo)
+        if fields.get("RecsPresent"):
+            raise MQError(cmqc.MQRC_RECS_PRESENT_ERROR, "distribution lists are not supported")
+        self.pmo = MQPMO(Options=fields["Options"], PubLevel=fields.get("PubLevel", 9))
+        context = fields["Context"]
+        self.pmo.Context = _handle(context) if context else 0
+        self.message = Message(md, reader.raw())
+        self.properties: Sequence[Property] = read_properties(reader)
+
+    def write(self, writer: Writer, md: MQMD) -> Writer:
+        names = ("ResolvedQName", "ResolvedQMgrName", "KnownDestCount", "UnknownDestCount", "InvalidDestCount")
+        writer.raw(structures.written_md(self._md, md))
+        return writer.raw(structures.MQPMO.written(self._pmo, **{name: getattr(self.pmo, name) for name in names}))
+
+
+def _following(hconn: Hconn, handle: int, options: GetOptions, room: int) -> list[Got]:
+    """Browse the messages after the one that was browsed last that a read-ahead buffer has `room` bytes for.
+
+    A message that would have to be truncated is left to the next call of the program.
+    """
+    fixed = options.Options & ~(BROWSES | cmqc.MQGMO_WAIT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG)
+    following = msgspec.structs.replace(options, Options=fixed | cmqc.MQGMO_BROWSE_NEXT)
+    found: list[Got] = []
+    with contextlib.suppress(MQError):  # there are no more, or the next message has no room
+        while room > 0:
+            following.MaxLength = min(options.MaxLength or 0, room)
+            got, _ = mqget(hconn, handle, following)
+            found.append(got)
+            room -= len(got.data) + _READ_AHEAD_OVERHEAD
+    return found
+
+
+def _reads_ahead(hconn: Hconn, hobj: int) -> bool:
+    """Return whether a client may read ahead from a queue (IBM MQ, "Enabling and disabling read ahead")."""
+    handle = hconn.find(hobj)
+    if not isinstance(handle, QueueHandle) or not handle.options & (INPUT | cmqc.MQOO_BROWSE):
+        return False
+    default = handle.attributes.get("DEFREADA", "NO")
+    if default == "DISABLED" or handle.options & cmqc.MQOO_NO_READ_AHEAD:
+        return False
+    return default == "YES" or bool(handle.options & cmqc.MQOO_READ_AHEAD)
+
+
+def _unfinished(hconn: Hconn, hobj: int) -> int:
+    """Return the reason with which MQCLOSE of a handle warns: a group or a message is not complete, or MQRC_NONE."""
+    handle = hconn.handles.get(hobj)
+    if not isinstance(handle, QueueHandle):
+        return cmqc.MQRC_NONE
+    return max(handle.put_place.unfinished, handle.got_place.unfinished)
+
+
+def _tls_mismatch(channel: Mapping[str, Value], stream: ssl.SSLObject | None) -> tuple[int, str]:
+    """Return the reason code and the text if TLS does not match the definition of a channel, otherwise 0 and no text."""
+    cipher_spec, peer_name = str(channel["SSLCIPH"]), str(channel["SSLPEER"])
+    cipher = None if stream is None else stream.cipher()
+    if stream is None or cipher is None:
+        reason = cmqc.MQRC_SSL_INITIALIZATION_ERROR if cipher_spec else 0
+        return reason, f"it does not use TLS, and SSLCIPH is {cipher_spec}"
+    name, version, _ = cipher
+    versions = ANY_CIPHER.get(cipher_spec)
+    matches = CIPHER_SPECS.get(cipher_spec, cipher_spec) == name if versions is None else version in versions
+    if not matches:
+        what = f"it uses {version} with {name}, and SSLCIPH is {cipher_spec or 'blank'}"
+        return cmqc.MQRC_SSL_INITIALIZATION_ERROR, what
+    certificate = certificate_of(stream)
+    if certificate is None:
+        required = peer_name or channel["SSLCAUTH"] == "REQUIRED"
+        reason = cmqc.MQRC_SSL_INITIALIZATION_ERROR if required else 0
+        return reason, "it presents no certificate, and the channel has SSLCAUTH(REQUIRED) or SSLPEER"
+    if peer_name and not matches_name(peer_name, certificate.subject):
+        return cmqc.MQRC_SSL_PEER_NAME_MISMATCH, f"SSLPEER is {peer_name}, its certificate {certificate.subject}"
+    return 0, ""
+
+
+def _handle(number: int) -> int:
+    """Return a handle as the queue manager knows it, which refuses a number that is no handle with the right reason."""
+    return number - FIRST_HANDLE
+
+
+def _warning(reason: int) -> MQError | None:
+    return MQError(reason, comp_code=cmqc.MQCC_WARNING) if reason else None

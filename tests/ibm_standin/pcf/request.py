@@ -1,0 +1,277 @@
+"""PCF commands as the stand-in answers them: lists in a request, attributes asked for, filters, and MQSC that does the work.
+
+Source: IBM MQ documentation, "Definitions of the Programmable Command Formats", "Standard responses".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from bridge.mq.embedded.attributes import AttributeRefused, Selector, Value, selector, values
+from bridge.mq.embedded.command_server import Filter, PCFRefused, Reply, Request, decoded, wrong
+from bridge.mq.embedded.mqsc.commands import Commands
+from bridge.mq.embedded.mqsc.display import is_named
+from bridge.mq.embedded.unit import Unit
+from bridge.mq.mqi import MQError
+from bridge.mq.mqsc import Command, CommandRefused, MQSCSyntaxError, Parameter, Position
+from bridge.wire.mq.pcf import MQCFBF, MQCFBS, MQCFIF, MQCFIL, MQCFIN, MQCFSF, MQCFSL, MQCFST, PCFParameter
+from tests.ibm_standin import cmqc, cmqcfc
+from tests.ibm_standin.attributes import SELECTORS
+
+
+def integers(request: Request, number: int) -> tuple[int, ...] | None:
+    """Return a list of integers, or None; a single integer is a list of one."""
+    one = request.find(number)
+    if one is None:
+        return None
+    if isinstance(one, MQCFIN):
+        return (one.Value,)
+    if not isinstance(one, MQCFIL):
+        raise wrong(one)
+    return one.Values
+
+
+def texts(request: Request, number: int) -> list[str]:
+    """Return a list of strings without their trailing blanks; a single string is a list of one."""
+    one = request.find(number)
+    if one is None:
+        return []
+    if isinstance(one, MQCFST):
+        return [decoded(one.String, number)]
+    if not isinstance(one, MQCFSL):
+        raise wrong(one)
+    return [decoded(text, number) for text in one.Strings]
+
+
+def byte_string(request: Request, number: int) -> bytes | None:
+    """Return a byte string, or None."""
+    one = request.find(number)
+    if one is None:
+        return None
+    if not isinstance(one, MQCFBS):
+        raise wrong(one)
+    return one.String
+
+
+def ignore(request: Request, *numbers: int) -> None:
+    """Take parameters from which nothing follows here."""
+    for number in numbers:
+        request.find(number)
+
+
+#: One object: its parameters by number.
+Attributes = dict[int, PCFParameter]
+
+_ORDERS: dict[int, Callable[[int], bool]] = {
+    cmqcfc.MQCFOP_LESS: lambda order: order < 0,
+    cmqcfc.MQCFOP_EQUAL: lambda order: order == 0,
+    cmqcfc.MQCFOP_GREATER: lambda order: order > 0,
+    cmqcfc.MQCFOP_NOT_LESS: lambda order: order >= 0,
+    cmqcfc.MQCFOP_NOT_EQUAL: lambda order: order != 0,
+    cmqcfc.MQCFOP_NOT_GREATER: lambda order: order <= 0,
+}
+_GENERIC = {cmqcfc.MQCFOP_LIKE: True, cmqcfc.MQCFOP_NOT_LIKE: False}
+_MEMBERS = {cmqcfc.MQCFOP_CONTAINS: True, cmqcfc.MQCFOP_EXCLUDES: False}
+_GENERIC_MEMBERS = {cmqcfc.MQCFOP_CONTAINS_GEN: True, cmqcfc.MQCFOP_EXCLUDES_GEN: False}
+_OPERATOR_ERRORS = {
+    MQCFIF: cmqcfc.MQRCCF_CFIF_OPERATOR_ERROR,
+    MQCFSF: cmqcfc.MQRCCF_CFSF_OPERATOR_ERROR,
+    MQCFBF: cmqcfc.MQRCCF_CFBF_OPERATOR_ERROR,
+}
+_FILTER_ERRORS = {
+    MQCFIF: cmqcfc.MQRCCF_CFIF_PARM_ID_ERROR,
+    MQCFSF: cmqcfc.MQRCCF_CFSF_PARM_ID_ERROR,
+    MQCFBF: cmqcfc.MQRCCF_CFBF_PARM_ID_ERROR,
+}
+#: The numbers that IBM MQ has for attributes of objects: a program may ask for one that this queue manager does not have.
+_ATTRIBUTES = (range(1, 4001), range(7001, 8001))
+
+
+def attributes(kind: str, shown: dict[str, Value]) -> Attributes:
+    """Return an object as DISPLAY shows it, with its attributes as parameters."""
+    return values(kind, shown)
+
+
+def inquire(
+    request: Request,
+    objects: Iterable[Attributes],
+    wanted: int,
+    always: Sequence[int],
+    *,
+    known: Callable[[int], bool],
+    missing: int = cmqc.MQRC_UNKNOWN_OBJECT_NAME,
+) -> Reply:
+    """Reply with one message for each object that passes the request's filters.
+
+    :param wanted: the parameter that lists the attributes to tell, all of them where it is left out.
+    :param always: attributes that come first in each message, asked for or not; behind them those of the filters.
+    :param known: whether an attribute can be filtered by.
+    :param missing: the reason when there is no object at all.
+    """
+    listed = integers(request, wanted)
+    request.finish(filters=True)
+    for number in listed or ():
+        if not any(number in numbers for numbers in _ATTRIBUTES):
+            raise PCFRefused(cmqc.MQRC_SELECTOR_ERROR, number, names=cmqcfc.MQIACF_SELECTOR)
+    for one in request.filters:
+        _check(one, known)
+    found = list(objects)
+    if not found:
+        raise PCFRefused(missing)
+    passed = [one for one in found if all(passes(one, by) for by in request.filters)]
+    if not passed:
+        raise PCFRefused(cmqcfc.MQRCCF_NONE_FOUND)
+    # What was filtered by is told too, as in DISPLAY … WHERE.
+    return Reply([_select(one, listed, (*always, *(by.Parameter for by in request.filters))) for one in passed])
+
+
+def known_of(kind: str) -> Callable[[int], bool]:
+    """Return a predicate: whether an attribute of a kind of object can be filtered by."""
+    return lambda number: selector(kind, number) is not None
+
+
+def _select(one: Attributes, listed: Sequence[int] | None, always: Sequence[int]) -> list[PCFParameter]:
+    """Return the attributes of an object that are in the reply: `always` first, then those listed."""
+    chosen = one if listed is None or cmqcfc.MQIACF_ALL in listed else listed
+    return [one[number] for number in dict.fromkeys((*always, *chosen)) if number in one]
+
+
+def _check(one: Filter, known: Callable[[int], bool]) -> None:
+    if not known(one.Parameter):
+        raise PCFRefused(_FILTER_ERRORS[type(one)], one.Parameter)
+    operators = {*_ORDERS, *_MEMBERS}
+    if isinstance(one, MQCFSF):
+        operators |= {*_GENERIC, *_GENERIC_MEMBERS}
+    if one.Operator not in operators:
+        raise PCFRefused(_OPERATOR_ERRORS[type(one)], one.Parameter)
+
+
+def passes(one: Attributes, by: Filter) -> bool:
+    """Return whether an object passes a filter; an object without the attribute never does."""
+    held = one.get(by.Parameter)
+    operator = by.Operator
+    if isinstance(by, MQCFIF):
+        if isinstance(held, MQCFIL):
+            return operator in _MEMBERS and (by.FilterValue in held.Values) == _MEMBERS[operator]
+        return isinstance(held, MQCFIN) and operator in _ORDERS and _compare(operator, held.Value, by.FilterValue)
+    if isinstance(by, MQCFBF):
+        if not isinstance(held, MQCFBS):
+            return False
+        return operator in _ORDERS and _compare(operator, held.String, by.FilterValue.ljust(len(held.String), b"\0"))
+    wanted = _text(by.FilterValue)
+    if isinstance(held, MQCFSL):
+        names = [_text(text) for text in held.Strings]
+        if operator in _GENERIC_MEMBERS:
+            return any(is_named(name, wanted) for name in names) == _GENERIC_MEMBERS[operator]
+        return operator in _MEMBERS and (wanted in names) == _MEMBERS[operator]
+    if not isinstance(held, MQCFST):
+        return False
+    text = _text(held.String)
+    if operator in _GENERIC:
+        return is_named(text, wanted) == _GENERIC[operator]
+    return operator in _ORDERS and _compare(operator, text, wanted)
+
+
+def _compare(operator: int, held: int | str | bytes, wanted: int | str | bytes) -> bool:
+    return _ORDERS[operator]((held > wanted) - (held < wanted))  # type: ignore[operator]
+
+
+def _text(value: bytes) -> str:
+    return value.rstrip(b"\0 ").decode(errors="replace")
+
+
+_NOWHERE = Position(1, 1)
+#: What a refusal of MQSC is in PCF, where the refusal does not say itself.
+_REASONS = {
+    "AMQ8143E": cmqc.MQRC_Q_NOT_EMPTY,
+    "AMQ8147E": cmqc.MQRC_UNKNOWN_OBJECT_NAME,
+    "AMQ8148E": cmqcfc.MQRCCF_OBJECT_OPEN,
+    "AMQ8150E": cmqcfc.MQRCCF_OBJECT_ALREADY_EXISTS,
+    "AMQ8424E": cmqcfc.MQRCCF_OBJECT_NAME_ERROR,
+    "AMQ8871E": cmqc.MQRC_UNKNOWN_ENTITY,
+    "AMQ8469E": cmqcfc.MQRCCF_SUBSCRIPTION_IN_USE,
+    "AMQ9514E": cmqcfc.MQRCCF_CHANNEL_IN_USE,
+    "AMQ9533W": cmqcfc.MQRCCF_CHANNEL_NOT_ACTIVE,
+}
+
+
+class Operation:
+    """One MQSC command in the making."""
+
+    def __init__(self, verb: str, noun: str, name: str | None = None) -> None:
+        self._verb = verb
+        self._noun = noun
+        self._name = name
+        self._parameters: list[Parameter] = []
+
+    def add(self, keyword: str, value: str | None = None) -> None:
+        """Add a keyword with a value in parentheses, or without one."""
+        self._parameters.append(Parameter(keyword, None if value is None else (value,), _NOWHERE))
+
+    def take(self, request: Request, *, without: Iterable[str] = ()) -> None:
+        """Add every attribute that the request sets. Raises PCFRefused for one that the kind of object has not."""
+        left_out = frozenset(without)
+        for one in request.rest():
+            attribute = selector(self._noun, one.Parameter)
+            if attribute is None or attribute.keyword in left_out:
+                continue
+            text = setting(attribute, request, one)
+            if text is not None:
+                self.add(attribute.keyword, text)
+
+    def take_records(self, request: Request) -> None:
+        """Say whether a DELETE takes the authority records of the object away as well."""
+        kept = (cmqcfc.MQRAR_YES, cmqcfc.MQRAR_NO)
+        if request.choice(cmqcfc.MQIACF_REMOVE_AUTHREC, kept) == cmqcfc.MQRAR_NO:
+            self.add("AUTHREC", "NO")
+
+    def run(self, commands: Commands) -> Unit | None:
+        """Execute it: the unit of work in which it takes effect. Raises PCFRefused."""
+        text = f"{self._verb} {self._noun}" + (f"({self._name})" if self._name is not None else "")
+        command = Command(text, 1, self._verb, self._noun, self._name, tuple(self._parameters), None, _NOWHERE)
+        try:
+            return commands.execute(command)[1]
+        except MQSCSyntaxError as error:
+            number = next(
+                (one.number for one in SELECTORS.get(self._noun, {}).values() if one.keyword == error.near), None
+            )
+            raise PCFRefused(
+                cmqcfc.MQRCCF_ATTR_VALUE_ERROR if number is not None else cmqcfc.MQRCCF_PARM_MISSING, number
+            ) from error
+        except CommandRefused as error:
+            raise PCFRefused(error.reason or _REASONS.get(error.number, cmqcfc.MQRCCF_COMMAND_FAILED)) from error
+        except MQError as error:
+            raise PCFRefused(error.reason) from error
+
+
+def setting(attribute: Selector, request: Request, one: PCFParameter) -> str | None:
+    """Return the MQSC value that a parameter gives an attribute; None where the value is fixed. Raises PCFRefused."""
+    number = one.Parameter
+    if attribute.binary and isinstance(one, MQCFBS):
+        found = byte_string(request, number) or b""
+        if len(found) > attribute.length:
+            raise PCFRefused(cmqcfc.MQRCCF_CFBS_STRING_LENGTH_ERR, number)
+        return found.hex().upper()
+    if attribute.length and not attribute.binary and not attribute.listed and isinstance(one, MQCFST):
+        text = request.text(number) or ""
+        if attribute.length > 0 and len(text.encode()) > attribute.length:
+            raise PCFRefused(cmqcfc.MQRCCF_CFST_STRING_LENGTH_ERR, number)
+        return _unless_fixed(attribute, text, text)
+    if attribute.listed and isinstance(one, MQCFSL):
+        return ",".join(texts(request, number))
+    if not attribute.length and isinstance(one, MQCFIN):
+        try:
+            word = attribute.word(one.Value)
+        except AttributeRefused:
+            raise PCFRefused(cmqcfc.MQRCCF_ATTR_VALUE_ERROR, number) from None
+        ignore(request, number)
+        return _unless_fixed(attribute, one.Value, word)
+    return None  # a structure of the wrong type: Request.finish refuses it
+
+
+def _unless_fixed(attribute: Selector, value: str | int, text: str) -> str | None:
+    if attribute.fixed is None:
+        return text
+    if value != attribute.fixed:
+        raise PCFRefused(cmqcfc.MQRCCF_ATTR_VALUE_FIXED, attribute.number)
+    return None

@@ -1,0 +1,63 @@
+"""The server of the stand-in: it accepts programs in C beside those of the bridge's package."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from bridge.mq.embedded.admission import FIRST_TIMEOUT, Admission, Place
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.server import ApplicationProtocol, ApplicationServer, Conversation
+from tests.ibm_standin.conversation import MqiConversation
+from tests.ibm_standin.frames import GREETING, SOCKET_NAME
+
+
+class StandInServer(ApplicationServer):
+    """Programs in C connect at a socket of their own, and at the listener.
+
+    :ivar channels: names of server-connection channels by which they connect over TCP; empty: by any name.
+    """
+
+    def __init__(
+        self, queue_manager: QueueManager, admission: Admission | None = None, channels: Sequence[str] = ()
+    ) -> None:
+        super().__init__(queue_manager, admission)
+        self.channels = channels
+
+    async def listen(self, address: tuple[str, int] | None = None) -> list[str]:
+        place = await self.listen_at(SOCKET_NAME, lambda: MqiConversation(self))
+        return [f"MQ applications in C connect at {place}", *await super().listen(address)]
+
+    def conversation(self, place: Place) -> asyncio.Protocol:
+        return _FirstByte(self._spoken, place)
+
+    def _spoken(self, first: int, place: Place) -> Conversation:
+        """Return the conversation for a connection that begins with a byte."""
+        # No MessagePack frame is so long that its length, big-endian, began with the first byte of the greeting.
+        if first == GREETING[0]:
+            return MqiConversation(self, place, self.channels)
+        return ApplicationProtocol(self, place)
+
+
+class _FirstByte(asyncio.Protocol):
+    """Finds out by the first byte of a connection which language it speaks."""
+
+    def __init__(self, conversation: Callable[[int, Place], Conversation], place: Place) -> None:
+        self._conversation = conversation
+        self._place = place
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses
+        self._timer = asyncio.get_running_loop().call_later(FIRST_TIMEOUT, self._transport.abort)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._timer.cancel()
+        self._place.give_back()
+
+    def data_received(self, data: bytes) -> None:
+        self._timer.cancel()
+        conversation = self._conversation(data[0], self._place)
+        self._transport.set_protocol(conversation)
+        conversation.connection_made(self._transport)
+        conversation.data_received(data)

@@ -1,0 +1,64 @@
+"""Message properties between C programs and the queue manager: a value is the bytes that MQSETMP takes."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+from bridge.mq.mqi import MQError, Property
+from bridge.wire import cmqc
+from tests.ibm_standin.frames import Reader, Writer
+
+_NUMBERS: Final = {
+    cmqc.MQTYPE_BOOLEAN: struct.Struct("<i"),
+    cmqc.MQTYPE_INT8: struct.Struct("<b"),
+    cmqc.MQTYPE_INT16: struct.Struct("<h"),
+    cmqc.MQTYPE_INT32: struct.Struct("<i"),
+    cmqc.MQTYPE_INT64: struct.Struct("<q"),
+    cmqc.MQTYPE_FLOAT32: struct.Struct("<f"),
+    cmqc.MQTYPE_FLOAT64: struct.Struct("<d"),
+}
+#: Instead of a count: the program gave no message handle.
+_NO_HANDLE: Final = -1
+
+
+def read_properties(reader: Reader) -> list[Property]:
+    """Read the properties of a message that is put."""
+    return [_read(reader) for _ in range(reader.long())]
+
+
+def _read(reader: Reader) -> Property:
+    name = reader.text(cmqc.MQRC_PROPERTY_NAME_ERROR)
+    type_ = reader.long()
+    support, context, copy_options = reader.long(), reader.long(), reader.long()
+    raw = reader.raw()
+    number = _NUMBERS.get(type_)
+    value: object
+    if number is not None:
+        if len(raw) != number.size:
+            raise MQError(cmqc.MQRC_PROPERTY_TYPE_ERROR, f"{name}: {len(raw)} bytes of type {type_}")
+        (value,) = number.unpack(raw)
+        if type_ == cmqc.MQTYPE_BOOLEAN:
+            value = bool(value)
+    elif type_ == cmqc.MQTYPE_STRING:
+        value = raw.decode(errors="surrogateescape")
+    else:
+        value = raw if type_ == cmqc.MQTYPE_BYTE_STRING else None
+    return Property(name=name, type=type_, value=value, Support=support, Context=context, CopyOptions=copy_options)
+
+
+def write_properties(writer: Writer, properties: Sequence[Property] | None) -> None:
+    """Write the properties of a message that was got; None where they do not go to a message handle."""
+    writer.long(_NO_HANDLE if properties is None else len(properties))
+    for one in properties or ():
+        # The handle knows a property of the folder usr by its bare name.
+        writer.text(one.name.removeprefix("usr."))
+        writer.long(one.type).long(one.Support).long(one.Context).long(one.CopyOptions)
+        number = _NUMBERS.get(one.type)
+        if number is not None:
+            writer.raw(number.pack(one.value))
+        elif one.type == cmqc.MQTYPE_STRING:
+            writer.text(one.value)
+        else:
+            writer.raw(one.value if one.type == cmqc.MQTYPE_BYTE_STRING else b"")

@@ -1,0 +1,69 @@
+"""An orderly stop acknowledges everything that was committed."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.config.models import Configuration
+from bridge.mqtt.packets import Disconnect, Puback, Publish, Pubrec, Suback, Subscribe
+from bridge.service.lifecycle import Bridge
+from tests.helpers.raw_client import LEVELS, ConnectionClosed, RawClient
+
+
+@LEVELS
+@pytest.mark.parametrize(("qos", "acknowledgement"), [(1, Puback), (2, Pubrec)])
+async def test_a_publication_after_a_subscribe_is_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: int, qos: int, acknowledgement: type[Puback] | type[Pubrec]
+) -> None:
+    """The stop begins after the commit and before the completion is reported, which is held until SUBACK is sent."""
+    configuration = Configuration(
+        queue_manager={"data_directory": tmp_path / "data"}, channels=[{"name": "A", "port": 0}]
+    )
+    bridge = Bridge(configuration, lambda _: None)
+    await bridge.start()
+    try:
+        loop, backend = asyncio.get_running_loop(), bridge.service.backend
+        (channel,) = bridge.channels
+        assert channel.endpoint is not None
+        port = channel.endpoint[1]
+        stopping: list[asyncio.Task[None]] = []
+
+        async def stop() -> None:
+            await bridge._idle()
+            await bridge.channels.close()
+
+        def subscribe(*arguments: Any, **options: Any) -> Any:
+            # Runs between this turn, in which the publication is committed, and the report of its completion.
+            stopping.append(loop.create_task(stop()))
+            return subscribed(*arguments, **options)
+
+        subscribed = backend.subscribe
+        monkeypatch.setattr(backend, "subscribe", subscribe)
+
+        def publish() -> list[object]:
+            client = RawClient.connected(port, "dev", level=level)
+            client.send(Subscribe(1, (("t", 0),)), Publish("t", b"x", qos, False, False, 2))
+            packets: list[object] = []
+            try:
+                while True:
+                    packets.append(client.receive())
+            except ConnectionClosed:
+                return packets
+
+        packets = await asyncio.to_thread(publish)
+        await asyncio.gather(*stopping)
+        assert [type(packet) for packet in packets if not isinstance(packet, Publish)] == [
+            Suback,
+            acknowledgement,
+            *([Disconnect] if level == 5 else []),
+        ]
+    finally:
+        await bridge.stop()
+        assert bridge.host is not None and bridge.queue_manager_watch is not None and bridge.problems is not None
+        bridge.problems.stop()
+        bridge.queue_manager_watch.stop()
+        await bridge.host.stop()
