@@ -49,10 +49,12 @@ def restore(
 ) -> None:
     """Restore a backup to a data directory. The bridge must not be running.
 
-    Everything that happened after the backup is discarded: messages delivered since are delivered again, those published
-    since are lost, and sessions are as they were. A damaged backup, or one with another schema, is rejected. A directory
-    that contains a queue manager is rejected without --force. If root runs the command, it acts as the owner of the
-    directory, or of the parent directory if it does not exist.
+    Everything that happened after the backup is discarded: messages delivered since are delivered again, those
+    published since are lost, and sessions are as they were. Packet identifiers that clients had not released (QoS 2)
+    are forgotten, so that no later publication is taken for a repetition: a message may be duplicated. A damaged
+    backup, or one with another schema, is rejected. A directory that contains a queue manager is rejected without
+    --force. If root runs the command, it acts as the owner of the directory, or of the parent directory if it does not
+    exist.
     """
     from bridge.mq.database import restore as make
 

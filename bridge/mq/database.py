@@ -11,7 +11,7 @@ import secrets
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Final
 
 import msgspec
 
+from bridge.config.queue_manager import STATE_QUEUE
 from bridge.files import sync
 from bridge.mq.data_directory import DATABASE, StoreError, acting_as_owner, hold, is_data_directory
 from bridge.mq.embedded.attributes import defaults
@@ -28,6 +29,8 @@ from bridge.mq.embedded.storage.completeness import IDENTITY, End, new_identity,
 from bridge.mq.embedded.storage.layout import SCHEMA_VERSION, batch_checksum, object_checksum
 from bridge.mq.embedded.storage.recovery_log import RESERVE_BYTES
 from bridge.mq.embedded.storage.store import primary_code
+from bridge.telemetry import record
+from bridge.telemetry.message import Message
 from bridge.witness import Position, create
 
 
@@ -131,10 +134,12 @@ def _write(path: Path, facts: dict[str, int], objects: list[tuple[str, str, str]
         for name, value in facts.items():
             database.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (name, value))
         database.execute("INSERT OR REPLACE INTO fact VALUES ('schema', ?)", (SCHEMA_VERSION,))
-        position = _new_life(database)
+        position = _new_identity(database)
         for kind, name, attributes in objects:
             checksum = object_checksum(kind, name, attributes)
             database.execute("INSERT OR REPLACE INTO object VALUES (?, ?, ?, ?)", (kind, name, attributes, checksum))
+        if received := _received_records(batches.values()):
+            batches[max(batches) + 1] = Batch([], received)
         for row_id, batch in batches.items():
             batch.rows = batch.definitions = -1  # they counted the old rows, some of which may be missing
             body = encode(batch)
@@ -147,7 +152,43 @@ def _write(path: Path, facts: dict[str, int], objects: list[tuple[str, str, str]
     create(witness_path(path), position._replace(number=max(batches, default=0)), layout.MODE)
 
 
-def _new_life(database: sqlite3.Connection) -> Position:
+def _received_records(batches: Iterable[Batch]) -> list[int]:
+    """Return the numbers of the messages with packet identifiers that clients have sent with QoS 2 and not released.
+
+    In a database of an earlier moment, these identifiers are wrong: the client may have released them since, and then its
+    next publication with such an identifier would be taken for a repetition and lost.
+    """
+    found: set[int] = set()
+    for batch in batches:
+        for put in batch.puts:
+            numbers = [one.msg_number for one in put.deliveries if batch.lanes[one.lane].queue == STATE_QUEUE]
+            if not numbers or not isinstance(put.message, Message):
+                continue
+            with contextlib.suppress(record.UnknownRecord):
+                if isinstance(record.decode(bytes(put.message.data)), record.ReceivedRecord):
+                    found.update(numbers)
+        found.difference_update(batch.removed)
+    return sorted(found)
+
+
+def _forget_received(database: sqlite3.Connection) -> None:
+    """Remove the records of `_received_records` with a row of the log. Raises sqlite3.Error."""
+    removed = _received_records(decode(body) for (body,) in database.execute("SELECT body FROM batch ORDER BY id"))
+    if not removed:
+        return
+    last_id, body = database.execute("SELECT id, body FROM batch ORDER BY id DESC LIMIT 1").fetchone()
+    last = decode(body)
+    row_id = last_id + 1
+    batch = msgspec.structs.replace(last, puts=[], removed=removed, lanes=[], committed=time.time())
+    if last.rows >= 0:
+        batch.rows, batch.digest = last.rows + 1, (last.digest + digest_of(row_id)) & DIGEST_MASK
+    body = encode(batch)
+    database.execute("INSERT INTO batch (id, body) VALUES (?, ?)", (row_id, body))
+    if _fact(database, "schema") >= SCHEMA_VERSION:
+        database.execute("UPDATE batch SET checksum = ? WHERE id = ?", (batch_checksum(row_id, body), row_id))
+
+
+def _new_identity(database: sqlite3.Connection) -> Position:
     """Give a restored or salvaged database a new identity. Return the position for its witness. Raises sqlite3.Error."""
     identity = new_identity()
     database.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (IDENTITY, identity))
@@ -366,7 +407,8 @@ def restore(file: Path, directory: Path, *, force: bool = False) -> tuple[Conten
                 _checked(new, f"the copy of {file}")  # before anything is written to it, which could fire a trigger
                 with _translated(path), closing(layout.connect(new)) as restored:
                     _skip_starts(restored, path if path.exists() else None)
-                    position = _new_life(restored)
+                    _forget_received(restored)
+                    position = _new_identity(restored)
                 sync(new)
                 kept = _kept_aside(directory) if there else None
             # A database without its witness does not start. So a restore that is interrupted here has to be repeated.
