@@ -5,7 +5,7 @@
 # usage: system-packages.sh [slow]
 set -eu
 here=$(dirname "$0")
-missing=$(sh "$here/../tests/ibm_standin/environments.sh" --missing "$here/../.venv/bin/python")
+missing=$(sh "$here/../tests/ibm_standin/environments.sh" --missing "$here/../${VENV:-.venv}/bin/python")
 [ -x /usr/sbin/mosquitto ] || command -v mosquitto >/dev/null 2>&1 || missing="$missing mosquitto"
 command -v mosquitto_pub >/dev/null 2>&1 || missing="$missing mosquitto-clients"
 command -v openssl >/dev/null 2>&1 || missing="$missing openssl"

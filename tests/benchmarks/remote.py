@@ -36,6 +36,7 @@ from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.benchmarks.channel import Channel
+from tests.helpers.client_packages import BUILD, PACKAGES
 from tests.helpers.remote_bridge import STAND_IN
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -137,7 +138,6 @@ def load(port: int, clients: int, seconds: float, payload: int, window: int) -> 
 @contextmanager
 def bridge(directory: Path, options: argparse.Namespace, mode: str, delay_us: int) -> Iterator[int]:
     """A queue manager and a bridge with an empty directory; yields the bridge's port."""
-    build = ROOT / "build" / "mqi"
     (directory / "host.mqsc").write_text(SCRIPT)
     (directory / "host.yaml").write_text(HOST)
     text = BRIDGE.replace("LIBRARY", options.library)
@@ -145,8 +145,8 @@ def bridge(directory: Path, options: argparse.Namespace, mode: str, delay_us: in
         text = text.replace(word, value)
     (directory / "bridge.yaml").write_text(text)
     environment = {
-        "LD_LIBRARY_PATH": str(build / "lib64"),
-        "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{build / options.library}",
+        "LD_LIBRARY_PATH": str(BUILD / "lib64"),
+        "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{PACKAGES / options.library}",
         "MQI_STANDIN_DELAY_US": str(delay_us),
     }
     log = directory / "bridge.log"
