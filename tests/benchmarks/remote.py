@@ -36,7 +36,7 @@ from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.benchmarks.channel import Channel
-from tests.helpers.client_packages import BUILD, PACKAGES
+from tests.helpers.client_packages import BUILD, PACKAGE_DIRECTORY
 from tests.helpers.remote_bridge import STAND_IN
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -146,7 +146,7 @@ def bridge(directory: Path, options: argparse.Namespace, mode: str, delay_us: in
     (directory / "bridge.yaml").write_text(text)
     environment = {
         "LD_LIBRARY_PATH": str(BUILD / "lib64"),
-        "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{PACKAGES / options.library}",
+        "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{PACKAGE_DIRECTORY / options.library}",
         "MQI_STANDIN_DELAY_US": str(delay_us),
     }
     log = directory / "bridge.log"

@@ -25,7 +25,7 @@ from bridge.mq.mqi import Connection
 
 BUILD = Path(__file__).resolve().parents[2] / "build" / "mqi"
 #: The packages for this Python.
-PACKAGES = BUILD / (sys.implementation.cache_tag or "")
+PACKAGE_DIRECTORY = BUILD / (sys.implementation.cache_tag or "")
 QUEUE_MANAGER_VARIABLE = "MQBRIDGE_TEST_QMGR"
 _FIELDS = ("channel", "connections", "user", "password")
 LIBRARIES = {"pymqi": "libmqic_r.so", "ibmmq": "libmqm_r.so"}
@@ -34,14 +34,14 @@ LIBRARIES = {"pymqi": "libmqic_r.so", "ibmmq": "libmqm_r.so"}
 @functools.cache
 def package(name: str) -> Any:
     """The package. The test is skipped where it was not built."""
-    if not (PACKAGES / name / name).is_dir():
-        pytest.skip(f"{name} is not in {PACKAGES}: run tests/ibm_standin/environments.sh")
+    if not (PACKAGE_DIRECTORY / name / name).is_dir():
+        pytest.skip(f"{name} is not in {PACKAGE_DIRECTORY}: run tests/ibm_standin/environments.sh")
     ctypes.CDLL(str(BUILD / "lib64" / LIBRARIES[name]))
-    sys.path.append(str(PACKAGES / name))
+    sys.path.append(str(PACKAGE_DIRECTORY / name))
     try:
         return importlib.import_module(name)
     finally:
-        sys.path.remove(str(PACKAGES / name))
+        sys.path.remove(str(PACKAGE_DIRECTORY / name))
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.client_packages import PACKAGES
+from tests.helpers.client_packages import PACKAGE_DIRECTORY
 from tests.helpers.client_programs import Manager
 
 HERE = Path(__file__).parent
@@ -45,8 +45,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def package(request: pytest.FixtureRequest) -> str:
     """The name of a package. Skipped where it was not built: see environments.sh."""
     name: str = request.param
-    if not (PACKAGES / name / name).is_dir():
-        pytest.skip(f"{name} is not in {PACKAGES}: run tests/ibm_standin/environments.sh")
+    if not (PACKAGE_DIRECTORY / name / name).is_dir():
+        pytest.skip(f"{name} is not in {PACKAGE_DIRECTORY}: run tests/ibm_standin/environments.sh")
     return name
 
 

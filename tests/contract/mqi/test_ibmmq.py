@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.helpers.client_packages import PACKAGES, connecting, package
+from tests.helpers.client_packages import PACKAGE_DIRECTORY, connecting, package
 from tests.helpers.client_programs import Manager
 
 CONSUMER = """
@@ -26,7 +26,7 @@ def wait(count):
 
 @pytest.fixture
 def ibmmq() -> str:
-    if not (PACKAGES / "ibmmq" / "ibmmq").is_dir():
+    if not (PACKAGE_DIRECTORY / "ibmmq" / "ibmmq").is_dir():
         pytest.skip("ibmmq was not built")
     return "ibmmq"
 
