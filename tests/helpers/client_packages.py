@@ -22,6 +22,7 @@ import pytest
 from bridge.mq.ibm.connection import connect_ibm
 from bridge.mq.ibm.parameters import ConnectionParameters, LibraryMissing, load_library
 from bridge.mq.mqi import Connection
+from tests.helpers.installed import missing
 
 BUILD = Path(__file__).resolve().parents[2] / "build" / "mqi"
 #: The packages for this Python.
@@ -35,7 +36,7 @@ LIBRARIES = {"pymqi": "libmqic_r.so", "ibmmq": "libmqm_r.so"}
 def package(name: str) -> Any:
     """The package. The test is skipped where it was not built."""
     if not (PACKAGE_DIRECTORY / name / name).is_dir():
-        pytest.skip(f"{name} is not in {PACKAGE_DIRECTORY}: run tests/ibm_standin/environments.sh")
+        missing(f"{name} on the stand-in", "tests/programs.sh")
     ctypes.CDLL(str(BUILD / "lib64" / LIBRARIES[name]))
     sys.path.append(str(PACKAGE_DIRECTORY / name))
     try:

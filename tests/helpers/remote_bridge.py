@@ -6,9 +6,7 @@ embedded queue manager without channels, in another process, which goes on when 
 
 from __future__ import annotations
 
-import fcntl
 import signal
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,21 +39,6 @@ _REACHED = """\
   channel: DEV.APP.SVRCONN
   connections: localhost(1414)
 """
-
-
-def built() -> bool:
-    """Whether the stand-in and the packages are there (tests/ibm_standin/environments.sh)."""
-    return (PACKAGE_DIRECTORY / "versions").exists()
-
-
-def build() -> None:
-    """Build what is missing of it; one process of tests at a time."""
-    script = ROOT / "tests" / "ibm_standin" / "environments.sh"
-    BUILD.mkdir(parents=True, exist_ok=True)
-    with (BUILD / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        done = subprocess.run(["sh", script, sys.executable], capture_output=True, text=True)
-    assert done.returncode == 0, f"{script} failed:\n{done.stdout}{done.stderr}"
 
 
 class QueueManagerProcess:

@@ -42,8 +42,7 @@ install() { # PACKAGE DIRECTORY [OPTION...]
         [ -n "$(find "$build/inc" -name 'cmqc*_structures.h' -newer "$stamp")" ] || return 0
     fi
     rm -rf "$directory"
-    MQ_FILE_PATH=$build "$python" -m pip install --quiet --disable-pip-version-check --no-deps --target "$directory" \
-        "$@" "$package"
+    MQ_FILE_PATH=$build sh "$root/deploy/pip.sh" "$python" "$package" --no-deps --target "$directory" "$@" "$package"
     touch "$stamp"
 }
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.helpers.client_packages import PACKAGE_DIRECTORY
 from tests.helpers.client_programs import Manager
+from tests.helpers.installed import missing
 
 HERE = Path(__file__).parent
 
@@ -46,7 +47,7 @@ def package(request: pytest.FixtureRequest) -> str:
     """The name of a package. Skipped where it was not built: see environments.sh."""
     name: str = request.param
     if not (PACKAGE_DIRECTORY / name / name).is_dir():
-        pytest.skip(f"{name} is not in {PACKAGE_DIRECTORY}: run tests/ibm_standin/environments.sh")
+        missing(f"{name} on the stand-in", "tests/programs.sh")
     return name
 
 
