@@ -44,6 +44,7 @@ from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.benchmarks.channel import Channel
+from tests.helpers.client_packages import BUILD, PACKAGE_DIRECTORY
 from tests.helpers.remote_bridge import STAND_IN
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -177,7 +178,7 @@ def load(port: int, options: argparse.Namespace, window: int, topics: int) -> tu
 def bridge(options: argparse.Namespace, code: Path, mode: str, delay_us: int, removers: int) -> Iterator[Running]:
     """A queue manager, and the bridge of a checkout, with an empty directory."""
     with tempfile.TemporaryDirectory(prefix="bench-remote-") as folder:
-        directory, build = Path(folder), ROOT / "build" / "mqi"
+        directory = Path(folder)
         (directory / "host.mqsc").write_text(SCRIPT)
         (directory / "host.yaml").write_text(HOST)
         text = BRIDGE.replace("LIBRARY", options.library).replace("REMOVERS", str(removers))
@@ -185,8 +186,8 @@ def bridge(options: argparse.Namespace, code: Path, mode: str, delay_us: int, re
             text = text.replace(word, value)
         (directory / "bridge.yaml").write_text(text)
         environment = {
-            "LD_LIBRARY_PATH": str(build / "lib64"),
-            "PYTHONPATH": f"{code}:{build / options.library}",
+            "LD_LIBRARY_PATH": str(BUILD / "lib64"),
+            "PYTHONPATH": f"{code}:{PACKAGE_DIRECTORY / options.library}",
             "MQI_STANDIN_DELAY_US": str(delay_us),
             "MQBRIDGE_PURE": "1",
         }
