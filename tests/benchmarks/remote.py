@@ -17,6 +17,7 @@ the bridge's process then: a busy machine changes them least.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import re
@@ -29,6 +30,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -274,7 +276,7 @@ def receive(running: Running, options: argparse.Namespace, clients: int, qos: in
 
 
 def deliver(
-    options: argparse.Namespace, name: str, code: Path, delay_us: int, clients: int, removers: int, qos: int
+    options: argparse.Namespace, delay_us: int, clients: int, removers: int, qos: int, name: str, code: Path
 ) -> Result:
     """Measure deliveries. They count when the client has the message and MQ has no longer."""
     with bridge(options, code, "batched", delay_us, removers) as running:
@@ -285,7 +287,7 @@ def deliver(
     return Result(name, label, delay_us, count / removed, cpu / count * 1e6, f"{removed - delivered:.2f} s")
 
 
-def publish(options: argparse.Namespace, name: str, code: Path, delay_us: int, topics: int, mode: str) -> Result:
+def publish(options: argparse.Namespace, delay_us: int, topics: int, mode: str, name: str, code: Path) -> Result:
     """Measure publications. All that are acknowledged must be on the other queue manager."""
     with bridge(options, code, mode, delay_us, 1) as running:
         before = running.cpu()
@@ -341,18 +343,12 @@ def main() -> None:
     runs: list[Callable[[str, Path], Result]] = []
     for delay_us in options.delays_us:
         if options.deliver:
-            runs += [
-                lambda name, code, values=(delay_us, clients, removers, qos): deliver(options, name, code, *values)
-                for clients in options.clients
-                for removers in options.removers
-                for qos in options.qos
-            ]
+            shapes = itertools.product(options.clients, options.removers, options.qos)
+            runs += [partial(deliver, options, delay_us, *shape) for shape in shapes]
         else:
-            loads = [(topics, "batched") for topics in options.topics]
-            loads += [(options.topics[-1], "one by one")] * options.one_by_one
-            runs += [
-                lambda name, code, values=(delay_us, *load_): publish(options, name, code, *values) for load_ in loads
-            ]
+            runs += [partial(publish, options, delay_us, topics, "batched") for topics in options.topics]
+            if options.one_by_one:
+                runs.append(partial(publish, options, delay_us, options.topics[-1], "one by one"))
     if not options.deliver:
         (options.clients,) = options.clients
     what = "deliveries" if options.deliver else f"QoS 1 publications of {options.clients} clients"

@@ -95,9 +95,10 @@ class Suspects:
 
     def refused(self, client_id: str, topic: str, user: str) -> None:
         """Note a refused publication."""
-        for suspects in (self._topics, self._clients):
-            if len(suspects) >= MAX_SUSPECTS:
-                del suspects[next(iter(suspects))]  # type: ignore[attr-defined]
+        if len(self._topics) >= MAX_SUSPECTS:
+            del self._topics[next(iter(self._topics))]
+        if len(self._clients) >= MAX_SUSPECTS:
+            del self._clients[next(iter(self._clients))]
         self._topics[topic, user] = None
         self._clients[client_id] = PROBATION
 
