@@ -334,7 +334,7 @@ class StateWriter(Worker[Job]):
 
     def take_job(self, batch: Batch) -> Job | None:
         """Add the next job to a batch. Return None if the batch is complete."""
-        if batch.jobs and (batch.alone or batch.answered and not self._answered_jobs):
+        if batch.jobs and (batch.alone or (batch.answered and not self._answered_jobs)):
             return None
         job = self.next_job()
         if job is not None:
