@@ -388,7 +388,7 @@ def share_that_was_left(bridge: BridgeProcess, word: str) -> Iterator[None]:
                 sender.publish(name, b"not wanted", 1)
             member.ping()
             assert not member.inbox
-        eventually(lambda name=name: bridge.run_mq("display", f"SUB('$share/{name}*')").returncode, 3)
+    eventually(lambda: bridge.run_mq("display", f"SUB('$share/{word}*')").returncode, 3)
 
 
 def mosquitto_sub(bridge: BridgeProcess, word: str) -> Iterator[None]:
