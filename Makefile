@@ -16,6 +16,8 @@ setup: $(VENV)/.ready
 
 # The embedded queue manager and a bridge, or `make run ARGS=bridge.yaml`.
 run: $(VENV)/.ready
+	@$(BIN)/python -c 'from bridge.compilation import PURE; \
+	    print(f"pure Python ({PURE}); to compile it, which takes a minute: sh deploy/compile.sh" if PURE else "compiled modules")'
 	@$(BIN)/mqbridge run $(ARGS)
 
 # The static checks, then the tests in five processes. ARGS are options and paths of pytest.
