@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.client_packages import BUILD
+from tests.helpers.client_packages import PACKAGE_DIRECTORY
 from tests.helpers.client_programs import Manager
 from tests.helpers.installed import missing
 
@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def package(request: pytest.FixtureRequest) -> str:
     """The name of a package. Skipped where it was not built: see environments.sh."""
     name: str = request.param
-    if not (BUILD / name / name).is_dir():
+    if not (PACKAGE_DIRECTORY / name / name).is_dir():
         missing(f"{name} on the stand-in", "tests/programs.sh")
     return name
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.helpers.client_packages import BUILD, connecting, package
+from tests.helpers.client_packages import PACKAGE_DIRECTORY, connecting, package
 from tests.helpers.client_programs import Manager
 from tests.helpers.installed import missing
 
@@ -27,7 +27,7 @@ def wait(count):
 
 @pytest.fixture
 def ibmmq() -> str:
-    if not (BUILD / "ibmmq" / "ibmmq").is_dir():
+    if not (PACKAGE_DIRECTORY / "ibmmq" / "ibmmq").is_dir():
         missing("ibmmq on the stand-in", "tests/programs.sh")
     return "ibmmq"
 
