@@ -284,4 +284,4 @@ def test_mistake_in_attributes(section: str, attribute: str, line: str, tmp_path
 def test_quotes_inside_quotes_are_text(tmp_path: Path) -> None:
     file = tmp_path / "bridge.yaml"
     file.write_text('mappings: {a: {from: {mqtt: "\u201ct\u201d"}, to: {queue: Q}}}', encoding="utf-8")
-    assert load(file).mappings["a"].source.mqtt == "\u201ct\u201d"  # type: ignore[union-attr]
+    assert load(file).mappings["a"].source.mqtt == "\u201ct\u201d"
