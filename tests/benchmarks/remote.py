@@ -46,7 +46,8 @@ from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.benchmarks.channel import Channel
-from tests.helpers.client_packages import BUILD, PACKAGE_DIRECTORY
+from tests.helpers.client_packages import BUILD
+from tests.helpers.installed import CLIENT_PACKAGES
 from tests.helpers.remote_bridge import STAND_IN
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -189,7 +190,7 @@ def bridge(options: argparse.Namespace, code: Path, mode: str, delay_us: int, re
         (directory / "bridge.yaml").write_text(text)
         environment = {
             "LD_LIBRARY_PATH": str(BUILD / "lib64"),
-            "PYTHONPATH": f"{code}:{PACKAGE_DIRECTORY / options.library}",
+            "PYTHONPATH": f"{code}:{CLIENT_PACKAGES / options.library}",
             "MQI_STANDIN_DELAY_US": str(delay_us),
             "MQBRIDGE_PURE": "1",
         }
