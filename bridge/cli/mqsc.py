@@ -177,14 +177,30 @@ def dump(
 def mqsc_script(
     user: Annotated[str | None, option("NAME", "Grant authorities to this user.")] = None,
     group: Annotated[str | None, option("NAME", "Grant authorities to this group.  [default: mqbridge]")] = None,
+    aliases: Annotated[
+        bool,
+        typer.Option(
+            "--aliases", help="Route messages to clients by queue manager aliases, and do not change DEFXMITQ."
+        ),
+    ] = False,
+    connect: Annotated[
+        bool,
+        typer.Option(
+            "--connect", help="Connect to the queue manager first, and leave out what would change its routes."
+        ),
+    ] = False,
 ) -> None:
     """Print the MQSC script that prepares a queue manager for a configuration.
 
     The script defines the queues and the channel of the bridge, and grants its user or group the authorities that the
     configuration needs, and no others. Without a file it is the script of the default configuration. Run it as an
     administrator: mqbridge mqsc-script --config bridge.yaml | runmqsc QM1
+
+    The script sets DEFXMITQ, the default transmission queue. A queue manager that uses DEFXMITQ to reach other queue managers
+    needs --aliases. With --connect, the command looks that up.
     """
     from bridge.config.models import default_configuration
+    from bridge.mq.ibm.mqsc_script import existing_attributes
     from bridge.mq.ibm.mqsc_script import mqsc_script as script_of
 
     if user is not None and group is not None:
@@ -196,7 +212,27 @@ def mqsc_script(
     ibm = found.queue_manager
     connects_as = user or (ibm.user if ibm.type == "ibm" else None) or "mqbridge"
     grantee = f"PRINCIPAL('{user}')" if user is not None else f"GROUP('{group or 'mqbridge'}')"
-    typer.echo(script_of(found, grantee, connects_as), nl=False)
+    existing = None
+    if connect:
+        if ibm.type != "ibm":
+            raise Failure("--connect is for a queue manager of IBM MQ (type: ibm)", WRONG_USAGE)
+        connection = queue_manager.connect(None, found)
+        try:
+            existing = existing_attributes(connection)
+        finally:
+            connection.disconnect()
+        if existing.default_route not in ("", found.transmission_queue) and not aliases:
+            aliases = True
+            note(
+                f"warning: DEFXMITQ of queue manager {ibm.name} is {existing.default_route}, which routes messages to other"
+                " queue managers. The script does not change it. Each client needs a queue manager alias instead"
+            )
+    elif ibm.type == "ibm" and not aliases:
+        note(
+            f"warning: the script sets DEFXMITQ of queue manager {ibm.name}. If DISPLAY QMGR DEFXMITQ shows another queue,"
+            " use --aliases, or messages for other queue managers go to MQTT clients. --connect looks it up"
+        )
+    typer.echo(script_of(found, grantee, connects_as, aliases=aliases, existing=existing), nl=False)
 
 
 @takes(CONFIG | OUTPUT)
