@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from bridge.cli.program import program
 from bridge.config.document import load
 from bridge.config.queue_manager import IbmQueueManagerConfig
 from tests.helpers.bridge_process import BridgeProcess
@@ -53,6 +55,12 @@ def test_the_configuration_of_the_container_is_right(compose: Any, tmp_path: Pat
     assert settings.password_file == Path("/run/secrets") / services["bridge"]["secrets"][0]
     assert services["qmgr"]["secrets"] == services["bridge"]["secrets"] == list(compose["secrets"])
     assert f"127.0.0.1:{configuration.admin.port}/healthz" in CONTAINERFILE
+    (volume,) = (one for one in services["bridge"]["volumes"] if one.endswith(":/var/lib/mqbridge"))
+    assert configuration.control_socket == Path(volume.partition(":")[2]) / "control.sock"
+    (tmp_path / "password").write_text("secret")
+    file.write_text(file.read_text().replace("/run/secrets/mqAppPassword", str(tmp_path / "password")))
+    checked = CliRunner().invoke(program, ["check", str(file)])
+    assert (checked.exit_code, checked.stdout.splitlines()[-1]) == (0, f"{file} is OK")
 
 
 def test_the_image_starts_without_a_mounted_configuration(tmp_path: Path) -> None:
