@@ -1,5 +1,11 @@
 # Each target installs what it needs. CONTRIBUTING.md describes the scripts for everything else.
+# `make test PYTHON=python3.13` runs everything with that Python, in an environment of its own.
+ifneq ($(and $(PYTHON),$(filter lint test test-slow,$(MAKECMDGOALS))),)
+VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+VENV := .venv-$(or $(VERSION),$(error $(PYTHON) does not run))
+else
 VENV := .venv
+endif
 BIN := $(VENV)/bin
 
 .PHONY: setup run test test-slow lint bench docs deb clean
@@ -67,7 +73,7 @@ deb:
 	@sh deploy/deb.sh
 
 clean:
-	rm -rf $(VENV) $(VENV)-newest $(VENV)-audit build bridge/compiled .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-* build bridge/compiled .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # A moved environment, or one whose Python was removed, is created again.
 UNUSABLE := $(shell sh deploy/setup.sh --check $(VENV) || echo unusable)
