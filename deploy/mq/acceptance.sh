@@ -72,6 +72,8 @@ pub() { mosquitto_pub -h "$host" -p "$port" ${MQTT_OPTIONS:-} "$@"; }
 # Subscribe until N messages have come: sub N OPTIONS.
 sub() { number=$1 && shift && mosquitto_sub -h "$host" -p "$port" ${MQTT_OPTIONS:-} -C "$number" -W 60 "$@"; }
 topic=mqbridge/acceptance/$$
+lines=''
+if command -v stdbuf >/dev/null; then lines='stdbuf -oL'; fi  # otherwise mosquitto_sub does not print at once into a file
 expect() {
     if [ "$2" = "$3" ]; then echo "pass  $1"; else echo "fail  $1: expected '$2', found '$3'"; touch "$work/failed"; fi
 }
@@ -85,10 +87,11 @@ clients() {
     done
     for version in mqttv311 mqttv5; do
         for qos in 0 1 2; do
-            sub 1 -V $version -q $qos -t "$topic/$version/$qos" -d >"$work/received" 2>&1 &
+            $lines mosquitto_sub -h "$host" -p "$port" ${MQTT_OPTIONS:-} -C 1 -W 60 -V $version -q $qos \
+                -t "$topic/$version/$qos" -d >"$work/received" 2>&1 &
             subscriber=$!
             tries=0
-            until grep -q 'Subscribed (mid' "$work/received" || [ $tries -ge 60 ]; do tries=$((tries + 1)); sleep 1; done
+            until grep -q 'Subscribed (mid' "$work/received" || [ $tries -ge 10 ]; do tries=$((tries + 1)); sleep 1; done
             pub -V $version -q $qos -t "$topic/$version/$qos" -m "hello $qos"
             wait $subscriber
             expect "$version QoS $qos" "hello $qos" "$(grep '^hello' "$work/received")"
