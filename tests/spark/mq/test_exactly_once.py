@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from bridge.spark.mq.queue_manager import APPLICATION_NAME
 from bridge.wire import cmqc
 from tests.spark.conftest import Queues
-from tests.spark.faults import Fault, fault, is_marker
+from tests.spark.faults import Fault, fault, is_state
 
 #: Rows of a batch. Spark hands them to the writer in Arrow batches of 10,000, and a unit of work has 5,000.
 ROWS = 12_000
@@ -48,10 +48,11 @@ class Query:
 
     def fail(self, frame: DataFrame, body: str = "text") -> None:
         """Process a batch, and lose the connection to the queue manager in its second unit of work."""
-        puts = Fault(lambda verb, request: verb == "MQPUT" and not is_marker(request), 7_000)
-        with fault(APPLICATION_NAME, puts), pytest.raises(StreamingQueryException):
+        # The first two states, that of the manifest, and one for each unit of work.
+        states = Fault(lambda verb, request: verb == "MQPUT" and is_state(request), 5)
+        with fault(APPLICATION_NAME, states), pytest.raises(StreamingQueryException):
             self.run(frame, body)
-        assert puts.happened and 0 < self.queues.depth(self.target) < ROWS
+        assert states.happened and 0 < self.queues.depth(self.target) < ROWS
 
     def check(self) -> None:
         """Check that each number is at the beginning of one message."""
@@ -73,12 +74,11 @@ def test_a_row_that_fails_in_the_middle_of_a_partition(query: Query) -> None:
     query.check()
 
 
+VALUES = "concat(text, ' ', uuid(), current_timestamp())"
 #: Partitions and body of the run that fails in the middle of the batch, and of the run that repeats the batch.
 CHANGES = {
-    "fewer partitions": ((4, "text"), (1, "text")),
-    "more partitions": ((1, "text"), (4, "text")),
-    "values": ((2, "concat(text, ' ', uuid(), current_timestamp())"),) * 2,
-    "another SELECT": ((1, "text"), (1, f"IF(int(text) < {ROWS}, '-1', text)")),
+    "fewer partitions, other values": ((4, VALUES), (1, VALUES)),
+    "more partitions, another SELECT": ((1, "text"), (4, f"IF(int(text) < {ROWS}, '-1', text)")),
 }
 
 
