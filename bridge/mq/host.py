@@ -246,6 +246,9 @@ class Host(Protocol):
     name: str
     #: the queue for messages that cannot be delivered; "" is the queue manager's dead-letter queue (DEADQ)
     dead_letter_queue: str
+    #: identifies the store of the queue manager until it is restored from a backup; "" if the bridge cannot tell (IBM MQ).
+    #: Packet identifiers that were recorded in another epoch mean nothing
+    epoch: str
 
     #: channel authentication records
     channel_authentication: ChannelAuthenticationRegister

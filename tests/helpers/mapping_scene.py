@@ -84,6 +84,7 @@ class Scene:
 
     name = "QM1"
     dead_letter_queue = ""
+    epoch = ""
 
     def __init__(self, queue_manager: QueueManager) -> None:
         self.queue_manager = queue_manager

@@ -255,6 +255,7 @@ class EmbeddedHost:
             ) from error
         except OSError as error:
             raise HostError(f"data directory {settings.data_directory}: {error}") from error
+        self.epoch = self.queue_manager.epoch
         self.channel_authentication = self.queue_manager.objects.channel_authentication
         self.telemetry_channels = self.queue_manager.objects.telemetry_channels
         self.telemetry_channels.use_file(configuration.channels)

@@ -156,6 +156,7 @@ class IbmHost:
         self._requirements = requirements_of(configuration).to_start
         self.name = settings.name
         self.dead_letter_queue = settings.dead_letter_queue
+        self.epoch = ""
         self.memory = MemoryWatermark(configuration.limits.memory_watermark)
         try:
             self._library = load_library(settings.library)

@@ -75,6 +75,8 @@ class MappingEnvironment:
         #: prefix of this bridge's hop marks; unlike the queue manager's name, it is globally unique
         self.origin = host.name
         self.dead_letter_queue = host.dead_letter_queue
+        #: identifies the store of the queue manager. Packet identifiers recorded in another one mean nothing
+        self.epoch = host.epoch
         #: knows all currently configured mappings
         self.guard = LoopGuard({}, host.name)
 

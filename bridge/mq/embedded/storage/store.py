@@ -119,6 +119,8 @@ class Store:
             identity = new_identity()
             create(witness_path(self.path), Position(identity, self.starts, self._last_row, time.time()), layout.MODE)
             self._set_fact(IDENTITY, identity)
+        #: identifies the database until it is restored or salvaged
+        self.identity = identity
         witness = Witness(witness_path(self.path), identity, self.starts)
         witness.record(self._last_row)
         return witness

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from bridge.cli.program import program
 from bridge.mq.data_directory import StoreError
-from bridge.mq.database import backup, restore, verify
+from bridge.mq.database import backup, restore, salvage, verify
 from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.storage import layout
@@ -264,6 +264,24 @@ def test_a_restored_database_that_is_replaced_by_an_older_one_is_noticed(tmp_pat
     shutil.copy(tmp_path / "data" / "queuemanager.db", tmp_path / "new")
     with pytest.raises(StoreError, match="belongs to another database"):
         QueueManager("MQB1", tmp_path / "new")
+
+
+def test_a_restore_begins_a_new_epoch(tmp_path: Path) -> None:
+    """A start does not. Packet identifiers that mappings recorded in another epoch are forgotten."""
+    epochs = []
+    for _ in range(2):
+        manager = started(tmp_path / "data")
+        epochs.append(manager.epoch)
+        manager.close()
+    assert epochs[0] == epochs[1]
+    backup(tmp_path / "data", tmp_path / "backup.db")
+    restore(tmp_path / "backup.db", tmp_path / "restored")
+    salvage(tmp_path / "data", tmp_path / "salvaged")
+    for directory in ("restored", "salvaged"):
+        manager = started(tmp_path / directory)
+        epochs.append(manager.epoch)
+        manager.close()
+    assert len(set(epochs)) == 3
 
 
 def test_definitions_count_as_commits(tmp_path: Path) -> None:
