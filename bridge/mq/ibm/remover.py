@@ -33,6 +33,8 @@ CHUNK = 16
 #: Another remover is active for each of these seconds of a round trip: shorter round trips take less than the CPU time that
 #: another thread costs.
 ROUND_TRIP_PER_REMOVER = 0.00015
+#: One more is active for so many removals that wait: removers must keep up with deliveries on a busy queue manager.
+WAITING_PER_REMOVER = 500
 #: Units of work whose shortest round trip counts.
 ROUND_TRIPS = 16
 #: Added to the load of a remover without a connection.
@@ -140,9 +142,9 @@ class Remover(StateWriter[Removal]):
 class RemovalDispatch:
     """Distributes removals over the removers. Used on the event loop.
 
-    Any remover may remove messages of any client. Only as many of them get work as the round trip is worth, because each
-    active thread costs CPU time. Jobs that depend on the order of their client's jobs, or on its record, go to one remover
-    as long as jobs of that client are in progress.
+    Any remover may remove messages of any client. Only as many of them get work as the round trip and the waiting removals
+    are worth, because each active thread costs CPU time. Jobs that depend on the order of their client's jobs, or on its
+    record, go to one remover as long as jobs of that client are in progress.
     """
 
     def __init__(self, removers: Sequence[Remover]) -> None:
@@ -150,13 +152,16 @@ class RemovalDispatch:
         for remover in removers[1:]:
             # Only one remover at a time writes the records of a client.
             remover.current, remover.sequences = removers[0].current, removers[0].sequences
+        #: removals and other jobs that were submitted and have not ended
+        self._load = 0
         #: client identifier -> its remover, and the number of its jobs in progress
         self._bound: dict[str, tuple[Remover, int]] = {}
 
     @property
     def active(self) -> int:
         """The number of removers that get work. The first one always does, and so knows the round trip."""
-        return min(len(self._removers), max(1, int(self._removers[0].round_trip / ROUND_TRIP_PER_REMOVER)))
+        by_round_trip = max(1, int(self._removers[0].round_trip / ROUND_TRIP_PER_REMOVER))
+        return min(len(self._removers), by_round_trip + self._load // WAITING_PER_REMOVER)
 
     def remove(self, msg_ids: Sequence[bytes], done: Callable[[int], None]) -> int:
         """Remove messages. `done` is called as often as this returns."""
@@ -187,14 +192,18 @@ class RemovalDispatch:
 
     def _submit(self, remover: Remover, removal: Removal) -> None:
         removal.remover = remover
-        remover.load += len(removal.msg_ids) + 1
+        size = len(removal.msg_ids) + 1
+        remover.load += size
+        self._load += size
         remover.submit(removal)
 
     def ended(self, jobs: Iterable[Any]) -> None:
         """Note that jobs have ended."""
         for job in jobs:
             if isinstance(job, Removal) and job.remover is not None:
-                job.remover.load -= len(job.msg_ids) + 1
+                size = len(job.msg_ids) + 1
+                job.remover.load -= size
+                self._load -= size
 
 
 def _load(remover: Remover) -> int:
