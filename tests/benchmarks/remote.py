@@ -252,7 +252,7 @@ def receive(running: Running, options: argparse.Namespace, clients: int, qos: in
     application.start()
     begun = time.perf_counter()
     until = begun + options.seconds
-    while time.perf_counter() < until or application.received != application.published:
+    while application.is_alive() or application.received != application.published:
         application.ending = time.perf_counter() >= until
         if time.perf_counter() > until + 60:
             raise RuntimeError(f"{application.published - application.received} messages were not delivered")
