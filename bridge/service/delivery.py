@@ -329,6 +329,7 @@ class Delivery:
                 effects = outbox.deliver(waiting, now, None if client is None else client.protocol)
                 if effects.finished:
                     removals += effects.finished
+                    outbox.finishing += len(effects.finished)
                     finished.append((session, len(effects.finished)))
                 if client is not None:
                     client.transport.flush()
@@ -395,6 +396,7 @@ class Delivery:
             finished = effects.finished
             self._sent(session, client, effects)
             self.review(outbox.backlog)
+            outbox.finishing += len(finished)
         if session.shares and (waiting := self.shares.waiting_for(session)):
             self.give_out(waiting)
         return finished
@@ -404,7 +406,6 @@ class Delivery:
         if effects.more and client is not None:
             client.transport.send_more_soon()
         if effects.finished:
-            session.outbox.finishing += len(effects.finished)
             discarded = effects.discarded
             self._events.publish(Finished(session, effects.finished, discarded))
             if discarded and (dropped := sum(why is FULL for why in discarded.values())):
