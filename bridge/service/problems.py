@@ -84,6 +84,8 @@ REMEDIES: Final = {
     ProblemKind.BACKLOG: "Connect the clients or start the applications that take the messages, or remove unused sessions"
     " with `mqbridge client purge`.",
     ProblemKind.CLIENT: "Make the client reconnect with `mqbridge client disconnect CLIENT`, and check its program.",
+    ProblemKind.REMOVALS: "Allow gets from the transmission queue: ALTER QLOCAL(SYSTEM.MQTT.TRANSMIT.QUEUE) GET(ENABLED)."
+    " The log contains the reason code.",
     ProblemKind.PUBLISH_RATE: "Set publish_rate of its channel, then run `mqbridge reload` and `mqbridge client"
     " disconnect {}`.",
     ProblemKind.REJECTIONS: "Correct the client's password, certificate or configuration, or block its address.",
