@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -14,7 +15,7 @@ from bridge.mq.ibm.coordination import BackendEvents
 from bridge.mq.ibm.persistent_state import Identifiers
 from bridge.mq.ibm.remover import (
     CHUNK,
-    WAITING_PER_REMOVER,
+    LONG_LAG,
     FirstRemover,
     Removal,
     RemovalDispatch,
@@ -167,14 +168,16 @@ def test_the_round_trip_determines_the_number_of_active_removers(round_trip: flo
     assert {remover.load for remover in removers} == {0}
 
 
-def test_waiting_removals_activate_more_removers() -> None:
-    """The queue manager is busy: round trips take longer than the network needs."""
-    removals, removers = dispatch(0.0)
-    for _ in range(2 * WAITING_PER_REMOVER):
-        removals.remove([bytes(24)], lambda _reason: None)
-    assert [bool(remover.removals) for remover in removers[:6]] == [True] * 4 + [False] * 2
-    removals.ended([job for remover in removers for job in remover.removals])
-    assert removals.active == 1
+def test_a_long_lag_of_removals_activates_more_removers() -> None:
+    """The queue manager is busy: it gives one connection less of its time than deliveries get."""
+    removals, removers = dispatch(0.0, number=8)
+    late, prompt = (Removal([], {}, lambda _reason: None, remover=removers[0]) for _ in range(2))
+    active = []
+    for job, lag in [(late, LONG_LAG + 1)] * 5 + [(prompt, 0.0)] * 8:
+        job.submitted = time.monotonic() - lag
+        removals.ended([job])
+        active.append(removals.active)
+    assert active == [2, 4, 8, 8, 8, 8, 7, 6, 5, 4, 3, 2, 1]
 
 
 def test_a_remover_without_a_connection_gets_work_only_if_all_others_have_none_either() -> None:
