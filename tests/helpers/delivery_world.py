@@ -57,6 +57,7 @@ class QueueManager:
 
     hands_over_at_once = True
     refuses_for_clients = False
+    removes_at_once = True
     client_names = AS_IS
     outage = False
     subscriptions = ()
