@@ -415,15 +415,15 @@ class Authorization:
                 return False  # put directly to the client, or for another subscription
             return not remaining.find(transmission.topic or "")
 
-        removals = outbox.withdraw_sent(unwanted) + outbox.withdraw_waiting(unwanted)
+        withdrawn = outbox.withdraw_sent(unwanted) + outbox.withdraw_waiting(unwanted)
+        removals = [transmission for _, transmission in withdrawn]
         if not removals:
             return
         completion = await service.units.committed(UnitOfWork(removals=removals))
         if completion.failure:
             if self._denied.keys() & session.filters.keys():
                 # The next resumption discards these messages. Without the filters, it would not, and they would stay on disk.
-                outbox.mark_sent([one.msg_number for one in removals])
-                outbox.backlog.extendleft(reversed(removals))
+                outbox.restore(withdrawn)
             raise Failure(f"messages cannot be discarded: {cmqc.reason_name(completion.failure)}")
         reasons = {one.msg_number: NOT_ALLOWED for one in removals}
         service.events.publish(Finished(session, removals, reasons))

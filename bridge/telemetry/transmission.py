@@ -11,6 +11,7 @@ import msgspec
 from bridge.mqtt.packets import PublishProperties
 from bridge.telemetry.headers import rfh2_of
 from bridge.telemetry.message import Message
+from bridge.telemetry.record import MessageKey
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
@@ -83,10 +84,19 @@ class Transmission(Protocol):
     #: it is a retained publication
     retained: bool
     persistent: bool
-    #: the last eight bytes of MQMD.MsgId on the transmission queue, as a number
+    #: unique while the bridge runs, and in the order in which the bridge saw the messages. The last two bytes are those of
+    #: MQMD.MsgId on the transmission queue. The embedded queue manager keeps its numbers across restarts
     msg_number: int
     #: put time in seconds since the epoch, or 0.0 if only the MQMD contains it
     put_time: float
+
+    @property
+    def key(self) -> MessageKey:
+        """The identity of the message in session records."""
+
+    @property
+    def put_at(self) -> bytes:
+        """MQMD.PutDate and PutTime on the transmission queue, or b"" if numbers are in the order of puts."""
 
     @property
     def raw(self) -> bytes | None:

@@ -43,7 +43,7 @@ from bridge.mq.memory import MESSAGE_OVERHEAD, MemoryWatermark
 from bridge.mq.mqi import Connection, Got, MQError
 from bridge.mq.worker import FAILURE_KEPT, Worker
 from bridge.telemetry.identity import ClientNames
-from bridge.telemetry.record import Side, StateKey, StateRecord
+from bridge.telemetry.record import SENDING, StateKey, StateRecord
 from bridge.telemetry.transmission import Transmission
 from bridge.wire import cmqc
 
@@ -180,7 +180,7 @@ class IbmBackend(BackendEvents):
         self._subscriber.submit(Inquire(lambda found: self._call(subscriptions.set_result, found)))
         found = []
         for key, (msg_id, record) in records.items():
-            keeper = (self._remover_of if key.side is Side.SENT else self._publisher_of)(key.client_id)
+            keeper = (self._remover_of if key.side in SENDING else self._publisher_of)(key.client_id)
             keeper.current[key] = msg_id
             keeper.sequences[key] = record.sequence
             found.append(record)
@@ -242,10 +242,10 @@ class IbmBackend(BackendEvents):
             refusal = cmqc.MQRC_NONE if accepted else cmqc.MQRC_STORAGE_NOT_AVAILABLE
             divided.part = parts[publisher] = Part(unit, {}, ended, refusal)
         removals: dict[Remover, Removal] = {}
-        sent = {key: record for key, record in unit.records.items() if key.side is Side.SENT}
-        # The record of a session and the messages that its client has acknowledged belong in one unit of work. A message of a
-        # shared subscription does not name the client.
-        only = self._remover_of(next(iter(sent)).client_id) if len(sent) == 1 else None
+        senders = {key.client_id for key in unit.records if key.side in SENDING}
+        # The records of a session and the messages that its client has acknowledged belong in one unit of work. A message of
+        # a shared subscription does not name the client.
+        only = self._remover_of(next(iter(senders))) if len(senders) == 1 else None
         for one in cast("list[QueuedMessage]", separate(unit.removals)):
             remover = only or self._remover_of(one.client_id)
             removal = removals.get(remover)
@@ -253,7 +253,7 @@ class IbmBackend(BackendEvents):
                 removal = removals[remover] = Removal([], {}, ended)
             removal.msg_ids.append(one.msg_id)
         for key, record in unit.records.items():
-            if key.side is Side.SENT:
+            if key.side in SENDING:
                 removals.setdefault(self._remover_of(key.client_id), Removal([], {}, ended)).states[key] = record
                 continue
             publisher = self._publisher_of(key.client_id)
