@@ -311,7 +311,7 @@ def test_one_record_has_the_unusual_ids_of_a_thousand_waiting_messages(waiting: 
     assert sizes == [1001, 1000, 500], "the first also has the message with the usual identifier"
     ids = {one.transmission.msg_number: message_id for message_id, one in box.in_flight.deliveries.items()}
     assert list(ids) == numbers and len(set(ids.values())) == len(numbers)
-    for number, message_id in ids.items():
+    for message_id in ids.values():
         box.removed(box.acknowledge(message_id))
     assert records(box) == {"1": None, "2": None, "3": None}
 
