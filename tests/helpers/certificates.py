@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
+from tests.helpers.installed import program
 
 
 def make(directory: Path) -> None:
     """ca.pem, and server and client, each .pem and .key; the server's is for localhost, the client's key has a password."""
-    if shutil.which("openssl") is None:
-        pytest.fail("openssl is not installed; `make test` needs it for certificates")
+    program("openssl")
 
     def openssl(*words: str) -> None:
         subprocess.run(["openssl", *words], cwd=directory, check=True, capture_output=True)

@@ -14,6 +14,7 @@ import pytest
 
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.forked_process import MQBRIDGE
+from tests.helpers.installed import program
 from tests.helpers.line_process import LineProcess
 from tests.helpers.mosquitto import free_port
 from tests.helpers.patience import PATIENCE, until
@@ -64,6 +65,7 @@ class Reader:
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Reader:
+    program("mosquitto_pub", "mosquitto_sub", "openssl")
     return Reader(tmp_path)
 
 
