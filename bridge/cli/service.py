@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -88,6 +89,8 @@ FILES = {
     Path("/etc/systemd/system/mqbridge-pipeline@.service"): "deploy/mqbridge-pipeline@.service",
     SYSUSERS: "deploy/sysusers.conf",
     TMPFILES: "deploy/tmpfiles.conf",
+    # The units name it in Documentation=.
+    Path("/usr/local/share/man/man1/mqbridge.1"): "deploy/man.py",
 }
 #: Units that a package installs.
 PACKAGED = (Path("/usr/lib/systemd/system/mqbridge.service"), Path("/lib/systemd/system/mqbridge.service"))
@@ -115,7 +118,9 @@ class Service:
         return self.root / path.relative_to("/")
 
     def text(self, name: str) -> str:
-        """Return a file of `deploy/` with the values of this service."""
+        """Return a file of `deploy/` with the values of this service. A program there prints the manual page."""
+        if name.endswith(".py"):
+            return str(runpy.run_path(str(shipped_file(name)))["manual_page"]())
         text = shipped_file(name).read_text(encoding="utf-8")
         text = text.replace(str(PROGRAM), str(self.program))
         if self.config.parent != CONFIGURATION.parent:  # other directories keep their mode and owner
@@ -146,9 +151,9 @@ def install_service(
 ) -> None:
     """Install the bridge as a service of systemd.
 
-    The command installs systemd units that run this mqbridge installation. It creates the user, the directories and, if it
-    does not exist, the configuration file (--config, by default /etc/mqbridge/bridge.yaml). It does not start the service.
-    It saves edited files as FILE.old before it replaces them. It prints each step.
+    The command installs systemd units that run this mqbridge installation, and a manual page. It creates the user, the
+    directories and, if it does not exist, the configuration file (--config, by default /etc/mqbridge/bridge.yaml). It does
+    not start the service. It saves edited files as FILE.old before it replaces them. It prints each step.
 
     Exit status 1 if a step failed.
     """

@@ -44,6 +44,8 @@ def test_it_writes_what_the_service_needs_and_says_so(invoke: Invoke, tmp_path: 
     for command in ("systemd-sysusers", "systemd-tmpfiles", "systemctl daemon-reload"):
         assert f"not run, because of --root: {command}" in done.output
     assert "start the service with `systemctl enable --now mqbridge`" in done.output
+    manual_page = (tmp_path / "usr/local/share/man/man1/mqbridge.1").read_text()
+    assert manual_page.startswith(".TH MQBRIDGE 1") and "Documentation=man:mqbridge(1)" in (tmp_path / UNIT).read_text()
 
 
 def test_the_units_run_the_mqbridge_that_installs_them(invoke: Invoke, tmp_path: Path, program: Path) -> None:
