@@ -102,12 +102,12 @@ def test_a_refused_extra_connection_is_no_loss_while_the_first_one_answers(
     monkeypatch.setattr(subscriber, "_open_connection", lambda: next(connections))
     assert run(subscriber, connection, "c1", "a") == 0
     monkeypatch.setattr(subscriber, "_open_connection", refuse)
-    subscriber.opened(EmbeddedConnection(queue_manager))
+    again = EmbeddedConnection(queue_manager)
+    subscriber.opened(again)
     assert len(subscriber._to_make) == 1
-    connection = subscriber._connections[0]
-    connection.disconnect()
+    again.disconnect()
     with pytest.raises(MQError) as lost:
-        run(subscriber, connection, "c4", "a")
+        run(subscriber, again, "c4", "a")
     assert lost.value.reason in LOST
 
 
