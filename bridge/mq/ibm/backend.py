@@ -43,7 +43,7 @@ from bridge.mq.memory import MESSAGE_OVERHEAD, MemoryWatermark
 from bridge.mq.mqi import Connection, Got, MQError
 from bridge.mq.worker import FAILURE_KEPT, Worker
 from bridge.telemetry.identity import ClientNames
-from bridge.telemetry.record import SENDING, StateKey, StateRecord
+from bridge.telemetry.record import Side, StateKey, StateRecord
 from bridge.telemetry.transmission import Transmission
 from bridge.wire import cmqc
 
@@ -186,7 +186,7 @@ class IbmBackend(BackendEvents):
         self._subscriber.submit(Inquire(lambda found: self._call(subscriptions.set_result, found)))
         found = []
         for key, (msg_id, record) in records.items():
-            keeper = self._first_remover if key.side in SENDING else self._publisher_of(key.client_id)
+            keeper = self._first_remover if key.side is Side.SENT else self._publisher_of(key.client_id)
             keeper.current[key] = msg_id
             keeper.sequences[key] = record.sequence
             found.append(record)
@@ -241,7 +241,8 @@ class IbmBackend(BackendEvents):
             divided.part = parts[publisher] = Part(unit, {}, ended, refusal)
         removals: dict[str, Removal] = {}
         for key, record in unit.records.items():
-            if key.side in SENDING:
+            # Records of packet identifiers do not wait for removals: messages wait for them.
+            if key.side is Side.SENT:
                 removals.setdefault(key.client_id, Removal([], {}, ended)).states[key] = record
                 continue
             publisher = self._publisher_of(key.client_id)
