@@ -117,3 +117,8 @@ def is_marker(request: list[Any]) -> bool:
     """MQPUT of what a writer keeps for itself."""
     md = request[1][1]
     return bool(md.get("CorrelId", b"").startswith(b"SPK"))
+
+
+def is_state(request: list[Any]) -> bool:
+    """MQPUT of the state of a query, which is in each unit of work of a writer."""
+    return bool(request[1][1].get("CorrelId", b"").startswith(b"SPKB"))
