@@ -387,6 +387,14 @@ class ResumeMapping(Request, tag="mapping resume"):
     name: str
 
 
+class GiveUpMapping(Request, tag="mapping give-up"):
+    """Give up the unfinished sessions of a mapping at brokers. Their messages go to the dead-letter queue."""
+
+    CHANGES = True
+
+    name: str
+
+
 AnyRequest = (
     Reload
     | ShowStatus
@@ -426,6 +434,7 @@ AnyRequest = (
     | ListMappings
     | PauseMapping
     | ResumeMapping
+    | GiveUpMapping
 )
 
 

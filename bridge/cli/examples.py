@@ -28,6 +28,8 @@ EXAMPLES = {
     "topic list": ("mqbridge topic list", "mqbridge topic list plant/7 --json"),
     "topic show": ("mqbridge topic show plant/7/status", "mqbridge topic show 'plant/#' --limit 20"),
     "mapping list": ("mqbridge mapping list", "mqbridge mapping list --config /etc/mqbridge/bridge.yaml --json"),
+    "mapping show": ("mqbridge mapping show orders",),
+    "mapping give-up": ("mqbridge mapping give-up orders",),
     "mapping pause": ("mqbridge mapping pause orders",),
     "mapping resume": ("mqbridge mapping resume orders",),
     "link list": ("mqbridge link list",),

@@ -99,6 +99,10 @@ class LinkConnection:
         self._addresses = config.addresses
         #: index of the current address
         self._address = 0
+        #: whether all addresses know the same session
+        self._shared = config.failover_sessions == "shared"
+        #: host and port of the last accepted connection, or of the first address before that
+        self.connected_address = self.address
         #: addresses tried since the last pause, and the shortest pause that their errors require, in seconds
         self._tried = 0
         self._shortest_pause = 0.0
@@ -118,6 +122,8 @@ class LinkConnection:
         self._generation = 0
         self._client: LinkClient | None = None
         self._connected_before = False
+        #: addresses at which the session has the configured subscription
+        self._subscribed_at: set[int] = set()
         #: failed attempts and short connections since the back-off began; any thread may reset it to 0
         self._failures = 0
         self._paused = False
@@ -184,6 +190,10 @@ class LinkConnection:
     def wait_connected(self, wait: float) -> bool:
         """Wait up to `wait` seconds for a connection. Return whether the link is connected."""
         return self._outbox.wait_ready(wait)
+
+    def bind(self, address: str) -> None:
+        """Let `publish_exactly` and `release` fail with LinkLost while the link is connected to another address."""
+        self._outbox.bound = address
 
     def reset_back_off(self) -> None:
         """Restart the back-off with the shortest pause, after the message for which the broker closed the connection."""
@@ -414,10 +424,12 @@ class LinkConnection:
         present = handshake.session_present
         # With MQTT 3.1.1, each SUBSCRIBE causes the broker to send all retained messages. Subscribe only if the session has
         # no subscription, has former ones as well, or its state is unknown.
-        subscribed = present and (self._connected_before or self.subscribed)
+        place = 0 if self._shared else self._address
+        subscribed = present and (place in self._subscribed_at or (self.subscribed and not self._connected_before))
         if self._subscription is not None and (self._version_5 or self._former or not subscribed):
             self._subscribe(handshake, *self._subscription, self._former if present else ())
             self._former, self.subscribed = (), True
+        self._subscribed_at.add(place)
         log.info(
             "MQB6001I link %s: connected to %s as %s%s",
             self.name,
@@ -427,7 +439,7 @@ class LinkConnection:
         )
         self.counters.reconnects += self._connected_before
         self._connected_before = True
-        self._outbox.begin(self._generation, handshake.limits, present)
+        self._outbox.begin(self._generation, handshake.limits, present, self.connected_address)
         self._change(LinkPhase.CONNECTED)
         return handshake
 
@@ -514,7 +526,10 @@ class LinkConnection:
     # Callbacks of LinkClient and Handshake ----------------------------------------------------------------------------
 
     def _accepted(self, session_present: bool) -> None:
-        self._inbox.begin(self._generation, session_present)
+        moved = not self._shared and self._connected_before and self.address != self.connected_address
+        self.connected_address = self.address
+        # A session at another address sends its publications again when the link returns there.
+        self._inbox.begin(self._generation, session_present, dropping=session_present or moved)
         if self._on_session is not None:
             self._on_session(session_present)
 
@@ -561,14 +576,14 @@ class Inbox:
 
     # On the network thread -------------------------------------------------------------------------------------------
 
-    def begin(self, generation: int, session_present: bool) -> None:
+    def begin(self, generation: int, session_present: bool, *, dropping: bool) -> None:
         """Start a new accepted connection. Acknowledgements for the previous connection are dropped.
 
-        If the session is present, the broker sends unacknowledged publications again. Otherwise it never does: they are kept
-        in the queue and need no acknowledgement.
+        `dropping` means that the broker sends unacknowledged publications again. Otherwise it never does: they are kept in
+        the queue and need no acknowledgement.
         """
         with self._changed:
-            if session_present:
+            if dropping:
                 kept = [received for received in self._queue if not received.qos]
             else:
                 kept = [

@@ -181,6 +181,8 @@ class Outbox:
         self._changed = threading.Condition()
         #: generation of the current connection; 0: not connected
         self._generation = 0
+        #: the broker address of the connection, and the one that `publish_exactly` and `release` require, or "" for any
+        self._address = self.bound = ""
         self._error = "not connected yet"
         self._configured = configured or Limits()
         self.limits = self._configured
@@ -222,9 +224,10 @@ class Outbox:
 
     # On the network thread -------------------------------------------------------------------------------------------
 
-    def begin(self, generation: int, limits: Limits, session_present: bool) -> None:
-        """Start a connection that is ready for sending."""
+    def begin(self, generation: int, limits: Limits, session_present: bool, address: str = "") -> None:
+        """Start a connection to an address that is ready for sending."""
         with self._changed:
+            self._address = address
             self._generation = generation
             self.limits = msgspec.structs.replace(
                 limits,
@@ -369,8 +372,14 @@ class Outbox:
             self._await(generation, 0, True, deadline)
 
     def _begin_call(self, holding: bool) -> int:
+        lost = None
         if not self._generation:
-            raise LinkLost(self._error)
+            lost = LinkLost(self._error)
+        elif holding and self.bound not in ("", self._address):
+            lost = LinkLost(f"the link is connected to {self._address} instead of {self.bound}")
+        if lost is not None:
+            lost.unsent = True
+            raise lost
         self._refusals, self._unanswered = {}, set()
         self._holding = holding
         return self._generation

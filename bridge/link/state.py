@@ -77,6 +77,8 @@ class LinkLost(Exception):
 
     #: after `publish`: indices of the publications that the broker has not acknowledged; None: unknown
     unanswered: Sequence[int] | None = None
+    #: the call has sent nothing
+    unsent = False
 
 
 class LinkRefused(LinkLost):

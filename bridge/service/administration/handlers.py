@@ -37,6 +37,7 @@ from bridge.administration.requests import (
     MOST_ROWS,
     Answer,
     AnyRequest,
+    GiveUpMapping,
     Invalid,
     ListChannels,
     ListLinks,
@@ -262,6 +263,11 @@ async def pause_mapping(parts: Parts, request: PauseMapping) -> Answer:
 async def resume_mapping(parts: Parts, request: ResumeMapping) -> Answer:
     """Resume a paused mapping."""
     return Answer(lines=[await parts.mappings.resume(request.name)])
+
+
+async def give_up_mapping(parts: Parts, request: GiveUpMapping) -> Answer:
+    """Give up the unfinished sessions of a mapping."""
+    return Answer(lines=[await parts.mappings.give_up(request.name)])
 
 
 async def reload(parts: Parts, request: Reload) -> Answer:

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from bridge.administration.mapping_status import Status
+from bridge.administration.mapping_status import Status, UnfinishedSession
 from bridge.archive.events import now_us
 from bridge.config.link import LinkConfig
+from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.mapping.loops import LoopGuard
 from bridge.mq.host import Host
+from bridge.mq.link_sessions import LinkSessions
 from bridge.mq.message_consumer import mapping_subscriptions, remove_subscription
 from bridge.mq.mqi import MQOD, Connection, MQError, inquire
-from bridge.mq.state import LinkSessions, MappingState
 from bridge.service.events import Fate
 from bridge.service.tracing import MappingTraces
 from bridge.wire import cmqc
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from bridge.service.recorder import MappingRecorder
 
 T = TypeVar("T")
+
+AnyMapping = ToMqMapping | ToMqttMapping
 
 #: Maximum number of messages per mapping that may wait for blocked queues while others continue.
 LOOK_AHEAD: Final = 10_000
@@ -75,6 +78,11 @@ class MappingEnvironment:
         #: prefix of this bridge's hop marks; unlike the queue manager's name, it is globally unique
         self.origin = host.name
         self.dead_letter_queue = host.dead_letter_queue
+        #: identifies the store of the queue manager. Packet identifiers recorded in another one mean nothing.
+        self.epoch = ""
+        #: sessions at brokers that no mapping uses, as of the last look
+        self.unfinished: list[UnfinishedSession] = []
+        self._look_again = True
         #: knows all currently configured mappings
         self.guard = LoopGuard({}, host.name)
 
@@ -86,58 +94,86 @@ class MappingEnvironment:
         """Remove the subscription of a removed mapping and return how many waiting messages were deleted with it."""
         return self._with_connection(lambda connection: remove_subscription(connection, mapping)) or 0
 
-    def remove_record(self, mapping: str) -> None:
-        """Remove the progress record of a removed mapping."""
-
-        def remove(connection: Connection) -> None:
-            MappingState(connection, mapping).remove()
-            connection.commit()
-
-        self._with_connection(remove)
-
     def bridge_id(self, connection: Connection) -> str:
         """Return 8 hexadecimal digits that identify the queue manager globally. Raises MQError."""
         return unique_name_of(connection, self.queue_manager).rpartition(".")[2]
 
-    def recorded_client_id(self, mapping: str) -> str:
-        """Return the client identifier of a mapping's recorded session at a broker, or ""."""
-        session = self._with_connection(lambda connection: LinkSessions(connection).load(mapping))
-        return "" if session is None else session.client_id
+    def leave_session(self, mapping: str, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> None:
+        """Leave the session of a mapping at a broker, if it has one, and try to finish it there.
 
-    def remove_session(self, mapping: str) -> None:
-        """Remove the record of a mapping's session at a broker."""
-        self._with_connection(lambda connection: LinkSessions(connection).remove(mapping))
+        The session is ended, unless one of the `mappings` may use it from now on.
+        """
+        from bridge.service.mappings import former_sessions
 
-    def end_other_sessions(self, names: Set[str], links: Mapping[str, LinkConfig]) -> None:
-        """End the broker sessions of removed mappings, which would otherwise accumulate messages forever."""
+        def leave(connection: Connection) -> None:
+            sessions = LinkSessions(connection)
+            session = sessions.load(mapping)
+            if session is None:
+                return
+            keys = former_sessions.configured_keys(mappings, links, self.bridge_id(connection))
+            former_sessions.leave(connection, self, session, ending=session.key not in keys)
+            former = sessions.former(session)
+            if former is not None:
+                former_sessions.settle(connection, self, former, former_sessions.link_of(session, links))
 
-        def end(connection: Connection) -> None:
-            for session in LinkSessions(connection).all(self.owner):
-                if session.mapping in names:
-                    continue
-                config = links.get(session.link)
-                if config is None:
-                    log.warning(
-                        "MQB5205W mapping %s and its link %s were removed: session %r at %s:%d remains until a client "
-                        "connects with this client identifier and a clean session",
-                        session.mapping,
-                        session.link,
-                        session.client_id,
-                        session.host,
-                        session.port,
-                    )
-                    continue
-                there = config.model_copy(update={"host": session.host, "port": session.port})
-                # Imported on demand: many bridges do not need the broker client.
-                from bridge.link.connection import end_session
+        self._with_connection(leave)
 
-                if end_session(session.mapping, session.link, there, session.client_id):
-                    log.warning(
-                        "MQB5206W mapping %s was removed: ended its session at %s", session.mapping, session.host
-                    )
-                    LinkSessions(connection).remove(session.mapping)
+    def leave_other_sessions(self, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> None:
+        """Leave the sessions of mappings that were removed, or lost their link, while the bridge was stopped."""
 
-        self._with_connection(end)
+        def leave(connection: Connection) -> None:
+            linked = {
+                name
+                for name, config in mappings.items()
+                if (config.source if isinstance(config, ToMqMapping) else config.destination).link in links
+            }
+            left = [session for session in LinkSessions(connection).all(self.owner)[0] if session.mapping not in linked]
+            if not left:
+                return
+            from bridge.service.mappings import former_sessions
+
+            keys = former_sessions.configured_keys(mappings, links, self.bridge_id(connection))
+            for session in left:
+                former_sessions.leave(connection, self, session, ending=session.key not in keys)
+
+        self._with_connection(leave)
+
+    def former_changed(self) -> None:
+        """Have the former sessions looked at again."""
+        self._look_again = True
+
+    def settle_former_sessions(
+        self, links: Mapping[str, LinkConfig], in_use: Set[str], stopping: Callable[[], bool]
+    ) -> None:
+        """Try to finish and end the former sessions, and list what is left. Without any, there is nothing to do."""
+        if not self._look_again and not self.unfinished:
+            return
+
+        def settle(connection: Connection) -> None:
+            self._look_again = False
+            if not LinkSessions(connection).all(self.owner)[1]:
+                self.unfinished = []
+                return
+            # Imported on demand: many bridges do not need the broker client.
+            from bridge.service.mappings import former_sessions
+
+            former_sessions.settle_all(connection, self, links, in_use, stopping)
+            self.unfinished = former_sessions.listed(connection, self.owner, links)
+
+        self._with_connection(settle)
+
+    def give_up(self, mapping: str, in_use: Set[str]) -> tuple[int, int] | None:
+        """Give up the former sessions of a mapping. Return the numbers of sessions and messages, or None after a failure."""
+        from bridge.service.mappings import former_sessions
+
+        def give_up(connection: Connection) -> tuple[int, int]:
+            former = LinkSessions(connection).all(self.owner)[1]
+            chosen = [one for one in former if one.session.mapping == mapping and one.session.key not in in_use]
+            messages = sum(former_sessions.give_up(connection, self, one) for one in chosen)
+            self.unfinished = former_sessions.listed(connection, self.owner, {})
+            return len(chosen), messages
+
+        return self._with_connection(give_up)
 
     def forget_others(self, names: Set[str]) -> None:
         """Remove the subscriptions of mappings that are no longer in the configuration."""
