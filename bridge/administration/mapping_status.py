@@ -7,6 +7,8 @@ from enum import StrEnum
 
 import msgspec
 
+from bridge.administration.answers import counted
+
 
 class State(StrEnum):
     """The state of a mapping."""
@@ -76,11 +78,6 @@ class UnfinishedSession(msgspec.Struct, kw_only=True, frozen=True):
         if not self.reachable:
             parts.append("its link was removed")
         return f"former session {self.client_id} at {self.address}: {'; '.join(parts) or 'nothing is unfinished'}"
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with a noun: "1 message", "2,000 messages"."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 class Status(msgspec.Struct, kw_only=True):

@@ -367,6 +367,14 @@ class TestLink(Request, tag="link test"):
     name: str
 
 
+class ConnectLink(Request, tag="link connect"):
+    """Connect a link now: end the pauses between the connection attempts of its mappings."""
+
+    CHANGES = True
+
+    name: str
+
+
 class ListMappings(Request, tag="mapping list"):
     """List the mappings and their status: a list of `bridge.administration.mapping_status.Status`."""
 
@@ -431,6 +439,7 @@ AnyRequest = (
     | ShowConfiguration
     | ListLinks
     | TestLink
+    | ConnectLink
     | ListMappings
     | PauseMapping
     | ResumeMapping

@@ -536,6 +536,12 @@ def _all_links() -> list[answers.LinkStatus]:
 
 
 @takes(BRIDGE)
+def connect_link(name: LinkName) -> None:
+    """Connect a link now, instead of after the pause between two attempts."""
+    done(requests.ConnectLink(name=name))
+
+
+@takes(BRIDGE)
 def test_link(name: LinkName) -> None:
     """Test a connection from the running bridge to a link's broker, step by step.
 

@@ -34,6 +34,7 @@ EXAMPLES = {
     "mapping resume": ("mqbridge mapping resume orders",),
     "link list": ("mqbridge link list",),
     "link show": ("mqbridge link show cloud --json",),
+    "link connect": ("mqbridge link connect cloud",),
     "link test": ("mqbridge link test cloud",),
     "log level": ("mqbridge log level debug",),
     "reload": ("mqbridge reload --config /etc/mqbridge/bridge.yaml",),

@@ -82,8 +82,8 @@ SECTIONS: Mapping[str, Mapping[str, str | Group]] = {
             _of("administration", "list show pause resume", "_mapping") | {"give-up": "administration:give_up_mapping"},
         ),
         "link": Group(
-            "List and test the links of a running bridge to other MQTT brokers.",
-            _of("administration", "list show test", "_link"),
+            "List, test and connect the links of a running bridge to other MQTT brokers.",
+            _of("administration", "list show test connect", "_link"),
         ),
         "log": Group("Set the log level of a running bridge.", {"level": "administration:log_level"}),
         "reload": "administration:reload",

@@ -23,6 +23,7 @@ from bridge.config.values import endpoint
 from bridge.link.client import Handshake, LinkClient, Sinks
 from bridge.link.outbox import Outbox, received
 from bridge.link.state import Limits, LinkCounters, LinkLost, LinkPhase, LinkRefused, LinkState, Refusal
+from bridge.link.violations import Reaction, Violation, Violations
 from bridge.mqtt.packets import PacketType, Publish
 from bridge.mqtt.writer import encode_acknowledgement
 from bridge.telemetry.message import Publication, Received
@@ -95,7 +96,18 @@ class LinkConnection:
             maximum_packet_size=config.maximum_packet_size,
         )
         self._inbox = Inbox(config.in_flight)
-        self._outbox = Outbox(config.in_flight, self._version_5, self.counters, self._submit, self._abandon, allowed)
+        self._violations = Violations()
+        self._outbox = Outbox(
+            config.in_flight,
+            self._version_5,
+            self.counters,
+            self._submit,
+            self._abandon,
+            allowed,
+            self._violations,
+        )
+        #: missing support for QoS 2 has been logged
+        self._qos_2_logged = False
         self._addresses = config.addresses
         #: index of the current address
         self._address = 0
@@ -130,6 +142,8 @@ class LinkConnection:
         self._woken = False
         self._abandoned: tuple[int, str] = (0, "")
         self._stopping = threading.Event()
+        #: ends a pause
+        self._hurry = threading.Event()
         self._stop_before = math.inf
         self._ear, self._bell = socket.socketpair()
         self._ear.setblocking(False)
@@ -156,6 +170,7 @@ class LinkConnection:
         """Write queued packets, send DISCONNECT and stop. Return False if this takes longer than `timeout` seconds."""
         self._stop_before = time.monotonic() + timeout
         self._stopping.set()
+        self._hurry.set()
         self._inbox.end()
         self._wake()
         if self._thread.ident is not None:
@@ -198,6 +213,22 @@ class LinkConnection:
     def reset_back_off(self) -> None:
         """Restart the back-off with the shortest pause, after the message for which the broker closed the connection."""
         self._failures = 0
+        self._violations.forget()
+
+    @property
+    def unsuitable(self) -> str:
+        """Why the broker cannot be used exactly once, or ""."""
+        return self._outbox.unsuitable
+
+    @property
+    def acknowledges_qos_2(self) -> bool:
+        """Whether the broker has not answered a publication of QoS 2 with PUBACK yet."""
+        return not self._outbox.no_qos_2
+
+    def connect_now(self) -> None:
+        """End a pause between connection attempts, and begin with the shortest pause again."""
+        self._failures = 0
+        self._hurry.set()
 
     # Receiving -------------------------------------------------------------------------------------------------------
 
@@ -357,7 +388,10 @@ class LinkConnection:
         self._change(LinkPhase.WAITING, str(error), attempt.upcoming_sleep)
 
     def _pause(self, seconds: float) -> None:
-        if self._stopping.wait(seconds):
+        self._hurry.clear()
+        if not self._stopping.is_set():
+            self._hurry.wait(seconds)
+        if self._stopping.is_set():
             raise _Stopped
         self._address = (self._address + 1) % len(self._addresses)
 
@@ -391,7 +425,9 @@ class LinkConnection:
             since = time.monotonic()
             self._serve(handshake)
         except LinkLost as error:
-            self._outbox.lost(str(error))
+            self._outbox.lost(str(error), error.violation)
+            if error.violation is not None and self._pauses_after(error.violation):
+                raise LinkRefused(str(error)) from error
             if time.monotonic() - since < SETTLED or since == math.inf:
                 raise
             log.warning("MQB6003W link %s: lost the connection to %s: %s; reconnecting", self.name, self.address, error)
@@ -404,12 +440,18 @@ class LinkConnection:
             log.exception(
                 "MQB6007E link %s (%s): closed the connection after an unexpected error", self.name, self.address
             )
-            self._outbox.lost(why)
+            self._outbox.lost(why, Violation.UNEXPECTED)
             raise LinkRefused(why) from crash
         finally:
             self._client = None
             client.close()
             self._selector.close()
+
+    def _pauses_after(self, violation: Violation) -> bool:
+        """Return whether to pause after a violation, which `Outbox` has reacted to if it is an acknowledgement."""
+        if violation is Violation.WRONG_ACKNOWLEDGEMENT:
+            return bool(self._outbox.unsuitable)
+        return self._violations.react(violation, exactly=False) is Reaction.PAUSE
 
     def _open(self, client: LinkClient) -> Handshake:
         """Connect and subscribe. Raises LinkLost."""
@@ -468,7 +510,9 @@ class LinkConnection:
             if self._stopping.is_set():
                 raise _Stopped
             if time.monotonic() > before:
-                raise LinkLost(f"no {answer} within {ANSWER_TIME:g} s")
+                lost = LinkLost(f"no {answer} within {ANSWER_TIME:g} s")
+                lost.violation = Violation.NO_HANDSHAKE
+                raise lost
             self._turn(handshake)
 
     def _serve(self, handshake: Handshake) -> None:
@@ -520,7 +564,14 @@ class LinkConnection:
         if client.socket() is None and not (self._stopping.is_set() and client.fault == ""):
             raise handshake.lost()
         if self._abandoned[0] == self._generation:
-            raise LinkLost(self._abandoned[1])
+            lost = LinkLost(self._abandoned[1])
+            lost.violation = Violation.UNANSWERED
+            raise lost
+        if self._outbox.no_qos_2 and not self._qos_2_logged:
+            self._qos_2_logged = True
+            log.warning(
+                "MQB6008W link %s: %s acknowledges QoS 2 with PUBACK: it supports QoS 1", self.name, self.address
+            )
         self._outbox.written(lambda: not client.want_write())
 
     # Callbacks of LinkClient and Handshake ----------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from bridge.administration.histogram import Histogram
+from bridge.link.violations import Violation
 
 
 class LinkPhase(enum.StrEnum):
@@ -79,6 +80,8 @@ class LinkLost(Exception):
     unanswered: Sequence[int] | None = None
     #: the call has sent nothing
     unsent = False
+    #: the broker broke the protocol, so that no message is at fault
+    violation: Violation | None = None
 
 
 class LinkRefused(LinkLost):

@@ -131,6 +131,8 @@ class FakeLink:
     def identify(self, client_id: str) -> None:
         self.client_id = client_id
 
+    unsuitable = ""
+
     def bind(self, address: str) -> None:
         """There is one address only."""
 

@@ -30,6 +30,7 @@ from bridge.administration.answers import (
     LinkStatus,
     LogLine,
     Problem,
+    counted,
 )
 from bridge.administration.counters import Counters, MappingCounters
 from bridge.administration.mapping_status import Status
@@ -37,6 +38,7 @@ from bridge.administration.requests import (
     MOST_ROWS,
     Answer,
     AnyRequest,
+    ConnectLink,
     GiveUpMapping,
     Invalid,
     ListChannels,
@@ -241,6 +243,17 @@ def _try(name: str, config: LinkConfig, steps: list[str]) -> str | None:
     except TrialFailed as error:
         return str(error)
     return None
+
+
+async def connect_link(parts: Parts, request: ConnectLink) -> Answer:
+    """End the pauses of a link's connections."""
+    if request.name not in parts.configuration.links:
+        raise Refused(f"there is no link {request.name}")
+    connections = [connection for _, connection in parts.mappings.links() if connection.name == request.name]
+    waiting = [connection for connection in connections if not connection.up]
+    for connection in waiting:
+        connection.connect_now()
+    return Answer(lines=[f"link {request.name}: {len(waiting)} of {counted(len(connections), 'mapping')} connect now"])
 
 
 async def set_log_level(parts: Parts, request: SetLogLevel) -> Answer:

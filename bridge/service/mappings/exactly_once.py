@@ -222,13 +222,7 @@ class ExactlyOnceRunner(ToLinkRunner):
             lives = self._lives[address]
             if lives != self._recorded_lives[address]:
                 if taken:
-                    log.warning(
-                        "MQB5302W mapping %s: the broker of link %s lost the session with %d accepted messages; sending them"
-                        " again",
-                        self.mapping,
-                        self._link_name,
-                        len(taken),
-                    )
+                    former_sessions.report_lost_session(self.mapping, self._link_name, len(taken))
                     tally.moved -= len(taken - set(accepted))
                     accepted = ()
                     taken.clear()

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from pydantic import TypeAdapter, ValidationError
@@ -37,13 +37,11 @@ from bridge.mq.link_sessions import (
 )
 from bridge.mq.message_consumer import MessageConsumer
 from bridge.mq.mqi import Connection
+from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.runner import consumer_source
 from bridge.telemetry.message import Message, Publication, Unmappable
 from bridge.wire import cmqc
 from bridge.wire.mq import decode_mqmd, encode_mqmd
-
-if TYPE_CHECKING:
-    from bridge.service.mappings.environment import MappingEnvironment
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +131,7 @@ def leave(
         connection.commit()
         if consumer is not None:
             consumer.ended()
-        environment.former_changed()
+        environment.former_sessions_changed = True
     if parked:
         log.info(
             "MQB5307I mapping %s: %d messages that the broker may have are finished in session %s",
@@ -241,7 +239,7 @@ def settle(
         else:
             sessions.save_former(msgspec.structs.replace(former, releasing=[]))
         connection.commit()
-        environment.former_changed()
+        environment.former_sessions_changed = True
         return True
 
 
@@ -291,7 +289,7 @@ def finish(
             recorded = _finish(connection, environment, former, link, lives, recorded)
             sessions.remove_former(session)
             connection.commit()
-            environment.former_changed()
+            environment.former_sessions_changed = True
     return recorded
 
 
@@ -314,13 +312,7 @@ def _finish(
         if (now := lives()) != recorded:
             accepted = sum(one.accepted for one in messages)
             if accepted:
-                log.warning(
-                    "MQB5302W mapping %s: the broker of link %s lost the session with %d accepted messages; sending them"
-                    " again",
-                    session.mapping,
-                    session.link,
-                    accepted,
-                )
+                report_lost_session(session.mapping, session.link, accepted)
                 messages = [msgspec.structs.replace(one, accepted=False) for one in messages]
                 _replace(connection, parked, messages)
             recorded = now
@@ -341,6 +333,16 @@ def _finish(
     parked.close()
     log.info("MQB5311I mapping %s: finished its messages in session %s", session.mapping, session.key)
     return recorded
+
+
+def report_lost_session(mapping: str, link: str, accepted: int) -> None:
+    """Log that a broker has lost a session with messages that it had accepted."""
+    log.warning(
+        "MQB5302W mapping %s: the broker of link %s lost the session with %d accepted messages; sending them again",
+        mapping,
+        link,
+        accepted,
+    )
 
 
 def _replace(connection: Connection, parked: ParkedMessages, messages: list[ParkedMessage]) -> None:
@@ -376,7 +378,7 @@ def give_up(connection: Connection, environment: MappingEnvironment, former: For
         LinkSessions(connection).remove_former(session)
         connection.commit()
         parked.close()
-        environment.former_changed()
+        environment.former_sessions_changed = True
     return len(messages)
 
 

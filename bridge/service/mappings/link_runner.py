@@ -296,10 +296,10 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
     def _load(self, connection: Connection) -> None:
         """Load the record of the session, which is former no longer. Raises MQError."""
         self._record: ExchangeRecord | None = None
-        self._repetitions = Repetitions()
+        arrived = {item.mid: item.generation for item in self._waiting if item.qos == 2}
         try:
             self._record = ExchangeRecord(connection, self._session, self._environment.epoch)
-            self._repetitions = Repetitions(self._record.load().received)
+            self._repetitions = self._repetitions.reloaded(self._record.load().received, arrived)
             if LinkSessions(connection).former(self._session) is not None:
                 LinkSessions(connection).remove_former(self._session)
                 connection.commit()
@@ -389,6 +389,7 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
                 return
             if moved:
                 self._session = session
+                self._repetitions = Repetitions()
                 LinkSessions(connection).save(session)
                 self._load(connection)
             earlier = self._repetitions.identifiers
@@ -485,6 +486,12 @@ class ToLinkRunner(LinkRunner):
     def serve(self, connection: Connection) -> None:
         if not self.ready(connection):
             return
+        if unsuitable := self._link.unsuitable:
+            self.status.wrong(
+                f"the broker of link {self._link_name} does not support exactly-once: {unsuitable}", State.STUCK
+            )
+            self.pause(LONGEST_RETRY)
+            return
         if not self._link.wait_connected(WAIT):
             # The consumer is opened nevertheless. Its messages stay on the queue.
             self.wait_for_link()
@@ -501,16 +508,19 @@ class ToLinkRunner(LinkRunner):
         try:
             self.unit(connection)
         except LinkLost as error:
-            self._note_loss()
+            self._note_loss(error)
             self.back_out()
             self.status.wrong(f"link {self._link_name}: {error}", State.WAITING_FOR_LINK)
 
-    def _note_loss(self) -> None:
+    def _note_loss(self, error: LinkLost) -> None:
         """Note that the connection was lost while messages were being sent.
 
-        A message for which the broker closes the connection must not block all others forever.
+        A message for which the broker closes the connection must not block all others forever. No message is at fault if the
+        broker broke the protocol.
         """
         sending, self._sending = self._sending, []
+        if error.violation is not None:
+            return
         if len(sending) == 1:
             self._losses[sending[0]] = self._losses.get(sending[0], 0) + 1
         elif sending:

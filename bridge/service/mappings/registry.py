@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from bridge.administration.answers import counted
 from bridge.administration.histogram import Histogram
-from bridge.administration.mapping_status import State, Status, UnfinishedSession, counted
+from bridge.administration.mapping_status import State, Status, UnfinishedSession
 from bridge.administration.requests import Refused
 from bridge.config.link import LinkConfig
 from bridge.config.mapping import ToMqMapping
 from bridge.mapping.loops import LoopGuard
-from bridge.service.mappings.environment import AnyMapping, MappingEnvironment
+from bridge.service.mappings.environment import MappingEnvironment
+from bridge.service.mappings.unfinished_sessions import AnyMapping, UnfinishedSessions
 
 # Runners and the broker client are imported on demand: many bridges have no mappings.
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ class Mappings:
 
     def __init__(self, environment: MappingEnvironment) -> None:
         self._environment = environment
+        self._unfinished = UnfinishedSessions(environment)
         self._entries: dict[str, Entry] = {}
         self._changing = asyncio.Lock()
         #: finishes and ends former sessions at brokers
@@ -56,7 +59,7 @@ class Mappings:
     async def start(self, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> None:
         """Start enabled mappings, and clean up after removed ones."""
         # Before the subscriptions of removed mappings are removed: messages on their queues may be unfinished at a broker.
-        await asyncio.to_thread(self._environment.leave_other_sessions, mappings, links)
+        await asyncio.to_thread(self._unfinished.leave_others, mappings, links)
         await asyncio.to_thread(self._environment.forget_others, frozenset(mappings))
         await self.apply(mappings, links)
         # An unreachable broker must not delay the start.
@@ -65,9 +68,7 @@ class Mappings:
     async def _settle_former_sessions(self) -> None:
         while True:
             in_use = frozenset(entry.runner.session_key for entry in self._entries.values() if entry.runner is not None)
-            await asyncio.to_thread(
-                self._environment.settle_former_sessions, self._links, in_use, self._stopping.is_set
-            )
+            await asyncio.to_thread(self._unfinished.settle, self._links, in_use, self._stopping.is_set)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), SETTLE_INTERVAL)
                 return
@@ -111,7 +112,7 @@ class Mappings:
         entry = self._entries.pop(name)
         await self._stop(name, entry)
         if entry.link is not None:
-            await asyncio.to_thread(self._environment.leave_session, name, mappings, self._links)
+            await asyncio.to_thread(self._unfinished.leave, name, mappings, self._links)
         return await asyncio.to_thread((entry.runner or self._runner(name, entry)).leave_source)
 
     async def _move(self, name: str, old: Entry, config: AnyMapping, link: LinkConfig | None) -> int:
@@ -125,7 +126,7 @@ class Mappings:
         if old.link is None:
             return lost
         if link is None or type(config) is not type(old.config):
-            await asyncio.to_thread(self._environment.leave_session, name, {}, {})
+            await asyncio.to_thread(self._unfinished.leave, name, {}, {})
             return lost
         if _session(old.link) == _session(link) or not isinstance(config, ToMqMapping):
             return lost
@@ -147,9 +148,9 @@ class Mappings:
         """Give up the unfinished sessions of a mapping, and return a line for display. Raises Refused."""
         async with self._changing:
             in_use = frozenset(entry.runner.session_key for entry in self._entries.values() if entry.runner is not None)
-            if all(session.mapping != name for session in self._environment.unfinished):
+            if all(session.mapping != name for session in self._unfinished.listed):
                 raise Refused(f"mapping {name} has no unfinished session")
-            given_up = await asyncio.to_thread(self._environment.give_up, name, in_use)
+            given_up = await asyncio.to_thread(self._unfinished.give_up, name, in_use)
             if given_up is None:
                 raise Refused("the queue manager refused; the log has the reason")
             sessions, messages = given_up
@@ -220,7 +221,7 @@ class Mappings:
     def statuses(self) -> list[Status]:
         """Return the status of each mapping in the order of the configuration, then of removed ones that are unfinished."""
         unfinished: dict[str, list[UnfinishedSession]] = {}
-        for session in self._environment.unfinished:
+        for session in self._unfinished.listed:
             unfinished.setdefault(session.mapping, []).append(session)
         statuses = [entry.status for entry in self._entries.values()]
         for status in statuses:

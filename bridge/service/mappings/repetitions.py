@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Self
 
 from bridge.telemetry.message import Received
@@ -35,6 +35,15 @@ class Repetitions:
         copy._received = self._received.copy()
         copy._released = self._released.copy()
         copy._released_before = self._released_before
+        return copy
+
+    def reloaded(self, identifiers: Iterable[int], arrived: Mapping[int, int]) -> Self:
+        """Return a copy with the packet identifiers on record, after a unit of work whose outcome was unknown.
+
+        `arrived` are the connections of publications that were taken from the link, and are not known to be put.
+        """
+        copy = self.copy()
+        copy._received = {mid: self._received.get(mid, (arrived.get(mid, 0), b"")) for mid in identifiers}
         return copy
 
     @property

@@ -56,9 +56,9 @@ def test_a_wrong_acknowledgement_ends_the_connection(broker: FakeBroker, link: L
     sender, peer = connected(broker, link)
     call = calling(sender.publish, publications(1, 2))
     ((_, mid),) = peer.published(1, 4)
-    peer.send(answer(PUBACK, mid))
+    peer.send(answer(PUBCOMP, mid))
     with pytest.raises(
-        LinkLost, match=f"the broker violated MQTT: PUBACK for message id {mid}: MQTT 3.1.1 section 4.3.3"
+        LinkLost, match=f"the broker violated MQTT: PUBCOMP for message id {mid}: MQTT 3.1.1 section 4.3.3"
     ):
         call.result(PATIENCE)
 

@@ -13,6 +13,7 @@ from bridge.mq.state import MappingState
 from bridge.service.mappings import former_sessions
 from bridge.service.mappings import link_runner as to_link
 from bridge.service.mappings.link_runner import FromLinkRunner
+from bridge.service.mappings.unfinished_sessions import UnfinishedSessions
 from bridge.wire import cmqc
 from tests.helpers.mapping_broker import LinkFault
 from tests.helpers.mapping_scene import DEAD_LETTERS, LINK, OWNER, Fault, Scene, mapping_config
@@ -414,14 +415,14 @@ def test_a_session_that_is_given_up_leaves_its_messages_on_the_dead_letter_queue
     session = LinkSessions(scene.application).load("map")
     assert session is not None
     former_sessions.leave(scene.application, environment, session, ending=False)
-    assert environment.give_up("other", frozenset()) == (0, 0)
-    assert environment.give_up("map", {session.key}) == (0, 0)
-    (unfinished,) = environment.unfinished
+    sessions = UnfinishedSessions(environment)
+    assert sessions.give_up("other", frozenset()) == (0, 0)
+    assert sessions.give_up("map", {session.key}) == (0, 0)
+    (unfinished,) = sessions.listed
     assert (unfinished.mapping, unfinished.messages, unfinished.received) == ("map", unfinished.messages, 0)
-    sessions, messages = environment.give_up("map", frozenset()) or (0, 0)
-    assert (sessions, messages) == (1, unfinished.messages)
+    assert sessions.give_up("map", frozenset()) == (1, unfinished.messages)
     assert [letter.body for letter in scene.letters()] + scene.bodies("IN") == [b"1", b"2"]
-    assert environment.unfinished == []
+    assert sessions.listed == []
 
 
 def test_exchanges_of_another_epoch_of_the_store_are_forgotten(scene: Scene) -> None:
