@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs what the tests need of the system: a C compiler; mosquitto and its clients; openssl for certificates; slapd for LDAP and
 # promtool, which are only unpacked; systemd, of which only the programs that check units are used; man, zsh and fish for the
-# manual page and the completion of the commands. "slow" adds Chromium, strace and debootstrap (for the Debian package).
+# manual page and the completion of the commands. "slow" adds Chromium, RabbitMQ, strace and debootstrap (for
+# the Debian package).
 # usage: system-packages.sh [slow]
 set -eu
 here=$(dirname "$0")
@@ -19,6 +20,7 @@ if [ "${1:-}" = slow ]; then
         command -v $program >/dev/null 2>&1 || [ -x /usr/sbin/$program ] || missing="$missing $program"
     done
 fi
+[ "${1:-}" != slow ] || [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || missing="$missing rabbitmq-server"
 if [ "${1:-}" = slow ] && ! command -v chromium >/dev/null 2>&1; then
     missing="$missing chromium"
 fi

@@ -21,10 +21,15 @@ from tests.helpers.exactly_once import DurableSubscriber
 from tests.helpers.mosquitto import Mosquitto
 from tests.helpers.patience import until_at_last
 
-pytestmark = [pytest.mark.slow, pytest.mark.queue_managers("embedded")]
-
 #: Seconds of faults.
 SECONDS = float(os.environ.get("MQBRIDGE_TEST_SECONDS", "60"))
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.queue_managers("embedded"),
+    pytest.mark.timeout(1200 + 10 * SECONDS),
+]
+
 SEED = int(os.environ.get("MQBRIDGE_TEST_SEED", "0")) or random.randrange(1, 10**6)
 QUEUES = "\n".join(f"DEFINE QLOCAL('{queue}') MAXDEPTH(999999)" for queue in ("in", "out"))
 
