@@ -1,12 +1,17 @@
 # Each target installs what it needs. CONTRIBUTING.md describes the scripts for everything else.
+# `make test PYTHON=python3.13` runs everything with that Python, in an environment of its own.
+ifneq ($(and $(PYTHON),$(filter lint check test test-slow,$(MAKECMDGOALS))),)
+VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+VENV := .venv-$(or $(VERSION),$(error $(PYTHON) does not run))
+else
 VENV := .venv
+endif
 BIN := $(VENV)/bin
 
-.PHONY: setup run test test-slow lint bench docs deb clean
+.PHONY: setup run check test test-slow lint bench docs deb clean
 .DEFAULT_GOAL := run
 
-# pip unpacks more than 2 GB for the tests. /tmp is too small for that if it is in memory, as on Debian 13.
-PIP := mkdir -p $(VENV)/tmp && TMPDIR="$(CURDIR)/$(VENV)/tmp" $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := sh deploy/pip.sh $(BIN)/python
 
 # The tests store the bytecode that they compile.
 PYTEST := env --unset=PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
@@ -17,21 +22,30 @@ setup: $(VENV)/.ready
 
 # The embedded queue manager and a bridge, or `make run ARGS=bridge.yaml`.
 run: $(VENV)/.ready
+	@$(BIN)/python -c 'from bridge.compilation import PURE; \
+	    print(f"pure Python ({PURE}); to compile it, which takes a minute: sh deploy/compile.sh" if PURE else "compiled modules")'
 	@$(BIN)/mqbridge run $(ARGS)
 
 # The static checks, then the tests in five processes. ARGS are options and paths of pytest.
 test: $(VENV)/.ready-test
 	@sh deploy/setup.sh $(VENV)
 	@$(MAKE) --no-print-directory --jobs=2 lint $(VENV)/.programs $(VENV)/.collected
-	@$(PYTEST) -n 5 $(ARGS)
+	@$(PYTEST) -n 5 --times $(ARGS)
+
+# Before each commit: the static checks, and the unit tests that start no process, in a minute.
+check: $(VENV)/.ready-test
+	@$(MAKE) --no-print-directory --jobs=2 lint $(VENV)/.unit
+
+.PHONY: $(VENV)/.unit
+$(VENV)/.unit: $(VENV)/.ready-test
+	@MQBRIDGE_TEST_EXAMPLES=$${MQBRIDGE_TEST_EXAMPLES:-10} $(PYTEST) -n 2 -m 'not process and not slow' tests/unit $(ARGS)
 
 # Campaigns that take too long for every change. The bridge compiled. More examples of each property. The newest packages.
-test-slow: $(VENV)/.ready-test $(VENV)/.programs
+test-slow: $(VENV)/.ready-test
 	@sh tests/newest.sh
-	@sh tests/system-packages.sh slow
-	@sh tests/node-packages.sh $(BIN)/python browser
+	@MAKEFLAGS= sh tests/programs.sh $(BIN)/python slow
 	@# Helm's engine, 75 MB.
-	@$(PIP) helm-python-sdk==0.2.2
+	@$(PIP) "Helm's engine" helm-python-sdk==0.2.2
 	@$(PYTEST) -m slow $(ARGS)
 	@sh deploy/compile.sh $(VENV)
 	@MQBRIDGE_PURE=0 $(PYTEST) -n 3 -m 'slow or not slow' tests/unit/wire tests/unit/mapping tests/unit/mqtt tests/unit/mq \
@@ -48,7 +62,7 @@ lint: $(VENV)/.ready-test
 # The rates of the bridge, other brokers, the archive and a pipeline. AGAINST=COMMIT compares the working tree with a commit, and
 # AGAINST=compiled the compiled bridge with the pure one.
 bench: $(VENV)/.ready-test
-	@sh tests/system-packages.sh
+	@MAKEFLAGS= sh tests/programs.sh $(BIN)/python
 ifdef AGAINST
 	@$(BIN)/python -m tests.benchmarks.against $(AGAINST) $(ARGS)
 else
@@ -59,7 +73,7 @@ endif
 
 # The pages of docs/ in build/docs. A broken link is an error.
 docs: $(VENV)/.ready deploy/requirements-docs.txt
-	@$(PIP) --require-hashes -r deploy/requirements-docs.txt
+	@$(PIP) "the Python packages of the documentation" --require-hashes -r deploy/requirements-docs.txt
 	@# Not --quiet: it silences the warnings that --strict counts.
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "build/docs/index.html is the first page"
@@ -69,7 +83,7 @@ deb:
 	@sh deploy/deb.sh
 
 clean:
-	rm -rf $(VENV) $(VENV)-newest $(VENV)-audit build bridge/compiled .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-* build bridge/compiled .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # A moved environment, or one whose Python was removed, is created again.
 UNUSABLE := $(shell sh deploy/setup.sh --check $(VENV) || echo unusable)
@@ -78,26 +92,21 @@ UNUSABLE := $(shell sh deploy/setup.sh --check $(VENV) || echo unusable)
 $(VENV)/.ready: pyproject.toml deploy/setup.sh deploy/requirements.txt $(UNUSABLE)
 	@sh deploy/setup.sh $(VENV)
 	@echo "setup: installing the bridge and its Python packages"
-	@$(PIP) --require-hashes -r deploy/requirements.txt
-	@$(PIP) --no-deps --no-build-isolation --editable .
-	@rm -rf $(VENV)/tmp
+	@$(PIP) "the bridge's Python packages" --require-hashes -r deploy/requirements.txt
+	@$(PIP) "the bridge" --no-deps --no-build-isolation --editable .
 	@cd $(VENV) && pwd -P >.ready
 
 # --no-compile: most modules of these packages are never imported.
 $(VENV)/.ready-test: $(VENV)/.ready deploy/requirements-test.txt
 	@sh deploy/setup.sh $(VENV)
 	@echo "setup: installing the Python packages of the tests (several hundred megabytes: Spark, Java, Node.js)"
-	@rm -rf $(VENV)/tmp
-	@export DIST_EXTRA_CONFIG="$(CURDIR)/deploy/wheels.cfg"; $(PIP) --no-compile --require-hashes -r deploy/requirements-test.txt
-	@rm -rf $(VENV)/tmp
+	@export DIST_EXTRA_CONFIG="$(CURDIR)/deploy/wheels.cfg"; \
+	    $(PIP) "the tests' Python packages" --no-compile --require-hashes -r deploy/requirements-test.txt
 	@touch $@
 
-# Debian packages, the stand-in for IBM's client library with the packages on it, and MQTT.js. Quick if everything is there.
 .PHONY: $(VENV)/.programs
 $(VENV)/.programs: $(VENV)/.ready-test
-	@sh tests/system-packages.sh
-	@MAKEFLAGS= sh tests/ibm_standin/environments.sh $(BIN)/python
-	@sh tests/node-packages.sh $(BIN)/python mqtt_js
+	@MAKEFLAGS= sh tests/programs.sh $(BIN)/python
 
 # Compiles the bytecode once, before five processes start.
 $(VENV)/.collected: $(VENV)/.ready-test

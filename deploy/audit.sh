@@ -4,7 +4,9 @@ set -eu
 cd "$(dirname "$0")/.."
 venv=.venv-audit
 sh deploy/setup.sh $venv
-$venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r deploy/requirements-audit.txt
+. deploy/network.sh
+[ -z "$bundle" ] || export REQUESTS_CA_BUNDLE="${REQUESTS_CA_BUNDLE:-$bundle}" # pip-audit
+sh deploy/pip.sh $venv/bin/python pip-audit --require-hashes -r deploy/requirements-audit.txt
 (cd $venv && pwd -P >.ready)
 mkdir -p build
 $venv/bin/python -W ignore -m cyclonedx_py requirements --pyproject pyproject.toml -o build/sbom.json deploy/requirements.txt

@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import tomllib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -22,6 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # pip compares requires-python only after this hook has run
+    version = ".".join(map(str, sys.version_info[:3]))
+    sys.exit(f"mqbridge needs Python 3.11 or newer, found {version}\nhint: python3.11 -m pip install .")
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Where the compiled modules go, below the root of the project.

@@ -7,10 +7,7 @@ venv=${1:-.venv}
 sh deploy/compiler.sh "$venv/bin/python"
 if ! cmp -s deploy/requirements-compile.txt "$venv/.ready-compile"; then
     echo "setup: installing the compiler mypyc"
-    mkdir -p "$venv/tmp"
-    TMPDIR=$(cd "$venv/tmp" && pwd) "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes \
-        -r deploy/requirements-compile.txt
-    rm -rf "$venv/tmp"
+    sh deploy/pip.sh "$venv/bin/python" "the compiler mypyc" --require-hashes -r deploy/requirements-compile.txt
     cp deploy/requirements-compile.txt "$venv/.ready-compile"
 fi
 "$venv/bin/python" deploy/compile.py

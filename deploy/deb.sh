@@ -4,6 +4,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 
+. deploy/network.sh
 missing= compiler=
 export MQBRIDGE_COMPILE="${MQBRIDGE_COMPILE:-1}"
 [ "$MQBRIDGE_COMPILE" = 0 ] || compiler=python3-dev

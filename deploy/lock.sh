@@ -8,7 +8,9 @@ cd "$(dirname "$0")/.."
 tools=$(mktemp -d)
 trap 'rm -rf "$tools"' EXIT
 python3 -m venv "$tools/venv"
-"$tools/venv/bin/python" -m pip install --quiet --disable-pip-version-check uv
+. deploy/network.sh
+[ -z "$bundle" ] || export SSL_CERT_FILE="${SSL_CERT_FILE:-$bundle}" # uv
+sh deploy/pip.sh "$tools/venv/bin/python" uv uv
 # The bridge is built without isolation: what builds it is locked as well.
 printf 'hatchling>=1.24\neditables\n' >"$tools/build.txt"
 compile() { # OUTPUT EXTRA...

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs Debian packages, as root or through sudo; says what to do where neither works.
+# Installs Debian packages, as root or through sudo. If that fails, it names the packages, apt's first error and a remedy.
 # Without a package it only updates apt's lists. usage: packages.sh [PACKAGE...]
 set -eu
 
@@ -7,12 +7,18 @@ if ! command -v apt-get >/dev/null 2>&1; then
     echo "setup: this machine has no apt-get; install by hand what these Debian packages hold: $*" >&2
     exit 1
 fi
+# sudo drops the addresses of proxies.
+proxies=
+for name in http_proxy https_proxy; do
+    eval "value=\${$name:-}"
+    [ -z "$value" ] || proxies="$proxies $name=$value"
+done
 if [ "$(id -u)" = 0 ]; then
-    as_root=
+    as_root=env
 elif command -v sudo >/dev/null 2>&1 && sudo -n true >/dev/null 2>&1; then
-    as_root="sudo -n"
+    as_root="sudo -n env$proxies"
 elif command -v sudo >/dev/null 2>&1 && [ -t 0 ]; then
-    as_root=sudo
+    as_root="sudo env$proxies"
 else
     if [ $# = 0 ]; then
         echo "setup: apt's package lists are missing or outdated, and only root can update them" >&2
@@ -23,10 +29,26 @@ else
     fi
     exit 1
 fi
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+trap 'exit 130' INT TERM HUP
+
+failed() { # WHAT
+    error=$(grep -E '^(E|W|Err):?' "$log" | head -1)
+    echo "setup: cannot $1: ${error:-apt-get failed}" >&2
+    echo "hint: check the network, apt's proxy and /etc/apt/sources.list, and run the same command again" >&2
+    exit 1
+}
+
 [ $# = 0 ] || echo "installing Debian packages: $*"
-$as_root apt-get update -qq
-[ $# != 0 ] || exit 0
-$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+# If no server answers, apt-get exits with 0 and old lists, which may be good enough.
+$as_root apt-get update -qq >"$log" 2>&1 || failed "update apt's package lists"
+if [ $# = 0 ]; then
+    ! grep -q '^W: Failed to fetch' "$log" || failed "update apt's package lists"
+    exit 0
+fi
+$as_root DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >>"$log" 2>&1 ||
+    failed "install the Debian packages $*"
 # apt-get exits with 0 if Ctrl-C interrupts it (Debian 13).
 for package in "$@"; do
     if ! dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q ' installed$'; then

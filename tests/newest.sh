@@ -4,6 +4,6 @@ set -eu
 cd "$(dirname "$0")/.."
 venv=.venv-newest
 sh deploy/setup.sh $venv
-$venv/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --editable '.[dev]'
+sh deploy/pip.sh $venv/bin/python 'the newest Python packages' --upgrade --editable '.[dev]'
 (cd $venv && pwd -P >.ready)
 $venv/bin/python -m pytest tests/unit/wire tests/unit/mapping tests/unit/config tests/unit/mqtt tests/unit/cli tests/unit/mq/embedded

@@ -3,10 +3,12 @@
 # promtool, which are only unpacked; systemd, of which only the programs that check units are used; man, zsh and fish for the
 # manual page and the completion of the commands. "slow" adds Chromium, RabbitMQ, strace and debootstrap (for
 # the Debian package).
-# usage: system-packages.sh [slow]
+# If apt does not know one of the packages, it installs the others and fails.
+# usage: system-packages.sh PYTHON [slow]
 set -eu
 here=$(dirname "$0")
-missing=$(sh "$here/../tests/ibm_standin/environments.sh" --missing "$here/../.venv/bin/python")
+missing=$(sh "$here/ibm_standin/environments.sh" --missing "$1")
+slow=${2:-}
 [ -x /usr/sbin/mosquitto ] || command -v mosquitto >/dev/null 2>&1 || missing="$missing mosquitto"
 command -v mosquitto_pub >/dev/null 2>&1 || missing="$missing mosquitto-clients"
 command -v openssl >/dev/null 2>&1 || missing="$missing openssl"
@@ -15,14 +17,12 @@ command -v man >/dev/null 2>&1 || missing="$missing man-db"
 for program in zsh fish; do
     command -v $program >/dev/null 2>&1 || missing="$missing $program"
 done
-if [ "${1:-}" = slow ]; then
+if [ "$slow" = slow ]; then
     for program in strace debootstrap; do
         command -v $program >/dev/null 2>&1 || [ -x /usr/sbin/$program ] || missing="$missing $program"
     done
-fi
-[ "${1:-}" != slow ] || [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || missing="$missing rabbitmq-server"
-if [ "${1:-}" = slow ] && ! command -v chromium >/dev/null 2>&1; then
-    missing="$missing chromium"
+    command -v chromium >/dev/null 2>&1 || missing="$missing chromium"
+    [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || missing="$missing rabbitmq-server"
 fi
 # Debian starts the broker on port 1883, where the bridge listens by default; the tests start their own.
 disable_mosquitto() {
@@ -36,5 +36,12 @@ case "$missing " in
             trap 'exit 130' INT TERM HUP
         fi ;;
 esac
-[ -z "$missing" ] || "$here/../deploy/packages.sh" $missing
-sh "$here/unpacked-packages.sh"
+[ -n "$missing" ] || exit 0
+sh "$here/../deploy/packages.sh" $missing && exit 0
+known=
+for package in $missing; do
+    ! apt-cache show "$package" >/dev/null 2>&1 || known="$known $package"
+done
+# Without a network, apt knows all packages or none.
+if [ -n "$known" ] && [ "$(echo $known)" != "$(echo $missing)" ]; then sh "$here/../deploy/packages.sh" $known || true; fi
+exit 1

@@ -58,6 +58,9 @@ _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 #: Spark adds each option of a table with this prefix, and these properties of the table.
 TABLE_OPTION: Final = "option."
 _TABLE_PROPERTIES: Final = frozenset(("provider", "owner", "location", "is_managed_location", "external", "comment"))
+#: A size as Spark writes it, in binary units.
+_SPARK_SIZE: Final = re.compile(r"([0-9]{1,20})([kmgt])", re.IGNORECASE)
+_SIZE: Final = values.size(1, 2**62)
 _CONNECTION: Final = re.compile(r"\s*([^()\s]+)\(([0-9]{1,5})\)\s*")
 #: Options whose values are numbers or Booleans in the sections of the configuration.
 _NO_TEXT: Final = frozenset(("port", "inFlight", "tlsCheckHostName"))
@@ -134,6 +137,15 @@ class Options:
             return kind.func(self._converted(name))  # type: ignore[call-arg]
         except PydanticCustomError as error:
             raise self.wrong(name, str((error.context or {})["expected"])) from None
+
+    def size(self, name: str, default: int) -> int:
+        """Return the value of an option that is a size in bytes.
+
+        It is written as in the configuration file (`64 MiB`), or as Spark writes sizes (`64m`, also in binary units).
+        """
+        if (written := _SPARK_SIZE.fullmatch(self._values.get(name, "").strip())) is not None:
+            self._values[name] = str(int(written[1]) << 10 * ("kmgt".index(written[2].lower()) + 1))
+        return int(self.value(name, _SIZE, default))
 
     def choice(self, name: str, words: Iterable[str], default: str) -> str:
         """Return the value of an option that is one of some words."""

@@ -374,11 +374,35 @@ def read_segments(path: str, names: Iterable[str], schema: Any) -> Iterator[Any]
         yield from read_content(content_of(place, name), schema, name)
 
 
-def read_content(content: Any, schema: Any, name: str = "of the spool") -> Iterator[Any]:
-    """Yield the rows of a segment, given as the content of its file, as record batches. Raises SpoolDamaged."""
+def read_content(
+    content: Any, schema: Any, name: str = "of the spool", start: int = 0, count: int | None = None
+) -> Iterator[Any]:
+    """Yield rows of a segment, given as the content of its file, as record batches. Raises SpoolDamaged.
+
+    They are `count` rows after the first `start`. None: all that follow.
+    """
     reader = pa.ipc.open_file(pa.py_buffer(content))
     for number in range(reader.num_record_batches):
-        yield _projected(reader.get_batch(number), schema, name)
+        batch = reader.get_batch(number)
+        part = batch.slice(start, count)
+        start = max(start - batch.num_rows, 0)
+        if count is not None:
+            count -= part.num_rows
+        if part.num_rows:
+            yield _projected(part, schema, name)
+
+
+def slice_of(place: Place, segment: Segment, start: int, count: int) -> bytes:
+    """Return `count` rows of a segment after the first `start` as the content of an Arrow file. Raises SpoolDamaged."""
+    content = content_of(place, segment.name)
+    if count == segment.rows:
+        return bytes(content)
+    schema = pa.ipc.open_file(content).schema.remove_metadata()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, schema) as writer:
+        for batch in read_content(content, schema, segment.name, start, count):
+            writer.write_batch(batch)
+    return bytes(sink.getvalue())
 
 
 def _projected(batch: Any, schema: Any, name: str) -> Any:
@@ -454,9 +478,6 @@ MAX_BYTES: Final = 256 * 1024 * 1024
 SPOOL_LIMIT: Final = 1024**3
 
 
-_SIZE: Final = values.size(1, 2**62)
-
-
 class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a streaming read, checked."""
 
@@ -465,8 +486,8 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     spool_limit: int = SPOOL_LIMIT
     #: whether segments travel with the plan of a batch, for workers that do not reach the spool
     embed: bool = False
-    #: parts in which the segments of each spool are read
-    partitions: int = 1
+    #: parts of equal size of a batch. None: one for each queue or topic filter
+    partitions: int | None = None
     max_messages: int = MAX_MESSAGES
     max_bytes: int = MAX_BYTES
 
@@ -475,11 +496,11 @@ def stream_options_of(options: Options) -> StreamOptions:
     """Return the options of a streaming read. `spool` is empty if it is not given. Raises OptionError."""
     return StreamOptions(
         spool=options.place("spool") or "",
-        spool_limit=options.value("spoolLimit", _SIZE, SPOOL_LIMIT),
+        spool_limit=options.size("spoolLimit", SPOOL_LIMIT),
         embed=options.truth("embed", False),
-        partitions=options.value("partitions", values.integer(1, 1000), 1),
+        partitions=options.value("partitions", values.integer(1, 1000), None),
         max_messages=options.value("maxMessagesPerTrigger", values.integer(1, 2**31 - 1), MAX_MESSAGES),
-        max_bytes=options.value("maxBytesPerTrigger", _SIZE, MAX_BYTES),
+        max_bytes=options.size("maxBytesPerTrigger", MAX_BYTES),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -20,13 +20,14 @@ from bridge.spark.columns import Column, check_part, schema_of
 from bridge.spark.options import TABLE_OPTION, OptionError, Options
 from bridge.spark.schema import spark_schema
 from bridge.spark.spool import (
+    Place,
     Segment,
     SpoolDamaged,
     SpoolFiller,
     StreamOptions,
     content_of,
     read_content,
-    read_segments,
+    slice_of,
 )
 
 #: The version of the offsets. Versions 1 and 2 had MsgIds or row numbers.
@@ -89,13 +90,22 @@ class MessageSource(DataSource):
         return f"the data source {cls.NAME}"
 
 
-class Segments(InputPartition):
-    """Segments of one spool."""
+class Slice(NamedTuple):
+    """Rows of a segment: `rows` of them, after the first `start`."""
 
-    def __init__(self, path: str, names: list[str], embedded: list[bytes] | None) -> None:
+    #: of the spool
+    path: str
+    segment: Segment
+    start: int
+    rows: int
+
+
+class Slices(InputPartition):
+    """A part of a batch. `embedded`: the Arrow files of the slices, for workers that do not reach the spool."""
+
+    def __init__(self, slices: list[Slice], embedded: list[bytes] | None) -> None:
         super().__init__(None)
-        self.path = path
-        self.names = names
+        self.slices = slices
         self.embedded = embedded
 
 
@@ -233,28 +243,32 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Batches ---------------------------------------------------------------------------------------------------------
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        """Return the segments of a batch, those of each spool in as many partitions as the options specify."""
+        """Return the rows of a batch in parts: one for each spool, or as many of equal size as the options specify."""
         self._start()
-        found: list[InputPartition] = []
+        batch: list[list[Slice]] = []
         for source, filler in self._fillers.items():
-            if source not in end["spools"]:
-                continue
-            spool = filler.spool
-            segments = spool.between(self._position(start, source), self._position(end, source))
-            for part in _parts([one for one in segments if one.rows], self._stream.partitions):
-                names = [one.name for one in part]
-                embedded = (
-                    [content_of(spool.place, name).to_pybytes() for name in names] if self._stream.embed else None
-                )
-                found.append(Segments(spool.place.path, names, embedded))
-        return found
+            if source in end["spools"]:
+                spool = filler.spool
+                segments = spool.between(self._position(start, source), self._position(end, source))
+                batch.append([Slice(spool.place.path, one, 0, one.rows) for one in segments if one.rows])
+        if self._stream.partitions is not None:
+            batch = _even([one for slices in batch for one in slices], self._stream.partitions)
+        return [self._partition(slices) for slices in batch if slices]
+
+    def _partition(self, slices: list[Slice]) -> InputPartition:
+        if not self._stream.embed:
+            return Slices(slices, None)
+        return Slices(slices, [slice_of(Place(one.path), one.segment, one.start, one.rows) for one in slices])
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Return the envelopes of a partition, as record batches."""
-        assert isinstance(partition, Segments)
+        """Yield the envelopes of a partition, as record batches."""
+        assert isinstance(partition, Slices)
         if partition.embedded is not None:
-            return (batch for content in partition.embedded for batch in read_content(content, self._schema))
-        return read_segments(partition.path, partition.names, self._schema)
+            for content in partition.embedded:
+                yield from read_content(content, self._schema)
+            return
+        for path, segment, start, rows in partition.slices:
+            yield from read_content(content_of(Place(path), segment.name), self._schema, segment.name, start, rows)
 
     def stop(self) -> None:
         """Disconnect. A process that is killed instead leaves everything to its successor."""
@@ -285,14 +299,20 @@ def _stop(fillers: Mapping[str, SpoolFiller]) -> None:
         filler.spool.close()
 
 
-def _parts(segments: list[Segment], count: int) -> list[list[Segment]]:
-    """Return segments in at most `count` parts with about the same number of rows."""
-    total = sum(one.rows for one in segments)
-    parts: list[list[Segment]] = [[]]
-    done = 0
-    for segment in segments:
-        if parts[-1] and done >= total * len(parts) // count:
-            parts.append([])
-        parts[-1].append(segment)
-        done += segment.rows
-    return [part for part in parts if part]
+def _even(slices: list[Slice], count: int) -> list[list[Slice]]:
+    """Return slices in `count` parts whose numbers of rows differ by one at most, in their order."""
+    total = sum(one.rows for one in slices)
+    parts: list[list[Slice]] = []
+    pending = slices[::-1]
+    for number in range(count):
+        wanted = total * (number + 1) // count - total * number // count
+        part = []
+        while wanted:
+            path, segment, start, rows = pending.pop()
+            taken = min(rows, wanted)
+            part.append(Slice(path, segment, start, taken))
+            if taken < rows:
+                pending.append(Slice(path, segment, start + taken, rows - taken))
+            wanted -= taken
+        parts.append(part)
+    return parts

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import remote_bridge
 from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.bridges import at_work, bridge_on
+from tests.helpers.installed import CLIENT_PACKAGES, built
 from tests.helpers.remote_bridge import RemoteBridgeProcess
 
 _numbers = itertools.count(1)
@@ -35,8 +35,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="session")
 def environments() -> None:
     """The stand-in for IBM's client library, and the packages on it."""
-    if not remote_bridge.built():
-        remote_bridge.build()
+    built("the stand-in for IBM MQ", CLIENT_PACKAGES / "versions")
 
 
 @pytest.fixture(scope="session")

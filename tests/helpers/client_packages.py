@@ -22,6 +22,7 @@ import pytest
 from bridge.mq.ibm.connection import connect_ibm
 from bridge.mq.ibm.parameters import ConnectionParameters, LibraryMissing, load_library
 from bridge.mq.mqi import Connection
+from tests.helpers.installed import CLIENT_PACKAGES, missing
 
 BUILD = Path(__file__).resolve().parents[2] / "build" / "mqi"
 QUEUE_MANAGER_VARIABLE = "MQBRIDGE_TEST_QMGR"
@@ -32,14 +33,14 @@ LIBRARIES = {"pymqi": "libmqic_r.so", "ibmmq": "libmqm_r.so"}
 @functools.cache
 def package(name: str) -> Any:
     """The package. The test is skipped where it was not built."""
-    if not (BUILD / name / name).is_dir():
-        pytest.skip(f"{name} is not in {BUILD}: run tests/ibm_standin/environments.sh")
+    if not (CLIENT_PACKAGES / name / name).is_dir():
+        missing(f"{name} on the stand-in", "tests/programs.sh")
     ctypes.CDLL(str(BUILD / "lib64" / LIBRARIES[name]))
-    sys.path.append(str(BUILD / name))
+    sys.path.append(str(CLIENT_PACKAGES / name))
     try:
         return importlib.import_module(name)
     finally:
-        sys.path.remove(str(BUILD / name))
+        sys.path.remove(str(CLIENT_PACKAGES / name))
 
 
 @contextlib.contextmanager

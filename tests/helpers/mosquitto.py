@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import getpass
 import json
-import shutil
 import socket
 import subprocess
 import time
 from pathlib import Path
 from typing import Any, Self
 
-import pytest
-
+from tests.helpers.installed import program
 from tests.helpers.line_process import LineProcess
 from tests.helpers.patience import PATIENCE
 
@@ -22,13 +20,6 @@ def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
-
-
-def _command(name: str) -> str:
-    found = shutil.which(name) or shutil.which(name, path="/usr/sbin")
-    if found is None:
-        pytest.fail(f"{name} is not installed; `make test` installs it (tests/system-packages.sh)")
-    return found
 
 
 class Mosquitto:
@@ -54,7 +45,7 @@ class Mosquitto:
     def start(self) -> Self:
         """Returns when it accepts connections."""
         log = (self.directory / "mosquitto.log").open("ab")
-        self.process = subprocess.Popen([_command("mosquitto"), "-c", str(self._file)], stdout=log, stderr=log)
+        self.process = subprocess.Popen([program("mosquitto"), "-c", str(self._file)], stdout=log, stderr=log)
         log.close()
         before = time.monotonic() + PATIENCE
         while True:
@@ -88,7 +79,7 @@ def publish(port: int, topic: str, payload: str, *arguments: str, qos: int = 0, 
     """mosquitto_pub: returns when the message is acknowledged, as its QoS demands."""
     body = ["-m", payload] if payload else ["-n"]
     command = [
-        _command("mosquitto_pub"),
+        program("mosquitto_pub"),
         "-p",
         str(port),
         "-V",
@@ -112,7 +103,7 @@ class Subscriber(LineProcess):
     ):
         topics = [word for topic_filter in filters for word in ("-t", topic_filter)]
         # -d makes it print when it is subscribed, %j each message as a JSON object; into a pipe it would print in blocks.
-        command = ["stdbuf", "-oL", _command("mosquitto_sub"), "-p", str(port), "-V", version, "-q", str(qos)]
+        command = ["stdbuf", "-oL", program("mosquitto_sub"), "-p", str(port), "-V", version, "-q", str(qos)]
         super().__init__([*command, "-d", "-F", "%j", *topics, *options])
         self.line_where(lambda line: line.startswith("Subscribed (mid"))
         # What waited for a durable session comes before the answer to SUBSCRIBE.

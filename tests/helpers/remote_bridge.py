@@ -6,9 +6,7 @@ embedded queue manager without channels, in another process, which goes on when 
 
 from __future__ import annotations
 
-import fcntl
 import signal
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any, Self
 
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.client_packages import BUILD
+from tests.helpers.installed import CLIENT_PACKAGES
 from tests.helpers.line_process import LineProcess, suspend
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,21 +40,6 @@ _REACHED = """\
   channel: DEV.APP.SVRCONN
   connections: localhost(1414)
 """
-
-
-def built() -> bool:
-    """Whether the stand-in and the packages are there (tests/ibm_standin/environments.sh)."""
-    return (BUILD / "versions").exists()
-
-
-def build() -> None:
-    """Build what is missing of it; one process of tests at a time."""
-    script = ROOT / "tests" / "ibm_standin" / "environments.sh"
-    BUILD.mkdir(parents=True, exist_ok=True)
-    with (BUILD / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        done = subprocess.run(["sh", script, sys.executable], capture_output=True, text=True)
-    assert done.returncode == 0, f"{script} failed:\n{done.stdout}{done.stderr}"
 
 
 class QueueManagerProcess:
@@ -156,7 +140,7 @@ class RemoteBridgeProcess(BridgeProcess):
         self.queue_manager = queue_manager or QueueManagerProcess(data_directory)
         self.data_directory = self.queue_manager.data_directory
         # The bridge of this directory, whichever is installed.
-        packages = {"LD_LIBRARY_PATH": str(BUILD / "lib64"), "PYTHONPATH": f"{ROOT}:{BUILD / library}"}
+        packages = {"LD_LIBRARY_PATH": str(BUILD / "lib64"), "PYTHONPATH": f"{ROOT}:{CLIENT_PACKAGES / library}"}
         self.given = dict(env or {})
         self.env |= packages | {"MQI_STANDIN": self.queue_manager.place} | self.given
 

@@ -5,9 +5,9 @@
 #        environments.sh --missing PYTHON  print the Debian packages that it would install
 #
 # build/mqi/lib64, build/mqi/inc   the library and its headers (the layout of IBM's installation)
-# build/mqi/pymqi, build/mqi/ibmmq one package each, to put on PYTHONPATH; the bridge's environment stays without them,
-#                                  as it is where no IBM library is installed
-# build/mqi/versions               what was installed
+# build/mqi/cpython-311/pymqi, …/ibmmq   one package each for that Python, to put on PYTHONPATH. The bridge's environment does
+#                                  not contain them, as on a machine without IBM's library.
+# build/mqi/cpython-311/versions   the installed versions
 set -eu
 only_list=
 if [ "$1" = --missing ]; then only_list=1; shift; fi
@@ -15,6 +15,7 @@ python=$1
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 build=$root/build/mqi
+packages=$build/$("$python" -c 'import sys; print(sys.implementation.cache_tag)')
 pymqi=pymqi==1.12.13
 ibmmq=ibmmq==2.1.2
 
@@ -36,17 +37,16 @@ make --silent --directory="$here" PYTHON="$python"
 install() { # PACKAGE DIRECTORY [OPTION...]
     package=$1 directory=$2
     shift 2
-    stamp="$directory/.$package-$("$python" -c 'import sys; print(sys.implementation.cache_tag)')"
+    stamp="$directory/.$package"
     if [ -f "$stamp" ]; then
         [ -n "$(find "$build/inc" -name 'cmqc*_structures.h' -newer "$stamp")" ] || return 0
     fi
     rm -rf "$directory"
-    MQ_FILE_PATH=$build "$python" -m pip install --quiet --disable-pip-version-check --no-deps --target "$directory" \
-        "$@" "$package"
+    MQ_FILE_PATH=$build sh "$root/deploy/pip.sh" "$python" "$package" --no-deps --target "$directory" "$@" "$package"
     touch "$stamp"
 }
 
 # pip keeps a wheel that it has built once, of whichever library: this one must be of ours.
-install "$pymqi" "$build/pymqi" --no-binary pymqi --no-cache-dir
-install "$ibmmq" "$build/ibmmq" --only-binary ibmmq
-printf '%s\n%s\n' "$pymqi" "$ibmmq" >"$build/versions"
+install "$pymqi" "$packages/pymqi" --no-binary pymqi --no-cache-dir
+install "$ibmmq" "$packages/ibmmq" --only-binary ibmmq
+printf '%s\n%s\n' "$pymqi" "$ibmmq" >"$packages/versions"

@@ -27,10 +27,20 @@ def options(given: dict[str, str]) -> Options:
 def test_the_embedded_queue_manager() -> None:
     made = source_options_of(options({"dataDirectory": "/d", "QUEUE": "A, B", "max_messages_per_trigger": "5"}))
     assert made.queue_manager == QueueManagerOptions(data_directory="/d")
-    assert (made.queues, made.stream.max_messages, made.stream.partitions) == (("A", "B"), 5, 1)
+    assert (made.queues, made.stream.max_messages, made.stream.partitions) == (("A", "B"), 5, None)
     over_tcp = source_options_of(options({"listener": "host(1414)", "queue": "A", "maxBytesPerTrigger": "2 MiB"}))
     assert over_tcp.queue_manager == QueueManagerOptions(listener=("host", 1414))
     assert (over_tcp.stream.max_messages, over_tcp.stream.max_bytes) == (MAX_MESSAGES, 2 * 1024**2)
+
+
+@pytest.mark.parametrize(
+    "written, size",
+    [("10m", 10 * 1024**2), ("2K", 2048), ("1g", 1024**3), ("1t", 1024**4), ("10 MB", 10_000_000), ("1 MiB", 1024**2)],
+)
+def test_sizes(written: str, size: int) -> None:
+    """As Spark writes them, or as in the configuration file."""
+    made = source_options_of(options({"dataDirectory": "/d", "queue": "Q", "maxBytesPerTrigger": written}))
+    assert made.stream.max_bytes == size
 
 
 def test_a_configuration_file(tmp_path: Path) -> None:

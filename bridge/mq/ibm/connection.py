@@ -54,6 +54,9 @@ _UTF_8 = 1208
 #: Offsets of fields in the bytes of MQMD version 2 (IBM MQ documentation, "Fields for MQMD").
 _ENCODING_AND_CCSID, _MSG_AND_CORREL_ID, _GROUP = struct.Struct("=2i"), struct.Struct("24s24s"), struct.Struct("=24s2i")
 _ENCODING_AT, _MSG_ID_AT, _GROUP_ID_AT = 24, 48, 324
+#: Offsets of fields in the bytes of MQOD version 4 ("Fields for MQOD"); ObjectString is an MQCHARV.
+_USER, _STRING = struct.Struct("12s"), struct.Struct("@P4i")
+_ALTERNATE_USER_AT, _OBJECT_STRING_AT = 156, 344
 #: Offsets of fields in the bytes of MQGMO version 3 ("Fields for MQGMO").
 _OPTIONS, _RESULT = struct.Struct("=2i"), struct.Struct("=48si3cx16si")
 _OPTIONS_AT, _RESOLVED_Q_NAME_AT, _MATCH_OPTIONS_AT, _MSG_TOKEN_AT = 8, 24, 72, 80
@@ -61,13 +64,12 @@ _OPTIONS_AT, _RESOLVED_Q_NAME_AT, _MATCH_OPTIONS_AT, _MSG_TOKEN_AT = 8, 24, 72, 
 
 @lru_cache(maxsize=4)
 def _packed(base: type) -> type:
-    """Return a subclass of the packages' MD, PMO or GMO whose bytes were structure beforehand.
+    """Return a subclass of the packages' MD, OD or PMO whose bytes were structure beforehand, and that ignores results.
 
-    Creating and reading the packages' own classes takes longer than the rest of an MQGET or MQPUT. If `source` is None, the
-    returned bytes are kept as `packed`.
+    Creating and reading the packages' own classes takes longer than the rest of an MQPUT. `source` is kept with the bytes.
     """
 
-    def __init__(self: Any, source: MQMD | None, packed: bytes) -> None:
+    def __init__(self: Any, source: object, packed: bytes) -> None:
         # ibmmq reads the two fields of an MD.
         self.__dict__.update(source=source, packed=packed, Encoding=0, CodedCharSetId=0)
 
@@ -75,9 +77,8 @@ def _packed(base: type) -> type:
         packed: bytes = self.__dict__["packed"]
         return packed
 
-    def unpack(self: Any, returned: bytes) -> None:
-        if self.__dict__["source"] is None:
-            self.__dict__["packed"] = returned
+    def unpack(self: Any, _returned: bytes) -> None:
+        pass
 
     return type(f"Packed{base.__name__}", (base,), {"__init__": __init__, "pack": pack, "unpack": unpack})
 
@@ -90,6 +91,8 @@ class Structures:
         #: MDs by identity of the MQMD, PMOs by options
         self._packed_descriptors: dict[int, Any] = {}
         self._packed_options: dict[int, Any] = {}
+        #: MDs and GMOs of removals by options
+        self._packed_removals: dict[int, tuple[bytes, bytes]] = {}
 
     def od(self, od: MQOD, *, results: bool = False) -> Any:
         """Create an OD. With `results`, it has room for the fields that `read_od` reads."""
@@ -151,14 +154,39 @@ class Structures:
         return packed, pmo
 
     @cached_property
+    def _topic_descriptor(self) -> bytes:
+        """The bytes of an OD for a topic."""
+        packed: bytes = self.od(MQOD(ObjectType=cmqc.MQOT_TOPIC)).pack()
+        return packed
+
+    def topic(self, od: MQOD) -> Any:
+        """Return the OD of a topic string, for a put whose results are not read."""
+        check_od(od)
+        packed, string = bytearray(self._topic_descriptor), od.ObjectString.encode()
+        _USER.pack_into(packed, _ALTERNATE_USER_AT, od.AlternateUserId.encode())
+        address = ctypes.cast(ctypes.c_char_p(string), ctypes.c_void_p).value
+        _STRING.pack_into(packed, _OBJECT_STRING_AT, address, 0, 0, len(string), _UTF_8)
+        return _packed(self._library.OD)(string, bytes(packed))  # keeps the string while its address is used
+
+    @cached_property
     def _initial(self) -> tuple[bytes, bytes]:
         """The bytes of an MD and a GMO with initial values."""
         md, gmo = self._library.MD(), self._library.GMO()
         md.Version, gmo.Version = cmqc.MQMD_VERSION_2, cmqc.MQGMO_VERSION_3
         return md.pack(), gmo.pack()
 
-    def get(self, options: GetOptions) -> tuple[Any, Any]:
-        """Create the MD and GMO of a get."""
+    def get(self, options: GetOptions) -> tuple[bytes, bytes]:
+        """Return the MD and GMO of a get."""
+        if options.NeedsMd:
+            return self._get(options)
+        # A removal by MsgId: all but that is the same as before.
+        packed = self._packed_removals.get(options.Options)
+        if packed is None:
+            packed = self._packed_removals[options.Options] = self._get(options)
+        md, gmo = packed
+        return md[:_MSG_ID_AT] + options.MsgId + md[_MSG_ID_AT + 24 :], gmo
+
+    def _get(self, options: GetOptions) -> tuple[bytes, bytes]:
         md, gmo = map(bytearray, self._initial)
         _ENCODING_AND_CCSID.pack_into(md, _ENCODING_AT, options.Encoding, options.CodedCharSetId)
         _MSG_AND_CORREL_ID.pack_into(md, _MSG_ID_AT, options.MsgId, options.CorrelId)
@@ -166,13 +194,12 @@ class Structures:
         _OPTIONS.pack_into(gmo, _OPTIONS_AT, options.Options, options.WaitInterval)
         gmo[_MATCH_OPTIONS_AT : _MATCH_OPTIONS_AT + 4] = options.MatchOptions.to_bytes(4, sys.byteorder, signed=True)
         gmo[_MSG_TOKEN_AT : _MSG_TOKEN_AT + 16] = options.MsgToken.ljust(16, b"\0")
-        library = self._library
-        return _packed(library.MD)(None, bytes(md)), _packed(library.GMO)(None, bytes(gmo))
+        return bytes(md), bytes(gmo)
 
-    def got(self, md: Any, gmo: Any, data: bytes, length: int, reason: int) -> Got:
-        name, _, group, segment, segmentation, token, returned = _RESULT.unpack_from(gmo.pack(), _RESOLVED_Q_NAME_AT)
+    def got(self, md: bytes, gmo: bytes, data: bytes, length: int, reason: int) -> Got:
+        name, _, group, segment, segmentation, token, returned = _RESULT.unpack_from(gmo, _RESOLVED_Q_NAME_AT)
         return Got(
-            md=decode_mqmd(md.pack()[:_MQMD_2]),
+            md=decode_mqmd(md[:_MQMD_2]),
             data=data,
             ResolvedQName=text(name),
             DataLength=length,
@@ -245,6 +272,10 @@ def _string(structure: Any, field: str) -> str:
 MAX_MESSAGE_LENGTH = 104_857_600
 #: Buffer of the first attempt of a get, in bytes. A longer message costs a second call.
 _FIRST_BUFFER = 65_536
+
+
+#: The result of a get whose caller needs no MQMD.
+_REMOVED = Got(md=MQMD(), data=b"")
 
 
 class _Subscription:
@@ -448,13 +479,13 @@ class IbmConnection(ABC):
     ) -> MQMD:
         target = self._find_object(handle)
         if isinstance(options, int) and options & cmqc.MQPMO_ASYNC_RESPONSE and not properties:
-            return self._put_unanswered(target, message, options)
+            return self._put_unanswered(message, options, target.put)
         return self._put(message, options, properties, target.put, "put")
 
-    def _put_unanswered(self, target: Any, message: AnyMessage, options: int) -> MQMD:
+    def _put_unanswered(self, message: AnyMessage, options: int, verb: Callable[[bytes, Any, Any], None]) -> MQMD:
         md, pmo = self._structures.unanswered(message.md, options)
         try:
-            target.put(message.put_data, md, pmo)
+            verb(message.put_data, md, pmo)
         except self._library.MQMIError as error:
             if error.comp != cmqc.MQCC_WARNING:
                 raise MQError(error.reason, "put") from error
@@ -467,6 +498,11 @@ class IbmConnection(ABC):
         options: int | MQPMO = cmqc.MQPMO_NO_SYNCPOINT,
         properties: Sequence[Property] = (),
     ) -> MQMD:
+        if isinstance(options, int) and options & cmqc.MQPMO_ASYNC_RESPONSE and not properties and _is_topic_string(od):
+            topic = self._structures.topic(od)
+            return self._put_unanswered(
+                message, options, lambda data, md, pmo: self._manager.put1(topic, data, md, pmo)
+            )
         made = self._structures.od(od)
         return self._put(
             message,
@@ -524,22 +560,26 @@ class IbmConnection(ABC):
         if whole:
             truncated = cmqc.MQGMO_ACCEPT_TRUNCATED_MSG
             options = msgspec.structs.replace(options, Options=options.Options & ~truncated)
-        with self._operation("get"):
-            while True:
-                md, gmo = self._structures.get(options)
-                try:
-                    data = queue.get(room, md, gmo)
-                    return self._structures.got(md, gmo, data, len(data), cmqc.MQRC_NONE)
-                except self._library.MQMIError as error:
-                    if whole and error.reason == cmqc.MQRC_TRUNCATED_MSG_FAILED:
-                        room = max(error.original_length, room * 2)
-                        continue
-                    if error.comp != cmqc.MQCC_WARNING:
-                        raise
-                    got = self._structures.got(md, gmo, error.message, error.original_length, error.reason)
-                    if error.reason == cmqc.MQRC_TRUNCATED_MSG_FAILED:
-                        raise TruncatedMessage(got, "the message is longer than the buffer") from error
-                    return got
+        md, gmo = self._structures.get(options)
+        while True:
+            # The packages' own method converts the structures, which this class does itself.
+            with self._operation("get"):
+                data, got_md, got_gmo, length, completion, reason = self._calls.MQGET(
+                    self._manager.get_handle(), queue.get_handle(), md, gmo, room
+                )
+            if whole and reason == cmqc.MQRC_TRUNCATED_MSG_FAILED:
+                room = max(length, room * 2)
+                continue
+            if completion == cmqc.MQCC_FAILED:
+                raise MQError(reason, "get")
+            if not options.NeedsMd:
+                return _REMOVED
+            if completion == cmqc.MQCC_OK:
+                length = len(data)
+            got = self._structures.got(got_md, got_gmo, data, length, reason)
+            if reason == cmqc.MQRC_TRUNCATED_MSG_FAILED:
+                raise TruncatedMessage(got, "the message is longer than the buffer")
+            return got
 
     def inquire(self, handle: int, selectors: Sequence[int]) -> tuple[list[int], list[str]]:
         held = self._find_object(handle)
@@ -687,6 +727,10 @@ class PymqiConnection(IbmConnection):
 def connect_ibm(library: Any, parameters: ConnectionParameters) -> IbmConnection:
     """Connect through a package that `load_library` has imported. Raises MQError."""
     return (PymqiConnection if library.__name__ == "pymqi" else IbmmqConnection)(library, parameters)
+
+
+def _is_topic_string(od: MQOD) -> bool:
+    return od.ObjectType == cmqc.MQOT_TOPIC and not od.ObjectName and not od.SelectionString
 
 
 def _named(od: MQOD) -> str:

@@ -13,7 +13,7 @@ import msgspec
 from bridge.administration.answers import counted
 from bridge.administration.histogram import Histogram
 from bridge.administration.mapping_status import State, Status, UnfinishedSession
-from bridge.administration.requests import Refused
+from bridge.administration.requests import NotFound, Refused
 from bridge.config.link import LinkConfig
 from bridge.config.mapping import ToMqMapping
 from bridge.mapping.loops import LoopGuard
@@ -188,7 +188,7 @@ class Mappings:
     def _entry(self, name: str) -> Entry:
         entry = self._entries.get(name)
         if entry is None:
-            raise Refused(f"there is no mapping {name}")
+            raise NotFound(f"there is no mapping {name}")
         return entry
 
     def _start(self, name: str, entry: Entry) -> None:

@@ -55,8 +55,9 @@ class MqDataSource(MessageSource):
 
     A streaming read moves messages from the queue to the directory (or URL) `spool`. Protect it like the checkpoint. All
     workers must reach it, unless `embed` is true. Messages are deleted from the spool after their batch is committed.
-    `spoolLimit` (1 GiB): if the spool has more, messages wait on the queue. `maxMessagesPerTrigger`, `maxBytesPerTrigger`,
-    `partitions` (of each queue). With the trigger `availableNow` the query ends when the queue is empty.
+    `spoolLimit` (1 GiB): if the spool has more, messages wait on the queue. `maxMessagesPerTrigger`, `maxBytesPerTrigger`
+    (sizes such as `64m` or `64 MiB`). `partitions`: the number of parts, with an equal number of rows, of each batch
+    (default: one for each queue). With the trigger `availableNow` the query ends when the queue is empty.
 
     The queue is open for exclusive input: a second reader is rejected with the name of the first. A small message per spool
     stays on SYSTEM.MQTT.MAPPING.STATE (CorrelId `SPKQ…`). It contains the position of the reader.

@@ -26,10 +26,11 @@ class MqttDataSource(MessageSource):
     Reads: `topic` (one topic filter, or several that do not overlap, separated by commas; each has its own session), `qos`
     (default 2, which keeps the QoS of the publication), `columns` (default: all), `spool` (a directory on the driver; protect
     it like the checkpoint; all workers must reach it, unless `embed` is true), `spoolLimit` (default 1 GiB; beyond it,
-    messages wait at the broker), `maxMessagesPerTrigger`, `maxBytesPerTrigger`, `partitions` (per filter), and `quietPeriod`
-    (default 1 s; an availableNow run ends when no message arrives for this time, or after a minute). As long as the broker
-    keeps the session, no publication with QoS 1 or 2 is lost. A QoS 2 publication is exactly one row. A QoS 1 publication may
-    be several rows, if the connection was lost before the broker received the acknowledgement.
+    messages wait at the broker), `maxMessagesPerTrigger`, `maxBytesPerTrigger` (sizes such as `64m` or `64 MiB`),
+    `partitions` (the number of parts, with an equal number of rows, of each batch; default: one for each filter), and
+    `quietPeriod` (default 1 s; an availableNow run ends when no message arrives for this time, or after a minute). As long as
+    the broker keeps the session, no publication with QoS 1 or 2 is lost. A QoS 2 publication is exactly one row. A QoS 1
+    publication may be several rows, if the connection was lost before the broker received the acknowledgement.
 
     `inFlight` (20,000 for reads) is the number of publications that the broker may send before it gets acknowledgements, and
     so the number per write to disk. mosquitto's default limit, `max_inflight_messages 20`, makes a stream slow.

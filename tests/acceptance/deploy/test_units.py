@@ -6,7 +6,6 @@ import configparser
 import functools
 import os
 import re
-import shutil
 import stat
 import subprocess
 import tempfile
@@ -19,6 +18,7 @@ from bridge.cli.program import program
 from bridge.config.document import load
 from bridge.config.models import default_configuration
 from bridge.config.queue_manager import IbmQueueManagerConfig
+from tests.helpers import installed
 from tests.helpers.forked_process import MQBRIDGE
 from tests.helpers.line_process import LineProcess
 from tests.helpers.mosquitto import Subscriber, publish
@@ -34,8 +34,6 @@ UNITS = [UNIT, PIPELINE_UNIT]
 @functools.cache
 def obstacle() -> str | None:
     """Why systemd-analyze cannot examine units here, or None. If systemd is not running, it may need root for that."""
-    if shutil.which("systemd-analyze") is None:
-        return "systemd-analyze is not installed"
     if os.geteuid() == 0:
         return None
     with tempfile.TemporaryDirectory() as directory:
@@ -53,6 +51,7 @@ def obstacle() -> str | None:
 
 @pytest.fixture
 def systemd_analyze() -> None:
+    installed.program("systemd-analyze")
     if reason := obstacle():
         pytest.skip(reason)
 
@@ -147,6 +146,14 @@ def test_systemd_accepts_the_example_of_credentials(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("systemd_analyze")
+@pytest.mark.parametrize("mode", ["client", "bindings"])
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_systemd_accepts_the_drop_ins_for_ibm_mq(unit: Path, mode: str, tmp_path: Path) -> None:
+    text = (DEPLOY / f"ibm-mq-{mode}.conf").read_text(encoding="utf-8")
+    assert complaints(unit, tmp_path, text) == []
+
+
+@pytest.mark.usefixtures("systemd_analyze")
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
 def test_the_unit_is_exposed_less_than_2(unit: Path) -> None:
     """Of 10, by the measure of systemd."""
@@ -178,10 +185,7 @@ def test_the_configuration_names_credentials_by_their_place(tmp_path: Path) -> N
     assert len(written) == 1
 
 
-needs_sysusers = pytest.mark.skipif(
-    os.geteuid() != 0 or not (shutil.which("systemd-sysusers") and shutil.which("systemd-tmpfiles")),
-    reason="only root makes users, and only with systemd-sysusers",
-)
+needs_sysusers = pytest.mark.skipif(os.geteuid() != 0, reason="only root creates users")
 
 
 @needs_sysusers
@@ -224,9 +228,9 @@ def members_of(name: str) -> set[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (shutil.which("strace") and shutil.which("systemd-analyze")), reason="needs strace and systemd")
 def test_the_bridge_asks_nothing_of_the_kernel_that_the_unit_refuses(tmp_path: Path) -> None:
     """From its start, over publications of each QoS, to its end, with an archive."""
+    installed.program("strace", "systemd-analyze")
     calls, config = tmp_path / "calls", tmp_path / "bridge.yaml"
     config.write_text(f"archive: {{directory: {tmp_path}/archive}}\n")
     # -D: the bridge is the child that gets the signals, and strace looks on.

@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.helpers.client_packages import BUILD, connecting, package
+from tests.helpers.client_packages import connecting, package
 from tests.helpers.client_programs import Manager
+from tests.helpers.installed import CLIENT_PACKAGES, missing
 
 CONSUMER = """
 calls = []
@@ -26,8 +27,8 @@ def wait(count):
 
 @pytest.fixture
 def ibmmq() -> str:
-    if not (BUILD / "ibmmq" / "ibmmq").is_dir():
-        pytest.skip("ibmmq was not built")
+    if not (CLIENT_PACKAGES / "ibmmq" / "ibmmq").is_dir():
+        missing("ibmmq on the stand-in", "tests/programs.sh")
     return "ibmmq"
 
 

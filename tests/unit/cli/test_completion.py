@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ import pytest
 
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.forked_process import MQBRIDGE
+from tests.helpers.installed import program
 from tests.helpers.patience import PATIENCE
 from tests.helpers.raw_client import RawClient
 
@@ -80,9 +80,7 @@ def test_without_a_bridge_there_are_no_names(tmp_path: Path, words: str) -> None
 def test_the_shell_takes_the_script(shell: str) -> None:
     script = subprocess.run([MQBRIDGE, "completion", shell], capture_output=True, check=True).stdout
     assert b"_MQBRIDGE_COMPLETE=complete_" + shell.encode() in script
-    if shutil.which(shell) is None:
-        pytest.skip(f"{shell} is not installed")
-    parsed = subprocess.run([shell, "-n"], input=script, capture_output=True, timeout=PATIENCE)
+    parsed = subprocess.run([program(shell), "-n"], input=script, capture_output=True, timeout=PATIENCE)
     assert (parsed.returncode, parsed.stderr) == (0, b"")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import runpy
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from typer.testing import CliRunner
 
 from bridge.cli.examples import EXAMPLES
 from bridge.cli.program import SECTIONS, commands, program
+from tests.helpers import installed
 
 COMMANDS = [name for name, _ in commands()]
 
@@ -114,8 +114,7 @@ def rendered(page: bytes) -> str:
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    if shutil.which("groff") is None:
-        pytest.skip("groff is not installed")
+    installed.program("groff")
     return rendered(manual_page().encode("ascii"))
 
 

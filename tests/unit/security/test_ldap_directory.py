@@ -15,6 +15,7 @@ from bridge.config.authentication import LdapAuthenticationConfig
 from bridge.security.authenticator import AuthenticationFailed, AuthenticatorUnavailable, Presented
 from bridge.security.authenticators import LdapAuthenticator, plain_passwords, user_of
 from tests.helpers.certificate_authority import Authority
+from tests.helpers.installed import built
 from tests.helpers.line_process import suspend
 from tests.helpers.patience import PATIENCE, until
 
@@ -107,6 +108,7 @@ class Directory:
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Directory]:
+    built("slapd", ROOT / "usr/sbin/slapd")
     made = Directory(tmp_path_factory.mktemp("slapd"))
     yield made
     made.process.kill()

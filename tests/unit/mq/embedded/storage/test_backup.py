@@ -445,7 +445,8 @@ def test_a_database_that_the_user_cannot_read_is_reported(owned: Path, written: 
     shutil.copytree(written, owned / "data")
     os.chown(owned / "data", SERVICE, SERVICE)
     (owned / "data" / "queuemanager.db").chmod(0o600)
-    with acting_as_owner(owned), contextlib.chdir(owned):
+    # In this order: the owner may be unable to return to a working directory below /root.
+    with contextlib.chdir(owned), acting_as_owner(owned):
         done = mqbridge(*words)
     assert done.exit_code == 1 and "unable to open database file" in done.stderr, done.output
 

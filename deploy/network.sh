@@ -1,0 +1,13 @@
+# Sourced by the scripts that download something: pip and Node.js trust their own certificates only. A company's proxy that inspects
+# TLS has its certificate in the bundle of the system, so use that one, unless the user has configured another.
+bundle=
+for file in /etc/ssl/ca-bundle.pem /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/certs/ca-certificates.crt; do
+    [ ! -r "$file" ] || bundle=$file
+done
+if [ -n "$bundle" ]; then
+    if ! grep -Eqs '^ *cert *=' /etc/pip.conf /etc/xdg/pip/pip.conf "$HOME/.config/pip/pip.conf" "$HOME/.pip/pip.conf" \
+        "${PIP_CONFIG_FILE:-/dev/null}"; then
+        export PIP_CERT="${PIP_CERT:-$bundle}"
+    fi
+    export NODE_EXTRA_CA_CERTS="${NODE_EXTRA_CA_CERTS:-$bundle}" # npm
+fi
