@@ -317,6 +317,7 @@ def _print_client(found: answers.ClientDetails) -> None:
         ("will", found.will_topic or ""),
         ("waiting", client.waiting),
         ("in flight", client.in_flight),
+        ("acknowledged, not removed", found.unremoved),
         ("QoS 2 received, not released", found.received),
     ]
     facts += [("subscription", f"{one.topic_filter}  {one.user_data}".rstrip()) for one in found.subscriptions]

@@ -76,6 +76,9 @@ METRICS: Final = (
            "Messages sent to clients and not acknowledged by PUBACK or PUBCOMP, counted at most every 10 s."),
     Metric("mqbridge_waiting_messages", "gauge", _CHANNEL,
            "Messages in the backlogs of clients, counted at most every 10 s."),
+    Metric("mqbridge_unremoved_messages", "gauge", _CHANNEL,
+           "Messages that clients have acknowledged, or that were sent with QoS 0, and whose removal from the transmission "
+           "queue is not committed, counted at most every 10 s."),
     Metric("mqbridge_unreleased_publications", "gauge", _CHANNEL,
            "QoS 2 publications received for which clients have not sent PUBREL, counted at most every 10 s."),
     # Messages

@@ -402,6 +402,7 @@ class SessionCount:
             counts["mqbridge_subscriptions"][channel,] += len(session.filters) + len(session.shares)
             counts["mqbridge_in_flight_messages"][channel,] += outbox.in_flight.unfinished
             counts["mqbridge_waiting_messages"][channel,] += len(outbox.backlog)
+            counts["mqbridge_unremoved_messages"][channel,] += outbox.unremoved
             counts["mqbridge_unreleased_publications"][channel,] += len(session.receiver.identifiers)
             if not number % _AT_A_TURN:
                 await asyncio.sleep(0)

@@ -40,6 +40,8 @@ OLD_BACKLOG: Final = 86_400.0
 ROOM_FRACTION: Final = 0.9
 #: Seconds after which a connected client should have acknowledged a message.
 ACKNOWLEDGEMENT_TIMEOUT: Final = 300.0
+#: Seconds without a removal after which a client that waits for removals is reported.
+REMOVAL_TIMEOUT: Final = 30.0
 #: Publications per second of one client that are reported as a flood if they last for some time and are more than half of
 #: all publications. Clients of channels with publish_rate are not reported.
 FLOOD_RATE: Final = 1_000.0
@@ -85,6 +87,8 @@ REMEDIES: Final = {
     ProblemKind.BACKLOG: "Connect the clients or start the applications that take the messages, or remove unused sessions"
     " with `mqbridge client purge`.",
     ProblemKind.CLIENT: "Make the client reconnect with `mqbridge client disconnect CLIENT`, and check its program.",
+    ProblemKind.REMOVALS: "Allow gets from the transmission queue: ALTER QLOCAL(SYSTEM.MQTT.TRANSMIT.QUEUE) GET(ENABLED)."
+    " The log contains the reason code.",
     ProblemKind.PUBLISH_RATE: "Set publish_rate of its channel, then run `mqbridge reload` and `mqbridge client"
     " disconnect {}`.",
     ProblemKind.REJECTIONS: "Correct the client's password, certificate or configuration, or block its address.",
@@ -147,9 +151,10 @@ class ProblemList:
             return self._take(problems)
 
     async def _of_clients(self) -> list[Problem]:
-        """Return a problem if connected clients acknowledge no messages, and one if a client floods the bridge."""
+        """Return problems of clients: they acknowledge no messages, wait for removals, or flood the bridge."""
         service = self._parts.service
         silent: list[str] = []
+        held: list[str] = []
         counts: dict[str, int] = {}
         now = service.clock()
         for number, (client_id, client) in enumerate(list(service.clients.items()), 1):
@@ -164,7 +169,18 @@ class ProblemList:
                 ACKNOWLEDGEMENT_TIMEOUT
             ):
                 silent.append(client_id)
+            outbox = session.outbox
+            if outbox.held and outbox.unremoved and now - outbox.last_sent > REMOVAL_TIMEOUT:
+                held.append(client_id)
         problems = []
+        if held:
+            others = f" and {len(held) - 1:,} more" if len(held) > 1 else ""
+            unremoved = service.sessions[held[0]].outbox.unremoved
+            text = (
+                f"client {held[0]!r}{others} gets no messages, because {counted(unremoved, 'acknowledged message')} "
+                f"cannot be removed from {self._parts.configuration.transmission_queue} (limits.removal_backlog)"
+            )
+            problems.append(Problem("error", ProblemKind.REMOVALS, "", text, "mqbridge check --connect"))
         if silent:
             others = f" and {len(silent) - 1:,} more" if len(silent) > 1 else ""
             text = (
