@@ -21,7 +21,7 @@ TIMEOUT = 240
 UNIT = "tests/unit/"
 CONTRACT = "tests/contract/backend/"
 LINK = UNIT + "mqtt/link/test_publication.py " + UNIT + "mqtt/link/test_sending.py"
-IBM = UNIT + "mq/ibm/test_browser.py " + UNIT + "mq/ibm/test_remover.py " + UNIT + "mq/ibm/test_backend.py"
+IBM = UNIT + "mq/ibm " + CONTRACT + "test_backend_transmissions.py " + CONTRACT + "test_backend_units.py"
 SESSION = " ".join(f"tests/unit/mqtt/test_{name}.py" for name in ("protocol", "session", "outbox", "flow", "backlog"))
 
 
