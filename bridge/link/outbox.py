@@ -48,7 +48,7 @@ def to_properties(publication: Publication) -> PublishProperties:
     expiry = publication.expiry
     return msgspec.structs.replace(
         publication.properties,
-        message_expiry_interval=None if expiry is None else min(max(math.ceil(expiry), 0), _NEVER),
+        message_expiry_interval=None if expiry is None else min(whole_seconds(expiry), _NEVER),
         user_property=users,
     )
 

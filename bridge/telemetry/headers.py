@@ -505,6 +505,14 @@ def as_text(value: Value) -> str:
 MAX_EXPIRY: Final = 999_999_999
 
 
+def whole_seconds(expiry: float) -> int:
+    """Return a remaining time as a Message Expiry Interval: seconds, rounded up.
+
+    A tenth of a second or less counts as 0, because MQMD.Expiry cannot express 0. `expiry_of` stores it as the minimum of 1.
+    """
+    return math.ceil(expiry) if expiry > 0.1 else 0
+
+
 def expiry_of(seconds: float | None) -> int:
     """Return MQMD.Expiry for an expiry in seconds, None for unlimited. The minimum is a tenth of a second."""
     return cmqc.MQEI_UNLIMITED if seconds is None else min(max(round(seconds * 10), 1), MAX_EXPIRY)
