@@ -283,8 +283,8 @@ class IbmQueueManagerConfig(Section):
     batch: BatchConfig = Field(default_factory=BatchConfig)
     """Limits of one unit of work of a publisher."""
     asynchronous_puts: Truth = True
-    """Whether the bridge puts without waiting for each response (MQPMO_ASYNC_RESPONSE). The commit then reports failed
-    puts."""
+    """Whether the bridge puts without waiting for each response (MQPMO_ASYNC_RESPONSE). It then asks the queue manager for
+    failed puts before each commit (MQSTAT). `pymqi` has no MQSTAT, so the bridge calls it in the client library."""
 
     read_ahead: Truth = True
     """Whether a client connection browses many messages in one round trip (MQOO_READ_AHEAD). If false, each delivery takes a

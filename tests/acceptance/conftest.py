@@ -13,7 +13,7 @@ import pytest
 from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.bridges import at_work, bridge_on
-from tests.helpers.installed import BUILD, built
+from tests.helpers.installed import CLIENT_PACKAGES, built
 from tests.helpers.remote_bridge import RemoteBridgeProcess
 
 _numbers = itertools.count(1)
@@ -35,7 +35,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="session")
 def environments() -> None:
     """The stand-in for IBM's client library, and the packages on it."""
-    built("the stand-in for IBM MQ", BUILD / "mqi" / "versions")
+    built("the stand-in for IBM MQ", CLIENT_PACKAGES / "versions")
 
 
 @pytest.fixture(scope="session")

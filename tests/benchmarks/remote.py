@@ -1,16 +1,23 @@
 """The bridge on a queue manager behind a network: messages a second when every MQI call costs a round trip.
 
 The real ibmmq (or pymqi) package runs on the stand-in for IBM's client library (tests/ibm_standin), which adds a delay to
-each round trip; behind it is an embedded queue manager in a process of its own. One run compares units of work that hold many
-publications with one unit of work for each publication. With `--deliver`, an MQ application without the delay publishes,
-and the clients receive with QoS 0, 1 and 2, without and with the delay.
+each round trip; behind it is an embedded queue manager in a process of its own. Each run has a bridge and a queue manager of
+its own.
 
-    python -m tests.benchmarks.remote [--deliver] [--delay-us 1000] [--clients 50] [--seconds 5] [--library ibmmq]
+Publications: clients publish with QoS 1 to few topics and to many, as devices with a topic each do, with many publications
+in a unit of work. With `--one-by-one`, also with one publication in each. With `--deliver`, an MQ application without the
+delay publishes, and the clients receive.
+
+`--against COMMIT` runs the bridge of a commit and the present one in turn, on the same stand-in. Compare the CPU times of
+the bridge's process then: a busy machine changes them least.
+
+    python -m tests.benchmarks.remote [--deliver] [--against COMMIT] [--delays-us 0,5000] [--clients 50] [--topics 20,10000]
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import re
@@ -20,10 +27,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
+import psutil
 from rich.console import Console
 from rich.table import Table
 
@@ -36,13 +46,12 @@ from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.benchmarks.channel import Channel
-from tests.helpers.client_packages import BUILD, PACKAGE_DIRECTORY
+from tests.helpers.client_packages import BUILD
+from tests.helpers.installed import CLIENT_PACKAGES
 from tests.helpers.remote_bridge import STAND_IN
 
 ROOT = Path(__file__).resolve().parents[2]
 MQBRIDGE = str(Path(sys.executable).parent / "mqbridge")
-#: Publications a second that the project asks for, from 50 clients with 1 ms added to a round trip.
-TARGET = 10_000
 HOST = """
 queue_manager: {name: QM1, data_directory: data, scripts: [host.mqsc]}
 transmission_queue: HOST.XMITQ
@@ -56,6 +65,7 @@ queue_manager:
   channel: DEV.APP.SVRCONN
   connections: localhost(1414)
   publishers: 4
+  removers: REMOVERS
   batch: {messages: MESSAGES}
   asynchronous_puts: ASYNCHRONOUS
 channels: [{name: PLAIN, port: 0}]
@@ -73,9 +83,39 @@ MODES = {
 }
 
 
+@dataclass
+class Running:
+    """A bridge under load."""
+
+    port: int
+    process: psutil.Process
+    directory: Path
+
+    def cpu(self) -> float:
+        """The CPU time of the bridge's process in seconds."""
+        times = self.process.cpu_times()
+        return float(times.user + times.system)
+
+
+@dataclass
+class Result:
+    """One row of the table."""
+
+    code: str
+    load: str
+    delay_us: int
+    #: messages per second
+    rate: float
+    #: CPU time of the bridge per message, in microseconds
+    cpu_us: float
+    note: str
+
+
 @contextmanager
-def started(command: Sequence[str], config: Path, pattern: str, log: Path, **environment: str) -> Iterator[str]:
-    """Run `COMMAND run CONFIG`, wait until it logs a line that `pattern` matches, and yield its first group."""
+def started(
+    command: Sequence[str], config: Path, pattern: str, log: Path, **environment: str
+) -> Iterator[tuple[str, int]]:
+    """Run `COMMAND run CONFIG`, wait until it logs a line that `pattern` matches; yield its first group and the process."""
     with log.open("wb") as sink:
         process = subprocess.Popen(
             [*command, "run", str(config)], stdout=sink, stderr=sink, env=os.environ | environment, text=True
@@ -85,21 +125,22 @@ def started(command: Sequence[str], config: Path, pattern: str, log: Path, **env
             if process.poll() is not None:
                 raise RuntimeError(f"the bridge did not start: {log.read_text()}")
             time.sleep(0.02)
-        yield found.group(1)
+        yield found.group(1), process.pid
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(60)
 
 
-def load(port: int, clients: int, seconds: float, payload: int, window: int) -> tuple[int, float]:
+def load(port: int, options: argparse.Namespace, window: int, topics: int) -> tuple[int, float]:
     """QoS 1 publications of many clients, each with a window; returns (acknowledged, seconds)."""
+    clients, seconds, payload = options.clients, options.seconds, options.payload
     channels = [Channel(port, f"bench-{number}") for number in range(clients)]
     for channel in channels:
         channel.socket.setblocking(False)
     body = b"x" * payload
     waiting = dict.fromkeys(channels, 0)
     next_id = dict.fromkeys(channels, 1)
-    topics = {channel: f"bench/{number}".encode() for number, channel in enumerate(channels)}
+    numbers = {channel: number for number, channel in enumerate(channels)}
     by_socket = {channel.socket: channel for channel in channels}
     rest = dict.fromkeys(channels, 0)
     acknowledged = 0
@@ -107,13 +148,14 @@ def load(port: int, clients: int, seconds: float, payload: int, window: int) -> 
     until = begun + seconds
     while time.perf_counter() < until or any(waiting.values()):
         sending = time.perf_counter() < until
-        if time.perf_counter() > until + 30:
+        if time.perf_counter() > until + 60:
             raise RuntimeError("publications stay unacknowledged")
         for channel, count in waiting.items():
             if sending and count <= window // 2:
                 packets = bytearray()
                 for _ in range(window - count):
-                    topic, number = topics[channel], next_id[channel]
+                    number = next_id[channel]
+                    topic = b"bench/%d" % ((numbers[channel] + number * clients) % topics)
                     length = 2 + len(topic) + 2 + payload
                     assert length < 16_384
                     packets += bytes((0x32, length & 0x7F | 0x80, length >> 7, 0, len(topic))) + topic
@@ -136,27 +178,32 @@ def load(port: int, clients: int, seconds: float, payload: int, window: int) -> 
 
 
 @contextmanager
-def bridge(directory: Path, options: argparse.Namespace, mode: str, delay_us: int) -> Iterator[int]:
-    """A queue manager and a bridge with an empty directory; yields the bridge's port."""
-    (directory / "host.mqsc").write_text(SCRIPT)
-    (directory / "host.yaml").write_text(HOST)
-    text = BRIDGE.replace("LIBRARY", options.library)
-    for word, value in MODES[mode][0].items():
-        text = text.replace(word, value)
-    (directory / "bridge.yaml").write_text(text)
-    environment = {
-        "LD_LIBRARY_PATH": str(BUILD / "lib64"),
-        "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{PACKAGE_DIRECTORY / options.library}",
-        "MQI_STANDIN_DELAY_US": str(delay_us),
-    }
-    log = directory / "bridge.log"
-    with started(STAND_IN, directory / "host.yaml", r"connect at (\S+mqi\.sock)", directory / "host.log") as place:
-        environment["MQI_STANDIN"] = f"unix:{place}"
-        with started([MQBRIDGE], directory / "bridge.yaml", r"127\.0\.0\.1:(\d+)", log, **environment) as port:
-            try:
-                yield int(port)
-            except RuntimeError as error:
-                raise RuntimeError(f"{error}; the end of its log: {log.read_text()[-2000:]}") from error
+def bridge(options: argparse.Namespace, code: Path, mode: str, delay_us: int, removers: int) -> Iterator[Running]:
+    """A queue manager, and the bridge of a checkout, with an empty directory."""
+    with tempfile.TemporaryDirectory(prefix="bench-remote-") as folder:
+        directory = Path(folder)
+        (directory / "host.mqsc").write_text(SCRIPT)
+        (directory / "host.yaml").write_text(HOST)
+        text = BRIDGE.replace("LIBRARY", options.library).replace("REMOVERS", str(removers))
+        for word, value in MODES[mode][0].items():
+            text = text.replace(word, value)
+        (directory / "bridge.yaml").write_text(text)
+        environment = {
+            "LD_LIBRARY_PATH": str(BUILD / "lib64"),
+            "PYTHONPATH": f"{code}:{CLIENT_PACKAGES / options.library}",
+            "MQI_STANDIN_DELAY_US": str(delay_us),
+            "MQBRIDGE_PURE": "1",
+        }
+        log = directory / "bridge.log"
+        host = started(STAND_IN, directory / "host.yaml", r"connect at (\S+mqi\.sock)", directory / "host.log")
+        command = [sys.executable, "-P", "-m", "bridge"]
+        with host as (place, _):
+            environment["MQI_STANDIN"] = f"unix:{place}"
+            with started(command, directory / "bridge.yaml", r"127\.0\.0\.1:(\d+)", log, **environment) as (port, pid):
+                try:
+                    yield Running(int(port), psutil.Process(pid), directory)
+                except RuntimeError as error:
+                    raise RuntimeError(f"{error}; the end of its log: {log.read_text()[-2000:]}") from error
 
 
 class Publishing(threading.Thread):
@@ -189,15 +236,15 @@ class Publishing(threading.Thread):
         self._connection.disconnect()
 
 
-def receive(port: int, directory: Path, options: argparse.Namespace, qos: int) -> float:
-    """Subscribe with many clients; return the messages a second that they receive, until all are removed from MQ."""
-    channels = [Channel(port, f"bench-{number}") for number in range(options.clients)]
+def receive(running: Running, options: argparse.Namespace, clients: int, qos: int) -> tuple[int, float, float]:
+    """Subscribe with many clients. Return messages received, seconds until the last one, and until MQ had removed all."""
+    channels = [Channel(running.port, f"bench-{number}") for number in range(clients)]
     decoders = {}
     for channel in channels:
         channel.subscribe("deliver", qos)
         channel.socket.setblocking(False)
         decoders[channel.socket] = Decoder(server=False)
-    application = Publishing(directory, options.clients, options.payload, qos)
+    application = Publishing(running.directory, clients, options.payload, qos)
     application.start()
     begun = time.perf_counter()
     until = begun + options.seconds
@@ -221,121 +268,107 @@ def receive(port: int, directory: Path, options: argparse.Namespace, qos: int) -
             if answers:
                 one.sendall(answers)
     application.join()
+    delivered = time.perf_counter() - begun
     application.wait_until_removed()
-    seconds = time.perf_counter() - begun
+    removed = time.perf_counter() - begun
     for channel in channels:
         channel.socket.close()
-    return application.received / seconds
+    return application.received, delivered, removed
 
 
-def deliver(options: argparse.Namespace) -> None:
-    """Measure deliveries without and with the delay, print a table, write JSON."""
-    delays = (0, options.delay_us)
-    rates: dict[int, list[float]] = {}
-    for qos in (0, 1, 2):
-        for delay_us in delays:
-            with (
-                tempfile.TemporaryDirectory(prefix="bench-remote-") as folder,
-                bridge(Path(folder), options, "batched", delay_us) as port,
-            ):
-                rates.setdefault(qos, []).append(receive(port, Path(folder), options, qos))
-    table = Table(title=f"Deliveries to {options.clients} clients, {options.library} on the stand-in")
-    for heading in ("QoS", *(f"{delay} µs: messages/s" for delay in delays), "ratio"):
-        table.add_column(heading, justify="right")
-    for qos, (near, far) in rates.items():
-        table.add_row(str(qos), f"{near:,.0f}", f"{far:,.0f}", f"{far / near:.2f}")
-    Console(width=120).print(table)
-    options.json.write_text(
-        json.dumps({"parameters": vars(options) | {"json": str(options.json)}, "deliveries": rates})
-    )
+def deliver(
+    options: argparse.Namespace, delay_us: int, clients: int, removers: int, qos: int, name: str, code: Path
+) -> Result:
+    """Measure deliveries. They count when the client has the message and MQ has no longer."""
+    with bridge(options, code, "batched", delay_us, removers) as running:
+        before = running.cpu()
+        count, delivered, removed = receive(running, options, clients, qos)
+        cpu = running.cpu() - before
+    label = f"QoS {qos}, {clients} clients, {removers} removers"
+    return Result(name, label, delay_us, count / removed, cpu / count * 1e6, f"{removed - delivered:.2f} s")
 
 
-def measure(options: argparse.Namespace, mode: str) -> dict[str, object]:
-    """One bridge, one load."""
-    window = MODES[mode][1]
-    with tempfile.TemporaryDirectory(prefix="bench-remote-") as folder:
-        directory = Path(folder)
-        log = directory / "bridge.log"
-        with bridge(directory, options, mode, options.delay_us) as port:
-            count, seconds = load(port, options.clients, options.seconds, options.payload, window)
-            shown = subprocess.run(
-                [
-                    MQBRIDGE,
-                    "mqsc",
-                    "display",
-                    "QLOCAL(KEPT)",
-                    "CURDEPTH",
-                    "--json",
-                    "--config",
-                    directory / "host.yaml",
-                ],
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-            kept = json.loads(shown.stdout)["CURDEPTH"]
-            if kept != count:
-                raise RuntimeError(f"{count} publications are acknowledged, {kept} are there")
-        units = [
-            tuple(map(int, numbers))
-            for numbers in re.findall(
-                r"(\d+) publications in (\d+) units of work, median (\d+), largest (\d+)", log.read_text()
-            )
-        ]
-    return {
-        "mode": mode,
-        "acknowledged": count,
-        "rate": count / seconds,
-        "units_of_work": sum(unit[1] for unit in units),
-        "median": [unit[2] for unit in units],
-        "largest": max((unit[3] for unit in units), default=0),
-    }
+def publish(options: argparse.Namespace, delay_us: int, topics: int, mode: str, name: str, code: Path) -> Result:
+    """Measure publications. All that are acknowledged must be on the other queue manager."""
+    with bridge(options, code, mode, delay_us, 1) as running:
+        before = running.cpu()
+        count, seconds = load(running.port, options, MODES[mode][1], topics)
+        cpu = running.cpu() - before
+        command = [MQBRIDGE, "mqsc", "display", "QLOCAL(KEPT)", "CURDEPTH", "--json"]
+        command += ["--config", str(running.directory / "host.yaml")]
+        shown = subprocess.run(command, capture_output=True, text=True, check=True)
+        kept = json.loads(shown.stdout)["CURDEPTH"]
+        if kept != count:
+            raise RuntimeError(f"{count} publications are acknowledged, {kept} are there")
+        log = running.directory / "bridge.log"
+        running.process.terminate()
+        psutil.wait_procs([running.process], 30)
+        units = sum(map(int, re.findall(r"publications in (\d+) units of work", log.read_text())))
+    label = f"{topics} topics" + (", one by one" if mode != "batched" else "")
+    return Result(name, label, delay_us, count / seconds, cpu / count * 1e6, f"{units:,} units")
+
+
+@contextmanager
+def checkouts(commit: str | None) -> Iterator[dict[str, Path]]:
+    """The bridges to measure: that of a commit, if any, and the present one."""
+    if commit is None:
+        yield {"present": ROOT}
+        return
+    with tempfile.TemporaryDirectory(prefix="bench-remote-base-") as folder:
+        archive = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=True)
+        subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
+        yield {commit: Path(folder), "present": ROOT}
+
+
+def numbers(text: str) -> list[int]:
+    return [int(word) for word in text.split(",")]
 
 
 def main() -> None:
-    """Measure both ways, print a table, write JSON."""
+    """Measure, print a table, write JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--delay-us", type=int, default=1000, help="added to every round trip, in microseconds")
-    parser.add_argument("--clients", type=int, default=50)
+    parser.add_argument("--against", metavar="COMMIT", help="also run the bridge of this commit, in turn")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--delays-us", type=numbers, default=[0, 2000, 5000], help="added to every round trip")
+    parser.add_argument("--clients", type=numbers, default=[50], help="one number for publications")
+    parser.add_argument("--topics", type=numbers, default=[10_000, 20])
+    parser.add_argument("--removers", type=numbers, default=[32], help="of deliveries")
+    parser.add_argument("--qos", type=numbers, default=[0, 1, 2], help="of deliveries")
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--payload", type=int, default=100)
     parser.add_argument("--library", choices=("ibmmq", "pymqi"), default="ibmmq")
     parser.add_argument("--json", type=Path, default=Path("bench-remote-results.json"))
+    parser.add_argument("--one-by-one", action="store_true", help="also one publication in each unit of work")
     parser.add_argument("--deliver", action="store_true", help="measure deliveries instead of publications")
     options = parser.parse_args()
-    if options.deliver:
-        deliver(options)
-        return
-    results = [measure(options, mode) for mode in MODES]
-    table = Table(
-        title=f"QoS 1 publications, {options.clients} clients, {options.delay_us} µs added to a round trip, "
-        f"{options.library} on the stand-in"
-    )
-    for heading in (
-        "units of work",
-        "acknowledged/s",
-        "× one by one",
-        "units",
-        "publications in one: median",
-        "largest",
-    ):
+    runs: list[Callable[[str, Path], Result]] = []
+    for delay_us in options.delays_us:
+        if options.deliver:
+            shapes = itertools.product(options.clients, options.removers, options.qos)
+            runs += [partial(deliver, options, delay_us, *shape) for shape in shapes]
+        else:
+            runs += [partial(publish, options, delay_us, topics, "batched") for topics in options.topics]
+            if options.one_by_one:
+                runs.append(partial(publish, options, delay_us, options.topics[-1], "one by one"))
+    if not options.deliver:
+        (options.clients,) = options.clients
+    what = "deliveries" if options.deliver else f"QoS 1 publications of {options.clients} clients"
+    title = f"{what}, {options.library} on the stand-in"
+    table = Table(title=title)
+    for heading in ("code", "load", "delay", "messages/s", "CPU µs", "removed later" if options.deliver else "units"):
         table.add_column(heading, justify="right")
-    slowest = float(str(results[-1]["rate"]))
-    for result in results:
-        rate = float(str(result["rate"]))
-        table.add_row(
-            str(result["mode"]),
-            f"{rate:,.0f}",
-            f"{rate / slowest:.1f}",
-            str(result["units_of_work"]),
-            ", ".join(map(str, result["median"])),  # type: ignore[call-overload]
-            str(result["largest"]),
-        )
-    console = Console(width=120)
-    console.print(table)
-    reached = float(str(results[0]["rate"]))
-    console.print(f"target {TARGET:,}/s: {'met' if reached >= TARGET else 'not met'}")
-    options.json.write_text(json.dumps({"parameters": vars(options) | {"json": str(options.json)}, "results": results}))
+    results = []
+    with checkouts(options.against) as codes:
+        for run in runs:
+            for _ in range(options.rounds):
+                for name, code in codes.items():
+                    result = run(name, code)
+                    results.append(result)
+                    row = (name, result.load, f"{result.delay_us} µs", f"{result.rate:,.0f}", f"{result.cpu_us:.1f}")
+                    print(*row, result.note, flush=True)
+                    table.add_row(*row, result.note)
+    Console(width=120).print(table)
+    options.json.write_text(json.dumps([asdict(result) for result in results]))
 
 
 if __name__ == "__main__":

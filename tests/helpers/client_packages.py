@@ -22,11 +22,9 @@ import pytest
 from bridge.mq.ibm.connection import connect_ibm
 from bridge.mq.ibm.parameters import ConnectionParameters, LibraryMissing, load_library
 from bridge.mq.mqi import Connection
-from tests.helpers.installed import missing
+from tests.helpers.installed import CLIENT_PACKAGES, missing
 
 BUILD = Path(__file__).resolve().parents[2] / "build" / "mqi"
-#: The packages for this Python.
-PACKAGE_DIRECTORY = BUILD / (sys.implementation.cache_tag or "")
 QUEUE_MANAGER_VARIABLE = "MQBRIDGE_TEST_QMGR"
 _FIELDS = ("channel", "connections", "user", "password")
 LIBRARIES = {"pymqi": "libmqic_r.so", "ibmmq": "libmqm_r.so"}
@@ -35,14 +33,14 @@ LIBRARIES = {"pymqi": "libmqic_r.so", "ibmmq": "libmqm_r.so"}
 @functools.cache
 def package(name: str) -> Any:
     """The package. The test is skipped where it was not built."""
-    if not (PACKAGE_DIRECTORY / name / name).is_dir():
+    if not (CLIENT_PACKAGES / name / name).is_dir():
         missing(f"{name} on the stand-in", "tests/programs.sh")
     ctypes.CDLL(str(BUILD / "lib64" / LIBRARIES[name]))
-    sys.path.append(str(PACKAGE_DIRECTORY / name))
+    sys.path.append(str(CLIENT_PACKAGES / name))
     try:
         return importlib.import_module(name)
     finally:
-        sys.path.remove(str(PACKAGE_DIRECTORY / name))
+        sys.path.remove(str(CLIENT_PACKAGES / name))
 
 
 @contextlib.contextmanager

@@ -18,7 +18,8 @@ from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.mqi import MQOD, CommandResponse
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
-from tests.helpers.client_packages import BUILD, PACKAGE_DIRECTORY
+from tests.helpers.client_packages import BUILD
+from tests.helpers.installed import CLIENT_PACKAGES
 from tests.helpers.patience import PATIENCE, until
 from tests.helpers.served_queue_manager import ServedQueueManager
 
@@ -52,9 +53,7 @@ def environment(package: str, **variables: str) -> dict[str, str]:
     # A bridge that connected in this process has set MQCCSID.
     inherited = {name: value for name, value in os.environ.items() if name != "MQCCSID"}
     return (
-        inherited
-        | {"LD_LIBRARY_PATH": str(BUILD / "lib64"), "PYTHONPATH": str(PACKAGE_DIRECTORY / package)}
-        | variables
+        inherited | {"LD_LIBRARY_PATH": str(BUILD / "lib64"), "PYTHONPATH": str(CLIENT_PACKAGES / package)} | variables
     )
 
 

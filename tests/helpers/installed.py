@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Generator
 from pathlib import Path
 from typing import NoReturn
@@ -20,6 +21,8 @@ PROGRAMS = frozenset(
     ("bash", "fish", "gcc", "groff", "man", "mosquitto", "mosquitto_pub", "mosquitto_sub", "openssl", "strace")
 ) | {"systemd-analyze", "systemd-sysusers", "systemd-tmpfiles", "zsh"}
 BUILD = Path(__file__).resolve().parents[2] / "build"
+#: The Python packages on the stand-in for IBM's client library, for this Python.
+CLIENT_PACKAGES = BUILD / "mqi" / str(sys.implementation.cache_tag)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.helpers.bridge_process import BridgeProcess
-from tests.helpers.client_packages import BUILD, PACKAGE_DIRECTORY
+from tests.helpers.client_packages import BUILD
+from tests.helpers.installed import CLIENT_PACKAGES
 from tests.helpers.line_process import LineProcess, suspend
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -139,7 +140,7 @@ class RemoteBridgeProcess(BridgeProcess):
         self.queue_manager = queue_manager or QueueManagerProcess(data_directory)
         self.data_directory = self.queue_manager.data_directory
         # The bridge of this directory, whichever is installed.
-        packages = {"LD_LIBRARY_PATH": str(BUILD / "lib64"), "PYTHONPATH": f"{ROOT}:{PACKAGE_DIRECTORY / library}"}
+        packages = {"LD_LIBRARY_PATH": str(BUILD / "lib64"), "PYTHONPATH": f"{ROOT}:{CLIENT_PACKAGES / library}"}
         self.given = dict(env or {})
         self.env |= packages | {"MQI_STANDIN": self.queue_manager.place} | self.given
 

@@ -23,6 +23,7 @@ from bridge.mq.embedded.admission import Place, note_refusal
 from bridge.mq.embedded.attributes import Value
 from bridge.mq.embedded.handles import INPUT, QueueHandle
 from bridge.mq.embedded.server import ApplicationServer, Conversation, Malformed, unexpected
+from bridge.mq.embedded.unit import Unit
 from bridge.mq.embedded.verbs.get import BROWSES, mqget
 from bridge.mq.embedded.verbs.hconn import Hconn
 from bridge.mq.embedded.verbs.inquire import mqinq, mqset, mqstat
@@ -251,12 +252,13 @@ class MqiConversation(Conversation):
         md, unit = mqput(hconn, handle, message.message, message.pmo, message.properties)
         self._end(unit, message.write(Writer(), md), _warning(message.pmo.Reason))
 
-    def _mqput_async(self, hconn: Hconn, reader: Reader) -> None:
+    def _mqput_async(self, hconn: Hconn, reader: Reader, *, opens: bool = False) -> None:
         """Put a message without an answer: nobody waits for this put, and MQSTAT tells what became of it."""
         try:
-            handle = _handle(reader.long())
+            target = _ObjectDescriptor(reader).od if opens else _handle(reader.long())
             message = _PutMessage(reader, self._ccsid)
-            _, unit = mqput(hconn, handle, message.message, message.pmo, message.properties)
+            put: Callable[..., tuple[MQMD, Unit | None]] = mqput1 if opens else mqput
+            _, unit = put(hconn, target, message.message, message.pmo, message.properties)
         except Malformed:
             raise
         except Exception as error:
@@ -266,6 +268,9 @@ class MqiConversation(Conversation):
                 unit.done = lambda reason: hconn.outcomes.failed(reason) if reason else None
                 self._queue_manager.recovery_log.submit(unit)
         self._working = False
+
+    def _mqput1_async(self, hconn: Hconn, reader: Reader) -> None:
+        self._mqput_async(hconn, reader, opens=True)
 
     def _mqput1(self, hconn: Hconn, reader: Reader) -> None:
         descriptor = _ObjectDescriptor(reader)
@@ -386,6 +391,7 @@ class MqiConversation(Conversation):
         Verb.MQMHBUF: _mqmhbuf,
         Verb.MQPUT_ASYNC: _mqput_async,
         Verb.MQGET_AHEAD: _mqget_ahead,
+        Verb.MQPUT1_ASYNC: _mqput1_async,
     }
 
 

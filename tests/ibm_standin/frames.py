@@ -45,6 +45,8 @@ class Verb(IntEnum):
     MQPUT_ASYNC = 18
     #: MQGET that browses, with read ahead: more messages follow the first in the reply
     MQGET_AHEAD = 19
+    #: MQPUT1 with MQPMO_ASYNC_RESPONSE: there is no reply
+    MQPUT1_ASYNC = 20
 
 
 class Reader:

@@ -54,6 +54,9 @@ _UTF_8 = 1208
 #: Offsets of fields in the bytes of MQMD version 2 (IBM MQ documentation, "Fields for MQMD").
 _ENCODING_AND_CCSID, _MSG_AND_CORREL_ID, _GROUP = struct.Struct("=2i"), struct.Struct("24s24s"), struct.Struct("=24s2i")
 _ENCODING_AT, _MSG_ID_AT, _GROUP_ID_AT = 24, 48, 324
+#: Offsets of fields in the bytes of MQOD version 4 ("Fields for MQOD"); ObjectString is an MQCHARV.
+_USER, _STRING = struct.Struct("12s"), struct.Struct("@P4i")
+_ALTERNATE_USER_AT, _OBJECT_STRING_AT = 156, 344
 #: Offsets of fields in the bytes of MQGMO version 3 ("Fields for MQGMO").
 _OPTIONS, _RESULT = struct.Struct("=2i"), struct.Struct("=48si3cx16si")
 _OPTIONS_AT, _RESOLVED_Q_NAME_AT, _MATCH_OPTIONS_AT, _MSG_TOKEN_AT = 8, 24, 72, 80
@@ -149,6 +152,21 @@ class Structures:
             pmo = _packed(self._library.PMO)(md, self.pmo(MQPMO(Options=options)).pack())
             self._packed_options[options] = pmo
         return packed, pmo
+
+    @cached_property
+    def _topic_descriptor(self) -> bytes:
+        """The bytes of an OD for a topic."""
+        packed: bytes = self.od(MQOD(ObjectType=cmqc.MQOT_TOPIC)).pack()
+        return packed
+
+    def topic(self, od: MQOD) -> Any:
+        """Return the OD of a topic string, for a put whose results are not read."""
+        check_od(od)
+        packed, string = bytearray(self._topic_descriptor), od.ObjectString.encode()
+        _USER.pack_into(packed, _ALTERNATE_USER_AT, od.AlternateUserId.encode())
+        address = ctypes.cast(ctypes.c_char_p(string), ctypes.c_void_p).value
+        _STRING.pack_into(packed, _OBJECT_STRING_AT, address, 0, 0, len(string), _UTF_8)
+        return _packed(self._library.OD)(string, bytes(packed))  # keeps the string while its address is used
 
     @cached_property
     def _initial(self) -> tuple[bytes, bytes]:
@@ -448,13 +466,13 @@ class IbmConnection(ABC):
     ) -> MQMD:
         target = self._find_object(handle)
         if isinstance(options, int) and options & cmqc.MQPMO_ASYNC_RESPONSE and not properties:
-            return self._put_unanswered(target, message, options)
+            return self._put_unanswered(message, options, target.put)
         return self._put(message, options, properties, target.put, "put")
 
-    def _put_unanswered(self, target: Any, message: AnyMessage, options: int) -> MQMD:
+    def _put_unanswered(self, message: AnyMessage, options: int, verb: Callable[[bytes, Any, Any], None]) -> MQMD:
         md, pmo = self._structures.unanswered(message.md, options)
         try:
-            target.put(message.put_data, md, pmo)
+            verb(message.put_data, md, pmo)
         except self._library.MQMIError as error:
             if error.comp != cmqc.MQCC_WARNING:
                 raise MQError(error.reason, "put") from error
@@ -467,6 +485,11 @@ class IbmConnection(ABC):
         options: int | MQPMO = cmqc.MQPMO_NO_SYNCPOINT,
         properties: Sequence[Property] = (),
     ) -> MQMD:
+        if isinstance(options, int) and options & cmqc.MQPMO_ASYNC_RESPONSE and not properties and _is_topic_string(od):
+            topic = self._structures.topic(od)
+            return self._put_unanswered(
+                message, options, lambda data, md, pmo: self._manager.put1(topic, data, md, pmo)
+            )
         made = self._structures.od(od)
         return self._put(
             message,
@@ -687,6 +710,10 @@ class PymqiConnection(IbmConnection):
 def connect_ibm(library: Any, parameters: ConnectionParameters) -> IbmConnection:
     """Connect through a package that `load_library` has imported. Raises MQError."""
     return (PymqiConnection if library.__name__ == "pymqi" else IbmmqConnection)(library, parameters)
+
+
+def _is_topic_string(od: MQOD) -> bool:
+    return od.ObjectType == cmqc.MQOT_TOPIC and not od.ObjectName and not od.SelectionString
 
 
 def _named(od: MQOD) -> str:

@@ -223,8 +223,10 @@ class Batch(msgspec.Struct, eq=False):
     """An MQ unit of work in progress: the jobs in it, and what it writes to the state queue."""
 
     jobs: list[Any] = []
-    #: one job at a time, with synchronous puts, because a unit of work with all of them failed
+    #: one job at a time, because a unit of work with all of them failed
     alone: bool = False
+    #: puts wait for their answer, because one without answers failed
+    answered: bool = False
     #: the MsgIds of the new records, None for removed ones
     changes: dict[StateKey, bytes | None] = {}
     receipt: bytes = b""
@@ -232,6 +234,10 @@ class Batch(msgspec.Struct, eq=False):
     size: int = 0
     #: topics whose retained publications are cleared after the commit
     cleared: list[str] = []
+
+
+class RefusedPuts(MQError):
+    """Some puts without an answer have failed. MQSTAT does not report which ones."""
 
 
 class StateWriter(Worker[Job]):
@@ -262,6 +268,8 @@ class StateWriter(Worker[Job]):
         self._lost = 0.0
         #: number of jobs at the front of the queue that get a unit of work each
         self._separate = 0
+        #: number of jobs at the front of the queue whose puts wait for their answer
+        self._answered_jobs = 0
         #: receipt of the last committed unit of work, which the next one gets
         self._old_receipt = b""
 
@@ -297,7 +305,7 @@ class StateWriter(Worker[Job]):
             self.give_back(batch.jobs)
 
     def failed(self, error: MQError) -> None:
-        """Retry a failed batch job by job, or report the failure."""
+        """Retry a failed batch with answers to its puts, then job by job, or report the failure."""
         batch = self._batch
         if batch is None:
             log.error("MQB4202E %s: %s", self.name, error)
@@ -306,6 +314,10 @@ class StateWriter(Worker[Job]):
         # If backing out fails, the connection is lost, and this batch is in doubt like any other.
         self.connection.backout()
         self._batch = None
+        if isinstance(error, RefusedPuts):
+            self._answered_jobs = len(batch.jobs)
+            self.give_back(batch.jobs)
+            return
         if not batch.alone:
             self._separate = len(batch.jobs)
             self.give_back(batch.jobs)
@@ -316,9 +328,19 @@ class StateWriter(Worker[Job]):
 
     def begin(self) -> Batch:
         """Begin a batch."""
-        self._batch = Batch(alone=self._separate > 0)
+        self._batch = Batch(alone=self._separate > 0, answered=self._separate + self._answered_jobs > 0)
         self._separate = max(self._separate - 1, 0)
         return self._batch
+
+    def take_job(self, batch: Batch) -> Job | None:
+        """Add the next job to a batch. Return None if the batch is complete."""
+        if batch.jobs and (batch.alone or (batch.answered and not self._answered_jobs)):
+            return None
+        job = self.next_job()
+        if job is not None:
+            batch.jobs.append(job)
+            self._answered_jobs = max(self._answered_jobs - 1, 0)
+        return job
 
     def spend_receipt(self, batch: Batch) -> None:
         """Get the previous receipt. From here on, the batch is in doubt if the connection breaks.
@@ -345,10 +367,11 @@ class StateWriter(Worker[Job]):
             self.spend_receipt(batch)
         self.state.put_receipt(batch.receipt, options)
         if options:
-            # If a put failed, the batch is repeated with synchronous puts, to find the rejected messages.
+            # If a put failed, the batch is repeated with answers, to find the rejected messages. MQSTAT is answered after all
+            # puts of the connection, and before the commit, so none of them counts as done.
             status = connection.statistics(cmqc.MQSTAT_TYPE_ASYNC_ERROR)
             if status.PutFailureCount:
-                raise MQError(status.Reason, f"{status.PutFailureCount} messages of a unit of work")
+                raise RefusedPuts(status.Reason, f"{status.PutFailureCount} messages of a unit of work")
         self.commit_units(connection, len(batch.jobs))
         self.committed(batch)
         self._batch = None

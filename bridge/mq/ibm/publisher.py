@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ from bridge.mq.backend import UnitOfWork
 from bridge.mq.dead_letter import OriginContext, dead_letter
 from bridge.mq.ibm.coordination import BrowsePasses, SubscriptionBarrier
 from bridge.mq.ibm.persistent_state import Batch, StateWriter
+from bridge.mq.ibm.topics import Suspects, TopicHandles, topic_descriptor
 from bridge.mq.mqi import MQOD, Connection, MQError
 from bridge.mq.worker import LOST, Stopped, raise_if_lost
 from bridge.mqtt.topics import topic_string_error
@@ -24,9 +24,6 @@ from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
-
-#: The maximum number of open topic handles. MAXHANDS, 256 by default, must suffice for other handles too.
-TOPIC_HANDLES = 200
 
 
 class Part(msgspec.Struct, eq=False):
@@ -62,7 +59,8 @@ class Publisher(StateWriter[Part]):
         #: number of the loss of a connection after which it must wait for the subscriptions
         self._loss = 0
         self._limits = limits
-        self._topics: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._topics = TopicHandles()
+        self._suspects = Suspects()
         #: histogram of committed batches: number of publications -> number of batches
         self.batch_sizes: dict[int, int] = {}
 
@@ -75,7 +73,7 @@ class Publisher(StateWriter[Part]):
         return f"{sum(sizes)} publications in {len(sizes)} units of work, median {median}, largest {sizes[-1]}"
 
     def opened(self, connection: Connection) -> None:
-        self._topics.clear()
+        self._topics = TopicHandles()
         self._present = connection
         self._administration: Administration | None = None
         super().opened(connection)
@@ -93,12 +91,11 @@ class Publisher(StateWriter[Part]):
         if not self.wait_for_jobs(1.0):
             return
         limits, batch = self._limits, self.begin()
-        options = cmqc.MQPMO_ASYNC_RESPONSE if self._asynchronous and not batch.alone else 0
+        options = cmqc.MQPMO_ASYNC_RESPONSE if self._asynchronous and not batch.answered else 0
         until = time.monotonic() + limits.time
         length = 0
         states: dict[StateKey, StateRecord | None] = {}
-        while (part := self.next_job()) is not None:
-            batch.jobs.append(part)
+        while (part := self.take_job(batch)) is not None:
             part.refusals.clear()
             part.diverted.clear()
             for index, (message, retain) in enumerate(part.unit.publications):
@@ -157,15 +154,25 @@ class Publisher(StateWriter[Part]):
         options |= cmqc.MQPMO_SET_IDENTITY_CONTEXT
         if retain:
             options |= cmqc.MQPMO_RETAIN
+        client_id, topic = message.client_id, message.topic
         user = message.md.UserIdentifier.decode("utf-8", "replace")
+        if self._suspects.includes(client_id, topic, user):
+            options &= ~cmqc.MQPMO_ASYNC_RESPONSE
         try:
             if message.reply_to is not None:
                 self._answer(connection, message, message.reply_to, user, options)
+            elif (handle := self._topics.handle(connection, topic, user)) is not None:
+                connection.put(handle, message, options)
             else:
-                connection.put(self._topic(connection, message.topic, user), message, options)
+                if user:
+                    options |= cmqc.MQPMO_ALTERNATE_USER_AUTHORITY
+                connection.put1(topic_descriptor(topic, user), message, options)
+            if not options & cmqc.MQPMO_ASYNC_RESPONSE:
+                self._suspects.accepted(client_id, topic, user)
         except MQError as error:
             if error.reason in LOST or error.reason == cmqc.MQRC_BACKED_OUT:
                 raise
+            self._suspects.refused(client_id, topic, user)
             log.warning("MQB4205W rejected publication to topic %r as user %r: %s", message.topic, user, error)
             return error.reason
         return cmqc.MQRC_NONE
@@ -208,23 +215,6 @@ class Publisher(StateWriter[Part]):
             cmqc.reason_name(reason),
             reason,
         )
-
-    def _topic(self, connection: Connection, topic: str, user: str) -> int:
-        key = (topic, user)
-        handle = self._topics.get(key)
-        if handle is not None:
-            self._topics.move_to_end(key)
-            return handle
-        while len(self._topics) >= TOPIC_HANDLES:
-            _, oldest = self._topics.popitem(last=False)
-            connection.close(oldest)
-        options = cmqc.MQOO_OUTPUT | cmqc.MQOO_SET_IDENTITY_CONTEXT | cmqc.MQOO_FAIL_IF_QUIESCING
-        od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic)
-        if user:
-            options |= cmqc.MQOO_ALTERNATE_USER_AUTHORITY
-            od.AlternateUserId = user
-        handle = self._topics[key] = connection.open(od, options)
-        return handle
 
 
 class DividedUnit(msgspec.Struct, eq=False):

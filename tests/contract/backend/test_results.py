@@ -180,6 +180,20 @@ def test_the_status_of_asynchronous_puts(mq: Workplace, app: Application) -> Non
     assert (again.Reason, again.PutSuccessCount, again.PutFailureCount) == (cmqc.MQRC_NONE, 0, 0)
 
 
+def test_the_status_of_an_asynchronous_mqput1_to_a_topic(mq: Workplace, app: Application) -> None:
+    topic, shut = mq.name("topic"), mq.name("shut")
+    mq.topic_object(shut, "PUB(DISABLED)")
+    _, publications = app.subscribe(topic)
+    options = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_ASYNC_RESPONSE | cmqc.MQPMO_NEW_MSG_ID
+    for string in (topic, shut, topic):
+        app.connection.put1(MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=string), Message(MQMD(), b"1"), options)
+    status = app.connection.statistics()
+    assert (status.CompCode, status.Reason) == (cmqc.MQCC_FAILED, cmqc.MQRC_PUT_INHIBITED)
+    assert (status.PutSuccessCount, status.PutFailureCount) == (2, 1)
+    app.connection.commit()
+    assert app.drain(publications) == [b"1", b"1"]
+
+
 # Subscriptions -------------------------------------------------------------------------------------------------------
 
 

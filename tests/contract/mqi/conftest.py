@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.client_packages import PACKAGE_DIRECTORY
 from tests.helpers.client_programs import Manager
-from tests.helpers.installed import missing
+from tests.helpers.installed import CLIENT_PACKAGES, missing
 
 HERE = Path(__file__).parent
 
@@ -46,7 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def package(request: pytest.FixtureRequest) -> str:
     """The name of a package. Skipped where it was not built: see environments.sh."""
     name: str = request.param
-    if not (PACKAGE_DIRECTORY / name / name).is_dir():
+    if not (CLIENT_PACKAGES / name / name).is_dir():
         missing(f"{name} on the stand-in", "tests/programs.sh")
     return name
 

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.helpers.client_packages import PACKAGE_DIRECTORY, connecting, package
+from tests.helpers.client_packages import connecting, package
 from tests.helpers.client_programs import Manager
-from tests.helpers.installed import missing
+from tests.helpers.installed import CLIENT_PACKAGES, missing
 
 CONSUMER = """
 calls = []
@@ -27,7 +27,7 @@ def wait(count):
 
 @pytest.fixture
 def ibmmq() -> str:
-    if not (PACKAGE_DIRECTORY / "ibmmq" / "ibmmq").is_dir():
+    if not (CLIENT_PACKAGES / "ibmmq" / "ibmmq").is_dir():
         missing("ibmmq on the stand-in", "tests/programs.sh")
     return "ibmmq"
 

@@ -524,10 +524,15 @@ bool call_check(struct call *call, const struct form *form, const void *structur
 
 void call_fail(struct call *call, MQLONG reason) { fail(reason, call->pCompCode, call->pReason); }
 
+bool call_is_unanswered(const struct call *call)
+{
+    return call->verb == VERB_PUT_ASYNC || call->verb == VERB_PUT1_ASYNC;
+}
+
 static bool travel(struct call *call)
 {
     struct connection *connection = call->connection;
-    if (call->verb == VERB_PUT_ASYNC) return frame_leave(call->frame, connection->socket);
+    if (call_is_unanswered(call)) return frame_leave(call->frame, connection->socket);
     int patience = call->wait < 0 || connection->patience < 0 ? -1 : connection->patience + call->wait;
     return frame_travel(call->frame, connection->socket, call->verb, patience);
 }

@@ -26,6 +26,7 @@ static const char *const NAMES[] = {
     [VERB_CMIT] = "MQCMIT",   [VERB_BACK] = "MQBACK",     [VERB_INQ] = "MQINQ",   [VERB_SET] = "MQSET",
     [VERB_SUB] = "MQSUB",     [VERB_SUBRQ] = "MQSUBRQ",   [VERB_STAT] = "MQSTAT", [VERB_BUFMH] = "MQBUFMH",
     [VERB_MHBUF] = "MQMHBUF", [VERB_PUT_ASYNC] = "MQPUT", [VERB_GET_AHEAD] = "MQGET",
+    [VERB_PUT1_ASYNC] = "MQPUT1",
 };
 
 static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER;

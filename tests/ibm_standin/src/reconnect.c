@@ -292,7 +292,7 @@ static MQLONG reconnect(struct connection *connection)
 static MQLONG interruption(struct reconnection *reconnection, const struct call *call)
 {
     bool was_in_unit = reconnection->in_unit;
-    bool puts = call->verb == VERB_PUT || call->verb == VERB_PUT1 || call->verb == VERB_PUT_ASYNC;
+    bool puts = call->verb == VERB_PUT || call->verb == VERB_PUT1 || call_is_unanswered(call);
     reconnection->in_unit = false;
     if (call->verb == VERB_CMIT) return was_in_unit ? MQRC_CALL_INTERRUPTED : MQRC_NONE;
     if (call->verb == VERB_BACK) return MQRC_NONE;
@@ -322,7 +322,7 @@ MQLONG reconnection_travel(struct call *call, bool (*travel)(struct call *))
         if (reason) return reason;
         send_again(reconnection, call);
     }
-    if (call->verb != VERB_PUT_ASYNC) follow(reconnection, call);
+    if (!call_is_unanswered(call)) follow(reconnection, call);
     else if (call->syncpoint) reconnection->in_unit = true;
     return MQRC_NONE;
 }

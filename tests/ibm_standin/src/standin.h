@@ -44,7 +44,8 @@ enum verb {
     VERB_MHBUF,
     VERB_PUT_ASYNC,
     VERB_GET_AHEAD,
-    VERB_LAST = VERB_GET_AHEAD
+    VERB_PUT1_ASYNC,
+    VERB_LAST = VERB_PUT1_ASYNC
 };
 
 struct frame {
@@ -167,6 +168,7 @@ struct call {
 bool call_begin(struct call *call, MQHCONN Hconn, enum verb verb, MQRESULT);
 bool call_check(struct call *call, const struct form *form, const void *structure, size_t *length);
 bool call_exchange(struct call *call); /* true: the reply holds the call's output */
+bool call_is_unanswered(const struct call *call);
 void call_leave(struct call *call);    /* no reply is waited for */
 void call_fail(struct call *call, MQLONG reason);
 void call_end(struct call *call);

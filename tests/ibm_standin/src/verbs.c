@@ -96,22 +96,26 @@ static void put_message(struct call *call, MQOD *od, size_t od_length, MQMD *md,
     put_bytes(call->frame, pmo, (MQLONG)pmo_length);
     put_bytes(call->frame, buffer ? buffer : "", length);
     if (!put_message_properties(call->frame, pmo)) return call_fail(call, MQRC_HMSG_ERROR);
-    if (call->verb == VERB_PUT_ASYNC) return call_leave(call);
+    if (call_is_unanswered(call)) return call_leave(call);
     if (!call_exchange(call)) return;
     if (od) take_object(call->frame, od, od_length);
     take_into(call->frame, md, md_length);
     take_into(call->frame, pmo, pmo_length);
 }
 
+/* "Putting messages asynchronously": with MQPMO_ASYNC_RESPONSE, MQPUT and MQPUT1 do not wait for the queue manager. MQSTAT
+   reports failures, those of the MQOPEN in an MQPUT1 included. */
+static bool is_answered(const MQPMO *pmo)
+{
+    MQLONG ignored;
+    return !form_length(&FORM_PMO, pmo, &ignored) || !(pmo->Options & MQPMO_ASYNC_RESPONSE);
+}
+
 void MQPUT(MQHCONN Hconn, MQHOBJ Hobj, PMQVOID pMsgDesc, PMQVOID pPutMsgOpts, MQLONG BufferLength, PMQVOID pBuffer,
            MQRESULT)
 {
     struct call call;
-    MQLONG ignored;
-    /* "Putting messages asynchronously": the client does not wait; MQSTAT tells what became of the message. */
-    const MQPMO *pmo = pPutMsgOpts;
-    bool waits = !form_length(&FORM_PMO, pmo, &ignored) || !(pmo->Options & MQPMO_ASYNC_RESPONSE);
-    if (!call_begin(&call, Hconn, waits ? VERB_PUT : VERB_PUT_ASYNC, pCompCode, pReason)) return;
+    if (!call_begin(&call, Hconn, is_answered(pPutMsgOpts) ? VERB_PUT : VERB_PUT_ASYNC, pCompCode, pReason)) return;
     put_long(call.frame, Hobj);
     put_message(&call, NULL, 0, pMsgDesc, pPutMsgOpts, BufferLength, pBuffer);
     call_end(&call);
@@ -122,7 +126,7 @@ void MQPUT1(MQHCONN Hconn, PMQVOID pObjDesc, PMQVOID pMsgDesc, PMQVOID pPutMsgOp
 {
     struct call call;
     size_t length;
-    if (!call_begin(&call, Hconn, VERB_PUT1, pCompCode, pReason)) return;
+    if (!call_begin(&call, Hconn, is_answered(pPutMsgOpts) ? VERB_PUT1 : VERB_PUT1_ASYNC, pCompCode, pReason)) return;
     if (put_object(&call, pObjDesc, &length))
         put_message(&call, pObjDesc, length, pMsgDesc, pPutMsgOpts, BufferLength, pBuffer);
     call_end(&call);

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.helpers.console import Console
-from tests.helpers.installed import BUILD, built
+from tests.helpers.installed import CLIENT_PACKAGES, built
 from tests.helpers.patience import until
 from tests.helpers.raw_client import RawClient
 from tests.helpers.remote_bridge import RemoteBridgeProcess
@@ -18,7 +18,7 @@ TOKEN = "t" * 32
 @pytest.fixture(scope="module")
 def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemoteBridgeProcess]:
     """A bridge on a queue manager elsewhere; its token file is configured, for it has no data directory."""
-    built("the stand-in for IBM MQ", BUILD / "mqi" / "versions")
+    built("the stand-in for IBM MQ", CLIENT_PACKAGES / "versions")
     directory = tmp_path_factory.mktemp("ibm")
     tokens = directory / "tokens"
     tokens.write_text(f"admin:change:{TOKEN}\n")

@@ -15,7 +15,7 @@ import pytest
 
 from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.ibm import persistent_state
+from bridge.mq.ibm import persistent_state, topics
 from bridge.mq.memory import MemoryWatermark
 from bridge.mq.mqi import MQOD, MQError
 from bridge.telemetry.message import Message
@@ -25,6 +25,7 @@ from bridge.wire.mq import MQMD
 from tests.helpers.ibm_backends import (
     NONE,
     TRANSMIT,
+    BreakableConnection,
     Fault,
     backend_of,
     drain,
@@ -164,6 +165,47 @@ async def test_a_refused_publication_costs_only_itself(queue_manager: QueueManag
     assert unit.failure == cmqc.MQRC_NONE
     assert unit.refusals == {1: cmqc.MQRC_PUT_INHIBITED}
     assert payloads(queue_manager) == {"a": [0, 1]}
+
+
+@pytest.mark.parametrize("hot", [False, True], ids=["MQPUT1", "handle"])
+async def test_a_topic_that_is_refused_again_and_again_costs_one_repeated_unit_of_work(
+    queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch, hot: bool
+) -> None:
+    """MQSTAT does not report which publication was refused. Afterwards, those of the topic wait for their answer."""
+    monkeypatch.setattr(topics, "MIN_USES", 1 if hot else 1_000)
+    connection = EmbeddedConnection(queue_manager)
+    assert connection.command("DEFINE TOPIC(SHUT) TOPICSTR('t/shut') PUB(DISABLED)")[0].ok
+    connection.disconnect()
+    made: list[tuple[str, BreakableConnection]] = []
+    backend = await opened(queue_manager, NONE, asynchronous=True, made=made)
+    (publisher,) = (connection for purpose, connection in made if purpose == "publisher")
+    repeated = Counted(publisher, "backout")
+    for number in range(5):
+
+        def fill(unit: Unit, number: int = number) -> None:
+            shut = publication("shut", number)
+            unit.publications = [(publication("a", 2 * number), False), (shut, False)]
+            unit.publications.append((publication("a", 2 * number + 1), False))
+
+        unit = await ended(backend, fill)
+        assert (unit.failure, unit.refusals) == (cmqc.MQRC_NONE, {1: cmqc.MQRC_PUT_INHIBITED})
+    assert repeated.calls == 1
+    await stop(backend)
+    assert payloads(queue_manager) == {"a": list(range(10))}
+
+
+class Counted:
+    """Counts the calls of a verb."""
+
+    def __init__(self, connection: BreakableConnection, verb: str) -> None:
+        self.calls = 0
+        call = getattr(connection, verb)
+
+        def counted() -> None:
+            self.calls += 1
+            call()
+
+        setattr(connection, verb, counted)
 
 
 async def test_what_cannot_heal_ends_the_start(queue_manager: QueueManager) -> None:
