@@ -46,8 +46,8 @@ _QUEUE = "$queue/"
 _NO_QUEUE = "$queue/ is not part of MQTT, subscribe to $share/NAME/FILTER (MQTT 5 section 4.8.2)"
 
 _NO_OPTIONS = SubscriptionOptions()
-#: For the bridge of another broker, which cannot ask for options before MQTT 5: it does not get its own publications back, and
-#: the RETAIN flag is that of the publication, as between bridges of mosquitto.
+#: For the bridge of another broker, which has no options before MQTT 5: it does not get its own publications back, and RETAIN
+#: is that of the publication, as between bridges of mosquitto.
 _BRIDGE_OPTIONS = SubscriptionOptions(no_local=True, retain_as_published=True)
 _TOO_LONG = "the answer for so many topic filters is longer than its Maximum Packet Size (MQTT-3.1.2-24)"
 

@@ -20,6 +20,7 @@ Source: IBM MQ documentation, "Integration of MQ Telemetry with queue managers" 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, wraps

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import calendar
-import math
 from typing import Protocol
 
 import msgspec
 
 from bridge.mqtt.packets import PublishProperties
-from bridge.telemetry.headers import rfh2_of
+from bridge.telemetry.headers import rfh2_of, whole_seconds
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
