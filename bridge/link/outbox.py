@@ -7,7 +7,6 @@ are trusted.
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -33,7 +32,7 @@ from bridge.mqtt.packets import MAX_REMAINING_LENGTH, PacketType, Puback, Pubcom
 from bridge.mqtt.properties import encode_properties
 from bridge.mqtt.reason_codes import FAILURE, MalformedPacket, ReasonCode, reason_name
 from bridge.mqtt.writer import encode_acknowledgement, encode_publish, encode_publish_5, topic_field
-from bridge.telemetry.headers import kept
+from bridge.telemetry.headers import kept, whole_seconds
 from bridge.telemetry.message import NO_PROPERTIES, Publication, Received
 
 #: User Property: the mappings that forwarded a publication, comma-separated, oldest first
@@ -60,7 +59,7 @@ def to_properties(publication: Publication) -> PublishProperties:
     expiry = publication.expiry
     return msgspec.structs.replace(
         publication.properties,
-        message_expiry_interval=None if expiry is None else min(max(math.ceil(expiry), 0), _NEVER),
+        message_expiry_interval=None if expiry is None else min(whole_seconds(expiry), _NEVER),
         user_property=users,
     )
 

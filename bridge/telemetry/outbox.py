@@ -666,6 +666,13 @@ class Outbox:
                     effects.refusals.append(Refusal(transmission, cmqc.MQRC_UNKNOWN_OBJECT_NAME, why))
                     return True
                 topic = request.response_topic
+            user_data = transmission.user_data
+            subscription = FOREIGN
+            if user_data is not None and len(user_data) > 1:  # a QoS alone has no options
+                subscription = subscription_data(user_data)
+                if subscription.no_local and publisher_of(transmission.message) == transmission.client_id:
+                    effects.discard(transmission, OWN)
+                    return True
             version_5 = protocol.level == LEVEL_MQTT_5
             publication = from_mq(
                 transmission.message,
@@ -679,13 +686,6 @@ class Outbox:
             field = topic_field(publication.topic)
             properties = None
             if version_5:
-                user_data = transmission.user_data
-                subscription = FOREIGN
-                if user_data is not None and len(user_data) > 1:  # a QoS alone has no options
-                    subscription = subscription_data(user_data)
-                if subscription.no_local and publisher_of(transmission.message) == transmission.client_id:
-                    effects.discard(transmission, OWN)
-                    return True
                 properties = self._properties(transmission, publication, request, subscription)
                 if protocol.max_packet_size and not protocol.takes(field, publication.payload, properties):
                     why = f"it is longer than the Maximum Packet Size of the client, {protocol.max_packet_size} bytes"
