@@ -341,7 +341,7 @@ def test_topic_status_lists_publishers(connection: EmbeddedConnection) -> None:
     assert one == {
         "TPSTATUS": "fruit/y",
         "TYPE": "PUB",
-        "ACTCONN": application["EXTCONN"] + application["CONN"],
+        "ACTCONN": f"{application['EXTCONN']}{application['CONN']}",
         **{keyword: application[keyword] for keyword in ("APPLTAG", "CONNAME", "USERID")},
     }
     connection.close(handle)
