@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -90,11 +89,6 @@ def _process(conversation: ApplicationProtocol) -> int:
     assert conversation._transport is not None
     connection = conversation._transport.get_extra_info("socket")
     return int(struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
-
-
-def kill(signal: int) -> Callable[[int], None]:
-    """Kills the process that asks."""
-    return lambda process: os.kill(process, signal)
 
 
 def kill_driver(process: int) -> None:
