@@ -54,9 +54,6 @@ class Side(StrEnum):
     IDENTIFIERS = "identifiers"
 
 
-#: The sides whose records belong in the units of work that remove the client's messages.
-SENDING = frozenset((Side.SENT, Side.IDENTIFIERS))
-
 #: Identifies a message on the transmission queue across restarts: its number on the embedded queue manager, its MsgId on
 #: IBM MQ. Bridges up to 0.2.0 used the last eight bytes of the MsgId as a number.
 MessageKey = int | bytes

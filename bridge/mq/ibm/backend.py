@@ -43,7 +43,7 @@ from bridge.mq.memory import MESSAGE_OVERHEAD, MemoryWatermark
 from bridge.mq.mqi import Connection, Got, MQError
 from bridge.mq.worker import FAILURE_KEPT, Worker
 from bridge.telemetry.identity import ClientNames
-from bridge.telemetry.record import SENDING, StateKey, StateRecord
+from bridge.telemetry.record import Side, StateKey, StateRecord
 from bridge.telemetry.transmission import Transmission
 from bridge.wire import cmqc
 
@@ -126,6 +126,8 @@ class IbmBackend(BackendEvents):
         )
         #: called on the event loop with client identifier, filter and reason code when a subscription is lost
         self.on_dropped: Callable[[str, str, int], None] = lambda _client_id, _filter, _reason: None
+        #: called on the thread of a worker that has lost its connection, before any of them reconnects
+        self.on_connection_lost: Callable[[], None] = lambda: None
         #: called on the event loop with finished units of work
         self.on_completed: Callable[[Sequence[Completion]], None] = lambda _completions: None
         #: called on the event loop
@@ -185,7 +187,7 @@ class IbmBackend(BackendEvents):
         self._subscriber.submit(Inquire(lambda found: self._call(subscriptions.set_result, found)))
         found = []
         for key, (msg_id, record) in records.items():
-            keeper = self._first_remover if key.side in SENDING else self._publisher_of(key.client_id)
+            keeper = self._first_remover if key.side is Side.SENT else self._publisher_of(key.client_id)
             keeper.current[key] = msg_id
             keeper.sequences[key] = record.sequence
             found.append(record)
@@ -240,7 +242,8 @@ class IbmBackend(BackendEvents):
             divided.part = parts[publisher] = Part(unit, {}, ended, refusal)
         removals: dict[str, Removal] = {}
         for key, record in unit.records.items():
-            if key.side in SENDING:
+            # Records of packet identifiers do not wait for removals: messages wait for them.
+            if key.side is Side.SENT:
                 removals.setdefault(key.client_id, Removal([], {}, ended)).states[key] = record
                 continue
             publisher = self._publisher_of(key.client_id)
@@ -469,6 +472,7 @@ class IbmBackend(BackendEvents):
     # Events of the workers, on their threads --------------------------------------------------------------------------
 
     def connection_lost(self, worker: Worker[Any]) -> None:
+        self.on_connection_lost()
         for other in self._workers:
             if other is not worker:
                 other.look()
