@@ -164,7 +164,8 @@ class IbmBackend(BackendEvents):
         failures = [worker.failure for worker in self._workers if worker.failed_at > since]
         if self._browser.unreadable:
             failures.append(
-                f"{self._browser.unreadable} messages on {self.transmission_queue} cannot be read (see the log)"
+                f"{len(self._browser.unreadable)} messages on {self.transmission_queue} cannot be read (see MQB4211E in the"
+                " log; mqbridge mq remove removes such a message)"
             )
         return failures
 
