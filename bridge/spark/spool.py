@@ -31,6 +31,8 @@ from bridge.config import values
 from bridge.files import Locked, durable_file, lock, sync
 from bridge.spark.columns import project, subset
 from bridge.spark.options import OptionError, Options
+from bridge.witness import Position, Witness, WitnessDamaged, create
+from bridge.witness import read as read_position
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -41,6 +43,8 @@ _READ: Final = ".read"
 #: The file with the identifier of the spool, and the queue, subscription or topic filter.
 IDENTITY: Final = "spool.json"
 LOCK: Final = "lock"
+#: The file with the number of the last published segment (`bridge.witness`). An object store has none.
+WITNESS: Final = "witness"
 #: Seconds to wait for another process to release the spool. A process that lost its Spark ends within this time.
 LOCK_WAIT: Final = 30.0
 _PAUSE: Final = 0.05
@@ -198,13 +202,24 @@ class Spool:
         self.run = uuid.uuid4().hex[:12]
         #: whether this process has made the spool
         self.new = IDENTITY not in names
+        if self.new and WITNESS in names and self._witnessed().number:
+            raise SpoolDamaged(f"{self.place.path}/{IDENTITY} is missing; hint: start with a new spool and checkpoint")
         if self.new:
-            self.place.write(IDENTITY, msgspec.json.encode({"id": uuid.uuid4().hex[:12], "source": source}))
+            self._identify(uuid.uuid4().hex[:12], source)
         try:
+            identity = msgspec.json.decode(self.place.read(IDENTITY))
             #: the identifier of the spool, which no other spool has
-            self.id = str(msgspec.json.decode(self.place.read(IDENTITY))["id"])
-        except (msgspec.DecodeError, LookupError, TypeError) as error:
+            self.id = str(identity["id"])
+            self._identity = int(self.id, 16)
+            if self.place.remote is None and not identity.get("witness"):
+                self._identify(self.id, source)  # a spool of an older release
+        except (msgspec.DecodeError, LookupError, TypeError, ValueError) as error:
             raise SpoolDamaged(f"{self.place.path}/{IDENTITY} is damaged: {error}") from error
+        self._witness: Witness | None = None
+        if self.place.remote is None:
+            if self._witnessed().identity != self._identity:
+                raise SpoolDamaged(f"{self.place.path}/{WITNESS} belongs to another spool")
+            self._witness = Witness(Path(self.place.path, WITNESS), self._identity)
         self._changed = threading.Condition()
         #: published, by number
         self._segments: dict[int, Segment] = {}
@@ -213,6 +228,13 @@ class Spool:
         #: number of the last published segment, which may be deleted
         self.last = 0
         self._size = 0
+
+    def _identify(self, identifier: str, source: str) -> None:
+        """Write the identity of the spool. First, create its witness."""
+        local = self.place.remote is None
+        if local:
+            create(Path(self.place.path, WITNESS), Position(int(identifier, 16), 0, 0, time.time()))
+        self.place.write(IDENTITY, msgspec.json.encode({"id": identifier, "source": source, "witness": local}))
 
     @property
     def is_unused(self) -> bool:
@@ -224,12 +246,16 @@ class Spool:
     def recover(self, last: int | None = None, runs: Sequence[tuple[int, str]] = ()) -> None:
         """Find the published segments after a restart, and delete all others.
 
+        Raises SpoolDamaged if the last ones are missing.
+
         `last` is the number of the last published segment, and `runs` the readers of all: the number of the first segment and
         the word of each. None: a file is published as soon as it exists.
         """
         found: dict[int, Segment] = {}
         read: Segment | None = None
-        for name in self.place.names():
+        names = self.place.names()
+        self._check_end(max((one.number for one in map(Segment.of, names) if one), default=0) if last is None else last)
+        for name in names:
             segment = Segment.of(name)
             if segment is None:
                 if name.startswith(".") and f"{SUFFIX}." in name:
@@ -250,6 +276,27 @@ class Spool:
             self._changed.notify_all()
         if read is not None and found:
             self._forget_read()
+
+    def _witnessed(self) -> Position:
+        """Return the content of the witness. Raises SpoolDamaged."""
+        path = Path(self.place.path, WITNESS)
+        try:
+            position = read_position(path)
+        except WitnessDamaged as error:
+            raise SpoolDamaged(str(error)) from error
+        if position is None:
+            raise SpoolDamaged(f"{path} is missing; hint: start with a new spool and checkpoint")
+        return position
+
+    def _check_end(self, last: int) -> None:
+        """Compare the number of the last segment with the witness."""
+        if self._witness is None or last >= (number := self._witnessed().number):
+            return
+        raise SpoolDamaged(
+            f"spool {self.place.path} ends with segment {last}, but segment {number} was published: a file was deleted, or "
+            "the queue manager was restored from a backup; hint: start with a new spool and checkpoint. Messages that are on "
+            "the queue again are then read again"
+        )
 
     @property
     def first(self) -> int:
@@ -291,6 +338,8 @@ class Spool:
 
     def publish(self, segment: Segment) -> None:
         """Make an appended segment visible."""
+        if self._witness is not None:
+            self._witness.record(segment.number)
         with self._changed:
             self._segments[segment.number] = segment
             self.last = segment.number
@@ -344,6 +393,8 @@ class Spool:
 
     def close(self) -> None:
         """Allow another process to use the spool."""
+        if self._witness is not None:
+            self._witness.close()
         if self._lock is not None:
             self._lock.close()
 
