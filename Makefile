@@ -1,6 +1,6 @@
 # Each target installs what it needs. CONTRIBUTING.md describes the scripts for everything else.
 # `make test PYTHON=python3.13` runs everything with that Python, in an environment of its own.
-ifneq ($(and $(PYTHON),$(filter lint test test-slow,$(MAKECMDGOALS))),)
+ifneq ($(and $(PYTHON),$(filter lint check test test-slow,$(MAKECMDGOALS))),)
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 VENV := .venv-$(or $(VERSION),$(error $(PYTHON) does not run))
 else
@@ -8,7 +8,7 @@ VENV := .venv
 endif
 BIN := $(VENV)/bin
 
-.PHONY: setup run test test-slow lint bench docs deb clean
+.PHONY: setup run check test test-slow lint bench docs deb clean
 .DEFAULT_GOAL := run
 
 PIP := sh deploy/pip.sh $(BIN)/python
@@ -22,13 +22,23 @@ setup: $(VENV)/.ready
 
 # The embedded queue manager and a bridge, or `make run ARGS=bridge.yaml`.
 run: $(VENV)/.ready
+	@$(BIN)/python -c 'from bridge.compilation import PURE; \
+	    print(f"pure Python ({PURE}); to compile it, which takes a minute: sh deploy/compile.sh" if PURE else "compiled modules")'
 	@$(BIN)/mqbridge run $(ARGS)
 
 # The static checks, then the tests in five processes. ARGS are options and paths of pytest.
 test: $(VENV)/.ready-test
 	@sh deploy/setup.sh $(VENV)
 	@$(MAKE) --no-print-directory --jobs=2 lint $(VENV)/.programs $(VENV)/.collected
-	@$(PYTEST) -n 5 $(ARGS)
+	@$(PYTEST) -n 5 --times $(ARGS)
+
+# Before each commit: the static checks, and the unit tests that start no process, in a minute.
+check: $(VENV)/.ready-test
+	@$(MAKE) --no-print-directory --jobs=2 lint $(VENV)/.unit
+
+.PHONY: $(VENV)/.unit
+$(VENV)/.unit: $(VENV)/.ready-test
+	@MQBRIDGE_TEST_EXAMPLES=$${MQBRIDGE_TEST_EXAMPLES:-10} $(PYTEST) -n 2 -m 'not process and not slow' tests/unit $(ARGS)
 
 # Campaigns that take too long for every change. The bridge compiled. More examples of each property. The newest packages.
 test-slow: $(VENV)/.ready-test

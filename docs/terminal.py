@@ -81,12 +81,10 @@ class Recording:
 
 
 def commands() -> list[str]:
-    """Return the commands of the quick start, without comments and pauses."""
+    """Return the commands of the quick start, without pauses."""
     text = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## Quick start\n")[2]
-    block = re.search(r"^```sh\n(.*?)^```", text, re.M | re.S)
-    assert block
-    lines = [line.partition("  #")[0].rstrip() for line in block[1].splitlines()]
-    return [line for line in lines if line.startswith(("mosquitto", "mqbridge"))]
+    blocks = re.findall(r"^```sh\n(.*?)^```", text.partition("\n## ")[0], re.M | re.S)
+    return [line for block in blocks for line in block.splitlines() if line.startswith(("mosquitto", "mqbridge"))]
 
 
 def free_port() -> int:

@@ -64,12 +64,26 @@ def group_of(item: pytest.Function) -> str:
     return f"{name} {kind}" if isinstance(kind, str) else name
 
 
+#: Names in the module of a test, or of its fixtures, that start processes.
+PROCESSES = frozenset(("subprocess", "multiprocessing", "launch", "LineProcess", "BridgeProcess", "Mosquitto"))
+
+
+def starts_processes(item: pytest.Function) -> bool:
+    """Whether a test, or one of its fixtures, may start a process. `make check` leaves such unit tests out."""
+    modules = [vars(item.module)]
+    for definitions in item._fixtureinfo.name2fixturedefs.values():
+        modules += [definition.func.__globals__ for definition in definitions if "tests" in definition.baseid]
+    return any(PROCESSES & module.keys() for module in modules)
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist reads xdist_group
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     """Mark tests with their directory (unit, contract, acceptance, spark), their group, and what they need."""
     for item in items:
         item.add_marker(item.path.relative_to(TESTS).parts[0])
         item.add_marker(pytest.mark.xdist_group(group_of(item)))
+        if starts_processes(item):
+            item.add_marker("process")
         if "spark" in item.fixturenames:
             item.add_marker("needs_java")
         if "mosquitto" in item.fixturenames:

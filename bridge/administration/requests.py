@@ -24,6 +24,10 @@ class Invalid(Refused):
     """A request that contains an invalid value."""
 
 
+class NotFound(Refused):
+    """A request that names an object that does not exist."""
+
+
 class Request(msgspec.Struct, kw_only=True, tag_field="command"):
     """A request. Its tag is the command on the command line."""
 
@@ -439,3 +443,5 @@ class Answer(msgspec.Struct, kw_only=True):
     result: msgspec.Raw = msgspec.Raw(b"null")
     #: the request was refused because it contains an invalid value
     invalid: bool = False
+    #: the request was refused because it names an object that does not exist
+    not_found: bool = False

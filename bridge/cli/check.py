@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import subprocess
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -57,6 +58,13 @@ def check(
             help="Also connect to the queue manager and the brokers, and report missing objects and authorities.",
         ),
     ] = False,
+    as_service: Annotated[
+        bool,
+        typer.Option(
+            "--as-service",
+            help="Check as the installed service: as its user, with the restrictions of its unit. Needs root.",
+        ),
+    ] = False,
 ) -> None:
     """Check a configuration file, and describe what the bridge does with it.
 
@@ -66,10 +74,18 @@ def check(
     broker cannot be reached, or the queue manager lacks an object or an authority. Each problem is a line on standard
     error. For a missing object or authority, the line contains the MQSC command that creates it. Lines that start with
     note: point out settings that may not do what you expect.
+
+    With --as-service, systemd runs the check (systemd-run). Credentials of the unit (LoadCredential=) are missing then.
     """
     from bridge.cli.queue_manager import configuration_path
 
     config = file or configuration_path()
+    if as_service:
+        from bridge.cli.service import restricted, running_program
+
+        options = ["--connect"] if connect else []
+        words = ["check", str(config.absolute()), *options, "--output", settings.output.value]
+        raise typer.Exit(subprocess.run(restricted([str(running_program()), *words]), check=False).returncode)
     findings, status = find(config, connect)
     if settings.output is not Format.table:
         print_record(findings, config, lambda _: None)

@@ -40,6 +40,7 @@ EXAMPLES = {
     "mq get": ("mqbridge mq get ORDERS --wait 5s --json", "mqbridge mq get ORDERS --browse --limit 0"),
     "mq pub": ("mqbridge mq pub sensors/1 21.5 --retain",),
     "mq sub": ("mqbridge mq sub 'sensors/#'", "mqbridge mq sub 'sensors/#' --durable collector --json"),
+    "mq remove": ("mqbridge mq remove SYSTEM.MQTT.TRANSMIT.QUEUE 414D51204D514231202020202020202000000198A1C00001",),
     "dlq list": ("mqbridge dlq list", "mqbridge dlq list --reason MQRC_Q_FULL --bound-for 'ORDERS*' --older-than 1h"),
     "dlq show": ("mqbridge dlq show 414D51204D514231202020202020202000000198A1C00001",),
     "dlq retry": (

@@ -12,14 +12,15 @@ import typer
 
 from bridge.cli import options
 from bridge.cli.failures import WRONG_USAGE, Failure
-from bridge.cli.options import BRIDGE, OUTPUT, argument, option, settings, takes
-from bridge.cli.output import note, print_record, print_records, write
+from bridge.cli.options import BRIDGE, OUTPUT, YES, argument, option, settings, takes
+from bridge.cli.output import confirm, note, print_record, print_records, say, write
 from bridge.cli.queue_manager import connected
 from bridge.mapping.message_view import MessageView, descriptor, md_json
 from bridge.mapping.rendered import identifier, queue_name
 from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, Got, MQError, Property
 from bridge.telemetry.message import Message, Unmappable
 from bridge.wire import cmqc
+from bridge.wire.mq import MalformedHeader, decode_mqxqh
 
 _MQLONG_MAX = 2_147_483_647
 
@@ -166,6 +167,46 @@ def sub(
         raise
     if limit and not printed:
         raise _no_message(f"topic {topic_filter!r}")
+
+
+@takes(BRIDGE | YES)
+def remove(
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")],
+    msg_id: Annotated[str, typer.Argument(metavar="MSGID", help="MsgId of the message: 48 hexadecimal digits.")],
+) -> None:
+    """Remove one message from a queue without reading it.
+
+    Use it for a message that cannot be read, for example because it is longer than MAXMSGL of the channel. The log of the
+    bridge contains its MsgId (MQB4211E). The message is deleted, and no copy is kept.
+
+    Exit status 3 if there is no such message.
+    """
+    try:
+        wanted = bytes.fromhex(msg_id)
+    except ValueError:
+        wanted = b""
+    if len(wanted) != cmqc.MQ_MSG_ID_LENGTH:
+        raise Failure(f"MSGID: expected 48 hexadecimal digits, found {msg_id!r}", WRONG_USAGE)
+    flags = cmqc.MQGMO_NO_SYNCPOINT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG | cmqc.MQGMO_FAIL_IF_QUIESCING
+    opening = cmqc.MQOO_BROWSE | cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_NO_READ_AHEAD | cmqc.MQOO_FAIL_IF_QUIESCING
+    with connected() as connection:
+        handle = connection.open(MQOD(ObjectName=queue), opening)
+        # No more than the header of the transmission queue, because a longer part may be what cannot be read.
+        browse = GetOptions(Options=flags | cmqc.MQGMO_BROWSE_FIRST, MsgId=wanted, MaxLength=cmqc.MQXQH_LENGTH_1)
+        head = connection.get(handle, browse)
+        confirm(f"Delete the message of {head.DataLength} bytes{_recipient(head)} from {queue}?")
+        connection.get(handle, GetOptions(Options=flags, MsgId=wanted, MaxLength=0))
+    say(f"removed message {wanted.hex().upper()} ({head.DataLength} bytes{_recipient(head)}) from {queue}")
+
+
+def _recipient(head: Got) -> str:
+    """Return "for client CLIENT" for a message of the transmission queue, otherwise ""."""
+    if head.md.Format != cmqc.MQFMT_XMIT_Q_HEADER:
+        return ""
+    try:
+        return f" for client {decode_mqxqh(head.data).RemoteQMgrName.decode('utf-8', 'replace').strip()}"
+    except MalformedHeader:
+        return ""
 
 
 def _remove(connection: Connection, sd: MQSD) -> None:

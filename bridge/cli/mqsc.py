@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
 from bridge.cli import queue_manager
 from bridge.cli.failures import FAILED, NOT_FOUND, WRONG_USAGE, Failure
-from bridge.cli.options import BRIDGE, CONFIG, OUTPUT, Format, option, settings, takes
+from bridge.cli.options import BRIDGE, CONFIG, OUTPUT, YES, Format, option, settings, takes
 from bridge.cli.output import note, print_records, say, styled, write
 
 if TYPE_CHECKING:
@@ -177,14 +178,30 @@ def dump(
 def mqsc_script(
     user: Annotated[str | None, option("NAME", "Grant authorities to this user.")] = None,
     group: Annotated[str | None, option("NAME", "Grant authorities to this group.  [default: mqbridge]")] = None,
+    aliases: Annotated[
+        bool,
+        typer.Option(
+            "--aliases", help="Route messages to clients by queue manager aliases, and do not change DEFXMITQ."
+        ),
+    ] = False,
+    connect: Annotated[
+        bool,
+        typer.Option(
+            "--connect", help="Connect to the queue manager first, and leave out what would change its routes."
+        ),
+    ] = False,
 ) -> None:
     """Print the MQSC script that prepares a queue manager for a configuration.
 
     The script defines the queues and the channel of the bridge, and grants its user or group the authorities that the
     configuration needs, and no others. Without a file it is the script of the default configuration. Run it as an
     administrator: mqbridge mqsc-script --config bridge.yaml | runmqsc QM1
+
+    The script sets DEFXMITQ, the default transmission queue. A queue manager that uses DEFXMITQ to reach other queue managers
+    needs --aliases. With --connect, the command looks that up.
     """
     from bridge.config.models import default_configuration
+    from bridge.mq.ibm.mqsc_script import existing_attributes
     from bridge.mq.ibm.mqsc_script import mqsc_script as script_of
 
     if user is not None and group is not None:
@@ -196,29 +213,68 @@ def mqsc_script(
     ibm = found.queue_manager
     connects_as = user or (ibm.user if ibm.type == "ibm" else None) or "mqbridge"
     grantee = f"PRINCIPAL('{user}')" if user is not None else f"GROUP('{group or 'mqbridge'}')"
-    typer.echo(script_of(found, grantee, connects_as), nl=False)
+    existing = None
+    if connect:
+        if ibm.type != "ibm":
+            raise Failure("--connect is for a queue manager of IBM MQ (type: ibm)", WRONG_USAGE)
+        connection = queue_manager.connect(None, found)
+        try:
+            existing = existing_attributes(connection)
+        finally:
+            connection.disconnect()
+        if existing.default_route not in ("", found.transmission_queue) and not aliases:
+            aliases = True
+            note(
+                f"warning: DEFXMITQ of queue manager {ibm.name} is {existing.default_route}, which routes messages to other"
+                " queue managers. The script does not change it. Each client needs a queue manager alias instead"
+            )
+    elif ibm.type == "ibm" and not aliases:
+        note(
+            f"warning: the script sets DEFXMITQ of queue manager {ibm.name}. If DISPLAY QMGR DEFXMITQ shows another queue,"
+            " use --aliases, or messages for other queue managers go to MQTT clients. --connect looks it up"
+        )
+    typer.echo(script_of(found, grantee, connects_as, aliases=aliases, existing=existing), nl=False)
 
 
-@takes(CONFIG | OUTPUT)
-def ibm_acceptance() -> None:
+@takes(CONFIG | OUTPUT | YES)
+def ibm_acceptance(
+    subscriptions: Annotated[
+        int, option("N", "Number of durable subscriptions to create and remove.", min=1, max=1_000_000)
+    ] = 10_000,
+) -> None:
     """Test a queue manager of IBM MQ before the bridge uses it for the first time.
 
-    The tests connect as the bridge does, publish, subscribe, and send messages to a client that does not exist. They use
-    names that begin with MQBRIDGE.ACCEPTANCE, and remove everything that they create. Stop the bridge first: tests that
-    need the transmission queue are skipped while a bridge runs.
+    The tests connect as the bridge does, publish, subscribe, send messages to clients that do not exist, and kill a bridge
+    under load. A failed test does not stop the others. For each test, the command prints what the result means for the
+    bridge. The tests use names that begin with MQBRIDGE.ACCEPTANCE, and remove everything that they create. Stop the bridge
+    first: tests that need the transmission queue are skipped while a bridge runs.
+
+    The tests load the queue manager, and open as many connections as the bridge does. If other applications are connected, or
+    messages for clients wait, the command does nothing without --yes.
 
     Exit status 1 if a test fails. The report contains the reason for each skipped test.
     """
-    from bridge.mq.ibm.acceptance import Acceptance
+    from bridge.cli.acceptance_kill import kill_under_load
+    from bridge.mq.ibm.acceptance import Acceptance, Trials, traffic
     from bridge.mq.ibm.requirements import requirements_of
 
     found = queue_manager.configuration_in(queue_manager.configuration_path())
     ibm = found.queue_manager
+    if not settings.yes:
+        _refuse_traffic(found, traffic)
+    trials = Trials(
+        wrong_password=_wrong_password(found),
+        refused=_refused(found),
+        without_tls=_without_tls(found),
+        kill=lambda: kill_under_load(found),
+        connections=ibm.publishers + ibm.removers + 5 if ibm.type == "ibm" else 0,
+        subscriptions=subscriptions,
+    )
     acceptance = Acceptance(
         lambda: queue_manager.connect(None, found),
         requirements_of(found),
         channel=(ibm.channel or "") if ibm.type == "ibm" else "",
-        wrong_password=_wrong_password(found),
+        trials=trials,
     )
     results = {"pass": 0, "skip": 0, "fail": 0}
 
@@ -230,6 +286,8 @@ def ibm_acceptance() -> None:
     def text(outcome: Outcome) -> None:
         color = {"pass": "green", "fail": "red"}.get(outcome.result)
         typer.echo(f"{styled(f'{outcome.result:<5}', color)} {outcome.test}: {outcome.detail}")
+        if outcome.meaning:
+            typer.echo(f"      for the bridge: {outcome.meaning}")
         if outcome.remedy:
             typer.echo(f"      hint: {outcome.remedy}")
 
@@ -239,14 +297,70 @@ def ibm_acceptance() -> None:
     raise typer.Exit(FAILED if results["fail"] else 0)
 
 
+def _refuse_traffic(found: Configuration, traffic: Callable[[Connection, str, str], list[str]]) -> None:
+    """Raise Failure if other applications use the queue manager. A connection that fails is reported by the tests."""
+    from bridge.mq.mqi import MQError
+
+    try:
+        connection = queue_manager.connect(None, found)
+    except MQError:
+        return
+    ibm = found.queue_manager
+    channel = (ibm.channel or "") if ibm.type == "ibm" else ""
+    try:
+        others = traffic(connection, channel, found.transmission_queue)
+    finally:
+        connection.disconnect()
+    if others:
+        raise Failure(
+            f"queue manager {ibm.name} is in use: {'; '.join(others)}",
+            hint="the tests load it and open many connections; use --yes to run them anyway",
+        )
+
+
+def _changed(found: Configuration, **changes: Any) -> Callable[[], Connection]:
+    """Return what connects with other connection parameters."""
+    ibm = found.queue_manager
+    assert ibm.type == "ibm"
+    from bridge.mq.ibm.connection import connect_ibm
+    from bridge.mq.ibm.parameters import load_library, parameters
+
+    changed = msgspec.structs.replace(parameters(ibm, os.environ), **changes)
+    return lambda: connect_ibm(load_library(ibm.library), changed)
+
+
+def _refused(found: Configuration) -> dict[str, Callable[[], Connection]]:
+    """Return connections that a queue manager must refuse, by name."""
+    ibm = found.queue_manager
+    if ibm.type != "ibm" or ibm.channel is None:
+        return {}
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        closed = server.getsockname()[1]
+    return {
+        "unknown channel": _changed(found, channel="MQBRIDGE.ACCEPTANCE"),
+        "unknown queue manager": _changed(found, queue_manager="MQBRIDGE.ACCEPTANCE"),
+        "unused port": _changed(found, connections=f"127.0.0.1({closed})"),
+    }
+
+
+def _without_tls(found: Configuration) -> dict[str, Callable[[], Connection]]:
+    """Return connections that a queue manager with TLS must refuse, by name."""
+    from bridge.mq.ibm.parameters import parameters
+
+    ibm = found.queue_manager
+    if ibm.type != "ibm" or ibm.tls is None or ibm.channel is None:
+        return {}
+    tls = parameters(ibm, os.environ).tls
+    assert tls is not None
+    other = msgspec.structs.replace(tls, peer_name="CN=mqbridge acceptance,O=nobody")
+    return {"without TLS": _changed(found, tls=None), "with another peer name": _changed(found, tls=other)}
+
+
 def _wrong_password(found: Configuration) -> Callable[[], Connection] | None:
     """Return what connects with a wrong password; None if the configuration has no password."""
     ibm = found.queue_manager
     if ibm.type != "ibm" or ibm.user is None:
         return None
-    from bridge.mq.ibm.connection import connect_ibm
-    from bridge.mq.ibm.parameters import load_library, parameters
+    from bridge.mq.ibm.parameters import parameters
 
-    given = parameters(ibm, os.environ)
-    wrong = msgspec.structs.replace(given, password=f"{given.password[:8]}-wrong")
-    return lambda: connect_ibm(load_library(ibm.library), wrong)
+    return _changed(found, password=f"{parameters(ibm, os.environ).password[:8]}-wrong")

@@ -90,7 +90,7 @@ SECTIONS: Mapping[str, Mapping[str, str | Group]] = {
         "explain": "explain:explain",
     },
     "Messages and the queue manager": {
-        "mq": Group("Put, get, publish and subscribe as an MQ application.", _of("mq", "put get pub sub")),
+        "mq": Group("Put, get, publish and subscribe as an MQ application.", _of("mq", "put get pub sub remove")),
         "dlq": Group(
             "List, retry, export and delete dead-lettered messages.",
             {"list": "dlq:list_"} | _of("dlq", "show retry export delete"),

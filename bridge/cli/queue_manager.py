@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from bridge.administration.control_socket import ANSWER_TIMEOUT, ask
-from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
+from bridge.cli.failures import FAILED, NOT_FOUND, WRONG_USAGE, Failure
 from bridge.cli.options import settings
 from bridge.cli.output import note, say
 
@@ -207,11 +207,17 @@ def asked(request: AnyRequest, timeout: float = ANSWER_TIMEOUT) -> Answer:
     return ask(path, request, timeout)
 
 
+def failure_of(answer: Answer) -> Failure:
+    """Return the failure of a rejected request, with its exit status."""
+    status = NOT_FOUND if answer.not_found else WRONG_USAGE if answer.invalid else FAILED
+    return Failure("\n".join(answer.lines), status)
+
+
 def shown(request: AnyRequest, kind: type[T], timeout: float = ANSWER_TIMEOUT) -> T:
     """Return the result of a request. Raises Failure if the bridge rejects it, or NoBridge."""
     answer = asked(request, timeout)
     if not answer.ok:
-        raise Failure("\n".join(answer.lines), FAILED)
+        raise failure_of(answer)
     return msgspec.json.decode(answer.result, type=kind)
 
 
@@ -219,6 +225,6 @@ def done(request: AnyRequest) -> None:
     """Execute a request, and print the bridge's confirmation. Raises Failure as `shown` does."""
     answer = asked(request)
     if not answer.ok:
-        raise Failure("\n".join(answer.lines), FAILED)
+        raise failure_of(answer)
     for line in answer.lines:
         say(line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import typer
 
 from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
 from bridge.cli.options import BRIDGE, CONFIG, YES, LogLevel, option, settings, takes
-from bridge.cli.output import confirm, say
+from bridge.cli.output import confirm, note, say
 from bridge.shipped import shipped_file
 
 
@@ -88,7 +89,16 @@ FILES = {
     Path("/etc/systemd/system/mqbridge-pipeline@.service"): "deploy/mqbridge-pipeline@.service",
     SYSUSERS: "deploy/sysusers.conf",
     TMPFILES: "deploy/tmpfiles.conf",
+    # The units name it in Documentation=.
+    Path("/usr/local/share/man/man1/mqbridge.1"): "deploy/man.py",
 }
+#: Drop-ins for a bridge on IBM MQ, with the same text.
+DROP_INS = (
+    Path("/etc/systemd/system/mqbridge.service.d/ibm-mq.conf"),
+    Path("/etc/systemd/system/mqbridge-pipeline@.service.d/ibm-mq.conf"),
+)
+#: The directory of IBM's library, by default.
+LIBRARY_DIRECTORY = Path("/opt/mqm/lib64")
 #: Units that a package installs.
 PACKAGED = (Path("/usr/lib/systemd/system/mqbridge.service"), Path("/lib/systemd/system/mqbridge.service"))
 #: Directories that are hidden from the unit (ProtectHome=, PrivateTmp=).
@@ -115,13 +125,50 @@ class Service:
         return self.root / path.relative_to("/")
 
     def text(self, name: str) -> str:
-        """Return a file of `deploy/` with the values of this service."""
+        """Return a file of `deploy/` with the values of this service. A program there prints the manual page."""
+        if name.endswith(".py"):
+            return str(runpy.run_path(str(shipped_file(name)))["manual_page"]())
         text = shipped_file(name).read_text(encoding="utf-8")
         text = text.replace(str(PROGRAM), str(self.program))
         if self.config.parent != CONFIGURATION.parent:  # other directories keep their mode and owner
             text = re.sub(rf"^d {CONFIGURATION.parent} .*\n", "", text, flags=re.M)
         text = text.replace(str(CONFIGURATION), str(self.config))
         return _OF_USER.sub(lambda line: re.sub(rf"(?<=[ =]){USER}(?= |$)", self.user, line[0]), text)
+
+
+def drop_in(service: Service) -> str | None:
+    """Return the drop-in for the configuration of a service; None if it needs none, or has mistakes. Raises Failure."""
+    from bridge.config.document import load_connection
+    from bridge.config.problems import ConfigurationError
+
+    config = service.place(service.config)
+    if not config.is_file():
+        return None
+    try:
+        settings = load_connection(config).queue_manager
+    except ConfigurationError:
+        note(f"warning: {config} has mistakes, so the drop-in for IBM MQ stays as it is (`mqbridge check` lists them)")
+        return next((path.read_text(encoding="utf-8") for path in map(service.place, DROP_INS) if path.is_file()), None)
+    if settings.type != "ibm":
+        return None
+    directory = _library_directory()
+    if not _PATH.fullmatch(str(directory)):
+        raise Failure(
+            f"LD_LIBRARY_PATH {directory}: expected an absolute path of letters, digits and _.,:@=-", WRONG_USAGE
+        )
+    if any(unseen(directory)):
+        raise Failure(
+            f"{directory} is in a directory that is hidden from the service", hint="install IBM's client in /opt/mqm"
+        )
+    return service.text(f"deploy/ibm-mq-{settings.mode}.conf").replace(str(LIBRARY_DIRECTORY), str(directory))
+
+
+def _library_directory() -> Path:
+    """Return the directory of LD_LIBRARY_PATH that contains IBM's library, otherwise the default one."""
+    for directory in filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":")):
+        if any((Path(directory) / name).exists() for name in ("libmqm_r.so", "libmqic_r.so")):
+            return Path(directory).absolute()
+    return LIBRARY_DIRECTORY
 
 
 @takes(CONFIG | YES)
@@ -146,16 +193,20 @@ def install_service(
 ) -> None:
     """Install the bridge as a service of systemd.
 
-    The command installs systemd units that run this mqbridge installation. It creates the user, the directories and, if it
-    does not exist, the configuration file (--config, by default /etc/mqbridge/bridge.yaml). It does not start the service.
-    It saves edited files as FILE.old before it replaces them. It prints each step.
+    The command installs systemd units that run this mqbridge installation, and a manual page. It creates the user, the
+    directories and, if it does not exist, the configuration file (--config, by default /etc/mqbridge/bridge.yaml). It does
+    not start the service. It saves edited files as FILE.old before it replaces them. It prints each step.
+
+    If the configuration has `type: ibm`, it also writes a drop-in for IBM MQ, with the path of the library (LD_LIBRARY_PATH)
+    and the directories that the library writes to. Run the command again after you change `type` or `mode`. If a package has
+    installed the units, it writes only the drop-in.
 
     Exit status 1 if a step failed.
     """
     config = settings.config or CONFIGURATION
     if not _USER.fullmatch(user):
         raise Failure(f"--user {user}: expected a name of at most 31 characters a-z, 0-9, _ and -", WRONG_USAGE)
-    service = Service(_running_program(), config, user, root.absolute())
+    service = Service(running_program(), config, user, root.absolute())
     for what, path in (("--config", config), ("mqbridge is at", service.program)):
         if not _PATH.fullmatch(str(path)) or ".." in path.parts:
             raise Failure(f"{what} {path}: expected an absolute path of letters, digits and _.,:@=-", WRONG_USAGE)
@@ -170,10 +221,35 @@ def install_service(
             confirm("Remove the service?")
         _remove(service, work)
     else:
+        packaged = False
         if not work.is_elsewhere:
-            _refuse(service)
-        _install(service, work)
+            packaged = _refuse(service)
+        _install(service, work, packaged=packaged)
     raise typer.Exit(FAILED if work.failed else 0)
+
+
+#: Settings of the unit that are not restrictions of its processes. RuntimeDirectory= would delete the directory of the
+#: running service at the end of the check.
+_NOT_RESTRICTIONS = re.compile(
+    r"(Exec\w+|Type|NotifyAccess|WatchdogSec|Restart\w*|Timeout\w*|KillMode|RuntimeDirectory\w*|LoadCredential\w*|SetCredential\w*)="
+)
+
+
+def restricted(command: list[str]) -> list[str]:
+    """Return a command that runs another one with the user and the restrictions of the installed unit. Raises Failure."""
+    if not Path("/run/systemd/system").is_dir():
+        raise Failure("--as-service: systemd is not running", hint="run the command as the user of the service instead")
+    shown = subprocess.run(["systemctl", "cat", "mqbridge.service"], capture_output=True, text=True, check=False)
+    if shown.returncode:
+        raise Failure(f"--as-service: {shown.stderr.strip()}", hint="mqbridge install-service installs the service")
+    properties, section = [], ""
+    for line in map(str.strip, shown.stdout.replace("\\\n", " ").splitlines()):
+        if line.startswith("["):
+            section = line
+        elif section == "[Service]" and re.match(r"\w+=", line) and not _NOT_RESTRICTIONS.match(line):
+            properties.append(f"--property={line}")
+    run = ["systemd-run", "--quiet", "--unit=mqbridge-check", "--collect", "--wait", "--pipe", *properties]
+    return [*run, *command]
 
 
 def unseen(*paths: Path) -> Iterator[Path]:
@@ -181,7 +257,7 @@ def unseen(*paths: Path) -> Iterator[Path]:
     return (path for path in paths if any(path.is_relative_to(hidden) for hidden in HIDDEN))
 
 
-def _running_program() -> Path:
+def running_program() -> Path:
     """Return the path of `mqbridge`, which is in the directory of the Python interpreter or on PATH. Raises Failure."""
     program = Path(sys.executable).absolute().with_name("mqbridge")
     found = program if program.is_file() else shutil.which("mqbridge")
@@ -190,10 +266,12 @@ def _running_program() -> Path:
     return Path(found)
 
 
-def _refuse(service: Service) -> None:
-    """Raise Failure if the service cannot be installed on this system."""
+def _refuse(service: Service) -> bool:
+    """Raise Failure if the service cannot be installed on this system. Return whether a package has installed the units."""
     if package := next((path for path in PACKAGED if path.exists()), None):
-        raise Failure(f"a package has already installed the service ({package})")
+        if drop_in(service) is None and not any(path.is_file() for path in DROP_INS):
+            raise Failure(f"a package has already installed the service ({package})")
+        return True
     interpreter = Path(sys.executable).resolve()
     if hidden := list(unseen(service.program, interpreter)):
         raise Failure(
@@ -201,6 +279,7 @@ def _refuse(service: Service) -> None:
             hint="install the bridge with the system's Python: python3 -m venv /opt/mqbridge, then"
             " /opt/mqbridge/bin/pip install . in its sources, or its wheel",
         )
+    return False
 
 
 class Work:
@@ -270,16 +349,23 @@ class Work:
         typer.echo(text, err=True)
 
 
-def _install(service: Service, work: Work) -> None:
-    for path, name in FILES.items():
-        work.write(service.place(path), service.text(name))
-    work.run("systemd-sysusers", str(SYSUSERS))
-    work.run("systemd-tmpfiles", "--create", str(TMPFILES))
+def _install(service: Service, work: Work, *, packaged: bool) -> None:
+    if not packaged:
+        for path, name in FILES.items():
+            work.write(service.place(path), service.text(name))
+        work.run("systemd-sysusers", str(SYSUSERS))
+        work.run("systemd-tmpfiles", "--create", str(TMPFILES))
     config = service.place(service.config)
     if config.exists():
         say(f"{config}: exists, left unchanged")
     else:
         work.write(config, service.text("deploy/service.yaml"))
+    text = drop_in(service)
+    for path in map(service.place, DROP_INS):
+        if text is not None:
+            work.write(path, text)
+        elif path.is_file():
+            work.delete(path)
     if not work.changed:
         say("nothing to change")
         return
@@ -293,6 +379,9 @@ def _remove(service: Service, work: Work) -> None:
         work.run("systemctl", "disable", "mqbridge.service", "mqbridge-pipeline@.service")
     for path in FILES:
         work.delete(service.place(path))
+    for path in map(service.place, DROP_INS):
+        if path.is_file():
+            work.delete(path)
     if not work.changed:
         say("nothing to remove")
         return

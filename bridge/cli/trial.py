@@ -36,7 +36,7 @@ def try_mapping(
         Path | None,
         option(
             "FILE",
-            "For a mapping to MQTT: file with the message, as `mqbridge mq get --json`"
+            "For a mapping to MQTT: file with the message, as `mqbridge mq get --json` (or -o json, jsonl or yaml)"
             " prints it, or its bytes with headers.",
         ),
     ] = None,
@@ -271,17 +271,35 @@ class _MessageFile(msgspec.Struct):
 def message_in(file: Path, format_: str | None, ccsid: int | None) -> Message:
     """Read the message in a file, or on standard input (-). Raises Failure or OSError.
 
-    Without a format and CCSID, a JSON object with `md` is a message from `mqbridge mq get --json`, or from `mqbridge dlq
-    export`, whose MQDLH is removed. Otherwise, the file contains the bytes of a message with headers.
+    Without a format and CCSID, JSON with `md` is a message from `mqbridge mq get` with --json or -o json, or from `mqbridge
+    dlq export`, whose MQDLH is removed. Otherwise, the file contains the bytes of a message with headers.
     """
     data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
-    try:
-        view = msgspec.json.decode(data)
-    except msgspec.DecodeError:
-        view = None
-    if format_ is not None or ccsid is not None or not isinstance(view, dict) or not isinstance(view.get("md"), dict):
+    views = _printed_messages(data) if format_ is None and ccsid is None else None
+    if views is None:
         return message_of(data, format_, ccsid)
+    if len(views) != 1:
+        hint = "get it with --limit 1" if views else "the queue was empty"
+        raise Failure(f"{file}: expected one message, found {len(views)}", WRONG_USAGE, hint=hint)
     try:
-        return msgspec.convert(view, _MessageFile).message()
+        return msgspec.convert(views[0], _MessageFile).message()
     except (ValueError, TypeError) as error:
         raise Failure(f"{file} is not a message: {error}", WRONG_USAGE) from error
+
+
+def _printed_messages(data: bytes) -> list[Any] | None:
+    """Return the messages in the output of `mqbridge mq get`: JSON, JSON lines or YAML. None if it is something else."""
+    try:
+        views = msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        try:
+            views = [msgspec.json.decode(line) for line in data.splitlines()] or [None]  # an empty body
+        except msgspec.DecodeError:
+            if not data.startswith(b"- md:"):
+                return None
+            import yaml
+
+            views = yaml.safe_load(data)
+    if not isinstance(views, list):
+        views = [views]
+    return views if all(isinstance(view, dict) and isinstance(view.get("md"), dict) for view in views) else None

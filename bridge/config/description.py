@@ -47,20 +47,28 @@ def describe(configuration: Configuration) -> list[str]:
     return lines
 
 
-def advice(configuration: Configuration) -> list[str]:
-    """Return recommendations for valid but questionable settings, for `mqbridge check`."""
-    return [
-        f"channel {channel.name}: clients without a user act as nobody, a user that MQ does not know;"
-        " give the channel an mcauser"
-        for channel in configuration.channels
-        if may_be_nobody(channel) and (channel.authentication or _is_open(channel))
-    ] + [
-        f"channel {channel.name}: clients with a {what} longer than 12 bytes, the length of an MQ user, are rejected unless a"
-        f" channel authentication record maps them to a user; or {instead}"
-        for channel in configuration.channels
-        if (what := _origin_of_user(channel)) and not is_mapped(configuration, channel)
-        for instead in ["set use_client_id: false" if channel.use_client_id else "give the channel an mcauser"]
-    ]
+def advice(configuration: Configuration) -> Iterator[str]:
+    """Yield recommendations for valid but questionable settings, for `mqbridge check`."""
+    for channel in configuration.channels:
+        if may_be_nobody(channel) and (channel.authentication or _is_open(channel)):
+            yield (
+                f"channel {channel.name}: clients without a user act as nobody, a user that MQ does not know; give the"
+                " channel an mcauser"
+            )
+    for channel in configuration.channels:
+        if (what := _origin_of_user(channel)) and not is_mapped(configuration, channel):
+            instead = "set use_client_id: false" if channel.use_client_id else "give the channel an mcauser"
+            yield (
+                f"channel {channel.name}: clients with a {what} longer than 12 bytes, the length of an MQ user, are rejected"
+                f" unless a channel authentication record maps them to a user; or {instead}"
+            )
+    on_ibm_mq = configuration.queue_manager.type == "ibm"
+    for channel in configuration.channels:
+        if on_ibm_mq and any(one.method == "queue-manager" for one in channel.authentication):
+            yield (
+                f"channel {channel.name}: method queue-manager connects to the queue manager for each login, two at a time;"
+                " each user of a client needs CONNECT authority, and CONNAUTH must check passwords"
+            )
 
 
 def _origin_of_user(channel: ChannelConfig) -> str:
@@ -409,9 +417,9 @@ def describe_spark(spark: pipelines.SparkConfig) -> list[str]:
         return []
     lines = [f"pipelines run on Spark at {spark.master or 'this machine'}"]
     if spark.listener is not None:
-        lines.append(f"  workers reach the queue manager at {spark.listener}")
+        lines.append(f"  they reach the queue manager at {spark.listener}")
     if spark.user is not None:
-        lines.append(f"  as user {spark.user}, password in {spark.password_file} on each of them")
+        lines.append(f"  as user {spark.user}, password in {spark.password_file}")
     if spark.conf:
         lines.append(f"  with {', '.join(f'{name}={value}' for name, value in spark.conf.items())}")
     if brought := [*spark.packages, *map(str, spark.jars)]:

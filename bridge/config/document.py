@@ -106,6 +106,13 @@ _SYNTAX = [
 ]
 
 
+#: Quotes of word processors and web pages, which YAML takes for ordinary characters.
+_TYPOGRAPHIC_QUOTES = "\u201c\u201d\u201e\u201f\u2018\u2019\u201a\u201b\u00ab\u00bb"
+_STRAIGHT_QUOTES = "replace the typographic quotes with \" or '"
+#: A value that contains {, outside quotes: YAML takes the brace for the beginning of a mapping, or the value for several.
+_UNQUOTED_TEMPLATE = re.compile(r""":\s+(?P<text>[^"'\s{,\[#][^"',{}]*\{[^{}]+\}[^\s,}]*|\{[^{}:]*\}[^\s,}]+)""")
+
+
 class _Composer(yaml.SafeLoader):
     """PyYAML's composer, which checks size, depth, tags and the number of documents before it builds anything."""
 
@@ -189,7 +196,8 @@ class Source:
         if isinstance(node, yaml.ScalarNode) and not _is_nothing(node):  # a single word in place of a section
             location = written[0]
         shown = _shown(node) if written[0] == location else "nothing"
-        return Problem(self.file, *_place(node.start_mark), dotted(location), expected, found or shown)
+        hint = _hint(self._text, node) if written[0] == location and "template" in expected else ""
+        return Problem(self.file, *_place(node.start_mark), dotted(location), expected, found or shown, hint)
 
     def key_problem(self, location: Location, expected: str, found: str | None = None) -> Problem:
         """Return a problem with the key at `location`, rather than its value."""
@@ -244,6 +252,9 @@ class Source:
         value = _scalar(node)
         if not isinstance(value, str):
             return value
+        if node.style is None and value[0] in _TYPOGRAPHIC_QUOTES:
+            self._tell_quotes(node, location)
+            value = value.strip(_TYPOGRAPHIC_QUOTES)
         text = Text(value)
         text.directory = self._directory
         return text
@@ -263,6 +274,9 @@ class Source:
                 self.tell(place, dotted(location), "a key that is text", found)
                 continue
             key: str = key_node.value
+            if key_node.style is None and key[:1] and key[0] in _TYPOGRAPHIC_QUOTES:
+                self._tell_quotes(key_node, (*location, key))
+                key = key.strip(_TYPOGRAPHIC_QUOTES)
             if key in first:
                 found = f"it again, after line {first[key]}"
                 self.tell(place, dotted((*location, key)), "each key once", found)
@@ -300,19 +314,24 @@ class Source:
         said = error.problem or "something else"
         unclosed = said == "found unexpected end of stream"  # the end of the file would not help
         place = _place(error.context_mark if unclosed else error.problem_mark)
+        line = self._text.splitlines()[place[0] - 1 : place[0]]
+        hint = _syntax_hint(line[0]) if line else ""
         for pattern, expected, found in _SYNTAX:
             if match := re.fullmatch(pattern, said, re.DOTALL):
                 words = match.groupdict()
-                self.refuse(*place, expected.format(**words), found.format(**words))
-        self.refuse(*place, "YAML", f"what is not: {said}")
+                self.refuse(*place, expected.format(**words), found.format(**words), hint)
+        self.refuse(*place, "YAML", f"what is not: {said}", hint)
 
-    def tell(self, place: tuple[int, int], key: str, expected: str, found: str) -> None:
+    def _tell_quotes(self, node: yaml.ScalarNode, location: Location) -> None:
+        self.tell(_place(node.start_mark), dotted(location), "straight quotes", quoted(node.value), _STRAIGHT_QUOTES)
+
+    def tell(self, place: tuple[int, int], key: str, expected: str, found: str, hint: str = "") -> None:
         """Add a mistake that is not visible in the values."""
-        self.problems.append(Problem(self.file, *place, key, expected, found))
+        self.problems.append(Problem(self.file, *place, key, expected, found, hint))
 
-    def refuse(self, line: int | None, column: int | None, expected: str, found: str) -> NoReturn:
+    def refuse(self, line: int | None, column: int | None, expected: str, found: str, hint: str = "") -> NoReturn:
         """Raise ConfigurationError. The rest of the file cannot be checked."""
-        raise ConfigurationError([*self.problems, Problem(self.file, line, column, "", expected, found)])
+        raise ConfigurationError([*self.problems, Problem(self.file, line, column, "", expected, found, hint)])
 
 
 def _only(text: str, sections: Container[str]) -> str:
@@ -372,6 +391,25 @@ def _shown(node: yaml.Node) -> str:
     if isinstance(_scalar(node), str):
         return quoted(node.value)
     return str(node.value) or "nothing"
+
+
+def _hint(text: str, node: yaml.Node) -> str:
+    """Return a hint if a value is a mapping, but looks like a template without quotes, such as {line|upper}."""
+    if (
+        not isinstance(node, yaml.MappingNode)
+        or not node.flow_style
+        or not all(_is_nothing(one) for _, one in node.value)
+    ):
+        return ""
+    return f'put templates in quotes: "{text[node.start_mark.index : node.end_mark.index]}"'
+
+
+def _syntax_hint(line: str) -> str:
+    """Return a hint if a line that is not YAML has typographic quotes, or a template without quotes."""
+    if any(quote in line for quote in _TYPOGRAPHIC_QUOTES):
+        return _STRAIGHT_QUOTES
+    found = _UNQUOTED_TEMPLATE.search(line)
+    return f'put templates in quotes: "{found["text"]}"' if found else ""
 
 
 Examine = Callable[[Mapping[str, AnyMapping], Mapping[str, LinkConfig]], list[Clash]]

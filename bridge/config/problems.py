@@ -31,10 +31,13 @@ class Problem:
     """The expected value, as a phrase that follows "expected"."""
     found: str
     """The actual value, as a phrase that follows "found"."""
+    hint: str = ""
+    """How to fix it, if the expectation does not say so."""
 
     def __str__(self) -> str:
         place = str(self.file) if self.line is None else f"{self.file}:{self.line}:{self.column}"
-        return ": ".join(filter(None, [place, self.key, f"expected {self.expected}, found {self.found}"]))
+        hint = f"; hint: {self.hint}" if self.hint else ""
+        return ": ".join(filter(None, [place, self.key, f"expected {self.expected}, found {self.found}{hint}"]))
 
 
 @dataclass(frozen=True)

@@ -146,7 +146,7 @@ def duration(low: float, high: float = DAY) -> Kind:
             number = value
         elif isinstance(value, str):
             with contextlib.suppress(ValueError):
-                number = durations.parsed(value)
+                number = float(durations.parsed(value))  # as exact as `low`: 1/10 is less than 0.1
         # This form rejects NaN too: comparisons with NaN are false.
         if number is None or not low <= number <= high:
             raise refusal(expected)

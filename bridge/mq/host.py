@@ -165,9 +165,7 @@ class QueueManagerAuthenticator:
             await self._queue.run(presented, self._check, user, password)
         except MQError as error:
             if error.reason == cmqc.MQRC_NOT_AUTHORIZED:
-                raise AuthenticationFailed(
-                    f"the queue manager does not know user {user[:40]!r} with that password"
-                ) from None
+                raise AuthenticationFailed(f"the queue manager rejected user {user[:40]!r}: {error.detail}") from None
             raise AuthenticatorUnavailable(f"the queue manager cannot check passwords: {error}") from error
         return Authenticated(user)
 
@@ -278,7 +276,7 @@ class Host(Protocol):
     def check_password(self, user: str, password: bytes) -> None:
         """Check a user's password with the queue manager. Callable on any thread. May block.
 
-        Raises MQError, with MQRC_NOT_AUTHORIZED if the password is wrong.
+        Raises MQError, with MQRC_NOT_AUTHORIZED and the reason if the queue manager rejects the user.
         """
 
     def use_limits(self, limits: LimitsConfig) -> None:

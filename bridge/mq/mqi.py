@@ -215,6 +215,8 @@ class GetOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
     CodedCharSetId: MQLONG = cmqc.MQCCSI_Q_MGR
     #: length of the caller's buffer in bytes; None for no limit
     MaxLength: int | None = None
+    #: whether the caller reads `Got.md`. If not, it may be an MQMD with initial values
+    NeedsMd: bool = True
 
 
 class Got(msgspec.Struct, kw_only=True):

@@ -9,7 +9,7 @@ import resource
 from collections.abc import Iterator, Sequence
 
 from bridge.administration.answers import counted
-from bridge.administration.requests import Refused
+from bridge.administration.requests import NotFound, Refused
 from bridge.config.channel import ChannelConfig
 from bridge.config.models import LimitsConfig
 from bridge.config.values import endpoint
@@ -56,6 +56,10 @@ CLOSE_TIMEOUT = 5.0
 
 class ChannelError(Refused):
     """A channel cannot listen or does not exist. The message is for display."""
+
+
+class NoChannel(ChannelError, NotFound):
+    """A channel does not exist."""
 
 
 class Channels:
@@ -236,7 +240,7 @@ class Channels:
     def _config(self, name: str) -> ChannelConfig:
         if name not in self._configs:
             known = ", ".join(self._configs) or "none"
-            raise ChannelError(f"there is no channel {name!r} (channels: {known})")
+            raise NoChannel(f"there is no channel {name!r} (channels: {known})")
         return self._configs[name]
 
     def _follow(self) -> None:

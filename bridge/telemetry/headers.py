@@ -47,7 +47,7 @@ from bridge.wire.mq import (
     decode_chain,
     encode_rfh2,
 )
-from bridge.wire.mq.headers import OTHER_KINDS
+from bridge.wire.mq.headers import OTHER_KINDS, RFH2_FIXED_LENGTH
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -348,6 +348,13 @@ class Headers:
             self.md, self.body = md, message.data
             self.format, self.encoding, self.ccsid = md.Format, md.Encoding, md.CodedCharSetId or CCSID_UTF8
             return
+        length = _length_of_only_header(md, message.data)
+        if length:
+            only = _read_only_header(message.data[:length], md.Encoding, md.CodedCharSetId)
+            self.md, self.body = md, message.data[length:]
+            self.format, self.encoding, self.ccsid = only.format, only.encoding, only.ccsid
+            self._use(only.folders)
+            return
         try:
             chain = decode_chain(md.Format, md.Encoding, md.CodedCharSetId, message.data, discard_others=discard_others)
         except MalformedHeader as error:
@@ -362,9 +369,12 @@ class Headers:
         self.md, self.body = md, chain.body
         self.format, self.encoding, self.ccsid = chain.Format, chain.Encoding, chain.CodedCharSetId or CCSID_UTF8
         if folders:
-            self._folders = _folder_properties(folders)
-            self._read_mqps(self.folder("mqps"))
-            self._read_mqtt(self.folder("mqtt"))
+            self._use(_folder_properties(folders))
+
+    def _use(self, folders: Mapping[str, _Content]) -> None:
+        self._folders = folders
+        self._read_mqps(self.folder("mqps"))
+        self._read_mqtt(self.folder("mqtt"))
 
     def _read_mqps(self, mqps: Mapping[str, str]) -> None:
         if mqps:
@@ -456,6 +466,38 @@ def _folder_properties(folders: Iterable[Folder]) -> dict[str, _Content]:
             properties = {**before, **properties}
         found[name] = before if isinstance(before, str) else properties
     return found
+
+
+class _OnlyHeader(NamedTuple):
+    """The content of the RFH2 of a message without other headers. The last three describe the body."""
+
+    folders: Mapping[str, _Content]
+    format: bytes
+    encoding: int
+    ccsid: int
+
+
+def _length_of_only_header(md: MQMD, data: bytes) -> int:
+    """Return the length of the RFH2 of a message if it is short and the only header, otherwise 0."""
+    if md.Format != cmqc.MQFMT_RF_HEADER_2 or len(data) < RFH2_FIXED_LENGTH or data[20:28] in DISCARDED_FORMATS:
+        return 0
+    little = md.Encoding & cmqc.MQENC_INTEGER_MASK == cmqc.MQENC_INTEGER_REVERSED
+    length = int.from_bytes(data[8:12], "little" if little else "big")
+    return length if RFH2_FIXED_LENGTH <= length <= min(len(data), MAX_CACHED_LENGTH) else 0
+
+
+@lru_cache(maxsize=1024)
+def _read_only_header(header: bytes, encoding: int, ccsid: int) -> _OnlyHeader:
+    """Parse an RFH2. Messages of one subscription often have the same. Raises Unmappable."""
+    try:
+        chain = decode_chain(cmqc.MQFMT_RF_HEADER_2, encoding, ccsid, header)
+    except MalformedHeader as error:
+        raise Unmappable(cmqc.MQRC_RFH_ERROR, f"a header of the message cannot be read: {error}") from error
+    folders: tuple[Folder, ...] = ()
+    for part in chain.headers:
+        if isinstance(part, RFH2):
+            folders += part.folders
+    return _OnlyHeader(_folder_properties(folders), chain.Format, chain.Encoding, chain.CodedCharSetId or CCSID_UTF8)
 
 
 @remembered(4096)

@@ -33,6 +33,7 @@ MQCFC_LAST: Final = 1
 
 # Commands.
 MQCMD_NONE: Final = 0
+MQCMD_INQUIRE_Q: Final = 13
 MQCMD_INQUIRE_CHANNEL: Final = 25
 MQCMD_ESCAPE: Final = 38
 MQCMD_PING_Q_MGR: Final = 40

@@ -69,8 +69,28 @@ def test_a_channel_is_stopped_and_started(bridge: BridgeProcess, administrator: 
     assert administrator.refused("channel", "stop", "SECOND") == "channel SECOND is stopped already\n"
     assert "SECOND" in administrator.does("channel", "start", "SECOND")
     assert administrator.refused("channel", "start", "SECOND") == "channel SECOND is running already\n"
-    assert "no channel" in administrator.refused("channel", "start", "THIRD")
+    assert "no channel" in administrator.refused("channel", "start", "THIRD", status=3)
     assert administrator.clients("goes")["goes"]["durable"]  # the session has stayed
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("channel", "stop", "NONE", "--yes"),
+        ("client", "show", "NONE"),
+        ("client", "disconnect", "NONE", "--yes"),
+        ("client", "purge", "NONE", "--yes"),
+        ("mapping", "pause", "NONE"),
+        ("mapping", "resume", "NONE"),
+        ("link", "show", "NONE"),
+        ("link", "test", "NONE"),
+    ],
+)
+@pytest.mark.queue_managers("embedded", slow="ibmmq")  # the requests do not reach the queue manager
+def test_a_command_for_an_object_that_does_not_exist_exits_with_3(
+    administrator: Administrator, command: tuple[str, ...]
+) -> None:
+    assert "NONE" in administrator.refused(*command, status=3)
 
 
 def test_a_mapping_is_paused(bridge: BridgeProcess, administrator: Administrator) -> None:

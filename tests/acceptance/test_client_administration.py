@@ -71,7 +71,7 @@ def test_a_purged_session_leaves_nothing(bridge: BridgeProcess, administrator: A
     # The other one has lost nothing.
     with RawClient.connected(bridge.port, "other", clean=False) as other:
         assert [other.take().topic for _ in range(4)] == ["t/0", "t/1", "t/2", "t/later"]
-    assert administrator.refused("client", "purge", "nobody") == "there is no session of client 'nobody'\n"
+    assert administrator.refused("client", "purge", "nobody", status=3) == "there is no session of client 'nobody'\n"
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "durable"])
@@ -193,7 +193,7 @@ def test_clients_are_listed_and_looked_at(bridge: BridgeProcess, administrator: 
     assert "in flight                     a/1  QoS 1" in text
     table = administrator.does("client", "list").splitlines()
     assert table[0].split()[:3] == ["client", "state", "channel"]
-    assert administrator.refused("client", "show", "nobody") == "there is no session of client 'nobody'\n"
+    assert administrator.refused("client", "show", "nobody", status=3) == "there is no session of client 'nobody'\n"
     assert administrator.refused("client", "disconnect", "pump-1") == "client 'pump-1' is not connected\n"
     assert "expected a client identifier" in administrator.refused("client", "purge", status=2)
     assert "or 30d, found '3x'" in administrator.refused("client", "list", "--away", "3x", status=2)

@@ -24,7 +24,8 @@ USERS = f"bridge:{OWN}\nalice:correct horse\nempty:\n"
 @pytest.fixture
 def bridge(environments: None, tmp_path: Path) -> Iterator[RemoteBridgeProcess]:
     (tmp_path / "users").write_text(USERS)
-    host = QueueManagerProcess(tmp_path / "data").listen(f"password_file: {tmp_path / 'users'}").start()
+    script = "SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('alice') AUTHADD(CONNECT)\n"
+    host = QueueManagerProcess(tmp_path / "data", script).listen(f"password_file: {tmp_path / 'users'}").start()
     process = RemoteBridgeProcess(
         tmp_path / "data",
         queue_manager=host,
@@ -73,6 +74,11 @@ def test_passwords(bridge: RemoteBridgeProcess) -> None:
         (None, None): 5,
     }
     assert "correct horse" not in bridge.log and OWN not in bridge.log
+    for reason in (
+        "the queue manager rejected user 'alice': the password is wrong, or a CHLAUTH record rejects the user",
+        "the queue manager rejected user 'nobody-knows': the user has no CONNECT authority for the queue manager",
+    ):
+        assert reason in bridge.log
     host.kill()
     eventually(lambda: code(bridge, "alice", "correct horse"), 3)
     assert code(bridge, "alice", "wrong") == 3

@@ -82,8 +82,10 @@ class MappingBridge(Bridge):
         self._source, self._target = source, target
 
     def command(self) -> list[str]:
+        # One unit of work fills the queue of a way.
         (self.folder / "queues.mqsc").write_text(
-            "".join(f"DEFINE QLOCAL({queue}{qos}) MAXDEPTH(9999999)\n" for queue in ("IN", "OUT") for qos in (0, 1))
+            "ALTER QMGR MAXUMSGS(999999)\n"
+            + "".join(f"DEFINE QLOCAL({queue}{qos}) MAXDEPTH(9999999)\n" for queue in ("IN", "OUT") for qos in (0, 1))
         )
         lines = [
             "queue_manager: {scripts: [queues.mqsc], data_directory: data}",

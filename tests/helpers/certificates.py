@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.helpers.installed import program
 
 
-def make(directory: Path) -> None:
+def make(directory: Path, days: int = 2) -> None:
     """ca.pem, and server and client, each .pem and .key; the server's is for localhost, the client's key has a password."""
     program("openssl")
 
@@ -16,7 +16,9 @@ def make(directory: Path) -> None:
         subprocess.run(["openssl", *words], cwd=directory, check=True, capture_output=True)
 
     key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256")
-    openssl("req", "-x509", *key, "-nodes", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=CA", "-days", "2")
+    openssl(
+        "req", "-x509", *key, "-nodes", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=CA", "-days", str(days)
+    )
     for name, subject, protection in (
         ("server", "localhost", ("-nodes",)),
         ("client", "client", ("-passout", "pass:p4ss")),
@@ -38,7 +40,7 @@ def make(directory: Path) -> None:
             "-extfile",
             "ext",
             "-days",
-            "2",
+            str(days),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -32,6 +33,8 @@ class GuardedConnection(EmbeddedConnection):
         self.answers: dict[str, int | None] = {}
         #: object -> reason that its MQOPEN fails for
         self.reasons: dict[str, int] = {}
+        #: string attributes that are blank, as selectors
+        self.blank: set[int] = set()
         #: bytes above which the channel transfers no message
         self.max_message_length: int | None = None
 
@@ -41,12 +44,19 @@ class GuardedConnection(EmbeddedConnection):
             raise MQError(self.reasons[name])
         return super().open(od, options)
 
+    def inquire(self, handle: int, selectors: Sequence[int]) -> tuple[list[int], list[str]]:
+        ints, texts = super().inquire(handle, selectors)
+        named = [selector for selector in selectors if selector >= cmqc.MQCA_FIRST]
+        return ints, ["" if selector in self.blank else text for selector, text in zip(named, texts, strict=True)]
+
     def put1(self, od: MQOD, message: Any, *arguments: Any, **more: Any) -> MQMD:
         if od.ObjectName != COMMAND_QUEUE:
             if self.max_message_length is not None and len(message.put_data) > self.max_message_length:
                 raise MQError(cmqc.MQRC_DATA_LENGTH_ERROR)
             return super().put1(od, message, *arguments, **more)
         header, _ = decode_pcf(message.put_data)
+        if header.Command not in COMMANDS:
+            return super().put1(od, message, *arguments, **more)
         reason = self.answers.get(COMMANDS[header.Command], cmqc.MQRC_NONE)
         request = b"request".ljust(24, b"\0")
         if reason is not None:

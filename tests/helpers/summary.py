@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
+from tests.helpers import documented_commands
 from tests.helpers.installed import NOT_INSTALLED
 
 #: Levels of a path that are a directory of its own in the table of times.
@@ -26,6 +27,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Genera
     ]
     if terminalreporter.config.getoption("times"):
         _print_times(terminalreporter, reports)
+        terminalreporter.section(documented_commands.share())
     absent = Counter(reason for report in reports if (reason := _absent(report)))
     for reason, count in sorted(absent.items()):
         terminalreporter.write_line(f"{count} tests skipped, {reason}", yellow=True)

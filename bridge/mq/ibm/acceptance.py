@@ -7,18 +7,24 @@ leaves behind expires: subscriptions after SUBSCRIPTION_EXPIRY, messages after M
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from pathlib import Path
 
 import msgspec
 
 from bridge.mq.administration import Administration, open_reply_queue
+from bridge.mq.ibm import acceptance_measurements as measurements
+from bridge.mq.ibm.acceptance_measurements import Failed, Finding
 from bridge.mq.ibm.requirements import HEADERS, MAX_MESSAGE_LENGTH, Requirements
 from bridge.mq.ibm.requirements_check import missing
 from bridge.mq.ibm.transmission import read_transmission
 from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, Got, MQError, get_or_none, inquire
+from bridge.mq.worker import LOST, raise_if_lost
+from bridge.telemetry.identity import ClientNames
 from bridge.telemetry.message import Message
 from bridge.telemetry.subscription import PUBLICATION_QUEUE
 from bridge.wire import cmqc, cmqcfc
@@ -26,11 +32,15 @@ from bridge.wire.mq import MQMD, MalformedHeader, decode_mqxqh
 from bridge.wire.mq.pcf import MQCFIN, MQCFST
 
 PREFIX = "MQBRIDGE.ACCEPTANCE"
+#: The user in publications of the tests.
+PUBLISHER = "acceptance"
 TOPIC = "mqbridge/acceptance"
 #: In tenths of a second.
 SUBSCRIPTION_EXPIRY, MESSAGE_EXPIRY = 18_000, 18_000
 #: Milliseconds to wait for a message that must come.
 WAIT = 10_000
+#: The same for each of many client identifiers.
+IDENTIFIER_WAIT = 2_000
 #: Characters that MQTT clients have in their identifiers, besides letters, digits, dot, slash, underscore and percent, which
 #: are the characters of MQ object names ("Rules for naming IBM MQ objects").
 PUNCTUATION = "-:@=+$#{}[]()<>|~!&*,;^'\" "
@@ -49,18 +59,29 @@ class Outcome(msgspec.Struct, kw_only=True):
     result: str
     detail: str = ""
     remedy: str = ""
+    #: what the result means for the bridge
+    meaning: str = ""
+
+
+class Trials(msgspec.Struct, kw_only=True, frozen=True):
+    """Functions for tests that the caller must prepare. None: the configuration has nothing to test."""
+
+    #: connect with a wrong password
+    wrong_password: Callable[[], Connection] | None = None
+    #: what must be refused, and a function that connects so
+    refused: Mapping[str, Callable[[], Connection]] = {}
+    #: connect without TLS, or with a certificate name that the queue manager does not have
+    without_tls: Mapping[str, Callable[[], Connection]] = {}
+    #: kill a bridge under load; return what was found. Raises Failed
+    kill: Callable[[], str] | None = None
+    #: number of connections that the bridge needs; 0 to test none
+    connections: int = 0
+    #: number of durable subscriptions to create
+    subscriptions: int = 10_000
 
 
 class Skipped(Exception):
     """A test that cannot run here; the text is the reason."""
-
-
-class Failed(Exception):
-    """A test that failed: what is wrong, and the remedy."""
-
-    def __init__(self, detail: str, remedy: str = "") -> None:
-        super().__init__(detail)
-        self.remedy = remedy
 
 
 class Acceptance:
@@ -72,57 +93,95 @@ class Acceptance:
         requirements: Requirements,
         *,
         channel: str = "",
-        wrong_password: Callable[[], Connection] | None = None,
+        trials: Trials | None = None,
     ) -> None:
-        """Prepare the tests. `wrong_password` connects with a wrong password; None if the bridge has no password."""
         self._connect = connect
         self._requirements = requirements
         self._channel = channel
-        self._wrong_password = wrong_password
+        self._trials = trials or Trials()
         self._id = uuid.uuid4().hex[:8].upper()
         self._client = f"{PREFIX}.{self._id}"
         self._topic = f"{TOPIC}/{self._id}"
         self._connection: Connection | None = None
+        #: queue manager names of clients that messages were sent to
+        self._known_clients: list[str] = []
         #: handle of the transmission queue; None if it cannot be opened
         self._transmissions: int | None = None
-        #: whether messages to clients arrive on the transmission queue
-        self._delivers = False
 
     def run(self) -> Iterator[Outcome]:
         """Yield the result of each test as soon as it is there."""
-        tests: tuple[tuple[str, Callable[[], str]], ...] = (
-            ("connection", self._connects),
-            ("wrong password", self._rejects_wrong_password),
-            ("objects and authorities", self._objects),
-            ("list of subscriptions", self._lists_subscriptions),
-            ("channel", self._inquires_channel),
-            ("syncpoint and backout", self._backs_out),
-            ("exclusive use of the transmission queue", self._opens_transmission_queue),
-            ("publication to a client", self._round_trip),
-            ("retained publication", self._retained),
-            ("durable subscription", self._durable),
-            ("client identifiers", self._client_identifiers),
-            ("long message", self._long_message),
-            ("stale handle", self._stale_handle),
-            ("message rate", self._rate),
-        )
+        tests: tuple[tuple[str, Callable[[], str | Finding], str], ...] = (
+            ("connection", self._connects, "nothing else works without it"),
+            ("wrong password", self._rejects_wrong_password, "only programs with the password are this user"),
+            ("TLS", self._requires_tls, "nobody can read or change what the bridge sends"),
+            ("refusal codes", self._refusals, ""),
+            ("connections", self._opens_connections, "all threads of the bridge get a connection"),
+            ("objects and authorities", self._objects, "the bridge can start"),
+            ("list of subscriptions", self._lists_subscriptions, "the bridge lists them at each start"),
+            ("channel", self._inquires_channel, "half-open connections are found, and long messages pass"),
+            ("syncpoint and backout", self._backs_out, "nothing is lost or put twice when a unit of work fails"),
+            ("form of message identifiers", self._message_identifiers, ""),
+            ("read ahead", lambda: self._measured(measurements.read_ahead), ""),
+            ("asynchronous MQPUT1", self._asynchronous_put1, ""),
+            ("cost of marked browse", lambda: self._measured(measurements.marked_browse), ""),
+            (
+                "exclusive use of the transmission queue", self._opens_transmission_queue,
+                "only one bridge delivers messages, and no other program takes them",
+            ),
+            ("publication to a client", self._round_trip, "subscriptions of MQTT clients work"),
+            ("user of a publication", self._user_of_publication, ""),
+            ("headers on the transmission queue", self._headers, ""),
+            ("retained publication", self._retained, "new subscribers get it, and an empty one clears it"),
+            ("durable subscription", self._durable, "messages wait for clients that are away"),
+            ("client identifiers", self._client_identifiers, "clients can keep such identifiers"),
+            (
+                "escaped client identifiers", self._escaped_identifiers,
+                "with client_identifiers: escaped, clients with any identifier get messages",
+            ),
+            ("durable subscriptions in large numbers", self._many_subscriptions, ""),
+            ("long message", self._long_message, "the longest payload that IBM MQ allows gets through"),
+            ("stale handle", self._stale_handle, "ALTER with FORCE does not stop the bridge"),
+            ("message rate", self._rate, "an upper limit for publications of one client"),
+            ("kill of a bridge under load", self._kill, "no acknowledged message is lost"),
+        )  # fmt: skip
         try:
-            for name, test in tests:
-                yield self._outcome(name, test)
+            for name, test, meaning in tests:
+                yield self._outcome(name, test, meaning)
         finally:
-            outcome = self._outcome("clean-up", self._clean_up)
+            outcome = self._outcome("clean-up", self._clean_up, "the queue manager is as before")
         yield outcome
 
-    def _outcome(self, name: str, test: Callable[[], str]) -> Outcome:
+    def _outcome(self, name: str, test: Callable[[], str | Finding], meaning: str) -> Outcome:
+        """Run a test. A failure does not end the others, not even the loss of the connection."""
         try:
-            return Outcome(test=name, result="pass", detail=test())
+            found = test()
         except Skipped as skipped:
-            return Outcome(test=name, result="skip", detail=str(skipped))
+            return Outcome(
+                test=name, result="skip", detail=str(skipped), meaning="not known, because it was not tested"
+            )
         except Failed as failed:
-            return Outcome(test=name, result="fail", detail=str(failed), remedy=failed.remedy)
-        except MQError as error:
-            remedy = "see mqbridge explain and the queue manager's AMQERR01.LOG"
-            return Outcome(test=name, result="fail", detail=str(error), remedy=remedy)
+            detail, remedy = str(failed), failed.remedy
+        except (MQError, MalformedHeader) as error:
+            detail, remedy = str(error), "see mqbridge explain and the queue manager's AMQERR01.LOG"
+            if isinstance(error, MQError) and error.reason in LOST:
+                self._lose()
+        else:
+            if isinstance(found, Finding):
+                return Outcome(test=name, result="pass", detail=found.detail, meaning=found.meaning)
+            return Outcome(test=name, result="pass", detail=found, meaning=meaning)
+        not_so = f"not so: {meaning}" if meaning else "the bridge may not work as documented"
+        return Outcome(test=name, result="fail", detail=detail, remedy=remedy, meaning=not_so)
+
+    def _lose(self) -> None:
+        """Replace a lost connection, so that later tests and the clean-up have one."""
+        if self._connection is None:
+            return
+        delivered = self._transmissions is not None
+        self._connection, self._transmissions = None, None
+        with contextlib.suppress(MQError, Failed, Skipped):
+            self._connection = self._connect()
+            if delivered:
+                self._opens_transmission_queue()
 
     @property
     def _mq(self) -> Connection:
@@ -144,10 +203,10 @@ class Acceptance:
         return f"connected in {(time.monotonic() - begun) * 1000:.0f} ms"
 
     def _rejects_wrong_password(self) -> str:
-        if self._wrong_password is None:
+        if self._trials.wrong_password is None:
             raise Skipped("the configuration has no password")
         try:
-            self._wrong_password().disconnect()
+            self._trials.wrong_password().disconnect()
         except MQError as error:
             if error.reason != cmqc.MQRC_NOT_AUTHORIZED:
                 raise
@@ -157,6 +216,60 @@ class Acceptance:
             "set CONNAUTH of the queue manager, and CHCKCLNT(REQUIRED) in its AUTHINFO or in the CHLAUTH record of the"
             " channel, then REFRESH SECURITY TYPE(CONNAUTH)",
         )
+
+    def _requires_tls(self) -> str:
+        if not self._trials.without_tls:
+            raise Skipped("the configuration has no section tls")
+        reasons = []
+        for what, connect in self._trials.without_tls.items():
+            try:
+                connect().disconnect()
+            except MQError as error:
+                reasons.append(f"{what}: {cmqc.reason_name(error.reason)} ({error.reason})")
+            else:
+                raise Failed(
+                    f"the queue manager accepts a connection {what}", "set SSLCIPH of the channel, and peer_name"
+                )
+        return "connected with TLS; rejected " + ", ".join(reasons)
+
+    def _refusals(self) -> Finding:
+        """Report the reason codes of connections that cannot be made."""
+        if not self._trials.refused:
+            raise Skipped("the bridge connects locally")
+        reasons = []
+        for what, connect in self._trials.refused.items():
+            try:
+                connect().disconnect()
+            except MQError as error:
+                reasons.append(f"{what}: {cmqc.reason_name(error.reason)} ({error.reason})")
+            else:
+                raise Failed(f"a connection to an {what} is accepted", "check which queue manager listens there")
+        return Finding(
+            ", ".join(reasons),
+            "the bridge logs these codes with a hint. A refused connection alone is not an outage for it: it asks over its"
+            " first connection",
+        )
+
+    def _opens_connections(self) -> str:
+        """Open as many connections as the bridge does, and close them."""
+        wanted = self._trials.connections
+        if not wanted:
+            raise Skipped("the number of connections is not limited")
+        self._mq  # noqa: B018 a test without a connection is skipped
+        opened: list[Connection] = []
+        try:
+            while len(opened) < wanted:
+                opened.append(self._connect())
+        except MQError as error:
+            raise Failed(
+                f"{len(opened)} of {wanted} connections, then {cmqc.reason_name(error.reason)} ({error.reason})",
+                f"raise MaxChannels in qm.ini, MAXINST and MAXINSTC of the channel to at least {2 * wanted + 10}",
+            ) from error
+        finally:
+            for connection in opened:
+                with contextlib.suppress(MQError):
+                    connection.disconnect()
+        return f"{wanted} connections at the same time, besides this one"
 
     def _objects(self) -> str:
         lacking = missing(self._mq, self._requirements)
@@ -224,6 +337,29 @@ class Acceptance:
                     raise Failed(f"a message that was {'committed is not' if left else 'backed out is'} there")
         return "a message is there after MQCMIT, and not after MQBACK"
 
+    def _message_identifiers(self) -> Finding:
+        """Look at the MsgIds that two connections create."""
+        connection, other = self._mq, self._connect()
+        try:
+            with self._own_queue() as (name, _):
+                message = measurements.message_of(MESSAGE_EXPIRY)
+                msg_ids = measurements.fill(connection, name, message)
+                msg_ids += measurements.fill(other, name, message, measurements.UNIT)
+        finally:
+            with contextlib.suppress(MQError):
+                other.disconnect()
+        return measurements.message_identifiers(msg_ids)
+
+    def _measured(self, measurement: Callable[[Connection, str], Finding]) -> Finding:
+        """Return the result of a measurement on a queue with messages."""
+        with self._own_queue() as (name, _):
+            measurements.fill(self._mq, name, measurements.message_of(MESSAGE_EXPIRY))
+            return measurement(self._mq, name)
+
+    def _asynchronous_put1(self) -> Finding:
+        with self._own_queue() as (name, _):
+            return measurements.asynchronous_put1(self._mq, name, measurements.message_of(MESSAGE_EXPIRY))
+
     # Messages to clients ---------------------------------------------------------------------------------------------
 
     def _opens_transmission_queue(self) -> str:
@@ -231,8 +367,10 @@ class Acceptance:
         (default,) = self._inquire(MQOD(ObjectType=cmqc.MQOT_Q_MGR), cmqc.MQCA_DEF_XMIT_Q_NAME)[1]
         if default.rstrip(" \0") != self._requirements.transmission_queue:
             raise Failed(
-                f"messages to clients go to {default.rstrip()}, so no messages are sent",
-                f"ALTER QMGR DEFXMITQ('{self._requirements.transmission_queue}')",
+                f"DEFXMITQ is {default.rstrip() or 'blank'}, so the identifiers of these tests do not lead to"
+                f" {self._requirements.transmission_queue}, and no messages are sent",
+                f"ALTER QMGR DEFXMITQ('{self._requirements.transmission_queue}'), unless DEFXMITQ routes to other queue"
+                " managers. Then run these tests on another queue manager",
             )
         options = cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_BROWSE | cmqc.MQOO_FAIL_IF_QUIESCING
         try:
@@ -281,7 +419,7 @@ class Acceptance:
         handle = self._mq.open(MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic), opening)
         try:
             options |= cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_NEW_MSG_ID | cmqc.MQPMO_SET_IDENTITY_CONTEXT
-            self._mq.put(handle, _message(data, UserIdentifier=b"acceptance"), options)
+            self._mq.put(handle, _message(data, UserIdentifier=PUBLISHER.encode()), options)
             self._mq.commit()
         except MQError:
             self._mq.backout()
@@ -309,9 +447,9 @@ class Acceptance:
                 )
                 return self._mq.get(self._transmissions, taking)
 
-    def _expect(self, data: bytes, client: str = "") -> Got:
+    def _expect(self, data: bytes, client: str = "", wait: int = WAIT) -> Got:
         client = client or self._client
-        got = self._next(client, WAIT)
+        got = self._next(client, wait)
         if got is None:
             raise Failed(
                 f"no message for client {client} on {self._requirements.transmission_queue}",
@@ -326,14 +464,48 @@ class Acceptance:
             self._publish(self._topic, b"round trip")
             got = self._expect(b"round trip")
         queued = read_transmission(got)
-        user = decode_mqxqh(got.data).MsgDesc.UserIdentifier.rstrip(b" \0")
-        if (queued.topic, queued.user_data, user) != (self._topic, "1", b"acceptance"):
+        if (queued.topic, queued.user_data) != (self._topic, "1"):
             raise Failed(
-                f"the message has topic {queued.topic!r}, subscription user data {queued.user_data!r} and user {user!r}",
+                f"the message has topic {queued.topic!r} and subscription user data {queued.user_data!r}",
                 "report this to the developers of the bridge, with the version of the queue manager",
             )
-        self._delivers = True
-        return "topic, subscription user data and user arrive in MQXQH and RFH2"
+        return "topic and subscription user data arrive in MQXQH and RFH2"
+
+    def _user_of_publication(self) -> Finding:
+        """Look at the user in the message of a subscriber (IBM MQ documentation, "Subscription security")."""
+        with self._subscribed(self._topic):
+            self._publish(self._topic, b"user")
+            got = self._expect(b"user")
+        user = decode_mqxqh(got.data).MsgDesc.UserIdentifier.rstrip(b" \0").decode("utf-8", "replace")
+        if user == PUBLISHER:
+            return Finding(
+                f"{user!r}, the user of the publisher",
+                "applications that subscribe see which client has published",
+            )
+        return Finding(
+            f"{user!r}, the user of the subscription (the publisher put {PUBLISHER!r})",
+            "applications that subscribe see their own user, unless they use MQSO_SET_IDENTITY_CONTEXT. Queues that mappings"
+            " write have the client's user",
+        )
+
+    def _headers(self) -> Finding:
+        """Look at the headers of a message on the transmission queue, and where its RFH2 is."""
+        with self._subscribed(self._topic):
+            self._publish(self._topic, b"headers")
+            got = self._expect(b"headers")
+        embedded = decode_mqxqh(got.data).MsgDesc
+        begins = got.data[_HEADER : _HEADER + 4]
+        if begins != b"RFH " or embedded.Format != cmqc.MQFMT_RF_HEADER_2:
+            raise Failed(
+                f"the MQXQH is followed by {begins!r} with Format {embedded.Format!r}, not by an RFH2",
+                "report this to the developers of the bridge, with the version of the queue manager and PROPCTL of the queue",
+            )
+        same = "the embedded MsgId" if got.md.CorrelId == embedded.MsgId else "another value than the embedded MsgId"
+        new = "a new MsgId" if got.md.MsgId != embedded.MsgId else "the MsgId of the publication"
+        return Finding(
+            f"MQXQH, then RFH2, {len(got.data)} bytes in all; the outer MQMD has {new}, and as CorrelId {same}",
+            "the bridge finds topic and properties without a conversion",
+        )
 
     def _retained(self) -> str:
         topic = f"{self._topic}/retained"
@@ -369,26 +541,83 @@ class Acceptance:
         return "messages wait without a connection; another connection resumes and removes the subscription"
 
     def _client_identifiers(self) -> str:
-        if not self._delivers:
-            raise Skipped("messages to clients do not arrive")
-        failed = []
-        for character in PUNCTUATION:
-            client = f"{self._client}{character}X"
-            topic = f"{self._topic}/identifier"
-            try:
-                with self._subscribed(topic, client):
-                    self._publish(topic, b"identifier")
-                    self._expect(b"identifier", client)
-            except MQError as error:
-                failed.append(f"{character!r}: {cmqc.reason_name(error.reason)} ({error.reason})")
-            except Failed:
-                failed.append(f"{character!r}: no message")
+        failed = self._unreachable({repr(character): f"{self._client}{character}X" for character in PUNCTUATION})
         if failed:
             raise Failed(
                 f"clients whose identifier contains these characters get no messages: {', '.join(failed)}",
-                "give such clients other identifiers: letters, digits and . _ / % are always accepted",
+                "set client_identifiers: escaped, or give such clients other identifiers: letters, digits and . _ / % are"
+                " always accepted",
             )
         return f"accepted: letters, digits, . _ / % and {' '.join(PUNCTUATION.strip())} and blank"
+
+    def _escaped_identifiers(self) -> str:
+        names = ClientNames(True)
+        clients = [f"{self._client}{character}X" for character in ("-", ":", "%", "ü")]
+        failed = self._unreachable({client: names.name_of(client) for client in clients})
+        if failed:
+            raise Failed(
+                f"clients with escaped identifiers get no messages: {', '.join(failed)}",
+                "report this to the developers of the bridge, with the version of the queue manager",
+            )
+        return f"{', '.join(names.name_of(client)[len(self._client) :] for client in clients)} get messages"
+
+    def _unreachable(self, clients: Mapping[str, str]) -> list[str]:
+        """Send a message to each client, by its queue manager name. Return what fails, with the reason."""
+        topic, failed = f"{self._topic}/identifier", []
+        self._known_clients += clients.values()
+        for label, client in clients.items():
+            try:
+                with self._subscribed(topic, client):
+                    self._publish(topic, b"identifier")
+                    self._expect(b"identifier", client, IDENTIFIER_WAIT)
+            except MQError as error:
+                if error.reason in LOST:
+                    raise
+                failed.append(f"{label}: {cmqc.reason_name(error.reason)} ({error.reason})")
+            except Failed:
+                failed.append(f"{label}: no message")
+        return failed
+
+    def _many_subscriptions(self) -> Finding:
+        """Create durable subscriptions, list them, and remove them."""
+        number = self._trials.subscriptions
+        destination = self._destination(self._client)
+        begun = time.monotonic()
+        try:
+            for count in range(number):
+                self._mq.close(self._many(cmqc.MQSO_CREATE, count, destination))
+            created = time.monotonic()
+            with closing(Administration(self._mq)) as administration:
+                listed = len(administration.subscriptions(f"{self._client}:{self._topic}/many/*"))
+            seen = time.monotonic()
+            for count in range(number):
+                self._mq.close(self._many(cmqc.MQSO_RESUME, count, destination), cmqc.MQCO_REMOVE_SUB)
+            removed = time.monotonic()
+        finally:
+            with contextlib.suppress(MQError):
+                self._mq.close(destination)
+        if listed != number:
+            raise Failed(
+                f"{listed} of {number} subscriptions are listed",
+                f"MAXDEPTH of the model queue for replies, SYSTEM.MQTT.REPLY.MODEL, must be at least {number}",
+            )
+        return Finding(
+            f"{number} created in {created - begun:.1f} s, listed in {seen - created:.1f} s,"
+            f" removed in {removed - seen:.1f} s",
+            "the list is part of each start and takeover of the bridge. A fleet that subscribes for the first time takes as"
+            " long as their creation",
+        )
+
+    def _many(self, verb: int, count: int, destination: int) -> int:
+        topic = f"{self._topic}/many/{count}"
+        sd = MQSD(
+            Options=verb | cmqc.MQSO_DURABLE | cmqc.MQSO_ANY_USERID | cmqc.MQSO_FAIL_IF_QUIESCING,
+            ObjectString=topic,
+            SubName=f"{self._client}:{topic}",
+            SubUserData="1",
+            SubExpiry=SUBSCRIPTION_EXPIRY,
+        )
+        return self._mq.subscribe(sd, destination)[0]
 
     def _long_message(self) -> str:
         # What is too long for the transmission queue would go to the dead-letter queue.
@@ -454,6 +683,20 @@ class Acceptance:
         rate = f"{RATE_MESSAGES / seconds:,.0f} non-persistent messages/s over one connection"
         return f"{rate}, with a round trip of {trip * 1000:.2f} ms"
 
+    def _kill(self) -> str:
+        """Kill a bridge under load. It needs the transmission queue, which is closed meanwhile."""
+        if self._trials.kill is None:
+            raise Skipped("there is nothing to start a bridge with")
+        if self._transmissions is None:
+            raise Skipped("the transmission queue is not open")
+        self._mq.close(self._transmissions)
+        self._transmissions = None
+        try:
+            return self._trials.kill()
+        finally:
+            with contextlib.suppress(Failed, Skipped):
+                self._opens_transmission_queue()
+
     # Clean-up --------------------------------------------------------------------------------------------------------
 
     def _own_subscriptions(self) -> list[str]:
@@ -470,7 +713,7 @@ class Acceptance:
                 self._mq.close(handle, cmqc.MQCO_REMOVE_SUB)
             taken = 0
             if self._transmissions is not None:
-                for client in (self._client, *(f"{self._client}{character}X" for character in PUNCTUATION)):
+                for client in dict.fromkeys((self._client, *self._known_clients)):
                     while self._next(client, 0) is not None:
                         taken += 1
             if self._own_subscriptions():
@@ -481,6 +724,38 @@ class Acceptance:
                     self._connection.disconnect()
                 self._connection = None
         return f"nothing is left ({len(left)} subscriptions and {taken} messages of failed tests removed)"
+
+
+def traffic(connection: Connection, channel: str, transmission_queue: str) -> list[str]:
+    """Return descriptions of what else uses a queue manager: other applications, and messages for clients.
+
+    Connections over the bridge's channel are not counted: a running bridge is found otherwise, and the tests are one. Raises
+    MQError if the connection is lost.
+    """
+    others = []
+    (shown,) = connection.command("DISPLAY CONN(*) TYPE(CONN) APPLTAG APPLTYPE CHANNEL USERID")
+    if not shown.ok:
+        others.append(f"its connections cannot be displayed ({shown.message})")
+    names: dict[str, int] = {}
+    for one in shown.objects:
+        name = str(one.get("APPLTAG", "")).strip()
+        # With pymqi, APPLTAG is the name of the program.
+        own = ("mqbridge", Path(sys.executable).name)
+        of_bridge = str(one.get("CHANNEL", "")).strip() == channel if channel else name.startswith(own)
+        if one.get("APPLTYPE") == "USER" and not of_bridge:
+            names[name] = names.get(name, 0) + 1
+    if names:
+        most = sorted(names, key=lambda name: -names[name])[:3]
+        others.append(f"{sum(names.values())} other connections, for example of {', '.join(most)}")
+    try:
+        options = cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
+        depth = inquire(connection, MQOD(ObjectName=transmission_queue), (cmqc.MQIA_CURRENT_Q_DEPTH,), options)[0][0]
+    except MQError as error:
+        raise_if_lost(error)
+        return others  # the tests report it
+    if depth:
+        others.append(f"{depth} messages for clients are on {transmission_queue}")
+    return others
 
 
 def _message(data: bytes, **md: bytes) -> Message:

@@ -36,7 +36,7 @@ from bridge.mq.ibm.browser import Browser
 from bridge.mq.ibm.coordination import AnswerWatch, BackendEvents, BrowsePasses, SubscriptionBarrier
 from bridge.mq.ibm.persistent_state import Identifiers
 from bridge.mq.ibm.publisher import DividedUnit, Part, Publisher, UnitsUnderWay
-from bridge.mq.ibm.remover import FirstRemover, Removal, Remover
+from bridge.mq.ibm.remover import FirstRemover, Removal, RemovalDispatch, Remover
 from bridge.mq.ibm.subscriber import Admit, Inquire, Subscribe, Subscriber, Unsubscribe
 from bridge.mq.ibm.transmission import QueuedMessage
 from bridge.mq.memory import MESSAGE_OVERHEAD, MemoryWatermark
@@ -105,6 +105,7 @@ class IbmBackend(BackendEvents):
             Remover(f"transmit-queue remover {number}", poller, queue=transmission_queue, **writing)
             for number in range(2, settings.removers + 1)
         ]
+        self._dispatch = RemovalDispatch(self._removers)
         self._first_remover.workers = len(self._publishers) + len(self._removers)
         self._caught_up: asyncio.Future[None] = loop.create_future()
         read_ahead = settings.read_ahead and settings.mode == "client"
@@ -139,8 +140,10 @@ class IbmBackend(BackendEvents):
         self._behind: dict[str, list[UnitOfWork]] = {}
         self._under_way = UnitsUnderWay()
         self._waiting_for_flush: list[asyncio.Future[None]] = []
+        #: of units of work that have ended, for `on_completed`
+        self._completions: list[Completion] = []
 
-    def _call(self, function: Callable[..., None], *arguments: object) -> None:
+    def _call(self, function: Callable[..., object], *arguments: object) -> None:
         """Call a function on the event loop, from any thread."""
         try:
             self._loop.call_soon_threadsafe(function, *arguments)
@@ -161,7 +164,8 @@ class IbmBackend(BackendEvents):
         failures = [worker.failure for worker in self._workers if worker.failed_at > since]
         if self._browser.unreadable:
             failures.append(
-                f"{self._browser.unreadable} messages on {self.transmission_queue} cannot be read (see the log)"
+                f"{len(self._browser.unreadable)} messages on {self.transmission_queue} cannot be read (see MQB4211E in the"
+                " log; mqbridge mq remove removes such a message)"
             )
         return failures
 
@@ -180,7 +184,7 @@ class IbmBackend(BackendEvents):
         self._subscriber.submit(Inquire(lambda found: self._call(subscriptions.set_result, found)))
         found = []
         for key, (msg_id, record) in records.items():
-            keeper = (self._remover_of if key.side is Side.SENT else self._publisher_of)(key.client_id)
+            keeper = self._first_remover if key.side is Side.SENT else self._publisher_of(key.client_id)
             keeper.current[key] = msg_id
             keeper.sequences[key] = record.sequence
             found.append(record)
@@ -199,16 +203,10 @@ class IbmBackend(BackendEvents):
     def _publisher_of(self, client_id: str) -> Publisher:
         return self._publishers[zlib.crc32(client_id.encode()) % len(self._publishers)]
 
-    def _remover_of(self, client_id: str) -> Remover:
-        return self._removers[zlib.crc32(client_id.encode()) % len(self._removers)]
-
     def _remove(self, messages: Iterable[QueuedMessage], what: str) -> None:
-        """Remove messages that no client gets. `what` describes them in the log if that fails."""
-        removals: dict[Remover, list[bytes]] = {}
-        for message in messages:
-            removals.setdefault(self._remover_of(message.client_id), []).append(message.msg_id)
-        for remover, msg_ids in removals.items():
-            remover.submit(Removal(msg_ids, {}, log_failure(what)))
+        """Remove messages that no client gets, from any thread. `what` describes them in the log if that fails."""
+        if msg_ids := [message.msg_id for message in messages]:
+            self._call(self._dispatch.remove, msg_ids, log_failure(what))
 
     def start(self, consumer: Consumer) -> None:
         self._consumer = SegmentJoiner(consumer)
@@ -229,9 +227,7 @@ class IbmBackend(BackendEvents):
                 message.md = msgspec.structs.replace(message.md, ReplyToQMgr=name)
         divided = DividedUnit(unit)
 
-        def ended(reason: int) -> None:
-            self._call(self._ended, divided, reason)
-
+        ended = partial(self._ended, divided)
         # Each record goes to the publisher of its client, which knows the MsgId of the previous record.
         parts: dict[Publisher, Part] = {}
         if unit.publications:
@@ -241,36 +237,44 @@ class IbmBackend(BackendEvents):
             accepted = self._memory.accepts(size, len(unit.publications))
             refusal = cmqc.MQRC_NONE if accepted else cmqc.MQRC_STORAGE_NOT_AVAILABLE
             divided.part = parts[publisher] = Part(unit, {}, ended, refusal)
-        removals: dict[Remover, Removal] = {}
-        sent = {key: record for key, record in unit.records.items() if key.side is Side.SENT}
-        # The record of a session and the messages that its client has acknowledged belong in one unit of work. A message of a
-        # shared subscription does not name the client.
-        only = self._remover_of(next(iter(sent)).client_id) if len(sent) == 1 else None
-        for one in cast("list[QueuedMessage]", separate(unit.removals)):
-            remover = only or self._remover_of(one.client_id)
-            removal = removals.get(remover)
-            if removal is None:
-                removal = removals[remover] = Removal([], {}, ended)
-            removal.msg_ids.append(one.msg_id)
+        removals: dict[str, Removal] = {}
         for key, record in unit.records.items():
             if key.side is Side.SENT:
-                removals.setdefault(self._remover_of(key.client_id), Removal([], {}, ended)).states[key] = record
+                removals.setdefault(key.client_id, Removal([], {}, ended)).states[key] = record
                 continue
             publisher = self._publisher_of(key.client_id)
             part = parts.get(publisher)
             if part is None:
                 part = parts[publisher] = Part(UnitOfWork(), {}, ended)
             part.states[key] = part.unit.records[key] = record
+        msg_ids = [one.msg_id for one in cast("list[QueuedMessage]", separate(unit.removals))]
+        if len(removals) == 1:
+            # The record of a session and the messages that its client has acknowledged belong in one unit of work.
+            next(iter(removals.values())).msg_ids, msg_ids = msg_ids, []
         divided.awaited = len(parts) + len(removals)
         self._under_way.begin(divided)
-        if not divided.awaited:
-            divided.awaited = 1
-            self._loop.call_soon(self._ended, divided, cmqc.MQRC_NONE)
         for publisher, part in parts.items():
             publisher.submit(part)
-        for remover, removal in removals.items():
-            remover.submit(removal)
+        for client_id, removal in removals.items():
+            self._dispatch.submit(client_id, removal)
+        if msg_ids:
+            divided.awaited += self._dispatch.remove(msg_ids, ended)
+        if not divided.awaited:
+            divided.awaited = 1
+            self._loop.call_soon(self._all_ended, (Removal([], {}, ended),), cmqc.MQRC_NONE)
         return NONE_REFUSED
+
+    def ended(self, jobs: Sequence[Any], reason: int) -> None:
+        self._call(self._all_ended, jobs, reason)
+
+    def _all_ended(self, jobs: Sequence[Any], reason: int) -> None:
+        self._dispatch.ended(jobs)
+        for job in jobs:
+            job.done(reason)
+        completions, self._completions = self._completions, []
+        if completions:
+            self.on_completed(completions)
+            self._flushed()
 
     def _ended(self, divided: DividedUnit, reason: int) -> None:
         divided.awaited -= 1
@@ -281,8 +285,7 @@ class IbmBackend(BackendEvents):
         part = divided.part
         refusals = NONE_REFUSED if part is None else part.refusals
         diverted = NONE_REFUSED if part is None else part.diverted
-        self.on_completed((Completion(divided.unit.number, divided.failure, refusals, diverted),))
-        self._flushed()
+        self._completions.append(Completion(divided.unit.number, divided.failure, refusals, diverted))
 
     # Subscriptions ---------------------------------------------------------------------------------------------------
 
@@ -410,8 +413,7 @@ class IbmBackend(BackendEvents):
             (message.got, *message.undelivered, message.remote_queue, message.queue_manager, reason)
             for message in queued
         ]
-        remover = self._remover_of(transmission.client_id)
-        remover.submit(Removal([], {}, log_failure("dead-lettering a message"), letters))
+        self._dispatch.submit(transmission.client_id, Removal([], {}, log_failure("dead-lettering a message"), letters))
         return True
 
     def flush(self) -> asyncio.Future[None]:

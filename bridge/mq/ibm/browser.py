@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from bridge.mq.ibm.coordination import BackendEvents, BrowsePasses
 from bridge.mq.ibm.transmission import MQXQH_LENGTH, QueuedMessage, read_transmission
-from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError
+from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError, get_or_none
 from bridge.mq.worker import LOST, Worker
 from bridge.wire import cmqc
 from bridge.wire.mq import MalformedHeader, decode_mqxqh
@@ -65,8 +65,8 @@ class Browser(Worker[None]):
         self._passing: list[Callable[[], None]] = []
         #: The next MQGET begins at the front of the queue.
         self._at_front = True
-        #: Messages that could not be read over this connection.
-        self.unreadable = 0
+        #: MsgIds of messages on the queue that could not be read over this connection
+        self.unreadable: set[bytes] = set()
 
     def when_passed(self, call: Callable[[], None]) -> None:
         """Call `call`, on the thread, when all messages that are on the queue now have been reported."""
@@ -82,10 +82,24 @@ class Browser(Worker[None]):
             self._removed += msg_ids
 
     def probe(self, connection: Connection) -> None:
-        """Do nothing, because each waiting get checks the connection."""
+        """Forget unreadable messages that an administrator has removed. Each waiting get checks the connection."""
+        for msg_id in tuple(self.unreadable):
+            options = GetOptions(
+                Options=_WHOLE | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG,
+                MatchOptions=cmqc.MQMO_MATCH_MSG_ID,
+                MsgId=msg_id,
+                MaxLength=MQXQH_LENGTH,
+            )
+            if get_or_none(connection, self._reader, options) is None:
+                self.unreadable.discard(msg_id)
+                log.info(
+                    "MQB4215I message %s, which could not be read, is no longer on %s",
+                    msg_id.hex().upper(),
+                    self._queue,
+                )
 
     def opened(self, connection: Connection) -> None:
-        self.unreadable = 0
+        self.unreadable.clear()
         options = cmqc.MQOO_BROWSE | cmqc.MQOO_FAIL_IF_QUIESCING
         #: For messages that are longer than the first buffer, by MsgId.
         self._reader = connection.open(MQOD(ObjectName=self._queue), options | cmqc.MQOO_NO_READ_AHEAD)
@@ -175,7 +189,7 @@ class Browser(Worker[None]):
                 client_id = decode_mqxqh(head.data).RemoteQMgrName.decode("utf-8", "replace")
             except MalformedHeader:
                 client_id = ""
-            self.unreadable += 1
+            self.unreadable.add(head.md.MsgId)
             log.error(
                 "MQB4211E message %s (%d bytes) for client %r could not be read and stays on %s: %s",
                 head.md.MsgId.hex().upper(),

@@ -64,13 +64,12 @@ _OPTIONS_AT, _RESOLVED_Q_NAME_AT, _MATCH_OPTIONS_AT, _MSG_TOKEN_AT = 8, 24, 72, 
 
 @lru_cache(maxsize=4)
 def _packed(base: type) -> type:
-    """Return a subclass of the packages' MD, PMO or GMO whose bytes were structure beforehand.
+    """Return a subclass of the packages' MD, OD or PMO whose bytes were structure beforehand, and that ignores results.
 
-    Creating and reading the packages' own classes takes longer than the rest of an MQGET or MQPUT. If `source` is None, the
-    returned bytes are kept as `packed`.
+    Creating and reading the packages' own classes takes longer than the rest of an MQPUT. `source` is kept with the bytes.
     """
 
-    def __init__(self: Any, source: MQMD | None, packed: bytes) -> None:
+    def __init__(self: Any, source: object, packed: bytes) -> None:
         # ibmmq reads the two fields of an MD.
         self.__dict__.update(source=source, packed=packed, Encoding=0, CodedCharSetId=0)
 
@@ -78,9 +77,8 @@ def _packed(base: type) -> type:
         packed: bytes = self.__dict__["packed"]
         return packed
 
-    def unpack(self: Any, returned: bytes) -> None:
-        if self.__dict__["source"] is None:
-            self.__dict__["packed"] = returned
+    def unpack(self: Any, _returned: bytes) -> None:
+        pass
 
     return type(f"Packed{base.__name__}", (base,), {"__init__": __init__, "pack": pack, "unpack": unpack})
 
@@ -93,6 +91,8 @@ class Structures:
         #: MDs by identity of the MQMD, PMOs by options
         self._packed_descriptors: dict[int, Any] = {}
         self._packed_options: dict[int, Any] = {}
+        #: MDs and GMOs of removals by options
+        self._packed_removals: dict[int, tuple[bytes, bytes]] = {}
 
     def od(self, od: MQOD, *, results: bool = False) -> Any:
         """Create an OD. With `results`, it has room for the fields that `read_od` reads."""
@@ -175,8 +175,18 @@ class Structures:
         md.Version, gmo.Version = cmqc.MQMD_VERSION_2, cmqc.MQGMO_VERSION_3
         return md.pack(), gmo.pack()
 
-    def get(self, options: GetOptions) -> tuple[Any, Any]:
-        """Create the MD and GMO of a get."""
+    def get(self, options: GetOptions) -> tuple[bytes, bytes]:
+        """Return the MD and GMO of a get."""
+        if options.NeedsMd:
+            return self._get(options)
+        # A removal by MsgId: all but that is the same as before.
+        packed = self._packed_removals.get(options.Options)
+        if packed is None:
+            packed = self._packed_removals[options.Options] = self._get(options)
+        md, gmo = packed
+        return md[:_MSG_ID_AT] + options.MsgId + md[_MSG_ID_AT + 24 :], gmo
+
+    def _get(self, options: GetOptions) -> tuple[bytes, bytes]:
         md, gmo = map(bytearray, self._initial)
         _ENCODING_AND_CCSID.pack_into(md, _ENCODING_AT, options.Encoding, options.CodedCharSetId)
         _MSG_AND_CORREL_ID.pack_into(md, _MSG_ID_AT, options.MsgId, options.CorrelId)
@@ -184,13 +194,12 @@ class Structures:
         _OPTIONS.pack_into(gmo, _OPTIONS_AT, options.Options, options.WaitInterval)
         gmo[_MATCH_OPTIONS_AT : _MATCH_OPTIONS_AT + 4] = options.MatchOptions.to_bytes(4, sys.byteorder, signed=True)
         gmo[_MSG_TOKEN_AT : _MSG_TOKEN_AT + 16] = options.MsgToken.ljust(16, b"\0")
-        library = self._library
-        return _packed(library.MD)(None, bytes(md)), _packed(library.GMO)(None, bytes(gmo))
+        return bytes(md), bytes(gmo)
 
-    def got(self, md: Any, gmo: Any, data: bytes, length: int, reason: int) -> Got:
-        name, _, group, segment, segmentation, token, returned = _RESULT.unpack_from(gmo.pack(), _RESOLVED_Q_NAME_AT)
+    def got(self, md: bytes, gmo: bytes, data: bytes, length: int, reason: int) -> Got:
+        name, _, group, segment, segmentation, token, returned = _RESULT.unpack_from(gmo, _RESOLVED_Q_NAME_AT)
         return Got(
-            md=decode_mqmd(md.pack()[:_MQMD_2]),
+            md=decode_mqmd(md[:_MQMD_2]),
             data=data,
             ResolvedQName=text(name),
             DataLength=length,
@@ -263,6 +272,10 @@ def _string(structure: Any, field: str) -> str:
 MAX_MESSAGE_LENGTH = 104_857_600
 #: Buffer of the first attempt of a get, in bytes. A longer message costs a second call.
 _FIRST_BUFFER = 65_536
+
+
+#: The result of a get whose caller needs no MQMD.
+_REMOVED = Got(md=MQMD(), data=b"")
 
 
 class _Subscription:
@@ -547,22 +560,26 @@ class IbmConnection(ABC):
         if whole:
             truncated = cmqc.MQGMO_ACCEPT_TRUNCATED_MSG
             options = msgspec.structs.replace(options, Options=options.Options & ~truncated)
-        with self._operation("get"):
-            while True:
-                md, gmo = self._structures.get(options)
-                try:
-                    data = queue.get(room, md, gmo)
-                    return self._structures.got(md, gmo, data, len(data), cmqc.MQRC_NONE)
-                except self._library.MQMIError as error:
-                    if whole and error.reason == cmqc.MQRC_TRUNCATED_MSG_FAILED:
-                        room = max(error.original_length, room * 2)
-                        continue
-                    if error.comp != cmqc.MQCC_WARNING:
-                        raise
-                    got = self._structures.got(md, gmo, error.message, error.original_length, error.reason)
-                    if error.reason == cmqc.MQRC_TRUNCATED_MSG_FAILED:
-                        raise TruncatedMessage(got, "the message is longer than the buffer") from error
-                    return got
+        md, gmo = self._structures.get(options)
+        while True:
+            # The packages' own method converts the structures, which this class does itself.
+            with self._operation("get"):
+                data, got_md, got_gmo, length, completion, reason = self._calls.MQGET(
+                    self._manager.get_handle(), queue.get_handle(), md, gmo, room
+                )
+            if whole and reason == cmqc.MQRC_TRUNCATED_MSG_FAILED:
+                room = max(length, room * 2)
+                continue
+            if completion == cmqc.MQCC_FAILED:
+                raise MQError(reason, "get")
+            if not options.NeedsMd:
+                return _REMOVED
+            if completion == cmqc.MQCC_OK:
+                length = len(data)
+            got = self._structures.got(got_md, got_gmo, data, length, reason)
+            if reason == cmqc.MQRC_TRUNCATED_MSG_FAILED:
+                raise TruncatedMessage(got, "the message is longer than the buffer")
+            return got
 
     def inquire(self, handle: int, selectors: Sequence[int]) -> tuple[list[int], list[str]]:
         held = self._find_object(handle)

@@ -39,6 +39,11 @@ class BackendEvents(WorkerEvents):
     def has_caught_up(self) -> None:
         """Note that all messages that were on the transmission queue at the start have been browsed."""
 
+    def ended(self, jobs: Sequence[Any], reason: int) -> None:
+        """Report that jobs of a publisher or remover have ended, with MQRC_NONE or the reason code of their failure."""
+        for job in jobs:
+            job.done(reason)
+
     def removed(self, msg_ids: Sequence[bytes]) -> None:
         """Forget messages whose removal from the transmission queue is committed."""
 

@@ -27,6 +27,7 @@ from bridge.mq.host import (
 from bridge.mq.ibm.backend import IbmBackend
 from bridge.mq.ibm.connection import connect_ibm
 from bridge.mq.ibm.parameters import LibraryMissing, load_library, parameters
+from bridge.mq.ibm.refused_login import RefusedLogins
 from bridge.mq.ibm.requirements import Missing, requirements_of
 from bridge.mq.ibm.requirements_check import missing, refused_connection
 from bridge.mq.memory import MemoryWatermark
@@ -170,6 +171,7 @@ class IbmHost:
             memory=self.memory,
         )
         self.topic_inquiry: TopicInquiry = PcfTopicInquiry(self.connect, self.backend.client_names)
+        self._refused_logins = RefusedLogins(lambda: self.connect("login"))
 
     def _examine(self) -> list[Missing]:
         """Return the requirements that the queue manager does not meet, nothing if it is unavailable."""
@@ -198,7 +200,12 @@ class IbmHost:
     def check_password(self, user: str, password: bytes) -> None:
         given = password.decode("utf-8", "replace")
         as_user = msgspec.structs.replace(self._parameters, user=user, password=given, token_file="")
-        connect_ibm(self._library, as_user).disconnect()
+        try:
+            connect_ibm(self._library, as_user).disconnect()
+        except MQError as error:
+            if error.reason != cmqc.MQRC_NOT_AUTHORIZED:
+                raise
+            raise MQError(error.reason, self._refused_logins.explain(user)) from None
 
     async def start(self, events: Events) -> list[str]:
         self.backend.events = events

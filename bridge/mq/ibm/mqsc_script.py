@@ -17,13 +17,17 @@ from bridge.mq.ibm.requirements import (
     BASE_TOPIC,
     DEFAULT_DEAD_LETTER_QUEUE,
     MAX_MESSAGE_LENGTH,
+    PROBE_CLIENT,
     REPLY_DEPTH,
     Authority,
     Requirements,
+    queue_manager_alias,
     requirements_of,
     set_authrec,
 )
+from bridge.mq.mqi import MQOD, Connection, inquire
 from bridge.security.privileged import NOBODY
+from bridge.wire import cmqc
 
 #: Characters of a line.
 _WIDTH = 70
@@ -86,11 +90,38 @@ BROWSE on the queues that they read, PUT on the queues that they write,
 and SUB and RESUME (reading) or PUB (writing) on topics."""
 
 
-def mqsc_script(configuration: Configuration, grantee: str = "GROUP('mqbridge')", user: str = "mqbridge") -> str:
+class Existing(msgspec.Struct, kw_only=True, frozen=True):
+    """Attributes of a queue manager that the script must not overwrite."""
+
+    #: DEFXMITQ, DEADQ
+    default_route: str = ""
+    dead_letter_queue: str = ""
+    #: MAXUMSGS
+    uncommitted: int = 0
+
+
+def existing_attributes(connection: Connection) -> Existing:
+    """Inquire the attributes of a queue manager. Raises MQError."""
+    selectors = (cmqc.MQCA_DEF_XMIT_Q_NAME, cmqc.MQCA_DEAD_LETTER_Q_NAME, cmqc.MQIA_MAX_UNCOMMITTED_MSGS)
+    options = cmqc.MQOO_INQUIRE | cmqc.MQOO_FAIL_IF_QUIESCING
+    (uncommitted,), texts = inquire(connection, MQOD(ObjectType=cmqc.MQOT_Q_MGR), selectors, options)
+    route, dead_letter_queue = (text.rstrip(" \0") for text in texts)
+    return Existing(default_route=route, dead_letter_queue=dead_letter_queue, uncommitted=uncommitted)
+
+
+def mqsc_script(
+    configuration: Configuration,
+    grantee: str = "GROUP('mqbridge')",
+    user: str = "mqbridge",
+    *,
+    aliases: bool = False,
+    existing: Existing | None = None,
+) -> str:
     """Return the script for a configuration.
 
     `grantee` gets the authorities of the bridge: PRINCIPAL('user') or GROUP('group'). `user` is the user that the channel
-    maps a bridge without a password to.
+    maps a bridge without a password to. With `aliases`, queue manager aliases route messages to clients, and DEFXMITQ stays
+    as it is. The script leaves out what the queue manager has according to `existing`.
     """
     requirements = requirements_of(configuration)
     settings = configuration.queue_manager
@@ -104,7 +135,8 @@ def mqsc_script(configuration: Configuration, grantee: str = "GROUP('mqbridge')"
         requirements = msgspec.structs.replace(requirements, mapping_state=True)
     parts = [
         _comment(_HEADER),
-        *_objects(requirements),
+        *_objects(requirements, existing or Existing()),
+        *_route(requirements, grantee, aliases=aliases, displays=isinstance(settings, IbmQueueManagerConfig)),
         *_authorities(requirements, grantee),
         *([_comment(_PIPELINES)] if configuration.pipelines else []),
         *_channel(settings if isinstance(settings, IbmQueueManagerConfig) else None, user),
@@ -112,13 +144,13 @@ def mqsc_script(configuration: Configuration, grantee: str = "GROUP('mqbridge')"
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
-def _objects(requirements: Requirements) -> Iterator[str]:
+def _objects(requirements: Requirements, existing: Existing) -> Iterator[str]:
     yield _comment(
         "Headers (MQXQH, RFH2) are added to the payload, so messages longer\n"
         "than IBM MQ's default of 4 MiB must be allowed. The embedded queue\n"
         "manager takes its limit from max_message_length of the\nconfiguration file."
     ) + _command("ALTER QMGR", [f"MAXMSGL({MAX_MESSAGE_LENGTH})"])
-    if requirements.uncommitted > _DEFAULT_UNCOMMITTED:
+    if requirements.uncommitted > max(_DEFAULT_UNCOMMITTED, existing.uncommitted):
         text = "One unit of work of the bridge may have this many messages."
         yield _comment(text) + _command("ALTER QMGR", [f"MAXUMSGS({requirements.uncommitted})"])
     for queue in requirements.queues(""):
@@ -138,16 +170,40 @@ def _objects(requirements: Requirements) -> Iterator[str]:
             "MAXMSGL(4194304)",
         ],
     )
-    yield (
-        _comment(
-            "DEFXMITQ makes client identifiers resolve. A queue manager that has\n"
-            "another default transmission queue cannot serve both: give the\n"
-            "queue managers behind that queue transmission queues of their names.\n"
-            "Leave DEADQ out if your queue manager has a dead-letter queue."
+    if not existing.dead_letter_queue:
+        text = "Leave this out if your queue manager has a dead-letter queue."
+        yield _comment(text) + _command("ALTER QMGR", [f"DEADQ('{requirements.dead_letter_queue}')"])
+
+
+def _route(requirements: Requirements, grantee: str, *, aliases: bool, displays: bool) -> Iterator[str]:
+    """Yield what makes client identifiers resolve. With `displays`, the script shows the former DEFXMITQ."""
+    queue = requirements.transmission_queue
+    if not aliases:
+        yield (
+            _comment(
+                "DEFXMITQ makes client identifiers resolve. If the queue manager has\n"
+                "another default transmission queue already, DO NOT RUN THIS COMMAND:\n"
+                "messages that the other queue routes would go to MQTT clients. Use\n"
+                "mqbridge mqsc-script --aliases instead, or give the queue managers\n"
+                "behind that queue transmission queues of their names."
+            )
+            + ("DISPLAY QMGR DEFXMITQ\n" if displays else "")
+            + _command("ALTER QMGR", [f"DEFXMITQ('{queue}')"])
         )
-        + _command("ALTER QMGR", [f"DEFXMITQ('{requirements.transmission_queue}')"])
+        return
+    yield _comment(
+        "Queue manager aliases make client identifiers resolve. DEFXMITQ is not\n"
+        "changed. Each client needs an alias of its identifier, also each\n"
+        "shared subscription (SHARE. and 32 digits; the log has the name).\n"
+        "Clients without an identifier of their own cannot subscribe. For a\n"
+        "client dev1:\n\n" + _command("DEFINE QREMOTE('dev1')", ["RQMNAME('dev1')", f"XMITQ('{queue}')"])
+    )
+    define, *words = queue_manager_alias(PROBE_CLIENT, queue).rsplit(" ", 2)
+    yield (
+        _comment("mqbridge check uses this alias to test authorities, and finds by it that\nclients have aliases.")
+        + _command(define, ["NOREPLACE", *words])
         + "\n"
-        + _command("ALTER QMGR", [f"DEADQ('{requirements.dead_letter_queue}')"])
+        + _command("SET AUTHREC", set_authrec("QUEUE", PROBE_CLIENT, grantee, "DSP").split()[2:])
     )
 
 
@@ -173,6 +229,13 @@ def _authorities(requirements: Requirements, grantee: str) -> Iterator[str]:
         words = ",".join(authority.word for authority in several)
         command = set_authrec(kind, name, f"PRINCIPAL('{user}')" if user else grantee, words)
         yield comment + _command("SET AUTHREC", command.removeprefix("SET AUTHREC ").split())
+    if requirements.password_channels:
+        yield _comment(
+            f"Clients of channel {', '.join(requirements.password_channels)} log in with a user and password\n"
+            "of the queue manager. Each of these users needs CONNECT, and the\n"
+            "CHLAUTH records below must allow it. For a group devices:\n\n"
+            "SET AUTHREC OBJTYPE(QMGR) GROUP('devices') AUTHADD(CONNECT)"
+        )
     for mapping, template in requirements.mapping_templates:
         yield _comment(
             f"Mapping {mapping} puts to queues by the template {template}.\n"

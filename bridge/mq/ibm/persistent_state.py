@@ -323,8 +323,7 @@ class StateWriter(Worker[Job]):
             self.give_back(batch.jobs)
             return
         self.backed_out(error)
-        for job in batch.jobs:
-            job.done(error.reason)
+        self._events.ended(batch.jobs, error.reason)
 
     def begin(self) -> Batch:
         """Begin a batch."""
@@ -384,5 +383,4 @@ class StateWriter(Worker[Job]):
             else:
                 self.current[key] = msg_id
         self._old_receipt = batch.receipt
-        for job in batch.jobs:
-            job.done(cmqc.MQRC_NONE)
+        self._events.ended(batch.jobs, cmqc.MQRC_NONE)

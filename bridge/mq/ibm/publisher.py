@@ -32,7 +32,7 @@ class Part(msgspec.Struct, eq=False):
     unit: UnitOfWork
     #: those of the unit that are of what was received
     states: dict[StateKey, StateRecord | None]
-    #: called on the publisher's thread with MQRC_NONE, or the reason for which nothing took effect
+    #: called when the job has ended (`BackendEvents.ended`), with MQRC_NONE or the reason for which nothing took effect
     done: Callable[[int], None]
     #: the reason for which none of the publications is put, or MQRC_NONE
     refusal: int = 0

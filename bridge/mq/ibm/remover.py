@@ -1,13 +1,16 @@
 """The threads that remove messages from SYSTEM.MQTT.TRANSMIT.QUEUE: those that clients have acknowledged, and dead letters.
 
-Each removal is an MQGET, and costs a round trip, so several removers share the clients. The first of them also makes this
-bridge the active one: it has the lock queue open for exclusive input, and a second bridge stands by until that is free.
+Each removal is an MQGET, and costs a round trip, so several removers share the work (`RemovalDispatch`). The first of them
+also makes this bridge the active one: it has the lock queue open for exclusive input, and a second bridge stands by until
+that is free.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -23,8 +26,17 @@ from bridge.wire.mq import MQMD
 
 log = logging.getLogger(__name__)
 
-#: Removals in one unit of work.
-REMOVALS = 500
+#: Limits of one unit of work: removals, and seconds, because the removals take effect with the commit.
+REMOVALS, MAX_TIME = 500, 0.25
+#: Removals that one remover gets at a time while several are active.
+CHUNK = 16
+#: Another remover is active for each of these seconds of a round trip: shorter round trips take less than the CPU time that
+#: another thread costs.
+ROUND_TRIP_PER_REMOVER = 0.00015
+#: Units of work whose shortest round trip counts.
+ROUND_TRIPS = 16
+#: Added to the load of a remover without a connection.
+_LOST = 1_000_000
 #: Interval between the attempts of a standby to become active, in seconds, and so the maximum delay of a takeover.
 STANDBY_PAUSE = 1.0
 
@@ -32,12 +44,14 @@ STANDBY_PAUSE = 1.0
 class Removal(msgspec.Struct, eq=False):
     """Messages to remove, their records, and messages to dead-letter."""
 
-    msg_ids: list[bytes]
+    msg_ids: Sequence[bytes]
     states: dict[StateKey, StateRecord | None]
-    #: called on the remover's thread
+    #: called when the job has ended (`BackendEvents.ended`), with the reason code
     done: Callable[[int], None]
     #: (message on the queue, its original MQMD and data, destination queue and queue manager, reason code)
     dead_letters: list[tuple[Got, MQMD, bytes, str, str, int]] = []
+    #: set by `RemovalDispatch`
+    remover: Any = None
 
 
 class Remover(StateWriter[Removal]):
@@ -46,6 +60,11 @@ class Remover(StateWriter[Removal]):
     def __init__(self, name: str, connect: Callable[[], Connection], *, queue: str, **keywords: Any) -> None:
         super().__init__(name, connect, **keywords)
         self._queue = queue
+        #: removals and other jobs that were submitted and have not ended. Used by `RemovalDispatch` only
+        self.load = 0
+        #: the shortest MQGET of recent units of work in seconds; 0.0 before the first one
+        self.round_trip = 0.0
+        self._round_trips: deque[float] = deque(maxlen=ROUND_TRIPS)
 
     def opened(self, connection: Connection) -> None:
         super().opened(connection)
@@ -63,34 +82,38 @@ class Remover(StateWriter[Removal]):
             return
         batch = self.begin()
         states: dict[StateKey, StateRecord | None] = {}
-        count = 0
-        # One message that cannot be removed must not keep the others from being removed.
-        limit = 1 if batch.alone else REMOVALS
-        while count < limit and (removal := self.next_job()) is not None:
-            batch.jobs.append(removal)
+        count, shortest = 0, float("inf")
+        until = time.monotonic() + MAX_TIME
+        # One message that cannot be removed must not keep the others from being removed: see `take_job`.
+        while count < REMOVALS and self.busy_since < until and (removal := self.take_job(batch)) is not None:
             if not batch.receipt:
                 self.spend_receipt(batch)
+                self.answered()
             for msg_id in removal.msg_ids:
+                before = self.busy_since
                 self._remove(connection, msg_id)
                 self.answered()
+                shortest = min(shortest, self.busy_since - before)
             for letter in removal.dead_letters:
                 self._dead_letter(connection, *letter)
                 self.answered()
             states.update(removal.states)
             count += len(removal.msg_ids) + 1
         # MQSTAT is one round trip for all of these puts. A receipt alone costs no more with an answer.
-        asynchronous = self._asynchronous and states and not batch.alone
+        asynchronous = self._asynchronous and states and not batch.answered
         self.finish(connection, batch, states, cmqc.MQPMO_ASYNC_RESPONSE if asynchronous else 0)
+        if shortest < float("inf"):
+            self._round_trips.append(shortest)
+            self.round_trip = min(self._round_trips)
 
     def committed(self, batch: Batch) -> None:
-        for removal in batch.jobs:
-            self._events.removed(removal.msg_ids)
+        self._events.removed([msg_id for removal in batch.jobs for msg_id in removal.msg_ids])
         super().committed(batch)
 
     def _remove(self, connection: Connection, msg_id: bytes) -> bool:
         """Remove a message. Return False if it has expired, or was removed by someone else."""
         options = cmqc.MQGMO_SYNCPOINT | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG | cmqc.MQGMO_FAIL_IF_QUIESCING
-        wanted = GetOptions(Options=options, MsgId=msg_id, MaxLength=0)
+        wanted = GetOptions(Options=options, MsgId=msg_id, MaxLength=0, NeedsMd=False)
         return get_or_none(connection, self._handle, wanted) is not None
 
     def _dead_letter(
@@ -112,6 +135,70 @@ class Remover(StateWriter[Removal]):
             cmqc.reason_name(reason),
             reason,
         )
+
+
+class RemovalDispatch:
+    """Distributes removals over the removers. Used on the event loop.
+
+    Any remover may remove messages of any client. Only as many of them get work as the round trip is worth, because each
+    active thread costs CPU time. Jobs that depend on the order of their client's jobs, or on its record, go to one remover
+    as long as jobs of that client are in progress.
+    """
+
+    def __init__(self, removers: Sequence[Remover]) -> None:
+        self._removers = removers
+        for remover in removers[1:]:
+            # Only one remover at a time writes the records of a client.
+            remover.current, remover.sequences = removers[0].current, removers[0].sequences
+        #: client identifier -> its remover, and the number of its jobs in progress
+        self._bound: dict[str, tuple[Remover, int]] = {}
+
+    @property
+    def active(self) -> int:
+        """The number of removers that get work. The first one always does, and so knows the round trip."""
+        return min(len(self._removers), max(1, int(self._removers[0].round_trip / ROUND_TRIP_PER_REMOVER)))
+
+    def remove(self, msg_ids: Sequence[bytes], done: Callable[[int], None]) -> int:
+        """Remove messages. `done` is called as often as this returns."""
+        if self.active == 1:
+            self._submit(self._removers[0], Removal(msg_ids, {}, done))
+            return 1
+        for start in range(0, len(msg_ids), CHUNK):
+            self._submit(self._least_loaded(), Removal(msg_ids[start : start + CHUNK], {}, done))
+        return -(-len(msg_ids) // CHUNK)
+
+    def submit(self, client_id: str, removal: Removal) -> None:
+        """Submit a job that needs the order of the client's other jobs of this kind."""
+        remover, number = self._bound.get(client_id) or (self._least_loaded(), 0)
+        self._bound[client_id] = remover, number + 1
+        done = removal.done
+
+        def ended(reason: int) -> None:
+            remover, number = self._bound.pop(client_id)
+            if number > 1:
+                self._bound[client_id] = remover, number - 1
+            done(reason)
+
+        removal.done = ended
+        self._submit(remover, removal)
+
+    def _least_loaded(self) -> Remover:
+        return min(self._removers[: self.active], key=_load)
+
+    def _submit(self, remover: Remover, removal: Removal) -> None:
+        removal.remover = remover
+        remover.load += len(removal.msg_ids) + 1
+        remover.submit(removal)
+
+    def ended(self, jobs: Iterable[Any]) -> None:
+        """Note that jobs have ended."""
+        for job in jobs:
+            if isinstance(job, Removal) and job.remover is not None:
+                job.remover.load -= len(job.msg_ids) + 1
+
+
+def _load(remover: Remover) -> int:
+    return remover.load + (_LOST if remover.lost_since else 0)
 
 
 class FirstRemover(Remover):

@@ -196,6 +196,8 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
     mapping_publishes: bool = False
     #: longest message that clients may publish, with headers; 0 if that is not compared
     message_length: int = 0
+    #: channels whose clients the queue manager authenticates (method queue-manager)
+    password_channels: tuple[str, ...] = ()
     #: whether to include what the bridge can do without
     optional: bool = True
 
@@ -386,6 +388,14 @@ def probe_topic(user: str = "") -> MQOD:
     return MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=PROBE_TOPIC, AlternateUserId=user)
 
 
+def queue_manager_alias(client: str, transmission_queue: str) -> str:
+    """Return the MQSC command that routes messages for a client to the bridge without DEFXMITQ.
+
+    Source: IBM MQ documentation, "Queue manager alias definitions".
+    """
+    return f"DEFINE QREMOTE('{client}') RQMNAME('{client}') XMITQ('{transmission_queue}')"
+
+
 def set_authrec(kind: str, name: str, grantee: str, words: str) -> str:
     """Return the MQSC command that grants authorities; `grantee` is PRINCIPAL('user') or GROUP('group')."""
     profile = f"PROFILE('{name}') " if name else ""
@@ -435,6 +445,11 @@ def requirements_of(configuration: Configuration) -> Requirements:
             3 * max(REMOVALS, settings.batch.messages), *(3 * mapping.batch.messages + 2 for mapping in mappings), 0
         ),
         message_length=min(MAX_MESSAGE_LENGTH, max(lengths, default=0)),
+        password_channels=tuple(
+            channel.name
+            for channel in configuration.channels
+            if any(one.method == "queue-manager" for one in channel.authentication)
+        ),
     )
 
 

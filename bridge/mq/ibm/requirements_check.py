@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from bridge.config.queue_manager import LOCK_QUEUE
+from bridge.config.queue_manager import DEFAULT_TRANSMISSION_QUEUE, LOCK_QUEUE
 from bridge.mq.administration import DEFAULT_MODEL_QUEUE, MODEL_QUEUE, Administration
 from bridge.mq.ibm.requirements import (
     DEFAULT_DEAD_LETTER_QUEUE,
@@ -32,6 +32,7 @@ from bridge.mq.ibm.requirements import (
     Requirements,
     client_destination,
     probe_topic,
+    queue_manager_alias,
     requirements_of,
     set_authrec,
     setmqaut,
@@ -101,6 +102,8 @@ class _Examination:
         self._denied: set[Key] = set()
         self._administration: Administration | None = None
         self._subscription = f"mqbridge check {uuid.uuid4()}"
+        #: DEFXMITQ of the queue manager
+        self._default_route = requirements.transmission_queue
 
     def run(self) -> list[Missing]:
         try:
@@ -139,6 +142,7 @@ class _Examination:
         selectors = (
             cmqc.MQCA_DEF_XMIT_Q_NAME,
             cmqc.MQCA_DEAD_LETTER_Q_NAME,
+            cmqc.MQCA_CONN_AUTH,
             cmqc.MQIA_MAX_HANDLES,
             cmqc.MQIA_MAX_UNCOMMITTED_MSGS,
         )
@@ -148,15 +152,14 @@ class _Examination:
                 raise MQError(found, "inquire attributes of the queue manager")
             return ""
         (handles, uncommitted), texts = found
-        transmission_queue, dead_letter_queue = (text.rstrip(" \0") for text in texts)
-        if transmission_queue != needs.transmission_queue:
-            has = f"is {transmission_queue}" if transmission_queue else "is blank"
+        self._default_route, dead_letter_queue, authentication = (text.rstrip(" \0") for text in texts)
+        self._route_to_clients()
+        if needs.password_channels and not authentication:
             self._lacks(
-                f"the queue manager's default transmission queue (DEFXMITQ) {has},"
-                f" and has to be {needs.transmission_queue}, through which messages reach MQTT clients",
-                f"ALTER QMGR DEFXMITQ('{needs.transmission_queue}')",
+                f"the queue manager checks no passwords (CONNAUTH is blank), so clients of channel"
+                f" {', '.join(needs.password_channels)} could connect with any password (method queue-manager)",
+                "ALTER QMGR CONNAUTH('SYSTEM.DEFAULT.AUTHINFO.IDPWOS'), then REFRESH SECURITY TYPE(CONNAUTH)",
             )
-            self._misconfigured.add(needs.transmission_queue)
         if not dead_letter_queue:
             name = needs.dead_letter_queue or DEFAULT_DEAD_LETTER_QUEUE
             self._lacks("the queue manager has no dead-letter queue (DEADQ)", f"ALTER QMGR DEADQ('{name}')")
@@ -168,6 +171,38 @@ class _Examination:
                 what = f"the queue manager has {keyword}({has_number}), and the bridge needs {wanted}"
                 self._lacks(what, f"ALTER QMGR {keyword}({wanted})")
         return dead_letter_queue
+
+    def _route_to_clients(self) -> None:
+        """Check that messages for clients reach the transmission queue: by DEFXMITQ or by queue manager aliases."""
+        default, queue = self._default_route, self._requirements.transmission_queue
+        if default == queue or self._has_aliases():
+            return
+        self._misconfigured.add(queue)
+        if default in ("", DEFAULT_TRANSMISSION_QUEUE):
+            has = f"is {default}" if default else "is blank"
+            self._lacks(
+                f"the queue manager's default transmission queue (DEFXMITQ) {has},"
+                f" and has to be {queue}, through which messages reach MQTT clients",
+                f"ALTER QMGR DEFXMITQ('{queue}')",
+            )
+            return
+        self._lacks(
+            f"the queue manager's default transmission queue (DEFXMITQ) is {default}, so messages for MQTT clients do not"
+            f" reach {queue}; a changed DEFXMITQ would divert the messages that {default} routes, so define a queue manager"
+            " alias for each client (mqbridge mqsc-script --aliases) and this one, which the bridge tests",
+            queue_manager_alias(PROBE_CLIENT, queue)
+            + ", and "
+            + set_authrec("QUEUE", PROBE_CLIENT, f"PRINCIPAL('{self._requirements.user}')", "DSP"),
+        )
+
+    def _has_aliases(self) -> bool:
+        """Return whether the queue manager alias that `mqsc-script --aliases` defines leads to the transmission queue."""
+        try:
+            (alias,) = self._commands().run(cmqcfc.MQCMD_INQUIRE_Q, MQCFST(cmqc.MQCA_Q_NAME, PROBE_CLIENT.encode()))
+        except MQError as error:
+            raise_if_lost(error)
+            return False
+        return alias.text(cmqc.MQCA_XMIT_Q_NAME) == self._requirements.transmission_queue
 
     def _queue(self, queue: QueueRequirement) -> None:
         """Compare type and attributes of a queue."""
@@ -202,7 +237,7 @@ class _Examination:
             found = self._inquire(MQOD(ObjectName=queue.queue_manager), (cmqc.MQIA_Q_TYPE,))
             # A queue manager without a transmission queue of its name is reached through the default one.
             if found == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
-                return msgspec.structs.replace(queue, transmission_queue=self._requirements.transmission_queue)
+                return msgspec.structs.replace(queue, transmission_queue=self._default_route)
         return queue
 
     def _reply_queue(self) -> None:

@@ -30,6 +30,7 @@ from bridge.administration.requests import (
     ClientColumn,
     DisconnectClient,
     ListClients,
+    NotFound,
     PurgeClients,
     Refused,
     ShowClient,
@@ -250,7 +251,7 @@ async def _sessions(parts: Parts, wanted: Callable[[str], bool]) -> AsyncIterato
 def _session(parts: Parts, client_id: str) -> Session:
     session = parts.service.sessions.get(client_id)
     if session is None:
-        raise Refused(f"there is no session of client {client_id!r}")
+        raise NotFound(f"there is no session of client {client_id!r}")
     return session
 
 

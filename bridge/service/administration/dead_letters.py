@@ -17,7 +17,7 @@ from bridge.administration.requests import (
     ExportDeadLetters,
     Invalid,
     ListDeadLetters,
-    Refused,
+    NotFound,
     RetryDeadLetters,
     ShowDeadLetter,
 )
@@ -94,7 +94,7 @@ async def show_dead_letter(parts: Parts, request: ShowDeadLetter) -> DeadLetterC
         for letter, md, data in queue.read(Selection(ids=(request.id,)), count=1):
             content = content_of_message(md, data, len(data), request.payloads)
             return DeadLetterContent(letter=_row(letter), content=content)
-        raise Refused("the message is no longer on the dead-letter queue")
+        raise NotFound("the message is no longer on the dead-letter queue")
 
     return await _run(parts, work, repeatable=True)
 
@@ -117,7 +117,7 @@ async def retry_dead_letters(parts: Parts, request: RetryDeadLetters) -> Answer:
 
     retried = await _run(parts, work)
     if not retried:
-        raise Refused("no such messages are on the dead-letter queue")
+        raise NotFound("no such messages are on the dead-letter queue")
     counts = Counter(one.outcome for one in retried)
     # "Stayed" and "returned" differ for one message, but both mean: still on the dead-letter queue.
     failed = counts[Outcome.RETURNED] + counts[Outcome.STAYED]
@@ -139,7 +139,7 @@ async def delete_dead_letters(parts: Parts, request: DeleteDeadLetters) -> Answe
 
     names = await _run(parts, work)
     if not names:
-        raise Refused("no such messages are on the dead-letter queue")
+        raise NotFound("no such messages are on the dead-letter queue")
     return Answer(lines=[f"Deleted {counted(len(names), 'message')}", *names[:_MOST_LINES]])
 
 

@@ -42,6 +42,7 @@ from bridge.administration.requests import (
     ListLinks,
     ListMappings,
     ListProblems,
+    NotFound,
     PauseMapping,
     Refused,
     Reload,
@@ -211,7 +212,7 @@ async def test_link(parts: Parts, request: TestLink) -> Answer:
     """Test a new connection to a link's broker and return the steps. Only one test runs at a time. Raises Refused."""
     config = parts.configuration.links.get(request.name)
     if config is None:
-        raise Refused(f"there is no link {request.name}")
+        raise NotFound(f"there is no link {request.name}")
     if parts.trying_link:
         raise Refused("another link is being tried; try again when that is over")
     parts.trying_link = True
@@ -422,7 +423,8 @@ class Administration:
         try:
             found = await HANDLERS[type(request)](self.parts, request)
         except Refused as error:
-            answer = Answer(ok=False, lines=[str(error)], invalid=isinstance(error, Invalid))
+            invalid, not_found = isinstance(error, Invalid), isinstance(error, NotFound)
+            answer = Answer(ok=False, lines=[str(error)], invalid=invalid, not_found=not_found)
         except Exception:
             # An error of the administration must not affect messages.
             log.exception("MQB9001E a request of %s failed: %s", user, request)

@@ -30,6 +30,7 @@ from bridge.administration.requests import (
     ListSubscriptions,
     ListTopics,
     MoveMessages,
+    NotFound,
     Publish,
     PutMessage,
     Refused,
@@ -301,7 +302,7 @@ def _message(request: ShowMessage, message_id: bytes, connection: Connection) ->
     for repeat, got in enumerate(_messages(connection, request.name, options)):
         if repeat == request.repeat:
             return content_of_message(got.md, got.data, got.DataLength, request.payloads)
-    raise Refused(f"message {request.message_id} is no longer on queue {request.name}")
+    raise NotFound(f"message {request.message_id} is no longer on queue {request.name}")
 
 
 def _message_ids(ids: Sequence[str]) -> list[bytes]:

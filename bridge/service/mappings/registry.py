@@ -11,7 +11,7 @@ import msgspec
 
 from bridge.administration.histogram import Histogram
 from bridge.administration.mapping_status import State, Status
-from bridge.administration.requests import Refused
+from bridge.administration.requests import NotFound, Refused
 from bridge.config.link import LinkConfig
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.mapping.loops import LoopGuard
@@ -153,7 +153,7 @@ class Mappings:
     def _entry(self, name: str) -> Entry:
         entry = self._entries.get(name)
         if entry is None:
-            raise Refused(f"there is no mapping {name}")
+            raise NotFound(f"there is no mapping {name}")
         return entry
 
     def _start(self, name: str, entry: Entry) -> None:

@@ -1,4 +1,4 @@
-"""Containerfile and compose.yaml: files exist, and the health check works. Nothing is built, because that needs Docker."""
+"""Containerfile and mq/compose.yaml: files exist, and the health check works. Nothing is built, because that needs Docker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from bridge.cli.program import program
 from bridge.config.document import load
 from bridge.config.queue_manager import IbmQueueManagerConfig
 from tests.helpers.bridge_process import BridgeProcess
@@ -26,7 +28,7 @@ USER = "10001:10001"
 
 @pytest.fixture(scope="module")
 def compose() -> Any:
-    return yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+    return yaml.safe_load((DEPLOY / "mq" / "compose.yaml").read_text(encoding="utf-8"))
 
 
 def stages() -> dict[str, list[str]]:
@@ -53,6 +55,12 @@ def test_the_configuration_of_the_container_is_right(compose: Any, tmp_path: Pat
     assert settings.password_file == Path("/run/secrets") / services["bridge"]["secrets"][0]
     assert services["qmgr"]["secrets"] == services["bridge"]["secrets"] == list(compose["secrets"])
     assert f"127.0.0.1:{configuration.admin.port}/healthz" in CONTAINERFILE
+    (volume,) = (one for one in services["bridge"]["volumes"] if one.endswith(":/var/lib/mqbridge"))
+    assert configuration.control_socket == Path(volume.partition(":")[2]) / "control.sock"
+    (tmp_path / "password").write_text("secret")
+    file.write_text(file.read_text().replace("/run/secrets/mqAppPassword", str(tmp_path / "password")))
+    checked = CliRunner().invoke(program, ["check", str(file)])
+    assert (checked.exit_code, checked.stdout.splitlines()[-1]) == (0, f"{file} is OK")
 
 
 def test_the_image_starts_without_a_mounted_configuration(tmp_path: Path) -> None:
@@ -74,7 +82,7 @@ def test_the_volumes_of_compose_are_there(compose: Any) -> None:
         for volume in service.get("volumes", ()):
             source = volume["source"] if isinstance(volume, dict) else volume.partition(":")[0]
             if source.startswith("./"):
-                assert (DEPLOY / source).is_file()
+                assert (DEPLOY / "mq" / source).is_file()
             else:
                 used.add(source)
     assert used == set(compose["volumes"])
@@ -89,7 +97,7 @@ def test_the_files_that_the_containers_are_made_of_are_there(compose: Any) -> No
     assert ignored[0] == "*"
     assert {line[1:] for line in ignored if line[0] == "!"} == {name.partition("/")[0] for name in names}
     build = compose["services"]["bridge"]["build"]
-    assert (DEPLOY / build["context"] / build["dockerfile"]).is_file()
+    assert (DEPLOY / "mq" / build["context"] / build["dockerfile"]).is_file()
     assert build["target"] in stages()
     for line in (DEPLOY / "mq" / "bridge.mqsc").read_text().splitlines():
         assert "GROUP" not in line or line.startswith("*") or "GROUP('mqbridge')" in line  # what sed replaces

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import http.client
+import re
 import runpy
-from collections.abc import Callable, Iterator
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,11 @@ from bridge.config.models import Configuration
 from bridge.security.password_file import Entry, hash_of, write_password_file
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.certificates import make
+from tests.helpers.forked_process import MQBRIDGE
+from tests.helpers.line_process import LineProcess
 from tests.helpers.mosquitto import free_port, publish
 from tests.helpers.patience import PATIENCE, eventually
+from tests.helpers.remote_bridge import QueueManagerProcess, RemoteBridgeProcess
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 CONTAINERFILE = (DEPLOY / "Containerfile").read_text(encoding="utf-8")
@@ -95,7 +100,8 @@ def test_the_configuration_refers_to_files_in_mounted_volumes(
     files = {"tls": (channel.tls.certificate_file, channel.tls.key_file), "secrets": (method.file,)}
     for name, paths in files.items():
         assert {str(path.parent) for path in paths if path is not None} == {mounts[name]}
-    assert str(configuration.queue_manager.data_directory) == mounts["data"]
+    assert f"MQBRIDGE_DATA_DIR={mounts['data']}" in CONTAINERFILE
+    assert configuration.control_socket is not None and str(configuration.control_socket.parent) == mounts["data"]
 
 
 def test_the_pod_meets_the_restricted_security_standard(pod: Any, container: Any) -> None:
@@ -131,23 +137,34 @@ def test_it_has_longer_to_stop_than_the_bridge_takes(pod: Any, configuration: Co
     assert pod["terminationGracePeriodSeconds"] > configuration.limits.shutdown_timeout
 
 
-@pytest.fixture
-def bridge(tmp_path: Path) -> Iterator[BridgeProcess]:
-    """A bridge of the ConfigMap's configuration, with files of its own and free ports."""
-    make(tmp_path)
-    text = objects["ConfigMap", "mqbridge"]["data"]["bridge.yaml"]
+def placed(text: str, files: Path, data: Path) -> str:
+    """Return the configuration of a ConfigMap with the files of a test and free ports."""
     for place, here in (
-        ("/run/secrets/mqbridge-tls/tls.crt", tmp_path / "server.pem"),
-        ("/run/secrets/mqbridge-tls/tls.key", tmp_path / "server.key"),
-        ("/run/secrets/mqbridge/clients.passwd", tmp_path / "clients.passwd"),
-        ("/var/lib/mqbridge", tmp_path / "data"),
+        ("/run/secrets/mqbridge-tls/tls.crt", files / "server.pem"),
+        ("/run/secrets/mqbridge-tls/tls.key", files / "server.key"),
+        ("/run/secrets/mqbridge/clients.passwd", files / "clients.passwd"),
+        ("/var/lib/mqbridge", data),
         ("port: 8883", "port: 0"),
         ("port: 9157", f"port: {free_port()}"),
         ("address: 0.0.0.0", "address: 127.0.0.1"),
     ):
         assert place in text
         text = text.replace(place, str(here))
-    write_password_file(tmp_path / "clients.passwd", {"pump-7": Entry(hash_of("secret"))})
+    data.mkdir(exist_ok=True)
+    return text
+
+
+def make_files(directory: Path) -> None:
+    """Make the files that the Secrets of the chart contain."""
+    make(directory, days=365)  # so that the status has no problem
+    write_password_file(directory / "clients.passwd", {"pump-7": Entry(hash_of("secret"))})
+
+
+@pytest.fixture
+def bridge(tmp_path: Path) -> Iterator[BridgeProcess]:
+    """A bridge of the ConfigMap's configuration."""
+    make_files(tmp_path)
+    text = placed(objects["ConfigMap", "mqbridge"]["data"]["bridge.yaml"], tmp_path, tmp_path / "data")
     one = BridgeProcess(tmp_path / "data", config=text)
     yield one.start()
     if one.running:
@@ -173,6 +190,52 @@ def test_clients_and_probes_of_a_bridge_that_is_configured_so(
     publish(bridge.port, "plant/state", "running", *tls, qos=1)
 
 
+def merged(defaults: Any, values: Any) -> Any:
+    """Return values merged with the defaults of a chart, as Helm does it: maps are merged, everything else is replaced."""
+    if not isinstance(defaults, dict) or not isinstance(values, dict):
+        return values
+    return defaults | {key: merged(defaults.get(key), value) for key, value in values.items()}
+
+
+IBM = {"type": "ibm", "name": "MQB1", "channel": "DEV.APP.SVRCONN", "connections": "localhost(1414)"}
+#: The commands that NOTES.txt prints, without `kubectl exec`.
+NOTES = re.findall(
+    r"^  kubectl .* exec .* -- (mqbridge .*)$", (DEPLOY / "helm/templates/NOTES.txt").read_text(encoding="utf-8"), re.M
+)
+
+
+@pytest.mark.usefixtures("environments")
+def test_the_commands_of_the_notes_work_on_ibm_mq(tmp_path: Path) -> None:
+    """On an active bridge and on a standby, with the configuration of the chart and `type: ibm`."""
+    make_files(tmp_path)
+    values = yaml.safe_load((DEPLOY / "helm/values.yaml").read_text(encoding="utf-8"))
+    text = yaml.safe_dump(merged(values, {"configuration": {"queue_manager": IBM}})["configuration"])
+    assert [line.split()[1] for line in NOTES] == ["check", "status", "reload"]
+    host = QueueManagerProcess(tmp_path / "host").start()
+    active, second = (RemoteBridgeProcess(tmp_path / name, queue_manager=host) for name in ("active", "standby"))
+    for one in (active, second):
+        assert one.config is not None
+        one.config.write_text(placed(text, tmp_path, tmp_path / one.config.stem), encoding="utf-8")
+        one.env["MQI_STANDIN"] = host.place
+
+    def run_notes(config: Path, commands: Sequence[str]) -> None:
+        for line in commands:
+            words = [str(config) if word == "/etc/mqbridge/bridge.yaml" else word for word in line.split()]
+            done = subprocess.run([MQBRIDGE, *words[1:]], env=active.env, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, (line, done.stdout, done.stderr)
+
+    active.start()
+    try:
+        assert active.config is not None and second.config is not None
+        run_notes(active.config, NOTES)
+        with LineProcess([MQBRIDGE, "run", second.config, "--port", "0"], env=second.env) as standby:
+            standby.line_where(lambda line: "standing by" in line)
+            run_notes(second.config, NOTES[:2])  # a standby does not reload
+            assert standby.terminate() == 0
+    finally:
+        active.discard()
+
+
 @pytest.fixture(scope="module")
 def render() -> Callable[..., str]:
     """The function that renders the chart. The package with Helm's engine is installed by `make test-slow` only."""
@@ -185,14 +248,20 @@ def test_the_checked_in_manifests_are_those_of_the_chart(render: Callable[..., s
 
 
 @pytest.mark.slow
-def test_on_ibm_mq_the_chart_starts_an_active_and_a_standby_bridge(render: Callable[..., str]) -> None:
+def test_on_ibm_mq_the_chart_starts_an_active_and_a_standby_bridge(render: Callable[..., str], tmp_path: Path) -> None:
     values = {
-        "configuration": {"queue_manager": {"type": "ibm", "name": "QM1"}},
+        "configuration": {"queue_manager": IBM},
         "networkPolicy": {"egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/24"}}], "ports": [{"port": 1414}]}]},
         "service": {"type": "ClusterIP", "annotations": {"example.com/pool": "a"}},
         "tolerations": [{"operator": "Exists"}],
     }
     manifests = {manifest["kind"]: manifest for manifest in yaml.safe_load_all(render(values))}
+    file = tmp_path / "bridge.yaml"
+    file.write_text(manifests["ConfigMap"]["data"]["bridge.yaml"], encoding="utf-8")
+    defaults = yaml.safe_load((DEPLOY / "helm/values.yaml").read_text(encoding="utf-8"))
+    file_of_test = tmp_path / "merged.yaml"
+    file_of_test.write_text(yaml.safe_dump(merged(defaults, values)["configuration"]), encoding="utf-8")
+    assert load(file) == load(file_of_test)  # what the test of the notes runs
     for manifest in manifests.values():
         kubernetes_validate.validate(manifest, VERSIONS[-1], strict=True)
     spec = manifests["StatefulSet"]["spec"]

@@ -146,6 +146,14 @@ def test_systemd_accepts_the_example_of_credentials(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("systemd_analyze")
+@pytest.mark.parametrize("mode", ["client", "bindings"])
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_systemd_accepts_the_drop_ins_for_ibm_mq(unit: Path, mode: str, tmp_path: Path) -> None:
+    text = (DEPLOY / f"ibm-mq-{mode}.conf").read_text(encoding="utf-8")
+    assert complaints(unit, tmp_path, text) == []
+
+
+@pytest.mark.usefixtures("systemd_analyze")
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
 def test_the_unit_is_exposed_less_than_2(unit: Path) -> None:
     """Of 10, by the measure of systemd."""

@@ -197,6 +197,42 @@ def test_check_at_ibm_mq(invoke: Any, ibm: FakeIbm, tmp_path: Path) -> None:
     assert "hunter2" not in result.output
 
 
+def test_the_script_warns_before_it_diverts_the_routes_of_a_queue_manager(
+    invoke: Any, ibm: FakeIbm, altered: Any, tmp_path: Path
+) -> None:
+    path = file(tmp_path, IBM)
+    unseen = invoke("mqsc-script", "--config", path)
+    assert unseen.stderr.startswith("warning: the script sets DEFXMITQ of queue manager QM1.") and ibm.made == []
+    sets, alias = f"\nALTER QMGR DEFXMITQ('{XMITQ}')\n", "\nDEFINE QREMOTE('mqbridge.check') NOREPLACE"
+    assert sets in unseen.stdout and alias not in unseen.stdout
+    seen = invoke("mqsc-script", "--connect", "--config", path)
+    assert (seen.exit_code, seen.stderr, sets in seen.stdout) == (0, "", True)
+    altered("DEFINE QLOCAL(HUB) USAGE(XMITQ)", "DELETE QLOCAL(HUB)")
+    altered("ALTER QMGR DEFXMITQ(HUB)", f"ALTER QMGR DEFXMITQ({XMITQ})")
+    for options, warning in (
+        (
+            ["--connect"],
+            "warning: DEFXMITQ of queue manager QM1 is HUB, which routes messages to other queue managers.",
+        ),
+        (["--connect", "--aliases"], ""),
+        (["--aliases"], ""),
+    ):
+        kept = invoke("mqsc-script", *options, "--config", path)
+        assert (kept.exit_code, kept.stderr.partition(" The script")[0]) == (0, warning)
+        assert sets not in kept.stdout and alias in kept.stdout
+    embedded = invoke("mqsc-script", "--connect")
+    assert (embedded.exit_code, embedded.stdout) == (2, "")
+
+
+def test_a_channel_whose_clients_log_in_by_the_queue_manager(invoke: Any, tmp_path: Path) -> None:
+    channels = "channels: [{name: DEVICES, authentication: [{method: queue-manager}]}]\n"
+    result = invoke("check", file(tmp_path, IBM + channels))
+    assert (
+        "note: channel DEVICES: method queue-manager connects to the queue manager for each login, two at a time; each user"
+        " of a client needs CONNECT authority, and CONNAUTH must check passwords\n"
+    ) in result.stdout
+
+
 @pytest.mark.parametrize("by_variable", [False, True], ids=["--config", "MQBRIDGE_CONFIG"])
 def test_applications_at_ibm_mq(
     invoke: Any, ibm: FakeIbm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_variable: bool

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from bridge.cli.service import FILES, Work, unseen
+from bridge.cli.service import FILES, Work, restricted, unseen
 from bridge.config.document import load
 from bridge.mq.mqsc import read
 from tests.unit.cli.conftest import Invoke
@@ -44,6 +45,8 @@ def test_it_writes_what_the_service_needs_and_says_so(invoke: Invoke, tmp_path: 
     for command in ("systemd-sysusers", "systemd-tmpfiles", "systemctl daemon-reload"):
         assert f"not run, because of --root: {command}" in done.output
     assert "start the service with `systemctl enable --now mqbridge`" in done.output
+    manual_page = (tmp_path / "usr/local/share/man/man1/mqbridge.1").read_text()
+    assert manual_page.startswith(".TH MQBRIDGE 1") and "Documentation=man:mqbridge(1)" in (tmp_path / UNIT).read_text()
 
 
 def test_the_units_run_the_mqbridge_that_installs_them(invoke: Invoke, tmp_path: Path, program: Path) -> None:
@@ -202,3 +205,131 @@ def test_the_service_of_a_queue_manager_is_mqsc(invoke: Invoke, program: Path) -
         "STDERR": "+MQ_Q_MGR_DATA_PATH+/mqbridge.stderr",
     }
     assert all(len(line) <= 72 for line in printed.splitlines() if str(program) not in line)
+
+
+SERVICE_DROP_IN = Path("etc/systemd/system/mqbridge.service.d/ibm-mq.conf")
+PIPELINE_DROP_IN = Path("etc/systemd/system/mqbridge-pipeline@.service.d/ibm-mq.conf")
+IBM = {
+    "client": "queue_manager: {type: ibm, name: QM1, channel: C, connections: mq1(1414)}\n",
+    "bindings": "queue_manager: {type: ibm, name: QM1, mode: bindings}\n",
+}
+
+
+def configured(root: Path, text: str) -> None:
+    (root / CONFIGURATION).parent.mkdir(parents=True, exist_ok=True)
+    (root / CONFIGURATION).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("mode", "lines"),
+    [
+        ("client", ["Environment=MQ_OVERRIDE_DATA_PATH=/var/log/mqbridge/ibm-mq", "ReadWritePaths=-/var/mqm"]),
+        ("bindings", ["ReadWritePaths=/var/mqm", "ProtectProc=default", "RemoveIPC=false"]),
+    ],
+)
+def test_a_bridge_on_ibm_mq_gets_a_drop_in(mode: str, lines: list[str], invoke: Invoke, tmp_path: Path) -> None:
+    configured(tmp_path, IBM[mode])
+    done = invoke("install-service", "--root", tmp_path)
+    assert done.exit_code == 0
+    assert f"{tmp_path / SERVICE_DROP_IN}: written\n" in done.output
+    text = (tmp_path / SERVICE_DROP_IN).read_text()
+    assert {*lines, "[Service]", "Environment=LD_LIBRARY_PATH=/opt/mqm/lib64"} <= set(text.splitlines())
+    assert (tmp_path / PIPELINE_DROP_IN).read_text() == text
+    assert invoke("install-service", "--root", tmp_path).output.endswith("nothing to change\n")
+    other = next(text for name, text in IBM.items() if name != mode)
+    configured(tmp_path, other)
+    invoke("install-service", "--root", tmp_path)
+    assert (tmp_path / SERVICE_DROP_IN).read_text() != text
+    # With mistakes in the file, the drop-in stays as it is. On the embedded queue manager, it goes.
+    before = (tmp_path / SERVICE_DROP_IN).read_text()
+    configured(tmp_path, "queue_manager: {type: ibm}\n")
+    warned = invoke("install-service", "--root", tmp_path)
+    assert "has mistakes, so the drop-in for IBM MQ stays as it is" in warned.output
+    assert (tmp_path / SERVICE_DROP_IN).read_text() == before
+    configured(tmp_path, "queue_manager: {type: embedded}\n")
+    done = invoke("install-service", "--root", tmp_path)
+    assert f"{tmp_path / SERVICE_DROP_IN}: removed\n" in done.output
+    assert not (tmp_path / SERVICE_DROP_IN).exists() and not (tmp_path / PIPELINE_DROP_IN).exists()
+
+
+def test_the_drop_in_names_the_library_of_the_environment(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, library = tmp_path / "root", Path("/opt/ibm2-test/lib64")
+    real_exists = Path.exists
+    monkeypatch.setattr(Path, "exists", lambda path: path == library / "libmqm_r.so" or real_exists(path))
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"/nowhere:{library}")
+    configured(root, IBM["client"])
+    assert invoke("install-service", "--root", root).exit_code == 0
+    assert f"\nEnvironment=LD_LIBRARY_PATH={library}\n" in (root / SERVICE_DROP_IN).read_text()
+    monkeypatch.setattr(Path, "exists", lambda path: path == Path("/home/x/libmqm_r.so") or real_exists(path))
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/home/x")
+    hidden = invoke("install-service", "--root", root)
+    assert hidden.exit_code == 1 and "/home/x is in a directory that is hidden from the service" in hidden.output
+
+
+def test_the_drop_in_is_removed_with_the_service(invoke: Invoke, tmp_path: Path) -> None:
+    configured(tmp_path, IBM["client"])
+    invoke("install-service", "--root", tmp_path)
+    assert invoke("install-service", "--root", tmp_path, "--remove").exit_code == 0
+    assert set(files(tmp_path)) == {str(CONFIGURATION)}
+
+
+def test_a_package_and_a_drop_in(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The units of a Debian package stay. A bridge on IBM MQ gets the drop-in only."""
+    packaged = tmp_path / "mqbridge.service"
+    packaged.touch()
+    config = tmp_path / "bridge.yaml"
+    written = tuple(tmp_path / f"{number}.d" / "ibm-mq.conf" for number in (1, 2))
+    monkeypatch.setattr("bridge.cli.service.PACKAGED", (packaged,))
+    monkeypatch.setattr("bridge.cli.service.DROP_INS", written)
+    monkeypatch.setattr("bridge.cli.service.HIDDEN", ())
+    monkeypatch.setattr(Work, "run", lambda *_: None)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    config.write_text(IBM["client"])
+    done = invoke("install-service", "--config", config)
+    assert (done.exit_code, all(path.is_file() for path in written)) == (0, True)
+    assert "sysusers" not in done.output
+    config.write_text("queue_manager: {type: embedded}\n")
+    assert invoke("install-service", "--config", config).exit_code == 0
+    assert not any(path.exists() for path in written)
+    refused = invoke("install-service", "--config", config)
+    assert refused.exit_code == 1 and "a package has already installed the service" in refused.output
+
+
+SHOWN_UNIT = """# /etc/systemd/system/mqbridge.service
+[Unit]
+Description=x
+[Service]
+Type=notify
+ExecStart=/opt/mqbridge/bin/mqbridge run /etc/mqbridge/bridge.yaml
+User=mqbridge
+RuntimeDirectory=mqbridge
+SystemCallFilter=@system-service \\
+  @mount
+LoadCredential=a:/b
+# /etc/systemd/system/mqbridge.service.d/ibm-mq.conf
+[Service]
+ReadWritePaths=-/var/mqm
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def test_a_check_as_the_service_has_its_user_and_restrictions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(Path, "is_dir", lambda path: path == Path("/run/systemd/system"))
+    shown = subprocess.CompletedProcess([], 0, SHOWN_UNIT, "")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: shown)
+    command = restricted(["mqbridge", "check", "x"])
+    assert command[-3:] == ["mqbridge", "check", "x"]
+    assert [word.removeprefix("--property=") for word in command if word.startswith("--property=")] == [
+        "User=mqbridge",
+        "SystemCallFilter=@system-service    @mount",
+        "ReadWritePaths=-/var/mqm",
+    ]
+
+
+def test_a_check_as_the_service_needs_systemd_and_the_service(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "is_dir", lambda _: False)
+    done = invoke("check", "--as-service", "/etc/mqbridge/bridge.yaml")
+    assert done.exit_code == 1 and "--as-service: systemd is not running" in done.output

@@ -226,3 +226,21 @@ def test_wrong_usage(mq: Any, arguments: tuple[str, ...]) -> None:
     result = mq(*arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("mqbridge: error: ")
+
+
+def test_remove_deletes_one_message_by_its_identifier(mq: Any, queue_manager: Any) -> None:
+    queue = queue_manager.queue()
+    first, second = (mq("put", queue, body, "--json") for body in ("first", "x" * 10_000))
+    msg_id = objects(second)[0]["MsgId"]
+    removed = mq("remove", queue, msg_id)
+    assert (removed.exit_code, removed.stdout) == (0, f"removed message {msg_id} (10000 bytes) from {queue}\n")
+    again = mq("remove", queue, msg_id)
+    assert again.exit_code == 3 and NO_MESSAGE in again.stderr
+    assert [one["md"]["MsgId"] for one in objects(mq("get", queue, "--json"))] == [objects(first)[0]["MsgId"]]
+
+
+@pytest.mark.parametrize("msg_id", ["", "AB", "XY" * 24, "AB" * 25])
+def test_remove_needs_a_whole_identifier(mq: Any, queue_manager: Any, msg_id: str) -> None:
+    result = mq("remove", queue_manager.queue(), msg_id)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "MSGID: expected 48 hexadecimal digits" in result.stderr

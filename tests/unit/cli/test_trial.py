@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from bridge.cli.failures import NOT_FOUND
+from bridge.cli.options import Format, settings
+from bridge.cli.output import print_records
 from bridge.mapping.message_view import MessageView
 from bridge.wire.mq import MQMD, RFH2, Folder, encode_chain
 
@@ -269,6 +271,33 @@ def test_publication_as_json(attempt: Any, tmp_path: Path) -> None:
         "body": "start",
         "bodyEncoding": "utf-8",
     }
+
+
+@pytest.mark.parametrize("format", ["json", "jsonl", "yaml"])
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_a_message_in_each_format_of_mq_get(
+    format: str,
+    count: int,
+    attempt: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An empty output of jsonl and yaml is a message without a body."""
+    message = json.loads(message_file(tmp_path, DEVICE).read_text())
+    file = tmp_path / "messages"
+    monkeypatch.setattr(settings, "output", Format(format))
+    print_records([message] * count, name=lambda _: "")
+    file.write_text(capsys.readouterr().out)
+    result = attempt("commands", "--message", file)
+    if count == 1:
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert result.stdout.startswith("published to MQTT topic commands/dev-1 of link hive")
+    elif count == 2 or format == "json":
+        assert result.exit_code == 2
+        assert f"{file}: expected one message, found {count}\nhint: " in result.stderr
+    else:
+        assert "rejects the message" in result.stderr
 
 
 def test_a_message_as_its_bytes(attempt: Any, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ RIGHT = [
     "queue_manager: {name: QM1}",
     "queue_manager: {type: ibm, name: QM1, channel: C, connections: 'a(1414),b(1414)'}",
     "queue_manager: {type: ibm, name: QM1, channel: C, connections: [a(1414)]}",
+    "queue_manager: {type: ibm, name: QM1, mode: bindings, probe_interval: 100 ms}",  # the shortest one
     "queue_manager:\nchannels:\nlimits:\nlog:\nlinks:\nmappings:\n",
     "spark:",
     "spark: {master: yarn, conf: {spark.executor.cores: 2}, packages: ['a:b:1'], jars: [a.jar], shared: [/mnt]}",

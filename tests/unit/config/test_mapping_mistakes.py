@@ -116,6 +116,31 @@ SHAPES = {
 
 
 #: What stands in `attributes` of a mapping to MQ, and what is told of it.
+IN_QUOTES = "hint: put templates in quotes:"
+STRAIGHT = "hint: replace the typographic quotes with \" or '"
+#: Templates without quotes, and the quotes of word processors.
+QUOTES = {
+    "mappings: {a: {from: {mqtt: t}, to: {queue: {t|upper}}}}": (
+        f'1:45: mappings.a.to.queue: expected {TEMPLATE}, found a mapping; {IN_QUOTES} "{{t|upper}}"'
+    ),
+    "mappings: {a: {from: {mqtt: t}, to: {queue: P.{t|upper}}}}": (
+        f"1:47: expected ',' or a closing '}}', found neither; {IN_QUOTES} \"P.{{t|upper}}\""
+    ),
+    "mappings:\n  a:\n    to:\n      queue: {t}.P": (
+        "4:17: expected the same indentation as the lines before, found another, or text too many;"
+        f' {IN_QUOTES} "{{t}}.P"'
+    ),
+    "mappings: {a: {from: {mqtt: \u201ct/{x}\u201d}, to: {queue: Q}}}": (
+        f"1:32: expected ',' or a closing '}}', found neither; {STRAIGHT}"
+    ),
+    "mappings: {a: {from: {mqtt: \u201ct\u201d}, to: {queue: Q}}}": (
+        f"1:29: mappings.a.from.mqtt: expected straight quotes, found '\u201ct\u201d'; {STRAIGHT}"
+    ),
+    "mappings: {\u2018a\u2019: {from: {mqtt: t}, to: {queue: Q}}}": (
+        f"1:12: mappings.\u2018a\u2019: expected straight quotes, found '\u2018a\u2019'; {STRAIGHT}"
+    ),
+}
+
 TO_MQ = {
     "persistence: durable": (
         f"18: persistence: expected {WORDS} (or a mapping from QoS to one of these, such as {{0: not-persistent}}),"
@@ -240,7 +265,7 @@ def test_a_queue_may_stand_in_a_mapping_that_is_disabled_as_well(tmp_path: Path)
     assert set(load(file).mappings) == {"a", "b"}
 
 
-@pytest.mark.parametrize(("text", "lines"), {**SHAPES, **LINKS, **REFERENCES}.items())
+@pytest.mark.parametrize(("text", "lines"), {**SHAPES, **QUOTES, **LINKS, **REFERENCES}.items())
 def test_mistake(text: str, lines: str, tmp_path: Path) -> None:
     assert mistakes_of(tmp_path, text) == lines.splitlines()
 
@@ -254,3 +279,9 @@ def test_mistake_in_attributes(section: str, attribute: str, line: str, tmp_path
     assert mistakes_of(tmp_path, f"{section}attributes:\n        {attribute}") == [
         f"6:{int(column) + 4}: mappings.a.attributes.{rest}"
     ]
+
+
+def test_quotes_inside_quotes_are_text(tmp_path: Path) -> None:
+    file = tmp_path / "bridge.yaml"
+    file.write_text('mappings: {a: {from: {mqtt: "\u201ct\u201d"}, to: {queue: Q}}}', encoding="utf-8")
+    assert load(file).mappings["a"].source.mqtt == "\u201ct\u201d"

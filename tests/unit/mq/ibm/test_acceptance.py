@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,18 @@ import pytest
 from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.mqsc.commands import prepare, run_script
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.ibm.acceptance import Acceptance, Outcome
+from bridge.mq.ibm.acceptance import Acceptance, Outcome, Trials, traffic
+from bridge.mq.ibm.acceptance_measurements import Failed, message_identifiers
 from bridge.mq.ibm.requirements import Requirements
-from bridge.mq.mqi import Connection, GetOptions, Got, MQError
+from bridge.mq.mqi import MQOD, CommandResponse, Connection, GetOptions, Got, MQError
+from bridge.telemetry.message import Message
 from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.helpers.guarded_connection import GuardedConnection
 from tests.ibm_standin.pcf.command_server import StandInCommandServer
 
+UNKNOWN_CHANNEL = 2540
 XMITQ = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 
 
@@ -37,7 +41,8 @@ def results(
     connection: Callable[[QueueManager], Connection] = EmbeddedConnection,
     wrong_password: Callable[[], Connection] | None = None,
 ) -> dict[str, Outcome]:
-    tests = Acceptance(lambda: connection(queue_manager), Requirements(), wrong_password=wrong_password)
+    trials = Trials(wrong_password=wrong_password, subscriptions=20)
+    tests = Acceptance(lambda: connection(queue_manager), Requirements(), trials=trials)
     return {one.test: one for one in tests.run()}
 
 
@@ -60,15 +65,23 @@ def test_no_messages_are_sent_if_they_would_go_to_another_queue(queue_manager: Q
     run_script(queue_manager, "DEFINE QLOCAL(OTHER) USAGE(XMITQ)\nALTER QMGR DEFXMITQ(OTHER)", "test")
     found = results(queue_manager)
     assert failed(found) == ["objects and authorities", "exclusive use of the transmission queue"]
-    assert found["exclusive use of the transmission queue"].remedy == f"ALTER QMGR DEFXMITQ('{XMITQ}')"
+    assert found["exclusive use of the transmission queue"].remedy.startswith(f"ALTER QMGR DEFXMITQ('{XMITQ}'), unless")
     assert found["publication to a client"].result == "skip"
 
 
 def test_what_a_failed_test_leaves_is_removed(queue_manager: QueueManager) -> None:
     """Messages for clients are taken by another program, so that each test of them fails halfway."""
     found = results(queue_manager, _Robbed)
-    assert failed(found) == ["publication to a client", "retained publication", "durable subscription", "long message"]
-    assert found["client identifiers"].result == "skip"
+    assert failed(found) == [
+        "publication to a client",
+        "user of a publication",
+        "headers on the transmission queue",
+        "retained publication",
+        "durable subscription",
+        "client identifiers",
+        "escaped client identifiers",
+        "long message",
+    ]
     assert found["clean-up"].detail.startswith("nothing is left (1 subscriptions and")
     assert not queue_manager.objects.topics.subscriptions
     assert queue_manager.objects.queues[XMITQ].depth == 0
@@ -91,6 +104,112 @@ class _Robbed(EmbeddedConnection):
         if options.Options & cmqc.MQGMO_BROWSE_FIRST and options.WaitInterval:
             raise MQError(cmqc.MQRC_NO_MSG_AVAILABLE)
         return super().get(handle, options)
+
+
+def test_each_result_explains_what_it_means_for_the_bridge(queue_manager: QueueManager) -> None:
+    found = results(queue_manager)
+    assert [name for name, one in found.items() if not one.meaning] == []
+    identifiers = found["form of message identifiers"]
+    assert re.search(r"the last two bytes of 1100 MsgIds have \d+ values", identifiers.detail)
+    assert "20 created in" in found["durable subscriptions in large numbers"].detail
+    assert "%2DX, %3AX, %25X, %C3%BCX get messages" in found["escaped client identifiers"].detail
+    assert found["publication to a client"].result == "pass"
+    assert results(queue_manager, _Robbed)["publication to a client"].meaning.startswith("not so: ")
+
+
+def test_message_identifiers_that_are_not_unique_fail() -> None:
+    like_ibm = [b"AMQ QM1".ljust(20) + bytes((number,)) + b"\x02\x29\x00" for number in range(100)]
+    assert "have 1 values" in message_identifiers(like_ibm).detail
+    assert "about 99 % of a large window" in message_identifiers(like_ibm).meaning
+    with pytest.raises(Failed, match="1 of 101 MsgIds are not unique"):
+        message_identifiers([*like_ibm, like_ibm[0]])
+
+
+class _Lossy(EmbeddedConnection):
+    """A connection that is lost when the first retained publication is put."""
+
+    lost = False
+
+    def put(self, handle: int, message: AnyMessage, *arguments: Any, **more: Any) -> MQMD:
+        if message.put_data == b"retained" and not _Lossy.lost:
+            _Lossy.lost = True
+            self.disconnect()
+            raise MQError(cmqc.MQRC_CONNECTION_BROKEN)
+        return super().put(handle, message, *arguments, **more)
+
+
+def test_the_tests_go_on_after_a_lost_connection(queue_manager: QueueManager) -> None:
+    found = results(queue_manager, _Lossy)
+    assert failed(found) == ["retained publication"]
+    assert found["durable subscription"].result == found["clean-up"].result == "pass"
+
+
+class _Shared(EmbeddedConnection):
+    """A connection to a queue manager with the connections that a test names, as DISPLAY CONN shows them."""
+
+    rows: Sequence[dict[str, str | int]] = ()
+
+    def command(self, text: str) -> list[CommandResponse]:
+        return [
+            CommandResponse(
+                command=text, message="AMQ8276I: Display Connection details.", ok=True, objects=[*self.rows]
+            )
+        ]
+
+
+@pytest.mark.parametrize(
+    ("channel", "rows", "found"),
+    [
+        ("", [{"APPLTAG": "mqbridge", "APPLTYPE": "USER"}, {"APPLTAG": "amqzmuc0", "APPLTYPE": "SYSTEM"}], []),
+        (
+            "",
+            [{"APPLTAG": "payroll", "APPLTYPE": "USER"}] * 2 + [{"APPLTAG": "orders", "APPLTYPE": "USER"}],
+            ["3 other connections, for example of payroll, orders"],
+        ),
+        ("C", [{"APPLTAG": "python3", "APPLTYPE": "USER", "CHANNEL": "C"}], []),
+        (
+            "C",
+            [{"APPLTAG": "python3", "APPLTYPE": "USER", "CHANNEL": "D"}],
+            ["1 other connections, for example of python3"],
+        ),
+    ],
+)
+def test_other_connections_are_traffic(
+    queue_manager: QueueManager, channel: str, rows: list[dict[str, str | int]], found: list[str]
+) -> None:
+    connection = _Shared(queue_manager)
+    connection.rows = rows
+    assert traffic(connection, channel, XMITQ) == found
+    connection.disconnect()
+
+
+def test_messages_for_clients_are_traffic(queue_manager: QueueManager) -> None:
+    connection = EmbeddedConnection(queue_manager)
+    assert traffic(connection, "", XMITQ) == []
+    connection.put1(MQOD(ObjectName="T", ObjectQMgrName="dev1"), Message(MQMD(), b"x"))
+    assert traffic(connection, "", XMITQ) == [f"1 messages for clients are on {XMITQ}"]
+    connection.disconnect()
+
+
+def test_connections_and_refusals(queue_manager: QueueManager) -> None:
+    """The bridge's number of connections is opened. Connections that must be refused are reported with their codes."""
+    made: list[Connection] = []
+
+    def limited() -> Connection:
+        if len(made) == 5:
+            raise MQError(cmqc.MQRC_CHANNEL_NOT_AVAILABLE)
+        made.append(EmbeddedConnection(queue_manager))
+        return made[-1]
+
+    def refused() -> Connection:
+        raise MQError(UNKNOWN_CHANNEL)
+
+    trials = Trials(connections=10, refused={"unknown channel": refused}, without_tls={"without TLS": limited})
+    found = {one.test: one for one in Acceptance(limited, Requirements(), trials=trials).run()}
+    assert found["refusal codes"].detail == f"unknown channel: {cmqc.reason_name(UNKNOWN_CHANNEL)} (2540)"
+    assert found["connections"].detail == "3 of 10 connections, then MQRC_CHANNEL_NOT_AVAILABLE (2537)"
+    assert found["connections"].remedy.endswith("to at least 30")
+    assert found["TLS"].detail == "the queue manager accepts a connection without TLS"
 
 
 def test_a_wrong_password_must_be_rejected(queue_manager: QueueManager) -> None:

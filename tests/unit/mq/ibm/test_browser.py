@@ -120,10 +120,15 @@ def test_a_message_longer_than_the_channel_allows_does_not_block_the_messages_af
     queue_manager: QueueManager, browser: Browser, handler: Handler, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(queue_manager, b"1", bytes(70_000), b"2")
-    serve(browser, ShortChannel(queue_manager))
+    connection = serve(browser, ShortChannel(queue_manager))
     assert handler.handed_over == [b"1", b"2"]
-    assert browser.unreadable == 1
+    assert len(browser.unreadable) == 1
     assert "MQB4211E" in caplog.text and "(70428 bytes) for client 'dev'" in caplog.text
+    browser.probe(connection)
+    assert len(browser.unreadable) == 1
+    drain(queue_manager, TRANSMIT)
+    browser.probe(connection)
+    assert browser.unreadable == set()
 
 
 def test_a_message_that_the_bridge_fails_to_map_is_rejected_alone(

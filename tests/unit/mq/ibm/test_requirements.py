@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from bridge.config.authentication import PasswordAuthenticationConfig
@@ -15,13 +16,14 @@ from bridge.config.queue_manager import BatchConfig, EmbeddedQueueManagerConfig,
 from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.mqsc.commands import run_script
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.ibm.mqsc_script import mqsc_script
+from bridge.mq.ibm.mqsc_script import Existing, existing_attributes, mqsc_script
 from bridge.mq.ibm.requirements import Authority, MappingQueue, Requirements, requirements_of
 from bridge.mq.ibm.requirements_check import missing
 from bridge.shipped import shipped_file
 from tests.ibm_standin.pcf.command_server import StandInCommandServer
 
 #: The bridge's user, and a user of clients. No such users exist on any machine.
+XMITQ = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 OURS, SENSOR = "mqtestbridge", "mqtestsensor"
 MAPPINGS = {
     "to-queue": {"from": {"mqtt": "a/+"}, "to": {"queue": "OUT"}},
@@ -187,6 +189,50 @@ def test_each_command_of_a_script_with_a_channel_succeeds(
     responses = run_script(queue_manager, script, "mqsc-script")
     assert {one.message.partition(":")[0] for one in responses if not one.ok} == {"AMQ8150E"}  # already exists
     assert lacking(queue_manager) == []
+
+
+def test_a_script_with_aliases_does_not_change_the_default_transmission_queue(tmp_path: Path) -> None:
+    """The script routes messages to clients by queue manager aliases, and the check accepts them."""
+    manager = QueueManager("MQB1", tmp_path)
+    manager.enforce_authorities()
+    own = "DEFINE QLOCAL(HUB) USAGE(XMITQ)\nDEFINE QLOCAL(DLQ)\nALTER QMGR DEFXMITQ(HUB) DEADQ(DLQ)\n"
+    run_script(manager, f"{own}DEFINE QLOCAL(IN)\nDEFINE QLOCAL(OUT) MAXMSGL(104857600)\n", "test")
+    StandInCommandServer(manager).start()
+    administrator = EmbeddedConnection(manager)
+    existing = existing_attributes(administrator)
+    assert (existing.default_route, existing.dead_letter_queue) == ("HUB", "DLQ")
+    script = mqsc_script(configuration(), f"PRINCIPAL('{OURS}')", aliases=True, existing=existing)
+    assert [one.message for one in run_script(manager, script, "test") if not one.ok] == []
+    assert existing_attributes(administrator) == msgspec.structs.replace(existing, uncommitted=10_000)
+    lacks = [what for what, _ in lacking(manager)]
+    assert [one for one in lacks if "DEFXMITQ" in one or XMITQ in one] == []
+    # Without the authority to look at the alias, the bridge does not know of it.
+    run_script(
+        manager, f"SET AUTHREC PROFILE('mqbridge.check') OBJTYPE(QUEUE) PRINCIPAL('{OURS}') AUTHRMV(DSP)", "test"
+    )
+    assert any("DEFXMITQ) is HUB" in what for what, _ in lacking(manager))
+    administrator.disconnect()
+    manager.close()
+
+
+def test_a_script_shows_the_former_default_transmission_queue_before_it_sets_another() -> None:
+    lines = mqsc_script(configuration()).splitlines()
+    assert lines.index("DISPLAY QMGR DEFXMITQ") == lines.index(f"ALTER QMGR DEFXMITQ('{XMITQ}')") - 1
+    assert "ALTER QMGR DEADQ('SYSTEM.DEAD.LETTER.QUEUE')" in lines
+    kept = mqsc_script(
+        configuration(), existing=Existing(dead_letter_queue="DLQ", uncommitted=999_999_999)
+    ).splitlines()
+    assert not [line for line in kept if "DEADQ" in line and not line.startswith("*")]
+    assert not [line for line in kept if "MAXUMSGS" in line]
+
+
+def test_a_script_names_what_users_need_who_log_in_by_the_queue_manager() -> None:
+    settings = configuration().model_dump(exclude_unset=True, by_alias=True)
+    settings["channels"][0]["authentication"] = [{"method": "queue-manager"}]
+    script = mqsc_script(Configuration.model_validate(settings))
+    assert "* Clients of channel A log in with a user and password" in script
+    assert "* SET AUTHREC OBJTYPE(QMGR) GROUP('devices') AUTHADD(CONNECT)" in script
+    assert "log in with a user" not in mqsc_script(configuration())
 
 
 def test_the_channel_of_a_script_requires_the_password_of_its_user() -> None:

@@ -19,6 +19,7 @@ from bridge.mq.ibm.requirements_check import Missing, Requirements, missing, ref
 from bridge.mq.mqi import MQOD, MQSD, MQError
 from bridge.wire import cmqc, cmqcfc
 from tests.helpers.guarded_connection import GuardedConnection
+from tests.ibm_standin.pcf.command_server import StandInCommandServer
 
 XMITQ, STATE, DLQ = "SYSTEM.MQTT.TRANSMIT.QUEUE", "SYSTEM.MQTT.PERSISTENT.STATE", "SYSTEM.DEAD.LETTER.QUEUE"
 LONG = "MAXDEPTH(10000000) MAXMSGL(104857600)"
@@ -32,11 +33,21 @@ NO_DEFXMITQ = (
 )
 
 
+ROUTES_ELSEWHERE = (
+    f"the queue manager's default transmission queue (DEFXMITQ) is OTHER, so messages for MQTT clients do not reach {XMITQ};"
+    " a changed DEFXMITQ would divert the messages that OTHER routes, so define a queue manager alias for each client"
+    " (mqbridge mqsc-script --aliases) and this one, which the bridge tests"
+)
+ALIAS = f"DEFINE QREMOTE('mqbridge.check') RQMNAME('mqbridge.check') XMITQ('{XMITQ}')"
+DISPLAY_ALIAS = "SET AUTHREC PROFILE('mqbridge.check') OBJTYPE(QUEUE) PRINCIPAL('mqbridge') AUTHADD(DSP)"
+
+
 @pytest.fixture
 def connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GuardedConnection]:
     monkeypatch.setattr(administration, "REPLY_WAIT", 200)
     queue_manager = QueueManager("MQB1", tmp_path)
     prepare(queue_manager)
+    StandInCommandServer(queue_manager).start()
     connection = GuardedConnection(queue_manager)
     yield connection
     connection.disconnect()
@@ -63,7 +74,7 @@ def told(connection: GuardedConnection, **requirements: Any) -> list[str]:
         (["ALTER QMGR DEFXMITQ(' ')"], [NO_DEFXMITQ]),
         (
             ["DEFINE QLOCAL(OTHER) USAGE(XMITQ)", "ALTER QMGR DEFXMITQ(OTHER)"],
-            [NO_DEFXMITQ.replace("is blank", "is OTHER")],
+            [f"{ROUTES_ELSEWHERE}: {ALIAS}, and {DISPLAY_ALIAS}"],
         ),
         (
             [f"ALTER QLOCAL({XMITQ}) USAGE(NORMAL)"],
@@ -107,6 +118,39 @@ def told(connection: GuardedConnection, **requirements: Any) -> list[str]:
 def test_objects_and_attributes(connection: GuardedConnection, commands: list[str], sentences: list[str]) -> None:
     run(connection, *commands)
     assert told(connection) == sentences
+
+
+@pytest.mark.parametrize("default", ["OTHER", "' '"])
+def test_queue_manager_aliases_replace_the_default_transmission_queue(
+    connection: GuardedConnection, default: str
+) -> None:
+    """The alias of the probe shows that the administrator routes messages to clients by aliases."""
+    run(connection, "DEFINE QLOCAL(OTHER) USAGE(XMITQ)", f"ALTER QMGR DEFXMITQ({default})")
+    run(connection, ALIAS.replace(XMITQ, "OTHER"))
+    assert len(told(connection)) == 1
+    run(connection, f"{ALIAS.replace('DEFINE', 'ALTER')}")
+    assert told(connection) == []
+
+
+def test_queues_of_mappings_elsewhere_are_reached_through_the_default_transmission_queue(
+    connection: GuardedConnection,
+) -> None:
+    run(connection, "DEFINE QLOCAL(OTHER) USAGE(XMITQ)", "ALTER QMGR DEFXMITQ(OTHER)", ALIAS)
+    mapping = MappingQueue("m", "Q", ("PUT",), queue_manager="QM9", transmission_queue="QM9")
+    connection.reasons = {"Q": cmqc.MQRC_NOT_AUTHORIZED}
+    (sentence,) = told(connection, mapping_queues=(mapping,))
+    assert sentence.startswith("user mqbridge lacks authority PUT for queue OTHER, needed to put messages (mapping m)")
+
+
+def test_passwords_that_are_not_checked(connection: GuardedConnection) -> None:
+    """With CONNAUTH blank, IBM MQ accepts any password, and so would a channel that asks the queue manager."""
+    connection.blank = {cmqc.MQCA_CONN_AUTH}
+    assert told(connection) == []
+    (sentence,) = told(connection, password_channels=("DEVICES",))
+    assert sentence.startswith(
+        "the queue manager checks no passwords (CONNAUTH is blank), so clients of channel DEVICES"
+    )
+    assert "ALTER QMGR CONNAUTH('SYSTEM.DEFAULT.AUTHINFO.IDPWOS')" in sentence
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,106 @@
+"""The commands of the documentation: blocks of pages, their commands, and the output that the pages show.
+
+A comment before a block states why it is not run: `<!-- not run: REASON -->`. With words in parentheses, it is about
+the commands that begin with them: `<!-- not run (journalctl, mqbridge top): REASON -->`. `<!-- file: NAME -->` makes a
+block a file of the reader.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Pages with commands that readers type. The generated reference has examples of options instead.
+PAGES = (
+    ROOT / "README.md",
+    ROOT / "docs" / "tutorial.md",
+    *sorted((ROOT / "docs" / "how-to").glob("*.md")),
+)
+_BLOCK = re.compile(
+    r"^(?: *<!-- (?P<mark>[^>]*?) -->\n)?(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^ *```$", re.M | re.S
+)
+_MARK = re.compile(r"not run(?: \((?P<words>[^)]*)\))?: (?P<reason>\S.*)", re.S)
+_FILE = re.compile(r"file: (?P<name>\S+)")
+_HERE_DOCUMENT = re.compile(r"<<'(\w+)'")
+
+
+@dataclass
+class Command:
+    """A command and the output that the page shows below it."""
+
+    text: str
+    output: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of a page."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+    mark: str
+
+    @property
+    def is_command(self) -> bool:
+        """Whether readers type the block into a shell."""
+        return self.language in ("console", "sh")
+
+    @property
+    def file(self) -> str:
+        """The file that the block is, or blank."""
+        found = _FILE.fullmatch(self.mark)
+        return found["name"] if found else ""
+
+    @property
+    def reason(self) -> str:
+        """Why the whole block is not run, or blank."""
+        found = _MARK.fullmatch(self.mark)
+        return found["reason"] if found and found["words"] is None else ""
+
+    def commands(self) -> Iterator[Command]:
+        """Yield the commands of a console block that are run."""
+        found = _MARK.fullmatch(self.mark)
+        skipped = tuple(word.strip() for word in (found["words"] or "").split(",")) if found else ()
+        command: Command | None = None
+        end = ""
+        for line in [*self.text.splitlines(), "$ "]:
+            if end:
+                assert command is not None
+                command.text += f"\n{line}"
+                end = "" if line == end else end
+            elif line.startswith(("$ ", "# ")):
+                if command is not None and not (skipped and " ".join(command.text.split()).startswith(skipped)):
+                    yield command
+                command = Command(line[2:])
+                here = _HERE_DOCUMENT.search(line)
+                end = here[1] if here else ""
+            elif command is not None:
+                command.output.append(line)
+
+
+def blocks(page: Path) -> list[Block]:
+    """Return all blocks of a page."""
+    text = page.read_text(encoding="utf-8")
+    return [
+        Block(
+            page,
+            text[: found.start("indent")].count("\n") + 1,
+            found["language"],
+            textwrap.dedent(found["text"]),
+            " ".join((found["mark"] or "").split()),
+        )
+        for found in _BLOCK.finditer(text)
+    ]
+
+
+def share() -> str:
+    """Return how many blocks with commands are run, as a sentence."""
+    found = [block for page in PAGES for block in blocks(page) if block.is_command]
+    run = [block for block in found if not block.reason]
+    return f"documented commands: {len(run)} of {len(found)} blocks are run"
