@@ -74,9 +74,7 @@ def test_long_ways(kind: type[Delivery], part: int) -> None:
         try:
             walk(object.__new__(kind), Random(seed), 120, log)
         except Exception as error:
-            error.add_note(f"seed {seed}:
-" + "
-".join(log))
+            error.add_note(f"seed {seed}:\n" + "\n".join(log))
             raise
 
 
