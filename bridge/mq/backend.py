@@ -168,6 +168,8 @@ class Backend(Protocol):
     hands_over_at_once: bool
     #: `refuse` works: the queue manager can reject publications because of one of their subscribers
     refuses_for_clients: bool
+    #: removals keep up with acknowledgements, so that limits.removal_backlog does not apply
+    removes_at_once: bool
     #: the queue manager names of clients
     client_names: ClientNames
     #: name of the queue of messages for clients

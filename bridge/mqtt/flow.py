@@ -72,6 +72,8 @@ SENT: Final = {1: Phase.AWAITING_PUBACK, 2: Phase.AWAITING_PUBREC}
 _UNACKNOWLEDGED: Final = (0, 1, 0, 1, 0, 0, 0)
 #: By phase: 1 if the receiver owes PUBACK or PUBCOMP, which a Receive Maximum counts.
 _UNFINISHED: Final = (0, 1, 0, 1, 1, 1, 0)
+#: By phase: 1 if PUBACK or PUBREC has come, and the removal of the message is not committed.
+_UNREMOVED: Final = (0, 0, 1, 0, 1, 0, 0)
 #: The largest packet identifier, and so the largest window.
 MAX_IDENTIFIER: Final = 65_535
 
@@ -91,7 +93,7 @@ D = TypeVar("D", bound=Delivery)
 class SenderWindow(Generic[D]):
     """Deliveries that the receiver has not acknowledged in full, by packet identifier, in the order they were sent."""
 
-    __slots__ = ("deliveries", "receive_maximum", "size", "unacknowledged", "unfinished")
+    __slots__ = ("deliveries", "receive_maximum", "size", "unacknowledged", "unfinished", "unremoved")
 
     def __init__(self, size: int = MAX_IDENTIFIER, receive_maximum: int = MAX_IDENTIFIER) -> None:
         self.deliveries: dict[int, D] = {}
@@ -103,6 +105,8 @@ class SenderWindow(Generic[D]):
         self.unacknowledged = 0
         #: the deliveries for which the receiver owes PUBACK or PUBCOMP
         self.unfinished = 0
+        #: the deliveries that are acknowledged, while the removal of their message is not committed
+        self.unremoved = 0
 
     @property
     def room(self) -> int:
@@ -128,6 +132,7 @@ class SenderWindow(Generic[D]):
         phase = delivery.phase
         self.unacknowledged += _UNACKNOWLEDGED[phase]
         self.unfinished += _UNFINISHED[phase]
+        self.unremoved += _UNREMOVED[phase]
 
     def move(self, delivery: D, phase: Phase) -> None:
         """Move a delivery of the window to another phase."""
@@ -135,6 +140,7 @@ class SenderWindow(Generic[D]):
         delivery.phase = phase
         self.unacknowledged += _UNACKNOWLEDGED[phase] - _UNACKNOWLEDGED[before]
         self.unfinished += _UNFINISHED[phase] - _UNFINISHED[before]
+        self.unremoved += _UNREMOVED[phase] - _UNREMOVED[before]
 
     def answered(self, packet: int, identifier: int) -> tuple[D | None, Phase | Step]:
         """Take an acknowledgement, given by its column of STEPS. Return its delivery, if there is one, and the step.
@@ -156,11 +162,12 @@ class SenderWindow(Generic[D]):
             if delivery is not None:
                 self.unacknowledged -= _UNACKNOWLEDGED[delivery.phase]
                 self.unfinished -= _UNFINISHED[delivery.phase]
+                self.unremoved -= _UNREMOVED[delivery.phase]
 
     def clear(self) -> None:
         """Remove all deliveries."""
         self.deliveries.clear()
-        self.unacknowledged = self.unfinished = 0
+        self.unacknowledged = self.unfinished = self.unremoved = 0
 
 
 class Arrival(Enum):

@@ -410,7 +410,7 @@ class TelemetryService:
         asyncio.get_running_loop().call_soon(self.units.submit, unit)
 
     def use_limits(self, limits: LimitsConfig) -> None:
-        """Apply per-client limits to new clients and sessions, and total limits immediately."""
+        """Apply per-client limits to new clients and sessions; total limits and `removal_backlog` immediately."""
         self.limits = self.quotas.limits = limits
         self.delivery.use_limits(limits)
 
@@ -436,7 +436,7 @@ class TelemetryService:
         return session
 
     def _session(self, identity: ClientIdentity, *, durable: bool) -> Session:
-        return Session(
+        session = Session(
             identity,
             durable=durable,
             window=self.limits.in_flight,
@@ -445,6 +445,8 @@ class TelemetryService:
             request_bytes=self.limits.request_bytes,
             backlog=self.delivery.new_backlog(identity.client_id),
         )
+        self.delivery.limit_removals(session)
+        return session
 
     # Clients ---------------------------------------------------------------------------------------------------------
 

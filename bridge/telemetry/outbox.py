@@ -433,12 +433,15 @@ class Outbox:
         "direct_qos",
         "dropped",
         "durable",
+        "finishing",
+        "held",
         "identifiers",
         "in_flight",
         "last_sent",
         "messages_sent",
         "open",
         "recording",
+        "removal_backlog",
         "replaying",
         "replies",
         "resent",
@@ -475,6 +478,12 @@ class Outbox:
         #: the first waiting message needs a packet identifier other than the one that its MsgId proposes
         self._clash = False
         self.backlog = Backlog(requests.client_id) if backlog is None else backlog
+        #: limits.removal_backlog: the number of messages that may be unacknowledged or unremoved
+        self.removal_backlog = sys.maxsize
+        #: messages sent with QoS 0 or discarded, while their removal is not committed
+        self.finishing = 0
+        #: messages wait because of `removal_backlog`
+        self.held = False
         #: the client is connected and reads
         self.open = False
         #: messages that were sent since the client connected, and the clock's time at the last of them
@@ -643,6 +652,11 @@ class Outbox:
             if self._room <= 0:
                 effects.more = True
                 return False
+            # If a message of QoS 0 may be sent, a later acknowledgement of one in flight must not exceed the limit either.
+            room = self.removal_backlog - self.unremoved - self.in_flight.unacknowledged - len(effects.finished)
+            if room <= 0:
+                self.held = True
+                return False
             if (self.in_flight.room <= 0 or self.recording is not None) and self._qos(transmission):
                 return False
             if transmission.expired and transmission.msg_number not in self.sent_before:
@@ -658,6 +672,13 @@ class Outbox:
                     effects.refusals.append(Refusal(transmission, cmqc.MQRC_UNKNOWN_OBJECT_NAME, why))
                     return True
                 topic = request.response_topic
+            user_data = transmission.user_data
+            subscription = FOREIGN
+            if user_data is not None and len(user_data) > 1:  # a QoS alone has no options
+                subscription = subscription_data(user_data)
+                if subscription.no_local and publisher_of(transmission.message) == transmission.client_id:
+                    effects.discard(transmission, OWN)
+                    return True
             version_5 = protocol.level == LEVEL_MQTT_5
             publication = from_mq(
                 transmission.message,
@@ -671,13 +692,6 @@ class Outbox:
             field = topic_field(publication.topic)
             properties = None
             if version_5:
-                user_data = transmission.user_data
-                subscription = FOREIGN
-                if user_data is not None and len(user_data) > 1:  # a QoS alone has no options
-                    subscription = subscription_data(user_data)
-                if subscription.no_local and publisher_of(transmission.message) == transmission.client_id:
-                    effects.discard(transmission, OWN)
-                    return True
                 properties = self._properties(transmission, publication, request, subscription)
                 if protocol.max_packet_size and not protocol.takes(field, publication.payload, properties):
                     why = f"it is longer than the Maximum Packet Size of the client, {protocol.max_packet_size} bytes"
@@ -935,11 +949,18 @@ class Outbox:
         return [one.key for one in transmissions]
 
     @property
+    def unremoved(self) -> int:
+        """The number of messages that are acknowledged or sent with QoS 0, while their removal is not committed."""
+        return self.in_flight.unremoved + self.finishing
+
+    @property
     def room(self) -> int:
         """Return how many messages with QoS 1 or 2 could be sent at once, or 0 while the client does not read."""
         if not self.open or self.recording is not None:
             return 0
-        return max(0, self.in_flight.room - len(self.backlog.messages))
+        room = self.removal_backlog - self.unremoved - self.in_flight.unacknowledged
+        self.held = self.held or room <= 0
+        return max(0, min(self.in_flight.room, room) - len(self.backlog.messages))
 
     def withdraw_waiting(self, wanted: Callable[[Transmission], bool]) -> list[tuple[int, Transmission]]:
         """Remove the selected waiting messages and return them with their packet identifiers, 0 if undecided."""

@@ -47,6 +47,7 @@ class ReceiveEffects:
         "acknowledged",
         "answers",
         "completed",
+        "finishing",
         "forgotten",
         "ordered",
         "publications",
@@ -72,6 +73,8 @@ class ReceiveEffects:
         self.received_at = 0
         #: messages to remove from the transmission queue
         self.removals: list[Transmission] = []
+        #: number of these that were sent with QoS 0, or discarded
+        self.finishing = 0
         #: of these, the messages that PUBACK acknowledged, with their packet identifiers
         self.acknowledged: list[tuple[int, Transmission]] = []
         self.answers: list[Answer] = []

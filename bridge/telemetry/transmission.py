@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import calendar
-import math
 from typing import Protocol
 
 import msgspec
 
 from bridge.mqtt.packets import PublishProperties
-from bridge.telemetry.headers import rfh2_of
+from bridge.telemetry.headers import rfh2_of, whole_seconds
 from bridge.telemetry.message import Message
 from bridge.telemetry.record import MessageKey
 from bridge.wire import cmqc
@@ -112,9 +111,9 @@ class Transmission(Protocol):
 
 
 def message_expiry_interval(transmission: Transmission) -> int | None:
-    """Return the remaining Message Expiry Interval in seconds, rounded up (MQTT-3.3.2-6), or None."""
+    """Return the remaining Message Expiry Interval in seconds (MQTT-3.3.2-6), or None."""
     left = transmission.seconds_left
-    return None if left is None else max(math.ceil(left), 0)
+    return None if left is None else whole_seconds(left)
 
 
 def put_time_of(transmission: Transmission) -> float:

@@ -66,6 +66,7 @@ class QueueManager:
     """The backend: units of work lie here until the machine commits the first of them, fails it, or the power goes."""
 
     refuses_for_clients = False
+    removes_at_once = True
     client_names = AS_IS
     outage = False
     subscriptions = ()

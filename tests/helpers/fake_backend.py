@@ -52,6 +52,7 @@ class FakeBackend:
     hands_over_at_once = True
     outage = False
     refuses_for_clients = True
+    removes_at_once = True
     client_names = AS_IS
     subscriptions: Sized = ()
     weight_of_all = 1

@@ -61,6 +61,7 @@ class IbmBackend(BackendEvents):
 
     hands_over_at_once = False
     refuses_for_clients = False
+    removes_at_once = False
 
     def __init__(
         self,

@@ -152,6 +152,48 @@ def test_no_more_than_the_window_is_sent(waiting: Any, packets: Any, window: int
     assert not box.pending()
 
 
+@pytest.mark.parametrize(
+    ("qos", "sent_at_once", "sent_after_commit"),
+    [
+        pytest.param(0, 3, 2, id="QoS 0: the removal of two is committed"),
+        pytest.param(1, 3, 2, id="QoS 1: of three acknowledged messages, two are removed"),
+        pytest.param(2, 3, 2, id="QoS 2: two messages are released"),
+    ],
+)
+def test_no_more_is_sent_while_too_many_messages_are_not_removed(
+    waiting: Any, packets: Any, qos: int, sent_at_once: int, sent_after_commit: int
+) -> None:
+    box, out = outbox(), connected()
+    box.removal_backlog = 3
+    box.finishing += len(box.deliver([waiting(n, qos) for n in range(1, 11)], 0.0, out).finished)
+    assert len(packets(out)) == sent_at_once and box.held
+    for message_id in range(1, 4 if qos else 0):
+        box.acknowledge(message_id) if qos == 1 else box.receive(message_id)
+    box.finishing += len(box.pump(0.0, out).finished)
+    assert (packets(out), box.unremoved, box.room) == ([], 3, 0)
+    if qos == 0:
+        box.finishing -= 2
+    elif qos == 1:
+        box.in_flight.free((1, 2))
+    else:
+        for message_id in (1, 2):
+            box.in_flight.move(box.in_flight.deliveries[message_id], Phase.AWAITING_PUBCOMP)
+    box.finishing += len(box.pump(0.0, out).finished)
+    assert len(packets(out)) == sent_after_commit
+    assert box.unremoved == (3 if qos == 0 else 1)
+
+
+def test_unacknowledged_messages_count_for_the_backlog_of_removals(waiting: Any, packets: Any) -> None:
+    """They may all be acknowledged, and none removed, when the bridge is killed."""
+    box = outbox()
+    box.removal_backlog = 3
+    assert len(sent(box, packets, *(waiting(n, 1) for n in range(1, 11)))) == 3
+    box.acknowledge(1)
+    out = connected()
+    box.pump(0.0, out)
+    assert packets(out) == []
+
+
 def test_pubrec_opens_the_window_pubcomp_is_not_awaited(waiting: Any, packets: Any) -> None:
     box = outbox(1)
     sent(box, packets, waiting(1, 2), waiting(2, 2))
