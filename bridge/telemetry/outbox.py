@@ -902,6 +902,19 @@ class Outbox:
         self.mark_sent([transmission.msg_number for transmission in again])
         self.backlog.extendleft(reversed(again))
 
+    def keep_identifier(self, message_id: int, transmission: Transmission) -> None:
+        """Take a message that was sent to the client before, with a packet identifier, 0 if unknown.
+
+        It is one of a shared subscription, so its QoS is 1, and it needs no record.
+        """
+        self.mark_sent([transmission.msg_number])
+        if not message_id or message_id == transmission.msg_number & 0xFFFF:
+            return
+        if self.identifiers is None:
+            self.identifiers = PacketIdentifiers(self._requests.client_id)
+        if message_id not in self.identifiers.taken and message_id not in self.in_flight.deliveries:
+            self.identifiers.keep([(message_id, transmission)], durable=False)
+
     def resent_later(self) -> set[int]:
         """Return the message identifiers of messages that were sent before and wait to be sent again."""
         decided = {} if self.identifiers is None else self.identifiers.decided
