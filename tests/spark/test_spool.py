@@ -9,15 +9,8 @@ import pyarrow as pa
 import pytest
 
 from bridge.spark import spool as spools
-from bridge.spark.spool import (
-    Segment,
-    Spool,
-    SpoolBusy,
-    SpoolDamaged,
-    content_of,
-    read_content,
-    read_segments,
-)
+from bridge.spark.segment import Segment, SpoolDamaged
+from bridge.spark.spool import DataLoss, Spool, SpoolBusy, content_of, read_content, read_segments
 
 SCHEMA = pa.schema([pa.field("body", pa.binary()), pa.field("md", pa.struct([("A", pa.int32()), ("B", pa.int32())]))])
 
@@ -58,8 +51,11 @@ def test_a_restart_finds_what_was_published(tmp_path: Path) -> None:
     last.recover(3, [(1, spool.run), (3, again.run)])
     last.delete_through(1)
     assert bodies(last) == [b"3", b"5"]
-    with pytest.raises(SpoolDamaged, match="has 2 of the segments 1 to 3, which the checkpoint needs"):
+    with pytest.raises(
+        DataLoss, match="has 2 of the segments 1 to 3, which the checkpoint needs, so messages of Q are"
+    ):
         last.between(0, 3)
+    assert len(last.between(0, 3, complete=False)) == 2
 
 
 def test_the_state_of_a_session_survives_the_deletion_of_its_rows(tmp_path: Path) -> None:
@@ -148,5 +144,9 @@ def test_a_damaged_segment(position: int | None, tmp_path: Path) -> None:
     else:
         content[position] ^= 1
     file.write_bytes(content)
-    with pytest.raises(SpoolDamaged, match=r"is damaged: its checksum is wrong; hint: its messages exist nowhere else"):
+    with pytest.raises(
+        SpoolDamaged,
+        match=r"is damaged: its checksum is wrong. It has 1 messages of Q \(100 bytes, the first of 1970-01-01 00:00:00"
+        r"\+00:00\); hint: they exist nowhere else",
+    ):
         bodies(spool)
