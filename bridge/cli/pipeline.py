@@ -98,6 +98,11 @@ def check(
         plans = _plan_all(spark, file, chosen, environment, reads=False)
     for plan in plans:
         say(f"pipeline {plan.name} is OK")
+        if plan.embeds:
+            say(
+                f"note: pipeline {plan.name}: messages travel with the tasks (option embed), because the workers do not reach"
+                f" its spool below {plan.directory}"
+            )
         if plan.at_least_once:
             say(
                 f"note: pipeline {plan.name}: a destination may get a batch twice after a crash (at-least-once delivery)"
@@ -244,14 +249,11 @@ def _chosen(configuration: Configuration, names: list[str] | None) -> dict[str, 
 
 
 def environment_in(configuration: Configuration, file: Path, master: str | None = None) -> PipelineEnvironment:
-    """Return what the pipelines of a file have in common. Raises Failure."""
+    """Return what the pipelines of a file have in common."""
     from bridge.cli.queue_manager import data_directory
-    from bridge.spark.environment import OutOfReach, environment_of
+    from bridge.spark.environment import environment_of
 
-    try:
-        return environment_of(configuration, file, data_directory(settings.data_dir, configuration), master)
-    except OutOfReach as error:
-        raise Failure(f"{file}: {error}", WRONG_USAGE) from error
+    return environment_of(configuration, file, data_directory(settings.data_dir, configuration), master)
 
 
 def settings_of(spark: SparkConfig, conf: list[str] | None, packages: str | None, jars: str | None) -> dict[str, str]:

@@ -417,9 +417,9 @@ def describe_spark(spark: pipelines.SparkConfig) -> list[str]:
         return []
     lines = [f"pipelines run on Spark at {spark.master or 'this machine'}"]
     if spark.listener is not None:
-        lines.append(f"  workers reach the queue manager at {spark.listener}")
+        lines.append(f"  they reach the queue manager at {spark.listener}")
     if spark.user is not None:
-        lines.append(f"  as user {spark.user}, password in {spark.password_file} on each of them")
+        lines.append(f"  as user {spark.user}, password in {spark.password_file}")
     if spark.conf:
         lines.append(f"  with {', '.join(f'{name}={value}' for name, value in spark.conf.items())}")
     if brought := [*spark.packages, *map(str, spark.jars)]:

@@ -384,7 +384,7 @@ def _pipeline_clashes(configuration: Configuration, wrong: Names) -> Iterator[Cl
             elif MAPPING_PLACE not in links[end.link].client_id:
                 yield Clash(
                     place,
-                    f"a link whose client_id has {MAPPING_PLACE} in it, because each task of Spark connects by itself",
+                    f"a link whose client_id has {MAPPING_PLACE} in it, because each batch of Spark connects by itself",
                 )
         if pipeline.mapping is not None:
             yield from _mapping_clashes(configuration, name, pipeline, pipeline.mapping, wrong)

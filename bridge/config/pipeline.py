@@ -40,18 +40,20 @@ class SparkConfig(Section):
     jars: list[FilePath] = Field(default_factory=list)
     """Jars for the driver and the executors (spark.jars)."""
     listener: Annotated[str, values.text(r"[^()\s,]{1,255}\([0-9]{1,5}\)", "host(port)")] | None = None
-    """Address of the embedded queue manager for workers on other machines. None: the address of `queue_manager.listener`."""
+    """Address of the embedded queue manager, if `mqbridge pipeline run` with a cluster runs on another machine than the
+    bridge. Workers do not connect to it. None: the data directory on this machine."""
     user: (
         Annotated[str, values.text(r"[!-9;-~]{1,1024}", "a user name of ASCII characters without blanks and :")] | None
     ) = None
     """User name of pipelines at a listener with a password file."""
     password_file: FilePath | None = None
-    """File whose first line is the password of `user`. Must be at the same path on each worker."""
+    """File whose first line is the password of `user`."""
     tls: ClientTlsConfig | None = None
-    """TLS of the connections to a TLS listener. The files must be at the same paths on each worker."""
+    """TLS of the connections to a TLS listener."""
     shared: list[FilePath] = Field(default_factory=list)
     """Directories that this machine and all workers share at the same path (NFS). On a cluster, archives, reference tables,
-    and checkpoints of a stateful SELECT must be below one of them."""
+    checkpoints of a stateful SELECT, and checkpoints of pipelines that put batches of more than 5,000 messages must be below
+    one of them."""
 
     @field_validator("conf")
     @classmethod

@@ -185,7 +185,7 @@ def _pipelines(configuration: Configuration, file: Path | None) -> PipelinesPage
     # Imported on demand, because most bridges have no pipelines.
     try:
         from bridge.spark.administration import StatusDamaged, condition
-        from bridge.spark.environment import OutOfReach, environment_of
+        from bridge.spark.environment import environment_of
     except ImportError as error:
         return PipelinesPage([], f"{error.name} is not installed (hint: {install('spark')})")
     settings = configuration.queue_manager
@@ -194,5 +194,5 @@ def _pipelines(configuration: Configuration, file: Path | None) -> PipelinesPage
         environment = environment_of(configuration, file, directory)
         now = time.time()
         return PipelinesPage([condition(name, one, environment, now) for name, one in configuration.pipelines.items()])
-    except (OutOfReach, StatusDamaged, OSError) as error:
+    except (StatusDamaged, OSError) as error:
         return PipelinesPage([], str(error))

@@ -9,7 +9,6 @@ JSON object of each row.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +20,6 @@ from pyspark.sql.types import BinaryType, StringType, TimestampType, VariantType
 
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.config.pipeline import Destination, LateConfig, MqSink, PipelineConfig
-from bridge.files import durable_file, sync
 from bridge.mapping.template import Placeholder, Template, TemplateError
 from bridge.spark import MqDataSource, MqttDataSource, to_messages, to_publications
 from bridge.spark.columns import PROPERTY_COLUMNS
@@ -30,6 +28,7 @@ from bridge.spark.failures import column_missing
 from bridge.spark.mapping import MESSAGE_TYPES, PUBLICATION_TYPES
 from bridge.spark.options import OptionError
 from bridge.spark.schema import MQ_SCHEMA, MQTT_SCHEMA, REFUSAL
+from bridge.spark.staging import BatchFiles
 from bridge.wire import cmqc
 
 #: The column of `input` that contains the payload, and the column with its bytes.
@@ -83,7 +82,7 @@ def sinks_of(to: Destination, environment: PipelineEnvironment, letters: str | N
             return _publications(frame, str(to.mqtt), all_used=has_table)
 
         def write(frame: DataFrame, writer: str, epoch: int) -> int:
-            return _publish(published(frame), options, writer, epoch)
+            return _publish(published(frame), options | environment.stage, writer, epoch)
 
         sinks.append(
             Sink(
@@ -108,7 +107,7 @@ def dead_letter_sink(config: PipelineConfig, environment: PipelineEnvironment) -
     if config.dead_letters.archive is not None:
         return _archive_sink(config.dead_letters.archive)
     queue = config.dead_letters.queue or environment.dead_letter_queue
-    options = environment.queue_manager | {"queue": queue, "refused": queue}
+    options = environment.queue_manager | environment.stage | {"queue": queue, "refused": queue}
 
     def letters(frame: DataFrame) -> DataFrame:
         """Return messages as they arrived, which the writer puts after an MQDLH."""
@@ -140,7 +139,7 @@ def _queue_sink(
 
     return Sink(
         check=lambda frame: MqDataSource(options).writer(messages(frame).schema, False),
-        write=lambda frame, writer, epoch: _put(messages(frame), options, writer, epoch),
+        write=lambda frame, writer, epoch: _put(messages(frame), options | environment.stage, writer, epoch),
     )
 
 
@@ -187,7 +186,7 @@ def mapping_sink(
             return to_messages(_read_by_mapping(frame, PAYLOAD), mapping, name=name, queue_manager=queue_manager)
 
         def put(made: DataFrame, refused: int, writer: str, epoch: int) -> int:
-            return _put(made, environment.queue_manager | {"refused": letters}, writer, epoch)
+            return _put(made, environment.queue_manager | environment.stage | {"refused": letters}, writer, epoch)
 
         return Sink(check=to_mq, write=lambda frame, writer, epoch: _write_mapped(to_mq(frame), put, writer, epoch))
 
@@ -199,11 +198,12 @@ def mapping_sink(
 
     def publish(made: DataFrame, refused: int, writer: str, epoch: int) -> int:
         good = made.where(f"{REFUSAL} IS NULL").drop("original", REFUSAL)
-        _publish(good, environment.broker(mapping.destination.link), writer, epoch)
+        _publish(good, environment.broker(mapping.destination.link) | environment.stage, writer, epoch)
         if not refused:
             return 0
         bad = made.where(f"{REFUSAL} IS NOT NULL").select("original.*", REFUSAL).drop("queue")
-        return _put(bad, environment.queue_manager | {"queue": letters, "refused": letters}, f"{writer}-refused", epoch)
+        options = environment.queue_manager | environment.stage | {"queue": letters, "refused": letters}
+        return _put(bad, options, f"{writer}-refused", epoch)
 
     return Sink(
         check=to_mqtt,
@@ -340,57 +340,3 @@ def _filled(frame: DataFrame, text: str, location: tuple[str | int, ...]) -> Col
             raise column_missing(location, piece.name, frame.columns)
         parts.append(f.col(quoted(piece.name)).cast("string"))
     return f.concat(*parts) if len(parts) > 1 else parts[0]
-
-
-# Files ----------------------------------------------------------------------------------------------------------------
-
-#: Spark creates this file when all files of a write are complete.
-_SUCCESS: Final = "_SUCCESS"
-
-
-class BatchFiles:
-    """Files that a query writes exactly once: each batch is moved into place when it is complete.
-
-        DIRECTORY/.mqbridge/WRITER/staging   the batch that is being written
-        DIRECTORY/.mqbridge/WRITER/last      number of the last batch whose files are all in place
-
-    Spark writes a batch to the staging directory. The driver then syncs each file and renames it to its place in DIRECTORY.
-    A batch that runs again continues the renames if staging is complete, and starts again if not. A batch up to `last` is
-    skipped. Names that begin with a dot are invisible to readers, so a reader never sees part of a file, nor a row twice.
-    """
-
-    def __init__(self, directory: Path, writer: str) -> None:
-        self._directory = directory
-        self._own = directory / ".mqbridge" / writer
-        self._staging = self._own / "staging"
-
-    def write(self, batch: int, write: Callable[[str], None]) -> None:
-        """Write a batch: `write` writes files below a directory, and `_SUCCESS` when they are complete. Raises OSError."""
-        last = self._own / "last"
-        if last.exists() and batch <= int(last.read_text(encoding="ascii")):
-            return
-        staged = self._staging / str(batch)
-        if not (staged / _SUCCESS).exists():
-            shutil.rmtree(self._staging, ignore_errors=True)
-            self._staging.mkdir(parents=True)
-            write(str(staged))
-        if not (staged / _SUCCESS).exists():
-            raise OSError(f"{staged} has no {_SUCCESS}: expected mapreduce.fileoutputcommitter.marksuccessfuljobs=true")
-        self._move(staged, batch)
-        with durable_file(last) as file:
-            file.write(str(batch).encode())
-        shutil.rmtree(self._staging, ignore_errors=True)
-
-    def _move(self, staged: Path, batch: int) -> None:
-        """Move the files of a complete batch to their places, those that are still in staging."""
-        changed: set[Path] = set()
-        for source in sorted(staged.rglob("*")):
-            if source.is_dir() or source.name.startswith(("_", ".")):
-                continue
-            place = self._directory / source.relative_to(staged).parent / f"{batch:08d}-{source.name}"
-            sync(source)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            source.rename(place)
-            changed |= {place.parent, place.parent.parent}
-        for directory in changed:
-            sync(directory)

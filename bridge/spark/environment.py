@@ -1,33 +1,28 @@
-"""The environment of pipelines: their queue manager, directories and brokers, and what workers of a cluster reach of them."""
+"""The environment of pipelines: their queue manager, directories and brokers, and what workers of a cluster reach of them.
+
+Only the driver connects to queue managers and brokers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 import msgspec
 
-from bridge.config import values
-from bridge.config.link import LOCAL, LinkConfig
 from bridge.config.models import Configuration
 from bridge.config.pipeline import PipelineConfig, is_remote
-from bridge.config.queue_manager import EmbeddedQueueManagerConfig, ListenerConfig
-from bridge.spark.mqtt.broker import EVERYWHERE
-from bridge.spark.options import TLS_OPTIONS
+from bridge.spark.options import TLS_OPTIONS, UNIT_ROWS
 
-#: Spark's checkpoint, and the spool of the source, in the directory of a pipeline.
+#: Spark's checkpoint, the spool of the source, and the staged rows of the sinks, in the directory of a pipeline.
 CHECKPOINT: Final = "checkpoint"
 SPOOL: Final = "spool"
+STAGE: Final = "stage"
 #: The subscription of a pipeline is named this and the pipeline's name.
 _SUBSCRIPTION: Final = "MQBRIDGE.PIPELINE."
 #: Dead-letter queue of the embedded queue manager.
 _EMBEDDED_DEAD_LETTERS: Final = "SYSTEM.DEAD.LETTER.QUEUE"
-
-
-class OutOfReach(Exception):
-    """Workers do not reach the queue manager. The message names the keys that change this."""
 
 
 class PipelineEnvironment(msgspec.Struct, frozen=True):
@@ -46,7 +41,13 @@ class PipelineEnvironment(msgspec.Struct, frozen=True):
     master: str | None = None
     #: directories that the workers of a cluster have, too
     shared: tuple[Path, ...] = ()
-    links: dict[str, LinkConfig] = {}
+    #: the option `stage` of the sinks of one pipeline, if the workers reach its directory
+    stage: dict[str, str] = {}
+
+    def staged(self, directory: Path) -> PipelineEnvironment:
+        """Return the environment of one pipeline, whose sinks stage rows in its directory if the workers reach it."""
+        reached = self.master is None or self.is_shared(directory)
+        return msgspec.structs.replace(self, stage={"stage": str(directory / STAGE)} if reached else {})
 
     def directory_of(self, name: str, config: PipelineConfig) -> Path:
         """Return the directory of a pipeline, which contains its checkpoint, spool and status."""
@@ -59,7 +60,7 @@ class PipelineEnvironment(msgspec.Struct, frozen=True):
         """Return the options of the source `mq` or `mqtt` of a pipeline."""
         source, directory = config.source, self.directory_of(name, config)
         options = {"maxMessagesPerTrigger": str(config.batch), "spool": str(directory / SPOOL), **source.options}
-        if self.master is not None and not self.is_shared(directory):
+        if self.embeds(name, config):
             options["embed"] = "true"
         if source.mq is None:
             return options | self.broker(source.link) | {"topic": str(source.mqtt)}
@@ -82,6 +83,13 @@ class PipelineEnvironment(msgspec.Struct, frozen=True):
         if self.directory is not None and self.directory.is_dir():
             found |= {path.name: path for path in self.directory.iterdir() if path.name not in found}
         return {name: directory for name, directory in found.items() if (directory / SPOOL).is_dir()}
+
+    def embeds(self, name: str, config: PipelineConfig) -> bool:
+        """Return whether messages travel with the tasks (option `embed`), because the workers do not reach the spool."""
+        named = {key.lower(): value for key, value in config.source.options.items()}.get("embed")
+        if config.source.archive is not None or named is not None:
+            return config.source.archive is None and str(named).lower() == "true"
+        return self.master is not None and not self.is_shared(self.directory_of(name, config))
 
     def broker(self, link: str) -> dict[str, str]:
         """Return the options of the source or sink `mqtt` for the broker of a link."""
@@ -117,20 +125,22 @@ class PipelineEnvironment(msgspec.Struct, frozen=True):
             if found is not None and not self.is_shared(found):
                 expected = f"a path below a directory of spark.shared{known}, because workers of {self.master} use it"
                 yield location, expected, str(found.absolute())
-        if to is not None and to.mqtt is not None and not _is_on_this_machine(self.master):
-            host = "127.0.0.1" if to.link == LOCAL else self.links[to.link].host
-            if values.is_loopback(host):
-                expected = f"a link to a broker that workers of {self.master} reach"
-                yield ("to", "mqtt"), expected, f"a broker at {host}"
+        if not self.is_shared(directory) and (config.mapping or (to and to.mq) or (late and late.mq)):
+            # A request of a mapping needs two messages.
+            most = UNIT_ROWS // 2 if config.mapping else UNIT_ROWS
+            shared = f"a path below a directory of spark.shared{known}"
+            if config.source.archive is not None:
+                why = f"because workers of {self.master} stage batches of more than {most} rows there"
+                yield ("checkpoint",), f"{shared}, {why}", str(directory)
+            elif config.batch > most:
+                why = f"because workers of {self.master} stage larger batches there"
+                yield ("batch",), f"at most {most}, or as checkpoint {shared}, {why}", str(config.batch)
 
 
 def environment_of(
     configuration: Configuration, file: Path | None, data_directory: Path, master: str | None = None
 ) -> PipelineEnvironment:
-    """Return the environment of a configuration. Raises OutOfReach if workers of `master` do not reach the queue manager.
-
-    `data_directory` is that of an embedded queue manager.
-    """
+    """Return the environment of a configuration. `data_directory` is that of an embedded queue manager."""
     settings = configuration.queue_manager
     far = master if is_remote(master) else None
     shared = tuple(path.absolute() for path in configuration.spark.shared)
@@ -144,57 +154,20 @@ def environment_of(
         dead_letters, directory = _EMBEDDED_DEAD_LETTERS, data / "pipelines"
         options = {"dataDirectory": str(data), "queueManager": settings.name}
     if far is not None:
-        options = _remote_options(configuration, far, options)
-    return PipelineEnvironment(path, options, dead_letters, directory, patience, far, shared, dict(configuration.links))
+        options = _remote_options(configuration, options)
+    return PipelineEnvironment(path, options, dead_letters, directory, patience, far, shared)
 
 
-# The queue manager of a cluster --------------------------------------------------------------------------------------
-
-
-def _is_on_this_machine(master: str) -> bool:
-    """Return whether a master accepts only programs of this machine, so that its workers run here."""
-    return values.is_loopback(urlsplit(master).hostname or "")
-
-
-def _remote_options(configuration: Configuration, master: str, local: dict[str, str]) -> dict[str, str]:
-    """Return the options of the source `mq` for workers of a master; `local`: for this machine. Raises OutOfReach."""
+def _remote_options(configuration: Configuration, local: dict[str, str]) -> dict[str, str]:
+    """Return the options of the source `mq` if the driver does not run on the machine of the bridge (`spark.listener`)."""
     settings, spark = configuration.queue_manager, configuration.spark
-    if not isinstance(settings, EmbeddedQueueManagerConfig):
-        if settings.mode == "bindings" and not _is_on_this_machine(master):
-            raise OutOfReach(
-                f"workers of {master} do not reach queue manager {settings.name} in mode bindings: expected"
-                " queue_manager.mode: client, with channel and connections"
-            )
+    if spark.listener is None or settings.type == "ibm":
         return local
-    listener = settings.listener
-    options = {"listener": spark.listener or _address(listener, master), "queueManager": settings.name}
+    options = {"listener": spark.listener, "queueManager": settings.name}
     if spark.tls is not None:
         options |= {"tls": "true", "tlsCheckHostName": str(spark.tls.check_host_name).lower()}
         named = {name: getattr(spark.tls, key) for name, key in TLS_OPTIONS.items()}
         options |= {name: str(value) for name, value in named.items() if value is not None and name not in options}
-    elif listener is not None and listener.tls is not None:
-        raise OutOfReach("queue_manager.listener has TLS: expected spark.tls, with a ca_file that is on each worker")
     if spark.user is not None:
-        return options | {"user": spark.user, "passwordFile": str(spark.password_file)}
-    if listener is not None and not listener.believes:
-        raise OutOfReach(
-            "queue_manager.listener asks for a password: expected spark.user, and spark.password_file, a file on each worker"
-            " whose first line is the password of that user"
-        )
+        options |= {"user": spark.user, "passwordFile": str(spark.password_file)}
     return options
-
-
-def _address(listener: ListenerConfig | None, master: str) -> str:
-    """Return `host(port)` at which workers reach a listener. Raises OutOfReach."""
-    if listener is None:
-        raise OutOfReach(
-            f"workers of {master} reach the queue manager by TCP only, and it does not listen: expected"
-            " queue_manager.listener with address, port and password_file (and spark.user, spark.password_file)"
-        )
-    here, address = _is_on_this_machine(master), listener.address
-    if listener.port == 0 or (not here and (address in EVERYWHERE or values.is_loopback(address))):
-        raise OutOfReach(
-            f"workers of {master} do not reach queue_manager.listener at {address}({listener.port}): expected spark.listener:"
-            " host(port), as workers reach it"
-        )
-    return f"{EVERYWHERE.get(address, address)}({listener.port})"

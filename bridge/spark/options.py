@@ -20,6 +20,9 @@ from bridge.config import values
 if TYPE_CHECKING:
     from bridge.config.models import Configuration
 
+#: Messages of one unit of work of the sink `mq` at most. MAXUMSGS is 10,000 by default.
+UNIT_ROWS: Final = 5_000
+
 Model = TypeVar("Model", bound=values.Section)
 
 

@@ -76,6 +76,8 @@ class Pipeline(msgspec.Struct, frozen=True):
     sinks: Sequence[Sink]
     dead_letters: Sink
     late: Sink | None
+    #: messages travel with the tasks
+    embeds: bool
 
     @property
     def checkpoint(self) -> Path:
@@ -120,6 +122,7 @@ def plan(
             frame = _pruned(spark, source, table, config) if reads else source
     if not stateful and config.late is not None:
         raise Mistake(("late",), "no late, because select keeps no state and no row is late")
+    environment = environment.staged(directory)
     sinks = _sinks(spark, config, environment, selected)
     letters = dead_letter_sink(config, environment)
     late = None if config.late is None else late_sink(config.late, environment)
@@ -130,7 +133,8 @@ def plan(
             late.check(source.withColumn(WATERMARK, f.current_timestamp()) if late.is_table else source)
     for location, expected, found in environment.unreachable(config, directory, stateful=stateful):
         raise Mistake(location, expected, found)
-    return Pipeline(name, config, directory, frame, table, stateful, tables, sinks, letters, late)
+    embeds = environment.embeds(name, config)
+    return Pipeline(name, config, directory, frame, table, stateful, tables, sinks, letters, late, embeds)
 
 
 @contextmanager

@@ -30,6 +30,8 @@ _PACKAGES: Final = ("pyspark", "pyarrow", "pandas")
 #: A log configuration for the case that nobody has one: warnings only.
 _LOGGING: Final = shlex.quote(f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}")
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+#: The setting that bounds a task, in MiB.
+_MESSAGE_SIZE: Final = "spark.rpc.message.maxSize"
 #: Runs Python workers without Spark's own archives on their path, which halves the time of their imports.
 PYTHON_WORKER: Final = Path(__file__).with_name("python-worker")
 #: The interpreter that PYTHON_WORKER runs.
@@ -167,6 +169,7 @@ def register(spark: SparkSession) -> None:
 
     from bridge.spark.mq.source import MqDataSource
     from bridge.spark.mqtt.source import MqttDataSource
+    from bridge.spark.spool_reader import TASK_VARIABLE
 
     sources: tuple[type[DataSource], ...] = (MqDataSource, MqttDataSource)
     added: set[str] = set()
@@ -178,8 +181,9 @@ def register(spark: SparkSession) -> None:
         if (context.master or "").startswith("local") and "PYSPARK_PYTHON" not in os.environ:
             context.pythonExec = sys.executable
         environment = context.environment
-        added = ADDED_BY_SPARK.keys() - environment.keys()
-        environment.update({name: ADDED_BY_SPARK[name] for name in added})
+        variables = ADDED_BY_SPARK | {TASK_VARIABLE: context.getConf().get(_MESSAGE_SIZE, "128")}
+        added = variables.keys() - environment.keys()
+        environment.update({name: variables[name] for name in added})
     try:
         for source in sources:
             spark.dataSource.register(source)

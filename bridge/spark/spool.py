@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import threading
 import time
 import uuid
@@ -79,13 +80,25 @@ class Place:
 
     def write(self, name: str, data: Any) -> None:
         """Write a file durably. It appears with all of its content."""
+        with self.creating(name) as file:
+            file.write(data)
+
+    @contextlib.contextmanager
+    def creating(self, name: str) -> Iterator[IO[bytes]]:
+        """Write a file durably in the block. It appears with all of its content."""
         if self.remote is None:
             with durable_file(Path(self._base, name)) as file:
-                file.write(data)
+                yield file
             return
         self.remote.create_dir(self._base)
         with self.remote.open_output_stream(f"{self._base}/{name}") as stream:
-            stream.write(data)
+            yield stream
+
+    def exists(self, name: str) -> bool:
+        """Return whether a file exists."""
+        if self.remote is None:
+            return os.path.exists(f"{self._base}/{name}")
+        return bool(self.remote.get_file_info(f"{self._base}/{name}").is_file)
 
     def names(self) -> list[str]:
         """Return the names of its files."""
@@ -108,6 +121,14 @@ class Place:
                 os.unlink(f"{self._base}/{name}")
             else:
                 self.remote.delete_file(f"{self._base}/{name}")
+
+    def delete_all(self) -> None:
+        """Delete the directory with everything in it, if it exists."""
+        with contextlib.suppress(FileNotFoundError):
+            if self.remote is None:
+                shutil.rmtree(self._base)
+            else:
+                self.remote.delete_dir(self._base)
 
 
 def _remote(url: str) -> tuple[Any, str]:

@@ -6,6 +6,7 @@ asks for the offset after a batch only when the batch is in its commit log. Then
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -285,12 +286,9 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
         if self._stream.partitions is not None:
             batch = _even([one for slices in batch for one in slices], self._stream.partitions)
-        return [self._partition(slices) for slices in batch if slices]
-
-    def _partition(self, slices: list[Slice]) -> InputPartition:
-        if not self._stream.embed:
-            return Slices(slices, None)
-        return Slices(slices, [slice_of(Place(one.path), one.segment, one.start, one.rows) for one in slices])
+        if self._stream.embed:
+            return [partition for slices in batch for partition in _embedded(slices, max_task_bytes())]
+        return [Slices(slices, None) for slices in batch if slices]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the envelopes of a partition, as record batches."""
@@ -352,3 +350,46 @@ def _even(slices: list[Slice], count: int) -> list[list[Slice]]:
             wanted -= taken
         parts.append(part)
     return parts
+
+
+#: Variable of the environment of a source: spark.rpc.message.maxSize, in MiB, which bounds a task. Spark's default is 128.
+TASK_VARIABLE: Final = "MQBRIDGE_SPARK_MESSAGE_SIZE"
+#: Bytes of embedded rows in a task at most, so that several tasks share a batch; and bytes for the rest of the task.
+_EMBEDDED_BYTES: Final = 32 * 1024 * 1024
+_TASK_OVERHEAD: Final = 512 * 1024
+
+
+class RowTooLarge(Exception):
+    """A message does not fit into a task."""
+
+
+def max_task_bytes() -> int:
+    """Return the bytes of rows that Spark accepts in a task."""
+    return int(os.environ.get(TASK_VARIABLE, "128")) * 1024 * 1024 - _TASK_OVERHEAD
+
+
+def _embedded(slices: list[Slice], most: int) -> Iterator[Slices]:
+    """Yield partitions that contain the rows of slices, each of at most `most` bytes. Raises RowTooLarge."""
+    wanted = min(most, _EMBEDDED_BYTES)
+    part: list[Slice] = []
+    contents: list[bytes] = []
+    pending = slices[::-1]
+    while pending:
+        one = pending.pop()
+        content = slice_of(Place(one.path), one.segment, one.start, one.rows)
+        if len(content) > wanted and (half := one.rows // 2):
+            pending += [one._replace(start=one.start + half, rows=one.rows - half), one._replace(rows=half)]
+            continue
+        if len(content) > most:
+            raise RowTooLarge(
+                f"row {one.start} of segment {one.path}/{one.segment.name} has {len(content)} bytes, and a task at most"
+                f" {most}; hint: put the spool into a directory that all workers reach and set embed to false, or raise"
+                " spark.rpc.message.maxSize"
+            )
+        if part and sum(map(len, contents)) + len(content) > wanted:
+            yield Slices(part, contents)
+            part, contents = [], []
+        part.append(one)
+        contents.append(content)
+    if part:
+        yield Slices(part, contents)

@@ -6,33 +6,33 @@ import msgspec
 from pyspark import TaskContext
 
 
-class Identity(msgspec.Struct, frozen=True):
-    """The identity of the rows of a task: query (or batch write), partition and batch."""
+class BatchIdentity(msgspec.Struct, array_like=True, frozen=True):
+    """The identity of a batch: the query (or batch write), and the number of the batch."""
 
     query: str
-    partition: int
     batch: int
-    #: whether the writer state expires: true for batch writes, which are not repeated indefinitely
-    passing: bool = False
 
-    @property
-    def text(self) -> str:
-        """Return the identity as one word."""
-        return f"{self.query}/{self.batch}/{self.partition}"
+    def __str__(self) -> str:
+        return f"batch {self.batch} of {self.query}"
 
 
-def identity() -> Identity:
-    """Return the identity of this task's rows in a streaming query."""
+def streaming_batch() -> BatchIdentity:
+    """Return the identity of the batch of a streaming query that this task belongs to."""
     task = _task()
     query, batch = task.getLocalProperty("sql.streaming.queryId"), task.getLocalProperty("streaming.sql.batchId")
     if query is None or batch is None:
         raise RuntimeError("Spark reports no query and batch: a streaming write outside of a query")
-    return Identity(query, task.partitionId(), int(batch))
+    return BatchIdentity(query, int(batch))
 
 
 def partition() -> int:
     """Return the number of this task's partition."""
     return int(_task().partitionId())
+
+
+def attempt() -> int:
+    """Return the number of this attempt at a task, which is unique in a Spark application."""
+    return int(_task().taskAttemptId())
 
 
 def _task() -> TaskContext:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -92,11 +91,6 @@ def _process(conversation: ApplicationProtocol) -> int:
     return int(struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
 
 
-def kill(signal: int) -> Callable[[int], None]:
-    """Kills the process that asks."""
-    return lambda process: os.kill(process, signal)
-
-
 def kill_driver(process: int) -> None:
     """Kills a driver: Python, and its JVM, which has a process group of its own."""
     python = psutil.Process(process)
@@ -117,3 +111,8 @@ def is_marker(request: list[Any]) -> bool:
     """MQPUT of what a writer keeps for itself."""
     md = request[1][1]
     return bool(md.get("CorrelId", b"").startswith(b"SPK"))
+
+
+def is_state(request: list[Any]) -> bool:
+    """MQPUT of the state of a query, which is in each unit of work of a writer."""
+    return bool(request[1][1].get("CorrelId", b"").startswith(b"SPKB"))

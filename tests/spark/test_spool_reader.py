@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bridge.spark import spool_reader
 from bridge.spark.segment import Segment, directory_name
 from bridge.spark.spool import DataLoss, Spool, SpoolFiller, StreamOptions, open_former
-from bridge.spark.spool_reader import Slice, SpoolReader, _even
+from bridge.spark.spool_reader import TASK_VARIABLE, RowTooLarge, Slice, SpoolReader, _even
 
 SCHEMA = pa.schema([pa.field("body", pa.binary())])
 
@@ -207,4 +208,26 @@ def test_a_planned_batch_of_a_spool_that_was_deleted(tmp_path: Path) -> None:
     reader.stop()
     reader = reader_of(tmp_path, "B", fail_on_data_loss=False)
     assert reader.partitions(start, end) == []
+    reader.stop()
+
+
+def test_embedded_rows_fit_into_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A segment is divided, and so is a partition, until Spark accepts the tasks."""
+    monkeypatch.setattr(spool_reader, "_EMBEDDED_BYTES", 40_000)
+    options = StreamOptions(spool=str(tmp_path), embed=True)
+    spool = Spool(str(tmp_path), "A")
+    bodies = [b"%04d" % number * 250 for number in range(200)]
+    fill(spool, [bodies[:100]], [bodies[100:110]], [bodies[110:120]], [bodies[120:]])
+    reader = SpoolReader(options, SCHEMA, lambda: {spool.id: Filled(spool.id, spool, options)})
+    start, end = reader.initialOffset(), {"version": 3, "spools": {spool.id: [spool.id, 4]}}
+    assert [body for part in parts(reader, start, end) for body in part] == bodies
+    partitions = reader.partitions(start, end)
+    assert all(sum(map(len, part.embedded)) <= 40_000 for part in partitions)  # type: ignore[attr-defined]
+    assert 5 <= len(partitions) <= 12
+    monkeypatch.setenv(TASK_VARIABLE, "0")
+    monkeypatch.setattr(spool_reader, "_TASK_OVERHEAD", -1_000)
+    with pytest.raises(
+        RowTooLarge, match=r"row 0 of segment .* a task at most 1000; hint: .*spark\.rpc\.message\.maxSize"
+    ):
+        reader.partitions(start, end)
     reader.stop()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 
+import msgspec
 from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamReader,
@@ -82,9 +83,13 @@ class MqDataSource(MessageSource):
     make the write exactly once. Rows from `to_messages` are put as the service puts them. Rows that it rejects go to the
     queue `refused`, after an MQDLH. Without `refused`, the write fails.
 
-    Two small messages for each partition of a streaming query stay on SYSTEM.MQTT.MAPPING.STATE, so that a repeated batch is
-    recognized. Those of a batch write with a `writeId` expire after 30 days. After you delete a checkpoint, you can remove
-    the messages that contain its query identifier.
+    The driver puts the rows of a batch after all tasks have succeeded. Until then, more than 1 MiB of rows of a task is in
+    the directory (or URL) `stage`, which all workers must reach. A batch of more than 5,000 rows or 64 MiB stays there until
+    all of it is put. Default: `stage` in the checkpoint; a temporary directory for a batch write without `writeId`.
+
+    Two small messages for each streaming query stay on SYSTEM.MQTT.MAPPING.STATE, so that a repeated batch is recognized.
+    Those of a batch write with a `writeId` expire after 30 days. After you delete a checkpoint, you can remove the messages
+    that contain its query identifier.
     """
 
     NAME = "mq"
@@ -105,19 +110,25 @@ class MqDataSource(MessageSource):
         """Return the writer of a batch write: messages are added, whatever the mode. Raises OptionError."""
         # Imported here, because a streaming read starts a process that does not need it.
         from bridge.spark.mq.writer import WRITE_OPTIONS, MqWriter, sink_options_of
+        from bridge.spark.staging import make_stage, temporary_stage
 
         options = self.write_options(WRITE_OPTIONS, overwrite=overwrite)
         write_id = options.text("writeId")
         if write_id is None:
             options.allow((), ("epoch",), "without writeId, whose batches it numbers")
         epoch = options.value("epoch", values.integer(0, 2**31 - 1), None)
-        return MqWriter(sink_options_of(options, schema), write_id, epoch)
+        sink = sink_options_of(options, schema)
+        stage = make_stage(sink.stage) or ("" if write_id is not None else temporary_stage())
+        return MqWriter(msgspec.structs.replace(sink, stage=stage), write_id, epoch)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the writer of a streaming write. Raises OptionError."""
         from bridge.spark.mq.writer import WRITE_OPTIONS, MqStreamWriter, sink_options_of
+        from bridge.spark.staging import make_stage
 
-        return MqStreamWriter(sink_options_of(self.write_options(WRITE_OPTIONS, stream=True), schema))
+        sink = sink_options_of(self.write_options(WRITE_OPTIONS, stream=True), schema)
+        make_stage(sink.stage)
+        return MqStreamWriter(sink)
 
 
 def stream_reader(options: SourceOptions) -> SpoolReader:

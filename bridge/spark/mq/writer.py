@@ -1,8 +1,12 @@
-"""The sink `mq`: puts rows in units of work, together with the writer state (`bridge.spark.mq.writer_state`).
+"""The sink `mq`: puts the rows of a batch, which the tasks have staged (`bridge.spark.staging`), in units of work.
 
-A streaming query puts each batch exactly once, even if processes are killed. The writer state is identified by query,
-batch and partition. The query identifier is stored in the checkpoint. A batch write puts each row once, even if Spark
-retries tasks. If the whole program runs again, rows are put again, unless the option `writeId` identifies the write.
+Only `commit` puts, which Spark calls on the driver after all tasks have succeeded. A batch of one unit of work is put
+together with the state of the query (`bridge.spark.mq.writer_state`). For a larger batch, a manifest of the staged files is
+recorded first. Each unit of work then records the position in the manifest. A repeated batch continues at that position,
+whatever its tasks return.
+
+The query identifier is stored in the checkpoint. A batch write puts each row once, even if Spark retries tasks. If the whole
+program runs again, rows are put again, unless the option `writeId` identifies the write.
 """
 
 from __future__ import annotations
@@ -34,16 +38,27 @@ from bridge.spark.mq.queue_manager import (
 )
 from bridge.spark.mq.rows import MAPPED_COLUMNS, check_columns, rows_of
 from bridge.spark.mq.rows import Row as MessageRow
-from bridge.spark.mq.writer_state import WriterState, digests
-from bridge.spark.options import Options
+from bridge.spark.mq.writer_state import QueryState, WriterState
+from bridge.spark.options import UNIT_ROWS, Options
 from bridge.spark.schema import SPARK_OPTIONS, Refusal
-from bridge.spark.task import Identity
+from bridge.spark.spool import Place
+from bridge.spark.staging import (
+    Manifest,
+    StagedBatch,
+    check_manifest,
+    discard,
+    manifest_batches,
+    stage_of,
+    stage_rows,
+)
+from bridge.spark.task import BatchIdentity
 from bridge.telemetry.message import Destination, MappedMessage, Message
 from bridge.wire import cmqc
 
-#: Messages, and bytes of their data, of one unit of work at most. MAXUMSGS is 10000 by default.
-UNIT_ROWS: Final = 5_000
+#: Bytes of message data of one unit of work at most.
 UNIT_BYTES: Final = 64 * 1024 * 1024
+#: Rows of a larger batch that are converted once, and held in memory until they are put.
+_HELD_ROWS: Final = 100_000
 #: Messages, and bytes of their data, of one request to an embedded queue manager, which works on one for 20 ms at most.
 _REQUEST_ROWS: Final = 1_000
 _REQUEST_BYTES: Final = 1024 * 1024
@@ -63,6 +78,7 @@ WRITE_OPTIONS: Final = (
     "context",
     "writeId",
     "epoch",
+    "stage",
     *SPARK_OPTIONS,
 )
 #: Context fields of the MQMD that come from the rows -> the options MQOO_ and MQPMO_.
@@ -87,6 +103,8 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     refused: str | None = None
     #: a key of _CONTEXTS
     context: str = "default"
+    #: directory or URL for rows of a batch until they are put; "": none
+    stage: str = ""
     #: a mapping made the rows: set the identity context of rows with a UserIdentifier
     mapped: bool = False
 
@@ -125,6 +143,7 @@ def sink_options_of(options: Options, schema: StructType) -> SinkOptions:
         persistence=PERSISTENCE[options.choice("persistence", PERSISTENCE, "persistent")],
         refused=options.text("refused"),
         context=options.choice("context", _CONTEXTS, "default"),
+        stage=stage_of(options),
         mapped=bool(mapped),
     )
 
@@ -132,97 +151,155 @@ def sink_options_of(options: Options, schema: StructType) -> SinkOptions:
 # Writers -------------------------------------------------------------------------------------------------------------
 
 
-class Written(WriterCommitMessage):
-    """What a task has put."""
-
-    def __init__(self, messages: int, *, marked: bool = True) -> None:
-        self.messages = messages
-        #: there is a state of the partition; of one without rows there is none
-        self.marked = marked
-
-
 class MqStreamWriter(DataSourceStreamArrowWriter):
     """Puts the batches of a streaming query, each exactly once."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
+        self._attempt = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """Put a partition of a batch."""
-        return put_all(self._options, task.identity(), iterator)
+        """Stage a partition of a batch."""
+        return stage_rows(self._options.stage, task.streaming_batch(), self._attempt, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Put a batch. Spark calls this on the driver, after all tasks have succeeded."""
+        put_batch(self._options, StagedBatch(self._options.stage, messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Delete what the tasks of a failed batch have staged."""
+        discard(self._options.stage, messages)
 
 
 class MqWriter(DataSourceArrowWriter):
     """Puts the rows of a batch write."""
 
     def __init__(self, options: SinkOptions, write_id: str | None, epoch: int | None = None) -> None:
+        """Make a writer. `epoch` is the number of the batch of a query that writes in foreachBatch."""
         self._options = options
-        self._write_id = write_id
-        #: number of the batch of a query that writes in foreachBatch
-        self._epoch = epoch
-        self._query = f"write {write_id}" if write_id is not None else f"one write {uuid.uuid4()}"
+        self._attempt = uuid.uuid4().hex
+        self._identity = BatchIdentity(f"write {write_id or self._attempt}", epoch or 0)
+        #: nobody can repeat a write without a name
+        self._is_named = write_id is not None
+        self._expires = epoch is None
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """Put a partition."""
-        return put_all(self._options, self._identity(task.partition()), iterator)
+        """Stage a partition."""
+        return stage_rows(self._options.stage, self._identity, self._attempt, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Discard the state of the partitions, because all rows are put. With a `writeId`, keep it until it expires."""
-        self._forget([number for number, one in enumerate(messages) if isinstance(one, Written) and one.marked])
+        """Put the rows. Spark calls this on the driver, after all tasks have succeeded."""
+        batch = StagedBatch(self._options.stage, messages)
+        if self._is_named:
+            put_batch(self._options, batch, expires=self._expires)
+        else:
+            put_once(self._options, batch)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Discard the state of the partitions, because a task has failed permanently.
-
-        Rows of other tasks stay on their queues. With a `writeId`, keep the state until it expires.
-        """
-        self._forget(range(len(messages)))
-
-    def _forget(self, partitions: Sequence[int]) -> None:
-        if self._write_id is not None or not partitions:
-            return
-        with self._options.queue_manager.connected() as connection:
-            for partition in partitions:
-                WriterState(connection, self._identity(partition)).discard()
-                connection.commit()
-
-    def _identity(self, partition: int) -> Identity:
-        if self._epoch is not None:
-            return Identity(self._query, partition, self._epoch)
-        return Identity(self._query, partition, 0, passing=True)
+        """Delete what the tasks of a failed write have staged."""
+        discard(self._options.stage, messages)
 
 
-def put_all(options: SinkOptions, identity: Identity, batches: Iterable[Any]) -> Written:
-    """Put the rows of a partition that were not put yet. Raises MQError, ValueError, RowRefused, Superseded."""
-    rows = _messages(options, identity, batches)
-    first = next(rows, None)
-    if first is None:
-        return Written(0, marked=False)
-    with options.queue_manager.connected() as connection:
-        state = WriterState(connection, identity)
-        already = state.take()
-        if already is None:
-            connection.backout()  # the state goes back to where it was
-            return Written(0)
-        messages = 0
-        row: Row | None = first
-        with Unit(connection, options) as unit:
-            while row is not None:
-                if already and already[key := next(digests([row]))] > 0:
-                    already[key] -= 1
-                elif unit.full:
-                    unit.settle()
-                    state.leave(digests(unit.rows))
+def put_once(options: SinkOptions, batch: StagedBatch) -> None:
+    """Put the rows of a write that nobody can repeat. Raises MQError, ValueError, RowRefused, StageDamaged."""
+    if batch.rows:
+        with options.queue_manager.connected() as connection, Unit(connection, options) as unit:
+            for row in _messages(options, batch.batches()):
+                if unit.full:
                     unit.commit()
-                    state.take()
-                    continue
-                else:
-                    unit.put(row)
-                    messages += 1
-                row = next(rows, None)
-            unit.settle()
-            state.leave(None)
+                unit.put(row)
             unit.commit()
-    return Written(messages)
+    batch.delete()
+
+
+def put_batch(options: SinkOptions, batch: StagedBatch, *, expires: bool = False) -> None:
+    """Put those rows of a batch that were not put yet.
+
+    Raises MQError, ValueError, RowRefused, Superseded, BatchUnfinished, StageMissing, StageDamaged, OSError.
+    """
+    with options.queue_manager.connected() as connection, Unit(connection, options) as unit:
+        put = _BatchPut(options, batch, unit, WriterState(connection, batch.identity.query, expires=expires))
+        put.run()
+        connection.backout()  # the state goes back if the batch was complete
+    for manifest in put.manifests:
+        Place(manifest.place).delete_all()
+    batch.delete()
+
+
+class _BatchPut:
+    """Puts a batch, and before it the rest of a batch that is recorded in a manifest."""
+
+    def __init__(self, options: SinkOptions, batch: StagedBatch, unit: Unit, state: WriterState) -> None:
+        self._options = options
+        self._batch = batch
+        self._unit = unit
+        self._state = state
+        #: those that were put to their end
+        self.manifests: list[Manifest] = []
+
+    def run(self) -> None:
+        """Put the rows."""
+        batch, identity = self._batch, self._batch.identity
+        state = self._take()
+        if not state.complete and state.batch <= identity.batch:
+            manifest = self._state.manifest()
+            check_manifest(manifest, state.rows)
+            rows = _messages(self._options, manifest_batches(manifest, state.rows))
+            self._put_units(manifest, rows, state.rows)
+            state = self._take()
+        if state.batch >= identity.batch:
+            return
+        recorded = batch.recorded()
+        if recorded is not None or not self._fits(batch):
+            self._put_recorded(recorded)
+        else:
+            for row in _messages(self._options, batch.batches()):
+                self._unit.put(row)
+            self._end_unit(identity.batch, batch.rows, complete=True)
+
+    def _take(self) -> QueryState:
+        return self._state.take(self._batch.identity, self._batch.partitions)
+
+    def _fits(self, batch: StagedBatch) -> bool:
+        """Return whether a batch is put in one unit of work. A request of a mapping needs two messages."""
+        return batch.rows <= (UNIT_ROWS // 2 if self._options.mapped else UNIT_ROWS) and batch.size <= UNIT_BYTES
+
+    def _put_recorded(self, manifest: Manifest | None) -> None:
+        """Record a manifest, or (`manifest`) one whose attempt ended before the queue manager had it, and put its rows."""
+        batch = self._batch
+        rows: Iterable[Row] | None = None
+        if manifest is None:
+            # Once the manifest is recorded, the batch cannot change. So a row that cannot be put must be found before.
+            if batch.rows <= _HELD_ROWS and batch.size <= UNIT_BYTES:
+                rows = list(_messages(self._options, batch.batches()))
+            else:
+                for _ in _messages(self._options, batch.batches()):
+                    pass
+            manifest = batch.record()
+        else:
+            check_manifest(manifest, 0)
+        self._state.put_manifest(manifest)
+        self._end_unit(manifest.identity.batch, 0)
+        self._take()
+        self._put_units(manifest, rows or _messages(self._options, manifest_batches(manifest, 0)), 0)
+
+    def _put_units(self, manifest: Manifest, rows: Iterable[Row], position: int) -> None:
+        """Put rows of a manifest from a position, in units of work."""
+        for row in rows:
+            if self._unit.full:
+                self._end_unit(manifest.identity.batch, position)
+                self._take()
+            self._unit.put(row)
+            position += 1
+        self._unit.settle()
+        self._state.remove_manifest()
+        self._end_unit(manifest.identity.batch, position, complete=True)
+        self.manifests.append(manifest)
+
+    def _end_unit(self, batch: int, rows: int, *, complete: bool = False) -> None:
+        self._unit.settle()
+        self._state.leave(batch, rows, complete=complete)
+        self._unit.commit()
 
 
 class RowRefused(Exception):
@@ -234,9 +311,11 @@ class RowRefused(Exception):
 Row = tuple[Message, Destination, bool, MappedMessage | Refusal | None]
 
 
-def _messages(options: SinkOptions, identity: Identity, batches: Iterable[Any]) -> Iterator[Row]:
-    number = 0
-    for batch in batches:
+def _messages(options: SinkOptions, batches: Iterable[tuple[int, Any]]) -> Iterator[Row]:
+    """Yield the messages of record batches, which are given with the numbers of their partitions."""
+    number, last = 0, -1
+    for partition, batch in batches:
+        number, last = number if partition == last else 0, partition
         may_clear = "clear" in batch.schema.names
         for row in rows_of(batch, options.persistence):
             message = row.message
@@ -248,7 +327,7 @@ def _messages(options: SinkOptions, identity: Identity, batches: Iterable[Any]) 
                 if options.refused is None:
                     others = "" if row.unencodable else "filter out such rows (where refusal IS NULL), or "
                     raise RowRefused(
-                        f"row {number} of partition {identity.partition} cannot be put: {refusal}; hint: {others}name a queue"
+                        f"row {number} of partition {partition} cannot be put: {refusal}; hint: {others}name a queue"
                         " for them with the option refused"
                     )
                 yield message, Destination(options.refused), False, refusal
@@ -286,9 +365,9 @@ class Unit:
         #: for what is more than a message
         self._producer = MessageProducer(connection, handles=_HANDLES)
         self._dead_letters = DeadLetters(connection, options.refused or "", APPLICATION_NAME)
-        self.rows: list[Row] = []
-        self._size = 0
-        #: the last of `rows`, which are in no request yet
+        #: messages, and bytes of their data, since the last commit
+        self._messages = self._size = 0
+        #: rows that are in no request yet
         self._waiting: list[tuple[Row, Put]] = []
         self._waiting_size = 0
         # A connection to IBM MQ belongs to one thread.
@@ -306,12 +385,12 @@ class Unit:
     @property
     def full(self) -> bool:
         """Whether the unit of work has reached its maximum size."""
-        return len(self.rows) >= UNIT_ROWS or self._size >= UNIT_BYTES
+        return self._messages >= UNIT_ROWS or self._size >= UNIT_BYTES
 
     def put(self, row: Row) -> None:
         """Put a row by MQPUT under syncpoint, now or with others. Raises MQError, also of an earlier row."""
         message, destination, retain, more = row
-        self.rows.append(row)
+        self._messages += 2 if isinstance(more, MappedMessage) and more.kept is not None else 1
         self._size += message.length
         if isinstance(more, Refusal):
             self.settle()
@@ -348,7 +427,7 @@ class Unit:
                 raise MQError(status.Reason, f"{status.PutFailureCount} puts, the first to {status.ObjectName}")
         self._connection.commit()
         self._producer.committed()
-        self.rows, self._size = [], 0
+        self._messages = self._size = 0
 
     def _send(self) -> None:
         """Begin the next request, after the end of the one under way."""

@@ -1,161 +1,194 @@
-"""The writer state: records which rows were put, in the same unit of work, so that a repeated batch puts no row twice.
+"""The writer state: what a query has put, in the same units of work, so that a repeated batch puts no row twice.
 
-SYSTEM.MQTT.MAPPING.STATE contains two messages for each partition of each query: a permanent *anchor*, and a *state* with
-the number of the last batch and whether it is complete. Each unit of work gets the state, and puts the messages and the
-next state. If a writer finds the anchor but no state, another attempt at the same partition (in a worker that Spark has
-abandoned, but that still runs) has the state in its unit of work. The writer then waits until that unit of work has ended.
+SYSTEM.MQTT.MAPPING.STATE has two messages for each query, the last two states. Each unit of work gets the older one and puts
+the next state. So only one process at a time can put for a query, and the others see from the newer one that it exists. A
+second attempt waits until the unit of work of the first one has ended.
 
-A large partition needs several units of work. Each of them except the last puts a *tally* with the digests of its rows,
-because a repeated batch has the same rows, but possibly in another order.
+A batch of several units of work has a third message meanwhile: its manifest (`bridge.spark.staging`).
 
-Anchor and state of a streaming query are permanent, because its checkpoint may be used again. A batch write without a
-`writeId` removes them when it ends. Otherwise, and if the driver is killed, they expire (EXPIRY).
+The state of a streaming query is permanent, because its checkpoint may be used again. The state of a batch write with a
+`writeId` expires (EXPIRY). Any other batch write needs none, because nobody can repeat it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import os
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import Any, Final
+import random
+import time
+import uuid
+from typing import Final
 
 import msgspec
 
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE
 from bridge.mq.mqi import Connection, MQError
 from bridge.mq.state import StateQueue
-from bridge.spark.task import Identity
-from bridge.telemetry.message import Message
+from bridge.spark.staging import Manifest
+from bridge.spark.task import BatchIdentity
 from bridge.wire import cmqc
 
-#: Milliseconds to wait for the end of another attempt's unit of work.
-STATE_TIMEOUT: Final = 60_000
+#: Seconds to wait for the end of another attempt's unit of work, and between two looks.
+STATE_TIMEOUT: Final = 60.0
+_PAUSE: Final = 0.05
 #: Expiry of the state of a batch write in tenths of a second: 30 days.
 EXPIRY: Final = 30 * 24 * 3600 * 10
-#: Milliseconds that such a write, when it has failed, waits for the end of each task that still works for it.
-REMOVAL_TIMEOUT: Final = 5_000
-_DIGEST: Final = 12
-#: The beginnings of the MsgId of an anchor, and of the CorrelIds of a state and a tally; what follows is the same in all.
-_ANCHOR, _STATE, _TALLY = b"SPKA", b"SPKS", b"SPKT"
-_ENCODER: Final = msgspec.msgpack.Encoder()
+#: The beginnings of the CorrelIds of a state and a manifest; what follows is the same in both.
+_STATE, _MANIFEST = b"SPKB", b"SPKM"
+#: The same for what 0.2.0 had for each partition: a state and a tally (CorrelIds), and an anchor (MsgId).
+_FORMER_STATE, _FORMER_TALLY, _FORMER_ANCHOR = b"SPKS", b"SPKT", b"SPKA"
 
 
-class PartitionState(msgspec.Struct, array_like=True, frozen=True):
-    """What a partition has put: all batches before `batch`, and of that one `parts` units of work, or all of it."""
+class QueryState(msgspec.Struct, array_like=True, frozen=True):
+    """What a query has put: all batches before `batch`, and of that one `rows` rows, or (`complete`) all of it."""
+
+    query: str
+    batch: int
+    complete: bool
+    rows: int
+    #: counts the states of the query
+    number: int
+    #: identifies the process that put the first state
+    founder: str
+
+
+class Superseded(Exception):
+    """Another attempt has taken over the batch, so this one must end."""
+
+
+class BatchUnfinished(Exception):
+    """Version 0.2.0 has put only a part of the batch."""
+
+
+class WriterState:
+    """The state of one query, on one connection. Every method raises MQError."""
+
+    def __init__(self, connection: Connection, query: str, *, expires: bool = False) -> None:
+        self._connection = connection
+        self._query = query
+        self._expiry = EXPIRY if expires else cmqc.MQEI_UNLIMITED
+        key = hashlib.sha256(query.encode()).digest()[:20]
+        self._mark, self._manifest_mark = _STATE + key, _MANIFEST + key
+        self._queue = StateQueue(connection, MAPPING_STATE_QUEUE)
+        self._state: QueryState | None = None
+
+    def take(self, identity: BatchIdentity, partitions: set[int]) -> QueryState:
+        """Take the state in a new unit of work, which no other attempt can do until it ends.
+
+        `partitions` of the batch have rows. Raises Superseded if another attempt has put something since the last call, and
+        BatchUnfinished.
+        """
+        before = time.monotonic() + STATE_TIMEOUT
+        founder = ""
+        while True:
+            found = [
+                (msgspec.msgpack.decode(got.data, type=QueryState), got.md.MsgId)
+                for got in self._queue.browse(self._mark)
+            ]
+            found.sort(key=lambda one: one[0].number)
+            if not found and not founder:
+                founder = self._founded(identity, partitions)
+                continue
+            founders = {state.founder for state, _ in found}
+            if len(founders) == 1 and len(found) > 1 and self._queue.remove(self._mark, msg_id=found[0][1]):
+                state = found[-1][0]
+                if self._state is not None and state != self._state:
+                    raise Superseded(f"another attempt continues {identity}")
+                self._state = state
+                return state
+            if len(founders) > 1 and founder in founders:
+                # Two attempts have begun at the same time. Each withdraws its states, and begins again after a while.
+                for state, msg_id in found:
+                    if state.founder == founder:
+                        self._queue.remove(self._mark, msg_id=msg_id)
+                self._connection.commit()
+                founder = ""
+                time.sleep(random.uniform(0, 20 * _PAUSE))
+            if time.monotonic() > before:
+                raise MQError(
+                    cmqc.MQRC_UOW_IN_PROGRESS,
+                    f"another attempt at {identity} did not end within {STATE_TIMEOUT:g} s",
+                )
+            time.sleep(_PAUSE)
+
+    def leave(self, batch: int, rows: int, *, complete: bool = False) -> None:
+        """Put the next state into the unit of work."""
+        assert self._state is not None
+        self._put(QueryState(self._query, batch, complete, rows, self._state.number + 1, self._state.founder))
+
+    def manifest(self) -> Manifest:
+        """Return the manifest of the batch that is not complete."""
+        got = next(self._queue.browse(self._manifest_mark), None)
+        if got is None:
+            raise MQError(
+                cmqc.MQRC_NO_MSG_AVAILABLE,
+                f"another program got the manifest of {self._query} on {MAPPING_STATE_QUEUE}",
+            )
+        return msgspec.msgpack.decode(got.data, type=Manifest)
+
+    def put_manifest(self, manifest: Manifest) -> None:
+        """Put the manifest of a batch into the unit of work."""
+        self._queue.put(self._manifest_mark, msgspec.msgpack.encode(manifest), expiry=self._expiry)
+
+    def remove_manifest(self) -> None:
+        """Remove the manifest in the unit of work."""
+        self._queue.remove(self._manifest_mark)
+
+    def _put(self, state: QueryState) -> None:
+        self._queue.put(self._mark, msgspec.msgpack.encode(state), expiry=self._expiry)
+        self._state = state
+
+    def _founded(self, identity: BatchIdentity, partitions: set[int]) -> str:
+        """Put the first two states, in a unit of work of their own. Return the founder."""
+        batch = self._take_former(identity, partitions)
+        founder = uuid.uuid4().hex
+        for number in range(2):
+            state = QueryState(self._query, batch, True, 0, number, founder)
+            self._queue.put(self._mark, msgspec.msgpack.encode(state), expiry=self._expiry)
+        self._connection.commit()
+        return founder
+
+    # State of version 0.2.0 ------------------------------------------------------------------------------------------
+
+    def _take_former(self, identity: BatchIdentity, partitions: set[int]) -> int:
+        """Remove the states of 0.2.0. Return the last batch that it has put completely, or -1. Raises BatchUnfinished."""
+        former: list[_PartitionState] = []
+        keys: set[bytes] = set()
+        for got in self._queue.browse():
+            if got.md.CorrelId[:4] == _FORMER_STATE:
+                with contextlib.suppress(msgspec.DecodeError):  # applications may put anything there
+                    state = msgspec.msgpack.decode(got.data, type=_PartitionState)
+                    if state.query == self._query:
+                        former.append(state)
+                        keys.add(got.md.CorrelId[4:])
+        if not former:
+            return -1
+        begun = [state for state in former if state.batch >= identity.batch]
+        finished = all(state.complete for state in begun) and len(begun) == len(former) and identity.batch > 0
+        if begun and not (finished and partitions <= {state.partition for state in begun}):
+            parts = ", ".join(
+                f"partition {state.partition}: {'all' if state.complete else f'{state.parts} units of work'}"
+                for state in begun
+            )
+            raise BatchUnfinished(
+                f"mqbridge 0.2.0 has put a part of {identity} ({parts}), and this version cannot continue it; hint: let 0.2.0"
+                " finish the batch, with the settings and the SELECT that it had (pipeline run --once, or the trigger"
+                " availableNow). Or start with a new checkpoint and the same spool (pipeline reset), which puts all rows of"
+                " the batch again"
+            )
+        for got in list(self._queue.browse(with_body=False)):
+            key, is_anchor = got.md.CorrelId, got.md.MsgId[:4] == _FORMER_ANCHOR
+            is_state = key[:4] in (_FORMER_STATE, _FORMER_TALLY) and key[4:] in keys
+            if is_state or (is_anchor and got.md.MsgId[4:] in keys):
+                self._queue.remove(msg_id=got.md.MsgId)
+        return max(state.batch for state in former)
+
+
+class _PartitionState(msgspec.Struct, array_like=True, frozen=True):
+    """What a partition had put in 0.2.0: all batches before `batch`, and of that one `parts` units of work, or all of it."""
 
     batch: int
     complete: bool
     parts: int
-    #: whose it is, for who browses the queue
     query: str
     partition: int
-
-
-class Superseded(Exception):
-    """Another attempt has taken over the partition, so this one must end."""
-
-
-def digests(rows: Iterable[tuple[Message, Any, Any, Any]]) -> Iterator[bytes]:
-    """Yield digests that identify rows of a batch: of the message, its destination and options.
-
-    Consecutive rows usually differ in their data only.
-    """
-    last: tuple[Any, ...] = ()
-    start = b""
-    for message, *beside in rows:
-        if not last or last[0] is not message.md or last[1] != beside:
-            last, start = (message.md, beside), _ENCODER.encode((beside, message.md))
-        yield hashlib.blake2b(start + message.data, digest_size=_DIGEST).digest()
-
-
-class WriterState:
-    """The state of one partition, held by one connection. Every method raises MQError."""
-
-    def __init__(self, connection: Connection, identity: Identity) -> None:
-        self._connection = connection
-        self._identity = identity
-        key = f"{identity.query}\0{identity.partition}".encode()
-        self._anchor_mark = _ANCHOR + hashlib.sha256(key).digest()[:20]
-        self._queue = StateQueue(connection, MAPPING_STATE_QUEUE)
-        self._state_mark, self._tally_mark = self._marks(self._anchor() or self._founded())
-        self._taken: PartitionState | None = None
-
-    def take(self) -> Counter[bytes] | None:
-        """Take the state in a unit of work; return the rows of this batch that were put already.
-
-        Return None when all of them were.
-        """
-        state = self._queue.take(self._state_mark, wait=STATE_TIMEOUT)
-        if state is None:
-            raise MQError(
-                cmqc.MQRC_UOW_IN_PROGRESS,
-                f"another attempt at partition {self._identity.partition} of {self._identity.query} did not end within"
-                f" {STATE_TIMEOUT // 1000} s",
-            )
-        found = msgspec.msgpack.decode(state, type=PartitionState)
-        if self._taken is not None and found != self._taken:
-            raise Superseded(f"partition {self._identity.partition} of {self._identity.query} is worked on elsewhere")
-        self._taken = found
-        if found.batch > self._identity.batch or (found.batch == self._identity.batch and found.complete):
-            return None
-        return self._tally() if found.batch == self._identity.batch and found.parts else Counter()
-
-    def leave(self, rows: Iterable[bytes] | None) -> None:
-        """Put the next state into the unit of work: `rows` were put, by their digests, or (None) all of the batch was."""
-        taken, identity = self._taken, self._identity
-        assert taken is not None
-        parts = taken.parts if taken.batch == identity.batch else 0
-        if rows is None:
-            for _ in range(taken.parts):
-                self._queue.remove(self._tally_mark)
-            parts = 0
-        else:
-            self._put(self._tally_mark, b"".join(rows))
-            parts += 1
-        self._taken = PartitionState(identity.batch, rows is None, parts, identity.query, identity.partition)
-        self._put(self._state_mark, msgspec.msgpack.encode(self._taken))
-
-    def discard(self) -> None:
-        """Take the anchor, the state and the tallies away, in the unit of work: for a write that nobody runs again."""
-        while (anchor := self._queue.remove(self._anchor_mark)) is not None:
-            state, tally = self._marks(anchor.md.MsgId)
-            # A task that nobody waits for may have the state in a unit of work, which ends when the task is killed.
-            self._queue.remove(state, wait=REMOVAL_TIMEOUT)
-            while self._queue.remove(tally) is not None:
-                pass
-
-    # The queue -------------------------------------------------------------------------------------------------------
-
-    @staticmethod
-    def _marks(anchor: bytes) -> tuple[bytes, bytes]:
-        return _STATE + anchor[4:], _TALLY + anchor[4:]
-
-    def _anchor(self) -> bytes | None:
-        """Return the MsgId of the anchor. Of two that were put at the same time the first counts, for everybody."""
-        anchor = next(self._queue.browse(self._anchor_mark, with_body=False), None)
-        return None if anchor is None else anchor.md.MsgId
-
-    def _founded(self) -> bytes:
-        """Put an anchor, and before it a state that says that nothing was put yet; return the anchor."""
-        anchor = _ANCHOR + os.urandom(20)
-        first = PartitionState(-1, True, 0, self._identity.query, self._identity.partition)
-        # Both or none: there is no unit of work yet.
-        self._put(self._marks(anchor)[0], msgspec.msgpack.encode(first))
-        self._put(self._anchor_mark, b"", anchor)
-        self._connection.commit()
-        found = self._anchor()
-        if found is None:
-            raise MQError(cmqc.MQRC_NO_MSG_AVAILABLE, f"another program got the anchor on {MAPPING_STATE_QUEUE}")
-        return found
-
-    def _tally(self) -> Counter[bytes]:
-        rows: Counter[bytes] = Counter()
-        for got in self._queue.browse(self._tally_mark):
-            data = got.data
-            rows.update(data[at : at + _DIGEST] for at in range(0, len(data), _DIGEST))
-        return rows
-
-    def _put(self, mark: bytes, data: bytes, msg_id: bytes = cmqc.MQMI_NONE) -> None:
-        expiry = EXPIRY if self._identity.passing else cmqc.MQEI_UNLIMITED
-        self._queue.put(mark, data, msg_id=msg_id, expiry=expiry)

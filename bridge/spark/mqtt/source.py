@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import msgspec
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
@@ -12,6 +13,7 @@ from bridge.spark.mqtt.subscriber import READ_OPTIONS, SourceOptions, former_spo
 from bridge.spark.mqtt.writer import WRITE_OPTIONS, MqttStreamWriter, MqttWriter, sink_options_of
 from bridge.spark.options import MQTT_FOREIGN, OptionError
 from bridge.spark.spool_reader import MessageSource, SpoolReader
+from bridge.spark.staging import make_stage, temporary_stage
 
 
 class MqttDataSource(MessageSource):
@@ -45,8 +47,10 @@ class MqttDataSource(MessageSource):
 
     Writes: `topic` (a template of columns, such as `line/{name}`), `qos` (default 1) and `retain` (default false) apply to
     rows in which the column is null or missing. `identity` (default true) adds user properties that identify the row.
-    `deadLetter` is a directory of Parquet files for rejected rows; without it, a rejected row ends the query. `writeId` names
-    a batch write.
+    `deadLetter` is a directory (on the driver) of Parquet files for rejected rows; without it, a rejected row ends the query.
+    `writeId` names a batch write. The driver publishes the rows of a batch after all tasks have succeeded. Until then, more
+    than 1 MiB of rows of a task is in the directory (or URL) `stage`, which all workers must reach. Default: `stage` in the
+    checkpoint.
     """
 
     NAME = "mqtt"
@@ -69,11 +73,15 @@ class MqttDataSource(MessageSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch write: rows are published, whatever the mode. Raises OptionError."""
         options = self.write_options(WRITE_OPTIONS, overwrite=overwrite)
-        return MqttWriter(sink_options_of(options, schema), options.text("writeId"))
+        sink = sink_options_of(options, schema)
+        sink = msgspec.structs.replace(sink, stage=make_stage(sink.stage) or temporary_stage())
+        return MqttWriter(sink, options.text("writeId"))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the writer of a streaming write. Raises OptionError."""
-        return MqttStreamWriter(sink_options_of(self.write_options(WRITE_OPTIONS, stream=True), schema))
+        sink = sink_options_of(self.write_options(WRITE_OPTIONS, stream=True), schema)
+        make_stage(sink.stage)
+        return MqttStreamWriter(sink)
 
 
 def stream_reader(options: SourceOptions) -> SpoolReader:

@@ -1,16 +1,17 @@
 """The sink `mqtt`: publishes rows at least once, with an identifier of the row.
 
-A task ends when the broker has acknowledged all rows of its partition. Rows are published again if the connection was lost
-before their acknowledgement, if Spark retries the task, or if the batch is repeated after a crash. Repeated publications
-have the same user properties `mqbridge-row` and (if the rows contain the MsgIds of MQ messages) `mqbridge-msgid`, so
-receivers can detect duplicates. MQTT 3.1.1 has no user properties.
+The tasks of a batch stage its rows (`bridge.spark.staging`). The driver publishes them after all tasks have succeeded. The
+batch ends when the broker has acknowledged all of them. Rows are published again if the connection was lost before their
+acknowledgement, or if the batch is repeated after a crash. Repeated publications have the same user properties
+`mqbridge-row` and (if the rows contain the MsgIds of MQ messages) `mqbridge-msgid`, so receivers can detect duplicates. MQTT
+3.1.1 has no user properties.
 """
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +33,8 @@ from bridge.spark.columns import PROPERTY_COLUMNS
 from bridge.spark.mqtt.broker import BROKER_OPTIONS, Broker, broker_of
 from bridge.spark.options import OptionError, Options
 from bridge.spark.schema import MQTT_SCHEMA, REFUSAL_NAME, SPARK_OPTIONS, Refusal, column_values, wrong_columns
-from bridge.spark.task import Identity
+from bridge.spark.staging import StagedBatch, discard, stage_of, stage_rows
+from bridge.spark.task import BatchIdentity
 from bridge.telemetry.message import Publication, Unmappable
 
 #: Rows that are published, and answered, before the next ones are.
@@ -54,6 +56,7 @@ WRITE_OPTIONS: Final = (
     "identity",
     "deadLetter",
     "writeId",
+    "stage",
     *SPARK_OPTIONS,
 )
 #: Columns that are written, and their types.
@@ -87,6 +90,8 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     identity: bool = True
     #: directory of Parquet files for rejected rows. None: a rejected row ends the query
     dead_letter: str | None = None
+    #: directory or URL for rows of a batch until they are published; "": none
+    stage: str = ""
 
 
 def sink_options_of(options: Options, schema: StructType) -> SinkOptions:
@@ -94,7 +99,7 @@ def sink_options_of(options: Options, schema: StructType) -> SinkOptions:
     broker = broker_of(options)
     if not broker.has_own_identifiers:
         raise options.wrong(
-            "clientId", "a client identifier with {mapping} in it, because each task of Spark connects by itself"
+            "clientId", "a client identifier with {mapping} in it, because each batch of Spark connects by itself"
         )
     template: Template | None = None
     if (text := options.text("topic")) is not None:
@@ -111,6 +116,7 @@ def sink_options_of(options: Options, schema: StructType) -> SinkOptions:
         retain=options.truth("retain", False),
         identity=options.truth("identity", True),
         dead_letter=None if dead_letter is None else str(dead_letter),
+        stage=stage_of(options),
     )
 
 
@@ -134,14 +140,6 @@ def _check_columns(source: str, schema: StructType, template: Template | None) -
 # Writers -------------------------------------------------------------------------------------------------------------
 
 
-class Published(WriterCommitMessage):
-    """The number of published and rejected rows of a task."""
-
-    def __init__(self, messages: int, refused: int) -> None:
-        self.messages = messages
-        self.refused = refused
-
-
 class PublicationRefused(Exception):
     """A row that can never be published. The message contains its topic and the reason."""
 
@@ -155,10 +153,19 @@ class MqttStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
+        self._attempt = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """Publish a partition of a batch."""
-        return publish_all(self._options, task.identity().text, iterator)
+        """Stage a partition of a batch."""
+        return stage_rows(self._options.stage, task.streaming_batch(), self._attempt, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Publish a batch. Spark calls this on the driver, after all tasks have succeeded."""
+        publish_batch(self._options, StagedBatch(self._options.stage, messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Delete what the tasks of a failed batch have staged."""
+        discard(self._options.stage, messages)
 
 
 class MqttWriter(DataSourceArrowWriter):
@@ -166,38 +173,49 @@ class MqttWriter(DataSourceArrowWriter):
 
     def __init__(self, options: SinkOptions, write_id: str | None) -> None:
         self._options = options
-        self._write_id = write_id or str(uuid.uuid4())
+        self._attempt = uuid.uuid4().hex
+        self._identity = BatchIdentity(write_id or self._attempt, 0)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """Publish a partition."""
-        return publish_all(self._options, Identity(self._write_id, task.partition(), 0).text, iterator)
+        """Stage a partition."""
+        return stage_rows(self._options.stage, self._identity, self._attempt, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Publish the rows. Spark calls this on the driver, after all tasks have succeeded."""
+        publish_batch(self._options, StagedBatch(self._options.stage, messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Delete what the tasks of a failed write have staged."""
+        discard(self._options.stage, messages)
 
 
-def publish_all(options: SinkOptions, identity: str, batches: Iterable[Any]) -> Published:
-    """Publish the rows of a partition. Raises PublicationRefused, BrokerAway, OptionError without a password."""
+def publish_batch(options: SinkOptions, batch: StagedBatch) -> None:
+    """Publish the rows of a batch. Raises PublicationRefused, BrokerAway, StageDamaged, OptionError without a password."""
     link: LinkConnection | None = None
-    rows = 0
-    dead: list[Any] = []
+    #: rejected rows, by the name of the partition
+    dead: dict[str, list[Any]] = {}
+    rows: dict[str, int] = {}
     try:
-        for batch in batches:
-            for start in range(0, batch.num_rows, CHUNK_ROWS):
-                if link is None:  # each task has a clean session
+        for partition, staged in batch.batches():
+            identity = f"{batch.identity.query}/{batch.identity.batch}/{partition}"
+            for start in range(0, staged.num_rows, CHUNK_ROWS):
+                if link is None:  # each batch has a clean session
                     link = options.broker.connection(f"spark-{uuid.uuid4().hex[:12]}", clean=True)
                     link.start()
-                chunk = batch.slice(start, CHUNK_ROWS)
-                if (rejected := _publish(options, identity, link, chunk, rows)) is not None:
-                    dead.append(rejected)
-                rows += chunk.num_rows
+                chunk = staged.slice(start, CHUNK_ROWS)
+                rejected = _publish(options, identity, link, chunk, rows.get(identity, 0))
+                if rejected is not None:
+                    dead.setdefault(identity, []).append(rejected)
+                rows[identity] = rows.get(identity, 0) + chunk.num_rows
     finally:
         if link is not None:
             link.stop(STOP_TIMEOUT)
-    if dead:
+    for identity, rejections in dead.items():
         # The name is the same if the batch is published again.
         assert options.dead_letter is not None
         with durable_file(Path(options.dead_letter, f"{identity.replace('/', '-')}.parquet")) as file:
-            pa.parquet.write_table(pa.Table.from_batches(dead), file)
-    refused = sum(one.num_rows for one in dead)
-    return Published(rows - refused, refused)
+            pa.parquet.write_table(pa.Table.from_batches(rejections), file)
+    batch.delete()
 
 
 def _publish(options: SinkOptions, identity: str, link: LinkConnection, chunk: Any, first: int) -> Any:

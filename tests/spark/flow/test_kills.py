@@ -45,7 +45,7 @@ BAD, LATE, LATENESS = 50, 70, max(ROWS // 5, 500)
 QUEUES = ("FILES", "QUEUE", "QUEUE.OUT", "QUEUE.DEAD", "TOPIC", "TOPIC.OUT", "WINDOWS", "SUMS")
 SESSION = "kills"
 CONFIGURATION = """
-queue_manager: {data_directory: $data, listener: {address: $address, port: $port, $anyone}}
+queue_manager: {data_directory: $data}
 channels: [{name: C, port: 0}]
 links: {broker: {host: 127.0.0.1, port: $broker}}
 spark:
@@ -67,13 +67,13 @@ pipelines:
     dead_letters: {queue: QUEUE.DEAD}
     trigger: 0
     batch: $batch
-    checkpoint: $state/queue
+    checkpoint: $shared/queue
   topic:
     from: {mq: {queue: TOPIC}}
     select: SELECT body FROM input
     to: {mq: {topic: kills/out}}
     trigger: 0
-    batch: $batch
+    batch: $small
     checkpoint: $state/topic
   broker:
     from: {mqtt: kills/in, link: broker, options: {clientId: kills, qos: 2}}
@@ -151,7 +151,7 @@ class Run:
 class Site:
     """A bridge, a broker, perhaps a cluster, and the messages of all roads."""
 
-    def __init__(self, directory: Path, stack: ExitStack) -> None:
+    def __init__(self, directory: Path, stack: ExitStack, text: str = CONFIGURATION) -> None:
         self.directory = directory
         self.shared = directory / "shared"
         self.killed: Counter[str] = Counter()
@@ -159,19 +159,17 @@ class Site:
         self.mosquitto = Mosquitto(directory)
         self.mosquitto.start()
         stack.callback(self.mosquitto.stop)
-        data, port = directory / "data", free_port()
+        data = directory / "data"
         network = Network(stack) if CLUSTER else None
         address = network.address if network else "127.0.0.1"
         # With one partition, a cluster of two workers would leave one without work.
         names = {
-            "data": data, "address": address, "port": port, "broker": self.mosquitto.port,
+            "data": data, "broker": self.mosquitto.port,
             "java": f'"{QUICK_JAVA}"', "shared": self.shared,
-            "state": directory / "state", "batch": max(ROWS // 20, 100),
-            "anyone": "allow_anonymous_remote: true" if CLUSTER else "",
+            "state": directory / "state", "batch": max(ROWS // 20, 100), "small": max(min(ROWS // 20, 5000), 100),
             "conf": f"spark.driver.host: {address}, spark.executor.memory: 512m, spark.cores.max: 2, spark.executor.cores: 1"
             if CLUSTER else "",
         }  # fmt: skip
-        text = CONFIGURATION
         for name, value in names.items():
             text = text.replace(f"${name}", str(value))
         self.bridge = BridgeProcess(data, config=text)

@@ -10,14 +10,15 @@ import pyarrow as pa
 import pytest
 
 from bridge.mq.mqi import Connection, MQError
-from bridge.spark.mq import source
+from bridge.spark.mq import source, writer
 from bridge.spark.mq.queue_manager import QueueManagerOptions
 from bridge.spark.mq.queue_reader import QueueReader, managed_queue
-from bridge.spark.mq.writer import SinkOptions, put_all
+from bridge.spark.mq.writer import SinkOptions, put_batch
 from bridge.spark.spool import Spool, StreamOptions, read_segments
-from bridge.spark.task import Identity
+from bridge.spark.task import BatchIdentity
 from tests.helpers.client_packages import connecting
 from tests.helpers.patience import until
+from tests.helpers.staging import staged_batch
 from tests.ibm_standin import frames
 from tests.spark.conftest import Queues
 
@@ -49,11 +50,20 @@ def batches(*bodies: bytes) -> list[Any]:
     return [pa.record_batch({"body": pa.array(list(bodies), pa.binary())})]
 
 
-def test_rows_are_put_once(queue_manager: QueueManagerOptions, queues: Queues, request: pytest.FixtureRequest) -> None:
-    options = SinkOptions(queue_manager=queue_manager, queue=queues.queue())
-    identity = Identity(request.node.name, 0, 0)
-    assert put_all(options, identity, batches(b"1", b"2")).messages == 2
-    assert put_all(options, identity, batches(b"1", b"2")).messages == 0
+@pytest.mark.parametrize("rows", [1, 2], ids=["a unit for each row", "one unit"])
+def test_a_batch_is_put_once(
+    rows: int,
+    queue_manager: QueueManagerOptions,
+    queues: Queues,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(writer, "UNIT_ROWS", rows)
+    options = SinkOptions(queue_manager=queue_manager, queue=queues.queue(), stage=str(tmp_path))
+    identity = BatchIdentity(request.node.name, 0)
+    for _ in range(2):
+        put_batch(options, staged_batch(identity, batches(b"1", b"2"), stage=options.stage))
     assert queues.bodies(options.queue or "") == [b"1", b"2"]
 
 
@@ -62,7 +72,7 @@ def test_a_put_that_is_refused_without_an_answer_fails_the_batch(
 ) -> None:
     options = SinkOptions(queue_manager=queue_manager, queue=queues.queue("MAXMSGL(3)"))
     with pytest.raises(MQError, match="MQRC_MSG_TOO_BIG_FOR_Q"):
-        put_all(options, Identity(request.node.name, 0, 0), batches(b"1", b"long"))
+        put_batch(options, staged_batch(BatchIdentity(request.node.name, 0), batches(b"1", b"long")))
     assert queues.depth(options.queue or "") == 0
 
 

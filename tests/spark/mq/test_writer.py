@@ -1,45 +1,65 @@
-"""Rows are put exactly once, whatever ends when, and what is kept for that: `put_all`, and a write of Spark."""
+"""Batches are put exactly once, whatever ends when, and however they are staged the next time: `put_batch`."""
 
 from __future__ import annotations
 
-import signal
+import errno
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pytest
-from py4j.protocol import Py4JJavaError
-from pyspark.sql import SparkSession
 
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE
 from bridge.mq.mqi import MQOD, GetOptions, MQError
+from bridge.mq.state import StateQueue
+from bridge.spark import staging
 from bridge.spark.columns import TEXT_MAP
 from bridge.spark.mapping import KEPT_REQUEST_TYPE
-from bridge.spark.mq import writer
-from bridge.spark.mq import writer_state as markers
+from bridge.spark.mq import writer, writer_state
 from bridge.spark.mq.queue_manager import APPLICATION_NAME, QueueManagerOptions
-from bridge.spark.mq.writer import SinkOptions
-from bridge.spark.mq.writer_state import WriterState
+from bridge.spark.mq.writer import SinkOptions, put_batch
+from bridge.spark.mq.writer_state import BatchUnfinished, WriterState
 from bridge.spark.schema import REFUSAL_TYPE
-from bridge.spark.task import Identity
+from bridge.spark.staging import Staged, StageDamaged, StagedBatch, StageMissing, discard
+from bridge.spark.task import BatchIdentity
 from bridge.wire import cmqc
 from bridge.wire.mq import decode_mqdlh
+from tests.helpers.staging import stage_partitions
 from tests.spark.conftest import Queues
-from tests.spark.faults import Fault, fault, is_marker, kill
+from tests.spark.faults import Fault, fault
 
 ROWS = [b"%d" % number for number in range(4)]
 
 
 @pytest.fixture
-def options(queues: Queues) -> SinkOptions:
-    return SinkOptions(queue_manager=QueueManagerOptions(data_directory=str(queues.directory)), queue=queues.queue())
+def options(queues: Queues, tmp_path: Path) -> SinkOptions:
+    (tmp_path / "stage").mkdir()
+    manager = QueueManagerOptions(data_directory=str(queues.directory))
+    return SinkOptions(queue_manager=manager, queue=queues.queue(), stage=str(tmp_path / "stage"))
+
+
+Stage = Callable[..., list[Staged]]
+
+
+@pytest.fixture
+def stage(options: SinkOptions) -> Stage:
+    """`stage(identity, [record batch, ...], ...)`: the commit messages of tasks, one for each partition."""
+
+    def staged(identity: BatchIdentity, *partitions: list[Any]) -> list[Staged]:
+        return stage_partitions(options.stage, identity, *partitions)
+
+    return staged
 
 
 def batches(bodies: Iterable[bytes]) -> list[Any]:
     return [pa.record_batch({"body": pa.array(list(bodies), pa.binary())})]
+
+
+def put(options: SinkOptions, messages: list[Staged], **named: bool) -> None:
+    put_batch(options, StagedBatch(options.stage, messages), **named)
 
 
 def bodies_of(options: SinkOptions, queues: Queues) -> list[bytes]:
@@ -47,93 +67,214 @@ def bodies_of(options: SinkOptions, queues: Queues) -> list[bytes]:
     return queues.bodies(options.queue)
 
 
-def test_a_batch_that_is_put_again_puts_nothing(options: SinkOptions, queues: Queues) -> None:
-    identity = Identity("again", 0, 0)
-    assert writer.put_all(options, identity, batches(ROWS)).messages == 4
-    assert writer.put_all(options, identity, batches(ROWS)).messages == 0
+def files(options: SinkOptions) -> list[Path]:
+    return [path for path in Path(options.stage).rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("rows", [1, 100], ids=["a unit for each row", "one unit"])
+def test_a_batch_that_runs_again_puts_nothing(
+    rows: int, options: SinkOptions, queues: Queues, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "UNIT_ROWS", rows)
+    identity = BatchIdentity(f"again {rows}", 0)
+    for _ in range(2):
+        put(options, stage(identity, batches(ROWS[:2]), batches(ROWS[2:])))
+    put(options, stage(identity, batches(ROWS)))
     assert bodies_of(options, queues) == ROWS
+    assert files(options) == []
 
 
-def test_messages_are_persistent_unless_somebody_says_otherwise(options: SinkOptions, queues: Queues) -> None:
+def test_messages_are_persistent_unless_somebody_says_otherwise(
+    options: SinkOptions, queues: Queues, stage: Stage
+) -> None:
     said = pa.StructArray.from_arrays([pa.array([None, 0, 1, 2], pa.int32())], ["Persistence"])
     rows = pa.record_batch({"body": pa.array(ROWS, pa.binary()), "md": said})
-    writer.put_all(options, Identity("persistence", 0, 0), [rows, *batches(ROWS[:1])])
+    put(options, stage(BatchIdentity("persistence", 0), [rows], batches(ROWS[:1])))
     as_queue = msgspec.structs.replace(options, persistence=cmqc.MQPER_PERSISTENCE_AS_Q_DEF)
-    writer.put_all(as_queue, Identity("persistence", 1, 0), batches(ROWS[:1]))
+    put(as_queue, stage(BatchIdentity("persistence", 1), batches(ROWS[:1])))
     assert options.queue is not None
     # 2 is MQPER_PERSISTENCE_AS_Q_DEF, and DEFPSIST of the queue is NO.
     assert [one.md.Persistence for one in queues.take(options.queue)] == [1, 0, 1, 0, 1, 0]
 
 
-def test_batches_and_partitions_are_told_apart(options: SinkOptions, queues: Queues) -> None:
-    for partition in range(2):
-        for batch in range(3):
-            assert writer.put_all(options, Identity("apart", partition, batch), batches(ROWS)).messages == 4
-    assert writer.put_all(options, Identity("apart", 1, 1), batches(ROWS)).messages == 0
-    assert len(bodies_of(options, queues)) == 24
-
-
-def test_of_a_query_two_messages_for_each_partition_stay(options: SinkOptions, queues: Queues) -> None:
+def test_of_a_query_two_messages_stay(
+    options: SinkOptions, queues: Queues, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = queues.depth(MAPPING_STATE_QUEUE)
     for batch in range(4):
-        writer.put_all(options, Identity("few", 0, batch), batches(ROWS))
+        monkeypatch.setattr(writer, "UNIT_ROWS", batch + 2)
+        put(options, stage(BatchIdentity("few", batch), batches(ROWS), batches(ROWS)))
+    put(options, stage(BatchIdentity("few", 1), batches(ROWS)))  # of a checkpoint that was restored
     assert queues.depth(MAPPING_STATE_QUEUE) == before + 2
+    assert bodies_of(options, queues) == ROWS * 8
 
 
-@pytest.mark.parametrize("rows", [1, 3, 100], ids=["a unit for each row", "units of three", "one unit"])
+@pytest.mark.parametrize(
+    ("rows", "in_files"),
+    [(1, False), (3, True), (100, False)],
+    ids=["a unit for each row", "units of three, files", "one unit"],
+)
 def test_a_connection_lost_at_any_verb(
-    rows: int, options: SinkOptions, queues: Queues, monkeypatch: pytest.MonkeyPatch
+    rows: int, in_files: bool, options: SinkOptions, queues: Queues, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The partition is put again after each fault, its rows in another order than before. (The last verb is MQDISC.)"""
+    """After each fault, the batch runs again with other values and other partitions. (The last verb is MQDISC.)"""
     monkeypatch.setattr(writer, "UNIT_ROWS", rows)
+    monkeypatch.setattr(staging, "MESSAGE_BYTES", 0 if in_files else 2**20)
+    others = [b"other %d" % number for number in range(3)]
     with fault(APPLICATION_NAME) as verbs:
-        writer.put_all(options, Identity(f"counted {rows}", 0, 0), batches(ROWS))
+        put(options, stage(BatchIdentity(f"counted {rows} {in_files}", 0), batches(ROWS[:3]), batches(ROWS[3:])))
     assert bodies_of(options, queues) == ROWS
-    for after in (False, True):
-        for number in range(1, len(verbs)):
-            identity = Identity(f"lost {rows} {after} {number}", 0, 0)
-            with (
-                fault(APPLICATION_NAME, Fault(lambda verb, request: True, number, after=after)),
-                pytest.raises(MQError) as lost,
-            ):
-                writer.put_all(options, identity, batches(ROWS))
-            assert lost.value.reason == cmqc.MQRC_CONNECTION_BROKEN
-            writer.put_all(options, identity, batches(reversed(ROWS)))
-            found = bodies_of(options, queues)
-            assert Counter(found) == Counter(ROWS), f"verb {number} of {verbs}, {after=}"
+    lost = [(number, False) for number in range(1, len(verbs))]
+    lost += [(number, True) for number, verb in enumerate(verbs, 1) if verb == "MQCMIT"]
+    for number, after in lost:
+        identity = BatchIdentity(f"lost {rows} {number} {after}", 0)
+        messages = stage(identity, batches(ROWS[:3]), batches(ROWS[3:]))
+        with (
+            fault(APPLICATION_NAME, Fault(lambda verb, request: True, number, after=after)),
+            pytest.raises(MQError) as raised,
+        ):
+            put(options, messages)
+        assert raised.value.reason == cmqc.MQRC_CONNECTION_BROKEN
+        discard(options.stage, messages)  # as Spark does
+        put(options, stage(identity, batches(others)))
+        assert bodies_of(options, queues) in (ROWS, others), f"verb {number} of {verbs}, {after=}"
+        assert files(options) == []
 
 
-def test_equal_rows_count_as_often_as_they_are_there(
-    options: SinkOptions, queues: Queues, monkeypatch: pytest.MonkeyPatch
+def test_a_batch_with_a_manifest_is_finished_before_the_next_one(
+    options: SinkOptions, queues: Queues, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "UNIT_ROWS", 2)
-    identity = Identity("equal", 0, 0)
-    commits = Fault(lambda verb, request: verb == "MQCMIT", 2, after=True)
+    """A function of foreachBatch may hide the error, so that Spark goes on."""
+    begin_batch(options, stage, BatchIdentity("hidden", 0), monkeypatch)
+    put(options, stage(BatchIdentity("hidden", 1), batches([b"next"])))
+    assert bodies_of(options, queues) == [*ROWS, b"next"]
+    assert files(options) == []
+
+
+def begin_batch(options: SinkOptions, stage: Stage, identity: BatchIdentity, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put two of four rows, of which each is in a unit of work of its own."""
+    monkeypatch.setattr(writer, "UNIT_ROWS", 1)
+    monkeypatch.setattr(staging, "MESSAGE_BYTES", 0)
+    commits = Fault(lambda verb, request: verb == "MQCMIT", 5)  # those of the first states, the manifest, and two rows
+    messages = stage(identity, batches(ROWS[:3]), batches(ROWS[3:]))
     with fault(APPLICATION_NAME, commits), pytest.raises(MQError):
-        writer.put_all(options, identity, batches([b"same"] * 7))
-    writer.put_all(options, identity, batches([b"same"] * 7))
-    assert bodies_of(options, queues) == [b"same"] * 7
+        put(options, messages)
+    discard(options.stage, messages)
+
+
+def test_a_staging_directory_that_was_changed_meanwhile(
+    options: SinkOptions, queues: Queues, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manifest on the state queue counts, wherever its files are."""
+    identity = BatchIdentity("elsewhere", 0)
+    begin_batch(options, stage, identity, monkeypatch)
+    (tmp_path / "new").mkdir()
+    elsewhere = msgspec.structs.replace(options, stage=str(tmp_path / "new"))
+    put(elsewhere, stage_partitions(elsewhere.stage, identity, batches([b"other"])))
+    assert bodies_of(options, queues) == ROWS
+    assert files(options) == files(elsewhere) == []
+
+
+@pytest.mark.parametrize("damage", ["missing", "is damaged"])
+def test_a_staged_file_that_is_lost_stops_the_query(
+    damage: str, options: SinkOptions, queues: Queues, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identity = BatchIdentity(f"file {damage}", 7)
+    begin_batch(options, stage, identity, monkeypatch)
+    last = max(path for path in files(options) if path.suffix == ".arrow")
+    content = last.read_bytes()
+    last.unlink() if damage == "missing" else last.write_bytes(content[:-1] + b"x")
+    why = "cannot be read" if damage == "missing" else damage
+    words = f"{last.name} of batch 7 of file {damage} {why}.*Of the 4 rows of the batch, 2 were written before"
+    for _ in range(2):
+        with pytest.raises(StageDamaged, match=words):
+            put(options, stage(identity, batches(ROWS)))
+    last.write_bytes(content)
+    put(options, stage(identity, batches(ROWS)))
+    assert bodies_of(options, queues) == ROWS
+
+
+def test_a_file_that_is_damaged_before_the_batch_begins_changes_nothing(
+    options: SinkOptions, queues: Queues, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "UNIT_ROWS", 1)
+    monkeypatch.setattr(staging, "MESSAGE_BYTES", 0)
+    identity = BatchIdentity("early", 0)
+    messages = stage(identity, batches(ROWS))
+    (file,) = files(options)
+    file.write_bytes(b"")
+    with pytest.raises(StageDamaged, match=r"\.arrow of batch 0 of early is damaged"):
+        put(options, messages)
+    put(options, stage(identity, batches(ROWS)))
+    assert bodies_of(options, queues) == ROWS
+
+
+def test_a_row_that_cannot_be_put_is_found_before_anything_is_put(
+    options: SinkOptions, queues: Queues, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a corrected SELECT would not help, because the manifest counts."""
+    monkeypatch.setattr(writer, "UNIT_ROWS", 1)
+    identity = BatchIdentity("row", 0)
+    for held in (0, 100):
+        monkeypatch.setattr(writer, "_HELD_ROWS", held)
+        bad = pa.record_batch({"body": pa.array(ROWS[2:]), "ccsid": pa.array([1208, 99_999], pa.int32())})
+        bad = bad.set_column(0, "body", pa.array(["2", "3"]))
+        messages = stage(identity, batches(ROWS[:2]), [bad])
+        with pytest.raises(ValueError, match="CCSID 99999"):
+            put(options, messages)
+        discard(options.stage, messages)
+    put(options, stage(identity, batches(ROWS)))
+    assert bodies_of(options, queues) == ROWS
+
+
+def test_a_batch_that_needs_a_staging_directory(
+    options: SinkOptions, queues: Queues, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "UNIT_ROWS", 3)
+    without = msgspec.structs.replace(options, stage="")
+    words = "batch 0 of large has 4 rows .*no staging directory.*set the option stage to .*or lower maxRowsPerTrigger"
+    with pytest.raises(StageMissing, match=words):
+        put(without, stage_partitions("", BatchIdentity("large", 0), batches(ROWS)))
+    monkeypatch.setattr(staging, "MAX_MESSAGE_BYTES", 3)
+    with pytest.raises(StageMissing, match=r"partition 0 of batch 0 of large has more than .*set the option stage"):
+        stage_partitions("", BatchIdentity("large", 0), batches(ROWS))
+    monkeypatch.setattr(staging, "MESSAGE_BYTES", 3)
+    with pytest.raises(StageMissing, match=r"staging directory /nowhere does not exist on .*all workers reach"):
+        stage_partitions("/nowhere", BatchIdentity("large", 0), batches(ROWS))
+    assert queues.depth(str(options.queue)) == 0
+
+
+def test_a_full_staging_disk(options: SinkOptions, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(staging, "MESSAGE_BYTES", 0)
+    monkeypatch.setattr("bridge.files.os.fsync", full)
+    with pytest.raises(
+        OSError, match=r"staging directory .* cannot be written: the disk is full; hint: free disk space"
+    ):
+        stage(BatchIdentity("full", 0), batches(ROWS))
+    assert files(options) == []
 
 
 @pytest.mark.parametrize("commits", [True, False], ids=["commits", "is backed out"])
 def test_an_attempt_waits_for_one_that_is_still_at_it(
-    commits: bool, options: SinkOptions, queues: Queues, monkeypatch: pytest.MonkeyPatch
+    commits: bool, options: SinkOptions, queues: Queues, stage: Stage
 ) -> None:
-    """The first attempt was given up by Spark, but goes on for a while: the second puts only what it leaves."""
-    monkeypatch.setattr(writer, "_REQUEST_ROWS", 3)
-    identity = Identity(f"zombie {commits}", 0, 0)
+    """Spark has given up the first attempt, which goes on for a while."""
+    identity = BatchIdentity(f"zombie {commits}", 0)
     connection = options.queue_manager.connect()
-    state = WriterState(connection, identity)
-    assert state.take() == Counter()
+    state = WriterState(connection, identity.query)
+    state.take(identity, {0})
     unit = writer.Unit(connection, options)
-    for row in writer._messages(options, identity, batches(ROWS)):
+    for row in writer._messages(options, [(0, batch) for batch in batches(ROWS)]):
         unit.put(row)
     unit.settle()
-    state.leave(None)
-    second = threading.Thread(target=writer.put_all, args=(options, identity, batches(ROWS)))
+    state.leave(0, 4, complete=True)
+    second = threading.Thread(target=put, args=(options, stage(identity, batches(ROWS))))
     with fault(APPLICATION_NAME) as verbs:
         second.start()
-        while verbs.count("MQGET") < 2:  # that of the anchor, and the one that waits
+        while verbs.count("MQGET") < 4:  # it has looked twice, and found one state
             second.join(0.01)
             assert second.is_alive()
         unit.commit() if commits else connection.backout()
@@ -143,26 +284,52 @@ def test_an_attempt_waits_for_one_that_is_still_at_it(
     assert bodies_of(options, queues) == ROWS
 
 
-def test_no_queue_for_the_state(options: SinkOptions, queues: Queues) -> None:
+def test_two_attempts_that_begin_at_the_same_time(options: SinkOptions, queues: Queues, stage: Stage) -> None:
+    """Each puts its first states before it sees those of the other."""
+    before = queues.depth(MAPPING_STATE_QUEUE)
+    identity = BatchIdentity("two", 0)
+    both = threading.Barrier(2, timeout=30)
+    found = WriterState._founded
+
+    def founded(state: WriterState, *batch: Any) -> str:
+        made = found(state, *batch)
+        if not both.broken and not first.is_set():
+            both.wait()
+            first.set()
+        return made
+
+    first = threading.Event()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WriterState, "_founded", founded)
+        attempts = [threading.Thread(target=put, args=(options, stage(identity, batches(ROWS)))) for _ in range(2)]
+        for attempt in attempts:
+            attempt.start()
+        for attempt in attempts:
+            attempt.join(60)
+    assert bodies_of(options, queues) == ROWS
+    assert queues.depth(MAPPING_STATE_QUEUE) == before + 2
+
+
+def test_no_queue_for_the_state(options: SinkOptions, queues: Queues, stage: Stage) -> None:
     queues.mqsc(f"DELETE QLOCAL('{MAPPING_STATE_QUEUE}') PURGE")
     try:
         with pytest.raises(MQError, match=r"no queue SYSTEM\.MQTT\.MAPPING\.STATE, .*bridge\.mqsc defines it"):
-            writer.put_all(options, Identity("none", 0, 0), batches(ROWS))
+            put(options, stage(BatchIdentity("none", 0), batches(ROWS)))
     finally:
         queues.define_state_queue()
 
 
-def test_a_destination_that_refuses_is_named(options: SinkOptions, queues: Queues) -> None:
+def test_a_destination_that_refuses_is_named(options: SinkOptions, queues: Queues, stage: Stage) -> None:
     full = queues.queue("MAXMSGL(3)")
     with pytest.raises(MQError, match=f"MQRC_MSG_TOO_BIG_FOR_Q.*{full}"):
-        to = SinkOptions(queue_manager=options.queue_manager, queue=full)
-        writer.put_all(to, Identity("full", 0, 0), batches([b"1", b"long"]))
+        to = msgspec.structs.replace(options, queue=full)
+        put(to, stage(BatchIdentity("full", 0), batches([b"1", b"long"])))
     assert queues.depth(full) == 0
 
 
-def test_topics_and_retained_publications(options: SinkOptions, queues: Queues) -> None:
-    publisher = SinkOptions(queue_manager=options.queue_manager, topic="pipeline/retained", retain=True)
-    writer.put_all(publisher, Identity("retained", 0, 0), batches([b"kept"]))
+def test_topics_and_retained_publications(options: SinkOptions, queues: Queues, stage: Stage) -> None:
+    publisher = msgspec.structs.replace(options, queue=None, topic="pipeline/retained", retain=True)
+    put(publisher, stage(BatchIdentity("retained", 0), batches([b"kept"])))
     queue = queues.queue()
     handle = queues.connection.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED)
     queues.subscribe("pipeline/retained", handle)
@@ -197,20 +364,20 @@ def mapped(queue: str, kept: str) -> list[Any]:
 
 @pytest.mark.parametrize("rows", [1, 100], ids=["a unit for each row", "one unit"])
 def test_rows_of_a_mapping_and_a_connection_lost_at_any_verb(
-    rows: int, options: SinkOptions, queues: Queues, monkeypatch: pytest.MonkeyPatch
+    rows: int, options: SinkOptions, queues: Queues, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Requests and what is kept of them, and refusals, are of the same unit of work."""
     monkeypatch.setattr(writer, "UNIT_ROWS", rows)
     refused, kept, queue = queues.queue(), queues.queue(), queues.queue()
-    to = SinkOptions(queue_manager=options.queue_manager, refused=refused, mapped=True)
+    to = msgspec.structs.replace(options, queue=None, refused=refused, mapped=True)
     with fault(APPLICATION_NAME) as verbs:
-        writer.put_all(to, Identity(f"mapped {rows}", 0, 0), mapped(queue, kept))
+        put(to, stage(BatchIdentity(f"mapped {rows}", 0), mapped(queue, kept)))
     for number in range(len(verbs)):
         if number:
-            identity = Identity(f"mapped {rows} {number}", 0, 0)
+            identity = BatchIdentity(f"mapped {rows} {number}", 0)
             with fault(APPLICATION_NAME, Fault(lambda verb, request: True, number)), pytest.raises(MQError):
-                writer.put_all(to, identity, mapped(queue, kept))
-            writer.put_all(to, identity, mapped(queue, kept))
+                put(to, stage(identity, mapped(queue, kept)))
+            put(to, stage(identity, mapped(queue, kept)))
         taken = queues.take(queue)
         found = {got.data[-1:]: got for got in taken}
         assert sorted(got.data[-1:] for got in taken) == [b"0", b"1", b"2", b"3", b"5"], number
@@ -221,109 +388,82 @@ def test_rows_of_a_mapping_and_a_connection_lost_at_any_verb(
         assert (header.Reason, header.DestQName.rstrip(b" \0"), letter.data[-1:]) == (2152, b"plant/4", b"4")
 
 
-def test_a_refused_row_without_a_place_for_it_ends_the_write(options: SinkOptions, queues: Queues) -> None:
+def test_a_refused_row_without_a_place_for_it_ends_the_write(
+    options: SinkOptions, queues: Queues, stage: Stage
+) -> None:
     queue = queues.queue()
-    to = SinkOptions(queue_manager=options.queue_manager, mapped=True)
+    to = msgspec.structs.replace(options, queue=None, mapped=True)
     said = (
-        r"row 5 of partition 3 cannot be put: its mapping refuses it from 'plant/4': no name"
+        r"row 5 of partition 1 cannot be put: its mapping refuses it from 'plant/4': no name"
         r" \(MQRC_OBJECT_NAME_ERROR, 2152\); hint: filter out such rows \(where refusal IS NULL\), or name a queue"
     )
     with pytest.raises(writer.RowRefused, match=said):
-        writer.put_all(to, Identity("refused", 3, 0), mapped(queue, queues.queue()))
+        put(to, stage(BatchIdentity("refused", 0), batches([]), mapped(queue, queues.queue())))
     assert queues.depth(queue) == 0
 
 
 @pytest.mark.parametrize("value", ["one", "2147483648"])
-def test_a_message_property_that_is_no_number(value: str, options: SinkOptions) -> None:
+def test_a_message_property_that_is_no_number(value: str, options: SinkOptions, stage: Stage) -> None:
     batch = pa.RecordBatch.from_pylist(
         [{"body": b"", "properties": [("mqtt.qos", value)]}],
         schema=pa.schema({"body": pa.binary(), "properties": TEXT_MAP}),
     )
     with pytest.raises(ValueError, match=f"property mqtt.qos: expected a signed 32-bit integer, found '{value}'"):
-        writer.put_all(options, Identity("number", 0, 0), [batch])
+        put(options, stage(BatchIdentity("number", 0), [batch]))
 
 
-# What is kept ---------------------------------------------------------------------------------------------------------
+# State ----------------------------------------------------------------------------------------------------------------
 
 
-def passing(name: str) -> Identity:
-    """Of a batch write without a name."""
-    return Identity(name, 0, 0, passing=True)
-
-
-def discard(options: SinkOptions, identity: Identity) -> None:
-    with options.queue_manager.connected() as connection:
-        WriterState(connection, identity).discard()
-        connection.commit()
-
-
-def test_what_is_founded_is_whole_or_nothing(options: SinkOptions, queues: Queues) -> None:
+@pytest.mark.parametrize("expires", [True, False])
+def test_the_state_of_a_batch_write_expires(expires: bool, options: SinkOptions, queues: Queues, stage: Stage) -> None:
     before = queues.depth(MAPPING_STATE_QUEUE)
-    for verb in range(1, 4):
-        puts = Fault(lambda verb, request: verb in ("MQPUT", "MQCMIT"), verb)
-        with fault(APPLICATION_NAME, puts), pytest.raises(MQError):
-            writer.put_all(options, passing(f"founded {verb}"), batches(ROWS))
-        assert queues.depth(MAPPING_STATE_QUEUE) == before
-
-
-def test_what_two_attempts_founded_at_the_same_time_goes(
-    options: SinkOptions, queues: Queues, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = queues.depth(MAPPING_STATE_QUEUE)
-    writer.put_all(options, passing("two"), batches(ROWS))
-    anchor: Callable[..., bytes | None] = WriterState._anchor
-    looks = iter([True, False])
-    monkeypatch.setattr(WriterState, "_anchor", lambda state, *how: None if next(looks, False) else anchor(state, *how))
-    assert writer.put_all(options, passing("two"), batches(ROWS)).messages == 0
-    assert queues.depth(MAPPING_STATE_QUEUE) == before + 4
-    discard(options, passing("two"))
-    assert queues.depth(MAPPING_STATE_QUEUE) == before
-
-
-def test_a_task_that_outlives_its_write_leaves_nothing_behind(options: SinkOptions, queues: Queues) -> None:
-    """It has the state in a unit of work, which the queue manager backs out when the task is killed."""
-    before = queues.depth(MAPPING_STATE_QUEUE)
-    connection = options.queue_manager.connect()
-    WriterState(connection, passing("outlives")).take()
-    ends = threading.Thread(target=discard, args=(options, passing("outlives")))
-    with fault(APPLICATION_NAME) as verbs:
-        ends.start()
-        while (
-            verbs.count("MQGET") < 3
-        ):  # that which looks for the anchor, the one that takes it, and the one that waits
-            ends.join(0.01)
-            assert ends.is_alive()
-        connection.backout()
-        ends.join(30)
-    assert not ends.is_alive()
-    connection.disconnect()
-    assert queues.depth(MAPPING_STATE_QUEUE) == before
-
-
-@pytest.mark.parametrize("identity", [passing("expires"), Identity("stays", 0, 0)], ids=lambda one: one.query)
-def test_what_nobody_takes_away_expires(identity: Identity, options: SinkOptions, queues: Queues) -> None:
-    before = queues.depth(MAPPING_STATE_QUEUE)
-    writer.put_all(options, identity, batches(ROWS))
+    put(options, stage(BatchIdentity(f"expires {expires}", 0), batches(ROWS)), expires=expires)
     handle = queues.connection.open(MQOD(ObjectName=MAPPING_STATE_QUEUE), cmqc.MQOO_BROWSE)
     browse = GetOptions(Options=cmqc.MQGMO_BROWSE_NEXT, MatchOptions=cmqc.MQMO_NONE)
     expiries = [queues.connection.get(handle, browse).md.Expiry for _ in range(before + 2)][before:]
     queues.connection.close(handle)
-    if identity.passing:
-        assert all(markers.EXPIRY - 6000 < expiry <= markers.EXPIRY for expiry in expiries)
-        discard(options, identity)
+    if expires:
+        assert all(writer_state.EXPIRY - 6000 < expiry <= writer_state.EXPIRY for expiry in expiries)
     else:
         assert expiries == [cmqc.MQEI_UNLIMITED] * 2
 
 
-@pytest.mark.slow
-def test_a_batch_write_whose_worker_is_killed_leaves_nothing_behind(
-    spark: SparkSession, options: SinkOptions, queues: Queues
-) -> None:
-    """In the middle of its rows; the local Spark of the tests runs no task again."""
-    before, queue = queues.depth(MAPPING_STATE_QUEUE), str(options.queue)
-    rows = spark.range(2_000).selectExpr("CAST(id AS STRING) AS body").repartition(2)
-    puts = Fault(lambda verb, request: verb == "MQPUT" and not is_marker(request), 600, action=kill(signal.SIGKILL))
-    with fault(APPLICATION_NAME, puts), pytest.raises(Py4JJavaError, match="Python worker exited unexpectedly"):
-        rows.write.format("mq").options(**queues.options, queue=queue).mode("append").save()
-    assert puts.happened
-    assert queues.depth(MAPPING_STATE_QUEUE) == before
+#: States of partitions that 0.2.0 has left (number of the last batch, complete, units of work), and whether batch 5 is put.
+FORMER: dict[str, tuple[dict[int, tuple[int, bool, int]], bool | None]] = {
+    "the batch before": ({0: (4, True, 0), 1: (3, True, 0)}, True),
+    "all partitions of the batch": ({0: (5, True, 0), 1: (5, True, 0)}, False),
+    "one partition of two": ({0: (5, True, 0), 1: (4, True, 0)}, None),
+    "a part of a partition": ({0: (5, False, 2)}, None),
+    "fewer partitions than now": ({0: (5, True, 0)}, None),
+}
+
+
+@pytest.mark.parametrize("name", FORMER)
+def test_state_of_the_version_before(name: str, options: SinkOptions, queues: Queues, stage: Stage) -> None:
+    states, puts = FORMER[name]
+    before = queues.depth(MAPPING_STATE_QUEUE)
+    query = f"former {name}"
+    with options.queue_manager.connected() as connection:
+        queue = StateQueue(connection, MAPPING_STATE_QUEUE)
+        for partition, (batch, complete, parts) in states.items():
+            key = query.encode().ljust(19)[:19] + b"%d" % partition
+            state = msgspec.msgpack.encode((batch, complete, parts, query, partition))
+            queue.put(b"SPKS" + key, state)
+            queue.put(b"SPKQ" + key, b"", msg_id=b"SPKA" + key)
+            for _ in range(parts):
+                queue.put(b"SPKT" + key, b"digests")
+    messages = stage(BatchIdentity(query, 5), batches(ROWS[:2]), batches(ROWS[2:]))
+    left = queues.depth(MAPPING_STATE_QUEUE)
+    if puts is None:
+        words = (
+            r"0\.2\.0 has put a part of batch 5 of former .*partition 0: .*let 0\.2\.0 finish the batch.*new checkpoint"
+        )
+        for _ in range(2):
+            with pytest.raises(BatchUnfinished, match=words):
+                put(options, messages)
+        assert queues.depth(MAPPING_STATE_QUEUE) == left
+    else:
+        put(options, messages)
+        assert queues.depth(MAPPING_STATE_QUEUE) == before + 2
+    assert bodies_of(options, queues) == (ROWS if puts else [])

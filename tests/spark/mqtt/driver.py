@@ -29,6 +29,5 @@ def drain(spark: SparkSession, port: int, directory: Path, queue: str, home: Pat
 
 
 if __name__ == "__main__":
-    # The tasks of `local[2,4]` are tried up to four times.
-    started = session("driver", master="local[2,4]", settings=SETTINGS)
+    started = session("driver", master="local[2]", settings=SETTINGS)
     drain(started, int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], Path(sys.argv[4]))

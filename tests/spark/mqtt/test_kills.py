@@ -18,7 +18,7 @@ from bridge.telemetry.message import Publication
 from tests.helpers.mosquitto import Mosquitto
 from tests.helpers.patience import PATIENCE, until
 from tests.spark.conftest import ROOT, Queues
-from tests.spark.faults import Fault, fault, is_marker, kill, kill_driver
+from tests.spark.faults import Fault, fault, kill_driver
 from tests.spark.mqtt.conftest import Clients
 from tests.spark.mqtt.driver import drain
 from tests.spark.mqtt.proxy import PUBACK, PUBCOMP, PUBREC, SUBSCRIBE, Proxy
@@ -78,7 +78,7 @@ def test_a_spool_whose_process_is_killed_at_each_step(
 
 
 @pytest.mark.slow
-def test_a_worker_and_the_driver_killed(
+def test_the_driver_killed(
     spark: SparkSession, mosquitto: Mosquitto, clients: Clients, queues: Queues, tmp_path: Path
 ) -> None:
     """To a queue and to a table: every publication comes once. (The driver after that is the one of all tests.)"""
@@ -89,18 +89,16 @@ def test_a_worker_and_the_driver_killed(
         session_made(mosquitto.port, tmp_path / topic, topic)
         sender.publish_all(*[Publication(topic=topic, payload=body, qos=2) for body in bodies])
     driver = process("tests.spark.mqtt.driver", mosquitto.port, queues.directory, queue, tmp_path)
-    # The worker in the first batch, which has what has come by then, one publication at least; and the driver after the
-    # second is put, which Spark has not noted then.
-    worker = Fault(lambda verb, request: verb == "MQPUT" and not is_marker(request), action=kill(signal.SIGKILL))
+    # After the first batch is put, which Spark has not noted then. The first commit is that of the first states.
     committed = Fault(
         lambda verb, request: verb == "MQCMIT",
         2,
         action=lambda _: kill_driver(driver.pid),
         after=True,
     )
-    with fault(APPLICATION_NAME, worker, committed):
+    with fault(APPLICATION_NAME, committed):
         assert driver.wait(DRIVER_PATIENCE) == -signal.SIGKILL
-    assert worker.happened and committed.happened
+    assert committed.happened
     drain(spark, mosquitto.port, queues.directory, queue, tmp_path)
     assert queues.bodies(queue) == bodies
     # Spark's list of the files that count: one that a killed batch left is none of them.

@@ -69,21 +69,6 @@ def test_wrong(
 
 
 @pytest.mark.parametrize("command", ["check", "run"])
-@pytest.mark.parametrize("said_by", ["file", "command line"])
-def test_a_cluster_that_does_not_reach_the_queue_manager(
-    command: str, said_by: str, invoke: Invoke, file: Path
-) -> None:
-    master = ["--master", "spark://far:7077"] if said_by == "command line" else []
-    if said_by == "file":
-        file.write_text(f"{file.read_text()}\nspark: {{master: 'spark://far:7077'}}\n")
-    result = invoke("pipeline", command, *master, "--config", file)
-    told = (
-        "bridge.yaml: workers of spark://far:7077 reach the queue manager by TCP only, and it does not listen: expected"
-    )
-    assert result.exit_code == 2 and told in result.stderr and "queue_manager.listener" in result.stderr
-
-
-@pytest.mark.parametrize("command", ["check", "run"])
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -178,8 +178,8 @@ spark:
     lines = describe(configuration)
     first = lines.index("pipelines run on Spark at spark://a:7077")
     assert lines[first + 1 : first + 3] == [
-        "  workers reach the queue manager at gateway(1414)",
-        f"  as user spark, password in {tmp_path / 'secret'} on each of them",
+        "  they reach the queue manager at gateway(1414)",
+        f"  as user spark, password in {tmp_path / 'secret'}",
     ]
     assert lines[first + 5] == "  workers have /mnt/plant, too"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bridge.spark import destinations
-from bridge.spark.destinations import BatchFiles
+from bridge.spark import staging
+from bridge.spark.staging import BatchFiles
 
 
 def visible(directory: Path) -> list[str]:
@@ -59,7 +59,7 @@ def test_a_batch_that_is_killed_while_files_are_moved(
 ) -> None:
     """The move is continued, and the batch is not written again."""
     names = [f"{name}.parquet" for name in "abc"]
-    sync, moved = destinations.sync, 0  # type: ignore[attr-defined]
+    sync, moved = staging.sync, 0  # type: ignore[attr-defined]
 
     def killed(path: Path) -> None:
         nonlocal moved
@@ -69,7 +69,7 @@ def test_a_batch_that_is_killed_while_files_are_moved(
             moved += path.is_file()
         sync(path)
 
-    monkeypatch.setattr(destinations, "sync", killed)
+    monkeypatch.setattr(staging, "sync", killed)
     with pytest.raises(KeyboardInterrupt):
         BatchFiles(tmp_path, "query").write(0, lambda target: write(target, *names))
     monkeypatch.undo()

@@ -1,0 +1,426 @@
+"""Staging: the rows of a batch, kept until the driver writes all of them.
+
+Spark runs tasks again, and it repeats a failed batch with other partitions, in another order, or with other values. Only the
+driver knows that all tasks of a batch have succeeded. So a task stages its rows, and only the driver writes them:
+
+    STAGE/QUERY/BATCH/ATTEMPT/PARTITION-TASK.arrow   the rows of a task, synced
+    STAGE/QUERY/BATCH/manifest                       the files that the driver has begun to write
+
+A few rows travel in the commit message of the task instead. Once a manifest exists, the batch is what the manifest lists. The
+tasks of a repeated batch stage nothing then.
+
+`BatchFiles` does the same for the formats of Spark that write files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import shutil
+import socket
+import tempfile
+import uuid
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any, Final
+from urllib.parse import quote
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from bridge.files import durable_file, sync
+from bridge.spark import task
+from bridge.spark.options import Options
+from bridge.spark.spool import Place
+from bridge.spark.task import BatchIdentity
+
+#: Bytes of rows of a task that travel in its commit message instead of a file.
+MESSAGE_BYTES: Final = 1024 * 1024
+#: The same if there is no directory.
+MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
+#: The staging directory in the checkpoint of a query without the option `stage`.
+_IN_CHECKPOINT: Final = "stage"
+_MANIFEST: Final = "manifest"
+#: The beginning of the name of a directory for one write.
+_TEMPORARY: Final = "mqbridge-stage-"
+#: Bytes of a file name at most; longer names of queries are replaced by their digests.
+_NAME_LENGTH: Final = 200
+_HINT: Final = (
+    "set the option stage to a directory (or URL) that the driver and all workers reach, or lower maxRowsPerTrigger"
+    " (maxMessagesPerTrigger, or batch of a pipeline)"
+)
+
+
+class StageMissing(Exception):
+    """A batch needs a staging directory, and there is none that the driver and the worker reach."""
+
+
+class StageDamaged(Exception):
+    """A staged file is missing or damaged."""
+
+
+class StagedFile(msgspec.Struct, array_like=True, frozen=True):
+    """The rows of a task in a file, or in its commit message."""
+
+    partition: int
+    #: directory or URL, and name in it. "": the rows are in the commit message
+    place: str
+    name: str
+    rows: int
+    #: bytes of the rows
+    size: int
+    #: CRC-32 of the file
+    checksum: int
+
+    @property
+    def path(self) -> str:
+        """The complete path of the file."""
+        return f"{self.place}/{self.name}"
+
+
+class Manifest(msgspec.Struct, array_like=True, frozen=True):
+    """The files of a batch, in the order in which they are written."""
+
+    identity: BatchIdentity
+    #: the directory of the batch
+    place: str
+    files: list[StagedFile]
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return sum(file.rows for file in self.files)
+
+
+class Staged(WriterCommitMessage):
+    """The rows that a task has staged, as its commit message."""
+
+    def __init__(self, identity: BatchIdentity, file: StagedFile, content: bytes = b"") -> None:
+        self.identity = identity
+        self.file = file
+        #: the rows as an Arrow stream, if they are in no file
+        self.content = content
+
+
+def stage_of(options: Options) -> str:
+    """Return the staging directory that options name, "" if there is none. Raises OptionError.
+
+    Without the option `stage`, a streaming query uses a directory in its checkpoint, if the checkpoint is a path.
+    """
+    if (stage := options.place("stage")) is not None:
+        return stage
+    checkpoint = options.place("checkpointLocation")
+    return f"{checkpoint}/{_IN_CHECKPOINT}" if checkpoint is not None and checkpoint.startswith("/") else ""
+
+
+def temporary_stage() -> str:
+    """Return a directory that does not exist, for a write that nobody can repeat."""
+    return f"{tempfile.gettempdir()}/{_TEMPORARY}{uuid.uuid4().hex}"
+
+
+def make_stage(stage: str) -> str:
+    """Make a staging directory, on the driver, and return it. A task that does not find it is elsewhere. Raises OSError."""
+    if stage and "://" not in stage:
+        with _disk(stage):
+            make_directory(Path(stage))
+    return stage
+
+
+# Tasks ---------------------------------------------------------------------------------------------------------------
+
+
+def stage_rows(stage: str, identity: BatchIdentity, attempt: str, batches: Iterable[Any]) -> Staged:
+    """Stage the rows of this task, unless the driver has begun to write the batch. Raises StageMissing, OSError."""
+    partition = task.partition()
+    place = Place(batch_directory(stage, identity)) if stage else None
+    held: list[Any] = []
+    size = 0
+    if place is None or not place.exists(_MANIFEST):
+        limit = MAX_MESSAGE_BYTES if place is None else MESSAGE_BYTES
+        batches = iter(batches)
+        for batch in batches:
+            held.append(batch)
+            size += batch.nbytes
+            if size > limit:
+                if place is None:
+                    raise StageMissing(
+                        f"partition {partition} of {identity} has more than {limit >> 20} MiB of rows, and there is no"
+                        f" staging directory for them; hint: {_HINT}"
+                    )
+                return _staged_file(stage, identity, attempt, partition, chain(held, batches))
+    rows = sum(batch.num_rows for batch in held)
+    content = _stream_of(held) if rows else b""
+    return Staged(identity, StagedFile(partition, "", "", rows, size, zlib.crc32(content)), content)
+
+
+def _staged_file(stage: str, identity: BatchIdentity, attempt: str, partition: int, batches: Iterator[Any]) -> Staged:
+    directory = f"{batch_directory(stage, identity)}/{attempt}"
+    place, name = Place(directory), f"{partition:05d}-{task.attempt()}.arrow"
+    if place.remote is None:
+        if not Path(stage).is_dir() and not is_temporary(stage):
+            raise StageMissing(f"staging directory {stage} does not exist on {socket.gethostname()}; hint: {_HINT}")
+        with _disk(stage):
+            make_directory(Path(directory))
+    rows = size = 0
+    with _disk(stage), place.creating(name) as file:
+        summed = _Summed(file)
+        first = next(batches)
+        with pa.ipc.new_stream(pa.PythonFile(summed, mode="w"), first.schema) as writer:
+            for batch in chain((first,), batches):
+                writer.write_batch(batch)
+                rows += batch.num_rows
+                size += batch.nbytes
+    return Staged(identity, StagedFile(partition, directory, name, rows, size, summed.checksum))
+
+
+def _stream_of(batches: Sequence[Any]) -> bytes:
+    """Return record batches as an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+class _Summed:
+    """A file to write to, with the CRC-32 of its content."""
+
+    closed = False
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.checksum = 0
+
+    def write(self, data: Any) -> int:
+        """Write bytes."""
+        self.checksum = zlib.crc32(data, self.checksum)
+        self._file.write(data)
+        return len(data)
+
+    def flush(self) -> None:
+        """Do nothing: the file is synced when it is complete."""
+
+    def close(self) -> None:
+        """Do nothing: the file is closed elsewhere."""
+
+
+@contextlib.contextmanager
+def _disk(stage: str) -> Iterator[None]:
+    """Name the staging directory in an OSError of the block."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        why = "the disk is full; hint: free disk space, or lower maxRowsPerTrigger" if full else error.strerror or error
+        raise OSError(
+            error.errno, f"staging directory {stage} on {socket.gethostname()} cannot be written: {why}"
+        ) from error
+
+
+def make_directory(directory: Path) -> None:
+    """Make a directory and its parents durably. Payloads are confidential, so others cannot read it. Raises OSError."""
+    if not directory.is_dir():
+        make_directory(directory.parent)
+        directory.mkdir(mode=0o750, exist_ok=True)
+        sync(directory.parent)
+
+
+# The driver ----------------------------------------------------------------------------------------------------------
+
+
+def query_directory(stage: str, query: str) -> str:
+    """Return the directory of a query."""
+    name = quote(query, safe="")
+    return f"{stage}/{name if len(name) <= _NAME_LENGTH else hashlib.sha256(query.encode()).hexdigest()}"
+
+
+def batch_directory(stage: str, identity: BatchIdentity) -> str:
+    """Return the directory of a batch."""
+    return f"{query_directory(stage, identity.query)}/{identity.batch}"
+
+
+class StagedBatch:
+    """The rows of a batch that all of its tasks have staged."""
+
+    def __init__(self, stage: str, messages: Iterable[WriterCommitMessage | None]) -> None:
+        """Take the commit messages of all tasks."""
+        staged = [message for message in messages if isinstance(message, Staged)]
+        if not staged:
+            raise RuntimeError("Spark reports a batch without tasks")
+        staged.sort(key=lambda one: one.file.partition)
+        self._stage = stage
+        self.identity = staged[0].identity
+        self._staged = [one for one in staged if one.file.rows]
+        self.rows = sum(one.file.rows for one in self._staged)
+        #: bytes of the rows
+        self.size = sum(one.file.size for one in self._staged)
+
+    @property
+    def partitions(self) -> set[int]:
+        """The numbers of the partitions that have rows."""
+        return {one.file.partition for one in self._staged}
+
+    def batches(self) -> Iterator[tuple[int, Any]]:
+        """Yield the rows as record batches, each with the number of its partition. Raises StageDamaged."""
+        for one in self._staged:
+            if one.file.name:
+                check_file(self.identity, one.file)
+            for batch in pa.ipc.open_stream(read_file(self.identity, one.file) if one.file.name else one.content):
+                yield one.file.partition, batch
+
+    def recorded(self) -> Manifest | None:
+        """Return the manifest that an attempt has written, if any. Raises StageDamaged."""
+        if not self._stage:
+            return None
+        place = Place(batch_directory(self._stage, self.identity))
+        return msgspec.msgpack.decode(place.read(_MANIFEST), type=Manifest) if place.exists(_MANIFEST) else None
+
+    def record(self) -> Manifest:
+        """Write the rows that are in no file, and then the manifest. Raises StageMissing, OSError."""
+        if not self._stage:
+            raise StageMissing(
+                f"{self.identity} has {self.rows} rows ({self.size} bytes), which is more than one unit of work, and there"
+                f" is no staging directory for them; hint: {_HINT}"
+            )
+        directory = batch_directory(self._stage, self.identity)
+        place = Place(directory)
+        with _disk(self._stage):
+            if place.remote is None:
+                make_directory(Path(directory))
+            files = []
+            for one in self._staged:
+                file = one.file
+                if not file.name:
+                    file = msgspec.structs.replace(file, place=directory, name=f"{file.partition:05d}.arrow")
+                    place.write(file.name, one.content)
+                files.append(file)
+            manifest = Manifest(self.identity, directory, files)
+            place.write(_MANIFEST, msgspec.msgpack.encode(manifest))
+        return manifest
+
+    def delete(self) -> None:
+        """Delete everything that is staged for the query: its batch is written. Raises OSError."""
+        if self._stage:
+            temporary = is_temporary(self._stage)
+            Place(self._stage if temporary else query_directory(self._stage, self.identity.query)).delete_all()
+
+
+def is_temporary(stage: str) -> bool:
+    """Return whether a staging directory is that of one write."""
+    return Path(stage).name.startswith(_TEMPORARY)
+
+
+def discard(stage: str, messages: Iterable[WriterCommitMessage | None]) -> None:
+    """Delete what the tasks of a failed attempt have staged, unless a manifest lists it. Raises OSError."""
+    if is_temporary(stage):
+        Place(stage).delete_all()
+        return
+    files = [(one.identity, one.file) for one in messages if isinstance(one, Staged) and one.file.name]
+    if files and not Place(batch_directory(stage, files[0][0])).exists(_MANIFEST):
+        for _, file in files:
+            Place(file.place).delete(file.name)
+
+
+def read_file(identity: BatchIdentity, file: StagedFile) -> Any:
+    """Return the content of a staged file, as an Arrow buffer. Raises StageDamaged."""
+    try:
+        return Place(file.place).read(file.name)
+    except OSError as error:
+        raise StageDamaged(
+            f"staged file {file.path} of {identity} cannot be read on {socket.gethostname()}: {error.strerror or error};"
+            f" hint: the driver and all workers must reach the staging directory under this name; otherwise {_HINT}"
+        ) from error
+
+
+def check_file(identity: BatchIdentity, file: StagedFile) -> None:
+    """Check that a staged file is complete. Raises StageDamaged."""
+    if zlib.crc32(read_file(identity, file)) != file.checksum:
+        raise StageDamaged(f"staged file {file.path} of {identity} is damaged: its checksum is wrong")
+
+
+def check_manifest(manifest: Manifest, start: int) -> None:
+    """Check the files of a manifest, of which `start` rows were written already. Raises StageDamaged."""
+    for file, _ in _after(manifest, start):
+        try:
+            check_file(manifest.identity, file)
+        except StageDamaged as error:
+            raise StageDamaged(
+                f"{error}. Of the {manifest.rows} rows of the batch, {start} were written before. Restore the file, or start"
+                " with a new checkpoint, which writes the rows of the batch again"
+            ) from error
+
+
+def manifest_batches(manifest: Manifest, start: int) -> Iterator[tuple[int, Any]]:
+    """Yield the rows of a manifest after the first `start`, as record batches with their partitions. Raises StageDamaged."""
+    for file, skip in _after(manifest, start):
+        for batch in pa.ipc.open_stream(read_file(manifest.identity, file)):
+            if skip < batch.num_rows:
+                yield file.partition, batch.slice(skip)
+            skip = max(skip - batch.num_rows, 0)
+
+
+def _after(manifest: Manifest, start: int) -> Iterator[tuple[StagedFile, int]]:
+    """Yield the files with rows after the first `start` of a manifest, and how many rows of each come before."""
+    for file in manifest.files:
+        if start < file.rows:
+            yield file, start
+        start = max(start - file.rows, 0)
+
+
+# Files ----------------------------------------------------------------------------------------------------------------
+
+#: Spark creates this file when all files of a write are complete.
+_SUCCESS: Final = "_SUCCESS"
+
+
+class BatchFiles:
+    """Files that a query writes exactly once: each batch is moved into place when it is complete.
+
+        DIRECTORY/.mqbridge/WRITER/staging   the batch that is being written
+        DIRECTORY/.mqbridge/WRITER/last      number of the last batch whose files are all in place
+
+    Spark writes a batch to the staging directory. The driver then syncs each file and renames it to its place in DIRECTORY.
+    A batch that runs again continues the renames if staging is complete, and starts again if not. A batch up to `last` is
+    skipped. Names that begin with a dot are invisible to readers, so a reader never sees part of a file, nor a row twice.
+    """
+
+    def __init__(self, directory: Path, writer: str) -> None:
+        self._directory = directory
+        self._own = directory / ".mqbridge" / writer
+        self._staging = self._own / "staging"
+
+    def write(self, batch: int, write: Callable[[str], None]) -> None:
+        """Write a batch: `write` writes files below a directory, and `_SUCCESS` when they are complete. Raises OSError."""
+        last = self._own / "last"
+        if last.exists() and batch <= int(last.read_text(encoding="ascii")):
+            return
+        staged = self._staging / str(batch)
+        if not (staged / _SUCCESS).exists():
+            shutil.rmtree(self._staging, ignore_errors=True)
+            self._staging.mkdir(parents=True)
+            write(str(staged))
+        if not (staged / _SUCCESS).exists():
+            raise OSError(f"{staged} has no {_SUCCESS}: expected mapreduce.fileoutputcommitter.marksuccessfuljobs=true")
+        self._move(staged, batch)
+        with durable_file(last) as file:
+            file.write(str(batch).encode())
+        shutil.rmtree(self._staging, ignore_errors=True)
+
+    def _move(self, staged: Path, batch: int) -> None:
+        """Move the files of a complete batch to their places, those that are still in staging."""
+        changed: set[Path] = set()
+        for source in sorted(staged.rglob("*")):
+            if source.is_dir() or source.name.startswith(("_", ".")):
+                continue
+            place = self._directory / source.relative_to(staged).parent / f"{batch:08d}-{source.name}"
+            sync(source)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            source.rename(place)
+            changed |= {place.parent, place.parent.parent}
+        for directory in changed:
+            sync(directory)
