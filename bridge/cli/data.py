@@ -49,10 +49,12 @@ def restore(
 ) -> None:
     """Restore a backup to a data directory. The bridge must not be running.
 
-    Everything that happened after the backup is discarded: messages delivered since are delivered again, those published
-    since are lost, and sessions are as they were. A damaged backup, or one with another schema, is rejected. A directory
-    that contains a queue manager is rejected without --force. If root runs the command, it acts as the owner of the
-    directory, or of the parent directory if it does not exist.
+    Everything that happened after the backup is discarded: messages delivered since are delivered again, those
+    published since are lost, and sessions are as they were. Packet identifiers that clients had not released (QoS 2)
+    are forgotten, so that no later publication is taken for a repetition: a message may be duplicated. A damaged
+    backup, or one with another schema, is rejected. A directory that contains a queue manager is rejected without
+    --force. If root runs the command, it acts as the owner of the directory, or of the parent directory if it does not
+    exist.
     """
     from bridge.mq.database import restore as make
 
@@ -72,8 +74,8 @@ def restore(
 def verify(directory: Annotated[Path | None, argument("[DIR]", "The data directory.")] = None) -> None:
     """Check the database of a queue manager. A running bridge is not affected.
 
-    Exit status 0 if the database is undamaged and has the schema of this release. Otherwise exit status 1, with a line for
-    each damaged or unexpected part.
+    Exit status 0 if the database is undamaged, contains all acknowledged commits, and has the schema of this release.
+    Otherwise exit status 1, with a line for each damaged, missing or unexpected part.
     """
     from bridge.mq.database import verify as examine
 
@@ -81,6 +83,13 @@ def verify(directory: Annotated[Path | None, argument("[DIR]", "The data directo
     with progress(f"checking {place}"):
         findings = examine(place)
     _print_findings(findings)
+    if findings.missing:
+        raise Failure(
+            f"{place} is incomplete",
+            FAILED,
+            hint="`mqbridge data restore --force FILE` restores a backup; "
+            f"`mqbridge data salvage --accept-loss {place} NEW` continues without the missing commits",
+        )
     if findings.damage:
         raise Failure(
             f"{place} is damaged", FAILED, hint=f"`mqbridge data salvage {place} NEW` copies the undamaged parts"
@@ -90,14 +99,18 @@ def verify(directory: Annotated[Path | None, argument("[DIR]", "The data directo
 def salvage(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The damaged data directory. It is not changed.")],
     new: Annotated[Path, typer.Argument(metavar="NEW", help="The data directory to create.")],
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Continue without commits that were acknowledged and are missing.")
+    ] = False,
 ) -> None:
     """Create a data directory from the undamaged parts of another.
 
-    The bridge must not be running. A line is printed for each lost part.
+    The bridge must not be running. A line is printed for each lost part. If commits at the end of the log are missing, the
+    command fails without --accept-loss.
     """
     from bridge.mq.database import salvage as keep
 
-    findings = keep(directory, new)
+    findings = keep(directory, new, accept_loss=accept_loss)
     _print_findings(findings)
     say(f"{new} contains the undamaged parts: mqbridge run --data-dir {new}")
 
@@ -124,6 +137,8 @@ def _print(contents: Contents, head: str) -> None:
 
 
 def _print_findings(findings: Findings) -> None:
+    if findings.missing:
+        typer.echo(findings.missing)
     for line in findings.damage[:_MAX_LINES]:
         typer.echo(line)
     if len(findings.damage) > _MAX_LINES:

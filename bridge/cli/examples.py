@@ -62,7 +62,10 @@ EXAMPLES = {
     ),
     "data restore": ("mqbridge data restore /backup/mqbridge.db --data-dir /var/lib/mqbridge",),
     "data verify": ("mqbridge data verify /var/lib/mqbridge",),
-    "data salvage": ("mqbridge data salvage /var/lib/mqbridge /var/lib/mqbridge.salvaged",),
+    "data salvage": (
+        "mqbridge data salvage /var/lib/mqbridge /var/lib/mqbridge.salvaged",
+        "mqbridge data salvage --accept-loss /var/lib/mqbridge /var/lib/mqbridge.salvaged",
+    ),
     "mqsc-script": (
         "mqbridge mqsc-script --config /etc/mqbridge/bridge.yaml > bridge.mqsc",
         "mqbridge mqsc-script --config /etc/mqbridge/bridge.yaml --user mqbridge > bridge.mqsc",

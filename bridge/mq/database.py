@@ -11,7 +11,7 @@ import secrets
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,13 +19,19 @@ from typing import Final
 
 import msgspec
 
+from bridge.config.queue_manager import STATE_QUEUE
 from bridge.files import sync
 from bridge.mq.data_directory import DATABASE, StoreError, acting_as_owner, hold, is_data_directory
 from bridge.mq.embedded.attributes import defaults
 from bridge.mq.embedded.storage import layout
+from bridge.mq.embedded.storage.batch import DIGEST_MASK, Batch, decode, digest_of, encode
+from bridge.mq.embedded.storage.completeness import IDENTITY, End, new_identity, witness_path
 from bridge.mq.embedded.storage.layout import SCHEMA_VERSION, batch_checksum, object_checksum
 from bridge.mq.embedded.storage.recovery_log import RESERVE_BYTES
-from bridge.mq.embedded.storage.store import DIGEST_MASK, Batch, decode, digest_of, encode, primary_code
+from bridge.mq.embedded.storage.store import primary_code
+from bridge.telemetry import record
+from bridge.telemetry.message import Message
+from bridge.witness import Position, create
 
 
 @dataclass
@@ -34,6 +40,8 @@ class Findings:
 
     #: a sentence for each damaged place
     damage: list[str] = field(default_factory=list)
+    #: a sentence about commits that were acknowledged and are missing; blank if there are none
+    missing: str = ""
     #: (kind, name, attributes as JSON) of undamaged definitions
     objects: list[tuple[str, str, str]] = field(default_factory=list)
     batches: int = 0
@@ -53,27 +61,45 @@ def examine(path: Path, *, immutable: bool = False) -> Findings:
     For `immutable`, see `layout.connect_read_only`.
     """
     findings = Findings()
+    end = None if immutable else End.of(path)
     with closing(_opened(path, immutable=immutable)) as database:
         for _ in _undamaged(database, findings):
             pass
+        if end is not None:
+            findings.missing = _missing(end, database, path)
     return findings
 
 
-def salvage(directory: Path, new: Path) -> Findings:
+def _missing(end: End, database: sqlite3.Connection, path: Path) -> str:
+    try:
+        # Reading a view may never end. If a table is missing, that is reported as damage.
+        return end.missing(database, path) if layout.readable_tables(database) >= {"fact", "batch"} else ""
+    except (sqlite3.DatabaseError, TypeError) as error:
+        return f"commits may be missing: {error}"
+
+
+def salvage(directory: Path, new: Path, *, accept_loss: bool = False) -> Findings:
     """Create a data directory from the undamaged contents of another, which stays as it is.
 
-    No queue manager may use the other directory. If root runs the process, the new directory belongs to the owner of its
-    parent. Raises StoreError, DataDirectoryInUse or OSError.
+    `accept_loss`: even if commits at the end of the log are missing. No queue manager may use the other directory. If root
+    runs the process, the new directory belongs to the owner of its parent. Raises StoreError, DataDirectoryInUse or OSError.
     """
     with closing(hold(directory)):
-        return _salvage(directory, new)
+        return _salvage(directory, new, accept_loss=accept_loss)
 
 
-def _salvage(directory: Path, new: Path) -> Findings:
+def _salvage(directory: Path, new: Path, *, accept_loss: bool) -> Findings:
     if (new / DATABASE).exists():
         raise StoreError(f"{new / DATABASE}: there is one already; name a directory without")
     findings = Findings()
+    end = End.of(directory / DATABASE)
     with closing(_opened(directory / DATABASE)) as database:
+        findings.missing = _missing(end, database, directory / DATABASE)
+        if findings.missing and not accept_loss:
+            raise StoreError(
+                f"{directory / DATABASE}: {findings.missing}; hint: restore a backup, or continue without these commits "
+                "with --accept-loss"
+            )
         batches: dict[int, Batch] = {}
         for row_id, batch in _undamaged(database, findings):
             # A file with pages of two moments may contain a row twice.
@@ -108,11 +134,14 @@ def _write(path: Path, facts: dict[str, int], objects: list[tuple[str, str, str]
         for name, value in facts.items():
             database.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (name, value))
         database.execute("INSERT OR REPLACE INTO fact VALUES ('schema', ?)", (SCHEMA_VERSION,))
+        position = _new_identity(database)
         for kind, name, attributes in objects:
             checksum = object_checksum(kind, name, attributes)
             database.execute("INSERT OR REPLACE INTO object VALUES (?, ?, ?, ?)", (kind, name, attributes, checksum))
+        if received := _received_records(batches.values()):
+            batches[max(batches) + 1] = Batch([], received)
         for row_id, batch in batches.items():
-            batch.rows, batch.digest = -1, 0  # they counted the old rows, some of which may be missing
+            batch.rows = batch.definitions = -1  # they counted the old rows, some of which may be missing
             body = encode(batch)
             database.execute("INSERT INTO batch VALUES (?, ?, ?)", (row_id, body, batch_checksum(row_id, body)))
         database.execute("COMMIT")
@@ -120,6 +149,51 @@ def _write(path: Path, facts: dict[str, int], objects: list[tuple[str, str, str]
         raise StoreError(f"{path} cannot be written: {error}") from error
     finally:
         database.close()
+    create(witness_path(path), position._replace(number=max(batches, default=0)), layout.MODE)
+
+
+def _received_records(batches: Iterable[Batch]) -> list[int]:
+    """Return the numbers of the messages with packet identifiers that clients have sent with QoS 2 and not released.
+
+    In a database of an earlier moment, these identifiers are wrong: the client may have released them since, and then its
+    next publication with such an identifier would be taken for a repetition and lost.
+    """
+    found: set[int] = set()
+    for batch in batches:
+        for put in batch.puts:
+            numbers = [one.msg_number for one in put.deliveries if batch.lanes[one.lane].queue == STATE_QUEUE]
+            if not numbers or not isinstance(put.message, Message):
+                continue
+            with contextlib.suppress(record.UnknownRecord):
+                if isinstance(record.decode(bytes(put.message.data)), record.ReceivedRecord):
+                    found.update(numbers)
+        found.difference_update(batch.removed)
+    return sorted(found)
+
+
+def _forget_received(database: sqlite3.Connection) -> None:
+    """Remove the records of `_received_records` with a row of the log. Raises sqlite3.Error."""
+    removed = _received_records(decode(body) for (body,) in database.execute("SELECT body FROM batch ORDER BY id"))
+    if not removed:
+        return
+    last_id, body = database.execute("SELECT id, body FROM batch ORDER BY id DESC LIMIT 1").fetchone()
+    last = decode(body)
+    row_id = last_id + 1
+    batch = msgspec.structs.replace(last, puts=[], removed=removed, lanes=[], committed=time.time())
+    if last.rows >= 0:
+        batch.rows, batch.digest = last.rows + 1, (last.digest + digest_of(row_id)) & DIGEST_MASK
+    body = encode(batch)
+    database.execute("INSERT INTO batch (id, body) VALUES (?, ?)", (row_id, body))
+    if _fact(database, "schema") >= SCHEMA_VERSION:
+        database.execute("UPDATE batch SET checksum = ? WHERE id = ?", (batch_checksum(row_id, body), row_id))
+
+
+def _new_identity(database: sqlite3.Connection) -> Position:
+    """Give a restored or salvaged database a new identity. Return the position for its witness. Raises sqlite3.Error."""
+    identity = new_identity()
+    database.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (IDENTITY, identity))
+    (last,) = database.execute("SELECT coalesce(max(id), 0) FROM batch").fetchone()
+    return Position(identity, _fact(database, "starts"), last, time.time())
 
 
 def _opened(path: Path, *, immutable: bool = False) -> sqlite3.Connection:
@@ -128,9 +202,11 @@ def _opened(path: Path, *, immutable: bool = False) -> sqlite3.Connection:
     if not path.stat().st_size:
         raise StoreError(f"{path}: the file is empty, nothing of it is left")
     try:
-        return layout.connect_read_only(path, immutable=immutable)
+        database = layout.connect_read_only(path, immutable=immutable)
+        database.execute("BEGIN")  # the log and the definitions of one moment
     except sqlite3.Error as error:
         raise StoreError(f"{path} cannot be opened: {error}") from error
+    return database
 
 
 def _facts(database: sqlite3.Connection) -> dict[str, int]:
@@ -138,7 +214,7 @@ def _facts(database: sqlite3.Connection) -> dict[str, int]:
     facts: dict[str, int] = {}
     try:
         facts = {name: int(value) for name, value in database.execute("SELECT name, value FROM fact")}
-    except (sqlite3.DatabaseError, ValueError):
+    except (sqlite3.DatabaseError, ValueError, TypeError):
         # Numbers of messages begin with the number of starts: one that was never reached is safe.
         facts["starts"] = 1 << 20
     return facts
@@ -164,7 +240,7 @@ def _undamaged(database: sqlite3.Connection, findings: Findings) -> Iterator[tup
     if "batch" not in tables:
         return
     alive: set[int] = set()
-    said: tuple[int, int] | None = None
+    last = Batch([], [])
     rows = digest = 0
     for row_id, body, checksum in _rows(database, damage, summed=summed):
         if not isinstance(body, bytes) or (summed and checksum != batch_checksum(row_id, body)):
@@ -177,7 +253,7 @@ def _undamaged(database: sqlite3.Connection, findings: Findings) -> Iterator[tup
             continue
         rows += 1
         digest = (digest + digest_of(row_id)) & DIGEST_MASK
-        said = (batch.rows, batch.digest) if batch.rows >= 0 else None
+        last = msgspec.structs.replace(batch, puts=[], removed=[])
         findings.batches += 1
         for put in batch.puts:
             numbers = [delivery.msg_number for delivery in put.deliveries]
@@ -185,8 +261,11 @@ def _undamaged(database: sqlite3.Connection, findings: Findings) -> Iterator[tup
             alive.update(numbers)
         alive.difference_update(batch.removed)
         yield row_id, batch
-    if said is not None and said != (rows, digest):
-        damage.append(f"the log has {rows} whole batches where it had {said[0]}")
+    if last.rows >= 0 and (last.rows, last.digest) != (rows, digest):
+        damage.append(f"the log has {rows} whole batches where it had {last.rows}")
+    definitions = sum(digest_of(object_checksum(*texts)) for texts in findings.objects) & DIGEST_MASK
+    if last.definitions >= 0 and last.definitions != definitions:
+        damage.append("definitions are not as they were at the last commit")
     findings.left = len(alive)
 
 
@@ -286,12 +365,17 @@ def backup(directory: Path, file: Path, *, replace: bool = False) -> Contents:
     _check_replaceable(file, replace=replace)
     _check_room(source, file)
     taken = int(time.time())
+    end = End.of(source)
     with closing(_in_transaction(source)) as database, acting_as_owner(file.absolute().parent), _new(file) as new:
         with _translated(file):
             _copy(database, new)
             with closing(sqlite3.connect(new, isolation_level=None)) as copy:
                 copy.execute("PRAGMA journal_mode=DELETE")  # one file, which needs no other next to it
-        contents = _checked(new, f"the copy of {source} (see `mqbridge data verify {directory}`)")
+        contents = _checked(new, f"the copy of {source} (see `mqbridge data verify {directory}`)", backup=False)
+        with _translated(file), closing(layout.connect_read_only(new, immutable=True)) as copy:
+            missing = end.missing(copy, source)
+        if missing:
+            raise StoreError(f"{source} is not backed up: {missing}; see `mqbridge data verify {directory}`")
         with _translated(file), closing(sqlite3.connect(new, isolation_level=None)) as copy:
             copy.execute("INSERT OR REPLACE INTO fact VALUES ('backup', ?)", (taken,))
         sync(new)
@@ -312,7 +396,7 @@ def restore(file: Path, directory: Path, *, force: bool = False) -> tuple[Conten
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         path = directory / DATABASE
         with closing(hold(directory)):
-            there = path.exists() or layout.write_ahead_log(path).exists()
+            there = any(one.exists() for one in (path, layout.write_ahead_log(path), witness_path(path)))
             if there and not force:
                 raise StoreError(
                     f"{directory} has a queue manager already; name another directory, or --force, which keeps that one aside"
@@ -323,8 +407,12 @@ def restore(file: Path, directory: Path, *, force: bool = False) -> tuple[Conten
                 _checked(new, f"the copy of {file}")  # before anything is written to it, which could fire a trigger
                 with _translated(path), closing(layout.connect(new)) as restored:
                     _skip_starts(restored, path if path.exists() else None)
+                    _forget_received(restored)
+                    position = _new_identity(restored)
                 sync(new)
                 kept = _kept_aside(directory) if there else None
+            # A database without its witness does not start. So a restore that is interrupted here has to be repeated.
+            create(witness_path(path), position, layout.MODE)
     return contents, kept
 
 
@@ -345,8 +433,11 @@ def _copy(database: sqlite3.Connection, new: Path) -> None:
         database.backup(copy, pages=_PAGES)
 
 
-def _checked(path: Path, name: str) -> Contents:
-    """Return the contents of a backup. Raises StoreError if the file is no backup, damaged, or of a newer layout."""
+def _checked(path: Path, name: str, *, backup: bool = True) -> Contents:
+    """Return the contents of a backup. Raises StoreError if the file is no backup, damaged, or of a newer layout.
+
+    `backup`: whether `backup` has completed the file. Otherwise it is a copy in progress.
+    """
     try:
         # Nothing next to the file belongs to a backup.
         with closing(layout.connect_read_only(path, immutable=True)) as database:
@@ -362,10 +453,15 @@ def _checked(path: Path, name: str) -> Contents:
             if not version:
                 raise StoreError(f"{name} is no database of a queue manager")
             structure = layout.damage(database)
-    except (sqlite3.DatabaseError, ValueError) as error:
+    except (sqlite3.DatabaseError, ValueError, TypeError) as error:
         raise StoreError(f"{name} is no backup of a queue manager, or damaged: {error}") from error
     if structure:
         raise StoreError(f"{name} is damaged: {structure}")
+    if backup and IDENTITY in facts and "backup" not in facts:
+        raise StoreError(
+            f"{name} is a copy of queuemanager.db alone, which may lack commits of its write-ahead log; hint: name a file "
+            "made by `mqbridge data backup`, or copy all files of the data directory and start the bridge there"
+        )
     findings = examine(path, immutable=True)
     if findings.damage:
         more = f"; and {len(findings.damage) - 1} more" if len(findings.damage) > 1 else ""
@@ -420,7 +516,7 @@ def _kept_aside(directory: Path) -> Path:
         # If the checkpoint fails, the database is damaged, and kept as it is.
         with contextlib.suppress(sqlite3.Error), closing(layout.connect(path)) as database:
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    beside = [one for suffix in ("-wal", "-shm") if (one := Path(f"{path}{suffix}")).exists()]
+    beside = [one for one in (Path(f"{path}-wal"), Path(f"{path}-shm"), witness_path(path)) if one.exists()]
     for one in [path, *beside] if path.exists() else beside:
         os.link(one, kept / one.name)
     sync(kept)

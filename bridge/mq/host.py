@@ -196,11 +196,12 @@ class QueueManagerStatus(msgspec.Struct, frozen=True, kw_only=True):
     diverts_silently: bool = True
     #: number of local queues omitted from `queues`
     left_out: int = 0
-    #: embedded queue manager only: retained publications, file sizes in bytes by kind, whether the disk is full, and the free
-    #: space and size of its file system in bytes
+    #: embedded queue manager only: retained publications, file sizes in bytes by kind, whether the disk is full, whether the
+    #: last commit could not be recorded in the witness, and the free space and size of its file system in bytes
     retained: int | None = None
     file_sizes: Mapping[str, int] = {}
     disk_full: bool | None = None
+    witness_failing: bool | None = None
     disk_free: int | None = None
     disk_size: int | None = None
 

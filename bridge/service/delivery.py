@@ -229,6 +229,8 @@ class Delivery:
         #: another bridge has taken over the sessions: do nothing
         self.retired = False
         self.shares = Shares(self.new_backlog)
+        #: during the start: sessions that left a share with unacknowledged messages, by the share's remote queue manager
+        self.former: dict[str, list[Session]] = {}
         self._backlog_total = BacklogTotal()
         #: the backlogs for which publications are rejected
         self._refusing: set[Backlog] = set()
@@ -251,7 +253,9 @@ class Delivery:
             session = sessions.get(transmission.client_id)
             if session is None or not session.begun:
                 share = shares.get(transmission.client_id)
-                if share is None or transmission.user_data is None:
+                if share is None and (former := self._former_of(transmission)) is not None:
+                    grouped.setdefault(former, []).append(transmission)
+                elif share is None or transmission.user_data is None:
                     self._unclaimed(session, transmission, removals)
                 else:
                     share.waiting.append(transmission)
@@ -355,6 +359,30 @@ class Delivery:
         for name in {one.client_id for one in waiting} & shares.keys():
             shares[name].take_back(session, [one for one in waiting if one.client_id == name], set())
             self._turns.run(partial(self.give_out, [shares[name]]))
+
+    def _former_of(self, transmission: Transmission) -> Session | None:
+        """Return the session that left the share of a recovered message and may have got the message, or None."""
+        sessions = self.former.get(transmission.client_id, ())
+        for session in sessions:
+            outbox = session.outbox
+            if transmission.msg_number in outbox.sent_before or outbox.uncertain:
+                transmission.user_data = session.left[transmission.client_id]
+                return session
+        return None
+
+    def give_to_former(self, waiting: Iterable[Transmission]) -> list[Transmission]:
+        """Send messages of an ended share to former members that may have got them. Return the others."""
+        grouped: dict[Session, list[Transmission]] = {}
+        others: list[Transmission] = []
+        for transmission in waiting:
+            session = self._former_of(transmission)
+            if session is None:
+                others.append(transmission)
+            else:
+                grouped.setdefault(session, []).append(transmission)
+        if grouped:
+            self._send(grouped, [])
+        return others
 
     def _unclaimed(self, session: Session | None, transmission: Transmission, removals: list[Transmission]) -> None:
         """Handle a message for a client without a session, or with a session that has not begun."""

@@ -129,6 +129,8 @@ METRICS: Final = (
            "Sizes of the embedded queue manager's files: the database and its write-ahead log."),
     Metric("mqbridge_disk_full", "gauge", (),
            "1 if the disk is full and its reserve is used, so that persistent messages are rejected; otherwise 0."),
+    Metric("mqbridge_witness_failing", "gauge", (),
+           "1 if commits cannot be recorded in queuemanager.witness, so that their loss would go unnoticed; otherwise 0."),
     Metric("mqbridge_disk_free_bytes", "gauge", (), "Free space on the disk of the embedded queue manager."),
     Metric("mqbridge_disk_size_bytes", "gauge", (), "Size of the disk of the embedded queue manager."),
     # Mappings, links, pipelines, archive

@@ -359,6 +359,8 @@ def _add(samples: Samples, found: QueueManagerStatus, manager: tuple[str, str], 
         samples.add("mqbridge_retained_publications", found.retained)
     if found.disk_full is not None:
         samples.add("mqbridge_disk_full", found.disk_full)
+    if found.witness_failing is not None:
+        samples.add("mqbridge_witness_failing", found.witness_failing)
     if found.disk_free is not None and found.disk_size is not None:
         samples.add("mqbridge_disk_free_bytes", found.disk_free)
         samples.add("mqbridge_disk_size_bytes", found.disk_size)

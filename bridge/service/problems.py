@@ -363,6 +363,9 @@ def _of_resources(status: QueueManagerStatus | None, parts: Parts, known: Collec
                 f"({memory.watermark / MIB:.0f} MiB)"
             )
             yield Problem("warning", ProblemKind.MEMORY, "", text, LARGEST_BACKLOGS)
+    if status is not None and status.witness_failing:
+        text = f"commits of queue manager {parts.host.name} cannot be recorded in queuemanager.witness"
+        yield Problem("error", ProblemKind.DISK, "witness", text, "mqbridge explain MQB3012E")
     if status is not None and status.disk_free is not None and status.disk_size and parts.service.backend.available:
         low = min(LOW_DISK_FRACTION * status.disk_size, LOW_DISK_BYTES)
         if status.disk_free < low:

@@ -370,6 +370,9 @@ class TelemetryService:
                 self.wills.restore(record.will, self._session(identity, durable=False), self.limits.will_grace)
             else:
                 self._recovered(record.clientIdentifier).restore(record, time.time())
+        for session in self.sessions.values():
+            for name in session.left:
+                self.delivery.former.setdefault(name, []).append(session)
         subscriptions = [one for one in recovered.subscriptions if one.client_id not in shared]
         self.events.publish(Recovered(subscriptions + self._rejoined()))
         self.backend.start(self.delivery.deliver)
@@ -379,6 +382,7 @@ class TelemetryService:
             share.uncertain()
             self.end_share(share)
         # New messages have not been sent to any client before.
+        self.delivery.former = {}
         for session in self.sessions.values():
             session.outbox.uncertain = False
         for session in list(self.sessions.values()):
@@ -551,7 +555,10 @@ class TelemetryService:
         """Remove a session from a share. Its unsent messages go to other members (MQTT-3.10.4-3)."""
         share.remove(session)
         self.delivery.take_back(session, sent=False)
-        session.shares.pop(share.subscription.remote_queue_manager, None)
+        name = share.subscription.remote_queue_manager
+        _, user_data = session.shares.pop(name, ("", ""))
+        # It completes the delivery of the others (MQTT-3.10.4-3), also after a restart.
+        session.left = {**session.left, name: user_data}
         self.quotas.update_subscriptions(session)
 
     def _leave_all(self, session: Session) -> None:
@@ -568,7 +575,7 @@ class TelemetryService:
             return None
         name, written = share.subscription.remote_queue_manager, share.subscription.written
         answer = self.backend.unsubscribe(name, [written], ended=True)
-        removals = list(share.waiting)
+        removals = self.delivery.give_to_former(list(share.waiting))
         self.delivery.end(share.waiting)
         for transmission in removals:
             self.events.publish(Unclaimed(transmission))

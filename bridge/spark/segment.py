@@ -31,6 +31,8 @@ class Identity(msgspec.Struct, frozen=True):
     id: str
     #: queue, subscription or topic filter
     source: str
+    #: whether the spool has a file with the number of its last segment
+    witness: bool = False
 
     @classmethod
     def of(cls, path: str, content: Any) -> Identity:

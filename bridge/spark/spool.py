@@ -42,6 +42,8 @@ from bridge.spark.segment import (
     directory_name,
     is_directory_name,
 )
+from bridge.witness import Position, Witness, WitnessDamaged, create
+from bridge.witness import read as read_position
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOCK: Final = "lock"
+#: The file with the number of the last published segment (`bridge.witness`). An object store has none.
+WITNESS: Final = "witness"
 #: Seconds to wait for another process to release the spool. A process that lost its Spark ends within this time.
 LOCK_WAIT: Final = 30.0
 _PAUSE: Final = 0.05
@@ -183,12 +187,25 @@ class Spool:
         self.run = uuid.uuid4().hex[:12]
         #: whether this process has made the spool
         self.new = IDENTITY not in names
+        if self.new and WITNESS in names and self._witnessed().number:
+            raise SpoolDamaged(f"{self.place.path}/{IDENTITY} is missing; hint: start with a new spool and checkpoint")
         if self.new:
-            self.place.write(IDENTITY, msgspec.json.encode(Identity(uuid.uuid4().hex[:12], source)))
+            self._identify(uuid.uuid4().hex[:12], source)
         identity = identity_of(self.place)
         #: the identifier of the spool, which no other spool has
         self.id = identity.id
         self.source = identity.source
+        try:
+            self._identity = int(self.id, 16)
+        except ValueError as error:
+            raise SpoolDamaged(f"{self.place.path}/{IDENTITY} is damaged: {error}") from error
+        if self.place.remote is None and not identity.witness:
+            self._identify(self.id, source)  # a spool of an older release
+        self._witness: Witness | None = None
+        if self.place.remote is None:
+            if self._witnessed().identity != self._identity:
+                raise SpoolDamaged(f"{self.place.path}/{WITNESS} belongs to another spool")
+            self._witness = Witness(Path(self.place.path, WITNESS), self._identity)
         self._changed = threading.Condition()
         #: published, by number
         self._segments: dict[int, Segment] = {}
@@ -197,6 +214,13 @@ class Spool:
         #: number of the last published segment, which may be deleted
         self.last = 0
         self._size = 0
+
+    def _identify(self, identifier: str, source: str) -> None:
+        """Write the identity of the spool. First, create its witness."""
+        local = self.place.remote is None
+        if local:
+            create(Path(self.place.path, WITNESS), Position(int(identifier, 16), 0, 0, time.time()))
+        self.place.write(IDENTITY, msgspec.json.encode(Identity(identifier, source, local)))
 
     @property
     def is_unused(self) -> bool:
@@ -208,12 +232,18 @@ class Spool:
     def recover(self, last: int | None = None, runs: Sequence[tuple[int, str]] = ()) -> None:
         """Find the published segments after a restart, and delete all others.
 
+        Raises SpoolDamaged if the last ones are missing.
+
         `last` is the number of the last published segment, and `runs` the readers of all: the number of the first segment and
         the word of each. None: a file is published as soon as it exists.
         """
         found: dict[int, Segment] = {}
         read: Segment | None = None
-        for name in self.place.names():
+        names = self.place.names()
+        self._check_end(
+            max((one.number for one in map(Segment.of, names) if one), default=self.returned) if last is None else last
+        )
+        for name in names:
             segment = Segment.of(name)
             if segment is None:
                 if name.startswith(".") and f"{SUFFIX}." in name:
@@ -234,6 +264,27 @@ class Spool:
             self._changed.notify_all()
         if read is not None and found:
             self._forget_read()
+
+    def _witnessed(self) -> Position:
+        """Return the content of the witness. Raises SpoolDamaged."""
+        path = Path(self.place.path, WITNESS)
+        try:
+            position = read_position(path)
+        except WitnessDamaged as error:
+            raise SpoolDamaged(str(error)) from error
+        if position is None:
+            raise SpoolDamaged(f"{path} is missing; hint: start with a new spool and checkpoint")
+        return position
+
+    def _check_end(self, last: int) -> None:
+        """Compare the number of the last segment with the witness."""
+        if self._witness is None or last >= (number := self._witnessed().number):
+            return
+        raise SpoolDamaged(
+            f"spool {self.place.path} ends with segment {last}, but segment {number} was published: a file was deleted, or "
+            "the queue manager was restored from a backup; hint: start with a new spool and checkpoint. Messages that are on "
+            "the queue again are then read again"
+        )
 
     @property
     def first(self) -> int:
@@ -275,6 +326,8 @@ class Spool:
 
     def publish(self, segment: Segment) -> None:
         """Make an appended segment visible."""
+        if self._witness is not None:
+            self._witness.record(segment.number)
         with self._changed:
             self._segments[segment.number] = segment
             self.last = segment.number
@@ -340,6 +393,8 @@ class Spool:
 
     def close(self) -> None:
         """Allow another process to use the spool."""
+        if self._witness is not None:
+            self._witness.close()
         if self._lock is not None:
             self._lock.close()
 

@@ -436,6 +436,7 @@ class Outbox:
         "messages_sent",
         "open",
         "recording",
+        "replaying",
         "replies",
         "resent",
         "sent_before",
@@ -476,6 +477,8 @@ class Outbox:
         self.last_sent = 0.0
         #: counts sent publications, or None without metrics
         self.counts: PublicationCounts | None = None
+        #: topics of retained messages with QoS 0 that wait, and how many wait for each
+        self.replaying: dict[str, int] | None = None
         #: publications with QoS 0 that were dropped since the client stopped reading
         self.dropped = 0
         #: the record of the sending half is not up to date (durable sessions only)
@@ -521,12 +524,14 @@ class Outbox:
             self.mark_sent([transmission.msg_number for transmission in batch])
         slow = protocol is not None and not self.open
         for transmission in batch:
-            if slow and not self._qos(transmission):
+            if slow and not self._qos(transmission) and not self._waits(transmission):
                 # At most once: QoS 0 does not wait for a client that does not read.
                 effects.discard(transmission, SLOW)
                 self.dropped += 1
             elif waiting or messages or protocol is None or not self._send(transmission, now, protocol, effects):
                 waiting.append(transmission)
+                if transmission.retained:
+                    self._replay(transmission)
         if waiting:
             backlog.extend(waiting)
         if backlog.bytes > backlog.limit:
@@ -535,6 +540,34 @@ class Outbox:
                 effects.discard(transmission, FULL)
             effects.refusals += [too_many(one, backlog.limit) for one in dead]
         return effects
+
+    def _waits(self, transmission: Transmission) -> bool:
+        """Return whether a message with QoS 0 waits for a client that does not read.
+
+        Retained messages are the state of their topics (MQTT-3.3.1-6), so they are not dropped, and neither are later
+        publications to the same topic, which may have changed that state. Messages for this client only have no other copy.
+        """
+        if transmission.retained or transmission.user_data is None:
+            return True
+        return self.replaying is not None and transmission.topic in self.replaying
+
+    def _replay(self, transmission: Transmission) -> None:
+        """Note the topic of a retained message that waits with QoS 0."""
+        topic = transmission.topic
+        if topic is None or self._qos(transmission):
+            return
+        if self.replaying is None:
+            self.replaying = {}
+        self.replaying[topic] = self.replaying.get(topic, 0) + 1
+
+    def _replayed(self, transmission: Transmission) -> None:
+        """Forget the topic of a retained message that no longer waits."""
+        topic, replaying = transmission.topic, self.replaying
+        if replaying is None or topic is None or topic not in replaying:
+            return
+        replaying[topic] -= 1
+        if not replaying[topic]:
+            del replaying[topic]
 
     def pump(self, now: float, protocol: ServerProtocol) -> SendEffects:
         """Send waiting messages as far as the window allows."""
@@ -550,7 +583,11 @@ class Outbox:
                 messages.popleft()
                 size += transmission.message.length
                 count += 1
+                if transmission.retained:
+                    self._replayed(transmission)
         finally:
+            if not messages:
+                self.replaying = None
             if count:
                 self.backlog.count(-size, -count)
         return effects

@@ -6,7 +6,7 @@ that the client gets after the commit.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from bridge.mqtt.connection import Answer
@@ -107,6 +107,10 @@ class ReceiveEffects:
         )
 
 
+#: Most sessions have left no share.
+_NONE_LEFT: Final[Mapping[str, str]] = {}
+
+
 class Session:
     """The session of one client identifier, clean or durable."""
 
@@ -123,6 +127,7 @@ class Session:
         "filters",
         "identity",
         "last_received_at",
+        "left",
         "level",
         "messages_received",
         "network",
@@ -160,6 +165,8 @@ class Session:
         self.filters: dict[str, str] = {}
         #: remote queue manager -> `$share/NAME/FILTER` and user data, of each share that the session is a member of
         self.shares: dict[str, tuple[str, str]] = {}
+        #: shares that it has left with unacknowledged messages: remote queue manager -> user data
+        self.left: Mapping[str, str] = _NONE_LEFT
         #: seconds that the session outlives its connection (MQTT 5 section 3.1.2.11.2)
         self.expiry_interval: int = NEVER if durable else 0
         #: time.time() at which the session expires, or 0.0 if the client is connected or the session does not expire
@@ -433,12 +440,20 @@ class Session:
             expiryInterval=self.expiry_interval,
             expiresAt=self.expires_at,
             shares=list(self.shares.values()),
+            left=self._left(),
             since=self.since,
             channel=self.channel,
             principal=self.principal,
             network=self.network,
             mqUser=self.identity.user.decode("utf-8", "replace"),
         )
+
+    def _left(self) -> list[tuple[str, str]]:
+        """Return the shares that it has left and has unacknowledged messages of."""
+        if self.left:
+            held = {transmission.client_id for transmission in self.outbox.pending()}
+            self.left = {name: data for name, data in self.left.items() if name in held and name not in self.shares}
+        return list(self.left.items())
 
     def restore(self, record: SessionRecord, now: float) -> None:
         """Restore a record after a restart, at `now` in seconds since the epoch.
@@ -461,6 +476,7 @@ class Session:
         self.principal, self.network = record.principal, record.network
         self.identity = ClientIdentity(self.client_id, record.mqUser.encode(), self.identity.replies)
         self.shares = {shared_subscription(one[0]).remote_queue_manager: one for one in record.shares}
+        self.left = dict(record.left)
         if record.connected:
             self.detach(now)
         for message_id in record.released:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import threading
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from bridge.mqtt.packets import Pubcomp, Publish, Pubrec, Pubrel
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.bridges import at_work
 from tests.helpers.crash_checks import verify
@@ -108,3 +110,57 @@ def test_a_bridge_at_work(tmp_path: Path) -> None:
         assert done.returncode == 1 and "the disk is full" in done.stderr, done.stderr
         assert list(file.parent.iterdir()) == []
         assert bridge.mq("put", "KEPT", "a message", "--persistent")
+
+
+@pytest.mark.parametrize("accepting", ["restore", "salvage"])
+@pytest.mark.parametrize("level", [4, 5])
+def test_a_restore_forgets_identifiers_that_clients_had_not_released(
+    tmp_path: Path, level: int, accepting: str
+) -> None:
+    """The client released them after the backup. Its session resumes, and its next publications are not repetitions."""
+    restored = BridgeProcess(tmp_path / "restored")
+    identifiers = range(1, 6)
+    with at_work(BridgeProcess(tmp_path / "data")) as bridge:
+        with (
+            RawClient.connected(bridge.port, "keeper", clean=False, level=level) as keeper,
+            RawClient.connected(bridge.port, "sender", clean=False, level=level) as sender,
+        ):
+            keeper.subscribe(("t", 1))
+            for number in identifiers:
+                sender.send(Publish("t", b"before %d" % number, 2, message_id=number))
+                assert sender.wait_for(Pubrec).message_id == number
+                keeper.take()
+            # The moment of the backup, and of the older copy that a salvage starts from.
+            done = mqbridge("data", "backup", tmp_path / "b.db", "--data-dir", bridge.data_directory)
+            assert done.returncode == 0, done.stderr
+            for file in bridge.data_directory.glob("queuemanager.db*"):
+                (tmp_path / "older").mkdir(exist_ok=True)
+                shutil.copy(file, tmp_path / "older")
+            for number in identifiers:
+                sender.send(Pubrel(number))
+                assert sender.wait_for(Pubcomp).message_id == number
+        bridge.kill()
+        if accepting == "restore":
+            done = mqbridge("data", "restore", tmp_path / "b.db", "--data-dir", restored.data_directory)
+        else:
+            shutil.copy(bridge.data_directory / "queuemanager.witness", tmp_path / "older")
+            refused = mqbridge("run", "--data-dir", tmp_path / "older", "--port", "0")
+            assert refused.returncode == 1 and "missing: commit" in refused.stderr, refused.stderr
+            done = mqbridge("data", "salvage", "--accept-loss", tmp_path / "older", restored.data_directory)
+        assert done.returncode == 0, done.stderr
+    with (
+        at_work(restored),
+        RawClient(restored.port, "sender", clean=False, level=level) as sender,
+        RawClient(restored.port, "keeper", clean=False, level=level) as keeper,
+    ):
+        assert sender.connect().session_present and keeper.connect().session_present
+        for number in identifiers:
+            sender.send(Publish("t", b"after %d" % number, 2, message_id=number))
+            assert sender.wait_for(Pubrec).message_id == number
+            sender.send(Pubrel(number))
+            assert sender.wait_for(Pubcomp).message_id == number
+        expected = [b"after %d" % number for number in identifiers]
+        received: list[bytes] = []
+        while not set(expected) <= set(received):
+            received.append(keeper.take().payload)
+        assert [payload for payload in received if payload in expected] == expected

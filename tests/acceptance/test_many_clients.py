@@ -6,6 +6,7 @@ import contextlib
 import resource
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -207,3 +208,62 @@ def test_max_clients(bridge: BridgeProcess) -> None:
                 raise AssertionError("the third client is let in")
         one.disconnect()
         RawClient.connected(port, "three").vanish()
+
+
+def retain_all(sender: RawClient, prefix: str, count: int, size: int) -> None:
+    """Publish retained messages with QoS 1, some at a time."""
+    waiting = 0
+    for n in range(count):
+        sender.send(Publish(f"{prefix}/{n}", b"%08d" % n + bytes(size), 1, True, False, n % 60_000 + 1))
+        waiting += 1
+        if waiting >= 50:
+            sender.expect(Puback)
+            waiting -= 1
+    for _ in range(waiting):
+        sender.expect(Puback)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("count", "size", "pause", "rate"),
+    [
+        pytest.param(1_500, 4_000, 0, 0, id="waits for another client"),
+        pytest.param(20_000, 300, 15, 0, id="pauses 15 s", marks=pytest.mark.slow),
+        pytest.param(20_000, 1_000, 0, 1_000_000, id="reads 1 MB/s", marks=pytest.mark.slow),
+    ],
+)
+def test_all_retained_messages_reach_a_client_that_reads_slowly(
+    bridge: BridgeProcess, unique: str, count: int, size: int, pause: float, rate: int
+) -> None:
+    """With QoS 0. The last state of a topic arrives, although it changed while the client did not read."""
+    with (
+        RawClient.connected(bridge.port, f"s-{unique}"[:23], receive_buffer=4_096) as slow,
+        RawClient.connected(bridge.port, f"f-{unique}"[:23]) as fast,
+        RawClient.connected(bridge.port, f"p-{unique}"[:23]) as sender,
+    ):
+        retain_all(sender, unique, count, size)
+        slow.subscribe((f"{unique}/#", 0))
+        fast.subscribe((f"{unique}/#", 0))
+        states: dict[str, bytes] = {}
+        while len(states) < count:
+            publish = fast.wait_for(Publish)
+            states[publish.topic] = publish.payload
+        last = f"{unique}/{count - 1}"
+        sender.publish(last, b"changed", 0, retain=True)
+        while states[last] != b"changed":
+            publish = fast.wait_for(Publish)
+            states[publish.topic] = publish.payload
+        time.sleep(pause)  # the measured case, not a wait for an event
+        received: dict[str, bytes] = {}
+        began = time.monotonic()
+        read = 0
+        while received != states:
+            publish = slow.wait_for(Publish)
+            received[publish.topic] = publish.payload
+            read += len(publish.payload)
+            if rate:
+                time.sleep(max(0.0, began + read / rate - time.monotonic()))
+        print(f"{len(received)} of {count} retained messages, {read} bytes in {time.monotonic() - began:.1f} s")
+        for n in range(0 if count > 2_000 else count):
+            sender.send(Publish(f"{unique}/{n}", b"", 0, True))
+        sender.ping()

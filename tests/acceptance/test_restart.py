@@ -359,6 +359,38 @@ def share_of_connected_members(bridge: BridgeProcess, word: str) -> Iterator[Non
         member.vanish()
 
 
+def share_that_was_left(bridge: BridgeProcess, word: str) -> Iterator[None]:
+    """Messages that a member had not acknowledged when it unsubscribed survive, whether it is connected or away."""
+    members: list[RawClient] = []
+    cases = [(level, connected) for level in (4, 5) for connected in (True, False)]
+    with contextlib.ExitStack() as stack:
+        for level, connected in cases:
+            name = f"{word}-{level}-{connected}"
+            member = stack.enter_context(RawClient.connected(bridge.port, name, clean=False, level=level))
+            member.subscribe((f"$share/{name}/{name}", 1))
+            with RawClient.connected(bridge.port, f"{word}-p") as sender:
+                for number in range(4):
+                    sender.publish(name, b"%d" % number, 1)
+            sent = [member.expect(Publish) for _ in range(4)]
+            member.send(Puback(sent[0].message_id))
+            member.unsubscribe(f"$share/{name}/{name}")
+            if not connected:
+                member.disconnect()
+            members.append(member)
+        yield
+    for level, connected in cases:
+        name = f"{word}-{level}-{connected}"
+        with RawClient(bridge.port, name, clean=False, level=level) as member:
+            assert member.connect().session_present
+            again = [member.take() for _ in range(3)]
+            assert [(one.payload, one.dup) for one in again] == [(b"1", True), (b"2", True), (b"3", True)]
+            with RawClient.connected(bridge.port, f"{word}-p") as sender:
+                sender.publish(name, b"not wanted", 1)
+            member.ping()
+            assert not member.inbox
+    eventually(lambda: bridge.run_mq("display", f"SUB('$share/{word}*')").returncode, 3)
+
+
 def mosquitto_sub(bridge: BridgeProcess, word: str) -> Iterator[None]:
     """Its subscriptions and what came while it was away, before and after a restart, are there when it returns."""
     versions = ("mqttv31", "mqttv311", "mqttv5")
@@ -445,6 +477,7 @@ SCENES: tuple[Scene, ...] = (
     message_among_the_records_of_sessions,
     share_of_absent_members,
     share_of_connected_members,
+    share_that_was_left,
     mosquitto_sub,
     paho_subscribers,
     paho_publishers,

@@ -9,7 +9,10 @@
  * FAULTY_DISK_DELAY=MILLISECONDS: a sync takes so long.
  *
  * FAULTY_DISK_AT=KIND:N:COUNT has calls number N to N + COUNT - 1 of a process fail: those that write (full), or sync
- * (fsync). KIND torn: the process writes half of it, and is gone as by kill -9.
+ * (fsync). KIND torn: the process writes half of it, and is gone as by kill -9. A write of one sector is not torn.
+ *
+ * FAULTY_DISK_SYNCED=DIRECTORY: each file is copied there when it was synced. After a kill, the directory contains what a power
+ * failure leaves at least.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -20,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -103,12 +107,32 @@ static void delay(void) {
     if (milliseconds) usleep(1000 * atoi(milliseconds));
 }
 
+/* Copy a file that was synced. */
+static void keep(int fd) {
+    const char *directory = getenv("FAULTY_DISK_SYNCED");
+    char link[64], name[4096], new[8192], kept[8192];
+    struct stat64 file;
+    off_t at = 0;
+    if (!directory || fstat64(fd, &file) || !S_ISREG(file.st_mode)) return;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, name, sizeof name - 1);
+    if (n < 0) return;
+    name[n] = 0;
+    snprintf(kept, sizeof kept, "%s/%s", directory, strrchr(name, '/') + 1);
+    snprintf(new, sizeof new, "%s.new", kept);
+    int to = open(new, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    while (sendfile(to, fd, &at, file.st_size - at) > 0) ;
+    close(to), rename(new, kept);
+}
+
 int fsync(int fd) {
     static int (*real)(int);
     if (!real) real = dlsym(RTLD_NEXT, "fsync");
     if (meant(fd)) delay();
     if (meant(fd) && fails("fsync")) return errno = EIO, -1;
-    return real(fd);
+    int result = real(fd);
+    if (meant(fd)) keep(fd);
+    return result;
 }
 
 int fdatasync(int fd) {
@@ -116,14 +140,16 @@ int fdatasync(int fd) {
     if (!real) real = dlsym(RTLD_NEXT, "fdatasync");
     if (meant(fd)) delay();
     if (meant(fd) && fails("fsync")) return errno = EIO, -1;
-    return real(fd);
+    int result = real(fd);
+    if (meant(fd)) keep(fd);
+    return result;
 }
 
 ssize_t pwrite64(int fd, const void *data, size_t length, off64_t at) {
     static ssize_t (*real)(int, const void *, size_t, off64_t);
     if (!real) real = dlsym(RTLD_NEXT, "pwrite64");
     int fault = meant(fd) ? fails("full") : 0;
-    if (fault == 2) real(fd, data, length / 2, at), kill(getpid(), SIGKILL);
+    if (fault == 2) real(fd, data, length > 512 ? length / 2 : 0, at), kill(getpid(), SIGKILL);
     if (fault || (meant(fd) && is_over(fd, at + length))) return errno = ENOSPC, -1;
     return real(fd, data, length, at);
 }

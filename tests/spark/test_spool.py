@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from bridge.spark import spool as spools
-from bridge.spark.segment import Segment, SpoolDamaged
-from bridge.spark.spool import DataLoss, Spool, SpoolBusy, content_of, read_content, read_segments
+from bridge.spark.segment import IDENTITY, Segment, SpoolDamaged
+from bridge.spark.spool import WITNESS, DataLoss, Spool, SpoolBusy, content_of, read_content, read_segments
 
 SCHEMA = pa.schema([pa.field("body", pa.binary()), pa.field("md", pa.struct([("A", pa.int32()), ("B", pa.int32())]))])
 
@@ -44,7 +44,9 @@ def test_a_restart_finds_what_was_published(tmp_path: Path) -> None:
     again = Spool(str(tmp_path), "Q")
     again.recover(2, [(1, spool.run)])
     assert (again.id, again.first, again.last, bodies(again)) == (spool.id, 1, 2, [b"1", b"2", b"3"])
-    assert sorted(again.place.names()) == sorted(["lock", "spool.json", *(one.name for one in again.between(0, 2))])
+    assert sorted(again.place.names()) == sorted(
+        ["lock", "spool.json", "witness", *(one.name for one in again.between(0, 2))]
+    )
     assert append(again, b"5").number == 3
     again.close()
     last = Spool(str(tmp_path), "Q")
@@ -56,6 +58,49 @@ def test_a_restart_finds_what_was_published(tmp_path: Path) -> None:
     ):
         last.between(0, 3)
     assert len(last.between(0, 3, complete=False)) == 2
+
+
+@pytest.mark.parametrize("lost", ["last segment", "witness", "identity", "torn witness"])
+@pytest.mark.parametrize("of_queue", [True, False], ids=["queue", "broker"])
+def test_the_loss_of_the_end_is_noticed(tmp_path: Path, of_queue: bool, lost: str) -> None:
+    """For a queue, the restart is told the number of the last segment by a queue manager that was restored."""
+    spool = Spool(str(tmp_path), "Q")
+    spool.recover()
+    segments = [append(spool, b"%d" % number) for number in range(3)]
+    if of_queue:
+        spool.delete_through(3)  # the checkpoint contains all of them
+    spool.close()
+    directory = Path(spool.place.path)
+    match lost:
+        case "last segment" if not of_queue:
+            Path(directory, segments[-1].name).unlink()
+        case "witness":
+            Path(directory, WITNESS).unlink()
+        case "identity":
+            Path(directory, IDENTITY).unlink()
+        case "torn witness":
+            Path(directory, WITNESS).write_bytes(Path(directory, WITNESS).read_bytes()[:20])
+    with pytest.raises(SpoolDamaged) as error:
+        again = Spool(str(tmp_path), "Q")
+        again.recover(*([2, [(1, spool.run)]] if of_queue else []))
+    if lost == "last segment":
+        assert "ends with segment 2, but segment 3 was published" in str(error.value)
+
+
+def test_a_spool_of_an_older_release_gets_a_witness(tmp_path: Path) -> None:
+    spool = Spool(str(tmp_path), "Q")
+    append(spool, b"1")
+    spool.close()
+    Path(spool.place.path, WITNESS).unlink()
+    Path(spool.place.path, IDENTITY).write_text(f'{{"id": "{spool.id}", "source": "Q"}}')
+    again = Spool(str(tmp_path), "Q")
+    again.recover()
+    assert (again.id, bodies(again)) == (spool.id, [b"1"])
+    last = append(again, b"2")
+    again.close()
+    Path(spool.place.path, last.name).unlink()
+    with pytest.raises(SpoolDamaged, match="segment 2 was published"):
+        Spool(str(tmp_path), "Q").recover()
 
 
 def test_the_state_of_a_session_survives_the_deletion_of_its_rows(tmp_path: Path) -> None:

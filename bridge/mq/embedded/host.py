@@ -82,6 +82,7 @@ class EmbeddedInquiry:
             dead_letter_queue=str(queue_manager.objects.attributes["DEADQ"]),
             diverts_silently=False,
             disk_full=queue_manager.recovery_log.reserve.full,
+            witness_failing=queue_manager.recovery_log.witness_failing,
             disk_free=disk.free,
             disk_size=disk.total,
         )

@@ -289,7 +289,7 @@ def test_publications_of_a_mapping_are_written(
         (
             {"topic": "t", "clientId": "one"},
             "payload string",
-            r"option clientId: .*each task of Spark connects by itself",
+            r"option clientId: .*each batch of Spark connects by itself",
         ),
     ],
 )

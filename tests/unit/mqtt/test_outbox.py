@@ -8,7 +8,7 @@ import pytest
 
 from bridge.mqtt.flow import Phase
 from bridge.mqtt.packets import Publish, PublishProperties, Pubrel
-from bridge.telemetry.outbox import Outbox, Requests
+from bridge.telemetry.outbox import FULL, MESSAGE_OVERHEAD, Backlog, Outbox, Requests
 from tests.helpers.connected import connected
 
 
@@ -329,6 +329,38 @@ def test_a_client_that_does_not_read_loses_qos_0_and_nothing_else(waiting: Any, 
     box.open = True
     box.pump(0.0, out)
     assert [one.message_id for one in packets(out)] == [1, 3]
+
+
+def test_retained_and_direct_messages_wait_for_a_client_that_does_not_read(
+    waiting: Any, direct: Any, packets: Any
+) -> None:
+    """They count in the backlog. A later publication to the topic of a waiting retained message is not dropped either."""
+    box, out = outbox(), connected()
+    box.direct_qos, box.open = 0, False
+    batch = [
+        waiting(1, 0, topic="state", retained=True),
+        waiting(2, 0, topic="live"),
+        direct(3, b"direct"),
+        waiting(4, 0, topic="state"),
+        waiting(5, 0, topic="other"),
+    ]
+    effects = box.deliver(batch, 0.0, out)
+    assert (packets(out), effects.finished, box.dropped) == ([], [batch[1], batch[4]], 2)
+    assert box.pending() == [batch[0], batch[2], batch[3]] and box.backlog.bytes > 0
+    box.open = True
+    assert box.pump(0.0, out).finished == [batch[0], batch[2], batch[3]]
+    assert [(one.payload, one.retain) for one in packets(out)] == [(b"1", True), (b"direct", False), (b"4", False)]
+    box.open = False
+    box.deliver([waiting(6, 0, topic="state")], 0.0, out)  # the retained message was sent
+    assert (box.pending(), box.dropped, box.backlog.bytes) == ([], 3, 0)
+
+
+def test_retained_messages_obey_the_limit_of_the_backlog(waiting: Any) -> None:
+    backlog = Backlog("c", 3 * MESSAGE_OVERHEAD, "drop-oldest")
+    box = Outbox(10, Requests("c", durable=False, most_bytes=1000), durable=False, backlog=backlog)
+    batch = [waiting(number, 0, topic=str(number), retained=True) for number in range(1, 6)]
+    effects = box.deliver(batch, 0.0, connected())
+    assert effects.finished == batch[:3] and set(effects.discarded.values()) == {FULL} and box.pending() == batch[3:]
 
 
 def test_acknowledgements_that_cannot_be_committed_are_undone(waiting: Any, packets: Any) -> None:

@@ -23,19 +23,9 @@ from typing import Any
 
 from bridge.mq.backend import Commits
 from bridge.mq.embedded.queue import Queue, Row, StoredMessage
+from bridge.mq.embedded.storage.batch import Batch, Delivery, Lane, Put, encode
 from bridge.mq.embedded.storage.layout import LOG_BYTES
-from bridge.mq.embedded.storage.store import (
-    COMPACTION_FLOOR,
-    DEAD_BYTES,
-    DEAD_ROWS,
-    Batch,
-    Delivery,
-    Lane,
-    Put,
-    Store,
-    encode,
-    primary_code,
-)
+from bridge.mq.embedded.storage.store import COMPACTION_FLOOR, DEAD_BYTES, DEAD_ROWS, Store, primary_code
 from bridge.mq.embedded.topics import shared_text
 from bridge.mq.embedded.unit import Unit, take_back, undo
 from bridge.telemetry.message import Message
@@ -290,6 +280,11 @@ class RecoveryLog:
         self._writer = threading.Thread(target=self._run, name="recovery log", daemon=True)
         self._writer.start()
 
+    @property
+    def witness_failing(self) -> bool:
+        """Whether the last commit could not be recorded in the witness."""
+        return self._store.witness_failing
+
     def _run(self) -> None:
         while True:
             try:
@@ -346,18 +341,18 @@ class RecoveryLog:
         while self._waiting and not self._busy:
             units, self._waiting = self._waiting, []
             batch, definitions, logged, moved = self._record(units)
-            if batch is None and not definitions:
+            if batch is None:
                 self._end(units, cmqc.MQRC_NONE)
                 continue
             # Delete rows together with a new row that contains the number of rows, so that missing rows are detected.
-            dead = self._dead.copy() if batch is not None and self._is_deletion_due() else []
+            dead = self._dead.copy() if self._is_deletion_due() else []
             self._busy = True
             self._work.put(partial(self._commit, units, batch, definitions, logged, moved, dead))
 
     def _commit(
         self,
         units: list[Unit],
-        batch: Batch | None,
+        batch: Batch,
         definitions: list[tuple[str, str, str | None]],
         logged: list[StoredMessage],
         moved: list[StoredMessage],
@@ -369,7 +364,7 @@ class RecoveryLog:
         began = 0.0 if commits is None else time.perf_counter()
         try:
             row_id, size = self._write(batch, definitions, dead)
-            row = Row(row_id, size) if batch is not None else None
+            row = Row(row_id, size)
             if commits is not None:
                 commits.count(len(units), size, time.perf_counter() - began)
         except sqlite3.Error as error:
@@ -383,9 +378,7 @@ class RecoveryLog:
         self.dispatch(partial(self._written, units, logged, moved, dead, row, reason))
         self.reserve.check_log()
 
-    def _write(
-        self, batch: Batch | None, definitions: list[tuple[str, str, str | None]], dead: list[Row]
-    ) -> tuple[int, int]:
+    def _write(self, batch: Batch, definitions: list[tuple[str, str, str | None]], dead: list[Row]) -> tuple[int, int]:
         """Write to disk as `Store.write`. If the disk is full, make room and try again."""
         for make_room in (self.reserve.empty_log, self.reserve.give_up):
             try:
@@ -399,7 +392,11 @@ class RecoveryLog:
     def _record(
         self, units: list[Unit]
     ) -> tuple[Batch | None, list[tuple[str, str, str | None]], list[StoredMessage], list[StoredMessage]]:
-        """Return the writes of a group of units: the batch, definitions, new messages, and messages to log again."""
+        """Return the writes of a group of units: the batch, definitions, new messages, and messages to log again.
+
+        The batch is None if nothing has to be written. A commit of definitions only has an empty batch, whose number counts
+        the commit.
+        """
         for unit in units:
             changed = unit.changed
             if changed is None:
@@ -431,7 +428,7 @@ class RecoveryLog:
                     removed.append(stored.msg_number)
             if unit.changed is not None:
                 definitions += unit.changed.definitions
-        if not logged and not removed and not moved:
+        if not logged and not removed and not moved and not definitions:
             return None, definitions, logged, moved
         return batch_of(moved + logged, removed), definitions, logged, moved
 

@@ -13,7 +13,7 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,76 +22,10 @@ import msgspec
 from bridge.mq.data_directory import StoreError
 from bridge.mq.embedded.queue import Row
 from bridge.mq.embedded.storage import layout
+from bridge.mq.embedded.storage.batch import DIGEST_MASK, Batch, decode, digest_of, encode
+from bridge.mq.embedded.storage.completeness import IDENTITY, End, new_identity, witness_path
 from bridge.mq.embedded.storage.layout import SCHEMA_VERSION, batch_checksum, object_checksum
-from bridge.telemetry.message import Message
-from bridge.telemetry.transmission import PublicationMessage
-
-DIGEST_MASK = (1 << 64) - 1
-
-
-class Lane(msgspec.Struct, array_like=True, gc=False, frozen=True):
-    """The queue of messages in a batch, and attributes from their subscription. Fields as in StoredMessage."""
-
-    queue: str
-    client_id: str = ""
-    remote_queue: str = ""
-    user_data: str | None = None
-    correl_id: bytes | None = None
-
-
-class Delivery(msgspec.Struct, array_like=True, gc=False):
-    """One queue to which a logged message was put."""
-
-    msg_number: int
-    #: index among the lanes of the batch
-    lane: int
-    retained: bool = False
-
-
-class Put(msgspec.Struct, array_like=True, gc=False):
-    """A persistent message in the log, with every queue it was put to."""
-
-    message: Message | PublicationMessage
-    deliveries: list[Delivery]
-    priority: int
-    put_time: float
-    #: topic string of the publication, if the message does not contain it
-    topic: str | None = None
-    expires_at: float = 0.0
-    msg_id: bytes | None = None
-    put_application: str | None = ""
-
-
-class Batch(msgspec.Struct, array_like=True, gc=False):
-    """A row of the log: messages put, and numbers of messages removed, by one group of units of work."""
-
-    puts: list[Put]
-    removed: list[int]
-    lanes: list[Lane] = []
-    #: number of rows after this commit, and the sum of their digests (`digest_of`), to detect missing rows; -1 if unknown,
-    #: in rows of older bridges
-    rows: int = -1
-    digest: int = 0
-
-
-_ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(Batch)
-
-
-def encode(batch: Batch) -> bytes:
-    """Encode the body of a row."""
-    return _ENCODER.encode(batch)
-
-
-def decode(body: bytes) -> Batch:
-    """Decode the body of a row. Raises msgspec.DecodeError."""
-    return _DECODER.decode(body)
-
-
-def digest_of(row_id: int) -> int:
-    """Return the contribution of a row to the digest of all rows."""
-    return row_id * 0x9E3779B97F4A7C15
-
+from bridge.witness import Position, Witness, create
 
 log = logging.getLogger(__name__)
 
@@ -110,6 +44,32 @@ class OutOfRoom(sqlite3.OperationalError):
     """The disk has no room for a large row, but smaller ones can still be written."""
 
 
+def _check(path: Path) -> None:
+    """Check the schema, version, structure and completeness of an existing database. Nothing is written.
+
+    Raises StoreError, OSError or sqlite3.Error.
+    """
+    if not path.stat().st_size:
+        raise StoreError(
+            f"{path}: the file is empty: a queue manager was here and its messages are lost; put a copy of the "
+            "file in its place, or move the data directory away to begin with a new queue manager"
+        )
+    end = End.of(path)
+    # A connection that may write would copy an incomplete log into the database when it is closed, and delete the log.
+    with contextlib.closing(layout.connect_read_only(path)) as database:
+        if strange := layout.differences(database):
+            raise StoreError(damaged(path, "; ".join(strange)))
+        row = database.execute("SELECT value FROM fact WHERE name = 'schema'").fetchone()
+        if row is not None and int(row[0]) > SCHEMA_VERSION:
+            raise StoreError(
+                f"{path}: written by a newer bridge (layout {row[0]}, this one reads {SCHEMA_VERSION}); start that one"
+            )
+        if damage := layout.damage(database):
+            raise StoreError(damaged(path, damage))
+        if missing := end.missing(database, path):
+            raise StoreError(incomplete(path, missing))
+
+
 class Store:
     """The database of one queue manager. `write` runs on the recovery log's thread, everything else before it starts."""
 
@@ -117,15 +77,15 @@ class Store:
         self.path = path
         try:
             if path.exists():
-                if not path.stat().st_size:
-                    raise StoreError(
-                        f"{path}: the file is empty: a queue manager was here and its messages are lost; put a copy of the "
-                        "file in its place, or move the data directory away to begin with a new queue manager"
-                    )
+                _check(path)
+            elif witness_path(path).exists():
+                raise StoreError(
+                    f"{path} is missing: a queue manager was here and its messages are lost; hint: put a copy of the file "
+                    "in its place, restore a backup with `mqbridge data restore --force`, or move the data directory away"
+                )
             else:
                 layout.create(path)
             self._database = layout.connect(path)
-            self._check(path)
             # On a full disk the log can be written only from its beginning, where it already has its blocks.
             with contextlib.suppress(sqlite3.Error):
                 self.checkpoint("PASSIVE")
@@ -138,26 +98,30 @@ class Store:
             #: when the database was created, in seconds since the epoch
             self.created = self._fact("created", int(time.time()))
             row = self._database.execute("SELECT coalesce(max(id), 0) FROM batch").fetchone()
+            self._last_row = int(row[0])
             self._open_log = layout.OpenLog(path)
-        except (sqlite3.DatabaseError, ValueError) as error:
+            self._witness = self._opened_witness()
+        except (sqlite3.DatabaseError, ValueError, TypeError) as error:
             raise StoreError(unusable(path, error)) from error
         except OSError as error:
             raise StoreError(f"{path}: {error}; is it writable for the user that runs the bridge?") from error
-        self._last_row = int(row[0])
+        #: the last commit could not be recorded in the witness
+        self.witness_failing = False
         #: rows of the log, and the sum of their digests
         self._rows = self._digest = 0
+        #: sum of the digests of all definitions
+        self._definitions = 0
 
-    def _check(self, path: Path) -> None:
-        """Check the schema, version and structure of the database. Raises StoreError or sqlite3.Error."""
-        if strange := layout.differences(self._database):
-            raise StoreError(damaged(path, "; ".join(strange)))
-        version = self._fact("schema", SCHEMA_VERSION)
-        if version > SCHEMA_VERSION:
-            raise StoreError(
-                f"{path}: written by a newer bridge (layout {version}, this one reads {SCHEMA_VERSION}); start that one"
-            )
-        if damage := layout.damage(self._database):
-            raise StoreError(damaged(path, damage))
+    def _opened_witness(self) -> Witness:
+        """Open the witness. Create it for a new database and for one of an older release."""
+        identity = self._fact(IDENTITY, 0)
+        if not identity:
+            identity = new_identity()
+            create(witness_path(self.path), Position(identity, self.starts, self._last_row, time.time()), layout.MODE)
+            self._set_fact(IDENTITY, identity)
+        witness = Witness(witness_path(self.path), identity, self.starts)
+        witness.record(self._last_row)
+        return witness
 
     def _fact(self, name: str, otherwise: int) -> int:
         row = self._database.execute("SELECT value FROM fact WHERE name = ?", (name,)).fetchone()
@@ -171,13 +135,13 @@ class Store:
 
     def objects(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
         """Yield definitions of objects: (kind, name, attributes). Raises StoreError."""
-        return self._definitions("kind <> 'SUB'")
+        return self._read_definitions("kind <> 'SUB'")
 
     def subscriptions(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield durable subscriptions: (name, attributes). Raises StoreError."""
-        return ((name, attributes) for _, name, attributes in self._definitions("kind = 'SUB'"))
+        return ((name, attributes) for _, name, attributes in self._read_definitions("kind = 'SUB'"))
 
-    def _definitions(self, condition: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    def _read_definitions(self, condition: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
         try:
             rows = self._database.execute(
                 f"SELECT kind, name, attributes, checksum FROM object WHERE {condition} ORDER BY kind, name"
@@ -186,68 +150,96 @@ class Store:
                 if checksum != object_checksum(kind, name, attributes):
                     raise StoreError(damaged(self.path, f"the definition of {kind} {name} is not as it was written"))
                 yield kind, name, msgspec.json.decode(attributes)
-        except (sqlite3.DatabaseError, msgspec.DecodeError, UnicodeError) as error:
+        except (sqlite3.DatabaseError, msgspec.DecodeError, UnicodeError, TypeError) as error:
             raise StoreError(unusable(self.path, error)) from error
 
     def batches(self) -> Iterator[tuple[Row, Batch]]:
-        """Yield the rows of the log in order. Raises StoreError if a row is damaged or missing."""
-        said: tuple[int, int] = (-1, 0)
+        """Yield the rows of the log in order. Raises StoreError if a row or a definition is damaged or missing."""
+        last = Batch([], [])
         try:
+            for (checksum,) in self._database.execute("SELECT checksum FROM object"):
+                self._definitions = (self._definitions + digest_of(checksum)) & DIGEST_MASK
             for row_id, body, checksum in self._database.execute("SELECT id, body, checksum FROM batch ORDER BY id"):
                 if checksum != batch_checksum(row_id, body):
                     raise StoreError(damaged(self.path, f"batch {row_id} of the log is not as it was written"))
-                batch = decode(body)
+                last = batch = decode(body)
                 self._rows += 1
                 self._digest = (self._digest + digest_of(row_id)) & DIGEST_MASK
-                said = batch.rows, batch.digest
                 yield Row(row_id, len(body)), batch
         except (sqlite3.DatabaseError, msgspec.DecodeError, TypeError) as error:
             raise StoreError(damaged(self.path, f"the log cannot be read: {error}")) from error
-        if said[0] >= 0 and said != (self._rows, self._digest):
-            raise StoreError(damaged(self.path, f"the log has {self._rows} batches where it had {said[0]}"))
+        if last.rows >= 0 and (last.rows, last.digest) != (self._rows, self._digest):
+            raise StoreError(damaged(self.path, f"the log has {self._rows} batches where it had {last.rows}"))
+        if last.definitions >= 0 and last.definitions != self._definitions:
+            raise StoreError(damaged(self.path, "definitions are not as they were at the last commit"))
 
     def write(
-        self, batch: Batch | None, definitions: Sequence[tuple[str, str, str | None]], dead_rows: Sequence[Row]
+        self, batch: Batch, definitions: Sequence[tuple[str, str, str | None]], dead_rows: Sequence[Row]
     ) -> tuple[int, int]:
         """Commit to disk: a batch of the log, definitions (kind, name, JSON or None to delete), rows to delete.
 
         Return (row id, size in bytes) of the batch, after syncing. If this raises, nothing was written, not even as seen
-        after a crash. Rows can only be deleted together with a batch.
+        after a crash.
         """
         row_id = self._last_row + 1
-        body = b""
-        if batch is not None:
-            batch.rows = self._rows + 1 - len(dead_rows)
-            gone = sum(digest_of(row.id) for row in dead_rows)
-            batch.digest = (self._digest + digest_of(row_id) - gone) & DIGEST_MASK
-            body = encode(batch)
-            if len(body) >= LARGE_BATCH:
-                self._check_room(len(body), sum(row.size for row in dead_rows))
+        latest = {(kind, name): attributes for kind, name, attributes in definitions}
+        checksums = {
+            (kind, name): object_checksum(kind, name, attributes)
+            for (kind, name), attributes in latest.items()
+            if attributes is not None
+        }
+        batch.rows = self._rows + 1 - len(dead_rows)
+        gone = sum(digest_of(row.id) for row in dead_rows)
+        batch.digest = (self._digest + digest_of(row_id) - gone) & DIGEST_MASK
+        changed = sum(map(digest_of, checksums.values())) - sum(map(digest_of, self._checksums(latest)))
+        batch.definitions = (self._definitions + changed) & DIGEST_MASK
+        batch.committed = time.time()
+        body = encode(batch)
+        if len(body) >= LARGE_BATCH:
+            self._check_room(len(body), sum(row.size for row in dead_rows))
         database = self._database
         try:
-            if definitions or dead_rows:
+            if latest or dead_rows:
                 database.execute("BEGIN IMMEDIATE")
-            for kind, name, attributes in definitions:
+            for (kind, name), attributes in latest.items():
                 if attributes is None:
                     database.execute("DELETE FROM object WHERE kind = ? AND name = ?", (kind, name))
                 else:
-                    checksum = object_checksum(kind, name, attributes)
                     database.execute(
-                        "INSERT OR REPLACE INTO object VALUES (?, ?, ?, ?)", (kind, name, attributes, checksum)
+                        "INSERT OR REPLACE INTO object VALUES (?, ?, ?, ?)",
+                        (kind, name, attributes, checksums[kind, name]),
                     )
             if dead_rows:
                 numbers = msgspec.json.encode([row.id for row in dead_rows]).decode()
                 database.execute("DELETE FROM batch WHERE id IN (SELECT value FROM json_each(?))", (numbers,))
-            if batch is not None:
-                database.execute("INSERT INTO batch VALUES (?, ?, ?)", (row_id, body, batch_checksum(row_id, body)))
+            database.execute("INSERT INTO batch VALUES (?, ?, ?)", (row_id, body, batch_checksum(row_id, body)))
             if database.in_transaction:
                 database.execute("COMMIT")
         except BaseException:
             self._back_out()
             raise
-        if batch is not None:
-            self._last_row, self._rows, self._digest = row_id, batch.rows, batch.digest
+        self._last_row, self._rows, self._digest = row_id, batch.rows, batch.digest
+        self._definitions = batch.definitions
+        self._bear_witness()
         return row_id, len(body)
+
+    def _checksums(self, keys: Iterable[tuple[str, str]]) -> Iterator[int]:
+        """Yield the checksums of the definitions with these kinds and names that exist. Raises sqlite3.Error."""
+        for key in keys:
+            row = self._database.execute("SELECT checksum FROM object WHERE kind = ? AND name = ?", key).fetchone()
+            if row is not None:
+                yield row[0]
+
+    def _bear_witness(self) -> None:
+        """Record the last commit in the witness, before the commit is acknowledged."""
+        try:
+            self._witness.record(self._last_row)
+        except OSError as error:
+            if not self.witness_failing:
+                log.error("MQB3012E %s: recording a commit failed: %s", witness_path(self.path), error)
+            self.witness_failing = True
+        else:
+            self.witness_failing = False
 
     def _back_out(self) -> None:
         """Roll back a failed transaction and remove it from the write-ahead log.
@@ -296,6 +288,7 @@ class Store:
         """Close the database. Each commit has synced the log."""
         self._database.close()
         self._open_log.close()
+        self._witness.close()
 
 
 def primary_code(error: Exception) -> int:
@@ -329,4 +322,12 @@ def damaged(path: Path, what: str) -> str:
     return (
         f"{path} is damaged: {what}. Nothing was changed. `mqbridge data verify {path.parent}` says what is whole, "
         f"`mqbridge data salvage {path.parent} NEW-DIRECTORY` keeps all that is"
+    )
+
+
+def incomplete(path: Path, missing: str) -> str:
+    """Return the error text for a database that lacks commits."""
+    return (
+        f"{path}: {missing}. Nothing was changed; hint: copy the directory, then restore a backup with `mqbridge data "
+        f"restore --force FILE`, or accept the loss with `mqbridge data salvage --accept-loss {path.parent} NEW-DIRECTORY`"
     )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bridge.mq.embedded.storage.store import Batch, Delivery, Lane, Put, decode, encode
+from bridge.mq.embedded.storage.batch import Batch, Delivery, Lane, Put, decode, encode
 from bridge.mqtt.packets import Publish, PublishProperties
 from bridge.telemetry.conversion import from_mq, publisher_of, to_mq
 from bridge.telemetry.identity import ClientIdentity

@@ -443,7 +443,8 @@ def test_root_backs_up_through_no_link_that_the_owner_of_the_directory_makes(
 @pytest.mark.parametrize("words", [["data", "backup", "b.db", "--data-dir", "data"], ["data", "verify", "data"]])
 def test_a_database_that_the_user_cannot_read_is_reported(owned: Path, written: Path, words: list[str]) -> None:
     shutil.copytree(written, owned / "data")
-    os.chown(owned / "data", SERVICE, SERVICE)
+    for one in (owned / "data", owned / "data" / "queuemanager.witness"):
+        os.chown(one, SERVICE, SERVICE)
     (owned / "data" / "queuemanager.db").chmod(0o600)
     # In this order: the owner may be unable to return to a working directory below /root.
     with contextlib.chdir(owned), acting_as_owner(owned):

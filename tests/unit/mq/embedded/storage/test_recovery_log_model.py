@@ -26,7 +26,7 @@ from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.objects import RETAINED_QUEUE
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.storage import recovery_log as recovery_log_module
-from bridge.mq.embedded.storage.store import Batch
+from bridge.mq.embedded.storage.batch import Batch
 from bridge.mq.embedded.unit import Unit, undo
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
@@ -176,7 +176,7 @@ class JournalMachine(RuleBasedStateMachine):
         before = self.directory
         self.directory = self.home / str(next(self.runs))
         self.directory.mkdir()
-        for file in before.glob("queuemanager.db*"):
+        for file in before.glob("queuemanager.*"):
             shutil.copy(file, self.directory)
         self.manager.close()
         shutil.rmtree(before)

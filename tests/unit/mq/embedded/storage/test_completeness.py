@@ -1,0 +1,360 @@
+"""The witness: a database that lacks acknowledged commits does not start, whatever became of its files."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from typer.testing import CliRunner, Result
+
+from bridge.cli.program import program
+from bridge.mq.data_directory import StoreError
+from bridge.mq.database import backup, restore, verify
+from bridge.mq.embedded.connection import EmbeddedConnection
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.storage import layout
+from bridge.mq.embedded.storage.batch import DIGEST_MASK, digest_of
+from bridge.mq.embedded.storage.layout import PAGE_SIZE, batch_checksum
+from bridge.witness import SIZE, read
+from tests.helpers.damaged_database import BODIES, bodies, put, started
+from tests.helpers.faulty_disk import compiled
+from tests.helpers.killed_queue_manager import Child
+from tests.helpers.storage_applications import define
+
+#: Messages of several sizes are put and got, queues, subscriptions and retained publications are created and deleted.
+LOAD = """
+recovery_log.COMPACTION_FLOOR, recovery_log.DEAD_ROWS = 0, 16
+manager = QueueManager("MQB1", directory)
+for name in ("IN", "OUT"):
+    EmbeddedConnection(manager).command(f"DEFINE QLOCAL({name}) MAXDEPTH(99999)")
+
+def work(n):
+    connection = EmbeddedConnection(manager)
+    handle = connection.open(MQOD(ObjectName="IN"), cmqc.MQOO_INPUT_SHARED)
+    for number in itertools.count():
+        put(connection, "IN", f"{n}.{number} " + "x" * (number * 7919 % 30_000))
+        put(connection, "OUT", f"{n}.{number}")
+        if number % 3:
+            connection.get(handle, GetOptions())
+        if number % 5 == 0:
+            connection.command(f"DEFINE SUB('S{n}.{number}') TOPICSTR('t/{number % 10}') DEST(OUT)")
+        if number % 10 == 5:
+            connection.command(f"DELETE SUB('S{n}.{number - 5}')")
+        publish(connection, f"t/{number % 10}", f"retained {n}.{number}", RETAIN)
+        say("done", f"{n}.{number}")
+
+every_thread(work, 3)
+"""
+EXAMPLES = int(os.environ.get("MQBRIDGE_TEST_EXAMPLES") or 40)
+#: Files without content of their own: they may be lost, changed and truncated.
+WITHOUT_CONTENT = ("queuemanager.db-shm", "lock")
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data directory of a queue manager that was killed under load, but not between a commit and its record.
+
+    Such a commit was not acknowledged, so its loss is no error.
+    """
+    while True:
+        directory = tmp_path_factory.mktemp("killed") / "data"
+        child = Child(LOAD, directory)
+        child.read(150)
+        child.kill()
+        position = read(directory / "queuemanager.witness")
+        database = layout.connect_read_only(directory / "queuemanager.db")
+        last = database.execute("SELECT max(id) FROM batch").fetchone()[0]
+        database.close()
+        if position is not None and position.number == last:
+            return directory
+
+
+def contents(manager: QueueManager) -> Any:
+    """Everything that deliveries depend on."""
+    return (
+        {
+            name: [(stored.msg_number, stored.message.data) for stored in queue.messages()]
+            for name, queue in manager.objects.queues.items()
+        },
+        {topic: stored.message.data for topic, stored in manager.retained.items()},
+        {name: subscription.row for name, subscription in manager.objects.topics.subscriptions.items()},
+    )
+
+
+@pytest.fixture(scope="module")
+def expected(killed: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    copy = tmp_path_factory.mktemp("expected") / "data"
+    shutil.copytree(killed, copy)
+    manager = QueueManager("MQB1", copy)
+    try:
+        return contents(manager)
+    finally:
+        manager.close()
+
+
+def flip(file: Path, chance: random.Random) -> str:
+    content = bytearray(file.read_bytes())
+    at, bit = chance.randrange(len(content)), chance.randrange(8)
+    content[at] ^= 1 << bit
+    file.write_bytes(content)
+    return f"bit {bit} of byte {at} flipped"
+
+
+def truncate(file: Path, chance: random.Random) -> str:
+    size = chance.randrange(file.stat().st_size)
+    os.truncate(file, size)
+    return f"truncated to {size}"
+
+
+def delete(file: Path, _chance: random.Random) -> str:
+    file.unlink()
+    return "deleted"
+
+
+DAMAGE: dict[str, tuple[Callable[[Path, random.Random], str], int]] = {
+    "bit flip": (flip, 20),
+    "truncation": (truncate, 8),
+    "deletion": (delete, 1),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("name", ["queuemanager.db", "queuemanager.db-wal", "queuemanager.witness", *WITHOUT_CONTENT])
+def test_nothing_acknowledged_is_lost_in_silence(
+    killed: Path, expected: Any, tmp_path: Path, name: str, damage: str
+) -> None:
+    """Identical contents, or an error at the start and by `data verify`."""
+    seed = int(os.environ.get("MQBRIDGE_TEST_SEED") or random.randrange(1_000_000))
+    change, rounds = DAMAGE[damage]
+    for number in range(seed, seed + max(rounds * EXAMPLES // 40, 1)):
+        directory = tmp_path / str(number)
+        shutil.copytree(killed, directory)
+        if not (directory / name).exists() or not (directory / name).stat().st_size:
+            return
+        what = f"MQBRIDGE_TEST_SEED={number}: {name} {change(directory / name, random.Random(number))}"
+        try:
+            findings = verify(directory)
+            verified = bool(findings.damage or findings.missing)
+        except StoreError:
+            verified = True
+        try:
+            manager = QueueManager("MQB1", directory)
+        except StoreError as error:
+            assert verified, f"{what}: verify does not find {error}"
+            assert name not in WITHOUT_CONTENT, f"{what}: {error}"
+        else:
+            assert contents(manager) == expected, what
+            manager.close()
+        shutil.rmtree(directory)
+
+
+def test_a_start_after_a_power_failure_succeeds(tmp_path: Path) -> None:
+    """All unsynced writes are lost: those of the witness, and of the database after its last checkpoint."""
+    running, synced = tmp_path / "running", tmp_path / "synced"
+    started(running).close()
+    shutil.copytree(running, synced)
+    child = Child(LOAD, running, LD_PRELOAD=str(compiled(tmp_path)), FAULTY_DISK_SYNCED=str(synced))
+    child.read(200)
+    child.kill()
+    before, after = (read(directory / "queuemanager.witness") for directory in (running, synced))
+    assert before is not None and after is not None and after.number < before.number
+    assert not verify(synced).missing
+    manager = QueueManager("MQB1", synced)
+    found = {stored.message.data.decode() for stored in manager.objects.queues["OUT"].messages()}
+    manager.close()
+    assert {line[1] for line in child.lines} <= found
+
+
+def mqbridge(*words: object) -> Result:
+    return CliRunner().invoke(program, [str(word) for word in words])
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """The data directory of a queue manager that was killed after BODIES[:100] had been put."""
+    running, copy = tmp_path / "running", tmp_path / "data"
+    manager = started(running)
+    put(manager, *BODIES[:100])
+    shutil.copytree(running, copy)
+    manager.close()
+    return copy
+
+
+def lose_the_end(directory: Path) -> int:
+    """Flip a bit of the sixth page in the write-ahead log. Return the number of the last commit."""
+    log = directory / "queuemanager.db-wal"
+    content = bytearray(log.read_bytes())
+    content[32 + 5 * (24 + PAGE_SIZE) + 100] ^= 1
+    log.write_bytes(content)
+    position = read(directory / "queuemanager.witness")
+    assert position is not None
+    return position.number
+
+
+def test_the_start_says_which_commits_are_missing_and_what_to_do(directory: Path) -> None:
+    last = lose_the_end(directory)
+    files = {file: file.read_bytes() for file in directory.iterdir() if not file.name.endswith(("-shm", "lock"))}
+    with pytest.raises(StoreError, match=rf"commits \d+ to {last} are missing: commit \d+ of 20.* UTC") as error:
+        QueueManager("MQB1", directory)
+    assert "mqbridge data restore" in str(error.value) and "--accept-loss" in str(error.value)
+    result = mqbridge("data", "verify", directory)
+    assert result.exit_code == 1 and f"to {last} are missing" in result.output and "--accept-loss" in result.output
+    assert {file: file.read_bytes() for file in files} == files, "something was changed"
+
+
+def test_salvage_accepts_the_loss_only_if_told_to(directory: Path, tmp_path: Path) -> None:
+    last = lose_the_end(directory)
+    result = mqbridge("data", "salvage", directory, tmp_path / "new")
+    assert result.exit_code == 1 and f"to {last} are missing" in result.output and not (tmp_path / "new").exists()
+    result = mqbridge("data", "salvage", directory, tmp_path / "new", "--accept-loss")
+    assert result.exit_code == 0, result.output
+    assert not verify(tmp_path / "new").missing
+    manager = started(tmp_path / "new")
+    found = bodies(manager)
+    manager.close()
+    assert found == BODIES[: len(found)] and 0 < len(found) < 100
+
+
+def test_a_database_that_is_deleted_is_not_created_again(directory: Path) -> None:
+    (directory / "queuemanager.db").unlink()
+    with pytest.raises(StoreError, match="is missing"):
+        QueueManager("MQB1", directory)
+    assert not (directory / "queuemanager.db").exists()
+
+
+def test_the_witness_of_another_database_is_refused(directory: Path, tmp_path: Path) -> None:
+    started(tmp_path / "other").close()
+    shutil.copy(tmp_path / "other" / "queuemanager.witness", directory)
+    with pytest.raises(StoreError, match="belongs to another database"):
+        QueueManager("MQB1", directory)
+
+
+def test_a_copy_of_the_database_alone_is_neither_started_nor_restored(directory: Path, tmp_path: Path) -> None:
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    shutil.copy(directory / "queuemanager.db", alone)
+    with pytest.raises(StoreError, match=r"queuemanager\.witness is missing"):
+        QueueManager("MQB1", alone)
+    with pytest.raises(StoreError, match="lack commits of its write-ahead log"):
+        restore(alone / "queuemanager.db", tmp_path / "new")
+
+
+def test_a_backup_without_the_end_is_refused(directory: Path, tmp_path: Path) -> None:
+    lose_the_end(directory)
+    with pytest.raises(StoreError, match="are missing"):
+        backup(directory, tmp_path / "backup.db")
+    assert not (tmp_path / "backup.db").exists()
+
+
+def test_a_restored_database_that_is_replaced_by_an_older_one_is_noticed(tmp_path: Path) -> None:
+    manager = started(tmp_path / "data")
+    put(manager, *BODIES[:3])
+    backup(tmp_path / "data", tmp_path / "backup.db")
+    put(manager, *BODIES[3:6])
+    manager.close()
+    restore(tmp_path / "backup.db", tmp_path / "new")
+    shutil.copy(tmp_path / "data" / "queuemanager.db", tmp_path / "new")
+    with pytest.raises(StoreError, match="belongs to another database"):
+        QueueManager("MQB1", tmp_path / "new")
+
+
+def test_definitions_count_as_commits(tmp_path: Path) -> None:
+    """A subscription that was acknowledged is not lost in silence, although no message was put after it."""
+    manager = started(tmp_path / "running")
+    for number in range(20):
+        define(EmbeddedConnection(manager), f"DEFINE SUB(S{number}) TOPICSTR('t') DEST(KEPT)")
+    shutil.copytree(tmp_path / "running", tmp_path / "data")
+    manager.close()
+    lose_the_end(tmp_path / "data")
+    with pytest.raises(StoreError, match="missing"):
+        QueueManager("MQB1", tmp_path / "data")
+
+
+def test_a_definition_that_is_missing_is_noticed(directory: Path) -> None:
+    """As from a database file and a log of two moments."""
+    started(directory).close()
+    with sqlite3.connect(directory / "queuemanager.db") as database:
+        database.execute("DELETE FROM object WHERE name = 'KEPT'")
+    database.close()
+    assert "definitions are not as they were at the last commit" in verify(directory).damage
+    with pytest.raises(StoreError, match="definitions are not as they were"):
+        QueueManager("MQB1", directory)
+
+
+def test_an_older_witness_is_no_error(directory: Path) -> None:
+    """After a power failure: the log was synced, the witness was not."""
+    manager = started(directory)
+    older = (directory / "queuemanager.witness").read_bytes()
+    put(manager, b"more")
+    manager.close()
+    (directory / "queuemanager.witness").write_bytes(older)
+    assert not verify(directory).missing
+    manager = started(directory)
+    assert bodies(manager)[-1] == b"more"
+    manager.close()
+
+
+def test_the_witness_is_written_before_a_commit_ends(directory: Path) -> None:
+    manager = started(directory)
+    for number in range(3):
+        put(manager, b"%d" % number)
+        position = read(directory / "queuemanager.witness")
+        assert position is not None and position.number == manager.recovery_log._store._last_row
+    manager.close()
+    assert (directory / "queuemanager.witness").stat().st_size == SIZE
+
+
+def test_a_witness_that_cannot_be_written_is_reported(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Commits continue, and are recorded again as soon as that is possible."""
+    manager = started(directory)
+
+    def failing(*_arguments: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("bridge.witness.os.pwrite", failing)
+        put(manager, b"first", b"second")
+        assert manager.recovery_log.witness_failing
+    assert caplog.text.count("MQB3012E") == 1
+    put(manager, b"third")
+    assert not manager.recovery_log.witness_failing
+    manager.close()
+    manager = started(directory)
+    assert bodies(manager)[-3:] == [b"first", b"second", b"third"]
+    manager.close()
+
+
+def test_a_directory_of_release_0_2_0_gets_a_witness_and_can_go_back(tmp_path: Path) -> None:
+    """Written at commit cd5efb97: 20 messages put, 5 taken, a subscription, a retained publication."""
+    database = tmp_path / "queuemanager.db"
+    shutil.copy(Path(__file__).parent / "data" / "release-0.2.0.db", database)
+    assert not verify(tmp_path).missing
+    manager = started(tmp_path)
+    put(manager, b"new")
+    assert [*bodies(manager)[:15], bodies(manager)[-1]] == [
+        *(b"message %d" % number for number in range(5, 20)),
+        b"new",
+    ]
+    manager.close()
+    # The older release ignores the witness and what the rows have in addition.
+    with sqlite3.connect(database) as connection:
+        (row_id, body) = connection.execute("SELECT id, body FROM batch ORDER BY id DESC LIMIT 1").fetchone()
+        _, _, lanes, rows, digest, *_ = msgspec.msgpack.decode(body)
+        older = msgspec.msgpack.encode([[], [], lanes, rows + 1, (digest + digest_of(row_id + 1)) & DIGEST_MASK])
+        connection.execute("INSERT INTO batch VALUES (?, ?, ?)", (row_id + 1, older, batch_checksum(row_id + 1, older)))
+    connection.close()
+    assert not verify(tmp_path).missing and not verify(tmp_path).damage
+    started(tmp_path).close()
+    (tmp_path / "queuemanager.witness").unlink()
+    with pytest.raises(StoreError, match=r"queuemanager\.witness is missing"):
+        QueueManager("MQB1", tmp_path)
