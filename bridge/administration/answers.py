@@ -168,6 +168,8 @@ class ClientDetails(msgspec.Struct, kw_only=True):
     received: int
     #: the topics of the oldest messages in the backlog, or the queue of a direct message
     waiting: list[str]
+    #: messages acknowledged, or sent with QoS 0, whose removal from the transmission queue is not committed
+    unremoved: int = 0
     #: put time of the oldest message that the client has not acknowledged, in seconds since the epoch, or 0.0 for none
     oldest: float = 0.0
     #: publications from the client and messages to it, per second, or None if they are not measured
@@ -223,12 +225,16 @@ class ProblemKind(StrEnum):
     CERTIFICATE = "certificate"
     MAPPING = "mapping"
     LINK = "link"
+    #: a session at a broker that a mapping no longer uses is unfinished
+    SESSION = "session"
     #: a queue that is full or PUT(DISABLED)
     QUEUE = "queue"
     DEAD_LETTERS = "dead_letters"
     BACKLOG = "backlog"
     #: clients that acknowledge nothing
     CLIENT = "client"
+    #: messages that clients have acknowledged are not removed from the transmission queue
+    REMOVALS = "removals"
     #: a client that publishes more than all others together
     PUBLISH_RATE = "publish_rate"
     #: a channel rejects clients

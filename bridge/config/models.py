@@ -43,6 +43,11 @@ class LimitsConfig(Section):
 
     in_flight: Annotated[int, values.integer(1, 65535)] = 20
     """Maximum number of unacknowledged messages sent to one client (MQTT has 65535 packet identifiers)."""
+    removal_backlog: Annotated[int, values.integer(1, 1_000_000)] = 500
+    """Maximum number of messages sent to one client that are still on the transmission queue: messages without an
+    acknowledgement, and acknowledged messages whose removal is not committed. Above this limit, the bridge stops sending to
+    the client. After a crash, at most this number of messages with QoS 0 or 1 are delivered to the client again. IBM MQ only:
+    the embedded queue manager removes messages as fast as clients acknowledge them."""
     pending_bytes: Annotated[int, values.size(1, values.GIB)] = values.MIB
     """Maximum number of bytes written to one client's connection that the client has not read. Above this limit, the bridge
     stops sending to the client and drops its QoS 0 publications."""

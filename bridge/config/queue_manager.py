@@ -274,8 +274,9 @@ class IbmQueueManagerConfig(Section):
     publishers: Annotated[int, values.integer(1, 64)] = 4
     """Number of threads that put publications, each with its own connection. Each client is assigned to one of them."""
     removers: Annotated[int, values.integer(1, 64)] = 32
-    """Number of threads that remove delivered messages from the transmission queue, each with its own connection. Each
-    removal takes one round trip, so together they remove about this number of messages per round trip."""
+    """Maximum number of threads that remove delivered messages from the transmission queue, each with its own connection.
+    Each removal takes one round trip, so together they remove about this number of messages per round trip. Only as many of
+    them work as the round trip and the lag of removals are worth."""
     subscription_connections: Annotated[int, values.integer(1, 10_000)] = 50
     """Maximum number of connections for the subscriptions of clean sessions. Each holds at most MAXHANDS - 56 subscriptions.
     MaxChannels of the queue manager and MAXINST of the channel must allow these connections, those of `publishers` and

@@ -55,7 +55,7 @@ class Overview(msgspec.Struct, kw_only=True):
         match problem.kind:
             case answers.ProblemKind.BACKLOG | answers.ProblemKind.MEMORY | answers.ProblemKind.DISK:
                 return "clients with the largest backlogs", link("/clients", sort="waiting", descending="1")
-            case answers.ProblemKind.CLIENT:
+            case answers.ProblemKind.CLIENT | answers.ProblemKind.REMOVALS:
                 return "clients with messages in flight", link("/clients", sort="in_flight", descending="1")
             case answers.ProblemKind.PUBLISH_RATE:
                 return "the client", link("/clients/show", id=problem.subject)

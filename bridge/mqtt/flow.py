@@ -2,8 +2,8 @@
 
 Sessions and links use them. The sender's:
 
-    QoS 1:  RECORDING -> AWAITING_PUBACK -> ACKNOWLEDGED -> (free)
-    QoS 2:  RECORDING -> AWAITING_PUBREC -> RELEASING -> AWAITING_PUBCOMP -> COMPLETED -> (free)
+    QoS 1:  AWAITING_PUBACK -> ACKNOWLEDGED -> (free)
+    QoS 2:  AWAITING_PUBREC -> RELEASING -> AWAITING_PUBCOMP -> COMPLETED -> (free)
 
 ACKNOWLEDGED, RELEASING and COMPLETED last until the effect of the acknowledgement is committed. After a crash the
 message would be sent again, and its packet identifier must not belong to another message by then.
@@ -23,8 +23,6 @@ class WrongAcknowledgement(Exception):
 class Phase(IntEnum):
     """The progress of a delivery with QoS 1 or 2."""
 
-    #: the packet identifier must be on record before PUBLISH is sent
-    RECORDING = 0
     #: PUBLISH with QoS 1 is sent
     AWAITING_PUBACK = 1
     #: PUBACK, or a PUBREC that rejects the message, was received and is not committed yet
@@ -61,7 +59,6 @@ _Step = Phase | Step | str
 #: phase, a step that moves nothing, or the statement that the packet breaks
 STEPS: Final[dict[Phase | None, tuple[_Step, _Step, _Step, _Step]]] = {
     None: (Step.NOTHING, Step.PUBREL, Step.NOTHING, Step.NOTHING),
-    Phase.RECORDING: (Step.NOTHING, Step.PUBREL, Step.NOTHING, Step.NOTHING),
     Phase.AWAITING_PUBACK: (Phase.ACKNOWLEDGED, _QOS_1, _QOS_1, _QOS_1),
     Phase.ACKNOWLEDGED: (Step.NOTHING, _QOS_1, _QOS_1, _QOS_1),
     Phase.AWAITING_PUBREC: (_QOS_2, Phase.RELEASING, _EARLY, Phase.ACKNOWLEDGED),
@@ -69,12 +66,14 @@ STEPS: Final[dict[Phase | None, tuple[_Step, _Step, _Step, _Step]]] = {
     Phase.AWAITING_PUBCOMP: (_QOS_2, Step.PUBREL, Phase.COMPLETED, Step.NOTHING),
     Phase.COMPLETED: (_QOS_2, Step.NOTHING, Step.NOTHING, Step.NOTHING),
 }
-#: The phase of a delivery by its QoS once PUBLISH is sent.
-SENT: Final = (Phase.RECORDING, Phase.AWAITING_PUBACK, Phase.AWAITING_PUBREC)
-#: By phase: 1 if neither PUBACK nor PUBREC has come.
-_UNACKNOWLEDGED: Final = (1, 1, 0, 1, 0, 0, 0)
+#: The phase of a delivery by its QoS, 1 or 2, once PUBLISH is sent.
+SENT: Final = {1: Phase.AWAITING_PUBACK, 2: Phase.AWAITING_PUBREC}
+#: By phase: 1 if neither PUBACK nor PUBREC has come. Phases begin with 1.
+_UNACKNOWLEDGED: Final = (0, 1, 0, 1, 0, 0, 0)
 #: By phase: 1 if the receiver owes PUBACK or PUBCOMP, which a Receive Maximum counts.
-_UNFINISHED: Final = (1, 1, 0, 1, 1, 1, 0)
+_UNFINISHED: Final = (0, 1, 0, 1, 1, 1, 0)
+#: By phase: 1 if PUBACK or PUBREC has come, and the removal of the message is not committed.
+_UNREMOVED: Final = (0, 0, 1, 0, 1, 0, 0)
 #: The largest packet identifier, and so the largest window.
 MAX_IDENTIFIER: Final = 65_535
 
@@ -94,7 +93,7 @@ D = TypeVar("D", bound=Delivery)
 class SenderWindow(Generic[D]):
     """Deliveries that the receiver has not acknowledged in full, by packet identifier, in the order they were sent."""
 
-    __slots__ = ("deliveries", "receive_maximum", "size", "unacknowledged", "unfinished")
+    __slots__ = ("deliveries", "receive_maximum", "size", "unacknowledged", "unfinished", "unremoved")
 
     def __init__(self, size: int = MAX_IDENTIFIER, receive_maximum: int = MAX_IDENTIFIER) -> None:
         self.deliveries: dict[int, D] = {}
@@ -106,6 +105,8 @@ class SenderWindow(Generic[D]):
         self.unacknowledged = 0
         #: the deliveries for which the receiver owes PUBACK or PUBCOMP
         self.unfinished = 0
+        #: the deliveries that are acknowledged, while the removal of their message is not committed
+        self.unremoved = 0
 
     @property
     def room(self) -> int:
@@ -131,6 +132,7 @@ class SenderWindow(Generic[D]):
         phase = delivery.phase
         self.unacknowledged += _UNACKNOWLEDGED[phase]
         self.unfinished += _UNFINISHED[phase]
+        self.unremoved += _UNREMOVED[phase]
 
     def move(self, delivery: D, phase: Phase) -> None:
         """Move a delivery of the window to another phase."""
@@ -138,6 +140,7 @@ class SenderWindow(Generic[D]):
         delivery.phase = phase
         self.unacknowledged += _UNACKNOWLEDGED[phase] - _UNACKNOWLEDGED[before]
         self.unfinished += _UNFINISHED[phase] - _UNFINISHED[before]
+        self.unremoved += _UNREMOVED[phase] - _UNREMOVED[before]
 
     def answered(self, packet: int, identifier: int) -> tuple[D | None, Phase | Step]:
         """Take an acknowledgement, given by its column of STEPS. Return its delivery, if there is one, and the step.
@@ -159,11 +162,12 @@ class SenderWindow(Generic[D]):
             if delivery is not None:
                 self.unacknowledged -= _UNACKNOWLEDGED[delivery.phase]
                 self.unfinished -= _UNFINISHED[delivery.phase]
+                self.unremoved -= _UNREMOVED[delivery.phase]
 
     def clear(self) -> None:
         """Remove all deliveries."""
         self.deliveries.clear()
-        self.unacknowledged = self.unfinished = 0
+        self.unacknowledged = self.unfinished = self.unremoved = 0
 
 
 class Arrival(Enum):

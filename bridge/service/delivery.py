@@ -17,7 +17,8 @@ from bridge.config.models import LimitsConfig
 from bridge.mq.backend import Backend, Completion, UnitOfWork
 from bridge.service.client import Client, Turns, Units
 from bridge.service.events import DeadLettered, EventBus, Finished, MessagesAbandoned, Unclaimed
-from bridge.telemetry.outbox import FULL, Backlog, BacklogTotal, Outgoing, Refusal, SendEffects, too_many
+from bridge.telemetry.outbox import FULL, Backlog, BacklogTotal, Refusal, SendEffects, too_many
+from bridge.telemetry.packet_identifiers import Chunk
 from bridge.telemetry.record import StateKey, StateRecord
 from bridge.telemetry.session import Session
 from bridge.telemetry.subscription import FOREIGN, SharedSubscription, shared_subscription, subscription_data
@@ -180,9 +181,9 @@ class Shares(dict[str, Share]):
 
         in_flight = outbox.withdraw_sent(shared) if sent else []
         taken: dict[str, list[Transmission]] = {}
-        for transmission in in_flight + outbox.withdraw_waiting(shared):
+        for _, transmission in in_flight + outbox.withdraw_waiting(shared):
             taken.setdefault(transmission.client_id, []).append(transmission)
-        numbers = {one.msg_number for one in in_flight}
+        numbers = {one.msg_number for _, one in in_flight}
         for name, transmissions in taken.items():
             self[name].take_back(session, transmissions, numbers & {one.msg_number for one in transmissions})
         return [self[name] for name in taken]
@@ -324,13 +325,17 @@ class Delivery:
         """Send messages as far as the sessions' windows allow. The others stay in the backlog."""
         now = self._clock()
         records: dict[StateKey, StateRecord | None] = {}
-        recording: list[tuple[Session, Outgoing | None]] = []
+        recording: list[tuple[Session, Chunk | None]] = []
+        finished: list[tuple[Session, int]] = []
         for session, waiting in grouped.items():
             client = self.attached(session)
             outbox = session.outbox
             try:
                 effects = outbox.deliver(waiting, now, None if client is None else client.protocol)
-                removals += effects.finished
+                if effects.finished:
+                    removals += effects.finished
+                    outbox.finishing += len(effects.finished)
+                    finished.append((session, len(effects.finished)))
                 if client is not None:
                     client.transport.flush()
                 if effects.finished or effects.refusals or effects.more:
@@ -347,7 +352,7 @@ class Delivery:
         if removals or records:
             unit = UnitOfWork(removals=removals)
             unit.records = records
-            self._units.submit(unit, partial(self.saved, recording, records))
+            self._units.submit(unit, partial(self.saved, recording, records, finished=finished))
 
     def _return(self, session: Session, waiting: list[Transmission], removals: list[Transmission]) -> None:
         """Handle messages for a session that ended before sending. Messages of shares go to other members."""
@@ -399,6 +404,12 @@ class Delivery:
 
     # Outboxes of sessions ----------------------------------------------------------------------------------------------
 
+    def resume(self, session: Session) -> None:
+        """Continue sending after removals were committed (limits.removal_backlog)."""
+        client = self.attached(session)
+        if client is not None and not self.retired:
+            self.pump(session, client)
+
     def pump(self, session: Session, client: Client) -> None:
         """Send from the backlog as far as the window allows, and commit the messages that are finished."""
         self.save(session, self.send_waiting(session, client))
@@ -406,6 +417,7 @@ class Delivery:
     def send_waiting(self, session: Session, client: Client) -> list[Transmission]:
         """Send from the backlog as far as the window allows and return messages that need no acknowledgement."""
         outbox = session.outbox
+        outbox.held = False
         finished: list[Transmission] = []
         if outbox.backlog.messages and outbox.open:
             effects = outbox.pump(self._clock(), client.protocol)
@@ -413,6 +425,7 @@ class Delivery:
             finished = effects.finished
             self._sent(session, client, effects)
             self.review(outbox.backlog)
+            outbox.finishing += len(finished)
         if session.shares and (waiting := self.shares.waiting_for(session)):
             self.give_out(waiting)
         return finished
@@ -447,8 +460,15 @@ class Delivery:
     def use_limits(self, limits: LimitsConfig) -> None:
         """Apply per-backlog limits to new backlogs, and the total limit immediately."""
         self.limits = limits
+        for session in self._sessions.values():
+            self.limit_removals(session)
         if self._backend.refuses_for_clients:
             self._backlog_total.limit = limits.waiting_total
+
+    def limit_removals(self, session: Session) -> None:
+        """Apply limits.removal_backlog to a session."""
+        if not self._backend.removes_at_once:
+            session.outbox.removal_backlog = self.limits.removal_backlog
 
     def new_backlog(self, owner: str) -> Backlog:
         """Return the backlog of a new session or share."""
@@ -519,24 +539,32 @@ class Delivery:
         unit = UnitOfWork(removals=list(removals))
         recording = [(session, session.take_records(unit.records))]
         if unit.removals or unit.records:
-            self._units.submit(unit, partial(self.saved, recording, unit.records))
+            finished = ((session, len(removals)),)
+            self._units.submit(unit, partial(self.saved, recording, unit.records, finished=finished))
 
     def saved(
-        self, recording: Sequence[tuple[Session, Outgoing | None]], records: Iterable[StateKey], completion: Completion
+        self,
+        recording: Sequence[tuple[Session, Chunk | None]],
+        records: Iterable[StateKey],
+        completion: Completion,
+        finished: Sequence[tuple[Session, int]] = (),
     ) -> None:
-        """Complete a unit of work that has session records but no packets to answer."""
-        for session, outgoing in recording:
+        """Complete a unit of work without packets to answer: session records, and finished messages of each session."""
+        for session, number in finished:
+            session.outbox.finishing -= number
+            if session.outbox.held:
+                self.resume(session)
+        for session, chunk in recording:
             if completion.failure:
                 session.records_lost(records)
-            elif outgoing is not None:
-                self.recorded(session, outgoing)
+            elif chunk is not None:
+                self.recorded(session, chunk)
 
-    def recorded(self, session: Session, recording: Outgoing) -> None:
-        """Send a message after committing the record of its unusual packet identifier, then the messages after it."""
-        client = self.attached(session)
-        if session.outbox.recording is not recording:
+    def recorded(self, session: Session, chunk: Chunk) -> None:
+        """Send messages after committing the record of their packet identifiers."""
+        if session.outbox.recording is not chunk:
             return
-        session.outbox.recorded(None if client is None else client.protocol, self._clock())
+        session.outbox.recorded()
+        client = self.attached(session)
         if client is not None:
-            client.transport.flush()
             self.pump(session, client)

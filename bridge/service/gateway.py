@@ -156,7 +156,9 @@ class ClientHandler:
         """Send what the window allows, commit the effects of packets, and answer the client after the commit."""
         service, client = self._service, self._client
         if session.outbox.backlog.messages or session.shares:
-            effects.removals += service.delivery.send_waiting(session, client)
+            finished = service.delivery.send_waiting(session, client)
+            effects.finishing = len(finished)
+            effects.removals += finished
         recorded = session.unsaved
         if effects.empty and not recorded:
             if effects.answers:
@@ -187,6 +189,7 @@ class ClientHandler:
     def _committed(self, session: Session, effects: ReceiveEffects, completion: Completion) -> None:
         """Answer the client after the end of a unit of work."""
         service, client = self._service, self._client
+        session.outbox.finishing -= effects.finishing
         if effects.publications:
             if service.turns.waiting:
                 # Limit publishers to the speed of the deliveries that they cause.
@@ -224,6 +227,8 @@ class ClientHandler:
             service.delivery.recorded(session, effects.recording)
         if refusals:
             self._refused(session, effects, refusals)
+        if session.outbox.held:
+            service.delivery.resume(session)
 
     def _refused(self, session: Session, effects: ReceiveEffects, refusals: Mapping[int, int]) -> None:
         """Handle publications that the queue manager rejected.

@@ -76,6 +76,9 @@ METRICS: Final = (
            "Messages sent to clients and not acknowledged by PUBACK or PUBCOMP, counted at most every 10 s."),
     Metric("mqbridge_waiting_messages", "gauge", _CHANNEL,
            "Messages in the backlogs of clients, counted at most every 10 s."),
+    Metric("mqbridge_unremoved_messages", "gauge", _CHANNEL,
+           "Messages that clients have acknowledged, or that were sent with QoS 0, and whose removal from the transmission "
+           "queue is not committed, counted at most every 10 s."),
     Metric("mqbridge_unreleased_publications", "gauge", _CHANNEL,
            "QoS 2 publications received for which clients have not sent PUBREL, counted at most every 10 s."),
     # Messages
@@ -146,6 +149,8 @@ METRICS: Final = (
            "Destination queues of a mapping that accept no messages, while messages for others continue."),
     Metric("mqbridge_mapping_blocked_messages", "gauge", ("mapping",),
            "Messages of a mapping that wait for its blocked queues."),
+    Metric("mqbridge_mapping_unfinished_messages", "gauge", ("mapping",),
+           "Messages in sessions at brokers that a mapping no longer uses, kept until the broker is reachable."),
     Metric("mqbridge_mapping_backlog_messages", "gauge", ("mapping",), "Messages on the source queue of a mapping."),
     Metric("mqbridge_mapping_unit_of_work_seconds", "histogram", ("mapping",),
            "Duration of a mapping's unit of work, from taking its first message to the commit."),

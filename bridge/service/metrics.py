@@ -402,6 +402,7 @@ class SessionCount:
             counts["mqbridge_subscriptions"][channel,] += len(session.filters) + len(session.shares)
             counts["mqbridge_in_flight_messages"][channel,] += outbox.in_flight.unfinished
             counts["mqbridge_waiting_messages"][channel,] += len(outbox.backlog)
+            counts["mqbridge_unremoved_messages"][channel,] += outbox.unremoved
             counts["mqbridge_unreleased_publications"][channel,] += len(session.receiver.identifiers)
             if not number % _AT_A_TURN:
                 await asyncio.sleep(0)
@@ -512,6 +513,7 @@ def _gather_mappings(samples: Samples, parts: Parts) -> None:
             samples.add("mqbridge_mapping_messages_total", getattr(status, outcome), name, outcome)
         samples.add("mqbridge_mapping_commits_total", status.commits, name)
         samples.add("mqbridge_mapping_backouts_total", status.backouts, name)
+        samples.add("mqbridge_mapping_unfinished_messages", sum(one.messages for one in status.unfinished), name)
         blocked = status.blocked
         samples.add("mqbridge_mapping_blocked_queues", len(blocked), name)
         samples.add("mqbridge_mapping_blocked_messages", sum(queue.waiting for queue in blocked), name)

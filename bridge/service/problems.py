@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Collection, Iterator
@@ -17,7 +18,7 @@ from typing import Final
 import msgspec
 
 from bridge.administration.answers import Problem, ProblemKind, counted
-from bridge.administration.mapping_status import State
+from bridge.administration.mapping_status import State, Status
 from bridge.config.mapping import ToMqttMapping
 from bridge.config.models import Configuration
 from bridge.mq.host import QueueManagerStatus, QueueStatus
@@ -39,6 +40,8 @@ OLD_BACKLOG: Final = 86_400.0
 ROOM_FRACTION: Final = 0.9
 #: Seconds after which a connected client should have acknowledged a message.
 ACKNOWLEDGEMENT_TIMEOUT: Final = 300.0
+#: Seconds without a removal after which a client that waits for removals is reported.
+REMOVAL_TIMEOUT: Final = 30.0
 #: Publications per second of one client that are reported as a flood if they last for some time and are more than half of
 #: all publications. Clients of channels with publish_rate are not reported.
 FLOOD_RATE: Final = 1_000.0
@@ -76,12 +79,16 @@ REMEDIES: Final = {
     " resume {}`.",
     ProblemKind.LINK: "Start the broker, or correct the link's options and run `mqbridge reload`. The bridge reconnects by"
     " itself.",
+    ProblemKind.SESSION: "Make the broker reachable at its former address, so that the bridge can finish the session, or run"
+    " `mqbridge mapping give-up {}`.",
     ProblemKind.QUEUE: "Let applications take messages, raise MAXDEPTH, or enable puts: ALTER QLOCAL({}) PUT(ENABLED)",
     ProblemKind.DEAD_LETTERS: "Fix the cause (`mqbridge dlq show ID`), then run `mqbridge dlq retry --all`, or delete the"
     " messages.",
     ProblemKind.BACKLOG: "Connect the clients or start the applications that take the messages, or remove unused sessions"
     " with `mqbridge client purge`.",
     ProblemKind.CLIENT: "Make the client reconnect with `mqbridge client disconnect CLIENT`, and check its program.",
+    ProblemKind.REMOVALS: "Allow gets from the transmission queue: ALTER QLOCAL(SYSTEM.MQTT.TRANSMIT.QUEUE) GET(ENABLED)."
+    " The log contains the reason code.",
     ProblemKind.PUBLISH_RATE: "Set publish_rate of its channel, then run `mqbridge reload` and `mqbridge client"
     " disconnect {}`.",
     ProblemKind.REJECTIONS: "Correct the client's password, certificate or configuration, or block its address.",
@@ -144,9 +151,10 @@ class ProblemList:
             return self._take(problems)
 
     async def _of_clients(self) -> list[Problem]:
-        """Return a problem if connected clients acknowledge no messages, and one if a client floods the bridge."""
+        """Return problems of clients: they acknowledge no messages, wait for removals, or flood the bridge."""
         service = self._parts.service
         silent: list[str] = []
+        held: list[str] = []
         counts: dict[str, int] = {}
         now = service.clock()
         for number, (client_id, client) in enumerate(list(service.clients.items()), 1):
@@ -161,7 +169,18 @@ class ProblemList:
                 ACKNOWLEDGEMENT_TIMEOUT
             ):
                 silent.append(client_id)
+            outbox = session.outbox
+            if outbox.held and outbox.unremoved and now - outbox.last_sent > REMOVAL_TIMEOUT:
+                held.append(client_id)
         problems = []
+        if held:
+            others = f" and {len(held) - 1:,} more" if len(held) > 1 else ""
+            unremoved = service.sessions[held[0]].outbox.unremoved
+            text = (
+                f"client {held[0]!r}{others} gets no messages, because {counted(unremoved, 'acknowledged message')} "
+                f"cannot be removed from {self._parts.configuration.transmission_queue} (limits.removal_backlog)"
+            )
+            problems.append(Problem("error", ProblemKind.REMOVALS, "", text, "mqbridge check --connect"))
         if silent:
             others = f" and {len(silent) - 1:,} more" if len(silent) > 1 else ""
             text = (
@@ -403,8 +422,9 @@ def _of_links_and_mappings(parts: Parts) -> Iterator[Problem]:
             yield Problem("error", ProblemKind.LINK, link.name, text, f"mqbridge link test {link.name}", link.since)
     waiting_for_link = {mapping for mappings in broken.values() for mapping in mappings}
     for status in parts.mappings.statuses():
+        yield from _of_unfinished_sessions(status)
         state = status.state
-        if state in (State.RUNNING, State.STARTING, State.DISABLED):
+        if state in (State.RUNNING, State.STARTING, State.DISABLED, State.REMOVED):
             continue
         if state is State.WAITING_FOR_LINK and status.name in waiting_for_link:
             continue
@@ -421,6 +441,15 @@ def _of_links_and_mappings(parts: Parts) -> Iterator[Problem]:
             text = f"mapping {status.name} is {state}{why}"
         command = f"mqbridge mapping resume {status.name}" if paused else "mqbridge mapping list"
         yield Problem("warning" if paused else "error", ProblemKind.MAPPING, status.name, text, command)
+
+
+def _of_unfinished_sessions(status: Status) -> Iterator[Problem]:
+    since = min((session.since for session in status.unfinished), default=math.inf)
+    if time.time() - since > OLD_BACKLOG:
+        oldest = min(status.unfinished, key=lambda session: session.since)
+        others = f" (and {len(status.unfinished) - 1:,} more)" if len(status.unfinished) > 1 else ""
+        text = f"mapping {status.name}: {oldest}{others}"
+        yield Problem("warning", ProblemKind.SESSION, status.name, text, f"mqbridge mapping show {status.name}", since)
 
 
 def _of_certificates(configuration: Configuration) -> list[Problem]:

@@ -384,7 +384,7 @@ class TelemetryService:
         # New messages have not been sent to any client before.
         self.delivery.former = {}
         for session in self.sessions.values():
-            session.outbox.uncertain = False
+            session.caught_up(renumbered=not self.backend.hands_over_at_once)
         for session in list(self.sessions.values()):
             self.quotas.update(session)
             self._expire_later(session)
@@ -410,7 +410,7 @@ class TelemetryService:
         asyncio.get_running_loop().call_soon(self.units.submit, unit)
 
     def use_limits(self, limits: LimitsConfig) -> None:
-        """Apply per-client limits to new clients and sessions, and total limits immediately."""
+        """Apply per-client limits to new clients and sessions; total limits and `removal_backlog` immediately."""
         self.limits = self.quotas.limits = limits
         self.delivery.use_limits(limits)
 
@@ -436,7 +436,7 @@ class TelemetryService:
         return session
 
     def _session(self, identity: ClientIdentity, *, durable: bool) -> Session:
-        return Session(
+        session = Session(
             identity,
             durable=durable,
             window=self.limits.in_flight,
@@ -445,6 +445,8 @@ class TelemetryService:
             request_bytes=self.limits.request_bytes,
             backlog=self.delivery.new_backlog(identity.client_id),
         )
+        self.delivery.limit_removals(session)
+        return session
 
     # Clients ---------------------------------------------------------------------------------------------------------
 
@@ -514,6 +516,8 @@ class TelemetryService:
         if session.durable:
             records = {StateKey(side, client_id): None for side in (Side.RECEIVED, Side.SENT)}
             records.update(session.requests.removal())
+            if session.outbox.identifiers is not None:
+                records.update(session.outbox.identifiers.removal())
         pending = session.outbox.pending()
         self.delivery.end(session.outbox.backlog)
         self._purging.setdefault(client_id, [])

@@ -236,8 +236,11 @@ class Publishing(threading.Thread):
         self._connection.disconnect()
 
 
-def receive(running: Running, options: argparse.Namespace, clients: int, qos: int) -> tuple[int, float, float]:
-    """Subscribe with many clients. Return messages received, seconds until the last one, and until MQ had removed all."""
+def receive(running: Running, options: argparse.Namespace, clients: int, qos: int) -> tuple[int, float, float, float]:
+    """Subscribe with many clients. Return messages received, seconds until the last one, and until MQ had removed all.
+
+    The last value is the CPU time of the bridge meanwhile.
+    """
     channels = [Channel(running.port, f"bench-{number}") for number in range(clients)]
     decoders = {}
     for channel in channels:
@@ -245,10 +248,11 @@ def receive(running: Running, options: argparse.Namespace, clients: int, qos: in
         channel.socket.setblocking(False)
         decoders[channel.socket] = Decoder(server=False)
     application = Publishing(running.directory, clients, options.payload, qos)
+    before = running.cpu()
     application.start()
     begun = time.perf_counter()
     until = begun + options.seconds
-    while time.perf_counter() < until or application.received != application.published:
+    while application.is_alive() or application.received != application.published:
         application.ending = time.perf_counter() >= until
         if time.perf_counter() > until + 60:
             raise RuntimeError(f"{application.published - application.received} messages were not delivered")
@@ -271,9 +275,10 @@ def receive(running: Running, options: argparse.Namespace, clients: int, qos: in
     delivered = time.perf_counter() - begun
     application.wait_until_removed()
     removed = time.perf_counter() - begun
+    cpu = running.cpu() - before
     for channel in channels:
         channel.socket.close()
-    return application.received, delivered, removed
+    return application.received, delivered, removed, cpu
 
 
 def deliver(
@@ -281,9 +286,7 @@ def deliver(
 ) -> Result:
     """Measure deliveries. They count when the client has the message and MQ has no longer."""
     with bridge(options, code, "batched", delay_us, removers) as running:
-        before = running.cpu()
-        count, delivered, removed = receive(running, options, clients, qos)
-        cpu = running.cpu() - before
+        count, delivered, removed, cpu = receive(running, options, clients, qos)
     label = f"QoS {qos}, {clients} clients, {removers} removers"
     return Result(name, label, delay_us, count / removed, cpu / count * 1e6, f"{removed - delivered:.2f} s")
 

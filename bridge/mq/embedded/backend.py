@@ -411,6 +411,7 @@ class EmbeddedBackend:
     hands_over_at_once = True
     outage = False
     refuses_for_clients = True
+    removes_at_once = True
 
     def __init__(
         self,

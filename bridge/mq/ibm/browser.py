@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 from bridge.mq.ibm.coordination import BackendEvents, BrowsePasses
@@ -19,6 +21,8 @@ log = logging.getLogger(__name__)
 #: The maximum wait of a browse in milliseconds, and so the maximum delay of a stop. With read ahead, it delays the first
 #: commit of publishers that were idle.
 BROWSE_WAIT, READ_AHEAD_WAIT = 250, 20
+#: The maximum wait in milliseconds while the bridge is idle, and seconds without work after which it is.
+IDLE_WAIT, IDLE_AFTER = 1_000, 10.0
 #: The maximum number of messages of a batch, and of bytes.
 BATCH_MESSAGES, BATCH_BYTES = 500, 1_048_576
 #: Buffer of the first MQGET in bytes. A longer message costs a second MQGET.
@@ -26,6 +30,9 @@ FIRST_BUFFER = 65_536
 _WHOLE = cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2 | cmqc.MQGMO_FAIL_IF_QUIESCING
 _FIRST = _WHOLE | cmqc.MQGMO_UNMARKED_BROWSE_MSG | cmqc.MQGMO_MARK_BROWSE_HANDLE | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG
 _NEXT = _FIRST & ~cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_BROWSE_NEXT
+#: Options of the sentinel, which gets no data.
+_SENTINEL_FIRST = _FIRST & ~cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2 | cmqc.MQGMO_NO_PROPERTIES
+_SENTINEL_NEXT = _SENTINEL_FIRST & ~cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_BROWSE_NEXT
 #: Reason codes for the queue as a whole, not for a browsed message.
 _QUEUE_REASONS = frozenset(
     (
@@ -63,15 +70,20 @@ class Browser(Worker[None]):
         #: MsgIds removed since the last MQGET from the front
         self._removed: list[bytes] = []
         self._passing: list[Callable[[], None]] = []
+        #: time.monotonic() of the last message or request
+        self._worked = time.monotonic()
         #: The next MQGET begins at the front of the queue.
         self._at_front = True
         #: MsgIds of messages on the queue that could not be read over this connection
         self.unreadable: set[bytes] = set()
+        #: numbers the messages in the order in which they are reported
+        self._positions = itertools.count(1)
 
     def when_passed(self, call: Callable[[], None]) -> None:
         """Call `call`, on the thread, when all messages that are on the queue now have been reported."""
         with self._known_lock:
             self._passing.append(call)
+            self._worked = time.monotonic()
 
     def forget(self, msg_ids: Sequence[bytes]) -> None:
         """Forget messages that were removed from the queue, when the next browse begins at the front.
@@ -104,6 +116,9 @@ class Browser(Worker[None]):
         #: For messages that are longer than the first buffer, by MsgId.
         self._reader = connection.open(MQOD(ObjectName=self._queue), options | cmqc.MQOO_NO_READ_AHEAD)
         self._open(connection, read_ahead=self._passes is not None)
+        if self._read_ahead:
+            #: Waits while the bridge is idle. Publishers may commit meanwhile, because no message is taken from it.
+            self._sentinel = connection.open(MQOD(ObjectName=self._queue), options | cmqc.MQOO_READ_AHEAD)
 
     def _open(self, connection: Connection, *, read_ahead: bool) -> None:
         """Open the queue for browsing, with no message marked."""
@@ -138,7 +153,7 @@ class Browser(Worker[None]):
         options, interval = _FIRST if self._at_front else _NEXT, 0
         if wait:
             options |= cmqc.MQGMO_WAIT
-            interval = READ_AHEAD_WAIT if self._read_ahead else BROWSE_WAIT
+            interval = READ_AHEAD_WAIT if self._read_ahead else IDLE_WAIT if self._idle else BROWSE_WAIT
         if self._at_front:
             with self._known_lock:
                 self._known.difference_update(self._removed)
@@ -200,14 +215,49 @@ class Browser(Worker[None]):
             )
             return None
 
+    @property
+    def _idle(self) -> bool:
+        return time.monotonic() - self._worked >= IDLE_AFTER
+
+    def _wait_as_sentinel(self, connection: Connection) -> bool:
+        """Wait for a message that has not been browsed. Return False if none came.
+
+        The sentinel is a second handle with marks of its own. It passes over each message that stays on the queue once.
+        A message that it finds in vain, because it was removed meanwhile, costs one pass.
+        """
+        at_front = True
+        while True:
+            options = _SENTINEL_FIRST | cmqc.MQGMO_WAIT if at_front else _SENTINEL_NEXT
+            try:
+                got = connection.get(
+                    self._sentinel, GetOptions(Options=options, WaitInterval=IDLE_WAIT * at_front, MaxLength=0)
+                )
+            except MQError as error:
+                if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
+                    raise
+                if at_front:
+                    return False
+                at_front = True
+                continue
+            self.answered()
+            if got.md.MsgId not in self._known:
+                return True
+            at_front = False
+
     def serve(self, connection: Connection) -> None:
         with self._known_lock:
             passing, self._passing = self._passing, []
         batch: list[QueuedMessage] = []
         wait = self._has_caught_up and not passing
-        if wait and self._at_front and self._read_ahead and self._passes is not None and not self._passes.quiet:
-            self._passes.rest()
-            wait = False
+        if wait and self._at_front and self._read_ahead and self._passes is not None:
+            if not self._passes.quiet:
+                self._worked = time.monotonic()
+                self._passes.rest()
+                wait = False
+            elif self._idle:
+                if not self._wait_as_sentinel(connection):
+                    return
+                wait = False
         try:
             empty = self._fill(connection, batch, wait=wait)
         except MQError:
@@ -216,6 +266,7 @@ class Browser(Worker[None]):
             raise
         finally:
             if batch:
+                self._worked = time.monotonic()
                 self._events.browsed(batch)
         if empty:
             for call in passing:
@@ -249,7 +300,7 @@ class Browser(Worker[None]):
                 continue
             self._known.add(got.md.MsgId)
             try:
-                batch.append(read_transmission(got))
+                batch.append(read_transmission(got, next(self._positions)))
             except MalformedHeader as error:
                 log.warning("MQB4210W a message on %s specifies no client: %s", self._queue, error)
                 self._events.malformed(got, cmqc.MQRC_XQH_ERROR)

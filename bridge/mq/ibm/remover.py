@@ -33,6 +33,9 @@ CHUNK = 16
 #: Another remover is active for each of these seconds of a round trip: shorter round trips take less than the CPU time that
 #: another thread costs.
 ROUND_TRIP_PER_REMOVER = 0.00015
+#: Seconds from the submission of a removal to its commit above which more removers become active, and below which fewer
+#: do: on a busy queue manager, a single connection may not get enough of its time to keep up with deliveries.
+LONG_LAG, SHORT_LAG = 1.0, 0.3
 #: Units of work whose shortest round trip counts.
 ROUND_TRIPS = 16
 #: Added to the load of a remover without a connection.
@@ -52,6 +55,8 @@ class Removal(msgspec.Struct, eq=False):
     dead_letters: list[tuple[Got, MQMD, bytes, str, str, int]] = []
     #: set by `RemovalDispatch`
     remover: Any = None
+    #: time.monotonic(), set by `RemovalDispatch`
+    submitted: float = 0.0
 
 
 class Remover(StateWriter[Removal]):
@@ -140,9 +145,9 @@ class Remover(StateWriter[Removal]):
 class RemovalDispatch:
     """Distributes removals over the removers. Used on the event loop.
 
-    Any remover may remove messages of any client. Only as many of them get work as the round trip is worth, because each
-    active thread costs CPU time. Jobs that depend on the order of their client's jobs, or on its record, go to one remover
-    as long as jobs of that client are in progress.
+    Any remover may remove messages of any client. Only as many of them get work as the round trip and the lag of removals
+    are worth, because each active thread costs CPU time. Jobs that depend on the order of their client's jobs, or on its
+    record, go to one remover as long as jobs of that client are in progress.
     """
 
     def __init__(self, removers: Sequence[Remover]) -> None:
@@ -150,13 +155,16 @@ class RemovalDispatch:
         for remover in removers[1:]:
             # Only one remover at a time writes the records of a client.
             remover.current, remover.sequences = removers[0].current, removers[0].sequences
+        #: removers that are active in addition to those for the round trip
+        self._extra = 0
         #: client identifier -> its remover, and the number of its jobs in progress
         self._bound: dict[str, tuple[Remover, int]] = {}
 
     @property
     def active(self) -> int:
         """The number of removers that get work. The first one always does, and so knows the round trip."""
-        return min(len(self._removers), max(1, int(self._removers[0].round_trip / ROUND_TRIP_PER_REMOVER)))
+        by_round_trip = max(1, int(self._removers[0].round_trip / ROUND_TRIP_PER_REMOVER))
+        return min(len(self._removers), by_round_trip + self._extra)
 
     def remove(self, msg_ids: Sequence[bytes], done: Callable[[int], None]) -> int:
         """Remove messages. `done` is called as often as this returns."""
@@ -186,15 +194,24 @@ class RemovalDispatch:
         return min(self._removers[: self.active], key=_load)
 
     def _submit(self, remover: Remover, removal: Removal) -> None:
-        removal.remover = remover
+        removal.remover, removal.submitted = remover, time.monotonic()
         remover.load += len(removal.msg_ids) + 1
         remover.submit(removal)
 
     def ended(self, jobs: Iterable[Any]) -> None:
         """Note that jobs have ended."""
+        first: Removal | None = None
         for job in jobs:
             if isinstance(job, Removal) and job.remover is not None:
                 job.remover.load -= len(job.msg_ids) + 1
+                first = first or job
+        if first is None:
+            return
+        lag = time.monotonic() - first.submitted
+        if lag > LONG_LAG:
+            self._extra = min(2 * self._extra + 1, len(self._removers))
+        elif lag < SHORT_LAG and self._extra:
+            self._extra -= 1
 
 
 def _load(remover: Remover) -> int:

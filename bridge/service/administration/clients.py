@@ -154,6 +154,7 @@ async def show_client(parts: Parts, request: ShowClient) -> ClientDetails:
         ],
         received=len(session.receiver.identifiers),
         waiting=waiting,
+        unremoved=outbox.unremoved,
         oldest=_oldest(session),
         received_rate=received_rate,
         sent_rate=sent_rate,

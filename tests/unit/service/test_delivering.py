@@ -8,6 +8,7 @@ import pytest
 
 from bridge.mqtt.packets import Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from bridge.service.events import DeadLettered
+from tests.helpers.fake_backend import FakeBackend
 
 
 def sent(number: int, qos: int, *, dup: bool = False, payload: bytes | None = None, retain: bool = False) -> Publish:
@@ -34,6 +35,42 @@ async def test_qos_2_is_removed_after_pubrec_and_released_after_that(bridge: Any
         assert 1 in running.service.sessions["c"].outbox.in_flight.deliveries
         running.backend.complete_all()
         assert not running.service.sessions["c"].outbox.in_flight.deliveries
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+async def test_a_client_gets_nothing_more_while_too_many_messages_are_not_removed(
+    bridge: Any, monkeypatch: pytest.MonkeyPatch, qos: int
+) -> None:
+    monkeypatch.setattr(FakeBackend, "removes_at_once", False)
+    async with bridge({"removal_backlog": 2}) as running:
+        client = await running.connect(clean_session=False)
+        running.backend.complete_all()
+        running.backend.automatic = False
+        running.backend.deliver(*(running.backend.publication(number, qos) for number in (1, 2, 3)))
+        for number in (1, 2):
+            assert await client.receive() == sent(number, qos)
+            if qos:
+                client.send(Puback(number) if qos == 1 else Pubrec(number))
+        outbox = running.service.sessions["c"].outbox
+        await running.backend.until(lambda: outbox.unremoved == 2)
+        await client.silent()
+        running.backend.complete_all()
+        if qos == 2:
+            assert [await client.receive(), await client.receive()] == [Pubrel(1), Pubrel(2)]
+        assert await client.receive() == sent(3, qos)
+        assert [one.msg_number for one in running.backend.removed][:2] == [1, 2]
+
+
+async def test_the_backlog_of_removals_is_limited_anew_by_a_reload(
+    bridge: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeBackend, "removes_at_once", False)
+    async with bridge({"removal_backlog": 1}) as running:
+        client = await running.connect()
+        running.backend.automatic = False
+        running.service.use_limits(running.service.limits.model_copy(update={"removal_backlog": 2}))
+        running.backend.deliver(*(running.backend.publication(number, 1) for number in (1, 2)))
+        assert [await client.receive(), await client.receive()] == [sent(1, 1), sent(2, 1)]
 
 
 @pytest.mark.parametrize(("qos", "wrong"), [(1, Pubrec(4)), (1, Pubcomp(4)), (2, Puback(4)), (2, Pubcomp(4))], ids=str)

@@ -28,7 +28,7 @@ from bridge.mqtt.packets import Publish
 from bridge.security import tls as tls_module
 from bridge.security.password_file import Entry, hash_of, write_password_file
 from bridge.service.lifecycle import Bridge
-from bridge.service.problems import ARCHIVE_LOSS_TIMEOUT, MANY_REJECTIONS, Publishers
+from bridge.service.problems import ARCHIVE_LOSS_TIMEOUT, MANY_REJECTIONS, REMOVAL_TIMEOUT, Publishers
 from bridge.service.reload import ConfigurationSource
 from bridge.wire import cmqc
 from tests.helpers.certificate_authority import Authority
@@ -203,6 +203,28 @@ async def test_a_client_that_acknowledges_nothing_is_a_problem_until_it_does(
         assert problem.what == "client 'silent' acknowledged no message for 5 minutes"
         await asyncio.to_thread(client.acknowledge, publication)
         await asyncio.to_thread(client.ping)
+        assert await found(bridge) == []
+        await asyncio.to_thread(client.disconnect)
+
+
+async def test_a_client_that_waits_for_removals_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(configuration(tmp_path)) as bridge:
+        assert bridge.administration is not None
+        channel, service = bridge.channels.get("A"), bridge.administration.parts.service
+        assert channel is not None and channel.endpoint is not None
+        client = await asyncio.to_thread(RawClient, channel.endpoint[1], "held")
+        await asyncio.to_thread(client.connect)
+        outbox, clock = service.sessions["held"].outbox, service.clock
+        outbox.held, outbox.finishing, outbox.last_sent = True, 500, clock()
+        assert await found(bridge) == []
+        monkeypatch.setattr(service, "clock", lambda: clock() + REMOVAL_TIMEOUT + 1)
+        (problem,) = await found(bridge)
+        assert (problem.kind, problem.severity) == ("removals", "error")
+        assert problem.what == (
+            "client 'held' gets no messages, because 500 acknowledged messages cannot be removed from "
+            "SYSTEM.MQTT.TRANSMIT.QUEUE (limits.removal_backlog)"
+        )
+        outbox.held = False
         assert await found(bridge) == []
         await asyncio.to_thread(client.disconnect)
 

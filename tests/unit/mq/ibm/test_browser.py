@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -102,6 +103,50 @@ def test_a_message_removed_while_it_is_browsed_again_is_handed_over_once(
     assert handler.handed_over == [*bodies, b"later"]
 
 
+class Counted(EmbeddedConnection):
+    """Counts MQGETs, by handle."""
+
+    def __init__(self, manager: QueueManager) -> None:
+        super().__init__(manager)
+        self.gets: Counter[int] = Counter()
+
+    def get(self, handle: int, options: GetOptions) -> Got:
+        self.gets[handle] += 1
+        return super().get(handle, options)
+
+
+def test_while_idle_one_mqget_waits_and_publishers_commit(
+    queue_manager: QueueManager,
+    browser: Browser,
+    handler: Handler,
+    passes: BrowsePasses,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(browser_module, "IDLE_AFTER", 0.0)
+    monkeypatch.setattr(browser_module, "IDLE_WAIT", 1)
+    backlog = [b"%d" % number for number in range(20)]
+    put(queue_manager, *backlog)
+    connection = Counted(queue_manager)
+    browser.opened(connection)
+    while not browser._has_caught_up:
+        browser.serve(connection)
+    browser.serve(connection)  # the sentinel passes over the backlog
+    for _ in range(3):
+        before = connection.gets.total()
+        browser.serve(connection)
+        assert connection.gets.total() == before + 1
+
+    monkeypatch.setattr(browser_module, "IDLE_WAIT", 60_000)
+    with ThreadPoolExecutor(1) as executor:
+        waiting = executor.submit(browser.serve, connection)
+        publisher = EmbeddedConnection(queue_manager)
+        with passes.commit(lambda: False):
+            publisher.commit()
+        publisher.put1(MQOD(ObjectName="x", ObjectQMgrName="dev"), Message(MQMD(), b"new"))
+        waiting.result()
+    assert handler.handed_over == [*backlog, b"new"]
+
+
 class ShortChannel(EmbeddedConnection):
     """A connection whose channel has a MAXMSGL below the length of some messages."""
 
@@ -134,10 +179,10 @@ def test_a_message_longer_than_the_channel_allows_does_not_block_the_messages_af
 def test_a_message_that_the_bridge_fails_to_map_is_rejected_alone(
     queue_manager: QueueManager, browser: Browser, handler: Handler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def read(got: Got) -> QueuedMessage:
+    def read(got: Got, position: int) -> QueuedMessage:
         if got.data.endswith(b"bad"):
             raise KeyError("a defect")
-        return read_transmission(got)
+        return read_transmission(got, position)
 
     monkeypatch.setattr(browser_module, "read_transmission", read)
     put(queue_manager, b"1", b"bad", b"2")

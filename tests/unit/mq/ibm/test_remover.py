@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -12,7 +13,14 @@ from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.ibm.coordination import BackendEvents
 from bridge.mq.ibm.persistent_state import Identifiers
-from bridge.mq.ibm.remover import FirstRemover, Removal, Remover
+from bridge.mq.ibm.remover import (
+    CHUNK,
+    LONG_LAG,
+    FirstRemover,
+    Removal,
+    RemovalDispatch,
+    Remover,
+)
 from bridge.mq.mqi import MQOD, GetOptions, Got, MQError
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
@@ -115,3 +123,87 @@ def test_a_message_in_the_unit_of_work_of_a_lost_connection_does_not_count_as_re
     remover.serve(connection)
     assert (ended, events.msg_ids) == ([cmqc.MQRC_NONE], [msg_id])
     assert drain(queue_manager, TRANSMIT) == []
+
+
+class Idle(Remover):
+    """A remover that keeps its jobs."""
+
+    def __init__(self, name: str) -> None:
+        def connect() -> Any:
+            raise AssertionError
+
+        super().__init__(
+            name,
+            connect,
+            queue=TRANSMIT,
+            identifiers=Identifiers(),
+            events=BackendEvents(),
+            dead_letter_queue="SYSTEM.DEAD.LETTER.QUEUE",
+        )
+
+    @property
+    def removals(self) -> list[Removal]:
+        return list(self._jobs)
+
+
+def dispatch(round_trip: float, number: int = 32) -> tuple[RemovalDispatch, list[Idle]]:
+    removers = [Idle(f"remover {one}") for one in range(number)]
+    removers[0].round_trip = round_trip
+    return RemovalDispatch(removers), removers
+
+
+@pytest.mark.parametrize(
+    ("round_trip", "active"), [(0.0, 1), (0.0001, 1), (0.0002, 1), (0.00031, 2), (0.001, 6), (0.005, 20), (1.0, 20)]
+)
+def test_the_round_trip_determines_the_number_of_active_removers(round_trip: float, active: int) -> None:
+    removals, removers = dispatch(round_trip, number=20)
+    msg_ids = [bytes([number % 256] * 24) for number in range(CHUNK * 30)]
+    ended: list[int] = []
+    parts = removals.remove(msg_ids, ended.append)
+    assert sum(bool(remover.removals) for remover in removers) == active
+    jobs = [job for remover in removers for job in remover.removals]
+    assert len(jobs) == parts
+    assert sorted(msg_id for job in jobs for msg_id in job.msg_ids) == sorted(msg_ids)
+    removals.ended(jobs)
+    assert {remover.load for remover in removers} == {0}
+
+
+def test_a_long_lag_of_removals_activates_more_removers() -> None:
+    """The queue manager is busy: it gives one connection less of its time than deliveries get."""
+    removals, removers = dispatch(0.0, number=8)
+    late, prompt = (Removal([], {}, lambda _reason: None, remover=removers[0]) for _ in range(2))
+    active = []
+    for job, lag in [(late, LONG_LAG + 1)] * 5 + [(prompt, 0.0)] * 8:
+        job.submitted = time.monotonic() - lag
+        removals.ended([job])
+        active.append(removals.active)
+    assert active == [2, 4, 8, 8, 8, 8, 7, 6, 5, 4, 3, 2, 1]
+
+
+def test_a_remover_without_a_connection_gets_work_only_if_all_others_have_none_either() -> None:
+    removals, removers = dispatch(0.005, number=3)
+    removers[1].lost_since = 1.0
+    removals.remove([bytes(24)] * CHUNK * 10, lambda _reason: None)
+    assert [bool(remover.removals) for remover in removers] == [True, False, True]
+
+
+def test_jobs_of_one_client_stay_in_order_on_one_remover() -> None:
+    removals, removers = dispatch(0.005, number=4)
+    ended: list[str] = []
+    for number in range(3):
+        for client_id in ("a", "b"):
+
+            def done(_reason: int, name: str = f"{client_id}{number}") -> None:
+                ended.append(name)
+
+            removals.submit(client_id, Removal([bytes(24)], {}, done))
+    busy = [remover.removals for remover in removers if remover.removals]
+    assert [len(jobs) for jobs in busy] == [3, 3]
+    for jobs in busy:
+        removals.ended(jobs)
+        for job in jobs:
+            job.done(0)
+    assert ended == ["a0", "a1", "a2", "b0", "b1", "b2"]
+    removals.remove([bytes(24)] * CHUNK * 2, lambda _reason: None)
+    removals.submit("a", Removal([bytes(24)], {}, lambda _reason: None))
+    assert removers[2].removals, "it is no longer bound to the first remover, which has more to do"
