@@ -79,11 +79,11 @@ SECTIONS: Mapping[str, Mapping[str, str | Group]] = {
         "topic": Group("Show retained publications and subscriptions.", _of("administration", "list show", "_topic")),
         "mapping": Group(
             "List, pause and resume the mappings of a running bridge.",
-            _of("administration", "list pause resume", "_mapping"),
+            _of("administration", "list show pause resume", "_mapping") | {"give-up": "administration:give_up_mapping"},
         ),
         "link": Group(
-            "List and test the links of a running bridge to other MQTT brokers.",
-            _of("administration", "list show test", "_link"),
+            "List, test and connect the links of a running bridge to other MQTT brokers.",
+            _of("administration", "list show test connect", "_link"),
         ),
         "log": Group("Set the log level of a running bridge.", {"level": "administration:log_level"}),
         "reload": "administration:reload",

@@ -17,7 +17,8 @@ from bridge.config.models import LimitsConfig
 from bridge.mq.backend import Backend, Completion, UnitOfWork
 from bridge.service.client import Client, Turns, Units
 from bridge.service.events import DeadLettered, EventBus, Finished, MessagesAbandoned, Unclaimed
-from bridge.telemetry.outbox import FULL, Backlog, BacklogTotal, Outgoing, Refusal, SendEffects, too_many
+from bridge.telemetry.outbox import FULL, Backlog, BacklogTotal, Refusal, SendEffects, too_many
+from bridge.telemetry.packet_identifiers import Chunk
 from bridge.telemetry.record import StateKey, StateRecord
 from bridge.telemetry.session import Session
 from bridge.telemetry.subscription import FOREIGN, SharedSubscription, shared_subscription, subscription_data
@@ -180,9 +181,9 @@ class Shares(dict[str, Share]):
 
         in_flight = outbox.withdraw_sent(shared) if sent else []
         taken: dict[str, list[Transmission]] = {}
-        for transmission in in_flight + outbox.withdraw_waiting(shared):
+        for _, transmission in in_flight + outbox.withdraw_waiting(shared):
             taken.setdefault(transmission.client_id, []).append(transmission)
-        numbers = {one.msg_number for one in in_flight}
+        numbers = {one.msg_number for _, one in in_flight}
         for name, transmissions in taken.items():
             self[name].take_back(session, transmissions, numbers & {one.msg_number for one in transmissions})
         return [self[name] for name in taken]
@@ -324,7 +325,7 @@ class Delivery:
         """Send messages as far as the sessions' windows allow. The others stay in the backlog."""
         now = self._clock()
         records: dict[StateKey, StateRecord | None] = {}
-        recording: list[tuple[Session, Outgoing | None]] = []
+        recording: list[tuple[Session, Chunk | None]] = []
         finished: list[tuple[Session, int]] = []
         for session, waiting in grouped.items():
             client = self.attached(session)
@@ -543,7 +544,7 @@ class Delivery:
 
     def saved(
         self,
-        recording: Sequence[tuple[Session, Outgoing | None]],
+        recording: Sequence[tuple[Session, Chunk | None]],
         records: Iterable[StateKey],
         completion: Completion,
         finished: Sequence[tuple[Session, int]] = (),
@@ -553,18 +554,17 @@ class Delivery:
             session.outbox.finishing -= number
             if session.outbox.held:
                 self.resume(session)
-        for session, outgoing in recording:
+        for session, chunk in recording:
             if completion.failure:
                 session.records_lost(records)
-            elif outgoing is not None:
-                self.recorded(session, outgoing)
+            elif chunk is not None:
+                self.recorded(session, chunk)
 
-    def recorded(self, session: Session, recording: Outgoing) -> None:
-        """Send a message after committing the record of its unusual packet identifier, then the messages after it."""
-        client = self.attached(session)
-        if session.outbox.recording is not recording:
+    def recorded(self, session: Session, chunk: Chunk) -> None:
+        """Send messages after committing the record of their packet identifiers."""
+        if session.outbox.recording is not chunk:
             return
-        session.outbox.recorded(None if client is None else client.protocol, self._clock())
+        session.outbox.recorded()
+        client = self.attached(session)
         if client is not None:
-            client.transport.flush()
             self.pump(session, client)

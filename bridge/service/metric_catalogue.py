@@ -149,6 +149,8 @@ METRICS: Final = (
            "Destination queues of a mapping that accept no messages, while messages for others continue."),
     Metric("mqbridge_mapping_blocked_messages", "gauge", ("mapping",),
            "Messages of a mapping that wait for its blocked queues."),
+    Metric("mqbridge_mapping_unfinished_messages", "gauge", ("mapping",),
+           "Messages in sessions at brokers that a mapping no longer uses, kept until the broker is reachable."),
     Metric("mqbridge_mapping_backlog_messages", "gauge", ("mapping",), "Messages on the source queue of a mapping."),
     Metric("mqbridge_mapping_unit_of_work_seconds", "histogram", ("mapping",),
            "Duration of a mapping's unit of work, from taking its first message to the commit."),
