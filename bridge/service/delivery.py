@@ -369,8 +369,7 @@ class Delivery:
         """Return the session that left the share of a recovered message and may have got the message, or None."""
         sessions = self.former.get(transmission.client_id, ())
         for session in sessions:
-            outbox = session.outbox
-            if transmission.msg_number in outbox.sent_before or outbox.uncertain:
+            if session.outbox.may_have_sent(transmission):
                 transmission.user_data = session.left[transmission.client_id]
                 return session
         return None

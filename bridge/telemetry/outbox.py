@@ -511,6 +511,12 @@ class Outbox:
         elif numbers:
             self.sent_before = set(numbers)
 
+    def may_have_sent(self, transmission: Transmission) -> bool:
+        """Return whether a message that is not acknowledged may have been sent before."""
+        if self.uncertain or transmission.msg_number in self.sent_before:
+            return True
+        return self.identifiers is not None and self.identifiers.was_sent(transmission)
+
     def pause(self) -> None:
         """Stop sending, because the client does not read or is disconnected."""
         self.open = False

@@ -242,13 +242,10 @@ class PacketIdentifiers:
         """Give messages of an earlier run their identifiers. Return the numbers of those that were sent."""
         sent: list[int] = []
         for transmission in batch:
-            key = transmission.key
-            known = self.restored.pop(key, None)
-            if known is None and isinstance(key, bytes):
-                # Bridges up to 0.2.0 identified messages by the last eight bytes of the MsgId.
-                known = self.restored.pop(int.from_bytes(key[-8:], "big"), None)
-            if known is None:
+            key = self._restored_key(transmission)
+            if key is None:
                 continue
+            known = self.restored.pop(key)
             number = transmission.msg_number
             if known.sent:
                 sent.append(number)
@@ -259,6 +256,21 @@ class PacketIdentifiers:
             if known.chunk is not None:
                 self._add(known.chunk, transmission, identifier)
         return sent
+
+    def _restored_key(self, transmission: Transmission) -> MessageKey | None:
+        """Return the key of a message in the records of an earlier run, or None if it is in none."""
+        key = transmission.key
+        if key in self.restored:
+            return key
+        if isinstance(key, bytes):
+            # Bridges up to 0.2.0 identified messages by the last eight bytes of the MsgId.
+            key = int.from_bytes(key[-8:], "big")
+        return key if key in self.restored else None
+
+    def was_sent(self, transmission: Transmission) -> bool:
+        """Return whether an earlier run sent a message that is not recognized yet."""
+        key = self._restored_key(transmission)
+        return key is not None and self.restored[key].sent
 
     def settle(self, messages: Iterable[Transmission], in_flight: Mapping[int, Sent]) -> list[int]:
         """Decide the identifiers of messages that may have been sent, without a record, before the bridge was killed.
