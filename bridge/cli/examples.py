@@ -90,6 +90,11 @@ EXAMPLES = {
     "pipeline stop": ("mqbridge pipeline stop readings --config bridge.yaml",),
     "pipeline drain": ("mqbridge pipeline drain readings --config bridge.yaml",),
     "pipeline reset": ("mqbridge pipeline reset readings --config bridge.yaml",),
+    "pipeline spool list": ("mqbridge pipeline spool list --config bridge.yaml",),
+    "pipeline spool return": (
+        "mqbridge pipeline spool return ORDERS --config bridge.yaml",
+        "mqbridge pipeline spool return 'sensors/#' --to SENSORS --spool /srv/sensors/.spool",
+    ),
     "help": ("mqbridge help client purge",),
     "completion": ("mqbridge completion bash > ~/.local/share/bash-completion/completions/mqbridge",),
     "version": ("mqbridge version",),

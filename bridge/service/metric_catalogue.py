@@ -176,6 +176,10 @@ METRICS: Final = (
            "Time of a pipeline's last error in seconds since the epoch."),
     Metric("mqbridge_pipeline_waiting_messages", "gauge", ("pipeline",),
            "Messages that were waiting after the last batch, if the source reports that."),
+    Metric("mqbridge_pipeline_spool_messages", "gauge", ("pipeline",),
+           "Messages that a pipeline has taken off their queue, or acknowledged, and not yet processed."),
+    Metric("mqbridge_pipeline_unread_messages", "gauge", ("pipeline",),
+           "Those of them whose queue or topic the pipeline no longer reads."),
     Metric("mqbridge_archive_lost_rows_total", "counter", (),
            "Rows that are missing from the archive because they could not be written in time or at all."),
 )  # fmt: skip
