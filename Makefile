@@ -32,13 +32,15 @@ test: $(VENV)/.ready-test
 	@$(MAKE) --no-print-directory --jobs=2 lint $(VENV)/.programs $(VENV)/.collected
 	@$(PYTEST) -n 5 --times $(ARGS)
 
-# Before each commit: the static checks, and the unit tests that start no process, in a minute.
+# Before each commit: the static checks, and unit tests that start no process, with few examples.
 check: $(VENV)/.ready-test
 	@$(MAKE) --no-print-directory --jobs=2 lint $(VENV)/.unit
 
 .PHONY: $(VENV)/.unit
 $(VENV)/.unit: $(VENV)/.ready-test
-	@MQBRIDGE_TEST_EXAMPLES=$${MQBRIDGE_TEST_EXAMPLES:-10} $(PYTEST) -n 2 -m 'not process and not slow' tests/unit $(ARGS)
+	@# Two files try a fault at every verb: 35 CPU seconds.
+	@MQBRIDGE_TEST_EXAMPLES=$${MQBRIDGE_TEST_EXAMPLES:-5} $(PYTEST) -n 2 -m 'not process and not slow' tests/unit $(ARGS) \
+	    --ignore=tests/unit/service/mappings/test_guarantees.py --ignore=tests/unit/service/mappings/test_blocked_queues.py
 
 # Campaigns that take too long for every change. The bridge compiled. More examples of each property. The newest packages.
 test-slow: $(VENV)/.ready-test

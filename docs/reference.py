@@ -344,6 +344,109 @@ def _attribute(kind: object) -> str:
             raise TypeError(f"{kind!r} is not an attribute")
 
 
+#: CCSIDs of IBM MQ that are not supported, by kind. All others that are not in the list of the page are not supported either.
+UNSUPPORTED_CCSIDS: Mapping[str, tuple[int, ...]] = {
+    "Japanese EBCDIC, mixed": (930, 931, 939, 1390, 1399, 5026, 5035),
+    "Chinese EBCDIC, mixed": (935, 937, 1371, 1388, 28709),
+    "Korean EBCDIC, mixed": (933, 1364),
+    "double-byte EBCDIC": (300, 834, 835, 837, 4396, 16684),
+    "Latin 2, Cyrillic, Baltic and Turkish EBCDIC": (
+        870,
+        880,
+        905,
+        1025,
+        1112,
+        1122,
+        1123,
+        1153,
+        1154,
+        1155,
+        1156,
+        1157,
+        1158,
+    ),
+    "Arabic, Hebrew, Greek, Thai and other EBCDIC": (
+        420,
+        423,
+        803,
+        836,
+        838,
+        918,
+        924,
+        1027,
+        1097,
+        1130,
+        1132,
+        1137,
+        1160,
+        1164,
+    ),
+    "katakana EBCDIC": (290, 833),
+    "PC and UNIX code pages": (
+        808,
+        848,
+        849,
+        851,
+        859,
+        867,
+        868,
+        872,
+        878,
+        901,
+        902,
+        922,
+        1046,
+        1098,
+        1124,
+        1129,
+        1131,
+        1133,
+    ),
+    "Chinese, Japanese and Korean, PC and UNIX": (942, 944, 946, 948, 964, 1370, 1381, 1383, 5050, 33722),
+}
+
+
+def ccsids() -> str:
+    """Return the page of the coded character sets."""
+    from bridge.wire.mq.ccsid import character_set
+
+    known = [(ccsid, found) for ccsid in range(1, 65_536) if (found := character_set(ccsid)) is not None]
+    lines = [
+        "# CCSIDs",
+        "",
+        "Text in these coded character sets is decoded and encoded: in mappings, in the columns `text` and `body` of Spark",
+        "sources and sinks, and by `mqbridge mq`.",
+        "",
+        "| CCSIDs | kind |",
+        "|---|---|",
+    ]
+    for kind, chosen in (
+        ("EBCDIC", [ccsid for ccsid, found in known if found.is_ebcdic]),
+        ("ASCII, PC, ISO and Windows code pages, Unicode", [ccsid for ccsid, found in known if not found.is_ebcdic]),
+    ):
+        lines.append(f"| {', '.join(map(str, chosen))} | {kind} |")
+    lines += [
+        "",
+        "Any other CCSID is unknown. These of IBM MQ are in use and not supported:",
+        "",
+        "| CCSIDs | kind |",
+        "|---|---|",
+        *(f"| {', '.join(map(str, chosen))} | {kind} |" for kind, chosen in UNSUPPORTED_CCSIDS.items()),
+        "",
+        "| where | what happens with an unknown CCSID, or with bytes or characters that are not in the CCSID |",
+        "|---|---|",
+        "| mappings | the message goes to the dead-letter queue, with MQRC_SOURCE_CCSID_ERROR, MQRC_TARGET_CCSID_ERROR or"
+        " MQRC_NOT_CONVERTED |",
+        "| rows that are read | `text` is null, and `text_error` contains the reason. `body` has the bytes |",
+        "| pipelines that read `payload` | the message goes to the dead letters, with that reason |",
+        "| rows that are written, with a body of type string | the error names row, queue, CCSID and character. With"
+        " `refused`, or the dead-letter queue of a pipeline, the row becomes a dead letter with its text in UTF-8 |",
+        "",
+        "Let the queue manager convert messages in other CCSIDs, for example with CONVERT(YES) of a sender channel.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
 #: name of a page -> its generator
 PAGES: Mapping[str, Callable[[], str]] = {
     "configuration": configuration,
@@ -353,6 +456,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "metrics": metrics,
     "alerts": alerts,
     "mqsc": mqsc,
+    "ccsids": ccsids,
 }
 
 

@@ -15,6 +15,7 @@ os.environ.setdefault("MQBRIDGE_PURE", "1")
 # ibmmq hooks itself into OpenTelemetry, which is installed for the tests of traces; the bridge has it leave that alone.
 os.environ["MQIPY_NOOTEL"] = "1"
 
+import argon2
 import pytest
 import uvloop
 from hypothesis import HealthCheck, settings
@@ -24,11 +25,15 @@ from bridge.compilation import PURE
 if os.environ["MQBRIDGE_PURE"] == "0" and PURE:
     pytest.exit(f"MQBRIDGE_PURE=0, and the bridge is not compiled: {PURE}", 2)
 
+# A hash contains the parameters of its verification. With those of users, each costs 0.25 CPU seconds here and in the bridge.
+_, _, _, *_rest = argon2.PasswordHasher.__init__.__defaults__ or ()
+argon2.PasswordHasher.__init__.__defaults__ = (1, 8, 1, *_rest)  # iterations, KiB, lanes
+
 #: Plug-ins of pytest.
 pytest_plugins = ["tests.helpers.installed", "tests.helpers.leftovers", "tests.helpers.summary"]
 
 #: Of each property that says no number of its own; `make test-slow` takes more.
-EXAMPLES = int(os.environ.get("MQBRIDGE_TEST_EXAMPLES") or 40)
+EXAMPLES = int(os.environ.get("MQBRIDGE_TEST_EXAMPLES") or 25)
 
 settings.register_profile(
     "tests",

@@ -20,6 +20,8 @@ ROOT = Path(__file__).resolve().parents[1]
 TIMEOUT = 240
 UNIT = "tests/unit/"
 CONTRACT = "tests/contract/backend/"
+LINK = UNIT + "mqtt/link/test_publication.py " + UNIT + "mqtt/link/test_sending.py"
+IBM = UNIT + "mq/ibm " + CONTRACT + "test_backend_transmissions.py " + CONTRACT + "test_backend_units.py"
 SESSION = " ".join(f"tests/unit/mqtt/test_{name}.py" for name in ("protocol", "session", "outbox", "flow", "backlog"))
 
 
@@ -176,6 +178,78 @@ MUTANTS = (
         "if len(text) > LINE_LENGTH:",
         "if False:",
         UNIT + "log_messages " + UNIT + "service/test_log.py",
+    ),
+    # Links.
+    Mutant("link/outbox.py", "if retain and not limits.retain_available:", "if False:", LINK),
+    Mutant("link/outbox.py", "if len(packet) > limits.maximum_packet_size:", "if False:", LINK),
+    Mutant("link/outbox.py", "if answer.reason_code >= FAILURE:", "if False:", LINK),
+    Mutant("link/outbox.py", "if not session_present:", "if False:", LINK),
+    Mutant("link/outbox.py", "PUBREC if answer.reason_code < FAILURE else FAILED_PUBREC", "PUBREC", LINK),
+    # Limits.
+    Mutant(
+        "service/telemetry.py",
+        ">= limits.sessions_per_network:",
+        "> limits.sessions_per_network:",
+        UNIT + "service/test_quotas.py",
+    ),
+    Mutant(
+        "service/subscriptions.py",
+        "len(codes) >= service.limits.subscribe_filters:",
+        "len(codes) > service.limits.subscribe_filters:",
+        UNIT + "service/test_turns.py",
+    ),
+    Mutant(
+        "service/subscriptions.py",
+        "most = LEVELS_PER_SUBSCRIPTION * service.limits.subscriptions",
+        "most = 10**9",
+        UNIT + "service/test_quotas.py",
+    ),
+    # The IBM back end.
+    Mutant("mq/ibm/browser.py", "if got.md.MsgId in self._known:", "if False:", IBM),
+    Mutant("mq/ibm/transmission.py", "if got.md.Format != cmqc.MQFMT_XMIT_Q_HEADER:", "if False:", IBM),
+    Mutant(
+        "mq/ibm/remover.py",
+        "former.prefix != self._identifiers.prefix",
+        "former.prefix == self._identifiers.prefix",
+        IBM,
+    ),
+    Mutant("mq/ibm/publisher.py", "if reason in part.unit.dead_letters:", "if False:", IBM),
+    # The store.
+    Mutant(
+        "mq/embedded/storage/recovery_log.py",
+        "if stored.durable and not stored.superseded:",
+        "if stored.durable:",
+        UNIT + "mq/embedded/storage",
+    ),
+    Mutant(
+        "mq/embedded/storage/recovery_log.py",
+        "if not row.live and not row.tombstones:",
+        "if not row.live:",
+        UNIT + "mq/embedded/storage",
+    ),
+    Mutant(
+        "mq/embedded/storage/store.py",
+        "if checksum != batch_checksum(row_id, body):",
+        "if False:",
+        UNIT + "mq/embedded/storage/test_damage.py",
+    ),
+    # Spark.
+    Mutant(
+        "spark/spool.py",
+        "if segment is None or zlib.crc32(content) != segment.checksum:",
+        "if segment is None:",
+        "tests/spark/test_spool.py",
+    ),
+    Mutant("spark/spool.py", "if len(segments) != end - start:", "if False:", "tests/spark/test_spool.py"),
+    Mutant(
+        "spark/options.py", "not 0 < int(found[2]) < 65_536", "not 0 < int(found[2])", "tests/spark/test_options.py"
+    ),
+    Mutant("spark/schema.py", "if field.name not in ignored:", "if False:", "tests/spark/test_schema.py"),
+    Mutant(
+        "spark/mq/envelope.py",
+        "if len(digits) != 16 or not digits.isdigit():",
+        "if len(digits) != 16:",
+        "tests/spark/mq/test_envelope.py",
     ),
 )
 

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs what the tests need of the system: a C compiler; mosquitto and its clients; openssl for certificates; slapd for LDAP and
 # promtool, which are only unpacked; systemd, of which only the programs that check units are used; man, zsh and fish for the
-# manual page and the completion of the commands. "slow" adds Chromium, strace and debootstrap (for the Debian package).
+# manual page and the completion of the commands. "slow" adds Chromium, RabbitMQ, strace and debootstrap (for
+# the Debian package).
 # If apt does not know one of the packages, it installs the others and fails.
 # usage: system-packages.sh PYTHON [slow]
 set -eu
@@ -21,6 +22,7 @@ if [ "$slow" = slow ]; then
         command -v $program >/dev/null 2>&1 || [ -x /usr/sbin/$program ] || missing="$missing $program"
     done
     command -v chromium >/dev/null 2>&1 || missing="$missing chromium"
+    [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || missing="$missing rabbitmq-server"
 fi
 # Debian starts the broker on port 1883, where the bridge listens by default; the tests start their own.
 disable_mosquitto() {

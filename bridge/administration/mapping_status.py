@@ -7,6 +7,8 @@ from enum import StrEnum
 
 import msgspec
 
+from bridge.administration.answers import counted
+
 
 class State(StrEnum):
     """The state of a mapping."""
@@ -24,6 +26,8 @@ class State(StrEnum):
     #: by an administrator, until it is resumed
     PAUSED = "paused"
     STOPPED = "stopped"
+    #: it is no longer in the configuration, but a former session of it is unfinished
+    REMOVED = "removed"
 
 
 class BlockedQueue(msgspec.Struct, kw_only=True, frozen=True):
@@ -43,6 +47,37 @@ class BlockedQueue(msgspec.Struct, kw_only=True, frozen=True):
         at = f" at queue manager {self.queue_manager}" if self.queue_manager else ""
         messages = "1 message waits" if self.waiting == 1 else f"{self.waiting:,} messages wait"
         return f"queue {self.queue}{at} accepts no messages: {self.reason}; {messages}"
+
+
+class UnfinishedSession(msgspec.Struct, kw_only=True, frozen=True):
+    """A session at a broker that its mapping no longer uses, in which something is unfinished."""
+
+    mapping: str
+    client_id: str
+    #: host and port of the broker
+    address: str
+    #: seconds since the epoch: when the mapping left the session
+    since: float
+    #: messages to the broker that it may have; they are no longer on their queue
+    messages: int = 0
+    #: publications from the broker that are on their queue, and that the broker has not released
+    received: int = 0
+    #: the session is to be ended at the broker
+    ending: bool = False
+    #: the bridge knows how to connect to the broker
+    reachable: bool = True
+
+    def __str__(self) -> str:
+        parts = []
+        if self.messages:
+            parts.append(f"{counted(self.messages, 'message')} that the broker may have, kept until it is reachable")
+        if self.received:
+            parts.append(f"{counted(self.received, 'publication')} received and not released")
+        if self.ending:
+            parts.append("it has to be ended at the broker")
+        if not self.reachable:
+            parts.append("its link was removed")
+        return f"former session {self.client_id} at {self.address}: {'; '.join(parts) or 'nothing is unfinished'}"
 
 
 class Status(msgspec.Struct, kw_only=True):
@@ -67,6 +102,8 @@ class Status(msgspec.Struct, kw_only=True):
     last_error_at: float | None = None
     #: destination queues that reject messages
     blocked: list[BlockedQueue] = []
+    #: sessions that the mapping no longer uses, in which something is unfinished
+    unfinished: list[UnfinishedSession] = []
     #: while a queue is blocked: all messages at the source, including those for other destinations
     backlog: int = 0
 

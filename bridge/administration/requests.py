@@ -371,6 +371,14 @@ class TestLink(Request, tag="link test"):
     name: str
 
 
+class ConnectLink(Request, tag="link connect"):
+    """Connect a link now: end the pauses between the connection attempts of its mappings."""
+
+    CHANGES = True
+
+    name: str
+
+
 class ListMappings(Request, tag="mapping list"):
     """List the mappings and their status: a list of `bridge.administration.mapping_status.Status`."""
 
@@ -385,6 +393,14 @@ class PauseMapping(Request, tag="mapping pause"):
 
 class ResumeMapping(Request, tag="mapping resume"):
     """Resume a paused mapping."""
+
+    CHANGES = True
+
+    name: str
+
+
+class GiveUpMapping(Request, tag="mapping give-up"):
+    """Give up the unfinished sessions of a mapping at brokers. Their messages go to the dead-letter queue."""
 
     CHANGES = True
 
@@ -427,9 +443,11 @@ AnyRequest = (
     | ShowConfiguration
     | ListLinks
     | TestLink
+    | ConnectLink
     | ListMappings
     | PauseMapping
     | ResumeMapping
+    | GiveUpMapping
 )
 
 

@@ -429,10 +429,45 @@ def list_mapping() -> None:
                 typer.echo(f"{one.name}: last error at {moment(one.last_error_at)}: {one.last_error}")
             for queue in one.blocked:
                 typer.echo(f"{one.name}: since {moment(queue.since)}, {queue}")
+            for session in one.unfinished:
+                typer.echo(f"{one.name}: since {moment(session.since)}, {session}")
             if one.blocked:
                 typer.echo(f"{one.name}: backlog of {one.backlog:,} messages, those for other destinations included")
 
     output.print_records(shown(requests.ListMappings(), list[Status]), lambda one: one.name, table=table)
+
+
+@takes(BRIDGE | OUTPUT)
+def show_mapping(name: MappingName) -> None:
+    """Show the state and counts of a mapping, and its sessions at brokers in which something is unfinished."""
+
+    def text(found: Status) -> None:
+        typer.echo(f"mapping {found.name}: {found.state}")
+        for count in ("taken", "moved", "filtered", "cut", "dead_lettered", "backouts", "commits"):
+            typer.echo(f"{count.replace('_', '-')}: {getattr(found, count):,}")
+        if found.last_error_at is not None:
+            typer.echo(f"last error at {moment(found.last_error_at)}: {found.last_error}")
+        for queue in found.blocked:
+            typer.echo(f"since {moment(queue.since)}, {queue}")
+        for session in found.unfinished:
+            typer.echo(f"since {moment(session.since)}, {session}")
+
+    for one in shown(requests.ListMappings(), list[Status]):
+        if one.name == name:
+            output.print_record(one, name, text)
+            return
+    raise Failure(f"no mapping {name}", NOT_FOUND)
+
+
+@takes(BRIDGE | YES)
+def give_up_mapping(name: MappingName) -> None:
+    """Give up the sessions at brokers that a mapping no longer uses, and in which something is unfinished.
+
+    The broker may have the messages of such a session. The bridge moves them to the dead-letter queue, where you can retry or
+    delete them. It does not connect to the broker. `mqbridge mapping show` lists these sessions.
+    """
+    output.confirm(f"Give up the unfinished sessions of mapping {name}?")
+    done(requests.GiveUpMapping(name=name))
 
 
 @takes(BRIDGE)
@@ -499,6 +534,12 @@ def _connection_state(one: answers.LinkConnectionStatus) -> str:
 
 def _all_links() -> list[answers.LinkStatus]:
     return shown(requests.ListLinks(), list[answers.LinkStatus])
+
+
+@takes(BRIDGE)
+def connect_link(name: LinkName) -> None:
+    """Connect a link now, instead of after the pause between two attempts."""
+    done(requests.ConnectLink(name=name))
 
 
 @takes(BRIDGE)

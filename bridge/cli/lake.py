@@ -6,10 +6,11 @@ import importlib.util
 import os
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -20,7 +21,8 @@ from bridge.cli.queue_manager import CONFIGURATION_VARIABLE, data_directory
 from bridge.extras import install
 
 if TYPE_CHECKING:
-    from bridge.spark.spool import SpoolFiller
+    from bridge.spark.columns import Column
+    from bridge.spark.spool import Spool, SpoolFiller, StreamOptions
 
 
 class Format(StrEnum):
@@ -47,9 +49,14 @@ def lake(
     columns: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME,…", help="Columns, such as put_time,text,md.MsgId. Default: all.", show_default=False
+            metavar="NAME,…",
+            help="Columns, such as put_time,text,md.MsgId. Default: all, or those of an existing Delta table.",
+            show_default=False,
         ),
     ] = None,
+    merge_schema: Annotated[
+        bool, typer.Option("--merge-schema", help="Add columns that an existing Delta table does not have.")
+    ] = False,
     spool: Annotated[
         Path | None,
         typer.Option(
@@ -82,6 +89,10 @@ def lake(
     """
     if (queue is None) == (topic is None):
         raise Failure("expected --queue or --topic", WRONG_USAGE)
+    if merge_schema and format is not Format.DELTA:
+        raise Failure(
+            "--merge-schema: belongs to --format delta; Parquet files may have different columns", WRONG_USAGE
+        )
     if spool is None and "://" in target:
         raise Failure("--spool: required for a target that is not a directory", WRONG_USAGE)
     for package in ("pyarrow", *(["deltalake"] if format is Format.DELTA else [])):
@@ -99,34 +110,55 @@ def lake(
         given["queue"] = queue
     else:
         given |= {"topic": str(topic)} | ({} if file is None else {"link": link})
-    from bridge.lake import TARGETS, LakeWriter, TargetFailed
+    from bridge.lake import TARGETS, DeltaTable, LakeWriter, TargetFailed
+    from bridge.spark.columns import MQ_COLUMNS, MQTT_COLUMNS
     from bridge.spark.options import OptionError
-    from bridge.spark.spool import SpoolBusy, SpoolDamaged
+    from bridge.spark.segment import SpoolDamaged
+    from bridge.spark.spool import DataLoss, SpoolBusy
 
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     try:
-        fillers, schema = _fillers(given)
-        writer = LakeWriter(fillers, TARGETS[format](target, schema, keeps_state=topic is not None), rows, interval)
+        if format is Format.DELTA and columns is None and not merge_schema:
+            given |= _columns_of(DeltaTable.columns(target), MQ_COLUMNS if queue is not None else MQTT_COLUMNS)
+        sources = _sources(given)
+        made = TARGETS[format](target, sources.schema, keeps_state=topic is not None)
+        if isinstance(made, DeltaTable):
+            made.merges_schema = merge_schema
+        writer = LakeWriter(sources.fillers, made, rows, interval, sources.stream, sources.former)
         writer.run(stop, once=once)
     except OptionError as error:
         raise Failure(str(error), WRONG_USAGE) from error
-    except (SpoolBusy, SpoolDamaged, TargetFailed, RuntimeError) as error:
+    except (DataLoss, SpoolBusy, SpoolDamaged, TargetFailed, RuntimeError) as error:
         raise Failure(str(error), FAILED) from error
     say(f"{writer.written} rows written to {target}")
 
 
-def _fillers(given: Mapping[str, str]) -> tuple[Mapping[str, SpoolFiller], Any]:
-    """Return the readers that options specify, and the schema of their columns."""
+def _columns_of(names: list[str] | None, columns: Sequence[Column]) -> dict[str, str]:
+    """Return the option `columns` for a table that has some of an envelope's columns, such as one of an earlier version."""
+    kept = [column.name for column in columns if names is None or column.name in names]
+    return {"columns": ",".join(kept)} if 0 < len(kept) < len(columns) else {}
+
+
+class _Sources(NamedTuple):
+    """Readers, the spools of queues or topic filters that are no longer read, options, and the schema of the columns."""
+
+    fillers: Mapping[str, SpoolFiller]
+    former: Callable[[], Mapping[str, Spool]]
+    stream: StreamOptions
+    schema: Any
+
+
+def _sources(given: Mapping[str, str]) -> _Sources:
+    """Return what options specify. Raises OptionError, MQError, SpoolBusy, SpoolDamaged."""
     from bridge.spark.mq import queue_reader
     from bridge.spark.mqtt import subscriber
     from bridge.spark.options import MQ_FOREIGN, MQTT_FOREIGN, Options
 
     if "queue" in given:
-        of_queue = queue_reader.source_options_of(
-            Options("mqbridge lake", given, queue_reader.READ_OPTIONS, MQ_FOREIGN)
-        )
-        return queue_reader.queue_readers(of_queue), of_queue.schema
-    of_topic = subscriber.source_options_of(Options("mqbridge lake", given, subscriber.READ_OPTIONS, MQTT_FOREIGN))
-    return subscriber.subscribers(of_topic), of_topic.schema
+        queue = queue_reader.source_options_of(Options("mqbridge lake", given, queue_reader.READ_OPTIONS, MQ_FOREIGN))
+        fillers = queue_reader.queue_readers(queue)
+        return _Sources(fillers, partial(queue_reader.former_spools, queue), queue.stream, queue.schema)
+    topic = subscriber.source_options_of(Options("mqbridge lake", given, subscriber.READ_OPTIONS, MQTT_FOREIGN))
+    return _Sources(subscriber.subscribers(topic), partial(subscriber.former_spools, topic), topic.stream, topic.schema)

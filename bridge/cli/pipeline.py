@@ -66,7 +66,7 @@ def list_() -> None:
         if not records:
             say(_NO_PIPELINES)
 
-    _, configuration = _configuration()
+    _, configuration = configured()
     records = [
         {"name": name, "enabled": pipeline.enabled, "description": list(describe_pipeline(name, pipeline))}
         for name, pipeline in configuration.pipelines.items()
@@ -153,11 +153,12 @@ def show(names: Annotated[list[str] | None, typer.Argument(metavar="NAME…", sh
     """Show the status of pipelines, also of those that do not run.
 
     Rows in and out, dead letters and late rows are those of one run of the command; rows/s is over the last minute. The
-    backlog is that of the last batch. The state `killed` means that the process ended without notice: `pipeline run`
+    backlog is that of the last batch. `in spool` counts the messages that the pipeline has taken off their queue and not yet
+    processed, now. The state `killed` means that the process ended without notice: `pipeline run`
     continues from the checkpoint.
     """
-    file, configuration = _configuration()
-    environment = _environment(configuration, file)
+    file, configuration = configured()
+    environment = environment_in(configuration, file)
     chosen = _chosen(configuration, names) if names else configuration.pipelines
     from bridge.spark.administration import StatusDamaged, condition
 
@@ -204,8 +205,8 @@ def reset(
     from bridge.spark.administration import LOCK
     from bridge.spark.environment import CHECKPOINT
 
-    file, configuration = _configuration()
-    environment = _environment(configuration, file)
+    file, configuration = configured()
+    environment = environment_in(configuration, file)
     (chosen,) = _chosen(configuration, [name]).values()
     directory = environment.directory_of(name, chosen)
     if not (directory / CHECKPOINT).exists():
@@ -225,7 +226,7 @@ def reset(
 # Configuration -------------------------------------------------------------------------------------------------------
 
 
-def _configuration() -> tuple[Path, Configuration]:
+def configured() -> tuple[Path, Configuration]:
     """Return the configuration file named by `--config` or the environment, and its configuration."""
     from bridge.cli.queue_manager import CONFIGURATION_VARIABLE, configuration_in
 
@@ -247,7 +248,7 @@ def _chosen(configuration: Configuration, names: list[str] | None) -> dict[str, 
     return chosen
 
 
-def _environment(configuration: Configuration, file: Path, master: str | None = None) -> PipelineEnvironment:
+def environment_in(configuration: Configuration, file: Path, master: str | None = None) -> PipelineEnvironment:
     """Return what the pipelines of a file have in common."""
     from bridge.cli.queue_manager import data_directory
     from bridge.spark.environment import environment_of
@@ -295,11 +296,11 @@ def _prepared(
     names: list[str] | None, master: str | None, conf: list[str] | None, packages: str | None, jars: str | None
 ) -> tuple[Path, dict[str, PipelineConfig], str | None, dict[str, str], PipelineEnvironment]:
     """Return the configuration file, the chosen pipelines, the master, the settings of Spark, and the environment."""
-    file, configuration = _configuration()
+    file, configuration = configured()
     chosen = _chosen(configuration, names)
     master = master or configuration.spark.master
     spark_settings = settings_of(configuration.spark, conf, packages, jars)
-    return file, chosen, master, spark_settings, _environment(configuration, file, master)
+    return file, chosen, master, spark_settings, environment_in(configuration, file, master)
 
 
 @contextmanager
@@ -349,8 +350,8 @@ def _end(names: list[str], what: PipelineRequest) -> None:
     from bridge.administration.control_socket import NoBridge
     from bridge.spark.administration import StopPipeline, read_status, request, runs, state_of
 
-    file, configuration = _configuration()
-    environment = _environment(configuration, file)
+    file, configuration = configured()
+    environment = environment_in(configuration, file)
     chosen = _chosen(configuration, names)
     stops = isinstance(what, StopPipeline)
     directories = {name: environment.directory_of(name, pipeline) for name, pipeline in chosen.items()}
@@ -397,22 +398,30 @@ def _print_conditions(conditions: list[dict[str, Any]]) -> None:
         "rows/s",
         "waiting",
         "oldest",
+        "in spool",
     )
     counted = ("rows_in", "rows_out", "dead_letters", "late", "rows_in_per_second", "waiting")
     rows = []
     for one in conditions:
         batch, runs = one["last_batch"], one["process"] is not None
         since = one["since"] if runs else one["until"] or one["since"]
-        last = "" if batch is None else f"{batch['number']} at {_when(batch['at'])}"
+        last = "" if batch is None else f"{batch['number']} at {when(batch['at'])}"
         counts = ["" if one[key] is None or (key == "rows_in_per_second" and not runs) else one[key] for key in counted]
         process = one["process"] if runs else ""
-        rows.append((one["name"], one["state"], _when(since), process, last, *counts, _when(one["oldest"])))
+        rows.append(
+            (one["name"], one["state"], when(since), process, last, *counts, when(one["oldest"]), one["spool_messages"])
+        )
     print_table(heads, rows, _NO_PIPELINES)
     for one in conditions:
+        for source, messages in one["unread"].items():
+            say(
+                f"{one['name']}: {messages} messages of {source} are in its spool, and it no longer reads them; hint:"
+                f" mqbridge pipeline spool return {source}"
+            )
         if (error := one["last_error"]) is not None:
             remedy = f"; hint: {error['remedy']}" if error["remedy"] else ""
-            say(f"{one['name']}: last error at {_when(error['at'])}: {error['what']}{remedy}")
+            say(f"{one['name']}: last error at {when(error['at'])}: {error['what']}{remedy}")
 
 
-def _when(at: float | None) -> str:
+def when(at: float | None) -> str:
     return "" if at is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

@@ -44,8 +44,8 @@ class Group:
     """A group of commands."""
 
     help: str
-    #: name of a command -> its function, as "module:function"
-    commands: Mapping[str, str]
+    #: name of a command -> its function, as "module:function", or a group of commands
+    commands: Mapping[str, str | Group]
     #: the function of the group's name without a command; "" if that prints the help
     default: str = ""
 
@@ -79,11 +79,11 @@ SECTIONS: Mapping[str, Mapping[str, str | Group]] = {
         "topic": Group("Show retained publications and subscriptions.", _of("administration", "list show", "_topic")),
         "mapping": Group(
             "List, pause and resume the mappings of a running bridge.",
-            _of("administration", "list pause resume", "_mapping"),
+            _of("administration", "list show pause resume", "_mapping") | {"give-up": "administration:give_up_mapping"},
         ),
         "link": Group(
-            "List and test the links of a running bridge to other MQTT brokers.",
-            _of("administration", "list show test", "_link"),
+            "List, test and connect the links of a running bridge to other MQTT brokers.",
+            _of("administration", "list show test connect", "_link"),
         ),
         "log": Group("Set the log level of a running bridge.", {"level": "administration:log_level"}),
         "reload": "administration:reload",
@@ -115,7 +115,14 @@ SECTIONS: Mapping[str, Mapping[str, str | Group]] = {
         "lake": "lake:lake",
         "pipeline": Group(
             "Run and administer the Spark pipelines of the configuration file.",
-            {"list": "pipeline:list_"} | _of("pipeline", "check run show stop drain reset"),
+            {"list": "pipeline:list_"}
+            | _of("pipeline", "check run show stop drain reset")
+            | {
+                "spool": Group(
+                    "List messages that a query has taken and not yet processed, and put them back.",
+                    {"list": "spool:list_", "return": "spool:return_"},
+                )
+            },
         ),
     },
     "The command itself": {
@@ -129,13 +136,17 @@ SECTIONS: Mapping[str, Mapping[str, str | Group]] = {
 def commands() -> Iterator[tuple[str, str]]:
     """Yield each command, such as `client list`, and its function."""
     for section in SECTIONS.values():
-        for name, entry in section.items():
-            if isinstance(entry, str):
-                yield name, entry
-            else:
-                if entry.default:
-                    yield name, entry.default
-                yield from ((f"{name} {lower}", place) for lower, place in entry.commands.items())
+        yield from _commands(section, "")
+
+
+def _commands(entries: Mapping[str, str | Group], prefix: str) -> Iterator[tuple[str, str]]:
+    for name, entry in entries.items():
+        if isinstance(entry, str):
+            yield prefix + name, entry
+        else:
+            if entry.default:
+                yield prefix + name, entry.default
+            yield from _commands(entry.commands, f"{prefix}{name} ")
 
 
 def function_of(place: str) -> Any:
@@ -177,12 +188,12 @@ class CommandGroup(typer.core.TyperGroup):
             cls=CommandGroup,
             help=entry.help,
             short_help=entry.help.partition("\n")[0],
-            epilog=epilog(name) if default else None,
+            epilog=epilog(self.prefix + name) if default else None,
             invoke_without_command=default is not None,
             no_args_is_help=default is None,
         )(run)
         made: Any = typer.main.get_group(group)
-        made.name, made.entries, made.prefix = name, dict(entry.commands), f"{name} "
+        made.name, made.entries, made.prefix = name, dict(entry.commands), f"{self.prefix}{name} "
         made.params += common_parameters(BRIDGE if default else Common(0))
         return made
 

@@ -114,7 +114,7 @@ class ChannelConfig(Section):
     publish_bytes: Annotated[int, values.size(1024, values.GIB)] | None = None
     """Maximum average number of bytes from one client, per second. The bridge stops reading from a faster client for a while.
     None: no limit."""
-    max_connect_size: Annotated[int, values.size(64, 268_435_455)] = 256 * values.KIB
+    max_connect_size: Annotated[int, values.size(64, 268_435_460)] = 256 * values.KIB
     """Maximum size of a CONNECT packet, which clients send before they are authenticated. Counted like `max_packet_size`."""
     authentication_methods: list[str] = Field(default=[])
     """Methods of enhanced authentication (MQTT 5): names of entry points of the group `mqbridge.authentication_methods`. A
@@ -123,8 +123,9 @@ class ChannelConfig(Section):
     """Reason codes of rejected publications that the bridge puts to the dead-letter queue and acknowledges. For other
     reasons, MQTT 5 clients get a reason code. Other clients are disconnected, and send the publication again after they
     reconnect."""
-    max_packet_size: Annotated[int, values.size(64, 268_435_455)] = 4 * values.MIB
-    """Maximum size of a packet from a client: its Remaining Length, in bytes (MQTT 3.1.1, section 2.2.3)."""
+    max_packet_size: Annotated[int, values.size(64, 268_435_460)] = 4 * values.MIB
+    """Maximum size of a packet from a client with its fixed header, in bytes. MQTT 5 clients learn it from CONNACK (Maximum
+    Packet Size), and get reason code 0x95 for a larger packet."""
 
     @model_validator(mode="before")
     @classmethod

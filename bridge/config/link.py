@@ -14,6 +14,7 @@ _LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
 LinkVersion = Literal["5", "3.1.1"]
 LinkSession = Literal["durable", "clean"]
 LinkTransport = Literal["tcp", "websocket"]
+FailoverSessions = Literal["separate", "shared"]
 
 MAPPING_PLACE = "{mapping}"
 """Placeholder for the name of the mapping in a link's client identifier."""
@@ -68,8 +69,12 @@ class LinkConfig(Section):
     """TCP port of the broker. None: 1883, or 8883 with TLS. For a WebSocket: 80, or 443 with TLS."""
     failover: list[Annotated[str, values.host_and_port]] = Field(default=[])
     """Further addresses of the same broker, `host:port`, tried in turn if `host` is unreachable or rejects the connection.
-    They must share sessions, as the nodes of a cluster do. Otherwise, messages stored in a session on one node are not
-    delivered by another."""
+    Messages stored in a session at one address are delivered at another one only if they share sessions, as the nodes of a
+    cluster do."""
+    failover_sessions: Annotated[FailoverSessions, values.choice(FailoverSessions)] = "separate"
+    """Whether `host` and the addresses of `failover` know the same sessions. `shared`: nodes of a cluster that replicates
+    sessions. `separate`: each address has sessions of its own, and so has exactly-once: a batch that was begun at one address
+    is finished there."""
     version: Annotated[LinkVersion, values.choice(LinkVersion)] = "5"
     """MQTT version. 3.1.1 has no properties, so the hop mark, expiry and user properties are not sent."""
     client_id: Annotated[

@@ -363,7 +363,7 @@ class PipelineSource(Section):
     """Directory of Parquet files: the archive of the bridge, or the output of another pipeline."""
     options: dict[OptionName, Annotated[str, values.setting]] = Field(default_factory=dict)
     """Further options of the source `mq` or `mqtt`, as in Spark programs: columns, partitions, maxBytesPerTrigger,
-    spoolLimit, selector (`mq`), clientId, qos, session (`mqtt`). `columns` names the columns that
+    spoolLimit, failOnDataLoss, selector (`mq`), clientId, qos, session (`mqtt`). `columns` names the columns that
     `select` reads, which makes the pipeline faster. `clientId` names the session at the broker, independently of the
     pipeline's name. No other pipeline may use it."""
 

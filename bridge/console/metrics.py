@@ -23,8 +23,9 @@ from bridge.console.bridge_access import BridgeAccess
 from bridge.security.tls import expiries
 from bridge.service.lifecycle import Bridge
 from bridge.service.metric_catalogue import Distribution, Metric, Samples, Value
-from bridge.spark.administration import read_status, runs
+from bridge.spark.administration import StatusDamaged, read_status, runs, spooled
 from bridge.spark.environment import environment_of
+from bridge.spark.spool_inventory import messages_of
 
 log = logging.getLogger(__name__)
 
@@ -163,8 +164,12 @@ def gather_pipelines(samples: Samples, configuration: Configuration) -> None:
     environment = environment_of(configuration, None, data)
     for name, pipeline in configuration.pipelines.items():
         try:
-            _gather_pipeline(samples, name, environment.directory_of(name, pipeline))
-        except (OSError, msgspec.DecodeError) as error:
+            directory = environment.directory_of(name, pipeline)
+            _gather_pipeline(samples, name, directory)
+            messages, unread = messages_of(spooled(directory), environment.sources_of(name, pipeline))
+            samples.add("mqbridge_pipeline_spool_messages", messages, name)
+            samples.add("mqbridge_pipeline_unread_messages", unread, name)
+        except (OSError, msgspec.DecodeError, StatusDamaged) as error:
             log.debug("pipeline %s is in no metric: %s", name, error)
 
 

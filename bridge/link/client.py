@@ -42,6 +42,7 @@ from websockets.uri import parse_uri
 from bridge.config.link import LinkConfig
 from bridge.config.values import endpoint
 from bridge.link.state import Limits, LinkLost, LinkRefused
+from bridge.link.violations import Violation
 from bridge.mqtt.flow import WrongAcknowledgement
 from bridge.mqtt.packets import (
     LEVEL_MQTT_3_1_1,
@@ -156,6 +157,10 @@ class Stream:
         self._socket.setblocking(flag)
 
 
+class MalformedWebSocket(ConnectionError):
+    """The broker broke the WebSocket protocol."""
+
+
 class WebSocketStream(Stream):
     """A connected socket that carries a WebSocket: MQTT in binary frames (MQTT 3.1.1 section 6).
 
@@ -214,11 +219,11 @@ class WebSocketStream(Stream):
             if event.opcode in (Opcode.BINARY, Opcode.CONT):
                 payloads.append(bytes(event.data))
             elif event.opcode is Opcode.TEXT:
-                raise ConnectionError("MQTT-6.0.0-1: the broker sent a WebSocket frame of text, not of bytes")
+                raise MalformedWebSocket("MQTT-6.0.0-1: the broker sent a WebSocket frame of text, not of bytes")
             elif event.opcode is Opcode.CLOSE:
                 self.ended = True
         if protocol.parser_exc is not None and not isinstance(protocol.parser_exc, EOFError):
-            raise ConnectionError(f"the broker's WebSocket is malformed: {protocol.parser_exc}")
+            raise MalformedWebSocket(f"the broker's WebSocket is malformed: {protocol.parser_exc}")
         if protocol.state is not State.CONNECTING:
             # PONG, and the response to CLOSE.
             self._frames += b"".join(protocol.data_to_send())
@@ -324,6 +329,8 @@ class LinkClient(Client):
         self._packets: list[Packet] = []
         #: why the connection broke, if known better than by paho; otherwise ""
         self.fault = ""
+        #: how the broker broke the protocol, or None
+        self.violation: Violation | None = None
         self._asked = False
         # With this callback set, paho leaves all writing to the thread that calls loop_write. The callback does nothing
         # because that thread checks for output before it waits.
@@ -365,6 +372,10 @@ class LinkClient(Client):
         if not self._packets:
             try:
                 self._packets = self._decoder.feed(stream.fill(self._decoder.missing))
+            except MalformedWebSocket as error:
+                self.fault = str(error)
+                self.violation = Violation.MALFORMED
+                return self._loop_rc_handle(MQTTErrorCode.MQTT_ERR_PROTOCOL)
             except OSError as error:
                 self.fault = f"the connection broke: {error}"
                 return self._loop_rc_handle(MQTTErrorCode.MQTT_ERR_CONN_LOST)
@@ -374,9 +385,11 @@ class LinkClient(Client):
                 raise self._decoder.error
         except MalformedPacket as error:
             self.fault = f"the broker sent a malformed packet: {error}"
+            self.violation = Violation.MALFORMED
             return self._loop_rc_handle(MQTTErrorCode.MQTT_ERR_PROTOCOL)
         except WrongAcknowledgement as error:
             self.fault = f"the broker violated MQTT: {error}"
+            self.violation = Violation.WRONG_ACKNOWLEDGEMENT
             return self._loop_rc_handle(MQTTErrorCode.MQTT_ERR_PROTOCOL)
         if stream.ended and not self._packets and self.socket() is not None:
             self.fault = "the broker closed the connection"
@@ -533,7 +546,9 @@ class Handshake:
     def lost(self) -> LinkLost:
         """Return the best known reason for the loss of the connection."""
         client = self.client
-        return self._refused or LinkLost(client.fault or client.write_error() or self._last_words or "it broke")
+        lost = self._refused or LinkLost(client.fault or client.write_error() or self._last_words or "it broke")
+        lost.violation = client.violation
+        return lost
 
     # paho callbacks ---------------------------------------------------------------------------------------------------
 

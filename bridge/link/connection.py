@@ -23,6 +23,7 @@ from bridge.config.values import endpoint
 from bridge.link.client import Handshake, LinkClient, Sinks
 from bridge.link.outbox import Outbox, received
 from bridge.link.state import Limits, LinkCounters, LinkLost, LinkPhase, LinkRefused, LinkState, Refusal
+from bridge.link.violations import Reaction, Violation, Violations
 from bridge.mqtt.packets import PacketType, Publish
 from bridge.mqtt.writer import encode_acknowledgement
 from bridge.telemetry.message import Publication, Received
@@ -95,10 +96,25 @@ class LinkConnection:
             maximum_packet_size=config.maximum_packet_size,
         )
         self._inbox = Inbox(config.in_flight)
-        self._outbox = Outbox(config.in_flight, self._version_5, self.counters, self._submit, self._abandon, allowed)
+        self._violations = Violations()
+        self._outbox = Outbox(
+            config.in_flight,
+            self._version_5,
+            self.counters,
+            self._submit,
+            self._abandon,
+            allowed,
+            self._violations,
+        )
+        #: missing support for QoS 2 has been logged
+        self._qos_2_logged = False
         self._addresses = config.addresses
         #: index of the current address
         self._address = 0
+        #: whether all addresses know the same session
+        self._shared = config.failover_sessions == "shared"
+        #: host and port of the last accepted connection, or of the first address before that
+        self.connected_address = self.address
         #: addresses tried since the last pause, and the shortest pause that their errors require, in seconds
         self._tried = 0
         self._shortest_pause = 0.0
@@ -118,12 +134,16 @@ class LinkConnection:
         self._generation = 0
         self._client: LinkClient | None = None
         self._connected_before = False
+        #: addresses at which the session has the configured subscription
+        self._subscribed_at: set[int] = set()
         #: failed attempts and short connections since the back-off began; any thread may reset it to 0
         self._failures = 0
         self._paused = False
         self._woken = False
         self._abandoned: tuple[int, str] = (0, "")
         self._stopping = threading.Event()
+        #: ends a pause
+        self._hurry = threading.Event()
         self._stop_before = math.inf
         self._ear, self._bell = socket.socketpair()
         self._ear.setblocking(False)
@@ -150,6 +170,7 @@ class LinkConnection:
         """Write queued packets, send DISCONNECT and stop. Return False if this takes longer than `timeout` seconds."""
         self._stop_before = time.monotonic() + timeout
         self._stopping.set()
+        self._hurry.set()
         self._inbox.end()
         self._wake()
         if self._thread.ident is not None:
@@ -185,9 +206,29 @@ class LinkConnection:
         """Wait up to `wait` seconds for a connection. Return whether the link is connected."""
         return self._outbox.wait_ready(wait)
 
+    def bind(self, address: str) -> None:
+        """Let `publish_exactly` and `release` fail with LinkLost while the link is connected to another address."""
+        self._outbox.bound = address
+
     def reset_back_off(self) -> None:
         """Restart the back-off with the shortest pause, after the message for which the broker closed the connection."""
         self._failures = 0
+        self._violations.forget()
+
+    @property
+    def unsuitable(self) -> str:
+        """Why the broker cannot be used exactly once, or ""."""
+        return self._outbox.unsuitable
+
+    @property
+    def acknowledges_qos_2(self) -> bool:
+        """Whether the broker has not answered a publication of QoS 2 with PUBACK yet."""
+        return not self._outbox.no_qos_2
+
+    def connect_now(self) -> None:
+        """End a pause between connection attempts, and begin with the shortest pause again."""
+        self._failures = 0
+        self._hurry.set()
 
     # Receiving -------------------------------------------------------------------------------------------------------
 
@@ -347,7 +388,10 @@ class LinkConnection:
         self._change(LinkPhase.WAITING, str(error), attempt.upcoming_sleep)
 
     def _pause(self, seconds: float) -> None:
-        if self._stopping.wait(seconds):
+        self._hurry.clear()
+        if not self._stopping.is_set():
+            self._hurry.wait(seconds)
+        if self._stopping.is_set():
             raise _Stopped
         self._address = (self._address + 1) % len(self._addresses)
 
@@ -381,7 +425,9 @@ class LinkConnection:
             since = time.monotonic()
             self._serve(handshake)
         except LinkLost as error:
-            self._outbox.lost(str(error))
+            self._outbox.lost(str(error), error.violation)
+            if error.violation is not None and self._pauses_after(error.violation):
+                raise LinkRefused(str(error)) from error
             if time.monotonic() - since < SETTLED or since == math.inf:
                 raise
             log.warning("MQB6003W link %s: lost the connection to %s: %s; reconnecting", self.name, self.address, error)
@@ -394,12 +440,18 @@ class LinkConnection:
             log.exception(
                 "MQB6007E link %s (%s): closed the connection after an unexpected error", self.name, self.address
             )
-            self._outbox.lost(why)
+            self._outbox.lost(why, Violation.UNEXPECTED)
             raise LinkRefused(why) from crash
         finally:
             self._client = None
             client.close()
             self._selector.close()
+
+    def _pauses_after(self, violation: Violation) -> bool:
+        """Return whether to pause after a violation, which `Outbox` has reacted to if it is an acknowledgement."""
+        if violation is Violation.WRONG_ACKNOWLEDGEMENT:
+            return bool(self._outbox.unsuitable)
+        return self._violations.react(violation, exactly=False) is Reaction.PAUSE
 
     def _open(self, client: LinkClient) -> Handshake:
         """Connect and subscribe. Raises LinkLost."""
@@ -414,10 +466,12 @@ class LinkConnection:
         present = handshake.session_present
         # With MQTT 3.1.1, each SUBSCRIBE causes the broker to send all retained messages. Subscribe only if the session has
         # no subscription, has former ones as well, or its state is unknown.
-        subscribed = present and (self._connected_before or self.subscribed)
+        place = 0 if self._shared else self._address
+        subscribed = present and (place in self._subscribed_at or (self.subscribed and not self._connected_before))
         if self._subscription is not None and (self._version_5 or self._former or not subscribed):
             self._subscribe(handshake, *self._subscription, self._former if present else ())
             self._former, self.subscribed = (), True
+        self._subscribed_at.add(place)
         log.info(
             "MQB6001I link %s: connected to %s as %s%s",
             self.name,
@@ -427,7 +481,7 @@ class LinkConnection:
         )
         self.counters.reconnects += self._connected_before
         self._connected_before = True
-        self._outbox.begin(self._generation, handshake.limits, present)
+        self._outbox.begin(self._generation, handshake.limits, present, self.connected_address)
         self._change(LinkPhase.CONNECTED)
         return handshake
 
@@ -456,7 +510,9 @@ class LinkConnection:
             if self._stopping.is_set():
                 raise _Stopped
             if time.monotonic() > before:
-                raise LinkLost(f"no {answer} within {ANSWER_TIME:g} s")
+                lost = LinkLost(f"no {answer} within {ANSWER_TIME:g} s")
+                lost.violation = Violation.NO_HANDSHAKE
+                raise lost
             self._turn(handshake)
 
     def _serve(self, handshake: Handshake) -> None:
@@ -508,13 +564,23 @@ class LinkConnection:
         if client.socket() is None and not (self._stopping.is_set() and client.fault == ""):
             raise handshake.lost()
         if self._abandoned[0] == self._generation:
-            raise LinkLost(self._abandoned[1])
+            lost = LinkLost(self._abandoned[1])
+            lost.violation = Violation.UNANSWERED
+            raise lost
+        if self._outbox.no_qos_2 and not self._qos_2_logged:
+            self._qos_2_logged = True
+            log.warning(
+                "MQB6008W link %s: %s acknowledges QoS 2 with PUBACK: it supports QoS 1", self.name, self.address
+            )
         self._outbox.written(lambda: not client.want_write())
 
     # Callbacks of LinkClient and Handshake ----------------------------------------------------------------------------
 
     def _accepted(self, session_present: bool) -> None:
-        self._inbox.begin(self._generation, session_present)
+        moved = not self._shared and self._connected_before and self.address != self.connected_address
+        self.connected_address = self.address
+        # A session at another address sends its publications again when the link returns there.
+        self._inbox.begin(self._generation, session_present, dropping=session_present or moved)
         if self._on_session is not None:
             self._on_session(session_present)
 
@@ -561,14 +627,14 @@ class Inbox:
 
     # On the network thread -------------------------------------------------------------------------------------------
 
-    def begin(self, generation: int, session_present: bool) -> None:
+    def begin(self, generation: int, session_present: bool, *, dropping: bool) -> None:
         """Start a new accepted connection. Acknowledgements for the previous connection are dropped.
 
-        If the session is present, the broker sends unacknowledged publications again. Otherwise it never does: they are kept
-        in the queue and need no acknowledgement.
+        `dropping` means that the broker sends unacknowledged publications again. Otherwise it never does: they are kept in
+        the queue and need no acknowledgement.
         """
         with self._changed:
-            if session_present:
+            if dropping:
                 kept = [received for received in self._queue if not received.qos]
             else:
                 kept = [

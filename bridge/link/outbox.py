@@ -7,7 +7,6 @@ are trusted.
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -16,12 +15,24 @@ import msgspec
 
 from bridge.link.client import HIGHEST_MID, Answer
 from bridge.link.state import Limits, LinkCounters, LinkLost, Refusal
-from bridge.mqtt.flow import FAILED_PUBREC, PUBACK, PUBCOMP, PUBREC, SENT, Delivery, Phase, SenderWindow, Step
+from bridge.link.violations import Reaction, Violation, Violations
+from bridge.mqtt.flow import (
+    FAILED_PUBREC,
+    PUBACK,
+    PUBCOMP,
+    PUBREC,
+    SENT,
+    Delivery,
+    Phase,
+    SenderWindow,
+    Step,
+    WrongAcknowledgement,
+)
 from bridge.mqtt.packets import MAX_REMAINING_LENGTH, PacketType, Puback, Pubcomp, Publish, PublishProperties, Pubrec
 from bridge.mqtt.properties import encode_properties
 from bridge.mqtt.reason_codes import FAILURE, MalformedPacket, ReasonCode, reason_name
 from bridge.mqtt.writer import encode_acknowledgement, encode_publish, encode_publish_5, topic_field
-from bridge.telemetry.headers import kept
+from bridge.telemetry.headers import kept, whole_seconds
 from bridge.telemetry.message import NO_PROPERTIES, Publication, Received
 
 #: User Property: the mappings that forwarded a publication, comma-separated, oldest first
@@ -48,7 +59,7 @@ def to_properties(publication: Publication) -> PublishProperties:
     expiry = publication.expiry
     return msgspec.structs.replace(
         publication.properties,
-        message_expiry_interval=None if expiry is None else min(max(math.ceil(expiry), 0), _NEVER),
+        message_expiry_interval=None if expiry is None else min(whole_seconds(expiry), _NEVER),
         user_property=users,
     )
 
@@ -166,11 +177,13 @@ class Outbox:
         submit: Callable[[int, bytes], object],
         abandon: Callable[[int, str], None],
         configured: Limits | None = None,
+        violations: Violations | None = None,
     ) -> None:
         """Create an outbox without a connection.
 
         `submit` writes packets to the connection of a generation. `abandon` closes that connection for a reason. `configured`
-        limits apply in addition to the broker's, because MQTT 3.1.1 brokers do not announce any.
+        limits apply in addition to the broker's, because MQTT 3.1.1 brokers do not announce any. `violations` are those of
+        the link's broker.
         """
         self._limit = limit
         self._version_5 = version_5
@@ -181,6 +194,14 @@ class Outbox:
         self._changed = threading.Condition()
         #: generation of the current connection; 0: not connected
         self._generation = 0
+        #: the broker address of the connection, and the one that `publish_exactly` and `release` require, or "" for any
+        self._address = self.bound = ""
+        #: the broker acknowledges QoS 2 with PUBACK: QoS 1 is used from then on
+        self.no_qos_2 = False
+        #: why the broker cannot be used exactly once, or ""
+        self.unsuitable = ""
+        self._violations = violations or Violations()
+        self._violation: Violation | None = None
         self._error = "not connected yet"
         self._configured = configured or Limits()
         self.limits = self._configured
@@ -222,13 +243,14 @@ class Outbox:
 
     # On the network thread -------------------------------------------------------------------------------------------
 
-    def begin(self, generation: int, limits: Limits, session_present: bool) -> None:
-        """Start a connection that is ready for sending."""
+    def begin(self, generation: int, limits: Limits, session_present: bool, address: str = "") -> None:
+        """Start a connection to an address that is ready for sending."""
         with self._changed:
+            self._address = address
             self._generation = generation
             self.limits = msgspec.structs.replace(
                 limits,
-                maximum_qos=min(limits.maximum_qos, self._configured.maximum_qos),
+                maximum_qos=min(limits.maximum_qos, self._configured.maximum_qos, 1 if self.no_qos_2 else 2),
                 retain_available=limits.retain_available and self._configured.retain_available,
                 maximum_packet_size=min(limits.maximum_packet_size, self._configured.maximum_packet_size),
             )
@@ -243,10 +265,11 @@ class Outbox:
             # The worker sends the affected publications again with other packet identifiers.
             self._submit(generation, _releases(stale))
 
-    def lost(self, error: str) -> None:
+    def lost(self, error: str, violation: Violation | None = None) -> None:
         """End the current call: the connection was lost."""
         with self._changed:
             self._generation, self._error = 0, error
+            self._violation = violation
             self._unanswered.update(self._positions.values())
             if not self._holding:
                 deliveries = self._window.deliveries
@@ -278,7 +301,11 @@ class Outbox:
             window = self._window
             for answer in answers:
                 mid = answer.message_id
-                sent, step = window.answered(_column(answer), mid)
+                try:
+                    sent, step = window.answered(_column(answer), mid)
+                except WrongAcknowledgement as wrong:
+                    self._accept(answer, wrong)
+                    continue
                 if sent is None or isinstance(step, Step):
                     if step is Step.PUBREL and (sent is not None or mid in self._stale):
                         # The worker may still send any other message identifier again, and PUBLISH must not follow PUBREL
@@ -306,6 +333,26 @@ class Outbox:
                 self._changed.notify_all()
         if releases:
             self._submit(generation, _releases(releases))
+
+    def _accept(self, answer: Answer, wrong: WrongAcknowledgement) -> None:
+        """Accept an acknowledgement that MQTT forbids, if that is the reaction to it. Otherwise raise it again."""
+        mid = answer.message_id
+        for_qos_2 = isinstance(answer, Puback) and mid in self._positions
+        violation = Violation.PUBACK_FOR_QOS_2 if for_qos_2 else Violation.WRONG_ACKNOWLEDGEMENT
+        reaction = self._violations.react(violation, exactly=self._holding)
+        if for_qos_2:
+            self.no_qos_2 = True
+            self.limits = msgspec.structs.replace(self.limits, maximum_qos=min(self.limits.maximum_qos, 1))
+        if reaction is Reaction.STOP:
+            self.unsuitable = str(wrong)
+        if reaction is not Reaction.ACCEPT or mid not in self._positions:
+            raise wrong
+        position = self._positions.pop(mid)
+        self._window.free((mid,))
+        if answer.reason_code >= FAILURE:
+            self._refusals[position] = refusal(answer)
+        else:
+            self._counters.sent += 1
 
     # On the worker's thread ------------------------------------------------------------------------------------------
 
@@ -369,8 +416,14 @@ class Outbox:
             self._await(generation, 0, True, deadline)
 
     def _begin_call(self, holding: bool) -> int:
+        lost = None
         if not self._generation:
-            raise LinkLost(self._error)
+            lost = self._lost()
+        elif holding and self.bound not in ("", self._address):
+            lost = LinkLost(f"the link is connected to {self._address} instead of {self.bound}")
+        if lost is not None:
+            lost.unsent = True
+            raise lost
         self._refusals, self._unanswered = {}, set()
         self._holding = holding
         return self._generation
@@ -392,6 +445,8 @@ class Outbox:
         end = min(len(publications), position + _AT_ONCE)
         while position < end:
             publication = publications[position]
+            if self.no_qos_2 and publication.qos == 2 and not held:
+                publication = msgspec.structs.replace(publication, qos=1)
             qos = publication.qos
             if held and mids is not None and mids[position] in self._window.deliveries:
                 position += 1
@@ -412,7 +467,7 @@ class Outbox:
             position += 1
         with self._changed:
             if self._generation != generation:
-                raise LinkLost(self._error)
+                raise self._lost()
             self._refusals |= refusals
             self._add(sent)
             self._hand_over(generation, b"".join(packets))
@@ -445,10 +500,16 @@ class Outbox:
             error = f"the broker left {len(self._positions) or 'all'} publications unanswered until the time was over"
             self._generation, self._error = 0, error
             self._unanswered.update(self._positions.values())
+            self._violation = Violation.UNANSWERED
             self._abandon(generation, error)
-            raise LinkLost(error)
+            raise self._lost()
         if self._generation != generation:
-            raise LinkLost(self._error)
+            raise self._lost()
+
+    def _lost(self) -> LinkLost:
+        lost = LinkLost(self._error)
+        lost.violation = self._violation
+        return lost
 
     def _new_mid(self) -> int:
         self._last_mid = self._window.free_identifier(self._last_mid + 1, self._stale, HIGHEST_MID)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from bridge.administration.histogram import Histogram
+from bridge.link.violations import Violation
 
 
 class LinkPhase(enum.StrEnum):
@@ -77,6 +78,10 @@ class LinkLost(Exception):
 
     #: after `publish`: indices of the publications that the broker has not acknowledged; None: unknown
     unanswered: Sequence[int] | None = None
+    #: the call has sent nothing
+    unsent = False
+    #: the broker broke the protocol, so that no message is at fault
+    violation: Violation | None = None
 
 
 class LinkRefused(LinkLost):

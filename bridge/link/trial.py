@@ -16,6 +16,7 @@ from bridge.link.client import WebSocketStream
 from bridge.link.connection import LinkConnection
 from bridge.link.state import LinkLost, LinkPhase, LinkState
 from bridge.security.tls import tls_context
+from bridge.telemetry.message import Publication
 
 #: Timeouts for each step and for disconnecting, in seconds.
 TIMEOUT, STOP_TIMEOUT = 10.0, 2.0
@@ -97,14 +98,34 @@ def try_link(name: str, config: LinkConfig, password: Callable[[], str | None]) 
         if state.phase is not LinkPhase.CONNECTED:
             raise TrialFailed(state.error or f"CONNECT: no CONNACK within {TIMEOUT:g} s")
         limits = link.limits
+        tried = ""
+        if limits.maximum_qos == 2:
+            tried = _try_qos_2(link, client_id)
+            limits = link.limits
         at = f" at {state.address}" if config.failover else ""
         retained = "" if limits.retain_available else ", no retained publications"
         yield (
             f"CONNACK: accepted{at} as {client_id}{'' if config.user is None else f', user {config.user}'}, "
             f"MQTT {config.version}; the broker supports QoS {limits.maximum_qos} at most{retained}"
         )
+        if tried:
+            yield tried
     finally:
         link.stop(STOP_TIMEOUT)
+
+
+def _try_qos_2(link: LinkConnection, client_id: str) -> str:
+    """Publish an empty message with QoS 2 to a topic without subscribers. Return what the broker did, for display."""
+    topic = f"mqbridge-test/{client_id}"
+    try:
+        refusals = link.publish([Publication(topic, b"", 2)], timeout=TIMEOUT)
+    except LinkLost as error:
+        return f"QoS 2: the broker did not accept a test publication to {topic}: {error}"
+    if not link.acknowledges_qos_2:
+        return "QoS 2: the broker answered a publication with PUBACK. It supports QoS 1 at most, and not exactly-once"
+    if refusals:
+        return f"QoS 2: the broker rejected a test publication to {topic}: {refusals[0].text}"
+    return "QoS 2: the broker accepted a test publication with PUBREC and PUBCOMP"
 
 
 def _facts(secured: ssl.SSLSocket) -> str:

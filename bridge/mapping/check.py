@@ -156,6 +156,14 @@ def _unrouted(mappings: Mapping[str, AnyMapping]) -> Iterator[str]:
 
 
 def _warnings_of(mapping: AnyMapping, links: Mapping[str, LinkConfig]) -> Iterator[str]:
+    side = mapping.source if isinstance(mapping, ToMqMapping) else mapping.destination
+    link = links.get(side.link)
+    exactly = mapping.guarantee == "exactly-once"
+    if exactly and link is not None and link.failover and "failover_sessions" not in link.model_fields_set:
+        yield (
+            f"link {side.link} has failover addresses: what was begun at one of them is finished there; set"
+            " failover_sessions: shared if they share sessions, as the nodes of a cluster do, or else separate"
+        )
     if isinstance(mapping, ToMqMapping):
         link = links.get(mapping.source.link)
         yield from _unknown_names(mapping, mapping.source.mqtt, mapping.destination.queue or mapping.destination.topic)

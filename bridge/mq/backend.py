@@ -17,7 +17,7 @@ from bridge.config.queue_manager import STATE_QUEUE
 from bridge.mq.mqi import MQError
 from bridge.telemetry.identity import ClientNames
 from bridge.telemetry.message import Message
-from bridge.telemetry.record import ReceivedRecord, StateKey, StateRecord
+from bridge.telemetry.record import MessageKey, ReceivedRecord, StateKey, StateRecord
 from bridge.telemetry.subscription import SubscriptionData
 from bridge.telemetry.transmission import AnyMessage, PublicationMessage, Transmission
 from bridge.wire import cmqc
@@ -294,6 +294,16 @@ class JoinedMessage(msgspec.Struct, eq=False):
     msg_number: int
     put_time: float
     segments: Sequence[Transmission]
+
+    @property
+    def key(self) -> MessageKey:
+        """The key of the first segment."""
+        return self.segments[0].key
+
+    @property
+    def put_at(self) -> bytes:
+        """MQMD.PutDate and PutTime of the first segment."""
+        return self.segments[0].put_at
 
     @property
     def raw(self) -> bytes | None:

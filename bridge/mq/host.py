@@ -283,6 +283,9 @@ class Host(Protocol):
         Raises MQError, with MQRC_NOT_AUTHORIZED and the reason if the queue manager rejects the user.
         """
 
+    def read_credentials(self) -> None:
+        """Read the files with the credentials of the bridge again, for its next connections."""
+
     def use_limits(self, limits: LimitsConfig) -> None:
         """Apply the limits that concern the queue manager."""
 

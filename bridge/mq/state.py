@@ -1,12 +1,9 @@
-"""State of mappings and links on state queues, in the units of work of their messages."""
+"""Records on state queues, replaced in the units of work of the messages that they describe."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Iterator
-
-import msgspec
 
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE
 from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError, get_or_none
@@ -89,17 +86,24 @@ class StateQueue:
 _MARK = b"R"
 
 
-class MappingState:
-    """The record of one mapping. One connection at a time saves it."""
+def correl_id_of(what: str, name: str) -> bytes:
+    """Return the CorrelId of the messages of one kind about one mapping, session or program."""
+    return hashlib.sha256(f"mqbridge {what} {name}".encode()).digest()[:24]
 
-    def __init__(self, connection: Connection, mapping: str, *, what: str = "mapping") -> None:
-        """Open the queue. `what` distinguishes several records of one mapping. Raises MQError."""
+
+class MappingState:
+    """One record, found by its kind and name. One connection at a time saves it."""
+
+    def __init__(self, connection: Connection, name: str, *, what: str = "mapping") -> None:
+        """Open the queue. `what` is the kind of the record. Raises MQError."""
         self._connection = connection
-        self._correl_id = hashlib.sha256(f"mqbridge {what} {mapping}".encode()).digest()[:24]
+        self._correl_id = correl_id_of(what, name)
         self._queue = StateQueue(connection, MAPPING_STATE_QUEUE)
 
-    def load(self) -> bytes | None:
+    def load(self, *, create: bool = True) -> bytes | None:
         """Return the last committed record, or None.
+
+        With `create`, the first replacement of a new record is noticed while it is in progress, too.
 
         Do not call this within a unit of work, because it may commit. Raises MQError, with MQRC_UOW_IN_PROGRESS while another
         connection, which may be lost, is replacing the record.
@@ -111,8 +115,9 @@ class MappingState:
                 f"the unit of work of a connection that was lost has not ended yet (its record on {MAPPING_STATE_QUEUE})",
             )
         if not found:
-            self.save(None)
-            self._connection.commit()
+            if create:
+                self.save(None)
+                self._connection.commit()
             return None
         return found[-1][len(_MARK) :] if found[-1] else None
 
@@ -124,7 +129,7 @@ class MappingState:
         self._queue.put(self._correl_id, body)
 
     def remove(self) -> bool:
-        """Remove the mapping's messages in the unit of work of the connection. Return whether there were any.
+        """Remove the messages of the record in the unit of work of the connection. Return whether there were any.
 
         Raises MQError.
         """
@@ -132,95 +137,3 @@ class MappingState:
         while self._queue.remove(self._correl_id) is not None:
             found = True
         return found
-
-
-def forget_record(connection: Connection, mapping: str) -> None:
-    """Remove the record of a mapping and commit. Without the state queue there is no record to remove."""
-    try:
-        if MappingState(connection, mapping).remove():
-            connection.commit()
-    except MQError as error:
-        if error.reason not in _NO_QUEUE:
-            raise
-
-
-#: The state queue is missing or not accessible. Only exactly-once mappings need it.
-_NO_QUEUE = frozenset((cmqc.MQRC_UNKNOWN_OBJECT_NAME, cmqc.MQRC_NOT_AUTHORIZED, cmqc.MQRC_OBJECT_IN_USE))
-
-
-_WHAT = "session"
-#: The state queue is missing or not accessible. Sessions of links work without records.
-_NO_SESSION_QUEUE = frozenset((cmqc.MQRC_UNKNOWN_OBJECT_NAME, cmqc.MQRC_NOT_AUTHORIZED))
-
-
-class LinkSession(msgspec.Struct, tag="session", eq=True):
-    """A mapping's session at a broker."""
-
-    mapping: str
-    #: the bridge, among those of the queue manager
-    owner: str
-    link: str
-    host: str
-    port: int
-    client_id: str
-    #: filters that it may be subscribed to
-    filters: list[str]
-    qos: int = 0
-    #: `filters` is known to be complete
-    sure: bool = False
-
-    def is_of(self, other: LinkSession) -> bool:
-        """Return whether both have the same broker and client identifier."""
-        return (self.host, self.port, self.client_id) == (other.host, other.port, other.client_id)
-
-
-class LinkSessions:
-    """The records of link sessions on one connection."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def load(self, mapping: str) -> LinkSession | None:
-        """Return the session of a mapping, or None. Raises MQError."""
-        try:
-            data = MappingState(self._connection, mapping, what=_WHAT).load()
-        except MQError as error:
-            if error.reason not in _NO_SESSION_QUEUE:
-                raise
-            return None
-        with contextlib.suppress(msgspec.DecodeError):
-            return msgspec.msgpack.decode(data, type=LinkSession) if data else None
-        return None
-
-    def save(self, session: LinkSession) -> None:
-        """Save a session and commit. Raises MQError."""
-        try:
-            MappingState(self._connection, session.mapping, what=_WHAT).save(msgspec.msgpack.encode(session))
-            self._connection.commit()
-        except MQError as error:
-            if error.reason not in _NO_SESSION_QUEUE:
-                raise
-
-    def remove(self, mapping: str) -> None:
-        """Remove the session of a mapping and commit. Raises MQError."""
-        MappingState(self._connection, mapping, what=_WHAT).remove()
-        self._connection.commit()
-
-    def all(self, owner: str) -> list[LinkSession]:
-        """Return the sessions of a bridge. Raises MQError."""
-        try:
-            queue = StateQueue(self._connection, MAPPING_STATE_QUEUE)
-        except MQError as error:
-            if error.reason not in _NO_SESSION_QUEUE:
-                raise
-            return []
-        found: dict[str, LinkSession] = {}
-        try:
-            for got in queue.browse():
-                # The queue also contains other records, and possibly messages of applications, nested to any depth.
-                with contextlib.suppress(msgspec.DecodeError, RecursionError):
-                    session = msgspec.msgpack.decode(got.data[1:], type=LinkSession)
-                    found[session.mapping] = session
-        finally:
-            queue.close()
-        return [session for session in found.values() if session.owner == owner]

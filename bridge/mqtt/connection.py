@@ -28,7 +28,7 @@ import msgspec
 from bridge.mqtt.packets import (
     LEVEL_MQTT_3_1_1,
     LEVEL_MQTT_5,
-    MAX_REMAINING_LENGTH,
+    MAX_PACKET_SIZE,
     AcknowledgementProperties,
     Auth,
     AuthProperties,
@@ -60,7 +60,7 @@ from bridge.mqtt.packets import (
 )
 from bridge.mqtt.properties import encode_properties
 from bridge.mqtt.reader import Decoder
-from bridge.mqtt.reason_codes import FROM_SERVER, MalformedPacket, ReasonCode
+from bridge.mqtt.reason_codes import FROM_SERVER, MalformedPacket, ReasonCode, cite_mqtt_5
 from bridge.mqtt.writer import encode, encode_acknowledgement, encode_publish, encode_publish_5
 
 
@@ -265,6 +265,7 @@ class ServerProtocol:
         "_packets",
         "_partial",
         "authentication_method",
+        "bridge",
         "byte_order",
         "connect_timeout",
         "ended",
@@ -283,8 +284,8 @@ class ServerProtocol:
         now: float,
         *,
         connect_timeout: float = 10.0,
-        max_packet_size: int = MAX_REMAINING_LENGTH,
-        max_connect_size: int = MAX_REMAINING_LENGTH,
+        max_packet_size: int = MAX_PACKET_SIZE,
+        max_connect_size: int = MAX_PACKET_SIZE,
         byte_order: ByteOrder = "big",
     ) -> None:
         """Begin a connection that was made at `now`, in seconds of the owner's clock."""
@@ -297,6 +298,8 @@ class ServerProtocol:
         # Values from CONNECT and CONNACK
         #: protocol level, or 0 before CONNECT
         self.level = 0
+        #: the client is another broker's bridge
+        self.bridge = False
         #: seconds, or 0 for none
         self.keep_alive = 0
         #: longest packet in bytes that the client accepts, or 0 for any (MQTT 5 section 3.1.2.11.4)
@@ -333,6 +336,12 @@ class ServerProtocol:
         self._out: list[bytes] = []
         #: output written before `disconnect` that is not sent yet
         self._last_words = b""
+
+    @property
+    def too_large(self) -> bool:
+        """Whether the client sends a packet that is larger than allowed, whose rest is not read."""
+        error = self._decoder.error
+        return error is not None and error.reason_code == ReasonCode.PACKET_TOO_LARGE
 
     # Bytes in, events out --------------------------------------------------------------------------------------------
 
@@ -422,7 +431,7 @@ class ServerProtocol:
         return events
 
     def _take_connect(self, packet: Connect) -> None:
-        self.level = packet.protocol_level
+        self.level, self.bridge = packet.protocol_level, packet.bridge
         self.keep_alive = packet.keep_alive
         if self.level != LEVEL_MQTT_5:
             return
@@ -666,7 +675,7 @@ class ServerProtocol:
         """
         if self.state < _DISCONNECTING:
             if reason_code is not None and self.level == LEVEL_MQTT_5:
-                fault = why if reason_code in _FAULTS else ""
+                fault = cite_mqtt_5(why) if reason_code in _FAULTS else ""
                 if self.state is _CONNECTED:
                     self._write(Disconnect(reason_code, DisconnectProperties(reason_string=fault) if fault else None))
                 elif reason_code in _REFUSALS:

@@ -2,8 +2,8 @@
 
 Sessions and links use them. The sender's:
 
-    QoS 1:  RECORDING -> AWAITING_PUBACK -> ACKNOWLEDGED -> (free)
-    QoS 2:  RECORDING -> AWAITING_PUBREC -> RELEASING -> AWAITING_PUBCOMP -> COMPLETED -> (free)
+    QoS 1:  AWAITING_PUBACK -> ACKNOWLEDGED -> (free)
+    QoS 2:  AWAITING_PUBREC -> RELEASING -> AWAITING_PUBCOMP -> COMPLETED -> (free)
 
 ACKNOWLEDGED, RELEASING and COMPLETED last until the effect of the acknowledgement is committed. After a crash the
 message would be sent again, and its packet identifier must not belong to another message by then.
@@ -23,8 +23,6 @@ class WrongAcknowledgement(Exception):
 class Phase(IntEnum):
     """The progress of a delivery with QoS 1 or 2."""
 
-    #: the packet identifier must be on record before PUBLISH is sent
-    RECORDING = 0
     #: PUBLISH with QoS 1 is sent
     AWAITING_PUBACK = 1
     #: PUBACK, or a PUBREC that rejects the message, was received and is not committed yet
@@ -61,7 +59,6 @@ _Step = Phase | Step | str
 #: phase, a step that moves nothing, or the statement that the packet breaks
 STEPS: Final[dict[Phase | None, tuple[_Step, _Step, _Step, _Step]]] = {
     None: (Step.NOTHING, Step.PUBREL, Step.NOTHING, Step.NOTHING),
-    Phase.RECORDING: (Step.NOTHING, Step.PUBREL, Step.NOTHING, Step.NOTHING),
     Phase.AWAITING_PUBACK: (Phase.ACKNOWLEDGED, _QOS_1, _QOS_1, _QOS_1),
     Phase.ACKNOWLEDGED: (Step.NOTHING, _QOS_1, _QOS_1, _QOS_1),
     Phase.AWAITING_PUBREC: (_QOS_2, Phase.RELEASING, _EARLY, Phase.ACKNOWLEDGED),
@@ -69,12 +66,12 @@ STEPS: Final[dict[Phase | None, tuple[_Step, _Step, _Step, _Step]]] = {
     Phase.AWAITING_PUBCOMP: (_QOS_2, Step.PUBREL, Phase.COMPLETED, Step.NOTHING),
     Phase.COMPLETED: (_QOS_2, Step.NOTHING, Step.NOTHING, Step.NOTHING),
 }
-#: The phase of a delivery by its QoS once PUBLISH is sent.
-SENT: Final = (Phase.RECORDING, Phase.AWAITING_PUBACK, Phase.AWAITING_PUBREC)
-#: By phase: 1 if neither PUBACK nor PUBREC has come.
-_UNACKNOWLEDGED: Final = (1, 1, 0, 1, 0, 0, 0)
+#: The phase of a delivery by its QoS, 1 or 2, once PUBLISH is sent.
+SENT: Final = {1: Phase.AWAITING_PUBACK, 2: Phase.AWAITING_PUBREC}
+#: By phase: 1 if neither PUBACK nor PUBREC has come. Phases begin with 1.
+_UNACKNOWLEDGED: Final = (0, 1, 0, 1, 0, 0, 0)
 #: By phase: 1 if the receiver owes PUBACK or PUBCOMP, which a Receive Maximum counts.
-_UNFINISHED: Final = (1, 1, 0, 1, 1, 1, 0)
+_UNFINISHED: Final = (0, 1, 0, 1, 1, 1, 0)
 #: By phase: 1 if PUBACK or PUBREC has come, and the removal of the message is not committed.
 _UNREMOVED: Final = (0, 0, 1, 0, 1, 0, 0)
 #: The largest packet identifier, and so the largest window.

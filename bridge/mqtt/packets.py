@@ -151,8 +151,14 @@ dialect. String lengths are big-endian in both."""
 LEVEL_MQTT_3_1, LEVEL_MQTT_3_1_1, LEVEL_MQTT_5 = 3, 4, 5
 """Protocol levels in CONNECT (MQTT 3.1.1 section 3.1.2.2, MQTT 5 section 3.1.2.2)."""
 
+BRIDGE_BIT = 0x80
+"""Bit 7 of the protocol level of another broker's bridge (`Connect.bridge`)."""
+
 MAX_REMAINING_LENGTH = 268_435_455
 """The maximum Remaining Length, which has four bytes (MQTT 3.1 section 2.1: 256 MB)."""
+
+MAX_PACKET_SIZE = MAX_REMAINING_LENGTH + 5
+"""The maximum size of a packet with its fixed header of at most five bytes (MQTT 5 section 2.1.4)."""
 
 SUBACK_FAILURE = 0x80
 """Return code of a rejected topic filter in a SUBACK (MQTT 3.1.1 section 3.9.3)."""
@@ -221,6 +227,9 @@ class Connect(msgspec.Struct, frozen=True, gc=False):
     password: bytes | None = None
     """None if absent. Requires a user name before MQTT 5."""
     properties: ConnectProperties | None = None
+    bridge: bool = False
+    """The client is another broker's bridge: bit 7 of the protocol level is set. Brokers such as mosquitto do so for 3.1 and
+    3.1.1, although the specifications do not mention the bit."""
 
 
 class Connack(msgspec.Struct, frozen=True, gc=False):

@@ -14,10 +14,11 @@ from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
 from bridge.mqtt.packets import (
+    BRIDGE_BIT,
     LEVEL_MQTT_3_1,
     LEVEL_MQTT_3_1_1,
     LEVEL_MQTT_5,
-    MAX_REMAINING_LENGTH,
+    MAX_PACKET_SIZE,
     SUBACK_FAILURE,
     AcknowledgementProperties,
     Auth,
@@ -172,6 +173,8 @@ class Body:
 
 
 _DISCONNECT: Final = Disconnect()
+#: Protocol name and level in a CONNECT of MQTT 5.
+_MQTT_5: Final = b"\0\4MQTT\5"
 
 
 def knows_protocol(name: str, level: int) -> bool:
@@ -181,10 +184,15 @@ def knows_protocol(name: str, level: int) -> bool:
     return name in ("MQIsdp", "MQTT") and level in (LEVEL_MQTT_3_1, LEVEL_MQTT_3_1_1)
 
 
+#: Protocol levels of bridges (`Connect.bridge`).
+_BRIDGE_LEVELS: Final = {BRIDGE_BIT | level: level for level in (LEVEL_MQTT_3_1, LEVEL_MQTT_3_1_1)}
+
+
 def read_protocol_level(body: Body) -> int | None:
     """Read the protocol level of a CONNECT, None for an unsupported protocol."""
     name = body.string("protocol name")
-    level = body.byte("protocol level")
+    byte = body.byte("protocol level")
+    level = _BRIDGE_LEVELS.get(byte, byte)
     return level if knows_protocol(name, level) else None
 
 
@@ -195,8 +203,9 @@ def read_connect(body: Body, flags: int, level: int) -> Connect:
     only name and level, which the server needs for its response.
     """
     name = body.string("protocol name")
-    level = body.byte("protocol level")
-    known = Connect("", name, level)
+    byte = body.byte("protocol level")
+    level = _BRIDGE_LEVELS.get(byte, byte)
+    known = Connect("", name, level, bridge=byte in _BRIDGE_LEVELS)
     if knows_protocol(name, level):
         return _read_connect_fields(body, flags, level, known)
     try:
@@ -255,6 +264,7 @@ def _read_connect_fields(body: Body, flags: int, level: int, known: Connect) -> 
         user_name,
         password,
         properties,
+        known.bridge,
     )
 
 
@@ -628,8 +638,8 @@ class Decoder:
         *,
         server: bool = True,
         protocol_level: int | None = None,
-        max_packet_size: int = MAX_REMAINING_LENGTH,
-        max_first_size: int = MAX_REMAINING_LENGTH,
+        max_packet_size: int = MAX_PACKET_SIZE,
+        max_first_size: int = MAX_PACKET_SIZE,
         byte_order: ByteOrder = "big",
         messages_only: bool = False,
         control_packets: int | None = None,
@@ -722,15 +732,9 @@ class Decoder:
                             1,
                             "MQTT-1.5.5-1: Remaining Length takes more bytes than it needs",
                         )
-                if length > limit:
-                    raise MalformedPacket(
-                        self._require_type(first).name,
-                        1,
-                        f"{'max_packet_size' if limit == self._max_packet_size else 'max_connect_size'}: {length} bytes, "
-                        f"{limit} allowed",
-                        ReasonCode.PACKET_TOO_LARGE,
-                    )
                 stop = start + length
+                if stop - offset > limit:
+                    raise self._too_large(buffer, offset, start, stop, limit)
                 if stop > end:
                     self._require_type(first)
                     needed = stop - offset
@@ -800,6 +804,15 @@ class Decoder:
             pending += buffer[offset:] if offset else buffer
             self._needed = needed
         return packets
+
+    def _too_large(self, buffer: bytes, offset: int, start: int, stop: int, limit: int) -> MalformedPacket:
+        """Return the error for a packet that exceeds the limit. Set the level if the packet is a CONNECT of MQTT 5."""
+        packet_type = self._require_type(buffer[offset])
+        if self.protocol_level is None and packet_type is _CONNECT and buffer.startswith(_MQTT_5, start):
+            self._set_level(LEVEL_MQTT_5)
+        option = "max_packet_size" if limit == self._max_packet_size else "max_connect_size"
+        rule = f"{option}: {stop - offset} bytes, {limit} allowed"
+        return MalformedPacket(packet_type.name, 1, rule, ReasonCode.PACKET_TOO_LARGE)
 
     def _require_type(self, first: int) -> PacketType:
         """Return the packet type in a first byte. Raises MalformedPacket if this end must not receive that type."""

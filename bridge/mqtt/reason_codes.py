@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 from bridge.mqtt.packets import PacketType
 
@@ -158,3 +159,24 @@ class MalformedPacket(ValueError):
 
     def __str__(self) -> str:
         return f"{self.packet} at byte {self.offset}: {self.rule}"
+
+
+#: Sources in the rules of MalformedPacket and of protocol errors, and the same rules in MQTT 5.
+_IN_MQTT_5: Final = {
+    "MQTT 3.1.1 section 2.2.1, table 2.1": "MQTT 5 section 2.1.2, table 2-1",
+    "MQTT 3.1.1 table 2.1": "MQTT 5 table 2-1",
+    "MQTT 3.1 section 2.1: message type": "MQTT 5 section 2.1.2: packet type",
+    "MQTT 3.1 section 2.1": "MQTT 5 section 2.1.4",
+    "MQTT 3.1.1 section 2.2.3": "MQTT 5 section 2.1.4",
+    "MQTT 3.1.1 section 1.5.3": "MQTT 5 section 1.5.4",
+    "MQTT-1.5.3-": "MQTT-1.5.4-",
+    "MQTT-2.3.1-1: message id": "MQTT-2.2.1-3: packet identifier",
+    "MQTT 3.1.1 section 4.3": "MQTT 5 section 4.3",
+}
+
+
+def cite_mqtt_5(rule: str) -> str:
+    """Return a violated rule with its source in MQTT 5."""
+    for source, in_mqtt_5 in _IN_MQTT_5.items():
+        rule = rule.replace(source, in_mqtt_5)
+    return rule

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from bridge.mqtt.packets import (
+    BRIDGE_BIT,
     LEVEL_MQTT_3_1_1,
     LEVEL_MQTT_5,
     MAX_REMAINING_LENGTH,
@@ -149,7 +150,7 @@ def write_connect(packet: Connect, byte_order: ByteOrder, level: int) -> bytes:
         PacketType.CONNECT,
         0,
         string_field(packet.protocol_name, name, "protocol name"),
-        bytes((packet.protocol_level, flags)),
+        bytes((packet.protocol_level | (BRIDGE_BIT if packet.bridge else 0), flags)),
         word_field(packet.keep_alive, name, "keep alive", byte_order),
         *fields,
     )

@@ -51,7 +51,7 @@ from bridge.telemetry.identity import (
     fits_user_identifier,
     user_identifier,
 )
-from bridge.telemetry.outbox import Outgoing
+from bridge.telemetry.packet_identifiers import Chunk
 from bridge.telemetry.request import ReplyAddresses
 from bridge.telemetry.session import NEVER, Session
 from bridge.telemetry.subscription import is_remote_queue_manager, is_shared
@@ -279,7 +279,7 @@ class Handshake:
                 await authorize_again(service, client, session, identity, topics)
             self._still_owner(client_id)
             session.identity = identity
-            recording = await self._record(session, present=present)
+            await self._record(session, present=present)
             self._still_owner(client_id)
         except Exception as error:
             current = service.clients.get(client_id) is client  # otherwise another connection has taken over
@@ -292,8 +292,6 @@ class Handshake:
             client.committing = False
         session.topics = topics
         self._begin(session, identity, properties, present=present)
-        if recording is not None:
-            service.delivery.recorded(session, recording)
 
     def _still_owner(self, client_id: str) -> None:
         """Raise Gone if the client has disconnected or another connection has taken over its session."""
@@ -301,9 +299,9 @@ class Handshake:
         if self._service.clients.get(client_id) is not self._client:
             raise Gone
 
-    async def _record(self, session: Session, *, present: bool) -> Outgoing | None:
-        """Commit the session of the client and return the message recorded with it, if any. Raises Failure."""
-        recording: Outgoing | None = None
+    async def _record(self, session: Session, *, present: bool) -> None:
+        """Commit the session of the client, and the packet identifiers of its first waiting messages. Raises Failure."""
+        recording: Chunk | None = None
         unit = UnitOfWork()
         if session.durable:
             # Before CONNACK, record that the session exists, and that messages may be sent from now on.
@@ -311,12 +309,12 @@ class Handshake:
                 session.save_sent()
             else:
                 session.save_again()
+            session.outbox.prepare()
             recording = session.take_records(unit.records)
         completion = await self._service.units.committed(unit)
+        self._service.delivery.saved([(session, recording)], unit.records, completion)
         if completion.failure:
-            session.records_lost(unit.records)
             raise Failure(cmqc.reason_name(completion.failure))
-        return recording
 
     def _give_up(self, session: Session) -> None:
         """Release a session whose client has disconnected before CONNACK, or is rejected because of a failure."""

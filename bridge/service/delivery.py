@@ -17,7 +17,8 @@ from bridge.config.models import LimitsConfig
 from bridge.mq.backend import Backend, Completion, UnitOfWork
 from bridge.service.client import Client, Turns, Units
 from bridge.service.events import DeadLettered, EventBus, Finished, MessagesAbandoned, Unclaimed
-from bridge.telemetry.outbox import FULL, Backlog, BacklogTotal, Outgoing, Refusal, SendEffects, too_many
+from bridge.telemetry.outbox import FULL, Backlog, BacklogTotal, Refusal, SendEffects, too_many
+from bridge.telemetry.packet_identifiers import Chunk
 from bridge.telemetry.record import StateKey, StateRecord
 from bridge.telemetry.session import Session
 from bridge.telemetry.subscription import FOREIGN, SharedSubscription, shared_subscription, subscription_data
@@ -34,8 +35,9 @@ class Member(msgspec.Struct, eq=False):
     session: Session
     #: user data of the subscription that its client requested
     user_data: str
-    #: numbers of waiting messages that may have been sent to this member before: sent again with DUP
-    sent: set[int]
+    #: numbers of waiting messages that may have been sent to this member before, with their packet identifiers, 0 if unknown:
+    #: sent again with DUP
+    sent: dict[int, int]
 
     @property
     def qos(self) -> int:
@@ -62,7 +64,7 @@ class Share:
         """Add a member, or update the user data of an existing one."""
         member = self.members.get(session.client_id)
         if member is None:
-            member = self.members[session.client_id] = Member(session, user_data, set())
+            member = self.members[session.client_id] = Member(session, user_data, {})
             self._turns.append(member)
         member.user_data = user_data
 
@@ -73,8 +75,11 @@ class Share:
             self._turns.remove(member)
             self._left.append(session)
 
-    def take_back(self, session: Session, taken: Sequence[Transmission], sent: set[int]) -> None:
-        """Return a session's messages to the backlog in their original order. `sent` are the numbers of those sent before."""
+    def take_back(self, session: Session, taken: Sequence[Transmission], sent: dict[int, int]) -> None:
+        """Return a session's messages to the backlog in their original order.
+
+        `sent` has the packet identifiers of those sent before, by number.
+        """
         waiting = self.waiting
         front = sorted(taken, key=_number)
         last = front[-1].msg_number
@@ -84,7 +89,10 @@ class Share:
         waiting.extendleft(reversed(front))
         member = self.members.get(session.client_id)
         if member is not None:
-            member.sent = sent | (member.sent and member.sent & self._unacknowledged())
+            if member.sent:
+                unacknowledged = self._unacknowledged()
+                sent = {number: at for number, at in member.sent.items() if number in unacknowledged} | sent
+            member.sent = sent
 
     def _unacknowledged(self) -> set[int]:
         """Return the message numbers of all its messages, waiting or held by sessions."""
@@ -98,7 +106,7 @@ class Share:
         """After a crash, note that waiting messages may have been sent to members that were connected before."""
         for member in self.members.values():
             if member.session.outbox.uncertain:
-                member.sent = {one.msg_number for one in self.waiting}
+                member.sent = {one.msg_number: 0 for one in self.waiting}
 
     def give_out(self, grouped: Grouped) -> bool:
         """Assign the first waiting message to a member by adding it to `grouped`. Return False if no member can take it."""
@@ -108,9 +116,9 @@ class Share:
             return False
         transmission = waiting.popleft()
         transmission.user_data = member.user_data
-        if transmission.msg_number in member.sent:
-            member.sent.discard(transmission.msg_number)
-            member.session.outbox.mark_sent([transmission.msg_number])
+        message_id = member.sent.pop(transmission.msg_number, None)
+        if message_id is not None:
+            member.session.outbox.keep_identifier(message_id, transmission)
         grouped.setdefault(member.session, []).append(transmission)
         return True
 
@@ -180,11 +188,12 @@ class Shares(dict[str, Share]):
 
         in_flight = outbox.withdraw_sent(shared) if sent else []
         taken: dict[str, list[Transmission]] = {}
-        for transmission in in_flight + outbox.withdraw_waiting(shared):
+        for _, transmission in in_flight + outbox.withdraw_waiting(shared):
             taken.setdefault(transmission.client_id, []).append(transmission)
-        numbers = {one.msg_number for one in in_flight}
+        sent_before = {one.msg_number: message_id for message_id, one in in_flight}
         for name, transmissions in taken.items():
-            self[name].take_back(session, transmissions, numbers & {one.msg_number for one in transmissions})
+            numbers = [one.msg_number for one in transmissions if one.msg_number in sent_before]
+            self[name].take_back(session, transmissions, {number: sent_before[number] for number in numbers})
         return [self[name] for name in taken]
 
     def drop(self, share: Share) -> bool:
@@ -324,7 +333,7 @@ class Delivery:
         """Send messages as far as the sessions' windows allow. The others stay in the backlog."""
         now = self._clock()
         records: dict[StateKey, StateRecord | None] = {}
-        recording: list[tuple[Session, Outgoing | None]] = []
+        recording: list[tuple[Session, Chunk | None]] = []
         finished: list[tuple[Session, int]] = []
         for session, waiting in grouped.items():
             client = self.attached(session)
@@ -361,15 +370,14 @@ class Delivery:
             removals += own
             self._events.publish(MessagesAbandoned(session, own))
         for name in {one.client_id for one in waiting} & shares.keys():
-            shares[name].take_back(session, [one for one in waiting if one.client_id == name], set())
+            shares[name].take_back(session, [one for one in waiting if one.client_id == name], {})
             self._turns.run(partial(self.give_out, [shares[name]]))
 
     def _former_of(self, transmission: Transmission) -> Session | None:
         """Return the session that left the share of a recovered message and may have got the message, or None."""
         sessions = self.former.get(transmission.client_id, ())
         for session in sessions:
-            outbox = session.outbox
-            if transmission.msg_number in outbox.sent_before or outbox.uncertain:
+            if session.outbox.may_have_sent(transmission):
                 transmission.user_data = session.left[transmission.client_id]
                 return session
         return None
@@ -543,7 +551,7 @@ class Delivery:
 
     def saved(
         self,
-        recording: Sequence[tuple[Session, Outgoing | None]],
+        recording: Sequence[tuple[Session, Chunk | None]],
         records: Iterable[StateKey],
         completion: Completion,
         finished: Sequence[tuple[Session, int]] = (),
@@ -553,18 +561,17 @@ class Delivery:
             session.outbox.finishing -= number
             if session.outbox.held:
                 self.resume(session)
-        for session, outgoing in recording:
+        for session, chunk in recording:
             if completion.failure:
                 session.records_lost(records)
-            elif outgoing is not None:
-                self.recorded(session, outgoing)
+            elif chunk is not None:
+                self.recorded(session, chunk)
 
-    def recorded(self, session: Session, recording: Outgoing) -> None:
-        """Send a message after committing the record of its unusual packet identifier, then the messages after it."""
-        client = self.attached(session)
-        if session.outbox.recording is not recording:
+    def recorded(self, session: Session, chunk: Chunk) -> None:
+        """Send messages after committing the record of their packet identifiers."""
+        if session.outbox.recording is not chunk:
             return
-        session.outbox.recorded(None if client is None else client.protocol, self._clock())
+        session.outbox.recorded()
+        client = self.attached(session)
         if client is not None:
-            client.transport.flush()
             self.pump(session, client)

@@ -513,6 +513,7 @@ def _gather_mappings(samples: Samples, parts: Parts) -> None:
             samples.add("mqbridge_mapping_messages_total", getattr(status, outcome), name, outcome)
         samples.add("mqbridge_mapping_commits_total", status.commits, name)
         samples.add("mqbridge_mapping_backouts_total", status.backouts, name)
+        samples.add("mqbridge_mapping_unfinished_messages", sum(one.messages for one in status.unfinished), name)
         blocked = status.blocked
         samples.add("mqbridge_mapping_blocked_queues", len(blocked), name)
         samples.add("mqbridge_mapping_blocked_messages", sum(queue.waiting for queue in blocked), name)

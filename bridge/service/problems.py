@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Collection, Iterator
@@ -17,7 +18,7 @@ from typing import Final
 import msgspec
 
 from bridge.administration.answers import Problem, ProblemKind, counted
-from bridge.administration.mapping_status import State
+from bridge.administration.mapping_status import State, Status
 from bridge.config.mapping import ToMqttMapping
 from bridge.config.models import Configuration
 from bridge.mq.host import QueueManagerStatus, QueueStatus
@@ -78,6 +79,8 @@ REMEDIES: Final = {
     " resume {}`.",
     ProblemKind.LINK: "Start the broker, or correct the link's options and run `mqbridge reload`. The bridge reconnects by"
     " itself.",
+    ProblemKind.SESSION: "Make the broker reachable at its former address, so that the bridge can finish the session, or run"
+    " `mqbridge mapping give-up {}`.",
     ProblemKind.QUEUE: "Let applications take messages, raise MAXDEPTH, or enable puts: ALTER QLOCAL({}) PUT(ENABLED)",
     ProblemKind.DEAD_LETTERS: "Fix the cause (`mqbridge dlq show ID`), then run `mqbridge dlq retry --all`, or delete the"
     " messages.",
@@ -419,8 +422,9 @@ def _of_links_and_mappings(parts: Parts) -> Iterator[Problem]:
             yield Problem("error", ProblemKind.LINK, link.name, text, f"mqbridge link test {link.name}", link.since)
     waiting_for_link = {mapping for mappings in broken.values() for mapping in mappings}
     for status in parts.mappings.statuses():
+        yield from _of_unfinished_sessions(status)
         state = status.state
-        if state in (State.RUNNING, State.STARTING, State.DISABLED):
+        if state in (State.RUNNING, State.STARTING, State.DISABLED, State.REMOVED):
             continue
         if state is State.WAITING_FOR_LINK and status.name in waiting_for_link:
             continue
@@ -437,6 +441,15 @@ def _of_links_and_mappings(parts: Parts) -> Iterator[Problem]:
             text = f"mapping {status.name} is {state}{why}"
         command = f"mqbridge mapping resume {status.name}" if paused else "mqbridge mapping list"
         yield Problem("warning" if paused else "error", ProblemKind.MAPPING, status.name, text, command)
+
+
+def _of_unfinished_sessions(status: Status) -> Iterator[Problem]:
+    since = min((session.since for session in status.unfinished), default=math.inf)
+    if time.time() - since > OLD_BACKLOG:
+        oldest = min(status.unfinished, key=lambda session: session.since)
+        others = f" (and {len(status.unfinished) - 1:,} more)" if len(status.unfinished) > 1 else ""
+        text = f"mapping {status.name}: {oldest}{others}"
+        yield Problem("warning", ProblemKind.SESSION, status.name, text, f"mqbridge mapping show {status.name}", since)
 
 
 def _of_certificates(configuration: Configuration) -> list[Problem]:

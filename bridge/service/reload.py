@@ -58,6 +58,7 @@ class Takeover:
         for channel in parts.channels:
             if channel.tls is not None:
                 channel.tls.look_again()
+        parts.host.read_credentials()
         # Even without changes: the level may have been set by a command.
         configure(log)
         parts.service.journal.trace(log.level, log.trace_clients)

@@ -45,6 +45,10 @@ log = logging.getLogger(__name__)
 _QUEUE = "$queue/"
 _NO_QUEUE = "$queue/ is not part of MQTT, subscribe to $share/NAME/FILTER (MQTT 5 section 4.8.2)"
 
+_NO_OPTIONS = SubscriptionOptions()
+#: For the bridge of another broker, which has no options before MQTT 5: it does not get its own publications back, and RETAIN
+#: is that of the publication, as between bridges of mosquitto.
+_BRIDGE_OPTIONS = SubscriptionOptions(no_local=True, retain_as_published=True)
 _TOO_LONG = "the answer for so many topic filters is longer than its Maximum Packet Size (MQTT-3.1.2-24)"
 
 
@@ -68,7 +72,7 @@ async def subscribe(service: TelemetryService, client: Client, session: Session,
     known = {*session.filters, *(topic_filter for topic_filter, _ in session.shares.values())}
     identifier = packet.properties.subscription_identifier if packet.properties is not None else None
     identifiers = () if identifier is None else (identifier,)
-    plain = itertools.repeat(SubscriptionOptions())
+    plain = itertools.repeat(_BRIDGE_OPTIONS if client.protocol.bridge else _NO_OPTIONS)
     room, full = service.quotas.subscriptions_left(session)
     levels = levels_left(session, service.limits)
     for (topic_filter, qos), options in zip(packet.topics, packet.options or plain, strict=False):
@@ -415,15 +419,15 @@ class Authorization:
                 return False  # put directly to the client, or for another subscription
             return not remaining.find(transmission.topic or "")
 
-        removals = outbox.withdraw_sent(unwanted) + outbox.withdraw_waiting(unwanted)
+        withdrawn = outbox.withdraw_sent(unwanted) + outbox.withdraw_waiting(unwanted)
+        removals = [transmission for _, transmission in withdrawn]
         if not removals:
             return
         completion = await service.units.committed(UnitOfWork(removals=removals))
         if completion.failure:
             if self._denied.keys() & session.filters.keys():
                 # The next resumption discards these messages. Without the filters, it would not, and they would stay on disk.
-                outbox.mark_sent([one.msg_number for one in removals])
-                outbox.backlog.extendleft(reversed(removals))
+                outbox.restore(withdrawn)
             raise Failure(f"messages cannot be discarded: {cmqc.reason_name(completion.failure)}")
         reasons = {one.msg_number: NOT_ALLOWED for one in removals}
         service.events.publish(Finished(session, removals, reasons))

@@ -384,7 +384,7 @@ class TelemetryService:
         # New messages have not been sent to any client before.
         self.delivery.former = {}
         for session in self.sessions.values():
-            session.outbox.uncertain = False
+            session.caught_up(renumbered=not self.backend.hands_over_at_once)
         for session in list(self.sessions.values()):
             self.quotas.update(session)
             self._expire_later(session)
@@ -516,6 +516,8 @@ class TelemetryService:
         if session.durable:
             records = {StateKey(side, client_id): None for side in (Side.RECEIVED, Side.SENT)}
             records.update(session.requests.removal())
+            if session.outbox.identifiers is not None:
+                records.update(session.outbox.identifiers.removal())
         pending = session.outbox.pending()
         self.delivery.end(session.outbox.backlog)
         self._purging.setdefault(client_id, [])

@@ -24,7 +24,9 @@ from bridge.administration.control_socket import NoBridge, ask
 from bridge.administration.requests import Answer, Request
 from bridge.config.pipeline import PipelineConfig
 from bridge.files import holder
-from bridge.spark.environment import PipelineEnvironment
+from bridge.spark.environment import CHECKPOINT, SPOOL, PipelineEnvironment
+from bridge.spark.segment import SpoolDamaged
+from bridge.spark.spool_inventory import Positions, SpoolContents, inventory, messages_of
 
 #: Files in the directory of a pipeline: locked by the process that runs it, its status, and its control socket.
 LOCK: Final = "lock"
@@ -53,7 +55,7 @@ PipelineRequest = StopPipeline | DrainPipeline
 
 
 class StatusDamaged(Exception):
-    """The status file of a pipeline cannot be read. The message says what to do."""
+    """The status file, the checkpoint or a spool of a pipeline cannot be read. The message says what to do."""
 
 
 class Batch(msgspec.Struct):
@@ -184,6 +186,9 @@ def condition(name: str, config: PipelineConfig, environment: PipelineEnvironmen
         status = read_status(directory)
     except msgspec.DecodeError as error:
         raise StatusDamaged(f"{directory}/{STATUS} is damaged and may be removed: {error}") from error
+    spools = spooled(directory)
+    read = environment.sources_of(name, config)
+    messages, unread = messages_of(spools, read)
     rates = (0.0, 0.0) if status is None or process is None else status.rate(now)
     fields = msgspec.to_builtins(status) if status is not None else dict.fromkeys(Status.__struct_fields__)
     fields.pop("recent")
@@ -197,8 +202,19 @@ def condition(name: str, config: PipelineConfig, environment: PipelineEnvironmen
         "rows_out_per_second": round(rates[1], 1),
         "waiting": None if batch is None else batch.waiting,
         "oldest": None if batch is None else batch.oldest,
+        "spool_messages": messages,
+        "unread_messages": unread,
+        "unread": {one.source: one.messages for one in spools if one.messages and one.source not in read},
         "directory": str(directory),
     }
+
+
+def spooled(directory: Path) -> list[SpoolContents]:
+    """Return the contents of the spools of a pipeline. Raises StatusDamaged, OSError."""
+    try:
+        return inventory(str(directory / SPOOL), Positions.of(directory / CHECKPOINT))
+    except SpoolDamaged as error:
+        raise StatusDamaged(str(error)) from error
 
 
 def state_of(status: Status | None, process: str | None) -> str:

@@ -83,7 +83,12 @@ MQ_COLUMNS: Final = (
     Column(
         "text",
         pa.string(),
-        "body with Format MQSTR, decoded with its CCSID; null for other Formats, and if the bytes are invalid in the CCSID",
+        "body with Format MQSTR, decoded with its CCSID; null for other Formats, and if text_error is not null",
+    ),
+    Column(
+        "text_error",
+        pa.string(),
+        "why body with Format MQSTR is not text: its CCSID is unknown, or its bytes are invalid",
     ),
     Column("format", pa.string(), "Format of the body, from the last header or the MQMD"),
     Column("ccsid", pa.int32(), "CodedCharSetId of the body"),
@@ -141,6 +146,10 @@ def subset(schema: Any, names: Sequence[str]) -> Any:
     return pa.schema(chosen)
 
 
+#: Columns that version 0.2.0 did not have. They are null in its segments.
+_NEW: Final = frozenset(("text_error",))
+
+
 def project(batch: Any, schema: Any) -> Any:
     """Return the columns of `schema` from a record batch that has these and possibly more.
 
@@ -151,7 +160,10 @@ def project(batch: Any, schema: Any) -> Any:
     arrays = []
     for field in schema:
         if field.name not in batch.schema.names:
-            raise KeyError(field.name)
+            if field.name not in _NEW:
+                raise KeyError(field.name)
+            arrays.append(pa.nulls(batch.num_rows, field.type))
+            continue
         array = batch.column(field.name)
         if not array.type.equals(field.type):
             if not pa.types.is_struct(field.type):

@@ -65,12 +65,12 @@ class Sink(msgspec.Struct, frozen=True, kw_only=True):
     is_table: bool = False
 
 
-def sinks_of(to: Destination, environment: PipelineEnvironment) -> list[Sink]:
-    """Return the destinations of a pipeline."""
+def sinks_of(to: Destination, environment: PipelineEnvironment, letters: str | None) -> list[Sink]:
+    """Return the destinations of a pipeline. Rows whose text cannot be encoded go to the dead-letter queue `letters`."""
     sinks: list[Sink] = []
     has_table = to.archive is not None or to.format is not None
     if to.mq is not None:
-        sinks.append(_queue_sink(to.mq, environment, "to", all_used=has_table))
+        sinks.append(_queue_sink(to.mq, environment, "to", letters, all_used=has_table))
     if to.archive is not None:
         sinks.append(_archive_sink(to.archive))
     if to.format is not None:
@@ -126,9 +126,13 @@ def dead_letter_sink(config: PipelineConfig, environment: PipelineEnvironment) -
     return Sink(check=letters, write=lambda frame, writer, epoch: _put(letters(frame), options, writer, epoch))
 
 
-def _queue_sink(mq: MqSink, environment: PipelineEnvironment, section: str, *, all_used: bool = False) -> Sink:
+def _queue_sink(
+    mq: MqSink, environment: PipelineEnvironment, section: str, letters: str | None = None, *, all_used: bool = False
+) -> Sink:
     """Return the destination for queues and topics of the queue manager. `all_used`: a table gets the other columns."""
     options = environment.queue_manager | {"persistence": mq.persistence}
+    if letters is not None:
+        options["refused"] = letters
 
     def messages(frame: DataFrame) -> DataFrame:
         return _messages(frame, mq, section, all_used=all_used)

@@ -5,7 +5,7 @@ Only the driver connects to queue managers and brokers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +19,8 @@ from bridge.spark.options import TLS_OPTIONS, UNIT_ROWS
 CHECKPOINT: Final = "checkpoint"
 SPOOL: Final = "spool"
 STAGE: Final = "stage"
+#: The subscription of a pipeline is named this and the pipeline's name.
+_SUBSCRIPTION: Final = "MQBRIDGE.PIPELINE."
 #: Dead-letter queue of the embedded queue manager.
 _EMBEDDED_DEAD_LETTERS: Final = "SYSTEM.DEAD.LETTER.QUEUE"
 
@@ -64,9 +66,23 @@ class PipelineEnvironment(msgspec.Struct, frozen=True):
             return options | self.broker(source.link) | {"topic": str(source.mqtt)}
         if source.mq.queue is not None:
             return options | self.queue_manager | {"queue": source.mq.queue}
-        return (
-            options | self.queue_manager | {"topic": str(source.mq.topic), "subscription": f"MQBRIDGE.PIPELINE.{name}"}
-        )
+        return options | self.queue_manager | {"topic": str(source.mq.topic), "subscription": f"{_SUBSCRIPTION}{name}"}
+
+    def sources_of(self, name: str, config: PipelineConfig) -> list[str]:
+        """Return the queue, the subscription or the topic filters that a pipeline reads, by the names of their spools."""
+        source = config.source
+        if source.mqtt is not None:
+            return [part.strip() for part in source.mqtt.split(",") if part.strip()]
+        if source.mq is None:
+            return []
+        return [source.mq.queue] if source.mq.queue is not None else [f"subscription {_SUBSCRIPTION}{name}"]
+
+    def spool_directories(self, pipelines: Mapping[str, PipelineConfig]) -> dict[str, Path]:
+        """Return the directories of pipelines that have a spool, those that are no longer in the file, too."""
+        found = {name: self.directory_of(name, config) for name, config in pipelines.items()}
+        if self.directory is not None and self.directory.is_dir():
+            found |= {path.name: path for path in self.directory.iterdir() if path.name not in found}
+        return {name: directory for name, directory in found.items() if (directory / SPOOL).is_dir()}
 
     def embeds(self, name: str, config: PipelineConfig) -> bool:
         """Return whether messages travel with the tasks (option `embed`), because the workers do not reach the spool."""

@@ -115,8 +115,10 @@ class QueryFailure(msgspec.Struct, frozen=True):
     what: str
     #: "": unknown, so another attempt may never succeed
     remedy: str = ""
-    #: the SELECT cannot be computed for some row, so another attempt fails, too
+    #: the SELECT cannot be computed for some row
     data: bool = False
+    #: another attempt fails, too
+    final: bool = False
 
     def __str__(self) -> str:
         return f"{self.what}; hint: {self.remedy}" if self.remedy else self.what
@@ -150,6 +152,7 @@ _MQ_REMEDIES: Final = {
     cmqc.MQRC_MSG_TOO_BIG_FOR_Q: "raise MAXMSGL of the queue, or leave out long messages (WHERE length(...) < ...)",
     cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR: "raise MAXMSGL of the queue manager, or leave out long messages",
 }
+_DATA_LOSS: Final = re.compile(r"^(?:\w+\.)*DataLoss\b", re.MULTILINE)
 #: Parts of an error text, such as the name of the exception that a Python traceback ends with, and remedies.
 _REMEDIES: Final = {
     re.compile(pattern, re.MULTILINE): remedy
@@ -171,10 +174,12 @@ def query_failure_of(error: BaseException) -> QueryFailure:
     if (found := _DATA.search(text)) is not None:
         sentence, line, column = " ".join(found[2].split()).rstrip("."), found[3], found[4]
         place = f" (line {line}, column {column} of select)" if line else ""
-        return QueryFailure(f"{found[1]}: {sentence}{place}", _DATA_REMEDY, data=True)
+        return QueryFailure(f"{found[1]}: {sentence}{place}", _DATA_REMEDY, data=True, final=True)
     if (found := _REASON.search(text)) is not None:
         reason = int(found[1])
         default = "wait until the queue manager is available" if reason in LOST else "see the reason code"
         return QueryFailure(what, _MQ_REMEDIES.get(reason, default))
+    if _DATA_LOSS.search(text):
+        return QueryFailure(what, final=True)
     raised = f"OSError: {text}" if isinstance(error, OSError) else text.rpartition(_TRACEBACK)[2]
     return QueryFailure(what, next((remedy for pattern, remedy in _REMEDIES.items() if pattern.search(raised)), ""))

@@ -21,6 +21,7 @@ from bridge.spark.failures import Mistake
 
 #: Columns that describe the text of a message.
 _OF_TEXT: Final = frozenset(("text", "format", "ccsid", "encoding"))
+_TEXT_ERROR: Final = "text_error"
 _WHOLE: Final = frozenset(("tinyint", "smallint", "int", "bigint"))
 _FLOATING: Final = frozenset(("float", "double"))
 
@@ -75,9 +76,10 @@ def input_table(source: DataFrame, config: PipelineConfig, kind: str) -> InputTa
     if column is None:
         return InputTable(None, None, None, event_time, publisher, maps)
     text = _text_of(source.columns, column)
+    error = _TEXT_ERROR if column == BODY and _TEXT_ERROR in source.columns else "CAST(NULL AS STRING)"
     payload = {"json": f"try_parse_json({text})", "text": text, "bytes": column}[kind]
     binary = isinstance(source.schema[column].dataType, BinaryType)
-    fault = None if kind == "bytes" else _fault(text, binary, column, kind, config.fields)
+    fault = None if kind == "bytes" else _fault(text, error, binary, column, kind, config.fields)
     return InputTable(column, payload, fault, event_time, publisher, maps)
 
 
@@ -105,9 +107,10 @@ def _text_of(columns: Collection[str], column: str) -> str:
     return f"IF(format = 'MQSTR', text, {utf_8})" if column == BODY and set(columns) >= _OF_TEXT else utf_8
 
 
-def _fault(text: str, binary: bool, column: str, kind: str, fields: Mapping[str, str]) -> str:
-    """Return the SQL of what is wrong with a payload, NULL for a valid one."""
-    faults = [f"CASE WHEN {text} IS NULL AND {column} IS NOT NULL THEN 'the payload is not text in its CCSID' END"]
+def _fault(text: str, error: str, binary: bool, column: str, kind: str, fields: Mapping[str, str]) -> str:
+    """Return the SQL of what is wrong with a payload, NULL for a valid one. `error` is the SQL of an error in its text."""
+    reason = f"coalesce({error}, 'the payload is not text in its CCSID')"
+    faults = [f"CASE WHEN {text} IS NULL AND {column} IS NOT NULL THEN {reason} END"]
     if binary:
         invalid = f"{text} = CAST({column} AS STRING) AND NOT is_valid_utf8(CAST({column} AS STRING))"
         faults.append(f"CASE WHEN {invalid} THEN 'the payload is not UTF-8' END")

@@ -45,6 +45,48 @@ def check_streaming(frame: DataFrame) -> None:
     jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(_plan(frame), mode)
 
 
+#: Nodes whose output has only columns of their children that their expressions name, or that the node above asks for.
+_NARROW: Final = frozenset(
+    (
+        "Project",
+        "Aggregate",
+        "Filter",
+        "Join",
+        "Sort",
+        "SubqueryAlias",
+        "Window",
+        "Generate",
+        "EventTimeWatermark",
+        "Expand",
+    )
+)
+
+
+def columns_read(frame: DataFrame, table: str) -> set[str]:
+    """Return the columns of a temporary view that a query over it reads, from Catalyst's analysed plan.
+
+    Spark prunes the columns of a source only when it executes a plan, and it cannot do so for a source in Python.
+    """
+    plan = _plan(frame)
+    wanted = _identifiers(plan.output())
+    views, pending = [], [plan]
+    while pending:
+        node = pending.pop()
+        children = _items(node.children())
+        if str(node.nodeName()) == "SubqueryAlias" and str(node.alias()).lower() == table:
+            views.append(node)
+            continue
+        wanted |= _identifiers(node.references().toSeq())
+        if str(node.nodeName()) not in _NARROW:  # such as UNION, which pairs columns by position
+            wanted = wanted.union(*(_identifiers(child.output()) for child in children))
+        pending += children + _items(node.subqueries())
+    return {str(column.name()) for view in views for column in _items(view.output()) if column.exprId().id() in wanted}
+
+
+def _identifiers(attributes: Any) -> set[int]:
+    return {attribute.exprId().id() for attribute in _items(attributes)}
+
+
 def check_sql(spark: SparkSession, text: str) -> None:
     """Raise ParseException if a text is not a query. `spark.sql` would execute a CREATE or an INSERT at once."""
     session: Any = spark._jsparkSession

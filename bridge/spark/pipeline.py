@@ -8,7 +8,6 @@ part of the query. The query then returns a union: rows of the SELECT, dead lett
 from __future__ import annotations
 
 import json
-import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -45,7 +44,7 @@ from bridge.spark.destinations import (
 from bridge.spark.environment import CHECKPOINT, SPOOL, PipelineEnvironment
 from bridge.spark.failures import Mistake, mistakes_at, query_failure_of
 from bridge.spark.input_table import InputTable, input_table
-from bridge.spark.internals import check_sql, check_streaming, dropping_clause, has_format, keeps_state
+from bridge.spark.internals import check_sql, check_streaming, columns_read, dropping_clause, has_format, keeps_state
 
 INPUT: Final = "input"
 #: Name of the observation of the rows that a stateful query reads.
@@ -59,10 +58,6 @@ _OBSERVATION_TIMEOUT: Final = 5.0
 #: Batches whose counts are kept.
 _REMEMBERED: Final = 100
 _planning: Final = threading.Lock()
-#: A star that is not a multiplication nor count(*), and a join by all columns of the same name.
-_ALL_COLUMNS: Final = re.compile(
-    r"(?<!count)[(]\s*\*|(?:[,.]|\b(?:select|distinct|all)\b)\s*\*|\bnatural\b", re.IGNORECASE
-)
 
 
 class Pipeline(msgspec.Struct, frozen=True):
@@ -238,34 +233,23 @@ def _payload_kind(spark: SparkSession, source: DataFrame, config: PipelineConfig
     table = input_table(source, config, config.payload)
     if table.column is None:
         return config.payload
-    return config.payload if PAYLOAD in _needed(spark, table.of(source), config.select, [PAYLOAD]) else "bytes"
+    return config.payload if PAYLOAD in _read_by(spark, table.of(source), config.select) else "bytes"
 
 
-def _needed(spark: SparkSession, made: DataFrame, select: str, names: Sequence[str]) -> list[str]:
-    """Return those of some columns of `input` that the SELECT names, or all of them if it means all columns."""
-
-    def schema(columns: Sequence[str]) -> Any:
-        kept = StructType([made.schema[name] for name in columns])
-        spark.createDataFrame([], kept).createOrReplaceTempView(INPUT)
-        try:
-            return spark.sql(select).schema
-        except PySparkException:
-            return None
-
-    words = set(re.findall(r"\w+", select.lower()))
-    named = [name for name in names if name.lower() in words]
-    left = [name for name in made.columns if name not in names or name in named]
-    if _ALL_COLUMNS.search(select) or schema(left) is None or schema(left) != schema(made.columns):
-        return list(names)
-    return named
+def _read_by(spark: SparkSession, made: DataFrame, select: str) -> set[str]:
+    """Return the columns of `input` that the SELECT reads, or all of them if it cannot be analysed."""
+    try:
+        made.createOrReplaceTempView(INPUT)
+        return columns_read(spark.sql(select), INPUT)
+    except PySparkException:  # reported where the SELECT is checked
+        return set(made.columns)
 
 
 def _pruned(spark: SparkSession, source: DataFrame, table: InputTable, config: PipelineConfig) -> DataFrame:
     """Return the columns of the source that the SELECT reads. All of them are needed if there may be dead letters."""
     if config.select is None or table.fault is not None:
         return source
-    made = table.of(source)
-    needed = {*_needed(spark, made, config.select, made.columns), *([table.column] if table.column else [])}
+    needed = {*_read_by(spark, table.of(source), config.select), *([table.column] if table.column else [])}
     if table.event_time is not None:
         needed.add(table.event_time[1])
     return source.select(*(quoted(name) for name in source.columns if name in needed))
@@ -308,7 +292,8 @@ def _sinks(
     else:
         if to.format is not None and not has_format(spark, to.format):
             raise Mistake(("to", "format"), "a format that this Spark has (--packages adds others)", repr(to.format))
-        sinks, place = sinks_of(to, environment), "to"
+        letters = None if config.dead_letters.archive else config.dead_letters.queue or environment.dead_letter_queue
+        sinks, place = sinks_of(to, environment, letters), "to"
     with mistakes_at((place,), "a destination"):
         for sink in sinks:
             sink.check(selected)

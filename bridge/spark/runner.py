@@ -129,7 +129,7 @@ class _Run:
             self.state = self._attempt()
         except QueryFailed as error:
             self._note(error.failure)
-            how = "stopped" if error.failure.data else f"given up after {self._runner.attempts} attempts"
+            how = "stopped" if error.failure.final else f"given up after {self._runner.attempts} attempts"
             self._tell(f"{how}: {error}")
         except PipelineBusy as error:
             self._tell(str(error))
@@ -167,7 +167,7 @@ class _Run:
                 if batches:
                     failures, pause = 0, _FIRST_PAUSE
                 failures += not error.failure.remedy
-                if error.failure.data or failures >= self._runner.attempts:
+                if error.failure.final or failures >= self._runner.attempts:
                     raise
                 wait = pause * random.uniform(0.8, 1.2)
                 self._note(error.failure)

@@ -11,6 +11,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType, IntegralType, MapType, StringType, StructField, StructType
 
 from bridge.spark.columns import MQ_ARROW_SCHEMA, MQ_COLUMNS, MQTT_ARROW_SCHEMA, MQTT_COLUMNS, Column
+from bridge.telemetry.message import Destination
 from bridge.wire import cmqc
 
 
@@ -82,15 +83,22 @@ REFUSAL: Final = "refusal"
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why a row cannot be mapped."""
+    """Why a row cannot be mapped, or its text not be encoded."""
 
     #: MQRC_
     reason: int
     sentence: str
     #: the topic or queue that it came from
     source: str
+    #: of a row whose text cannot be encoded
+    destination: Destination | None = None
 
     def __str__(self) -> str:
+        if self.destination is not None:
+            place = f"{'topic' if self.destination.is_topic else 'queue'} {self.destination.name}"
+            return (
+                f"its text cannot be put to {place}: {self.sentence} ({cmqc.reason_name(self.reason)}, {self.reason})"
+            )
         origin = f" from {self.source!r}" if self.source else ""
         return f"its mapping refuses it{origin}: {self.sentence} ({cmqc.reason_name(self.reason)}, {self.reason})"
 

@@ -11,9 +11,8 @@ reader, so an abandoned process that still writes cannot replace a segment of it
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import logging
 import os
-import re
 import shutil
 import threading
 import time
@@ -31,17 +30,26 @@ from bridge.config import values
 from bridge.files import Locked, durable_file, lock, sync
 from bridge.spark.columns import project, subset
 from bridge.spark.options import OptionError, Options
+from bridge.spark.segment import (
+    IDENTITY,
+    READ_SUFFIX,
+    RETURNED,
+    RETURNING,
+    SUFFIX,
+    Identity,
+    Segment,
+    SpoolDamaged,
+    directory_name,
+    is_directory_name,
+)
 from bridge.witness import Position, Witness, WitnessDamaged, create
 from bridge.witness import read as read_position
 
 if TYPE_CHECKING:
     from pyarrow import fs
 
-SUFFIX: Final = ".arrow"
-#: The suffix of the last segment after its rows were committed: the file stays because its metadata has the session's state.
-_READ: Final = ".read"
-#: The file with the identifier of the spool, and the queue, subscription or topic filter.
-IDENTITY: Final = "spool.json"
+log = logging.getLogger(__name__)
+
 LOCK: Final = "lock"
 #: The file with the number of the last published segment (`bridge.witness`). An object store has none.
 WITNESS: Final = "witness"
@@ -52,43 +60,12 @@ _PAUSE: Final = 0.05
 _STATE: Final = b"mqbridge.state"
 
 
-class SpoolDamaged(Exception):
-    """A file of a spool is missing, unreadable, or has an unknown format."""
+class DataLoss(Exception):
+    """Messages would be lost, and the option `failOnDataLoss` is true."""
 
 
 class SpoolBusy(Exception):
     """Another process uses the spool."""
-
-
-class Segment(msgspec.Struct, frozen=True, order=True):
-    """A segment. All fields are in the name of its file."""
-
-    number: int
-    rows: int
-    #: bytes of message data
-    size: int
-    #: when its first message was put or received, in milliseconds since the epoch
-    time: int
-    #: CRC-32 of the file
-    checksum: int
-    #: the word for the reader that wrote it
-    run: str
-
-    @property
-    def name(self) -> str:
-        """The name of its file."""
-        return f"{self.number:012d}-{self.rows}-{self.size}-{self.time}-{self.checksum}-{self.run}{SUFFIX}"
-
-    @classmethod
-    def of(cls, name: str) -> Segment | None:
-        """Return the segment with a file name. None: the file is not a segment."""
-        if (found := _NAME.fullmatch(name)) is None:
-            return None
-        number, rows, size, milliseconds, checksum = map(int, found.groups()[:5])
-        return cls(number, rows, size, milliseconds, checksum, found[6])
-
-
-_NAME: Final = re.compile(rf"(\d+)-(\d+)-(\d+)-(\d+)-(\d+)-(\w+)(?:{SUFFIX}|{_READ})".replace(".", r"\."))
 
 
 class Place:
@@ -180,8 +157,9 @@ class Spool:
     SpoolDamaged.
     """
 
-    def __init__(self, below: str, source: str) -> None:
-        self.place = Place(f"{below}/{hashlib.sha256(source.encode()).hexdigest()[:16]}")
+    def __init__(self, below: str, source: str, *, returning: bool = False) -> None:
+        """Open the spool of a source. `returning`: to put its messages back, also after an attempt that was cut off."""
+        self.place = Place(f"{below}/{directory_name(source)}")
         self._lock: IO[str] | None = None
         if self.place.remote is None:
             directory = Path(self.place.path)
@@ -193,12 +171,19 @@ class Spool:
             self._lock = _locked(directory)
         names = self.place.names()
         for name in names:
-            if Segment.of(name) is None and not name.startswith(".") and name.endswith((SUFFIX, _READ, ".spool")):
+            if Segment.of(name) is None and not name.startswith(".") and name.endswith((SUFFIX, READ_SUFFIX, ".spool")):
                 # Ignoring it would lose its messages, which are no longer on their queue.
                 raise SpoolDamaged(
                     f"spool {self.place.path} has a file of another version of mqbridge ({name}), which this version cannot"
                     " read; hint: let that version finish the query (trigger availableNow), then delete the directory"
                 )
+        if RETURNING in names and not returning:
+            raise SpoolDamaged(
+                f"`mqbridge pipeline spool return` was cut off while it put back messages of spool {self.place.path};"
+                f" hint: run `mqbridge pipeline spool return {source}` again to finish it"
+            )
+        #: number of the last segment whose messages were put back
+        self.returned = int(bytes(self.place.read(RETURNED))) if RETURNED in names else 0
         self.run = uuid.uuid4().hex[:12]
         #: whether this process has made the spool
         self.new = IDENTITY not in names
@@ -206,15 +191,16 @@ class Spool:
             raise SpoolDamaged(f"{self.place.path}/{IDENTITY} is missing; hint: start with a new spool and checkpoint")
         if self.new:
             self._identify(uuid.uuid4().hex[:12], source)
+        identity = identity_of(self.place)
+        #: the identifier of the spool, which no other spool has
+        self.id = identity.id
+        self.source = identity.source
         try:
-            identity = msgspec.json.decode(self.place.read(IDENTITY))
-            #: the identifier of the spool, which no other spool has
-            self.id = str(identity["id"])
             self._identity = int(self.id, 16)
-            if self.place.remote is None and not identity.get("witness"):
-                self._identify(self.id, source)  # a spool of an older release
-        except (msgspec.DecodeError, LookupError, TypeError, ValueError) as error:
+        except ValueError as error:
             raise SpoolDamaged(f"{self.place.path}/{IDENTITY} is damaged: {error}") from error
+        if self.place.remote is None and not identity.witness:
+            self._identify(self.id, source)  # a spool of an older release
         self._witness: Witness | None = None
         if self.place.remote is None:
             if self._witnessed().identity != self._identity:
@@ -234,7 +220,7 @@ class Spool:
         local = self.place.remote is None
         if local:
             create(Path(self.place.path, WITNESS), Position(int(identifier, 16), 0, 0, time.time()))
-        self.place.write(IDENTITY, msgspec.json.encode({"id": identifier, "source": source, "witness": local}))
+        self.place.write(IDENTITY, msgspec.json.encode(Identity(identifier, source, local)))
 
     @property
     def is_unused(self) -> bool:
@@ -254,7 +240,9 @@ class Spool:
         found: dict[int, Segment] = {}
         read: Segment | None = None
         names = self.place.names()
-        self._check_end(max((one.number for one in map(Segment.of, names) if one), default=0) if last is None else last)
+        self._check_end(
+            max((one.number for one in map(Segment.of, names) if one), default=self.returned) if last is None else last
+        )
         for name in names:
             segment = Segment.of(name)
             if segment is None:
@@ -263,7 +251,7 @@ class Spool:
                 continue
             if last is not None and (segment.number > last or segment.run != _run_of(segment.number, runs)):
                 self.place.delete(name)
-            elif name.endswith(_READ):
+            elif name.endswith(READ_SUFFIX):
                 read = segment if read is None else max(read, segment)
             else:
                 found[segment.number] = segment
@@ -271,7 +259,7 @@ class Spool:
             self._segments = dict(sorted(found.items()))
             self._read = read
             newest = max((*found, 0 if read is None else read.number))
-            self.last = newest if last is None else last
+            self.last = max(newest, self.returned) if last is None else last
             self._size = sum(one.size for one in found.values())
             self._changed.notify_all()
         if read is not None and found:
@@ -359,17 +347,29 @@ class Spool:
 
     # Reading ---------------------------------------------------------------------------------------------------------
 
-    def between(self, start: int, end: int) -> list[Segment]:
-        """Return the segments after `start`, up to `end`. Raises SpoolDamaged if one of them does not exist."""
+    def between(self, start: int, end: int, *, complete: bool = True) -> list[Segment]:
+        """Return the segments after `start`, up to `end`, except those whose messages were put back.
+
+        Raises DataLoss if one of them is missing. With `complete` False, this is logged instead.
+        """
+        start = max(start, self.returned)
         with self._changed:
-            found = [self._segments.get(number) for number in range(start + 1, end + 1)]
-        segments = [one for one in found if one is not None]
-        if len(segments) != end - start:
-            raise SpoolDamaged(
-                f"spool {self.place.path} has {len(segments)} of the segments {start + 1} to {end}, which the checkpoint"
-                f" needs; hint: restore the spool of this query, or start with a new checkpoint"
+            found = {number: self._segments.get(number) for number in range(start + 1, end + 1)}
+        missing = [number for number, segment in found.items() if segment is None]
+        if missing and complete:
+            raise DataLoss(
+                f"spool {self.place.path} has {len(found) - len(missing)} of the segments {start + 1} to {end}, which the"
+                f" checkpoint needs, so messages of {self.source} are lost; hint: restore the files of the spool, or set the"
+                " option failOnDataLoss to false to continue without them"
             )
-        return segments
+        if missing:
+            log.error(
+                "MQB8006E %d segments of spool %s are missing: their messages of %s are lost",
+                len(missing),
+                self.place.path,
+                self.source,
+            )
+        return [segment for segment in found.values() if segment is not None]
 
     def delete_through(self, number: int, *, keep_state: bool = False) -> None:
         """Delete the segments up to a number. `keep_state`: keep the newest segment for its metadata. Raises OSError."""
@@ -399,8 +399,47 @@ class Spool:
             self._lock.close()
 
 
+def identity_of(place: Place) -> Identity:
+    """Return the identity of a spool. Raises OSError, SpoolDamaged."""
+    return Identity.of(place.path, place.read(IDENTITY))
+
+
+def open_former(below: str, sources: Iterable[str]) -> dict[str, Spool]:
+    """Return the spools below a directory or URL except those of `sources`, which are read. `recover` is up to the caller.
+
+    A spool that another process uses is left out, because that process reads it. Raises OSError, SpoolDamaged.
+    """
+    former: dict[str, Spool] = {}
+    places = [Place(f"{below}/{name}") for name in Place(below).names() if is_directory_name(name)]
+    found = {identity_of(place).source for place in places if IDENTITY in place.names()}
+    for source in found.difference(sources):
+        with contextlib.suppress(SpoolBusy):
+            former[source] = Spool(below, source)
+    return former
+
+
+def check_abandoned(spool: Spool, position: int, options: StreamOptions) -> int:
+    """Return how many messages a spool, whose source is no longer read, has after the segment `position`.
+
+    Raises DataLoss if there are any, or logs it, as the options specify.
+    """
+    fails = options.fail_on_data_loss
+    rows = sum(one.rows for one in spool.between(position, spool.last, complete=fails))
+    below = spool.place.path.rpartition("/")[0]
+    if rows and fails:
+        raise DataLoss(
+            f"spool {below} has {rows} messages of {spool.source}, which is no longer read; hint: `mqbridge pipeline spool"
+            f" list` lists such messages, and `mqbridge pipeline spool return {spool.source}` puts them back (with --spool"
+            f" {below} if no pipeline of the configuration file has this spool). Or read {spool.source} again until all of"
+            " its messages are processed. With the option failOnDataLoss set to false they stay in the spool, unread"
+        )
+    if rows:
+        log.warning("MQB8007W spool %s has %d messages of %s, which is no longer read", below, rows, spool.source)
+    return rows
+
+
 def _read_name(segment: Segment) -> str:
-    return segment.name.removesuffix(SUFFIX) + _READ
+    return segment.name.removesuffix(SUFFIX) + READ_SUFFIX
 
 
 def _run_of(number: int, runs: Sequence[tuple[int, str]]) -> str | None:
@@ -431,12 +470,27 @@ def content_of(place: Place, name: str) -> Any:
             " or URL of the option spool under this name; otherwise set the option embed to true"
         ) from error
     segment = Segment.of(name)
-    if segment is None or zlib.crc32(content) != segment.checksum:
+    if segment is None:
+        raise SpoolDamaged(f"{place.path}/{name} is not a segment of a spool")
+    if zlib.crc32(content) != segment.checksum:
         raise SpoolDamaged(
-            f"segment {place.path}/{name} of the spool is damaged: its checksum is wrong; hint: its messages exist nowhere"
-            " else, so restore the file from a copy if there is one. Without it, start with a new spool and checkpoint"
+            f"segment {place.path}/{name} of the spool is damaged: its checksum is wrong. It has"
+            f" {segment.messages(_source_of(place))}; hint: they exist nowhere else, so restore the file from a copy."
+            " Without one, delete the file, and set the option failOnDataLoss to false to continue without them"
         )
     return content
+
+
+def columns_in(place: Place, name: str) -> Any:
+    """Return the Arrow schema of a segment, without metadata. Raises SpoolDamaged."""
+    return pa.ipc.open_file(content_of(place, name)).schema.remove_metadata()
+
+
+def _source_of(place: Place) -> str:
+    try:
+        return identity_of(place).source
+    except (OSError, SpoolDamaged):
+        return "an unknown source"
 
 
 def read_segments(path: str, names: Iterable[str], schema: Any) -> Iterator[Any]:
@@ -538,6 +592,7 @@ STREAM_OPTIONS: Final = (
     "spool",
     "spoolLimit",
     "embed",
+    "failOnDataLoss",
     "columns",
     "partitions",
     "maxMessagesPerTrigger",
@@ -558,6 +613,8 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     spool_limit: int = SPOOL_LIMIT
     #: whether segments travel with the plan of a batch, for workers that do not reach the spool
     embed: bool = False
+    #: False: messages that are missing, or of a queue or topic that is no longer read, are logged
+    fail_on_data_loss: bool = True
     #: parts of equal size of a batch. None: one for each queue or topic filter
     partitions: int | None = None
     max_messages: int = MAX_MESSAGES
@@ -570,6 +627,7 @@ def stream_options_of(options: Options) -> StreamOptions:
         spool=options.place("spool") or "",
         spool_limit=options.size("spoolLimit", SPOOL_LIMIT),
         embed=options.truth("embed", False),
+        fail_on_data_loss=options.truth("failOnDataLoss", True),
         partitions=options.value("partitions", values.integer(1, 1000), None),
         max_messages=options.value("maxMessagesPerTrigger", values.integer(1, 2**31 - 1), MAX_MESSAGES),
         max_bytes=options.size("maxBytesPerTrigger", MAX_BYTES),

@@ -20,12 +20,14 @@ from pyspark.sql.types import StructType
 from bridge.spark.columns import Column, check_part, schema_of
 from bridge.spark.options import TABLE_OPTION, OptionError, Options
 from bridge.spark.schema import spark_schema
+from bridge.spark.segment import Segment, SpoolDamaged
 from bridge.spark.spool import (
+    DataLoss,
     Place,
-    Segment,
-    SpoolDamaged,
+    Spool,
     SpoolFiller,
     StreamOptions,
+    check_abandoned,
     content_of,
     read_content,
     slice_of,
@@ -118,18 +120,25 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options: StreamOptions,
         schema: Any,
         fillers: Callable[[], Mapping[str, SpoolFiller]],
+        former: Callable[[], Mapping[str, Spool]] = dict,
         *,
         keeps_state: bool = False,
     ) -> None:
         """Make a reader. `fillers` returns what fills the spools, by queue or topic filter, not started.
 
+        `former` returns the spools of queues or topic filters that are no longer read. The rest of a batch that was planned
+        when they were read is read from them. Messages after that batch are a DataLoss.
         `keeps_state`: the last segment of a spool stays for the state in it.
         """
         self._stream = options
         self._schema = schema
         self._new_fillers = fillers
+        self._find_former = former
         self._keeps_state = keeps_state
         self._fillers: dict[str, SpoolFiller] = {}
+        self._former: Mapping[str, Spool] = {}
+        #: messages in spools that are no longer read, if that is no error
+        self._abandoned: dict[str, int] = {}
         self._available_now = False
         #: number of the segment of each spool where an availableNow run ends
         self._target: dict[str, int] | None = None
@@ -164,11 +173,15 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def finish(self, committed: Offset) -> None:
-        """Delete the segments of a committed batch."""
+        """Delete the segments of a committed batch. Raises DataLoss if messages follow in a spool that is no longer read."""
         self._start()
         self._check()
-        for source, filler in self._fillers.items():
-            filler.spool.delete_through(self._position(committed, source), keep_state=self._keeps_state)
+        for source, spool in self._spools.items():
+            spool.delete_through(self._position(committed, source), keep_state=self._keeps_state)
+        for source, spool in self._former.items():
+            if rows := check_abandoned(spool, self._position(committed, source), self._stream):
+                self._abandoned[source] = rows
+        self._close_former()
 
     def commit(self, end: Offset) -> None:
         """Delete the segments of a committed batch. Spark calls this late; `latestOffset` has usually done it."""
@@ -181,12 +194,24 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 for filler in fillers.values():
                     filler.finish()
             try:
+                self._former = self._find_former()
                 for filler in fillers.values():
                     filler.start()
             except BaseException:
                 _stop(fillers)
+                self._close_former()
                 raise
             self._fillers = fillers
+
+    @property
+    def _spools(self) -> dict[str, Spool]:
+        """The spools by source, those that are no longer read, too."""
+        return {**{source: filler.spool for source, filler in self._fillers.items()}, **self._former}
+
+    def _close_former(self) -> None:
+        for spool in self._former.values():
+            spool.close()
+        self._former = {}
 
     def _check(self) -> None:
         for filler in self._fillers.values():
@@ -199,7 +224,7 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "the checkpoint has an offset of another version of mqbridge; hint: let that version finish the query"
                 " (trigger availableNow), then start with a new checkpoint"
             )
-        spool = self._fillers[source].spool
+        spool = self._spools[source]
         if source not in offset["spools"]:
             return spool.first - 1
         identity, number = offset["spools"][source]
@@ -219,7 +244,8 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for source, filler in self._fillers.items():
             end = filler.spool.last if self._target is None else self._target[source]
             position = self._position(start, source)
-            waiting[source] = iter(filler.spool.between(position, max(end, position)))
+            complete = self._stream.fail_on_data_loss
+            waiting[source] = iter(filler.spool.between(position, max(end, position), complete=complete))
         batch: dict[str, list[Segment]] = {source: [] for source in waiting}
         count = 0
         while waiting:
@@ -246,12 +272,18 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """Return the rows of a batch in parts: one for each spool, or as many of equal size as the options specify."""
         self._start()
+        spools, complete = self._spools, self._stream.fail_on_data_loss
         batch: list[list[Slice]] = []
-        for source, filler in self._fillers.items():
-            if source in end["spools"]:
-                spool = filler.spool
-                segments = spool.between(self._position(start, source), self._position(end, source))
+        for source, position in end["spools"].items():
+            if source in spools:
+                spool = spools[source]
+                segments = spool.between(self._position(start, source), self._position(end, source), complete=complete)
                 batch.append([Slice(spool.place.path, one, 0, one.rows) for one in segments if one.rows])
+            elif position != start["spools"].get(source) and complete:
+                raise DataLoss(
+                    f"the batch has messages of {source}, which is no longer read and has no spool in {self._stream.spool};"
+                    " hint: restore its spool, or set the option failOnDataLoss to false to continue without them"
+                )
         if self._stream.partitions is not None:
             batch = _even([one for slices in batch for one in slices], self._stream.partitions)
         if self._stream.embed:
@@ -272,14 +304,18 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Disconnect. A process that is killed instead leaves everything to its successor."""
         _stop(self._fillers)
         self._fillers = {}
+        self._close_former()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the backlog of each spool, for the progress of the query. This is not an offset to start from."""
-        backlog = {}
+        backlog: dict[str, Any] = {
+            source: {"messages": 0, "bytes": 0, "waiting": rows, "oldest": None}
+            for source, rows in self._abandoned.items()
+        }
         for source, filler in self._fillers.items():
             batch = self._batch.get(source, [])
             after = batch[-1].number if batch else filler.spool.first - 1
-            left = filler.spool.between(after, max(filler.spool.last, after))
+            left = filler.spool.between(after, max(filler.spool.last, after), complete=False)
             oldest = next((one for one in left if one.rows), None)
             since = None if oldest is None else datetime.fromtimestamp(oldest.time / 1000, UTC)
             backlog[source] = {

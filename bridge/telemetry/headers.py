@@ -20,6 +20,7 @@ Source: IBM MQ documentation, "Integration of MQ Telemetry with queue managers" 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, wraps
@@ -545,6 +546,14 @@ def as_text(value: Value) -> str:
 
 #: The maximum MQMD.Expiry, in tenths of a second.
 MAX_EXPIRY: Final = 999_999_999
+
+
+def whole_seconds(expiry: float) -> int:
+    """Return a remaining time as a Message Expiry Interval: seconds, rounded up.
+
+    A tenth of a second or less counts as 0, because MQMD.Expiry cannot express 0. `expiry_of` stores it as the minimum of 1.
+    """
+    return math.ceil(expiry) if expiry > 0.1 else 0
 
 
 def expiry_of(seconds: float | None) -> int:

@@ -10,6 +10,7 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -22,7 +23,8 @@ from bridge.mqtt.writer import topic_field
 from bridge.telemetry.conversion import from_mq, publisher_of
 from bridge.telemetry.headers import size_of_properties
 from bridge.telemetry.message import NO_PROPERTIES, Publication, Unmappable
-from bridge.telemetry.record import RequestRecord, StateKey, StateRecord
+from bridge.telemetry.packet_identifiers import CHUNK, Chunk, PacketIdentifiers
+from bridge.telemetry.record import IdentifiersRecord, MessageKey, RequestRecord, StateKey, StateRecord
 from bridge.telemetry.request import (
     REQUEST_QUEUE_PREFIX,
     ReplyAddresses,
@@ -423,9 +425,9 @@ class Outbox:
     """
 
     __slots__ = (
+        "_clash",
         "_requests",
         "_room",
-        "assigned",
         "backlog",
         "counts",
         "direct_qos",
@@ -433,6 +435,7 @@ class Outbox:
         "durable",
         "finishing",
         "held",
+        "identifiers",
         "in_flight",
         "last_sent",
         "messages_sent",
@@ -470,8 +473,10 @@ class Outbox:
         self.in_flight: SenderWindow[Outgoing] = SenderWindow(window)
         #: how often PUBLISH was sent with DUP since the reader last set this to 0
         self.resent = 0
-        #: the message that waits for the record of its packet identifier. Later messages wait for it
-        self.recording: Outgoing | None = None
+        #: messages that wait for the record of their packet identifiers. Later messages wait for them
+        self.recording: Chunk | None = None
+        #: the first waiting message needs a packet identifier other than the one that its MsgId proposes
+        self._clash = False
         self.backlog = Backlog(requests.client_id) if backlog is None else backlog
         #: limits.removal_backlog: the number of messages that may be unacknowledged or unremoved
         self.removal_backlog = sys.maxsize
@@ -496,8 +501,8 @@ class Outbox:
         self.sent_before: set[int] | frozenset[int] = _NO_NUMBERS
         #: the bridge ended while the client was connected: waiting messages may have been sent before (MQTT-3.3.1-1)
         self.uncertain = False
-        #: msg_number -> packet identifier, if it differs from the one that the MsgId determines
-        self.assigned: dict[int, int] = {}
+        #: packet identifiers that do not follow from the MsgId, or None as long as there are none
+        self.identifiers: PacketIdentifiers | None = None
 
     def mark_sent(self, numbers: Sequence[int]) -> None:
         """Note messages, by msg_number, that were sent before."""
@@ -505,6 +510,12 @@ class Outbox:
             self.sent_before.update(numbers)
         elif numbers:
             self.sent_before = set(numbers)
+
+    def may_have_sent(self, transmission: Transmission) -> bool:
+        """Return whether a message that is not acknowledged may have been sent before."""
+        if self.uncertain or transmission.msg_number in self.sent_before:
+            return True
+        return self.identifiers is not None and self.identifiers.was_sent(transmission)
 
     def pause(self) -> None:
         """Stop sending, because the client does not read or is disconnected."""
@@ -528,6 +539,10 @@ class Outbox:
         backlog, messages = self.backlog, self.backlog.messages
         waiting: list[Transmission] = []
         self._room = self.turn_bytes
+        identifiers = self.identifiers
+        if identifiers is not None and identifiers.restored:
+            batch = list(batch)
+            self.mark_sent(identifiers.recognize(batch, self.in_flight.deliveries))
         if self.uncertain:
             batch = list(batch)
             self.mark_sent([transmission.msg_number for transmission in batch])
@@ -548,6 +563,8 @@ class Outbox:
             for transmission in dropped:
                 effects.discard(transmission, FULL)
             effects.refusals += [too_many(one, backlog.limit) for one in dead]
+        if self.identifiers is not None:
+            self._decide(self.identifiers, effects)
         return effects
 
     def _waits(self, transmission: Transmission) -> bool:
@@ -599,7 +616,33 @@ class Outbox:
                 self.replaying = None
             if count:
                 self.backlog.count(-size, -count)
+        if self.identifiers is not None:
+            self._decide(self.identifiers, effects)
         return effects
+
+    def _decide(self, identifiers: PacketIdentifiers, effects: SendEffects) -> None:
+        """Decide the identifiers of waiting messages if the first one needs it, and forget those of finished ones."""
+        if identifiers.decided:
+            for transmission in effects.finished:
+                identifiers.release(transmission.msg_number)
+            for refusal in effects.refusals:
+                identifiers.release(refusal.transmission.msg_number)
+        if self._clash:
+            self._clash = False
+            self._plan(identifiers)
+
+    def _plan(self, identifiers: PacketIdentifiers) -> None:
+        """Decide the packet identifiers of the next waiting messages. Those that wait for a record are in `recording`."""
+        messages = [one for one in islice(self.backlog, CHUNK) if self._qos(one)]
+        self.recording = identifiers.plan(messages, self.in_flight.deliveries)
+
+    def prepare(self) -> None:
+        """Decide the packet identifiers of waiting messages for a client that connects, to record them with the session."""
+        if self.durable and self.backlog.messages and self.recording is None:
+            identifiers = self.identifiers or PacketIdentifiers(self._requests.client_id)
+            self._plan(identifiers)
+            if self.recording is not None:
+                self.identifiers = identifiers
 
     def _send(self, transmission: Transmission, now: float, protocol: ServerProtocol, effects: SendEffects) -> bool:
         """Send one message and return False if it has to wait. A message that cannot be sent affects no other message."""
@@ -629,6 +672,13 @@ class Outbox:
                     effects.refusals.append(Refusal(transmission, cmqc.MQRC_UNKNOWN_OBJECT_NAME, why))
                     return True
                 topic = request.response_topic
+            user_data = transmission.user_data
+            subscription = FOREIGN
+            if user_data is not None and len(user_data) > 1:  # a QoS alone has no options
+                subscription = subscription_data(user_data)
+                if subscription.no_local and publisher_of(transmission.message) == transmission.client_id:
+                    effects.discard(transmission, OWN)
+                    return True
             version_5 = protocol.level == LEVEL_MQTT_5
             publication = from_mq(
                 transmission.message,
@@ -642,20 +692,17 @@ class Outbox:
             field = topic_field(publication.topic)
             properties = None
             if version_5:
-                user_data = transmission.user_data
-                subscription = FOREIGN
-                if user_data is not None and len(user_data) > 1:  # a QoS alone has no options
-                    subscription = subscription_data(user_data)
-                if subscription.no_local and publisher_of(transmission.message) == transmission.client_id:
-                    effects.discard(transmission, OWN)
-                    return True
                 properties = self._properties(transmission, publication, request, subscription)
                 if protocol.max_packet_size and not protocol.takes(field, publication.payload, properties):
                     why = f"it is longer than the Maximum Packet Size of the client, {protocol.max_packet_size} bytes"
                     effects.refusals.append(Refusal(transmission, cmqc.MQRC_MSG_TOO_BIG_FOR_CHANNEL, why))
                     return True
+            qos, message_id = publication.qos, 0
+            if qos:
+                message_id = self._identifier(transmission.msg_number)
+                if not message_id:
+                    return False
             self._count(publication, now)
-            qos = publication.qos
             if not qos:
                 protocol.publish(field, publication.payload, 0, publication.retain, False, 0, properties)
                 effects.finished.append(transmission)
@@ -663,7 +710,7 @@ class Outbox:
             outgoing = Outgoing(
                 transmission, qos, field, publication.payload, publication.retain, SENT[qos], now, properties
             )
-            self._send_reliably(transmission, outgoing, protocol)
+            self._send_reliably(transmission, message_id, outgoing, protocol)
             return True
         except Unmappable as error:
             refusal = Refusal(transmission, error.reason, str(error))
@@ -717,22 +764,36 @@ class Outbox:
             counts.sent_2 += 1
             counts.sent_size_2 += size
 
-    def _send_reliably(self, transmission: Transmission, outgoing: Outgoing, protocol: ServerProtocol) -> None:
-        """Send a message with QoS 1 or 2, or let it wait until its packet identifier is on record."""
-        number, in_flight = transmission.msg_number, self.in_flight
-        message_id = self.assigned.get(number)
-        if message_id is None:
-            # The last two bytes of the MsgId, if they are free.
-            message_id = in_flight.free_identifier(number & 0xFFFF, self.assigned.values())
-        in_flight.add(message_id, outgoing)
-        # Other identifiers need no record: the session's record shows that the client is connected, and so that the message
-        # may have been sent.
-        if self.durable and message_id != number & 0xFFFF and number not in self.assigned:
-            self.unsaved = True
-            self.assigned[number] = message_id
-            outgoing.phase = Phase.RECORDING
-            self.recording = outgoing
-            return
+    def _identifier(self, number: int) -> int:
+        """Return the packet identifier of a message, or 0 if it has to be decided and recorded first."""
+        message_id, deliveries, identifiers = number & 0xFFFF, self.in_flight.deliveries, self.identifiers
+        if identifiers is None:
+            if message_id and message_id not in deliveries:
+                return message_id
+            identifiers = self.identifiers = PacketIdentifiers(self._requests.client_id)
+        else:
+            decided = identifiers.decided.get(number)
+            if decided is not None:
+                return decided
+            if message_id and message_id not in deliveries and message_id not in identifiers.taken:
+                return message_id
+        if self.durable:
+            self._clash = True
+            return 0
+        return identifiers.next_free(message_id, deliveries)
+
+    def _send_reliably(
+        self, transmission: Transmission, message_id: int, outgoing: Outgoing, protocol: ServerProtocol
+    ) -> None:
+        """Send a message with QoS 1 or 2.
+
+        An identifier that follows from the MsgId needs no record: the session's record shows that the client is connected,
+        and so that the message may have been sent.
+        """
+        number = transmission.msg_number
+        self.in_flight.add(message_id, outgoing)
+        if self.identifiers is not None:
+            self.identifiers.sent(number)
         again = False
         before = self.sent_before
         if isinstance(before, set) and number in before:
@@ -785,9 +846,12 @@ class Outbox:
     def _finish(self, outgoing: Outgoing) -> Transmission | None:
         """Return the message of a delivery that the client has acknowledged, to be removed."""
         transmission, outgoing.transmission = outgoing.transmission, None
-        if transmission is not None and self.assigned.pop(transmission.msg_number, None) is not None:
-            self.unsaved = self.durable
         return transmission
+
+    def removed(self, transmission: Transmission) -> None:
+        """Forget the packet identifier of an acknowledged message, whose removal is committed."""
+        if self.identifiers is not None:
+            self.identifiers.release(transmission.msg_number)
 
     def complete(self, message_id: int) -> bool:
         """Process a PUBCOMP. Return whether its message id is free only after a commit. Raises WrongAcknowledgement."""
@@ -821,40 +885,81 @@ class Outbox:
             for message_id, outgoing in in_flight.deliveries.items()
             if outgoing.phase in _RESENT and outgoing.transmission is not None
         ]
-        if len(unacknowledged) > room:
-            self.restore(unacknowledged[room:])
-            self.unsaved = self.durable
+        self.restore(unacknowledged[room:])
 
-    def restore(self, acknowledged: Iterable[tuple[int, Transmission]]) -> None:
+    def restore(self, acknowledged: Sequence[tuple[int, Transmission]]) -> None:
         """Return sent but unfinished messages to the backlog. They are sent again with their packet identifiers.
 
         Their acknowledgements by the client could not be committed, or its window has become smaller.
         """
-        again: list[Transmission] = []
-        for message_id, transmission in acknowledged:
-            self.in_flight.free((message_id,))
-            self.assigned[transmission.msg_number] = message_id
-            again.append(transmission)
-        again.sort(key=lambda transmission: transmission.msg_number)
+        if not acknowledged:
+            return
+        self.in_flight.free([message_id for message_id, _ in acknowledged])
+        if self.identifiers is None:
+            self.identifiers = PacketIdentifiers(self._requests.client_id)
+        self.identifiers.keep(acknowledged, durable=self.durable)
+        again = sorted([transmission for _, transmission in acknowledged], key=lambda one: one.msg_number)
         self.mark_sent([transmission.msg_number for transmission in again])
         self.backlog.extendleft(reversed(again))
 
+    def keep_identifier(self, message_id: int, transmission: Transmission) -> None:
+        """Take a message that was sent to the client before, with a packet identifier, 0 if unknown.
+
+        It is one of a shared subscription, so its QoS is 1, and it needs no record.
+        """
+        self.mark_sent([transmission.msg_number])
+        if not message_id or message_id == transmission.msg_number & 0xFFFF:
+            return
+        if self.identifiers is None:
+            self.identifiers = PacketIdentifiers(self._requests.client_id)
+        if message_id not in self.identifiers.taken and message_id not in self.in_flight.deliveries:
+            self.identifiers.keep([(message_id, transmission)], durable=False)
+
     def resent_later(self) -> set[int]:
         """Return the message identifiers of messages that were sent before and wait to be sent again."""
-        message_ids = {number & 0xFFFF or 1 for number in self.sent_before - self.assigned.keys()}
-        return message_ids.union(self.assigned.values()) - self.in_flight.deliveries.keys()
+        decided = {} if self.identifiers is None else self.identifiers.decided
+        message_ids = {decided.get(number) or number & 0xFFFF for number in self.sent_before}
+        return message_ids.union(decided.values()) - self.in_flight.deliveries.keys()
 
-    def recorded(self, protocol: ServerProtocol | None, now: float) -> None:
-        """Send the message that waited for the record of its unusual message id, which is committed.
-
-        Without a protocol, the client is away: the message counts as sent, and goes out again when it is back.
-        """
+    def recorded(self) -> None:
+        """Allow the messages whose packet identifiers are on record to be sent."""
         self.recording = None
-        for message_id, outgoing in self.in_flight.deliveries.items():
-            if outgoing.phase is Phase.RECORDING:
-                outgoing.phase = SENT[outgoing.qos]
-                if protocol is not None:
-                    outgoing.publish(protocol, message_id, now, dup=False)
+
+    def restore_records(self, assigned: Sequence[tuple[int, int]], sent: Sequence[MessageKey]) -> None:
+        """Take over the messages of a session's record after a restart (`PacketIdentifiers.restore_sent`)."""
+        if assigned or sent:
+            if self.identifiers is None:
+                self.identifiers = PacketIdentifiers(self._requests.client_id)
+            self.identifiers.restore_sent(assigned, sent)
+
+    def restore_identifiers(self, record: IdentifiersRecord) -> None:
+        """Take over a record of packet identifiers after a restart."""
+        if self.identifiers is None:
+            self.identifiers = PacketIdentifiers(self._requests.client_id)
+        self.identifiers.restore(record)
+
+    def caught_up(self, *, renumbered: bool, others_may_come: bool) -> None:
+        """Note that all messages of the time before a restart have come. With `renumbered`, they have other numbers now."""
+        identifiers = self.identifiers
+        if self.uncertain and renumbered and self.backlog.messages:
+            identifiers = self.identifiers = identifiers or PacketIdentifiers(self._requests.client_id)
+            reliable = [one for one in self.backlog if self._qos(one)]
+            unsent = identifiers.settle(reliable, self.in_flight.deliveries)
+            self.sent_before = set(self.sent_before).difference(unsent)
+        # New messages have not been sent to any client before.
+        self.uncertain = False
+        if identifiers is not None:
+            identifiers.caught_up(others_may_come=others_may_come)
+            if identifiers.empty:
+                self.identifiers = None
+
+    def keys_of_sent(self) -> list[MessageKey]:
+        """Return the keys of messages that were sent and are not acknowledged, for the record of the session."""
+        transmissions = [one.transmission for one in self.in_flight.deliveries.values() if one.transmission is not None]
+        if self.identifiers is not None:
+            before = self.sent_before
+            transmissions += [one for one in self.identifiers.taken.values() if one.msg_number in before]
+        return [one.key for one in transmissions]
 
     @property
     def unremoved(self) -> int:
@@ -870,24 +975,29 @@ class Outbox:
         self.held = self.held or room <= 0
         return max(0, min(self.in_flight.room, room) - len(self.backlog.messages))
 
-    def withdraw_waiting(self, wanted: Callable[[Transmission], bool]) -> list[Transmission]:
-        """Remove the selected waiting messages and return them."""
-        return self.backlog.withdraw(wanted)
+    def withdraw_waiting(self, wanted: Callable[[Transmission], bool]) -> list[tuple[int, Transmission]]:
+        """Remove the selected waiting messages and return them with their packet identifiers, 0 if undecided."""
+        decided = {} if self.identifiers is None else self.identifiers.decided
+        taken = [(decided.get(one.msg_number, 0), one) for one in self.backlog.withdraw(wanted)]
+        self._release(taken)
+        return taken
 
-    def withdraw_sent(self, wanted: Callable[[Transmission], bool]) -> list[Transmission]:
-        """Remove the selected unacknowledged messages and return them."""
-        taken: list[Transmission] = []
+    def withdraw_sent(self, wanted: Callable[[Transmission], bool]) -> list[tuple[int, Transmission]]:
+        """Remove the selected unacknowledged messages and return them with their packet identifiers."""
+        taken: list[tuple[int, Transmission]] = []
         for message_id, outgoing in list(self.in_flight.deliveries.items()):
             transmission = outgoing.transmission
             if transmission is None or not wanted(transmission):
                 continue
             self.in_flight.free((message_id,))
-            if outgoing is self.recording:
-                self.recording = None
-            if self.assigned.pop(transmission.msg_number, None) is not None:
-                self.unsaved = self.durable
-            taken.append(transmission)
+            taken.append((message_id, transmission))
+        self._release(taken)
         return taken
+
+    def _release(self, withdrawn: Iterable[tuple[int, Transmission]]) -> None:
+        if self.identifiers is not None:
+            for _, transmission in withdrawn:
+                self.identifiers.release(transmission.msg_number)
 
     def pending(self) -> list[Transmission]:
         """Return all messages for this client that are still on the transmission queue."""

@@ -24,10 +24,12 @@ from bridge.mqtt.packets import Will
 from bridge.telemetry.identity import Principal
 
 #: Version of the layout.
-VERSION = 4
+VERSION = 5
+#: Version of the records of wills, which have not changed since.
+WILL_VERSION = 4
 #: Version of the records of requests and of the key of reply addresses, which have not changed since.
 REQUEST_VERSION = 3
-#: Version of a session's own two records, which have not changed since.
+#: Version of a session's own two records. A list of sent messages that contains MsgIds has version 5.
 SESSION_VERSION = 2
 
 #: MQMD.CorrelId of the bridge's messages on the state queue of IBM MQ: session records, receipts of committed units of work,
@@ -49,6 +51,12 @@ class Side(StrEnum):
     REQUESTED = "requested"
     REPLY_KEY = "reply key"
     WILL = "will"
+    IDENTIFIERS = "identifiers"
+
+
+#: Identifies a message on the transmission queue across restarts: its number on the embedded queue manager, its MsgId on
+#: IBM MQ. Bridges up to 0.2.0 used the last eight bytes of the MsgId as a number.
+MessageKey = int | bytes
 
 
 class StateKey(NamedTuple):
@@ -56,7 +64,7 @@ class StateKey(NamedTuple):
 
     side: Side
     client_id: str
-    #: the queue name of a request, or "" for records that a session has once
+    #: the queue name of a request, the number of a record of identifiers, or "" for records that a session has once
     queue: str = ""
 
 
@@ -86,10 +94,10 @@ class SentRecord(msgspec.Struct, tag_field="side", tag="sent", omit_defaults=Tru
     clientIdentifier: str
     #: message ids for which PUBREL was sent and PUBCOMP has not come
     released: list[int] = []
-    #: unusual message ids: [number of the message, message id]
+    #: unusual message ids in records of bridges up to 0.2.0: [number of the message, message id]
     assigned: list[tuple[int, int]] = []
-    #: numbers of the messages sent and not acknowledged: they go out again with DUP
-    sent: list[int] = []
+    #: the messages sent and not acknowledged: they go out again with DUP
+    sent: list[MessageKey] = []
     #: the client was connected, so any message on the queue may have been sent if the bridge was killed
     connected: bool = False
     #: Session Expiry Interval in seconds, or 0xFFFFFFFF for never
@@ -118,6 +126,27 @@ class SentRecord(msgspec.Struct, tag_field="side", tag="sent", omit_defaults=Tru
     def key(self) -> StateKey:
         """The identity of the record."""
         return StateKey(Side.SENT, self.clientIdentifier)
+
+
+class IdentifiersRecord(msgspec.Struct, tag_field="side", tag="identifiers"):
+    """Packet identifiers of messages for a durable session that do not follow from the MsgId.
+
+    A session has several. Such a record is put before its messages are sent, and deleted after the last of them is removed.
+    A message that is no longer on the queue has no meaning in it.
+    """
+
+    clientIdentifier: str
+    #: the number of the record
+    queue: str
+    #: [message, message id]
+    assigned: list[tuple[MessageKey, int]] = []
+    sequence: int = 0
+    version: int = VERSION
+
+    @property
+    def key(self) -> StateKey:
+        """The identity of the record."""
+        return StateKey(Side.IDENTIFIERS, self.clientIdentifier, self.queue)
 
 
 class RequestRecord(msgspec.Struct, tag_field="side", tag="requested"):
@@ -159,7 +188,7 @@ class WillRecord(msgspec.Struct, tag_field="side", tag="will"):
     #: the MQ user of the client
     mqUser: bytes
     sequence: int = 0
-    version: int = VERSION
+    version: int = WILL_VERSION
 
     @property
     def key(self) -> StateKey:
@@ -167,7 +196,7 @@ class WillRecord(msgspec.Struct, tag_field="side", tag="will"):
         return StateKey(Side.WILL, self.clientIdentifier)
 
 
-SessionRecord = ReceivedRecord | SentRecord | RequestRecord
+SessionRecord = ReceivedRecord | SentRecord | IdentifiersRecord | RequestRecord
 StateRecord = SessionRecord | ReplyKeyRecord | WillRecord
 
 

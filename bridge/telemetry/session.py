@@ -16,7 +16,18 @@ from bridge.mqtt.reason_codes import FAILURE, ReasonCode
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity, Principal, TopicAccess
 from bridge.telemetry.outbox import SENT_AT_A_TURN, Backlog, Outbox, Outgoing, PublicationCounts, Requests
-from bridge.telemetry.record import ReceivedRecord, RequestRecord, SentRecord, SessionRecord, StateKey, StateRecord
+from bridge.telemetry.packet_identifiers import Chunk
+from bridge.telemetry.record import (
+    SESSION_VERSION,
+    VERSION,
+    IdentifiersRecord,
+    ReceivedRecord,
+    RequestRecord,
+    SentRecord,
+    SessionRecord,
+    StateKey,
+    StateRecord,
+)
 from bridge.telemetry.subscription import shared_subscription
 from bridge.telemetry.transmission import PublicationMessage, Transmission
 
@@ -74,7 +85,7 @@ class ReceiveEffects:
         #: the answers depend on earlier units of work
         self.ordered = False
         #: the message whose packet identifier is put on record with this
-        self.recording: Outgoing | None = None
+        self.recording: Chunk | None = None
         #: keys of the records that are committed with this
         self.records: Iterable[StateKey] = ()
         #: (packet identifier, message, its transmission) for which PUBREL is sent
@@ -222,12 +233,18 @@ class Session:
         self.since = now
         self.expires_at = 0.0 if self.expiry_interval == NEVER else now + self.expiry_interval
 
+    def caught_up(self, *, renumbered: bool) -> None:
+        """Note that all messages of the time before a restart have come. With `renumbered`, they have other numbers now."""
+        self.outbox.caught_up(renumbered=renumbered, others_may_come=bool(self.shares))
+
     # Records of a durable session ------------------------------------------------------------------------------------
 
     @property
     def unsaved(self) -> bool:
         """Whether records are not up to date: they have to be in the next unit of work."""
-        return self._unsaved or self.outbox.unsaved
+        outbox = self.outbox
+        identifiers = outbox.identifiers
+        return self._unsaved or outbox.unsaved or (identifiers is not None and identifiers.unsaved)
 
     def save_again(self) -> None:
         """Write the records again: the client connected or left."""
@@ -236,28 +253,33 @@ class Session:
     def records_lost(self, failed: Iterable[StateKey]) -> None:
         """Write the records again, those of requests included, after the failure of a unit of work with these records."""
         self.requests.lose(failed)
+        if self.outbox.identifiers is not None:
+            self.outbox.identifiers.lose(failed)
         self.save_again()
 
     def save_sent(self) -> None:
         """Write the record of the sending half again: the connection or the shares have changed."""
         self.outbox.unsaved = self.durable
 
-    def take_records(self, records: dict[StateKey, StateRecord | None]) -> Outgoing | None:
+    def take_records(self, records: dict[StateKey, StateRecord | None]) -> Chunk | None:
         """Add the records that are not up to date to those of a unit of work.
 
-        Return the message whose packet identifier is on record when the unit is committed.
+        Return the messages that can be sent when the unit is committed, because their packet identifiers are on record.
         """
         if self._unsaved:
             received = ReceivedRecord(self.client_id, sorted(self.receiver.identifiers))
             self._unsaved = False
             records[received.key] = received if received.received else None
             records.update(self.requests.changes())
-        if not self.outbox.unsaved:
-            return None
-        sent = self._sent_record()
-        self.outbox.unsaved = False
-        records[sent.key] = sent
-        return self.outbox.recording
+        outbox = self.outbox
+        if outbox.identifiers is not None:
+            records.update(outbox.identifiers.changes())
+        if outbox.unsaved:
+            sent = self._sent_record()
+            outbox.unsaved = False
+            records[sent.key] = sent
+        recording = outbox.recording
+        return recording if recording is not None and recording.key in records else None
 
     def receive(self, packets: Sequence[MessagePacket]) -> ReceiveEffects:
         """Take packets up to the first one that breaks a rule, which `violation` names."""
@@ -386,6 +408,11 @@ class Session:
         """
         in_flight = self.outbox.in_flight
         in_flight.free([message_id for message_id, _ in effects.acknowledged])
+        if self.outbox.identifiers is not None:
+            for _, transmission in effects.acknowledged:
+                self.outbox.removed(transmission)
+            for _, _, transmission in effects.released:
+                self.outbox.removed(transmission)
         answers = effects.answers if answerable else []
         if effects.released or effects.completed:
             in_flight.free(effects.completed)
@@ -428,17 +455,16 @@ class Session:
 
     def _sent_record(self) -> SentRecord:
         outbox = self.outbox
-        released, sent = [], []
-        for message_id, outgoing in outbox.in_flight.deliveries.items():
-            if outgoing.phase in (Phase.RELEASING, Phase.AWAITING_PUBCOMP):
-                released.append(message_id)
-            elif outgoing.transmission is not None:
-                sent.append(outgoing.transmission.msg_number)
+        released = [
+            message_id
+            for message_id, outgoing in outbox.in_flight.deliveries.items()
+            if outgoing.phase in (Phase.RELEASING, Phase.AWAITING_PUBCOMP)
+        ]
+        sent = outbox.keys_of_sent()
         return SentRecord(
             self.client_id,
             released,
-            list(outbox.assigned.items()),
-            sent,
+            sent=sent,
             connected=self.connected,
             expiryInterval=self.expiry_interval,
             expiresAt=self.expires_at,
@@ -449,6 +475,7 @@ class Session:
             principal=self.principal,
             network=self.network,
             mqUser=self.identity.user.decode("utf-8", "replace"),
+            version=VERSION if sent and isinstance(sent[0], bytes) else SESSION_VERSION,
         )
 
     def _left(self) -> list[tuple[str, str]]:
@@ -469,9 +496,10 @@ class Session:
         if isinstance(record, RequestRecord):
             self.requests.restore(record)
             return
-        self.outbox.assigned = dict(record.assigned)
-        # A message with a packet identifier may have been sent. `sent` lacks messages that were taken back and not resent.
-        self.outbox.mark_sent([*record.sent, *self.outbox.assigned])
+        if isinstance(record, IdentifiersRecord):
+            self.outbox.restore_identifiers(record)
+            return
+        self.outbox.restore_records(record.assigned, record.sent)
         self.outbox.uncertain = record.connected
         self.expiry_interval = record.expiryInterval
         self.expires_at = record.expiresAt

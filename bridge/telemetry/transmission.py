@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import calendar
-import math
 from typing import Protocol
 
 import msgspec
 
 from bridge.mqtt.packets import PublishProperties
-from bridge.telemetry.headers import rfh2_of
+from bridge.telemetry.headers import rfh2_of, whole_seconds
 from bridge.telemetry.message import Message
+from bridge.telemetry.record import MessageKey
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
@@ -83,10 +83,19 @@ class Transmission(Protocol):
     #: it is a retained publication
     retained: bool
     persistent: bool
-    #: the last eight bytes of MQMD.MsgId on the transmission queue, as a number
+    #: unique while the bridge runs, and in the order in which the bridge saw the messages. The last two bytes are those of
+    #: MQMD.MsgId on the transmission queue. The embedded queue manager keeps its numbers across restarts
     msg_number: int
     #: put time in seconds since the epoch, or 0.0 if only the MQMD contains it
     put_time: float
+
+    @property
+    def key(self) -> MessageKey:
+        """The identity of the message in session records."""
+
+    @property
+    def put_at(self) -> bytes:
+        """MQMD.PutDate and PutTime on the transmission queue, or b"" if numbers are in the order of puts."""
 
     @property
     def raw(self) -> bytes | None:
@@ -102,9 +111,9 @@ class Transmission(Protocol):
 
 
 def message_expiry_interval(transmission: Transmission) -> int | None:
-    """Return the remaining Message Expiry Interval in seconds, rounded up (MQTT-3.3.2-6), or None."""
+    """Return the remaining Message Expiry Interval in seconds (MQTT-3.3.2-6), or None."""
     left = transmission.seconds_left
-    return None if left is None else max(math.ceil(left), 0)
+    return None if left is None else whole_seconds(left)
 
 
 def put_time_of(transmission: Transmission) -> float:

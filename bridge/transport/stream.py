@@ -57,6 +57,8 @@ UNWRAPPED_AT_ONCE = 2_048
 UNWRAPPING_SECONDS = 0.001
 #: Seconds that a client has to read pending output after the bridge closed its connection.
 DRAIN_TIMEOUT = 30.0
+#: Seconds that a client has to read the answer to a packet that is too large.
+LINGER_TIMEOUT = 5.0
 
 #: Reasons not to read from a client, in the order of the constants: received packets wait for their turn; too many requests
 #: are uncommitted; the client does not read; the bridge stops; the client exceeded its rate; the layers have bytes to decode.
@@ -227,6 +229,8 @@ class StreamConnection:
 
     def data_received(self, data: bytes) -> None:
         """Process received bytes within the limits of one turn. The rest waits until other connections had a turn."""
+        if self.closing:
+            return
         if self._bytes is not None:
             self.slow_down(self._bytes.spend(len(data), self._time()))
         if self._stack is None:
@@ -422,6 +426,14 @@ class StreamConnection:
         last = b"" if self._stack is None else self._stack.close()
         if last:
             transport.write(last)
+        if self.protocol.too_large:
+            # The client is still sending. Closing the socket would reset the connection and discard what the client has not
+            # read. So discard what it sends until it closes its side.
+            if self._held:
+                transport.resume_reading()
+            transport.write_eof()
+            self._listener.loop.call_later(LINGER_TIMEOUT, transport.abort)
+            return
         if transport.get_write_buffer_size():
             # A client that does not read must not keep its connection open forever.
             self._listener.loop.call_later(DRAIN_TIMEOUT, transport.abort)

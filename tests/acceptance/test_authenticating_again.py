@@ -45,7 +45,11 @@ def key() -> ec.EllipticCurvePrivateKey:
 def bridge(tmp_path_factory: pytest.TempPathFactory, key: ec.EllipticCurvePrivateKey) -> Iterator[BridgeProcess]:
     directory = tmp_path_factory.mktemp("again")
     for user, secret in (("dev", SECRET), ("other", OTHER_SECRET)):
-        done = CliRunner().invoke(program, ["passwd", f"{directory}/clients", user, "--stdin"], input=f"{secret}\n")
+        done = CliRunner().invoke(
+            program,
+            ["passwd", f"{directory}/clients", user, "--stdin", "--scram-iterations", "4096"],
+            input=f"{secret}\n",
+        )
         assert done.exit_code == 0, done.output
     public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     (directory / "issuer.pem").write_bytes(public)

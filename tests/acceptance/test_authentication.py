@@ -80,7 +80,9 @@ def bridge(tmp_path_factory: pytest.TempPathFactory, key: ec.EllipticCurvePrivat
 
 
 def passwd(file: Path, user: str, password: str, *options: str) -> Result:
-    return CliRunner().invoke(program, ["passwd", str(file), user, "--stdin", *options], input=f"{password}\n")
+    return CliRunner().invoke(
+        program, ["passwd", str(file), user, "--stdin", "--scram-iterations", "4096", *options], input=f"{password}\n"
+    )
 
 
 def client_of(

@@ -135,7 +135,9 @@ def bridge(authority: Authority, key: ec.EllipticCurvePrivateKey) -> Iterator[Br
 
 
 def password(file: Path, user: str) -> None:
-    done = CliRunner().invoke(program, ["passwd", str(file), user, "--stdin"], input=f"{SECRET}\n")
+    done = CliRunner().invoke(
+        program, ["passwd", str(file), user, "--stdin", "--scram-iterations", "4096"], input=f"{SECRET}\n"
+    )
     assert done.exit_code == 0, done.output
 
 

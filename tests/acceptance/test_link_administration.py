@@ -58,7 +58,11 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
     Authority(directory).issue("server")
     (directory / "right").write_text("correct horse\n")
     (directory / "wrong").write_text("wrong horse\n")
-    subprocess.run([MQBRIDGE, "passwd", directory / "clients", "me", "--stdin"], input=b"correct horse\n", check=True)
+    subprocess.run(
+        [MQBRIDGE, "passwd", directory / "clients", "me", "--stdin", "--scram-iterations", "4096"],
+        input=b"correct horse\n",
+        check=True,
+    )
     made = BridgeProcess(directory / "data", config=BROKER.format(directory))
     yield made.start()
     made.discard()

@@ -19,11 +19,14 @@ from tests.helpers.delivery_world import (
     LOW_NUMBERS,
     Link,
     Outward,
-    Queued,
+    low_number,
 )
 
 
 class Delivery(Scene):
+    #: the form of the last two bytes of MsgIds (`low_number`)
+    form = "drawn"
+
     # The client -------------------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.link is not None and self.link.to_client)
@@ -129,19 +132,23 @@ class Delivery(Scene):
     # MQ ---------------------------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.had_session if self.durable else self.online)
-    @rule(batch=st.lists(st.tuples(st.sampled_from(LOW_NUMBERS), st.integers(0, 2)), min_size=1, max_size=4))
-    def application_publishes(self, batch: list[tuple[int, int]]) -> None:
+    @rule(
+        batch=st.lists(
+            st.tuples(st.sampled_from(LOW_NUMBERS), st.integers(0, 2), st.integers(0, 1)), min_size=1, max_size=4
+        )
+    )
+    def application_publishes(self, batch: list[tuple[int, int, int]]) -> None:
         queued = []
-        for low, qos in batch:
+        for drawn, qos, priority in batch:
             self.numbers += 1
             payload = b"out %d" % self.numbers
             message = to_mq(Publish("out", payload, qos, False, False, 1 if qos else 0), ClientIdentity("p", b""))
+            low = low_number(self.form, self.numbers, drawn)
             if self.level == 3:
                 # What MQTT 3.1 sends again on one connection may be acknowledged twice: no early second use of an id.
                 low = self.numbers
-            queued.append(Queued(self.numbers << 16 | low, message, qos, f"out/{qos}"))
+            queued.append(self.manager.put(self.numbers, low, message, qos, priority))
             self.messages[payload] = queued[-1]
-        self.manager.queue += queued
         self.service.delivery.deliver(queued)
         self.settle()
 
@@ -164,16 +171,15 @@ class Delivery(Scene):
         if self.link is not None:
             self.abandon()
         self.abandoned.clear()
-        self.manager.units.clear()
-        self.manager.queue = [one for one in self.manager.queue if one.qos]  # what had QoS 0 is not persistent
+        self.manager.restart()
         if not self.durable:
             self.void.update(self.messages)
         self.start_bridge()
 
     @precondition(lambda self: self.link is None)
-    @rule()
-    def connect(self) -> None:
-        self.reconnect()
+    @rule(receive_maximum=st.integers(1, 4))
+    def connect(self, receive_maximum: int) -> None:
+        self.reconnect(receive_maximum)
 
     @rule(data=st.data())
     def trouble(self, data: st.DataObject) -> None:
@@ -240,7 +246,8 @@ class Delivery(Scene):
     def count(self) -> None:
         session = self.service.sessions[CLIENT]
         assert not self.outward, "publications of the client are never answered"
-        assert not session.outbox.in_flight.deliveries and not session.outbox.backlog and not session.outbox.assigned
+        assert not session.outbox.in_flight.deliveries and not session.outbox.backlog
+        assert session.outbox.identifiers is None or not session.outbox.identifiers.decided
         assert session.outbox.recording is None and not session.receiver.identifiers
         assert all(one.message.payload in self.void or not one.qos for one in self.manager.queue)
         for publication in self.finished:
@@ -258,10 +265,22 @@ class Delivery(Scene):
                 assert times >= 1 or payload in self.void, f"{payload!r} never came"
         for payload in dict.fromkeys(self.delivered):
             queued = self.messages[payload]
-            firsts.setdefault(queued.topic, []).append(queued.msg_number)
+            firsts.setdefault(queued.topic, []).append(queued.put)
         for topic, numbers in firsts.items():
             assert numbers == sorted(numbers), f"order of {topic}: {numbers}"
 
 
 class CleanDelivery(Delivery):
     durable = False
+
+
+class RenumberedDelivery(Delivery):
+    renumbers = True
+
+
+class LinuxDelivery(RenumberedDelivery):
+    form = "linux"
+
+
+class AixDelivery(RenumberedDelivery):
+    form = "aix"

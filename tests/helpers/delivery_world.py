@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bridge.config.channel import ChannelConfig
@@ -21,9 +21,14 @@ from bridge.transport.stream import MakesOwner, StreamConnection
 
 CLIENT = "c"
 #: last two bytes of the MsgIds: few, so that message ids meet
-LOW_NUMBERS = (1, 2, 3, 0xFFFF)
+LOW_NUMBERS = (0, 1, 2, 3, 0xFFFF)
 MQRC_PUT_INHIBITED = 2051
 MQRC_RESOURCE_PROBLEM = 2102
+
+
+def low_number(form: str, counted: int, drawn: int) -> int:
+    """Return the last two bytes of a MsgId: drawn ones, or those of IBM MQ on Linux or AIX."""
+    return {"drawn": drawn, "linux": 0x40, "aix": 0x0600 | counted % 4}[form]
 
 
 @dataclass(eq=False)
@@ -43,6 +48,11 @@ class Queued:
     client_id: str = CLIENT
     expired: bool = False
     seconds_left: float | None = None
+    #: the position of its put
+    put: int = 0
+    priority: int = 0
+    key: int | bytes = 0
+    put_at: bytes = b""
 
 
 class AtOnce(Turns):
@@ -55,7 +65,6 @@ class AtOnce(Turns):
 class QueueManager:
     """The backend: units of work lie here until the machine commits the first of them, fails it, or the power goes."""
 
-    hands_over_at_once = True
     refuses_for_clients = False
     removes_at_once = True
     client_names = AS_IS
@@ -63,7 +72,10 @@ class QueueManager:
     subscriptions = ()
     transmission_queue = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 
-    def __init__(self) -> None:
+    def __init__(self, *, renumbers: bool = False) -> None:
+        self.hands_over_at_once = not renumbers
+        #: the number of messages that the bridge has seen since it started
+        self.seen = 0
         self.units: deque[tuple[UnitOfWork, dict[int, int]]] = deque()
         #: committed: the transmission queue, the records, and the payloads of publications that have entered
         self.queue: list[Queued] = []
@@ -79,6 +91,33 @@ class QueueManager:
     def start(self, consumer: Callable[[Sequence[Queued]], None]) -> None:
         if self.queue:
             consumer(list(self.queue))
+
+    async def caught_up(self) -> None:
+        return
+
+    def put(self, put: int, low: int, message: PublicationMessage, qos: int, priority: int) -> Queued:
+        """Put a message on the transmission queue."""
+        topic = f"out/{qos}/{priority}"
+        queued = Queued(put << 16 | low, message, qos, topic, put=put, priority=priority, key=put << 16 | low)
+        if not self.hands_over_at_once:
+            self.seen += 1
+            msg_id = b"AMQ QM".ljust(18) + put.to_bytes(4, "big") + low.to_bytes(2, "big")
+            queued = replace(queued, msg_number=self.seen << 16 | low, key=msg_id, put_at=b"%08d" % put)
+        self.queue.append(queued)
+        return queued
+
+    def restart(self) -> None:
+        """End the bridge: what it did not commit is lost, and a new one sees the messages in the order of the queue."""
+        self.units.clear()
+        self.queue = [one for one in self.queue if one.qos]  # what had QoS 0 is not persistent
+        if self.hands_over_at_once:
+            return
+        self.queue.sort(key=lambda one: (-one.priority, one.put))
+        self.seen = len(self.queue)
+        self.queue = [
+            replace(one, msg_number=position << 16 | one.msg_number & 0xFFFF)
+            for position, one in enumerate(self.queue, start=1)
+        ]
 
     def admit(self, client_id: str, user: str) -> asyncio.Future[int]:
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -231,6 +270,7 @@ class Link:
     connection: StreamConnection
     transport: Transport
     decoder: Decoder
+    receive_maximum: int
     to_client: deque[Packet] = field(default_factory=deque)
     to_bridge: list[Packet] = field(default_factory=list)
     accepted: bool = False

@@ -37,6 +37,14 @@ class Queued:
     expired: bool = False
     seconds_left: float | None = None
 
+    @property
+    def key(self) -> int:
+        return self.msg_number
+
+    @property
+    def put_at(self) -> bytes:
+        return b""
+
 
 class FakeBackend:
     """A queue manager that does as it is told. What it is asked waits in `waiting` where `automatic` is False."""

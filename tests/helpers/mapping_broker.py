@@ -123,10 +123,26 @@ class FakeLink:
         self._interrupted = False
         #: whether there is no connection, and how often somebody asked
         self.away, self.asked = False, 0
+        #: whether the broker had the session at the last connection
+        self._present: bool | None = None
+        self.address = "broker.invalid:1883"
         self.back_off_resets = 0
 
     def identify(self, client_id: str) -> None:
         self.client_id = client_id
+
+    unsuitable = ""
+
+    def bind(self, address: str) -> None:
+        """There is one address only."""
+
+    @property
+    def session_present(self) -> bool | None:
+        return self._present
+
+    @property
+    def connected_address(self) -> str:
+        return self.address
 
     # What happens to the connection ----------------------------------------------------------------------------------
 
@@ -147,6 +163,7 @@ class FakeLink:
                 broker.unreleased.clear()
                 broker.pending.clear()
             present, broker.session = broker.session, True
+            self._present = present
             self.generation += 1
             # What was not taken of QoS 1 and 2 comes again; where the session is lost, nothing does, and nothing is owed.
             self._inbox = deque(

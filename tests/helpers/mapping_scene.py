@@ -13,9 +13,11 @@ from pydantic import TypeAdapter
 from bridge.administration.mapping_status import Status
 from bridge.config.link import LinkConfig
 from bridge.config.mapping import AnyMapping
+from bridge.config.values import endpoint
 from bridge.mapping.loops import LoopGuard
 from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.link_sessions import ExchangeRecord, Exchanges, LinkSession
 from bridge.mq.mqi import MQOD, GetOptions, Got, MQError
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import runner_of
@@ -119,8 +121,23 @@ class Scene:
         self, mapping: str, name: str, config: LinkConfig, *, topic_filter: str | None = None, **options: Any
     ) -> FakeLink:
         """Stands for `bridge.link.connection.link_connection`."""
-        self.links[mapping] = FakeLink(self.broker, **options)
-        return self.links[mapping]
+        options.pop("client_id", None)
+        link = self.links[mapping] = FakeLink(self.broker, **options)
+        link.address = endpoint(config.host, config.broker_port)
+        return link
+
+    def record(self, connection: Any = None, mapping: str = "map") -> ExchangeRecord:
+        """The record of the exchanges in a mapping's session."""
+        client_id = f"mqbridge-{self.environment.bridge_id(self.application)}-{mapping}"
+        session = LinkSession(mapping, OWNER, "L", LINK.host, LINK.broker_port, client_id, [])
+        return ExchangeRecord(connection or self.application, session)
+
+    def recorded(self, **exchanges: Any) -> None:
+        """Have exchanges on record, as if the bridge had been killed."""
+        record = self.record()
+        record.load()
+        record.save(Exchanges(**exchanges))
+        self.application.commit()
 
     # Mappings --------------------------------------------------------------------------------------------------------
 

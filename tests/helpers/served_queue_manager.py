@@ -41,11 +41,13 @@ class ServedQueueManager:
         max_channels: int | None = 100,
         stand_in: bool = False,
         channels: Sequence[str] = (),
+        msg_ids: str | None = None,
     ) -> None:
         """Start it, with the objects that the bridge needs (`objects`) and a command server (`commands`).
 
         `listener` says what is asked of who connects over TCP. `max_channels` is MaxChannels of qm.ini, with IBM's default.
         With `stand_in` it serves programs in C, over TCP by `channels` or any, and has the PCF commands of the stand-in.
+        `msg_ids` is the form of generated MsgIds there (`tests.ibm_standin.message_identifiers`).
         """
         self.directory = directory
         self.itself = QueueManager(name, directory)
@@ -63,7 +65,7 @@ class ServedQueueManager:
         self.itself.objects.connection_authentication.asks = listener is not None and not listener.believes
         self.admission = Admission(listener, self.itself.objects.connection_authentication)
         self._server = (
-            StandInServer(self.itself, self.admission, channels)
+            StandInServer(self.itself, self.admission, channels, msg_ids)
             if stand_in
             else ApplicationServer(self.itself, self.admission)
         )

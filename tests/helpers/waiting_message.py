@@ -23,3 +23,11 @@ class Waiting:
     client_id: str = "c"
     expired: bool = False
     seconds_left: float | None = None
+
+    @property
+    def key(self) -> int:
+        return self.msg_number
+
+    @property
+    def put_at(self) -> bytes:
+        return b""

@@ -11,18 +11,26 @@ from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server import ApplicationProtocol, ApplicationServer, Conversation
 from tests.ibm_standin.conversation import MqiConversation
 from tests.ibm_standin.frames import GREETING, SOCKET_NAME
+from tests.ibm_standin.message_identifiers import FORMS, chosen_form
 
 
 class StandInServer(ApplicationServer):
     """Programs in C connect at a socket of their own, and at the listener.
 
     :ivar channels: names of server-connection channels by which they connect over TCP; empty: by any name.
+
+    MsgIds that the queue manager generates have a form of IBM MQ (`message_identifiers`).
     """
 
     def __init__(
-        self, queue_manager: QueueManager, admission: Admission | None = None, channels: Sequence[str] = ()
+        self,
+        queue_manager: QueueManager,
+        admission: Admission | None = None,
+        channels: Sequence[str] = (),
+        msg_ids: str | None = None,
     ) -> None:
         super().__init__(queue_manager, admission)
+        queue_manager.appearance = FORMS[msg_ids or chosen_form()](queue_manager.name)
         self.channels = channels
 
     async def listen(self, address: tuple[str, int] | None = None) -> list[str]:

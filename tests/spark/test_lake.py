@@ -13,12 +13,16 @@ from pathlib import Path
 
 import pyarrow.dataset
 import pytest
+from typer.testing import CliRunner
 
-from bridge.lake import LakeWriter, ParquetTarget, TargetFailed
-from bridge.spark.mq.queue_reader import READ_OPTIONS, queue_readers, source_options_of
+from bridge.cli.program import program
+from bridge.lake import TARGETS, LakeWriter, ParquetTarget, TargetFailed
+from bridge.spark.mq.queue_reader import READ_OPTIONS, former_spools, queue_readers, source_options_of
 from bridge.spark.options import Options
+from bridge.spark.spool import DataLoss
 from tests.helpers.patience import PATIENCE
 from tests.spark.conftest import ROOT, Queues
+from tests.spark.test_spool_return import take
 
 ROWS = 10_000
 KILLS = 20
@@ -95,12 +99,11 @@ def test_a_full_disk_loses_nothing(queues: Queues, tmp_path: Path, monkeypatch: 
     """A run whose target is full ends with an error that says where the rows are. The next run writes them."""
     queue = queues.queue()
     queues.put(queue, b"1", b"2")
-    readers = partial(queue_readers, source_options_of(options_of(queues, queue, tmp_path / "spool")))
-    schema = source_options_of(options_of(queues, queue, tmp_path / "spool")).schema
+    options = source_options_of(options_of(queues, queue, tmp_path / "spool"))
 
     def run() -> int:
-        target = ParquetTarget(str(tmp_path / "target"), schema, keeps_state=False)
-        writer = LakeWriter(readers(), target, 10, 1)
+        target = ParquetTarget(str(tmp_path / "target"), options.schema, keeps_state=False)
+        writer = LakeWriter(queue_readers(options), target, 10, 1, options.stream)
         writer.run(threading.Event(), once=True)
         return writer.written
 
@@ -115,6 +118,109 @@ def test_a_full_disk_loses_nothing(queues: Queues, tmp_path: Path, monkeypatch: 
     assert (run(), sorted(rows_of(tmp_path / "target", "parquet"))) == (2, [b"1", b"2"])
 
 
-def options_of(queues: Queues, queue: str, spool: Path) -> Options:
-    given = {"dataDirectory": str(queues.directory), "queue": queue, "spool": str(spool)}
+@pytest.mark.parametrize("format", ["parquet", "delta"])
+def test_another_queue_while_the_spool_has_messages(format: str, queues: Queues, tmp_path: Path) -> None:
+    """What a run had written when it was killed is completed. The rest is an error until it is put back."""
+    if format == "delta":
+        pytest.importorskip("deltalake")
+    queue, other, below = queues.queue(), queues.queue(), tmp_path / "target" / ".spool"
+    queues.put(queue, *(b"%d" % number for number in range(4)))
+    take(queues, queue, below)
+    options = source_options_of(options_of(queues, queue, below))
+    target = TARGETS[format](str(tmp_path / "target"), options.schema, keeps_state=False)
+    spool = former_spools(source_options_of(options_of(queues, other, below)))[queue]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(target, "_delete", killed)
+        with pytest.raises(KeyboardInterrupt):
+            target.write(spool, spool.between(0, 1))
+    spool.close()
+
+    def run(**more: str) -> None:
+        options = source_options_of(options_of(queues, other, below, **more))
+        former = partial(former_spools, options)
+        LakeWriter(queue_readers(options), target, 10, 1, options.stream, former).run(threading.Event(), once=True)
+
+    with pytest.raises(
+        DataLoss, match=rf"spool {below} has 2 messages of {queue}.*spool return {queue}` .*--spool {below}"
+    ):
+        run()
+    assert sorted(rows_of(tmp_path / "target", format)) == [b"0", b"1"]
+    run(failOnDataLoss="false")
+
+
+@pytest.mark.parametrize("format", ["parquet", "delta"])
+def test_messages_of_a_killed_run_are_put_back_only_if_the_target_does_not_have_them(
+    format: str, queues: Queues, tmp_path: Path
+) -> None:
+    if format == "delta":
+        pytest.importorskip("deltalake")
+    queue, below = queues.queue(), tmp_path / "target" / ".spool"
+    queues.put(queue, *(b"%d" % number for number in range(4)))
+    take(queues, queue, below)
+    options = source_options_of(options_of(queues, queue, below))
+    target = TARGETS[format](str(tmp_path / "target"), options.schema, keeps_state=False)
+    spool = former_spools(source_options_of(options_of(queues, "another", below)))[queue]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(target, "_delete", killed)
+        with pytest.raises(KeyboardInterrupt):
+            target.write(spool, spool.between(0, 1))
+    spool.close()
+    words = ("pipeline", "spool", "return", queue, "--yes", "--spool", below, "--data-dir", queues.directory)
+    done = CliRunner().invoke(program, [*map(str, words)])
+    assert done.exit_code == 0 and "put 2 messages" in done.output, done.output
+    assert sorted(rows_of(tmp_path / "target", format)) == [b"0", b"1"] and queues.bodies(queue) == [b"2", b"3"]
+
+
+def killed(*_: object) -> None:
+    """Stand for the end of the process after the target has the rows, before their segments are deleted."""
+    raise KeyboardInterrupt
+
+
+def options_of(queues: Queues, queue: str, spool: Path, **more: str) -> Options:
+    given = {"dataDirectory": str(queues.directory), "queue": queue, "spool": str(spool), **more}
     return Options("test", given, READ_OPTIONS)
+
+
+# Delta ---------------------------------------------------------------------------------------------------------------
+
+
+def test_columns_of_a_delta_table(queues: Queues, tmp_path: Path) -> None:
+    """A new column is an error that says where the rows are, until --merge-schema adds it."""
+    deltalake = pytest.importorskip("deltalake")
+    queue, target = queues.queue(), tmp_path / "target"
+
+    def run(*words: str, body: bytes) -> tuple[int, str]:
+        queues.put(queue, body)
+        place = ("--data-dir", str(queues.directory), "--queue", queue, "--format", "delta", "--once")
+        done = CliRunner().invoke(program, ["lake", str(target), *place, *words])
+        return done.exit_code, f"{done.output}{done.exception}"
+
+    assert run("--columns", "body", body=b"1")[0] == 0
+    status, said = run("--columns", "body,queue", body=b"2")
+    assert status and f"{target} cannot be written: its columns are not those of the rows" in said
+    assert "with --merge-schema, missing columns are added" in said and "the rows are in spool" in said
+    assert run("--columns", "body,queue", "--merge-schema", body=b"3")[0] == 0
+    # The default is the columns of the table, so that a table of a version with fewer columns continues.
+    assert run(body=b"4")[0] == 0
+    table = deltalake.DeltaTable(str(target)).to_pyarrow_table()
+    rows = {(bytes(row["body"]), row["queue"]) for row in table.to_pylist()}
+    assert rows == {(b"1", None), (b"2", queue), (b"3", queue), (b"4", queue)}
+
+
+@pytest.mark.parametrize("damage", ["log", "place"])
+def test_errors_of_delta(damage: str, queues: Queues, tmp_path: Path) -> None:
+    pytest.importorskip("deltalake")
+    queue, target, spool = queues.queue(), tmp_path / "target", tmp_path / "spool"
+    queues.put(queue, b"1")
+    if damage == "log":
+        (target / "_delta_log").mkdir(parents=True)
+        (target / "_delta_log" / "00000000000000000000.json").write_text("{garbage")
+    else:
+        target.touch()
+    words = ["lake", target, "--queue", queue, "--format", "delta", "--once", "--spool", spool, "--columns", "body"]
+    done = CliRunner().invoke(program, [*map(str, words), "--data-dir", str(queues.directory)])
+    said = f"{done.output}{done.exception}"
+    assert done.exit_code and f"{target} cannot be written: " in said and "hint: the rows are in spool" in said
+    assert "Traceback" not in said
+    done = CliRunner().invoke(program, [*map(str, words[:2]), "--queue", queue, "--merge-schema"])
+    assert done.exit_code == 2 or "belongs to --format delta" in f"{done.output}{done.exception}"

@@ -15,14 +15,12 @@ from tests.spark.conftest import ROOT, Queues
 
 PROGRAM = """
 import sys
+import mqbridge
 from pyspark.sql import SparkSession
 
-directory, queue, how = sys.argv[1:]
+directory, queue = sys.argv[1:]
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-if how == "registered":
-    from bridge.spark import register
-
-    register(spark)
+mqbridge.register(spark)
 options = f"dataDirectory '{directory}', queue '{queue}', columns 'body,md.Priority'"
 spark.sql(f"CREATE TEMPORARY VIEW orders USING mq OPTIONS ({options})")
 print(spark.sql("SELECT count(*), sum(md.Priority) FROM orders").first())
@@ -30,21 +28,16 @@ print(spark.sql("SELECT count(*), sum(md.Priority) FROM orders").first())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["registered", "found"])
-def test_a_program_of_its_own(how: str, spark: SparkSession, queues: Queues, tmp_path: Path) -> None:
-    """By `register`, and by the modules that Spark finds where they are installed."""
+def test_a_program_of_its_own(spark: SparkSession, queues: Queues, tmp_path: Path) -> None:
+    """The one registration is `register`, which prints no warning."""
     queue = queues.queue()
     queues.put(queue, b"1", b"2", Priority=4)
     (tmp_path / "program.py").write_text(PROGRAM)
-    for name in ("pyspark_mq.py", "pyspark_mqtt.py") if how == "found" else ():
-        (tmp_path / name).symlink_to(Path(ROOT, "bridge", "spark", name))
+    (tmp_path / "mqbridge.py").symlink_to(Path(ROOT, "bridge", "spark", "mqbridge.py"))
     java = {name: value for name, value in os.environ.items() if "JAVA" in name}
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{ROOT}:{tmp_path}", "SPARK_LOCAL_IP": "127.0.0.1", **java}
-    if how == "found":
-        # Spark looks for modules with this interpreter, or else with `python3` in PATH.
-        environment["PYSPARK_PYTHON"] = sys.executable
     run = subprocess.run(
-        [sys.executable, "program.py", str(queues.directory), queue, how],
+        [sys.executable, "program.py", str(queues.directory), queue],
         cwd=tmp_path,
         env=environment,
         capture_output=True,
@@ -53,6 +46,7 @@ def test_a_program_of_its_own(how: str, spark: SparkSession, queues: Queues, tmp
         check=False,
     )
     assert "Row(count(1)=2, sum(md.Priority)=8)" in run.stdout, run.stderr[-3000:]
+    assert "registered data source" not in run.stderr
 
 
 def test_a_table_keeps_its_options(spark: SparkSession, queues: Queues, tmp_path: Path) -> None:

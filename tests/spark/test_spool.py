@@ -9,17 +9,8 @@ import pyarrow as pa
 import pytest
 
 from bridge.spark import spool as spools
-from bridge.spark.spool import (
-    IDENTITY,
-    WITNESS,
-    Segment,
-    Spool,
-    SpoolBusy,
-    SpoolDamaged,
-    content_of,
-    read_content,
-    read_segments,
-)
+from bridge.spark.segment import IDENTITY, Segment, SpoolDamaged
+from bridge.spark.spool import WITNESS, DataLoss, Spool, SpoolBusy, content_of, read_content, read_segments
 
 SCHEMA = pa.schema([pa.field("body", pa.binary()), pa.field("md", pa.struct([("A", pa.int32()), ("B", pa.int32())]))])
 
@@ -62,8 +53,11 @@ def test_a_restart_finds_what_was_published(tmp_path: Path) -> None:
     last.recover(3, [(1, spool.run), (3, again.run)])
     last.delete_through(1)
     assert bodies(last) == [b"3", b"5"]
-    with pytest.raises(SpoolDamaged, match="has 2 of the segments 1 to 3, which the checkpoint needs"):
+    with pytest.raises(
+        DataLoss, match="has 2 of the segments 1 to 3, which the checkpoint needs, so messages of Q are"
+    ):
         last.between(0, 3)
+    assert len(last.between(0, 3, complete=False)) == 2
 
 
 @pytest.mark.parametrize("lost", ["last segment", "witness", "identity", "torn witness"])
@@ -195,5 +189,9 @@ def test_a_damaged_segment(position: int | None, tmp_path: Path) -> None:
     else:
         content[position] ^= 1
     file.write_bytes(content)
-    with pytest.raises(SpoolDamaged, match=r"is damaged: its checksum is wrong; hint: its messages exist nowhere else"):
+    with pytest.raises(
+        SpoolDamaged,
+        match=r"is damaged: its checksum is wrong. It has 1 messages of Q \(100 bytes, the first of 1970-01-01 00:00:00"
+        r"\+00:00\); hint: they exist nowhere else",
+    ):
         bodies(spool)

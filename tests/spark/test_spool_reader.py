@@ -1,4 +1,4 @@
-"""The parts of a batch: as many as the option `partitions` specifies, of equal size, also within a segment."""
+"""Batches from spools: the parts of a batch, queues that are no longer read, and missing messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.spark import spool_reader
-from bridge.spark.spool import Segment, Spool, SpoolFiller, StreamOptions
+from bridge.spark.segment import Segment, directory_name
+from bridge.spark.spool import DataLoss, Spool, SpoolFiller, StreamOptions, open_former
 from bridge.spark.spool_reader import TASK_VARIABLE, RowTooLarge, Slice, SpoolReader, _even
 
 SCHEMA = pa.schema([pa.field("body", pa.binary())])
@@ -89,6 +90,124 @@ def test_a_partition_without_slices_is_not_made(tmp_path: Path) -> None:
     reader = SpoolReader(options, SCHEMA, lambda: {"A": Filled("A", spool, options)})
     start = reader.initialOffset()
     assert reader.partitions(start, start) == []
+    reader.stop()
+
+
+# Data loss -----------------------------------------------------------------------------------------------------------
+
+
+def reader_of(tmp_path: Path, *sources: str, **options: Any) -> SpoolReader:
+    """A reader of some sources. The other spools below the directory are those of former sources."""
+    stream = StreamOptions(spool=str(tmp_path), **options)
+
+    def filled() -> dict[str, Filled]:
+        made = {}
+        for source in sources:
+            spool = Spool(str(tmp_path), source)
+            spool.recover()
+            made[source] = Filled(source, spool, stream)
+        return made
+
+    def former() -> dict[str, Spool]:
+        found = open_former(str(tmp_path), sources)
+        for spool in found.values():
+            spool.recover()
+        return found
+
+    return SpoolReader(stream, SCHEMA, filled, former)
+
+
+def spools_with(tmp_path: Path, **segments: int) -> dict[str, str]:
+    """Make a spool of each source with so many segments of one row. Return their identifiers."""
+    identifiers = {}
+    for source, count in segments.items():
+        spool = Spool(str(tmp_path), source)
+        fill(spool, *([[b"%s%d" % (source.encode(), number)]] for number in range(1, count + 1)))
+        identifiers[source] = spool.id
+        spool.close()
+    return identifiers
+
+
+def test_a_source_with_messages_that_is_no_longer_read_is_an_error(tmp_path: Path) -> None:
+    spools_with(tmp_path, A=3, B=1)
+    reader = reader_of(tmp_path, "B")
+    with pytest.raises(
+        DataLoss, match=r"has 3 messages of A, which is no longer read; .*`mqbridge pipeline spool list`"
+    ) as e:
+        reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    assert f"`mqbridge pipeline spool return A` puts them back (with --spool {tmp_path} if" in str(e.value)
+    reader.stop()
+
+
+def test_a_batch_that_was_planned_before_the_change_is_read_to_its_end(tmp_path: Path) -> None:
+    """The batch has the same rows as before. What follows it in the spool is an error afterwards."""
+    ids = spools_with(tmp_path, A=3, B=1)
+    reader = reader_of(tmp_path, "B")
+    start = {"version": 3, "spools": {"A": [ids["A"], 1]}}
+    end = {"version": 3, "spools": {"A": [ids["A"], 2], "B": [ids["B"], 1]}}
+    assert parts(reader, start, end) == [[b"A2"], [b"B1"]]
+    with pytest.raises(DataLoss, match="has 1 messages of A"):
+        reader.latestOffset(end, reader.getDefaultReadLimit())
+    reader.stop()
+    # The batch is committed, so only the segment after it is left.
+    spool = Spool(str(tmp_path), "A")
+    spool.recover()
+    assert [one.number for one in spool.between(spool.first - 1, spool.last)] == [3]
+    spool.close()
+
+
+def test_a_former_source_whose_messages_are_all_processed_is_no_error(tmp_path: Path) -> None:
+    ids = spools_with(tmp_path, A=3, B=1)
+    reader = reader_of(tmp_path, "B")
+    start = {"version": 3, "spools": {"A": [ids["A"], 3]}}
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    assert end == {"version": 3, "spools": {"A": [ids["A"], 3], "B": [ids["B"], 1]}}
+    assert parts(reader, start, end) == [[b"B1"]]
+    reader.stop()
+    assert not list((tmp_path / directory_name("A")).glob("*.arrow"))
+
+
+def test_without_fail_on_data_loss_the_messages_stay_and_are_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ids = spools_with(tmp_path, A=3, B=2)
+    reader = reader_of(tmp_path, "B", fail_on_data_loss=False)
+    end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    assert end == {"version": 3, "spools": {"B": [ids["B"], 2]}}
+    assert "MQB8007W" in caplog.text and "has 3 messages of A, which is no longer read" in caplog.text
+    backlog = reader.reportLatestOffset()
+    assert backlog is not None and backlog["A"]["waiting"] == 3
+    reader.stop()
+    reader = reader_of(tmp_path, "A", "B")
+    both = reader.latestOffset(end, reader.getDefaultReadLimit())
+    assert parts(reader, end, both) == [[b"A1", b"A2", b"A3"]]
+    reader.stop()
+
+
+def test_missing_segments(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    ids = spools_with(tmp_path, A=3)
+    start, end = {"version": 3, "spools": {}}, {"version": 3, "spools": {"A": [ids["A"], 3]}}
+    for file in tmp_path.glob("*/000000000002-*"):
+        file.unlink()
+    reader = reader_of(tmp_path, "A")
+    with pytest.raises(DataLoss, match="has 2 of the segments 1 to 3"):
+        parts(reader, start, end)
+    reader.stop()
+    reader = reader_of(tmp_path, "A", fail_on_data_loss=False)
+    assert parts(reader, start, end) == [[b"A1", b"A3"]]
+    assert "MQB8006E 1 segments of spool" in caplog.text
+    reader.stop()
+
+
+def test_a_planned_batch_of_a_spool_that_was_deleted(tmp_path: Path) -> None:
+    spools_with(tmp_path, B=1)
+    start, end = {"version": 3, "spools": {}}, {"version": 3, "spools": {"A": ["0123456789ab", 3]}}
+    reader = reader_of(tmp_path, "B")
+    with pytest.raises(DataLoss, match="the batch has messages of A, which is no longer read and has no spool"):
+        reader.partitions(start, end)
+    reader.stop()
+    reader = reader_of(tmp_path, "B", fail_on_data_loss=False)
+    assert reader.partitions(start, end) == []
     reader.stop()
 
 

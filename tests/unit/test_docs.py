@@ -33,6 +33,7 @@ from bridge.mapping.template import WORDS, Template, TemplateError
 from bridge.mq.embedded.attributes import ATTRIBUTES
 from bridge.service.metric_catalogue import METRICS
 from bridge.wire.mq import MQMD
+from bridge.wire.mq.ccsid import character_set
 
 ROOT = Path(__file__).parents[2]
 EVERY_PAGE = sorted((ROOT / "docs").rglob("*.md"))
@@ -89,14 +90,19 @@ def commands_in_sentences() -> list[tuple[str, str]]:
     ]
 
 
+def test_unsupported_ccsids_are_not_supported() -> None:
+    kinds = module("reference").UNSUPPORTED_CCSIDS
+    assert [ccsid for chosen in kinds.values() for ccsid in chosen if character_set(ccsid) is not None] == []
+
+
 def test_commands_and_options_in_sentences_exist(subtests: pytest.Subtests) -> None:
     """Except the options of `mqbridge mq … --config FILE`, which stands for several commands."""
     for page, line in commands_in_sentences():
         with subtests.test(page=page, line=line):
-            known = {tuple(path.split()[:count]) for path in EXAMPLES for count in (1, 2)}
+            known = {tuple(path.split()[:count]) for path in EXAMPLES for count in (1, 2, 3)}
             words = line.partition(" | ")[0].partition(" > ")[0].split()[1:]
             path = max(
-                (tuple(words[:count]) for count in (0, 1, 2) if count == 0 or tuple(words[:count]) in known), key=len
+                (tuple(words[:count]) for count in (0, 1, 2, 3) if count == 0 or tuple(words[:count]) in known), key=len
             )
             assert path or words[0].startswith("-"), (page, line)
             shown = CliRunner().invoke(program, [*path, "--help"]).output

@@ -336,6 +336,9 @@ class EmbeddedHost:
     def check_password(self, user: str, password: bytes) -> None:
         asyncio.run_coroutine_threadsafe(self._admission.check_password(user, password), self._loop).result()
 
+    def read_credentials(self) -> None:
+        """Do nothing: an embedded queue manager has no credentials."""
+
     def use_limits(self, limits: LimitsConfig) -> None:
         self.backend.retained_bytes, self.backend.retained_total = limits.retained_bytes, limits.retained_total
         self.memory.use(limits.memory_watermark)

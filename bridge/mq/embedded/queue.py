@@ -285,6 +285,16 @@ class StoredMessage(Held):
     following: StoredMessage | None = None
 
     @property
+    def key(self) -> int:
+        """The number, which is unique across restarts."""
+        return self.msg_number
+
+    @property
+    def put_at(self) -> bytes:
+        """Nothing: numbers are in the order of puts."""
+        return b""
+
+    @property
     def raw(self) -> None:
         """None: the message is stored in parts."""
 

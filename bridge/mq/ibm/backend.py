@@ -126,6 +126,8 @@ class IbmBackend(BackendEvents):
         )
         #: called on the event loop with client identifier, filter and reason code when a subscription is lost
         self.on_dropped: Callable[[str, str, int], None] = lambda _client_id, _filter, _reason: None
+        #: called on the thread of a worker that has lost its connection, before any of them reconnects
+        self.on_connection_lost: Callable[[], None] = lambda: None
         #: called on the event loop with finished units of work
         self.on_completed: Callable[[Sequence[Completion]], None] = lambda _completions: None
         #: called on the event loop
@@ -240,6 +242,7 @@ class IbmBackend(BackendEvents):
             divided.part = parts[publisher] = Part(unit, {}, ended, refusal)
         removals: dict[str, Removal] = {}
         for key, record in unit.records.items():
+            # Records of packet identifiers do not wait for removals: messages wait for them.
             if key.side is Side.SENT:
                 removals.setdefault(key.client_id, Removal([], {}, ended)).states[key] = record
                 continue
@@ -469,6 +472,7 @@ class IbmBackend(BackendEvents):
     # Events of the workers, on their threads --------------------------------------------------------------------------
 
     def connection_lost(self, worker: Worker[Any]) -> None:
+        self.on_connection_lost()
         for other in self._workers:
             if other is not worker:
                 other.look()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
@@ -75,6 +76,8 @@ class Browser(Worker[None]):
         self._at_front = True
         #: MsgIds of messages on the queue that could not be read over this connection
         self.unreadable: set[bytes] = set()
+        #: numbers the messages in the order in which they are reported
+        self._positions = itertools.count(1)
 
     def when_passed(self, call: Callable[[], None]) -> None:
         """Call `call`, on the thread, when all messages that are on the queue now have been reported."""
@@ -297,7 +300,7 @@ class Browser(Worker[None]):
                 continue
             self._known.add(got.md.MsgId)
             try:
-                batch.append(read_transmission(got))
+                batch.append(read_transmission(got, next(self._positions)))
             except MalformedHeader as error:
                 log.warning("MQB4210W a message on %s specifies no client: %s", self._queue, error)
                 self._events.malformed(got, cmqc.MQRC_XQH_ERROR)

@@ -48,6 +48,8 @@ _MQMD_1, _MQMD_2 = 324, 364
 PACKED_DESCRIPTORS = 4_096
 #: The maximum length of a returned string (MQ_TOPIC_STR_LENGTH, MQ_SELECTOR_LENGTH).
 _ROOM = 10_240
+#: MQOO options of handles for MQGET.
+_GETS = cmqc.MQOO_BROWSE | cmqc.MQOO_INPUT_AS_Q_DEF | cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_INPUT_EXCLUSIVE
 _UTF_8 = 1208
 
 
@@ -457,6 +459,10 @@ class IbmConnection(ABC):
         return held
 
     def open(self, od: MQOD, options: int) -> int:
+        if options & _GETS and not options & cmqc.MQOO_READ_AHEAD:
+            # With DEFREADA(YES), MQGETs that browse and MQGETs under syncpoint could not use one handle
+            # (MQRC_OPTIONS_ERROR: "MQGMO options and read ahead").
+            options |= cmqc.MQOO_NO_READ_AHEAD
         made = self._structures.od(od, results=True)
         queue = self._library.Queue(self._manager)
         with self._operation(f"open {_named(od)}"):

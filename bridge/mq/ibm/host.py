@@ -26,6 +26,7 @@ from bridge.mq.host import (
 )
 from bridge.mq.ibm.backend import IbmBackend
 from bridge.mq.ibm.connection import connect_ibm
+from bridge.mq.ibm.logins import Logins
 from bridge.mq.ibm.parameters import LibraryMissing, load_library, parameters
 from bridge.mq.ibm.refused_login import RefusedLogins
 from bridge.mq.ibm.requirements import Missing, requirements_of
@@ -160,7 +161,9 @@ class IbmHost:
         self.memory = MemoryWatermark(configuration.limits.memory_watermark)
         try:
             self._library = load_library(settings.library)
-            self._parameters = parameters(settings, os.environ)
+            self._logins = Logins(
+                lambda: parameters(settings, os.environ), lambda chosen: connect_ibm(self._library, chosen)
+            )
         except (LibraryMissing, MQError, OSError) as error:
             raise HostError(str(error)) from error
         self.backend = IbmBackend(
@@ -171,6 +174,7 @@ class IbmHost:
             stop_timeout=configuration.limits.shutdown_timeout,
             memory=self.memory,
         )
+        self.backend.on_connection_lost = self._logins.lost
         self.topic_inquiry: TopicInquiry = PcfTopicInquiry(self.connect, self.backend.client_names)
         self._refused_logins = RefusedLogins(lambda: self.connect("login"))
 
@@ -193,14 +197,14 @@ class IbmHost:
                 connection.disconnect()
 
     def connect(self, purpose: str) -> Connection:
-        return connect_ibm(self._library, self._parameters)
+        return self._logins.connect()
 
     def inquiry(self) -> QueueManagerInquiry:
         return IbmInquiry(lambda: self.connect("metrics"), self.dead_letter_queue)
 
     def check_password(self, user: str, password: bytes) -> None:
         given = password.decode("utf-8", "replace")
-        as_user = msgspec.structs.replace(self._parameters, user=user, password=given, token_file="")
+        as_user = msgspec.structs.replace(self._logins.parameters, user=user, password=given, token_file="")
         try:
             connect_ibm(self._library, as_user).disconnect()
         except MQError as error:
@@ -216,10 +220,13 @@ class IbmHost:
         if lacking:
             raise HostError("\n".join(map(str, lacking)))
         name = getattr(self._library, "__name__", "?")
-        return [f"{self._parameters.place}, through {name}"]
+        return [f"{self._logins.parameters.place}, through {name}"]
 
     async def listen(self) -> list[str]:
         return []
+
+    def read_credentials(self) -> None:
+        self._logins.read_again()
 
     def use_limits(self, limits: LimitsConfig) -> None:
         self.memory.use(limits.memory_watermark)

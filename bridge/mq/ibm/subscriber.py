@@ -63,12 +63,8 @@ log = logging.getLogger(__name__)
 
 #: Handles of a connection (MAXHANDS) that are reserved for other purposes than non-durable subscriptions.
 OTHER_HANDLES = 56
-#: Reason codes for a connection limit of the queue manager or its channel.
-CAPACITY = frozenset(
-    (cmqc.MQRC_MAX_CONNS_LIMIT_REACHED, cmqc.MQRC_CHANNEL_NOT_AVAILABLE, cmqc.MQRC_CHANNEL_CONFIG_ERROR)
-)
-#: Temporary reason codes when a subscription is created again after a reconnect.
-PASSING = CAPACITY | frozenset(
+#: Temporary reason codes when a subscription is created again after a reconnect, besides those of refused connections.
+PASSING = frozenset(
     (
         cmqc.MQRC_HANDLE_NOT_AVAILABLE,
         cmqc.MQRC_SUB_ALREADY_EXISTS,
@@ -176,7 +172,7 @@ class Subscriber(Worker[Request]):
             if self._ending:
                 raise Stopped
             reason = self._subscribe_one(one.request, one.wanted)
-            if reason in PASSING:
+            if self._is_passing(reason):
                 # 2432: the queue manager has not detected the loss of the old connection, which still has the subscription.
                 continue
             del self._to_make[name]
@@ -300,6 +296,10 @@ class Subscriber(Worker[Request]):
         self._load[len(self._connections) - 1] = 0
         return len(self._connections) - 1
 
+    def _is_passing(self, reason: int) -> bool:
+        """Return whether a subscription failed for a temporary reason, such as a refused connection."""
+        return reason in PASSING or (self._full is not None and self._full.reason == reason)
+
     @staticmethod
     def _destination(connection: Connection, client_id: str, user: str) -> int:
         """Open the destination of a client's subscriptions as a user, blank for the bridge itself."""
@@ -338,7 +338,7 @@ class Subscriber(Worker[Request]):
         name = subscription_name(request.client_id, wanted.topic_filter)
         reason = self._subscribe_one(request, wanted)
         waiting = self._to_make.pop(name, None)
-        if waiting is None or reason not in PASSING:
+        if waiting is None or not self._is_passing(reason):
             return reason
         self._to_make[name] = Held(request, wanted, waiting.connection, waiting.handle)
         return cmqc.MQRC_NONE
@@ -356,9 +356,9 @@ class Subscriber(Worker[Request]):
         try:
             index = 0 if request.durable else self._roomy()
         except MQError as error:
-            if error.reason not in CAPACITY:
-                raise
-            return error.reason  # keep the existing connections, and report the limit to the client
+            # A refused connection has many reason codes, among them those of a lost queue manager. Ask the first one.
+            probe(self._connections[0])
+            return error.reason  # keep the existing connections, and report the reason to the client
         connection = self._connections[index]
         try:
             destination = self._destination(connection, request.client_id, request.user)

@@ -46,6 +46,16 @@ class QueuedMessage(msgspec.Struct, eq=False):
     replay: bool = False
 
     @property
+    def key(self) -> bytes:
+        """The MsgId."""
+        return self.msg_id
+
+    @property
+    def put_at(self) -> bytes:
+        """MQMD.PutDate and PutTime."""
+        return self.got.md.PutDate + self.got.md.PutTime
+
+    @property
     def raw(self) -> bytes:
         """The data on the transmission queue."""
         return self.got.data
@@ -72,8 +82,11 @@ class QueuedMessage(msgspec.Struct, eq=False):
         return header.MsgDesc, self.got.data[MQXQH_LENGTH:]
 
 
-def read_transmission(got: Got) -> QueuedMessage:
-    """Parse a message of the transmission queue and its headers. Raises MalformedHeader if it has no valid MQXQH."""
+def read_transmission(got: Got, position: int = 0) -> QueuedMessage:
+    """Parse a message of the transmission queue and its headers. Raises MalformedHeader if it has no valid MQXQH.
+
+    `position` is the number of messages that were browsed before.
+    """
     if got.md.Format != cmqc.MQFMT_XMIT_Q_HEADER:
         raise MalformedHeader("MQXQH", 0, f"Format of the message is {got.md.Format!r}, not MQXMIT")
     header = decode_mqxqh(got.data)
@@ -103,7 +116,7 @@ def read_transmission(got: Got) -> QueuedMessage:
         user_data,
         retained,
         embedded.Persistence == cmqc.MQPER_PERSISTENT,
-        int.from_bytes(got.md.MsgId[-8:], "big"),
+        position << 16 | int.from_bytes(got.md.MsgId[-2:], "big"),
         got,
         math.inf if got.md.Expiry == cmqc.MQEI_UNLIMITED else time.monotonic() + got.md.Expiry / 10,
         replay=replay,

@@ -30,6 +30,7 @@ from bridge.administration.answers import (
     LinkStatus,
     LogLine,
     Problem,
+    counted,
 )
 from bridge.administration.counters import Counters, MappingCounters
 from bridge.administration.mapping_status import Status
@@ -37,6 +38,8 @@ from bridge.administration.requests import (
     MOST_ROWS,
     Answer,
     AnyRequest,
+    ConnectLink,
+    GiveUpMapping,
     Invalid,
     ListChannels,
     ListLinks,
@@ -243,6 +246,17 @@ def _try(name: str, config: LinkConfig, steps: list[str]) -> str | None:
     return None
 
 
+async def connect_link(parts: Parts, request: ConnectLink) -> Answer:
+    """End the pauses of a link's connections."""
+    if request.name not in parts.configuration.links:
+        raise NotFound(f"there is no link {request.name}")
+    connections = [connection for _, connection in parts.mappings.links() if connection.name == request.name]
+    waiting = [connection for connection in connections if not connection.up]
+    for connection in waiting:
+        connection.connect_now()
+    return Answer(lines=[f"link {request.name}: {len(waiting)} of {counted(len(connections), 'mapping')} connect now"])
+
+
 async def set_log_level(parts: Parts, request: SetLogLevel) -> Answer:
     """Set the log level until the bridge ends or reloads its configuration file."""
     set_level(request.level)
@@ -263,6 +277,11 @@ async def pause_mapping(parts: Parts, request: PauseMapping) -> Answer:
 async def resume_mapping(parts: Parts, request: ResumeMapping) -> Answer:
     """Resume a paused mapping."""
     return Answer(lines=[await parts.mappings.resume(request.name)])
+
+
+async def give_up_mapping(parts: Parts, request: GiveUpMapping) -> Answer:
+    """Give up the unfinished sessions of a mapping."""
+    return Answer(lines=[await parts.mappings.give_up(request.name)])
 
 
 async def reload(parts: Parts, request: Reload) -> Answer:

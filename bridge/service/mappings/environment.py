@@ -5,19 +5,17 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Set
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
 from bridge.administration.mapping_status import Status
 from bridge.archive.events import now_us
-from bridge.config.link import LinkConfig
 from bridge.mapping.loops import LoopGuard
 from bridge.mq.host import Host
 from bridge.mq.message_consumer import mapping_subscriptions, remove_subscription
 from bridge.mq.mqi import MQOD, Connection, MQError, inquire
-from bridge.mq.state import LinkSessions, MappingState
 from bridge.service.events import Fate
 from bridge.service.tracing import MappingTraces
 from bridge.wire import cmqc
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
     from bridge.service.recorder import MappingRecorder
 
 T = TypeVar("T")
+
 
 #: Maximum number of messages per mapping that may wait for blocked queues while others continue.
 LOOK_AHEAD: Final = 10_000
@@ -75,8 +74,10 @@ class MappingEnvironment:
         #: prefix of this bridge's hop marks; unlike the queue manager's name, it is globally unique
         self.origin = host.name
         self.dead_letter_queue = host.dead_letter_queue
-        #: identifies the store of the queue manager. Packet identifiers recorded in another one mean nothing
+        #: identifies the store of the queue manager. Packet identifiers recorded in another one mean nothing.
         self.epoch = host.epoch
+        #: former sessions at brokers may have changed since the last look
+        self.former_sessions_changed = True
         #: knows all currently configured mappings
         self.guard = LoopGuard({}, host.name)
 
@@ -86,60 +87,11 @@ class MappingEnvironment:
 
     def remove_subscription(self, mapping: str) -> int:
         """Remove the subscription of a removed mapping and return how many waiting messages were deleted with it."""
-        return self._with_connection(lambda connection: remove_subscription(connection, mapping)) or 0
-
-    def remove_record(self, mapping: str) -> None:
-        """Remove the progress record of a removed mapping."""
-
-        def remove(connection: Connection) -> None:
-            MappingState(connection, mapping).remove()
-            connection.commit()
-
-        self._with_connection(remove)
+        return self.with_connection(lambda connection: remove_subscription(connection, mapping)) or 0
 
     def bridge_id(self, connection: Connection) -> str:
         """Return 8 hexadecimal digits that identify the queue manager globally. Raises MQError."""
         return unique_name_of(connection, self.queue_manager).rpartition(".")[2]
-
-    def recorded_client_id(self, mapping: str) -> str:
-        """Return the client identifier of a mapping's recorded session at a broker, or ""."""
-        session = self._with_connection(lambda connection: LinkSessions(connection).load(mapping))
-        return "" if session is None else session.client_id
-
-    def remove_session(self, mapping: str) -> None:
-        """Remove the record of a mapping's session at a broker."""
-        self._with_connection(lambda connection: LinkSessions(connection).remove(mapping))
-
-    def end_other_sessions(self, names: Set[str], links: Mapping[str, LinkConfig]) -> None:
-        """End the broker sessions of removed mappings, which would otherwise accumulate messages forever."""
-
-        def end(connection: Connection) -> None:
-            for session in LinkSessions(connection).all(self.owner):
-                if session.mapping in names:
-                    continue
-                config = links.get(session.link)
-                if config is None:
-                    log.warning(
-                        "MQB5205W mapping %s and its link %s were removed: session %r at %s:%d remains until a client "
-                        "connects with this client identifier and a clean session",
-                        session.mapping,
-                        session.link,
-                        session.client_id,
-                        session.host,
-                        session.port,
-                    )
-                    continue
-                there = config.model_copy(update={"host": session.host, "port": session.port})
-                # Imported on demand: many bridges do not need the broker client.
-                from bridge.link.connection import end_session
-
-                if end_session(session.mapping, session.link, there, session.client_id):
-                    log.warning(
-                        "MQB5206W mapping %s was removed: ended its session at %s", session.mapping, session.host
-                    )
-                    LinkSessions(connection).remove(session.mapping)
-
-        self._with_connection(end)
 
     def forget_others(self, names: Set[str]) -> None:
         """Remove the subscriptions of mappings that are no longer in the configuration."""
@@ -149,9 +101,9 @@ class MappingEnvironment:
             for name in sorted(mapping_subscriptions(connection, self.owner) - names):
                 remove_subscription(connection, name)
 
-        self._with_connection(forget)
+        self.with_connection(forget)
 
-    def _with_connection(self, clean_up: Callable[[Connection], T]) -> T | None:
+    def with_connection(self, clean_up: Callable[[Connection], T]) -> T | None:
         """Run a clean-up on a separate connection and return its result, or None after a failure, which is logged.
 
         A failed clean-up only wastes space. The next start tries again.

@@ -2,29 +2,30 @@
 
 A batch is processed in these steps:
 
-1. Commit a record of messages and their packet identifiers, on a separate connection.
+1. Get the messages from the queue, and commit a record of them with their packet identifiers, on a separate connection.
 2. Publish the messages. With PUBREC the broker has them, and accepts no duplicates with the same packet identifiers.
-3. In one unit of work, get the messages from the queue and replace the record with the packet identifiers to release.
+3. Commit a record that they are to be released, on the separate connection.
 4. Send PUBREL and wait for PUBCOMP.
+5. Commit the unit of work of step 1, and with it the removal of the record.
 
-After an interruption, the record determines how to continue. Before step 3, the same messages are sent again with the same
-packet identifiers. After it, they are released.
+After an interruption, the messages are on the queue again, and the record determines how to continue. Before step 3, they are
+sent again with the same packet identifiers. After it, they are released and removed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
-
-import msgspec
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 
 from bridge.administration.mapping_status import State, Status
 from bridge.config.link import LinkConfig
 from bridge.config.mapping import ToMqttMapping
-from bridge.link.state import Refusal
+from bridge.link.state import LinkLost, Refusal
+from bridge.mq.link_sessions import ExchangeRecord, Exchanges, LinkSession
 from bridge.mq.mqi import Connection, Got, MQError
-from bridge.mq.state import LinkSession, LinkSessions, MappingState
+from bridge.service.mappings import former_sessions
 from bridge.service.mappings.environment import MappingEnvironment, Tally
 from bridge.service.mappings.link_runner import ToLinkRunner
 from bridge.service.mappings.runner import WAIT
@@ -36,20 +37,10 @@ log = logging.getLogger(__name__)
 LAST_MID = 60_000
 
 
-class Record(msgspec.Struct, array_like=True):
-    """The record of a batch: packet identifiers with their MsgIds while sending, packet identifiers to release afterwards.
-
-    It contains both only while messages are sent again in parts, because the broker's limit has decreased.
-    """
-
-    sending: list[tuple[int, bytes]] = []
-    releasing: list[int] = []
-
-
 class ExactlyOnceRunner(ToLinkRunner):
     """Runs a mapping to the topics of a broker, exactly once."""
 
-    sessionless = False
+    recorded = True
 
     def __init__(
         self, name: str, config: ToMqttMapping, link: LinkConfig, environment: MappingEnvironment, status: Status
@@ -59,35 +50,42 @@ class ExactlyOnceRunner(ToLinkRunner):
         #: according to the record, a batch may be in progress
         self._uncertain = True
         self._mid = 0
-        #: packet identifier -> publication, for messages got from the queue, until PUBCOMP; and the session that they belong
-        #: to
-        self._pending: dict[int, Publication] = {}
-        self._pending_session = 0
+        #: by broker address, the number of new sessions that the records of exchanges take into account
+        self._recorded_lives: Counter[str] = Counter()
+
+    @property
+    def sends_exactly_once(self) -> bool:
+        return True
+
+    def continues(self, before: LinkSession) -> bool:
+        # After a change, the batch is finished as the former configuration mapped it.
+        return super().continues(before) and before.mapping_config in ("", self._config_text)
+
+    @property
+    def _config_text(self) -> str:
+        return self._config.model_dump_json(exclude_defaults=True, by_alias=True)
 
     def opened(self, connection: Connection) -> None:
         super().opened(connection)
-        self._state = MappingState(connection, self.mapping)
+        if self._begun:
+            self._open_records(connection)
+
+    def ready(self, connection: Connection) -> bool:
+        begun = self._begun
+        if super().ready(connection) and not begun:
+            self._open_records(connection)
+        return self._begun
+
+    def _open_records(self, connection: Connection) -> None:
+        """Open the record of the session's exchanges on both connections. Raises MQError."""
         self._close_recording()
         self._recording = self._environment.connect(f"record of mapping {self.mapping}")
-        self._record = MappingState(self._recording, self.mapping)
+        epoch = self._environment.epoch
+        self._record = ExchangeRecord(self._recording, self._session, epoch)
+        self._state = ExchangeRecord(connection, self._session, epoch)
         # Before getting messages: while the record is not readable, a previous unit of work is still in progress.
         self._state.load()
         self._uncertain = True
-
-    def begin(self, connection: Connection) -> None:
-        data = MappingState(connection, self.mapping).load()
-        unfinished = data is not None and msgspec.msgpack.decode(data, type=Record) != Record()
-        config = self._link_config
-        client_id = self.client_id_at_broker(connection, unfinished=unfinished)
-        # Record the session before the broker has it: QoS 2 messages need the same session after a restart.
-        LinkSessions(connection).save(
-            LinkSession(
-                self.mapping, self._environment.owner, self._link_name, config.host, config.broker_port, client_id, []
-            )
-        )
-        self._link.identify(client_id)
-        self._link.start()
-        self._begun = True
 
     def lost(self) -> None:
         super().lost()
@@ -98,10 +96,6 @@ class ExactlyOnceRunner(ToLinkRunner):
         if ended:
             self._close_recording()
         return ended
-
-    def leave_session(self) -> None:
-        super().leave_session()
-        self._environment.remove_record(self.mapping)
 
     def _close_recording(self) -> None:
         recording, self._recording = self._recording, None
@@ -114,6 +108,7 @@ class ExactlyOnceRunner(ToLinkRunner):
         self._uncertain = True
 
     def unit(self, connection: Connection) -> None:
+        self._follow_session(connection)
         if self._uncertain:
             self._go_on(connection)
         batch = self._config.batch
@@ -124,13 +119,35 @@ class ExactlyOnceRunner(ToLinkRunner):
             return
         tally = Tally()
         numbered = {self._next_mid(): one for one in self.mapped(items, tally)}
-        if numbered:
-            self._write_down(Record(sending=[(mid, item.md.MsgId) for mid, (item, _) in numbered.items()]))
-        self._send(connection, numbered, tally, dup=False)
+        self._send(connection, numbered, tally)
 
-    def _write_down(self, record: Record) -> None:
+    def _follow_session(self, connection: Connection) -> None:
+        """Follow the link to the session at its address. Raises MQError and LinkLost.
+
+        Calls of the link fail when it is connected to another address than that of the session.
+        """
+        address = self._link.connected_address
+        session = self._sessions[address]
+        if not session.is_of(self._session):
+            former_sessions.leave(connection, self._environment, self._session, ending=False, consumer=self._consumer)
+            self._session = session
+            self.entered(connection, None)
+            self._open_records(connection)
+        self._link.bind(address)
+        self._address = address
+        if self._uncertain:
+            self._recorded_lives[address] = former_sessions.finish(
+                connection,
+                self._environment,
+                session,
+                self._link,
+                lambda: self._lives[address],
+                self._recorded_lives[address],
+            )
+
+    def _write_down(self, sending: Sequence[tuple[int, bytes]], releasing: Sequence[tuple[int, bytes]]) -> None:
         assert self._recording is not None
-        self._record.save(msgspec.msgpack.encode(record))
+        self._record.save(Exchanges(sending=[*sending], releasing=[*releasing]))
         self._recording.commit()
 
     def _next_mid(self) -> int:
@@ -139,22 +156,17 @@ class ExactlyOnceRunner(ToLinkRunner):
 
     def _go_on(self, connection: Connection) -> None:
         """Finish the recorded batch, in parts if the broker's limit has decreased."""
-        data = self._state.load()
-        record = msgspec.msgpack.decode(data, type=Record) if data else Record()
-        if record.releasing:
-            self._release(record.releasing)
-            self._mid = record.releasing[-1]
-        sending = record.sending
-        if sending:
-            self._mid = sending[-1][0]
+        exchanges = self._state.load()
+        accepted = {mid for mid, _ in exchanges.releasing}
+        batch = [*exchanges.releasing, *exchanges.sending]
+        if batch:
+            self._mid = batch[-1][0]
             log.info(
-                "MQB5301I mapping %s: sending %d messages again that the broker may already have",
-                self.mapping,
-                len(sending),
+                "MQB5301I mapping %s: finishing %d messages that the broker may already have", self.mapping, len(batch)
             )
-        while sending:
+        while batch:
             most = self._most(self._link.in_flight_limit)
-            part, sending = sending[:most], sending[most:]
+            part, batch = batch[:most], batch[most:]
             tally = Tally()
             numbered = {}
             for mid, msg_id in part:
@@ -162,7 +174,15 @@ class ExactlyOnceRunner(ToLinkRunner):
                     numbered[mid] = one
             # The broker may also have messages that are no longer on the queue, or must no longer be sent.
             gone = [mid for mid, _ in part if mid not in numbered]
-            self._send(connection, numbered, tally, dup=True, releasing=gone, still=sending)
+            self._send(
+                connection,
+                numbered,
+                tally,
+                dup=True,
+                accepted=accepted.intersection(numbered),
+                gone=gone,
+                still=([one for one in batch if one[0] not in accepted], [one for one in batch if one[0] in accepted]),
+            )
         self._uncertain = False
 
     def _send(
@@ -171,62 +191,64 @@ class ExactlyOnceRunner(ToLinkRunner):
         numbered: Mapping[int, tuple[Got, Publication]],
         tally: Tally,
         *,
-        dup: bool,
-        releasing: Sequence[int] = (),
-        still: Sequence[tuple[int, bytes]] = (),
+        dup: bool = False,
+        accepted: Collection[int] = (),
+        gone: Sequence[int] = (),
+        still: tuple[Sequence[tuple[int, bytes]], Sequence[tuple[int, bytes]]] = ((), ()),
     ) -> None:
-        """Perform steps 2 to 4 for a batch, given by packet identifier. Raises LinkLost.
+        """Perform the steps for a batch, given by packet identifier. Raises LinkLost.
 
-        `releasing` are further packet identifiers to release. `still` is the part of the record that remains to be sent
-        again.
+        The broker has `accepted` messages already. `gone` are further packet identifiers to release. `still` are the parts of
+        the record, sending and releasing, that remain for later.
+
+        A broker that loses its session also loses the messages that it has accepted: they are sent again. One that it had
+        published before is then published twice, because it cannot be told from the others.
         """
-        accepted = list(releasing)
-        session = self._new_sessions
+        address = self._address
+        msg_id_of = {mid: item.md.MsgId for mid, (item, _) in numbered.items()}
+        mid_of = {id(publication): mid for mid, (_, publication) in numbered.items()}
+        taken = set(accepted)
+        written = dup
 
         def send(publications: Sequence[Publication]) -> dict[int, Refusal]:
             # `deliver` passes rejected publications again, as the same objects.
             mids = [mid_of[id(publication)] for publication in publications]
             refusals = self._link.publish_exactly(publications, mids, dup)
-            accepted.extend(mid for index, mid in enumerate(mids) if index not in refusals)
+            taken.update(mid for index, mid in enumerate(mids) if index not in refusals)
             return refusals
 
-        mid_of = {id(publication): mid for mid, (_, publication) in numbered.items()}
-        self.deliver(list(numbered.values()), tally, send)
+        remaining = dict(numbered)
+        while True:
+            lives = self._lives[address]
+            if lives != self._recorded_lives[address]:
+                if taken:
+                    former_sessions.report_lost_session(self.mapping, self._link_name, len(taken))
+                    tally.moved -= len(taken - set(accepted))
+                    accepted = ()
+                    taken.clear()
+                    written = False
+                self._recorded_lives[address] = lives
+            if not written and remaining:
+                sending = [(mid, msg_id_of[mid]) for mid in remaining]
+                self._write_down([*sending, *still[0]], still[1])
+            written = False
+            unsent = [one for mid, one in remaining.items() if mid not in taken]
+            if unsent:
+                try:
+                    self.deliver(unsent, tally, send)
+                except LinkLost as error:
+                    if error.unsent and not dup and not taken:
+                        # The messages do not belong to this session yet: the next one may be at another address.
+                        self._write_down((), ())
+                    raise
+                remaining = {mid: one for mid, one in remaining.items() if mid in taken}
+                self._write_down(still[0], [*((mid, msg_id_of[mid]) for mid in remaining), *still[1]])
+            self._sending = []
+            if taken or gone:
+                self._link.release(sorted([*taken, *gone]))
+            if self._lives[address] == lives:
+                break
+        tally.moved += len(accepted)
         if numbered or dup:
-            self._state.save(msgspec.msgpack.encode(Record(sending=list(still), releasing=accepted)))
+            self._state.save(Exchanges(sending=[*still[0]], releasing=[*still[1]]))
         self.commit(connection, tally)
-        # From here on, failures must not cause a retransmission, unless the broker has lost the session.
-        self._uncertain = True
-        self._pending = {mid: publication for mid, (_, publication) in numbered.items() if mid in accepted}
-        self._pending_session = session
-        if accepted:
-            self._release(accepted)
-        self._uncertain = False
-
-    def _release(self, mids: Sequence[int]) -> None:
-        """Perform step 4, and send messages again that the broker has lost with its session. Raises LinkLost.
-
-        A broker that loses its session also loses messages acknowledged with PUBREC. A message is delivered twice if its
-        PUBCOMP was on its way when the session was lost, because it cannot be told from the others. It is lost if the bridge
-        crashes at the same moment, because it is no longer on the queue.
-        """
-        session = self._new_sessions
-        lost = [mid for mid in mids if mid in self._pending] if session != self._pending_session else []
-        if lost:
-            log.warning(
-                "MQB5302W mapping %s: the broker of link %s lost the session with %d accepted messages; sending them again",
-                self.mapping,
-                self._link_name,
-                len(lost),
-            )
-        most = self._link.in_flight_limit
-        for first in range(0, len(lost), most):
-            part = lost[first : first + most]
-            for index, refusal in self._link.publish_exactly([self._pending[mid] for mid in part], part, False).items():
-                log.error("MQB5303E mapping %s: lost a message with the session: %s", self.mapping, refusal.text)
-                del self._pending[part[index]]
-            self._link.release([mid for mid in part if mid in self._pending])
-        self._pending_session = session
-        if left := [mid for mid in mids if mid not in lost]:
-            self._link.release(left)
-        self._pending = {}

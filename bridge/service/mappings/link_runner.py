@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import logging
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import ClassVar
 
 import msgspec
 
@@ -13,15 +15,18 @@ from bridge.administration.mapping_status import State, Status
 from bridge.archive.schema import Outcome
 from bridge.config.link import DEFAULT_CLIENT_ID, LinkConfig, client_id_of
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
-from bridge.link.connection import LinkConnection, end_session, link_connection
+from bridge.config.values import endpoint
+from bridge.link import connection as links
+from bridge.link.connection import LinkConnection
 from bridge.link.state import LinkLost, LinkPhase, LinkState, Refusal
 from bridge.mapping.rule import GUARANTEED_QOS, ToMqRule, ToMqttRule, published_qos
+from bridge.mq.link_sessions import ExchangeRecord, Exchanges, FormerSession, LinkSession, LinkSessions
 from bridge.mq.message_consumer import MessageConsumer
-from bridge.mq.mqi import Connection, Got
-from bridge.mq.state import LinkSession, LinkSessions, MappingState, forget_record
-from bridge.mqtt.flow import Arrival, Receiver
+from bridge.mq.mqi import Connection, Got, MQError
 from bridge.service.events import LINK_LOST
+from bridge.service.mappings import former_sessions
 from bridge.service.mappings.environment import MappingEnvironment, Tally
+from bridge.service.mappings.repetitions import Repetitions
 from bridge.service.mappings.runner import (
     FIRST_RETRY,
     LONGEST_RETRY,
@@ -65,11 +70,17 @@ def chosen_client_id(connection: Connection, mapping: str, config: LinkConfig, b
 class LinkRunner(Runner):
     """Runs a mapping that has a link on one side, and owns the link's connection."""
 
+    #: the mapping records its session: others need none, or end it with each connection
+    recorded: ClassVar[bool] = True
+
     _link: LinkConnection
     _link_name: str
     _link_config: LinkConfig
     #: the link has been started
     _begun = False
+    #: the sessions that the mapping may use, by broker address, and the one that it uses
+    _sessions: Mapping[str, LinkSession]
+    _session: LinkSession
 
     @property
     def link(self) -> LinkConnection:
@@ -81,10 +92,111 @@ class LinkRunner(Runner):
         bridge = self._environment.bridge_id(connection)
         return chosen_client_id(connection, self.mapping, self._link_config, bridge, unfinished=unfinished)
 
-    def leave_session(self) -> None:
-        client_id = self._link.client_id if self._begun else self._environment.recorded_client_id(self.mapping)
-        if client_id and end_session(self.mapping, self._link_name, self._link_config, client_id):
-            self._environment.remove_session(self.mapping)
+    def subscribed(self) -> tuple[list[str], int]:
+        """Return the topic filters of the mapping's subscription at the broker, and its QoS."""
+        return [], 0
+
+    @property
+    def sends_exactly_once(self) -> bool:
+        """Whether the mapping finishes batches of QoS 2 itself, after a change of its configuration as well."""
+        return False
+
+    def continues(self, before: LinkSession) -> bool:
+        """Return whether the mapping goes on with the exchanges of a session as recorded."""
+        return self.recorded and bool(before.filters) == bool(self.subscribed()[0])
+
+    def begin(self, connection: Connection) -> None:
+        """Leave the former session, enter the configured one and start the link, unless the former must be finished first.
+
+        A session that this mapping uses in another way, or that could not be ended, is finished and ended at the broker
+        before the mapping enters it. If the broker is unreachable, the next call tries again. A session elsewhere does not
+        delay the mapping: it is finished later. Raises MQError.
+        """
+        environment, sessions = self._environment, LinkSessions(connection)
+        before = sessions.load(self.mapping)
+        client_id = self.client_id_at_broker(connection, unfinished=sessions.unnamed(self.mapping) is not None)
+        self._sessions = self._configured_sessions(client_id)
+        keys = {session.key for session in self._sessions.values()}
+        if self.recorded:
+            named = before or next(iter(self._sessions.values()))
+            sends = not named.filters
+            former_sessions.take_over(connection, named, certain=before is not None, sends=sends)
+        if before is not None and not (before.key in keys and self.continues(before)):
+            # A batch to the broker is finished in the session as it is.
+            goes_on = self.sends_exactly_once and not before.filters
+            former_sessions.leave(connection, environment, before, ending=before.key in keys and not goes_on)
+            if before.key not in keys and (left := sessions.former(before)) is not None:
+                former_sessions.settle(connection, environment, left, former_sessions.link_of(before, {}))
+            before = None
+        for session in {session.key: session for session in self._sessions.values()}.values():
+            former = sessions.former(session)
+            if former is not None and not self._may_enter(connection, former):
+                return
+        self._link.identify(client_id)
+        if self.recorded:
+            used = next((one for one in self._sessions.values() if before is not None and one.is_of(before)), None)
+            self._session = used or next(iter(self._sessions.values()))
+            self.entered(connection, before)
+        self._link.start()
+        self._begun = True
+
+    def _configured_sessions(self, client_id: str) -> dict[str, LinkSession]:
+        """Return the session at each address of the link. Addresses that share sessions have that of the first one."""
+        config, (filters, qos) = self._link_config, self.subscribed()
+        sessions: dict[str, LinkSession] = {}
+        for host, port in config.addresses:
+            if sessions and config.failover_sessions == "shared":
+                sessions[endpoint(host, port)] = next(iter(sessions.values()))
+                continue
+            sessions[endpoint(host, port)] = LinkSession(
+                self.mapping,
+                self._environment.owner,
+                self._link_name,
+                host,
+                port,
+                client_id,
+                filters,
+                qos,
+                sure=True,
+                link_config=config.model_dump_json(exclude_defaults=True, by_alias=True),
+                mapping_config=self._config.model_dump_json(exclude_defaults=True, by_alias=True),
+            )
+        return sessions
+
+    def _may_enter(self, connection: Connection, former: FormerSession) -> bool:
+        """Return whether the mapping may use a session in which something was unfinished, after trying to finish it."""
+        if not former.ending and self.sends_exactly_once:
+            return True  # over its own connection
+        config = former_sessions.link_of(former.session, {self._link_name: self._link_config})
+        if former_sessions.settle(connection, self._environment, former, config):
+            return True
+        if former.ending or former_sessions.parked_number(connection, former.session):
+            self.status.wrong(
+                f"link {self._link_name}: session {former.session.key} is not finished: the broker is unreachable",
+                State.WAITING_FOR_LINK,
+            )
+            return False
+        return True
+
+    def entered(self, connection: Connection, before: LinkSession | None) -> None:
+        """Record the session that the mapping uses. `before` is the record of the same session, if there is one.
+
+        Raises MQError.
+        """
+        if self._session != before:
+            LinkSessions(connection).save(self._session)
+
+    def ready(self, connection: Connection) -> bool:
+        """Return whether the link is started, after trying to start it. Raises MQError."""
+        if not self._begun:
+            self.begin(connection)
+            if not self._begun:
+                self.pause(LONGEST_RETRY)
+        return self._begun
+
+    @property
+    def session_key(self) -> str:
+        return self._sessions[self._link.address].key if self._begun else ""
 
     def join(self, timeout: float) -> bool:
         ended = super().join(timeout)
@@ -105,8 +217,20 @@ class LinkRunner(Runner):
             self.status.state = State.WAITING_FOR_LINK
 
 
+#: The state queue is missing or not accessible. Only exactly-once mappings need it.
+NO_STATE_QUEUE = frozenset((cmqc.MQRC_UNKNOWN_OBJECT_NAME, cmqc.MQRC_NOT_AUTHORIZED, cmqc.MQRC_OBJECT_IN_USE))
+
 #: Seconds to wait for a publication.
 LINK_WAIT = 1.0
+
+
+class _Connection(msgspec.Struct, frozen=True):
+    """An accepted connection of a link."""
+
+    generation: int
+    address: str
+    #: the broker had the session
+    present: bool
 
 
 class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
@@ -114,7 +238,8 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
 
     At most once: QoS 0. At least once: QoS 1 with PUBACK after the commit. Exactly once: QoS 2. The unit of work that puts a
     message also records its packet identifier. The record is kept until PUBREL to recognize retransmissions (method B of
-    MQTT 3.1.1, figure 4.3).
+    MQTT 3.1.1, figure 4.3). A publication of QoS 2 is moved exactly once whatever the guarantee: the broker sent it before a
+    change of the guarantee.
     """
 
     def __init__(
@@ -128,16 +253,18 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         self._link_config = link
         #: publications taken from the link and not committed
         self._waiting: list[Received] = []
-        #: packet identifiers of QoS 2 that are put and not released, as on record
-        self._received = Receiver()
+        #: the publications of QoS 2 that are put, as on record
+        self._repetitions = Repetitions()
         #: packet identifiers of the last lost session; messages sent again in that session may still wait here
         self._earlier: Collection[int] = ()
         self._released: list[int] = []
-        #: number of the connection since which the broker has had the session: current and recorded
-        self._session = self._recorded_session = 0
+        #: accepted connections that are not recorded yet
+        self._connections: deque[_Connection] = deque()
+        #: number of the connection since which the broker has had the recorded session
+        self._recorded_since = 0
         #: the completed subscription has not been recorded yet
         self._unsure = False
-        self._link = link_connection(
+        self._link = links.link_connection(
             name,
             self._link_name,
             link,
@@ -147,46 +274,42 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
             on_session=self._note_session,
         )
 
+    def subscribed(self) -> tuple[list[str], int]:
+        return [self._rule.source_filter], GUARANTEED_QOS[self._config.guarantee]
+
     def stop(self) -> None:
         super().stop()
         self._link.interrupt()
 
-    def _begin(self, connection: Connection) -> None:
-        """Record the session and start the link."""
-        config = self._link_config
-        client_id = self.client_id_at_broker(connection)
-        self._link.identify(client_id)
-        self._wanted = LinkSession(
-            self.mapping,
-            self._environment.owner,
-            self._link_name,
-            config.host,
-            config.broker_port,
-            client_id,
-            [self._rule.source_filter],
-            GUARANTEED_QOS[self._config.guarantee],
-            sure=True,
-        )
-        before = LinkSessions(connection).load(self.mapping)
-        if before is None or not before.is_of(self._wanted):
-            before = None
-        if before != self._wanted:
-            filters = list(dict.fromkeys([*(before.filters if before is not None else ()), *self._wanted.filters]))
-            LinkSessions(connection).save(msgspec.structs.replace(self._wanted, filters=filters, sure=False))
-            self._unsure = True
-        former = [one for one in (before.filters if before is not None else ()) if one not in self._wanted.filters]
-        self._link.resume(former, subscribed=before == self._wanted)
-        self._link.start()
-        self._begun = True
+    def entered(self, connection: Connection, before: LinkSession | None) -> None:
+        wanted = self._session
+        known = before is not None and (before.filters, before.qos, before.sure) == (wanted.filters, wanted.qos, True)
+        former = [one for one in (before.filters if before is not None else ()) if one not in wanted.filters]
+        filters = list(dict.fromkeys([*former, *wanted.filters]))
+        recorded = msgspec.structs.replace(wanted, filters=filters, sure=known)
+        if recorded != before:
+            LinkSessions(connection).save(recorded)
+        self._unsure = not known
+        self._link.resume(former, subscribed=known)
+        self._load(connection)
 
-    def leave_session(self) -> None:
-        super().leave_session()
-        if self._exactly:
-            self._environment.remove_record(self.mapping)
+    def _load(self, connection: Connection) -> None:
+        """Load the record of the session, which is former no longer. Raises MQError."""
+        self._record: ExchangeRecord | None = None
+        arrived = {item.mid: item.generation for item in self._waiting if item.qos == 2}
+        try:
+            self._record = ExchangeRecord(connection, self._session, self._environment.epoch)
+            self._repetitions = self._repetitions.reloaded(self._record.load().received, arrived)
+            if LinkSessions(connection).former(self._session) is not None:
+                LinkSessions(connection).remove_former(self._session)
+                connection.commit()
+        except MQError as error:
+            # Without the state queue, no publication of QoS 2 was or is recorded.
+            if self._exactly or error.reason not in NO_STATE_QUEUE:
+                raise
 
     def _note_session(self, present: bool) -> None:
-        if not present:
-            self._session = self._link.generation
+        self._connections.append(_Connection(self._link.generation, self._link.connected_address, present))
 
     def lost(self) -> None:
         super().lost()
@@ -202,15 +325,10 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
 
     def opened(self, connection: Connection) -> None:
         super().opened(connection)
-        if self._exactly:
-            self._state = MappingState(connection, self.mapping)
-            record = self._state.load()
-            self._received = Receiver(msgspec.msgpack.decode(record, type=list[int]) if record else ())
+        if self._begun:
+            self._load(connection)
         else:
-            # Remove the record of an earlier exactly-once configuration: its packet identifiers would match new publications.
-            forget_record(connection, self.mapping)
-        if not self._begun:
-            self._begin(connection)
+            self.begin(connection)
 
     def key(self, item: Received) -> bytes:
         return b"%d/%d/%d" % (item.generation, item.mid, id(item))
@@ -219,13 +337,14 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         return self._rule.map(self.traced(item, item.publication))
 
     def unit(self, connection: Connection, messages: int) -> None:
+        if not self.ready(connection):
+            return
         if self._unsure and self._link.subscribed:
-            LinkSessions(connection).save(self._wanted)
+            LinkSessions(connection).save(self._session)
             self._unsure = False
         if not self._waiting:
             self._take()
-        if self._exactly:
-            self._follow_session(connection)
+        self._follow_session(connection)
         items = self._waiting[:messages]
         if not items and not self._released:
             if self._link.state.phase is LinkPhase.CONNECTED:
@@ -234,16 +353,16 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
                 self.wait_for_link()
             return
         tally = Tally()
-        received = Receiver(self._received.identifiers)
+        repetitions = self._repetitions.copy()
         for mid in self._released:
-            received.release(mid)
+            repetitions.release(mid)
         for item in items:
-            if not self._is_repeated(item, received):
+            if not self._is_repeated(item, repetitions):
                 self.move(item, tally)
-        if self._exactly and received.identifiers != self._received.identifiers:
-            self._state.save(msgspec.msgpack.encode(sorted(received.identifiers)))
+        if self._record is not None and repetitions.identifiers != self._repetitions.identifiers:
+            self._record.save(Exchanges(received=repetitions.identifiers))
         connection.commit()
-        self._received = received
+        self._repetitions = repetitions
         del self._waiting[: len(items)]
         self._link.acknowledge(items)
         self._link.complete(self._released)
@@ -257,26 +376,42 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         self._released += self._link.released()
 
     def _follow_session(self, connection: Connection) -> None:
-        """Update the record for the broker's current session when no messages of an earlier session wait."""
-        session = self._session
-        if session == self._recorded_session or any(item.qos and item.generation < session for item in self._waiting):
-            return
-        if self._received.identifiers:
-            log.warning(
-                "MQB5304W mapping %s: the broker of link %s lost the session and may send unreleased messages again",
-                self.mapping,
-                self._link_name,
-            )
-            # Before recording anything of the new session, which reuses the packet identifiers.
-            self._state.save(None)
-            connection.commit()
-            self._earlier, self._received = self._received.identifiers, Receiver()
-        self._recorded_session = session
+        """Follow the link to the session of its connection, when no messages of an earlier session wait."""
+        while self._connections:
+            new = self._connections[0]
+            session = self._sessions[new.address]
+            moved = not session.is_of(self._session)
+            if new.present and not moved:
+                self._repetitions.connected()
+                self._connections.popleft()
+                continue
+            if any(item.qos and item.generation < new.generation for item in self._waiting):
+                return
+            if moved:
+                self._session = session
+                self._repetitions = Repetitions()
+                LinkSessions(connection).save(session)
+                self._load(connection)
+            earlier = self._repetitions.identifiers
+            if not new.present:
+                if earlier:
+                    log.warning(
+                        "MQB5304W mapping %s: the broker of link %s lost the session and may send unreleased messages again",
+                        self.mapping,
+                        self._link_name,
+                    )
+                    # Before recording anything of the new session, which reuses the packet identifiers.
+                    assert self._record is not None
+                    self._record.save(Exchanges())
+                    connection.commit()
+                self._earlier, self._repetitions = earlier, Repetitions()
+            self._recorded_since = new.generation
+            self._connections.popleft()
 
-    def _is_repeated(self, item: Received, received: Receiver) -> bool:
-        """Return whether a publication has been put already; record the packet identifier of a new one in `received`."""
-        if item.generation >= self._recorded_session:
-            return item.qos == 2 and received.arrival(item.mid) is not Arrival.NEW
+    def _is_repeated(self, item: Received, repetitions: Repetitions) -> bool:
+        """Return whether a publication has been put already; record the packet identifier of a new one."""
+        if item.generation >= self._recorded_since:
+            return item.qos == 2 and repetitions.is_repeated(item)
         # It no longer needs an acknowledgement. Its original packet identifier is in the publication.
         publication = item.publication
         return publication.qos == 2 and publication.message_id in self._earlier
@@ -298,8 +433,8 @@ class ToLinkRunner(LinkRunner):
     once: messages leave the queue first and are published with QoS 0.
     """
 
-    #: whether the mapping does not need a session at the broker
-    sessionless = True
+    #: it needs no session at the broker
+    recorded = False
 
     def __init__(
         self, name: str, config: ToMqttMapping, link: LinkConfig, environment: MappingEnvironment, status: Status
@@ -319,44 +454,44 @@ class ToLinkRunner(LinkRunner):
         self._singly = 0
         #: missing support for retained messages has been logged
         self._unretained = False
-        #: number of connections without an existing session, including the first
-        self._new_sessions = 0
-        self._link = link_connection(
+        #: connections without an existing session, by broker address
+        self._lives: Counter[str] = Counter()
+        self._link = links.link_connection(
             name,
             self._link_name,
             link,
-            clean=True if self.sessionless else None,
+            clean=None if self.recorded else True,
             on_state=self._link_state,
             on_session=self._count_session,
         )
 
     def _count_session(self, present: bool) -> None:
-        self._new_sessions += not present
+        if not present:
+            self._lives[self._link.connected_address] += 1
 
     def leave_source(self) -> int:
         return self._environment.remove_subscription(self.mapping)
 
-    def leave_session(self) -> None:
-        if not self.sessionless:
-            super().leave_session()
-
     def opened(self, connection: Connection) -> None:
         super().opened(connection)
-        self._consumer = MessageConsumer(connection, self._consumer_source, lambda: self._ending)
         if not self._begun:
+            # Before the source is opened, for it may take messages from there.
             self.begin(connection)
-
-    def begin(self, connection: Connection) -> None:
-        """Start the link. Raises MQError."""
-        self._link.identify(self.client_id_at_broker(connection))
-        self._link.start()
-        self._begun = True
+        self._consumer = MessageConsumer(connection, self._consumer_source, lambda: self._ending)
 
     def back_out(self) -> None:
         super().back_out()
         self._consumer.ended()
 
     def serve(self, connection: Connection) -> None:
+        if not self.ready(connection):
+            return
+        if unsuitable := self._link.unsuitable:
+            self.status.wrong(
+                f"the broker of link {self._link_name} does not support exactly-once: {unsuitable}", State.STUCK
+            )
+            self.pause(LONGEST_RETRY)
+            return
         if not self._link.wait_connected(WAIT):
             # The consumer is opened nevertheless. Its messages stay on the queue.
             self.wait_for_link()
@@ -373,16 +508,19 @@ class ToLinkRunner(LinkRunner):
         try:
             self.unit(connection)
         except LinkLost as error:
-            self._note_loss()
+            self._note_loss(error)
             self.back_out()
             self.status.wrong(f"link {self._link_name}: {error}", State.WAITING_FOR_LINK)
 
-    def _note_loss(self) -> None:
+    def _note_loss(self, error: LinkLost) -> None:
         """Note that the connection was lost while messages were being sent.
 
-        A message for which the broker closes the connection must not block all others forever.
+        A message for which the broker closes the connection must not block all others forever. No message is at fault if the
+        broker broke the protocol.
         """
         sending, self._sending = self._sending, []
+        if error.violation is not None:
+            return
         if len(sending) == 1:
             self._losses[sending[0]] = self._losses.get(sending[0], 0) + 1
         elif sending:

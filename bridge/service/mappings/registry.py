@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from bridge.administration.answers import counted
 from bridge.administration.histogram import Histogram
-from bridge.administration.mapping_status import State, Status
+from bridge.administration.mapping_status import State, Status, UnfinishedSession
 from bridge.administration.requests import NotFound, Refused
 from bridge.config.link import LinkConfig
-from bridge.config.mapping import ToMqMapping, ToMqttMapping
+from bridge.config.mapping import ToMqMapping
 from bridge.mapping.loops import LoopGuard
 from bridge.service.mappings.environment import MappingEnvironment
+from bridge.service.mappings.unfinished_sessions import AnyMapping, UnfinishedSessions
 
 # Runners and the broker client are imported on demand: many bridges have no mappings.
 if TYPE_CHECKING:
@@ -27,7 +30,8 @@ log = logging.getLogger(__name__)
 #: Seconds to wait for a mapping to end its unit of work.
 STOP_TIMEOUT = 10.0
 
-AnyMapping = ToMqMapping | ToMqttMapping
+#: Seconds between attempts to finish former sessions at brokers.
+SETTLE_INTERVAL = 10.0
 
 
 class Entry(msgspec.Struct):
@@ -44,28 +48,40 @@ class Mappings:
 
     def __init__(self, environment: MappingEnvironment) -> None:
         self._environment = environment
+        self._unfinished = UnfinishedSessions(environment)
         self._entries: dict[str, Entry] = {}
         self._changing = asyncio.Lock()
-        #: ends the broker sessions of removed mappings
-        self._ending: asyncio.Task[None] | None = None
+        #: finishes and ends former sessions at brokers
+        self._settling: asyncio.Task[None] | None = None
+        self._links: Mapping[str, LinkConfig] = {}
+        self._stopping = asyncio.Event()
 
     async def start(self, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> None:
         """Start enabled mappings, and clean up after removed ones."""
+        # Before the subscriptions of removed mappings are removed: messages on their queues may be unfinished at a broker.
+        await asyncio.to_thread(self._unfinished.leave_others, mappings, links)
         await asyncio.to_thread(self._environment.forget_others, frozenset(mappings))
         await self.apply(mappings, links)
         # An unreachable broker must not delay the start.
-        self._ending = asyncio.create_task(
-            asyncio.to_thread(self._environment.end_other_sessions, frozenset(mappings), dict(links))
-        )
+        self._settling = asyncio.create_task(self._settle_former_sessions())
+
+    async def _settle_former_sessions(self) -> None:
+        while True:
+            in_use = frozenset(entry.runner.session_key for entry in self._entries.values() if entry.runner is not None)
+            await asyncio.to_thread(self._unfinished.settle, self._links, in_use, self._stopping.is_set)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), SETTLE_INTERVAL)
+                return
 
     async def apply(self, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> list[str]:
         """Apply changed mappings and return lines that describe the changes. Unchanged mappings keep running."""
         async with self._changing:
             environment = self._environment
             environment.guard = LoopGuard(mappings, environment.queue_manager, links, mark=environment.origin)
+            self._links = dict(links)
             lines = []
             for name in [name for name in self._entries if name not in mappings]:
-                lines.append(f"mapping {name} removed{_with(await self._remove(name))}")
+                lines.append(f"mapping {name} removed{_with(await self._remove(name, mappings))}")
             for name, config in mappings.items():
                 link = links.get(link_name(config))
                 entry = self._entries.get(name)
@@ -88,14 +104,16 @@ class Mappings:
             entry.status.state = State.DISABLED
         return lost
 
-    async def _remove(self, name: str) -> int:
-        """End a removed mapping and return how many messages waiting for it were deleted."""
+    async def _remove(self, name: str, mappings: Mapping[str, AnyMapping]) -> int:
+        """End a removed mapping and return how many messages waiting for it were deleted.
+
+        Its session at a broker is ended, unless another of the `mappings` uses it from now on.
+        """
         entry = self._entries.pop(name)
         await self._stop(name, entry)
-        runner = entry.runner or self._runner(name, entry)
-        lost = await asyncio.to_thread(runner.leave_source)
-        await asyncio.to_thread(runner.leave_session)
-        return lost
+        if entry.link is not None:
+            await asyncio.to_thread(self._unfinished.leave, name, mappings, self._links)
+        return await asyncio.to_thread((entry.runner or self._runner(name, entry)).leave_source)
 
     async def _move(self, name: str, old: Entry, config: AnyMapping, link: LinkConfig | None) -> int:
         """End subscriptions and sessions that a changed mapping no longer uses.
@@ -105,10 +123,12 @@ class Mappings:
         lost = 0
         if _subscribes(old.config, old.link) and not _subscribes(config, link):
             lost = await asyncio.to_thread((old.runner or self._runner(name, old)).leave_source)
-        if _session(old.link) == _session(link) or old.link is None:
+        if old.link is None:
             return lost
         if link is None or type(config) is not type(old.config):
-            await asyncio.to_thread((old.runner or self._runner(name, old)).leave_session)
+            await asyncio.to_thread(self._unfinished.leave, name, {}, {})
+            return lost
+        if _session(old.link) == _session(link) or not isinstance(config, ToMqMapping):
             return lost
         # The link may use another name of the same broker, where the session continues. Otherwise its messages must not be
         # lost.
@@ -123,6 +143,21 @@ class Mappings:
 
     def _runner(self, name: str, entry: Entry) -> Runner:
         return runner_of(name, entry.config, entry.link, self._environment, entry.status)
+
+    async def give_up(self, name: str) -> str:
+        """Give up the unfinished sessions of a mapping, and return a line for display. Raises Refused."""
+        async with self._changing:
+            in_use = frozenset(entry.runner.session_key for entry in self._entries.values() if entry.runner is not None)
+            if all(session.mapping != name for session in self._unfinished.listed):
+                raise Refused(f"mapping {name} has no unfinished session")
+            given_up = await asyncio.to_thread(self._unfinished.give_up, name, in_use)
+            if given_up is None:
+                raise Refused("the queue manager refused; the log has the reason")
+            sessions, messages = given_up
+            return (
+                f"gave up {counted(sessions, 'session')} of mapping {name}; {counted(messages, 'message')} moved to the "
+                "dead-letter queue"
+            )
 
     async def pause(self, name: str) -> str:
         """Pause a mapping after its current unit of work, and return a line for display. Its source messages wait.
@@ -173,8 +208,9 @@ class Mappings:
 
     async def stop(self) -> None:
         """Stop all mappings after their current units of work."""
-        if self._ending is not None:
-            await asyncio.wait((self._ending,))
+        self._stopping.set()
+        if self._settling is not None:
+            await self._settling
         async with self._changing:
             running = [(name, entry) for name, entry in self._entries.items() if entry.runner is not None]
             for _, entry in running:
@@ -183,8 +219,15 @@ class Mappings:
             await asyncio.gather(*(self._stop(name, entry) for name, entry in running))
 
     def statuses(self) -> list[Status]:
-        """Return the status of each mapping in the order of the configuration."""
-        return [entry.status for entry in self._entries.values()]
+        """Return the status of each mapping in the order of the configuration, then of removed ones that are unfinished."""
+        unfinished: dict[str, list[UnfinishedSession]] = {}
+        for session in self._unfinished.listed:
+            unfinished.setdefault(session.mapping, []).append(session)
+        statuses = [entry.status for entry in self._entries.values()]
+        for status in statuses:
+            status.unfinished = unfinished.pop(status.name, [])
+        removed = [Status(name=name, state=State.REMOVED, unfinished=some) for name, some in unfinished.items()]
+        return [*statuses, *removed]
 
     def durations(self) -> list[tuple[str, Histogram]]:
         """Return the durations of the mappings' units of work with the names of the mappings."""

@@ -125,8 +125,10 @@ class Runner(Worker[Never], WorkerEvents):
         """
         return 0
 
-    def leave_session(self) -> None:
-        """End the mapping's session at a broker, if any. Must not be called while the thread runs."""
+    @property
+    def session_key(self) -> str:
+        """The key of the session at a broker that the mapping uses or tries to use, or ""."""
+        return ""
 
     def opened(self, connection: Connection) -> None:
         if self._traces is not None:

@@ -46,8 +46,9 @@ class Headers(msgspec.Struct, frozen=True, gc=False):
 
 
 _HEADER_COLUMNS: Final = Headers.__struct_fields__
-#: The columns that `text` is computed from.
+#: The columns that `text` and `text_error` are computed from, and those two.
 _TEXT_COLUMNS: Final = ("body", "format", "ccsid", "encoding")
+_TEXTS: Final = ("text", "text_error")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -79,12 +80,12 @@ def record_batch(queue: str, messages: Sequence[MqMessage], schema: Any = MQ_ARR
         columns["md"] = md_array(mds, schema.field("md").type)
     if "put_time" in wanted:
         columns["put_time"] = array_of([put_time(md.PutDate, md.PutTime) for md in mds], TIMESTAMP)
-    if "text" in wanted:
+    if with_text := not wanted.isdisjoint(_TEXTS):
         wanted.update(_TEXT_COLUMNS)
     if wanted.intersection(("body", *_HEADER_COLUMNS)):
         columns |= _parts(messages, mds, wanted)
-    if "text" in wanted:
-        columns["text"] = text_array(*(columns[name] for name in _TEXT_COLUMNS))
+    if with_text:
+        columns |= zip(_TEXTS, text_arrays(*(columns[name] for name in _TEXT_COLUMNS)), strict=True)
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
@@ -162,25 +163,28 @@ _DESCRIPTION: Final = {
 }
 
 
-def text_array(body: Any, format_: Any, ccsid: Any, encoding: Any) -> Any:
-    """Return the column `text` of the columns that describe it."""
+def text_arrays(body: Any, format_: Any, ccsid: Any, encoding: Any) -> tuple[Any, Any]:
+    """Return the columns `text` and `text_error` of the columns that describe the text."""
+    none = pa.nulls(len(body), pa.string())
     if not pc.any(is_text := pc.equal(format_, _TEXT_SCALAR)).as_py():
-        return pa.nulls(len(body), pa.string())
+        return none, none
     if pc.all(pc.or_(pc.invert(is_text), pc.equal(ccsid, _UTF8_SCALAR))).as_py():
         try:
-            return pc.if_else(is_text, body, pa.nulls(1, pa.binary())[0]).cast(pa.string())
+            return pc.if_else(is_text, body, pa.nulls(1, pa.binary())[0]).cast(pa.string()), none
         except pa.ArrowInvalid:  # some of it is no UTF-8
             pass
     columns = (one.to_pylist() for one in (body, format_, ccsid, encoding))
-    texts = [_text(data, *how) if format_ == _TEXT else None for data, format_, *how in zip(*columns, strict=True)]
-    return pa.array(texts, pa.string())
+    texts = [
+        _text(data, *how) if format_ == _TEXT else (None, None) for data, format_, *how in zip(*columns, strict=True)
+    ]
+    return pa.array([text for text, _ in texts], pa.string()), pa.array([error for _, error in texts], pa.string())
 
 
-def _text(data: bytes, ccsid: int, encoding: int) -> str | None:
+def _text(data: bytes, ccsid: int, encoding: int) -> tuple[str | None, str | None]:
     try:
-        return text_of(data, ccsid, encoding)
-    except Unmappable:
-        return None
+        return text_of(data, ccsid, encoding), None
+    except Unmappable as error:
+        return None, str(error)
 
 
 _TEXT: Final = characters(cmqc.MQFMT_STRING)

@@ -35,14 +35,14 @@ from bridge.spark.columns import MQ_ARROW_SCHEMA
 from bridge.spark.mq.envelope import put_time, record_batch
 from bridge.spark.mq.queue_manager import QUEUE_MANAGER_OPTIONS, QueueManagerOptions, queue_manager_options_of
 from bridge.spark.options import Options
+from bridge.spark.segment import Segment, SpoolDamaged
 from bridge.spark.spool import (
     STREAM_OPTIONS,
-    Segment,
     Spool,
-    SpoolDamaged,
     SpoolFiller,
     StreamOptions,
     columns_of,
+    open_former,
     stream_options_of,
 )
 from bridge.wire import cmqc
@@ -89,6 +89,11 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     stream: StreamOptions = StreamOptions()
     #: Arrow schema of the columns
     schema: Any = MQ_ARROW_SCHEMA
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The sources that have a spool. The spool of a subscription survives the deletion of its queue."""
+        return self.queues if self.subscription is None else (f"subscription {self.subscription}",)
 
     def queue_names(self, connection: Connection) -> tuple[str, ...]:
         """Return the queues to read. A subscription is created if it does not exist. Raises MQError."""
@@ -290,10 +295,7 @@ class QueueReader(SpoolFiller):
         if found is not None:
             return msgspec.msgpack.decode(found.data, type=SpoolState)
         if not self.spool.is_unused:
-            raise _NoState(
-                f"the state message of spool {self.spool.place.path} is missing on {MAPPING_STATE_QUEUE}; hint: only"
-                " it records which segments were committed. If it was removed, start with a new spool and checkpoint"
-            )
+            raise _no_state(self.spool)
         state = SpoolState(self._queue, self._owner, self.spool.id, 0, [])
         states.put(mark, msgspec.msgpack.encode(state))
         return state
@@ -382,6 +384,13 @@ class _NoState(SpoolDamaged):
     """The state message of a spool is missing, or in the unit of work of a reader whose connection was lost."""
 
 
+def _no_state(spool: Spool) -> _NoState:
+    return _NoState(
+        f"the state message of spool {spool.place.path} is missing on {MAPPING_STATE_QUEUE}; hint: only it records which"
+        " segments were committed. If it was removed, start with a new spool and checkpoint"
+    )
+
+
 def _patiently(attempt: Callable[[], Result]) -> Result:
     """Return the result of an attempt that may fail for TAKEOVER_WAIT seconds with _InUse or _NoState."""
     before = time.monotonic() + TAKEOVER_WAIT
@@ -413,8 +422,6 @@ def queue_readers(options: SourceOptions) -> dict[str, QueueReader]:
     """Return a reader for each queue, not started. Raises MQError, OSError, SpoolBusy, SpoolDamaged."""
     with options.queue_manager.connected() as connection:
         queues = options.queue_names(connection)
-    # The spool of a subscription survives the deletion of the subscription and its queue.
-    sources = queues if options.subscription is None else (f"subscription {options.subscription}",)
     return {
         source: QueueReader(
             options.queue_manager,
@@ -424,5 +431,35 @@ def queue_readers(options: SourceOptions) -> dict[str, QueueReader]:
             options.stream,
             selector=options.selector,
         )
-        for source, queue in zip(sources, queues, strict=True)
+        for source, queue in zip(options.sources, queues, strict=True)
     }
+
+
+def former_spools(options: SourceOptions) -> dict[str, Spool]:
+    """Return the spools of queues and subscriptions that are no longer read. Raises MQError, OSError, SpoolDamaged."""
+    former = open_former(options.stream.spool, options.sources)
+    if former:
+        with options.queue_manager.connected() as connection:
+            states = StateQueue(connection, MAPPING_STATE_QUEUE)
+            for source, spool in list(former.items()):
+                if recover(spool, states) is None:
+                    former.pop(source).close()
+    return former
+
+
+def recover(spool: Spool, states: StateQueue) -> SpoolState | None:
+    """Find the published segments of a spool that no reader uses. Return its state, or None if it never had a segment.
+
+    Raises MQError, SpoolDamaged.
+    """
+
+    def found() -> SpoolState | None:
+        if (got := next(states.browse(state_mark(spool.id)), None)) is not None:
+            return msgspec.msgpack.decode(got.data, type=SpoolState)
+        if not spool.is_unused:
+            raise _no_state(spool)
+        return None
+
+    if (state := _patiently(found)) is not None:
+        spool.recover(state.last, state.runs)
+    return state

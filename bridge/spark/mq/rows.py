@@ -21,7 +21,7 @@ from bridge.spark.mq.envelope import field_of
 from bridge.spark.options import OptionError
 from bridge.spark.schema import MQ_SCHEMA, REFUSAL_NAME, Refusal, column_values, wrong_columns
 from bridge.telemetry.headers import HEADER_FORMATS
-from bridge.telemetry.message import CCSID_UTF8, KeptRequest, Message
+from bridge.telemetry.message import CCSID_UTF8, KeptRequest, Message, Unmappable
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, encode_rfh2
 from bridge.wire.mq.ccsid import character_set
@@ -93,6 +93,8 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     kept: KeptRequest | None = None
     #: the row must not be put
     refusal: Refusal | None = None
+    #: why its text cannot be encoded in its CCSID. The message has the text in UTF-8
+    unencodable: Unmappable | None = None
 
 
 def rows_of(batch: Any, persistence: int = cmqc.MQPER_PERSISTENCE_AS_Q_DEF) -> Iterator[Row]:
@@ -109,9 +111,15 @@ def rows_of(batch: Any, persistence: int = cmqc.MQPER_PERSISTENCE_AS_Q_DEF) -> I
     plain: dict[tuple[Any, ...], MQMD] = {}
     for row in zip(mds, *columns, strict=True):
         md, format_, ccsid, encoding, headers, rfh2, body, queue, topic, queue_manager, retain, clear, *more = row
+        unencodable = None
         if isinstance(body, str):
             outer = md if headers is None else {}
-            body = _encoded(body, ccsid or outer.get("CodedCharSetId"), encoding or outer.get("Encoding"))
+            try:
+                body = _encoded(body, ccsid or outer.get("CodedCharSetId"), encoding or outer.get("Encoding"))
+            except Unmappable as error:
+                # The message of a dead letter has the whole text.
+                body, ccsid = body.encode(), CCSID_UTF8
+                unencodable = error
         data = body or b""
         if md or headers is not None or rfh2:
             md.setdefault("Persistence", persistence)
@@ -131,6 +139,7 @@ def rows_of(batch: Any, persistence: int = cmqc.MQPER_PERSISTENCE_AS_Q_DEF) -> I
             more[0] and _properties(more[0]),
             more[1] and _kept_request(more[1]),
             Refusal.of(more[2]),
+            unencodable,
         )
 
 
@@ -142,12 +151,16 @@ def _description(format_: str | None, ccsid: int | None, encoding: int | None) -
 
 
 def _encoded(text: str, ccsid: int | None, encoding: int | None) -> bytes:
-    """Return text in a CCSID, by default UTF-8. Raises ValueError."""
+    """Return text in a CCSID, by default UTF-8. Raises Unmappable: MQRC_TARGET_CCSID_ERROR, MQRC_NOT_CONVERTED."""
     if ccsid is None or ccsid <= 0 or ccsid == CCSID_UTF8:
         return text.encode()
     if (characters := character_set(ccsid, encoding or cmqc.MQENC_NATIVE)) is None:
-        raise ValueError(f"unsupported CCSID {ccsid} for the text of the row")
-    return characters.encode(text)
+        raise Unmappable(cmqc.MQRC_TARGET_CCSID_ERROR, f"CCSID {ccsid} of the text is unknown")
+    try:
+        return characters.encode(text)
+    except UnicodeEncodeError as error:
+        why = f"CCSID {ccsid} has no {text[error.start]!r}, which is character {error.start + 1} of the text"
+        raise Unmappable(cmqc.MQRC_NOT_CONVERTED, why) from error
 
 
 def _properties(given: Any) -> dict[str, str | int | bool]:

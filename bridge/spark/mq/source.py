@@ -21,7 +21,15 @@ from bridge.mq.mqi import MQOD, Connection, GetOptions, MQError
 from bridge.mq.remote import get_many
 from bridge.spark.columns import MQ_COLUMNS
 from bridge.spark.mq.envelope import MqMessage, record_batch
-from bridge.spark.mq.queue_reader import GET, READ_OPTIONS, SourceOptions, depth, queue_readers, source_options_of
+from bridge.spark.mq.queue_reader import (
+    GET,
+    READ_OPTIONS,
+    SourceOptions,
+    depth,
+    former_spools,
+    queue_readers,
+    source_options_of,
+)
 from bridge.spark.options import MQ_FOREIGN
 from bridge.spark.spool import require_spool
 from bridge.spark.spool_reader import MessageSource, SpoolReader
@@ -59,6 +67,10 @@ class MqDataSource(MessageSource):
     `spoolLimit` (1 GiB): if the spool has more, messages wait on the queue. `maxMessagesPerTrigger`, `maxBytesPerTrigger`
     (sizes such as `64m` or `64 MiB`). `partitions`: the number of parts, with an equal number of rows, of each batch
     (default: one for each queue). With the trigger `availableNow` the query ends when the queue is empty.
+
+    `failOnDataLoss` (default true): the stream fails if files of the spool are missing, or if the spool has messages of a
+    queue that it no longer reads. `mqbridge pipeline spool list --spool DIR` lists them, and `mqbridge pipeline spool return
+    QUEUE --spool DIR --checkpoint DIR` puts them back. With false, this is logged.
 
     The queue is open for exclusive input: a second reader is rejected with the name of the first. A small message per spool
     stays on SYSTEM.MQTT.MAPPING.STATE (CorrelId `SPKQ…`). It contains the position of the reader.
@@ -122,7 +134,7 @@ class MqDataSource(MessageSource):
 def stream_reader(options: SourceOptions) -> SpoolReader:
     """Return a streaming reader. Raises OptionError without a spool."""
     require_spool(MqDataSource.source(), options.stream)
-    return SpoolReader(options.stream, options.schema, partial(queue_readers, options))
+    return SpoolReader(options.stream, options.schema, partial(queue_readers, options), partial(former_spools, options))
 
 
 # Batch reads: a browse, which removes nothing --------------------------------------------------------------------------

@@ -320,13 +320,17 @@ def _messages(options: SinkOptions, batches: Iterable[tuple[int, Any]]) -> Itera
         for row in rows_of(batch, options.persistence):
             message = row.message
             number += 1
-            if row.refusal is not None:
+            refusal = row.refusal
+            if row.unencodable is not None and refusal is None:
+                refusal = Refusal(row.unencodable.reason, str(row.unencodable), "", options.destination(row))
+            if refusal is not None:
                 if options.refused is None:
+                    others = "" if row.unencodable else "filter out such rows (where refusal IS NULL), or "
                     raise RowRefused(
-                        f"row {number} of partition {partition} cannot be put: {row.refusal}; hint: filter out such"
-                        " rows (where refusal IS NULL), or name a queue for them with the option refused"
+                        f"row {number} of partition {partition} cannot be put: {refusal}; hint: {others}name a queue"
+                        " for them with the option refused"
                     )
-                yield message, Destination(options.refused), False, row.refusal
+                yield message, Destination(options.refused), False, refusal
                 continue
             destination = options.destination(row)
             retain = destination.is_topic and (options.retain if row.retain is None else row.retain)
@@ -390,7 +394,9 @@ class Unit:
         self._size += message.length
         if isinstance(more, Refusal):
             self.settle()
-            self._dead_letters.put(message.md, message.data, more.reason, str(more), Destination(more.source, True))
+            self._dead_letters.put(
+                message.md, message.data, more.reason, str(more), more.destination or Destination(more.source, True)
+            )
         elif more is not None:
             self.settle()
             self._producer.put(more)

@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Dat
 from pyspark.sql.types import StructType
 
 from bridge.spark.columns import MQTT_COLUMNS
-from bridge.spark.mqtt.subscriber import READ_OPTIONS, SourceOptions, source_options_of, subscribers
+from bridge.spark.mqtt.subscriber import READ_OPTIONS, SourceOptions, former_spools, source_options_of, subscribers
 from bridge.spark.mqtt.writer import WRITE_OPTIONS, MqttStreamWriter, MqttWriter, sink_options_of
 from bridge.spark.options import MQTT_FOREIGN, OptionError
 from bridge.spark.spool_reader import MessageSource, SpoolReader
@@ -33,6 +33,10 @@ class MqttDataSource(MessageSource):
     `quietPeriod` (default 1 s; an availableNow run ends when no message arrives for this time, or after a minute). As long as
     the broker keeps the session, no publication with QoS 1 or 2 is lost. A QoS 2 publication is exactly one row. A QoS 1
     publication may be several rows, if the connection was lost before the broker received the acknowledgement.
+
+    `failOnDataLoss` (default true): the stream fails if files of the spool are missing, or if the spool has publications of a
+    filter that it no longer reads. `mqbridge pipeline spool return FILTER --to QUEUE --spool DIR --checkpoint DIR` puts them
+    on a queue. With false, this is logged.
 
     `inFlight` (20,000 for reads) is the number of publications that the broker may send before it gets acknowledgements, and
     so the number per write to disk. mosquitto's default limit, `max_inflight_messages 20`, makes a stream slow.
@@ -82,4 +86,6 @@ class MqttDataSource(MessageSource):
 
 def stream_reader(options: SourceOptions) -> SpoolReader:
     """Return a streaming reader."""
-    return SpoolReader(options.stream, options.schema, partial(subscribers, options), keeps_state=True)
+    return SpoolReader(
+        options.stream, options.schema, partial(subscribers, options), partial(former_spools, options), keeps_state=True
+    )

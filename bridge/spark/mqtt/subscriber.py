@@ -35,6 +35,7 @@ from bridge.spark.spool import (
     SpoolFiller,
     StreamOptions,
     columns_of,
+    open_former,
     require_spool,
     stream_options_of,
 )
@@ -274,6 +275,14 @@ class Subscriber(SpoolFiller):
 def subscribers(options: SourceOptions) -> dict[str, Subscriber]:
     """Return a subscriber for each topic filter, not started. Raises OSError, OptionError, SpoolBusy, SpoolDamaged."""
     return {topic_filter: Subscriber(options, topic_filter) for topic_filter in options.topic_filters}
+
+
+def former_spools(options: SourceOptions) -> dict[str, Spool]:
+    """Return the spools of topic filters that are no longer read. Raises OSError, SpoolDamaged."""
+    former = open_former(options.stream.spool, options.topic_filters)
+    for spool in former.values():
+        spool.recover()
+    return former
 
 
 def record_batch(

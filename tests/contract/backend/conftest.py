@@ -24,14 +24,38 @@ from tests.helpers.secured_queue_manager import SecuredConnections
 #: What the suite runs on in full. On the others it runs the tests marked `smoke`, and in `make test-slow` the rest.
 IN_FULL = ("embedded", "local", "ibmmq", "real")
 
+#: Tests of the queue manager's rules, which do not depend on how applications are connected. They run in full in the
+#: process of the queue manager. Other ways run the tests marked `smoke`. The remaining files test what differs: units of
+#: work, order, waiting, loss.
+RULES = frozenset(
+    f"test_{name}.py"
+    for name in (
+        "authority",
+        "dead_letter_queue",
+        "dead_letters",
+        "dead_letters_retried",
+        "inquiry",
+        "mapping_state",
+        "names",
+        "publish_properties",
+        "publish_subscribe",
+        "queue_limits",
+        "queues",
+        "rules_of_commands",
+        "rules_of_definitions",
+        "subscriptions",
+    )
+)
+
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     smoke = metafunc.definition.get_closest_marker("smoke")
+    in_full = {*IN_FULL} - ({"ibmmq"} if metafunc.definition.path.name in RULES else set())
     # A place `local` is the adapter for IBM MQ on the embedded queue manager: it has the same threads as ibmmq.
     for fixture, kinds in (("connect", QUEUE_MANAGERS), ("place", PLACES), ("secured", ("ibmmq", "pymqi"))):
         if fixture in metafunc.fixturenames:
             slow = [
-                kind for kind in kinds if not smoke and (kind not in IN_FULL or (fixture, kind) == ("place", "local"))
+                kind for kind in kinds if not smoke and (kind not in in_full or (fixture, kind) == ("place", "local"))
             ]
             marks = {kind: [pytest.mark.slow] if kind in slow else [] for kind in sorted(kinds)}
             metafunc.parametrize(fixture, [pytest.param(kind, marks=marks[kind]) for kind in marks], indirect=True)

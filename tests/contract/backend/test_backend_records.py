@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from tests.helpers.backend_user import Bridge, publication, received, sent, unit
 ONE, OTHER = "dev", "other"
 
 
-def contents(recovered: Recovered) -> dict[tuple[str, str], list[int]]:
+def contents(recovered: Recovered) -> dict[tuple[str, str], list[Any]]:
     """What the records say, by side and client."""
     return {
         (one.key.side.value, one.clientIdentifier): one.received if isinstance(one, ReceivedRecord) else one.sent

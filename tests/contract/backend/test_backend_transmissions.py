@@ -37,10 +37,11 @@ async def test_many_messages_are_each_handed_over_once(bridge: Bridge) -> None:
     await bridge.taken(*(unit(*(publication(topic, b"%d" % (10 * u + n)) for n in range(10))) for u in range(120)))
     assert await bridge.payloads() == [b"%d" % number for number in range(1200)]
     numbers = [one.msg_number for one in bridge.transmissions]
-    assert len({*numbers}) == 1200
+    assert len({*numbers}) == 1200 and numbers == sorted(numbers)
+    keys = [one.key for one in bridge.transmissions]
     await bridge.restart()
     assert await bridge.payloads() == [b"%d" % number for number in range(1200)]
-    assert [one.msg_number for one in bridge.transmissions] == numbers, "records name them by these"
+    assert [one.key for one in bridge.transmissions] == keys, "records name them by these"
 
 
 async def test_a_message_for_a_subscription(bridge: Bridge) -> None:
@@ -128,7 +129,7 @@ async def test_segments_are_handed_over_as_one_message_when_all_are_there(bridge
     assert (joined.client_id, joined.remote_queue, joined.persistent) == ("dev1", "c7", True)
     await bridge.restart()
     again = next(one for one in await bridge.settled() if one.persistent)
-    assert (again.msg_number, payload(again)) == (joined.msg_number, b"".join(PARTS)), "records name it by its number"
+    assert (again.key, payload(again)) == (joined.key, b"".join(PARTS)), "records name it by its key"
     await bridge.taken(unit(removals=[again]))
     await bridge.stop()
     left = await bridge.place.application(lambda connection: drain(connection, TRANSMISSION_QUEUE))
@@ -229,4 +230,5 @@ async def test_messages_on_the_transmission_queue_have_an_mqxqh(bridge: Bridge) 
 
     got = await bridge.place.application(look)
     assert decode_mqxqh(got.data).RemoteQMgrName == b"c1"
-    assert int.from_bytes(got.md.MsgId[-8:], "big") == found.msg_number
+    assert found.key in (got.md.MsgId, int.from_bytes(got.md.MsgId[-8:], "big"))
+    assert found.msg_number & 0xFFFF == int.from_bytes(got.md.MsgId[-2:], "big"), "the usual packet identifier"

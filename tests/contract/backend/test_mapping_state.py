@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE
-from bridge.mq.state import LinkSession, LinkSessions, MappingState
+from bridge.mq.link_sessions import FormerSession, LinkSession, LinkSessions
+from bridge.mq.state import MappingState
 from tests.helpers.mq_applications import Application, Workplace
 
 
@@ -68,5 +69,8 @@ def test_sessions_are_found_among_other_messages(app: Application, other: Applic
     app.commit()
     for body in (b"", b"x", b"R\x81\xa1x" + b"\x91" * 100_000):
         other.put(MAPPING_STATE_QUEUE, body)
-    assert LinkSessions(app.connection).all("owner") == [session]
+    former = FormerSession(LinkSession("m2", "owner", "link", "host", 1883, "other", []), 1.0)
+    LinkSessions(app.connection).save_former(former)
+    app.commit()
+    assert LinkSessions(app.connection).all("owner") == ([session], [former])
     other.drain(other.open_queue(MAPPING_STATE_QUEUE), 0x2)

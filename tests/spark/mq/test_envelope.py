@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from bridge.spark.columns import MQ_ARROW_SCHEMA
+from bridge.spark.columns import MQ_ARROW_SCHEMA, subset
 from bridge.spark.mq.envelope import put_time, record_batch
 from bridge.spark.mq.rows import check_columns, rows_of
 from bridge.spark.options import OptionError
@@ -235,18 +235,17 @@ def test_what_is_read_can_be_put() -> None:
     check_columns("mq", MQ_SCHEMA)
 
 
-#: (Format, CCSID, Encoding, body, text)
-TEXTS = [
-    (b"MQSTR", 1208, cmqc.MQENC_NATIVE, "é€".encode(), "é€"),
-    (b"MQSTR", 1208, cmqc.MQENC_NATIVE, b"\xe9", None),
-    (b"MQSTR", 819, cmqc.MQENC_NATIVE, b"\xe9", "é"),
-    (b"MQSTR", 500, cmqc.MQENC_NATIVE, "é[1]".encode("cp500"), "é[1]"),
-    (b"MQSTR", 1200, 546, "é".encode("utf-16-le"), "é"),
-    (b"MQSTR", 1200, 273, "é".encode("utf-16-be"), "é"),
-    (b"MQSTR", 1200, 273, b"\0", None),
-    (b"MQSTR", 99999, cmqc.MQENC_NATIVE, b"a", None),
-    (b"MQSTR", 1208, cmqc.MQENC_NATIVE, b"", ""),
-    (b"", 1208, cmqc.MQENC_NATIVE, b"a", None),
+#: (Format, CCSID, Encoding, body, text, text_error)
+TEXTS: list[tuple[bytes, int, int, bytes, str | None, str | None]] = [
+    (b"MQSTR", 1208, cmqc.MQENC_NATIVE, "é€".encode(), "é€", None),
+    (b"MQSTR", 1208, cmqc.MQENC_NATIVE, b"\xe9", None, "the payload is not text in CCSID 1208: '\\xe9' at byte 0"),
+    (b"MQSTR", 819, cmqc.MQENC_NATIVE, b"\xe9", "é", None),
+    (b"MQSTR", 500, cmqc.MQENC_NATIVE, "é[1]".encode("cp500"), "é[1]", None),
+    (b"MQSTR", 1200, 546, "é".encode("utf-16-le"), "é", None),
+    (b"MQSTR", 1200, 273, "é".encode("utf-16-be"), "é", None),
+    (b"MQSTR", 930, cmqc.MQENC_NATIVE, b"a", None, "CCSID 930 of the message is unknown"),
+    (b"MQSTR", 1208, cmqc.MQENC_NATIVE, b"", "", None),
+    (b"", 1208, cmqc.MQENC_NATIVE, b"a", None, None),
 ]
 
 
@@ -254,13 +253,15 @@ TEXTS = [
 def test_text(behind: tuple[RFH2, ...]) -> None:
     """By itself, and in one record batch with others; behind a header, too."""
     found = []
-    for format_, ccsid, encoding, body, _ in TEXTS:
+    for format_, ccsid, encoding, body, *_ in TEXTS:
         described = {"Format": format_.ljust(8), "CodedCharSetId": ccsid, "Encoding": encoding}
         chain = encode_chain([RFH2(**described)] if behind else [], body)
         found.append((MQMD(**({"Format": chain.Format} if behind else described)), chain.data if behind else body))
-    expected = [text for *_, text in TEXTS]
-    assert record_batch("Q", found).column("text").to_pylist() == expected
-    assert [record_batch("Q", [one]).column("text").to_pylist() for one in found] == [[text] for text in expected]
+    expected = [{"text": text, "text_error": error} for *_, text, error in TEXTS]
+    assert record_batch("Q", found, subset(MQ_ARROW_SCHEMA, ["text", "text_error"])).to_pylist() == expected
+    for one, row in zip(found, expected, strict=True):
+        batch = record_batch("Q", [one])
+        assert {name: batch.column(name).to_pylist()[0] for name in row} == row
 
 
 def test_a_body_that_is_a_string_is_in_the_ccsid_of_its_row() -> None:
@@ -274,6 +275,10 @@ def test_a_body_that_is_a_string_is_in_the_ccsid_of_its_row() -> None:
     ):
         (made,) = rows_of(pa.RecordBatch.from_pylist([{"body": "é", **columns}]))
         assert made.message.data == expected
-    for columns in ({"ccsid": 99999}, {"ccsid": 367}):
-        with pytest.raises(ValueError, match=r"CCSID 99999|ascii"):
-            list(rows_of(pa.RecordBatch.from_pylist([{"body": "é", **columns}])))
+    for ccsid, reason in (
+        (99999, "CCSID 99999 of the text is unknown"),
+        (367, "CCSID 367 has no 'é', which is character 3 of the text"),
+    ):
+        (made,) = rows_of(pa.RecordBatch.from_pylist([{"body": "caé", "ccsid": ccsid}]))
+        assert (str(made.unencodable), made.message.data) == (reason, "caé".encode())
+        assert made.message.md.CodedCharSetId == 1208

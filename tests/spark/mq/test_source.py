@@ -21,7 +21,8 @@ from bridge.spark.mq.queue_reader import state_mark
 from bridge.spark.schema import MQ_SCHEMA
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD, RFH2, Folder, encode_chain
+from bridge.wire.mq import MQMD, RFH2, Folder, decode_mqdlh, encode_chain
+from bridge.wire.mq.ccsid import character_set
 from tests.helpers.patience import PATIENCE, until
 from tests.spark.conftest import Queues, column
 from tests.spark.faults import Fault, fault, is_marker, is_taken
@@ -109,6 +110,27 @@ def test_messages_go_from_queue_to_queue_byte_for_byte(read: Read, queues: Queue
         assert right.md.Expiry == left.md.Expiry == cmqc.MQEI_UNLIMITED or 0 < right.md.Expiry <= 5000
         kept = {name: getattr(right.md, name) for name in right.md.__struct_fields__ if name != "Expiry"}
         assert kept == {name: getattr(left.md, name) for name in kept}
+
+
+def test_text_that_its_ccsid_cannot_encode(spark: SparkSession, queues: Queues) -> None:
+    """The error names row, queue, CCSID and character. With `refused`, the text is a dead letter, in UTF-8."""
+    queue, refused = queues.queue(), queues.queue()
+    rows = spark.createDataFrame([("plain", 273), ("5 €", 273), ("5 €", 1141)], "body string, ccsid int").coalesce(1)
+    rows = rows.selectExpr("body", "ccsid", "'MQSTR' AS format")
+    said = (
+        rf"row 2 of partition 0 cannot be put: its text cannot be put to queue {queue}: CCSID 273 has no '€', which is"
+    )
+    with pytest.raises(
+        PySparkException, match=said + r" character 3 of the text \(MQRC_NOT_CONVERTED, 2119\); hint: name"
+    ):
+        put(rows, queues, queue=queue)
+    assert queues.depth(queue) == 0
+    put(rows, queues, queue=queue, refused=refused)
+    assert queues.bodies(queue) == [character_set(273).encode("plain"), character_set(1141).encode("5 €")]
+    (letter,) = queues.take(refused)
+    header = decode_mqdlh(letter.data)
+    assert (header.Reason, header.DestQName.strip(), header.CodedCharSetId) == (2119, queue.encode(), 1208)
+    assert letter.data.endswith("5 €".encode())
 
 
 def test_rows_name_their_queues(spark: SparkSession, queues: Queues) -> None:

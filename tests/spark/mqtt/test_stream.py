@@ -20,7 +20,8 @@ from bridge.spark.mqtt.broker import Broker
 from bridge.spark.mqtt.source import stream_reader
 from bridge.spark.mqtt.subscriber import NotConnected, SourceOptions, Subscriber
 from bridge.spark.options import OptionError
-from bridge.spark.spool import SpoolDamaged, StreamOptions
+from bridge.spark.segment import SpoolDamaged
+from bridge.spark.spool import StreamOptions
 from bridge.spark.spool_reader import SpoolReader
 from bridge.telemetry.message import Publication, Received
 from tests.helpers.mosquitto import Mosquitto, free_port

@@ -268,7 +268,8 @@ def test_no_archive_is_said(tmp_path: Path) -> None:
     "scale",
     [
         pytest.param({}, id="many flows", marks=pytest.mark.slow),
-        pytest.param({"publishers": 1, "topics": 1, "subscribers": 1}, id="one flow"),
+        # 8 CPU seconds.
+        pytest.param({"publishers": 1, "topics": 1, "subscribers": 1}, id="one flow", marks=pytest.mark.slow),
     ],
 )
 def test_more_rows_than_memory_should_hold(scale: dict[str, int], tmp_path: Path) -> None:

@@ -6,12 +6,14 @@ import fcntl
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from bridge.config.models import Configuration
 from bridge.console.metrics import gather_pipelines
 from bridge.service.metric_catalogue import Samples
 from bridge.spark.administration import LOCK, STATUS, Batch, StatusRecord
+from bridge.spark.segment import IDENTITY, Identity, Segment, directory_name
 
 
 @pytest.fixture
@@ -53,6 +55,10 @@ def test_a_pipeline_that_runs(configuration: Configuration, tmp_path: Path) -> N
         ("mqbridge_pipeline_batches_total", "runs"): 1,
         ("mqbridge_pipeline_last_batch_timestamp_seconds", "runs"): 1_000.0,
         ("mqbridge_pipeline_waiting_messages", "runs"): 9,
+        ("mqbridge_pipeline_spool_messages", "runs"): 0,
+        ("mqbridge_pipeline_unread_messages", "runs"): 0,
+        ("mqbridge_pipeline_spool_messages", "new"): 0,
+        ("mqbridge_pipeline_unread_messages", "new"): 0,
     }
     assert gathered(configuration)["mqbridge_pipeline_up", "runs"] == 0
 
@@ -61,4 +67,20 @@ def test_a_status_that_cannot_be_read(configuration: Configuration, tmp_path: Pa
     directory = tmp_path / "data" / "pipelines" / "runs"
     directory.mkdir(parents=True)
     (directory / STATUS).write_text("{")
-    assert gathered(configuration) == {("mqbridge_pipeline_up", "new"): 0}
+    new: dict[tuple[str, ...], object] = {("mqbridge_pipeline_up", "new"): 0}
+    new |= {("mqbridge_pipeline_spool_messages", "new"): 0, ("mqbridge_pipeline_unread_messages", "new"): 0}
+    assert gathered(configuration) == new
+
+
+def test_messages_in_spools(configuration: Configuration, tmp_path: Path) -> None:
+    """Those of Q.OLD, which the pipeline no longer reads, are counted separately."""
+    for source, rows in (("Q.RUNS", 5), ("Q.OLD", 3)):
+        spool = tmp_path / "data" / "pipelines" / "runs" / "spool" / directory_name(source)
+        spool.mkdir(parents=True)
+        (spool / IDENTITY).write_bytes(msgspec.json.encode(Identity(f"id-{source}", source)))
+        (spool / Segment(1, rows, 10, 1, 0, "run").name).touch()
+    found = gathered(configuration)
+    assert (found["mqbridge_pipeline_spool_messages", "runs"], found["mqbridge_pipeline_unread_messages", "runs"]) == (
+        8,
+        3,
+    )

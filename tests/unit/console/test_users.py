@@ -37,7 +37,11 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
     """A bridge whose console has two users, of whom anna is an administrator, and shows no payloads."""
     directory = tmp_path_factory.mktemp("users")
     for user, password in PASSWORDS.items():
-        made = CliRunner().invoke(program, ["passwd", str(directory / "users"), user, "--stdin"], input=f"{password}\n")
+        made = CliRunner().invoke(
+            program,
+            ["passwd", str(directory / "users"), user, "--stdin", "--scram-iterations", "4096"],
+            input=f"{password}\n",
+        )
         assert made.exit_code == 0, made.output
     process = BridgeProcess(directory / "data", config=CONFIG.format(directory=directory)).start()
     yield process

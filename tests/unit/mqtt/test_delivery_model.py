@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.helpers.delivery_machine import CleanDelivery, Delivery
+from tests.helpers.delivery_machine import AixDelivery, CleanDelivery, Delivery, LinuxDelivery, RenumberedDelivery
 from tests.helpers.delivery_world import (
     LOW_NUMBERS,
 )
@@ -40,7 +40,7 @@ def walk(machine: Delivery, random: Random, steps: int, log: list[str]) -> None:
         if machine.abandoned:
             traffic.append((1, machine.notice, ()))
         if link is None:
-            traffic.append((3, machine.reconnect, ()))
+            traffic.append((3, machine.reconnect, (random.randint(1, 4),)))
         else:
             rare += [(1, machine.reconnect, ()), (2, machine.break_link, ())]
             if link.to_client:
@@ -52,7 +52,10 @@ def walk(machine: Delivery, random: Random, steps: int, log: list[str]) -> None:
             if len(machine.outward) < 4:
                 traffic.append((2, machine.client_publishes, (random.randint(1, 2),)))
         if machine.had_session if machine.durable else machine.online:
-            batch = [(random.choice(LOW_NUMBERS), random.randint(0, 2)) for _ in range(random.randint(1, 4))]
+            batch = [
+                (random.choice(LOW_NUMBERS), random.randint(0, 2), random.randint(0, 1))
+                for _ in range(random.randint(1, 4))
+            ]
             traffic.append((2, machine.application_publishes, (batch,)))
         choices = traffic if traffic and random.random() > 0.12 else rare
         _, action, arguments = random.choices(choices, [weight for weight, _, _ in choices])[0]
@@ -62,17 +65,17 @@ def walk(machine: Delivery, random: Random, steps: int, log: list[str]) -> None:
     machine.teardown()
 
 
-def test_long_ways(subtests: pytest.Subtests) -> None:
-    for kind in [Delivery, CleanDelivery]:
-        for part in range(4):
-            with subtests.test(kind=kind, part=part):
-                for seed in range(part * 150, part * 150 + 150):
-                    log: list[str] = []
-                    try:
-                        walk(object.__new__(kind), Random(seed), 120, log)
-                    except Exception as error:
-                        error.add_note(f"seed {seed}:\n" + "\n".join(log))
-                        raise
+# A part takes 2 CPU seconds.
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, 5))])
+@pytest.mark.parametrize("kind", [Delivery, CleanDelivery, RenumberedDelivery, LinuxDelivery, AixDelivery])
+def test_long_ways(kind: type[Delivery], part: int) -> None:
+    for seed in range(part * 80, part * 80 + 80):
+        log: list[str] = []
+        try:
+            walk(object.__new__(kind), Random(seed), 120, log)
+        except Exception as error:
+            error.add_note(f"seed {seed}:\n" + "\n".join(log))
+            raise
 
 
 def test_a_connect_that_is_not_committed_leaves_its_record_to_the_next() -> None:
@@ -113,3 +116,5 @@ TestDurableSession = Delivery.TestCase
 TestDurableSession.settings = how
 TestCleanSession = CleanDelivery.TestCase
 TestCleanSession.settings = how
+TestRenumberedMessages = RenumberedDelivery.TestCase
+TestRenumberedMessages.settings = how

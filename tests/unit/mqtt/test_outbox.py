@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from bridge.mqtt.flow import Phase
 from bridge.mqtt.packets import Publish, PublishProperties, Pubrel
-from bridge.telemetry.outbox import FULL, MESSAGE_OVERHEAD, Backlog, Outbox, Requests
+from bridge.telemetry.conversion import to_mq
+from bridge.telemetry.identity import ClientIdentity
+from bridge.telemetry.outbox import FULL, MESSAGE_OVERHEAD, Backlog, Outbox, Outgoing, Requests
+from bridge.telemetry.record import IdentifiersRecord, SentRecord
 from tests.helpers.connected import connected
+from tests.helpers.waiting_message import Waiting
 
 
 def outbox(window: int = 10, *, durable: bool = False) -> Outbox:
     made = Outbox(window, Requests("c", durable=durable, most_bytes=1000), durable=durable)
     made.open = True
     return made
+
+
+def decided(box: Outbox) -> dict[int, int]:
+    """Decided packet identifiers, by number."""
+    return {} if box.identifiers is None else box.identifiers.decided
+
+
+def records(box: Outbox) -> dict[str, Any]:
+    """What would be put on record now: (message, packet identifier) by the number of the record, None to delete it."""
+    changes = {} if box.identifiers is None else box.identifiers.changes()
+    return {key.queue: record.assigned if record else None for key, record in changes.items()}
 
 
 def sent(box: Outbox, packets: Any, *batch: Any, now: float = 0.0) -> list[Any]:
@@ -207,8 +223,6 @@ def in_phase(waiting: Any, phase: Phase | None, *, durable: bool) -> Outbox:
     if phase is None:
         return box
     box.deliver([waiting(1, 2)], 0.0, connected())
-    if phase is Phase.RECORDING:
-        box.in_flight.deliveries[1].phase = phase
     if phase >= Phase.RELEASING:
         box.receive(1)
     if phase >= Phase.AWAITING_PUBCOMP:
@@ -225,10 +239,13 @@ def test_a_message_id_is_taken_until_the_removal_of_its_message_is_committed(wai
     sent(box, packets, waiting(5, 1))
     box.acknowledge(5)
     assert sent(box, packets, waiting(0x1_0005, 2)) == []
-    assert box.assigned == {0x1_0005: 6}
+    assert decided(box) == {0x1_0005: 6}
     box.in_flight.free([5])
-    assert [one.message_id for one in sent(box, packets, waiting(0x2_0005, 0))] == [0]
-    assert list(box.in_flight.deliveries) == [6]
+    assert sent(box, packets, waiting(0x2_0005, 1)) == []
+    box.recorded()
+    out = connected()
+    box.pump(0.0, out)
+    assert [one.message_id for one in packets(out)] == [6, 5]
 
 
 @pytest.mark.parametrize(
@@ -274,7 +291,6 @@ def test_pubcomp(waiting: Any, phase: Phase | None, durable: bool, waits: bool, 
 @pytest.mark.parametrize(
     ("phase", "repeated"),
     [
-        (Phase.RECORDING, []),
         (Phase.AWAITING_PUBREC, [Publish("t", b"1", 2, False, True, 1)]),
         (Phase.RELEASING, []),
         (Phase.AWAITING_PUBCOMP, [Pubrel(1)]),
@@ -316,35 +332,174 @@ def test_an_unusual_message_id_is_on_record_before_it_is_used(waiting: Any, pack
     """
     box = outbox(durable=True)
     assert [one.message_id for one in sent(box, packets, waiting(5, 2), waiting(0x1_0005, qos), waiting(7, 1))] == [5]
-    assert box.unsaved
-    assert box.assigned == {0x1_0005: 6}
     assert box.recording
+    assert records(box) == {"1": [(5, 5), (0x1_0005, 6)]}, "and the message that has the usual one"
     out = connected()
-    box.recorded(out, 1.0)
+    box.recorded()
     box.pump(1.0, out)
     assert [(one.message_id, one.dup) for one in packets(out)] == [(6, False), (7, False)]
 
 
+def test_one_record_has_the_unusual_ids_of_a_thousand_waiting_messages(waiting: Any, packets: Any) -> None:
+    """MsgIds of IBM MQ on Linux: their last two bytes are the same for thousands of messages."""
+    box = outbox(3000, durable=True)
+    numbers = [position << 16 | 0x40 for position in range(1, 2502)]
+    assert [one.message_id for one in sent(box, packets, *(waiting(number, 1) for number in numbers))] == [0x40]
+    sizes = []
+    while box.recording:
+        sizes.append(sum(map(len, records(box).values())))
+        box.recorded()
+        box.pump(0.0, connected())
+    assert sizes == [1001, 1000, 500], "the first also has the message with the usual identifier"
+    ids = {one.transmission.msg_number: message_id for message_id, one in box.in_flight.deliveries.items()}
+    assert list(ids) == numbers and len(set(ids.values())) == len(numbers)
+    for message_id in ids.values():
+        box.removed(box.acknowledge(message_id))
+    assert records(box) == {"1": None, "2": None, "3": None}
+
+
+def test_usual_ids_of_waiting_messages_are_not_given_to_others(waiting: Any, packets: Any) -> None:
+    """MsgIds of IBM MQ on AIX: their last byte counts, so the last two bytes come again after 256 messages."""
+    box = outbox(600, durable=True)
+    numbers = [position << 16 | 0x0600 | position % 256 for position in range(512)]
+    usual = sent(box, packets, *(waiting(number, 2) for number in numbers))
+    assert [one.message_id for one in usual] == list(range(0x0600, 0x0700))
+    assert [message_id for _, message_id in records(box)["1"]][-1] == 0x07FF, "the next free ones"
+    box.recorded()
+    out = connected()
+    box.pump(0.0, out)
+    assert [one.message_id for one in packets(out)] == list(range(0x0700, 0x0800))
+    assert not records(box)
+
+
+def test_all_ids_in_use_delay_a_message(waiting: Any, packets: Any) -> None:
+    box = outbox(65_535, durable=True)
+    for message_id in range(1, 65_536):
+        box.in_flight.deliveries[message_id] = Outgoing(None, 2, b"", b"", False, Phase.AWAITING_PUBCOMP)
+    assert sent(box, packets, waiting(5, 1)) == []
+    assert box.recording is None and not records(box)
+    del box.in_flight.deliveries[9]
+    out = connected()
+    box.pump(0.0, out)
+    assert records(box) == {"1": [(5, 9)]}
+    box.recorded()
+    box.pump(0.0, out)
+    assert [one.message_id for one in packets(out)] == [9]
+
+
 def test_an_assigned_message_id_is_kept_for_its_message_after_a_restart(waiting: Any, packets: Any) -> None:
     box = outbox(durable=True)
-    box.assigned[0x1_0005] = 6
-    assert sent(box, packets, waiting(6, 1)) == []
-    assert box.assigned == {0x1_0005: 6, 6: 7}
+    box.restore_identifiers(IdentifiersRecord("c", "7", [(0x1_0005, 6), (0x2_0005, 8)]))
+    box.deliver([waiting(0x1_0005, 1)], 0.0, None)
+    box.caught_up(renumbered=False, others_may_come=False)
+    assert [one.message_id for one in sent(box, packets, waiting(6, 1), waiting(8, 1))] == []
+    out = connected()
+    box.pump(0.0, out)
+    assert [one.message_id for one in packets(out)] == [6]
+    box.recorded()
+    box.pump(0.0, out)
+    assert [one.message_id for one in packets(out)] == [7, 8], "the message 0x2_0005 is no longer on the queue"
+
+
+@pytest.mark.parametrize("restored", [IdentifiersRecord("c", "3", [(6, 7)]), SentRecord("c", assigned=[(6, 7)])])
+def test_a_record_without_messages_on_the_queue_is_deleted(restored: Any) -> None:
+    box = outbox(durable=True)
+    if isinstance(restored, IdentifiersRecord):
+        box.restore_identifiers(restored)
+    else:
+        box.restore_records(restored.assigned, restored.sent)
+    box.caught_up(renumbered=True, others_may_come=False)
+    assert list(records(box).values()) == [None]
 
 
 def test_a_clean_session_needs_no_record(waiting: Any, packets: Any) -> None:
     box = outbox(durable=False)
     assert [one.message_id for one in sent(box, packets, waiting(5, 2), waiting(0x1_0005, 2))] == [5, 6]
-    assert not box.unsaved and not box.assigned
+    assert not box.unsaved and not records(box)
 
 
 def test_an_assigned_message_id_is_used_again_after_a_restart(waiting: Any, packets: Any) -> None:
+    """Here from a record of 0.2.0."""
     box = outbox(durable=True)
-    box.assigned[0x1_0005] = 6
-    box.sent_before = {0x1_0005}
-    assert [(one.message_id, one.dup) for one in sent(box, packets, waiting(0x1_0005, 2))] == [(6, True)]
+    message = waiting(0x1_0005, 2)
+    box.restore_records([(0x1_0005, 6)], [])
+    assert [(one.message_id, one.dup) for one in sent(box, packets, message)] == [(6, True)]
+    assert records(box) == {"1": [(0x1_0005, 6)]}
     box.receive(6)
-    assert box.assigned == {}
+    assert decided(box) == {0x1_0005: 6}, "until the removal is committed"
+    box.removed(message)
+    assert decided(box) == {} and records(box) == {"1": None}
+
+
+@dataclass(eq=False)
+class OnIbmMq(Waiting):
+    """A message on IBM MQ, whose bridge numbers it anew after each start."""
+
+    msg_id: bytes = b""
+    put_at: bytes = b""
+
+    @property
+    def key(self) -> bytes:  # type: ignore[override]
+        return self.msg_id
+
+
+def on_ibm_mq(position: int, msg_id: bytes, put_at: bytes, qos: int = 2) -> OnIbmMq:
+    number = position << 16 | int.from_bytes(msg_id[-2:], "big")
+    published = to_mq(Publish("t", msg_id, qos, False, False, 9), ClientIdentity("publisher", b""))
+    return OnIbmMq(number, published, msg_id=msg_id, put_at=put_at)
+
+
+FIRST, SECOND = b"AMQ QM1".ljust(16) + b"\x06\xb0\xf2\x5e\x01\x47\x00\x40", b"AMQ QM1".ljust(16) + bytes(6) + b"\0\x40"
+
+
+@pytest.mark.parametrize(
+    ("record", "connected_before", "expected"),
+    [
+        # number of the message that the client knows as 0x40, and whether PUBLISH of either may have been sent
+        pytest.param(SentRecord("c", sent=[FIRST]), False, {FIRST: (0x40, True), SECOND: (0x41, False)}, id="sent"),
+        pytest.param(
+            SentRecord("c", sent=[int.from_bytes(FIRST[-8:], "big")]),
+            False,
+            {FIRST: (0x40, True), SECOND: (0x41, False)},
+            id="sent, as bridges up to 0.2.0 recorded it",
+        ),
+        pytest.param(SentRecord("c"), True, {FIRST: (0x40, True), SECOND: (0x41, False)}, id="killed: put first"),
+        pytest.param(
+            SentRecord("c", assigned=[(int.from_bytes(FIRST[-8:], "big"), 9)]),
+            True,
+            {FIRST: (9, True), SECOND: (0x40, True)},
+            id="killed: assigned by a bridge up to 0.2.0",
+        ),
+        pytest.param(
+            IdentifiersRecord("c", "1", [(FIRST, 9), (SECOND, 0x40)]),
+            False,
+            {FIRST: (9, False), SECOND: (0x40, False)},
+            id="planned and not sent",
+        ),
+    ],
+)
+def test_messages_in_another_order_after_a_restart_keep_their_ids(
+    packets: Any, record: Any, connected_before: bool, expected: dict[bytes, tuple[int, bool]]
+) -> None:
+    """The second message has a higher priority, so the queue manager returns it first."""
+    box = outbox(durable=True)
+    box.uncertain = connected_before
+    if isinstance(record, SentRecord):
+        box.restore_records(record.assigned, record.sent)
+    else:
+        box.restore_identifiers(record)
+    batch = [on_ibm_mq(1, SECOND, b"2026112817000001"), on_ibm_mq(2, FIRST, b"2026112817000000")]
+    box.deliver(batch, 0.0, None)
+    box.caught_up(renumbered=True, others_may_come=False)
+    box.prepare()
+    box.recorded()
+    out = connected()
+    box.pump(0.0, out)
+    box.recorded()
+    box.pump(0.0, out)
+    got = packets(out)
+    assert {one.payload: (one.message_id, one.dup) for one in got} == expected
+    assert [one.payload for one in got] == [SECOND, FIRST], "in the order of the queue"
 
 
 # Slow and absent clients ----------------------------------------------------------------------------------------------
@@ -429,10 +584,8 @@ def test_a_window_that_became_smaller_holds_for_what_goes_out_again(waiting: Any
     box = outbox(durable=True)
     messages = [waiting(number, qos) for number in (5, 65_541, 65_550)]
     sent(box, packets, *messages)
-    (recording,) = [one for one in box.in_flight.deliveries.values() if one.phase is Phase.RECORDING]
-    assert recording is box.recording
-    box.recorded(connected(), 0.0)
-    sent(box, packets)
+    assert box.recording
+    box.recorded()
     out = connected(level=5)
     box.pump(0.0, connected())
     box.in_flight.receive_maximum = 1

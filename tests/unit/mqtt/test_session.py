@@ -10,7 +10,7 @@ import pytest
 from bridge.mqtt.connection import ServerProtocol
 from bridge.mqtt.packets import PacketType, Puback, Publish, PublishProperties, Pubrec
 from bridge.telemetry.identity import ClientIdentity
-from bridge.telemetry.record import RequestRecord, SentRecord, StateKey, StateRecord
+from bridge.telemetry.record import IdentifiersRecord, RequestRecord, SentRecord, StateKey, StateRecord
 from bridge.telemetry.session import ReceiveEffects, Session
 from tests.helpers.connected import connected as protocol_of
 
@@ -94,7 +94,7 @@ def after_a_restart(session: Session) -> Session:
     session.save_sent()
     session.take_records(records)
     for record in records.values():
-        if isinstance(record, SentRecord):
+        if isinstance(record, SentRecord | IdentifiersRecord):
             restored.restore(record, 0.0)
     restored.attach(restored.identity)
     return restored
@@ -106,7 +106,8 @@ def test_dup_is_set_after_a_failed_commit_and_a_restart(waiting: Any, packets: A
     """MQTT-3.3.1-1, MQTT-4.4.0-1: the client has the message, and its acknowledgement was not committed."""
     session = connected()
     deliver(session, protocol_of(), waiting(number, qos))
-    session.outbox.recorded(protocol_of(), 0.0)
+    session.outbox.recorded()
+    session.outbox.pump(0.0, protocol_of())
     [message_id] = session.outbox.in_flight.deliveries
     session.failed(session.receive([Puback(message_id) if qos == 1 else Pubrec(message_id)]))
     session.detach(0.0)

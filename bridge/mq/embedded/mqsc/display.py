@@ -234,8 +234,7 @@ def _topic_status(queue_manager: QueueManager, name: str) -> Rows:
         levels = topic.split("/")
         known.update("/".join(levels[:length]) for length in range(1, len(levels) + 1))
     for topic in sorted(known):
-        # With the additional level, wildcards also match `$` topics, so that administrators see the complete tree.
-        if topic == name or matches(f"x/{name}", f"x/{topic}"):
+        if _is_topic(topic, name):
             yield {
                 "TPSTATUS": topic,
                 "ADMIN": objects.get(topic, ""),
@@ -243,6 +242,34 @@ def _topic_status(queue_manager: QueueManager, name: str) -> Rows:
                 "RETAINED": "YES" if topic in retained else "NO",
                 "SUBCOUNT": counts.get(topic, 0),
             }
+
+
+def _topic_subscribers(queue_manager: QueueManager, name: str) -> Rows:
+    """Yield the subscriptions to a topic string (IBM MQ, "DISPLAY TPSTATUS", TYPE(SUB))."""
+    for subscription in sorted(
+        _subscriptions(queue_manager, "*"), key=lambda subscription: str(subscription["TOPICSTR"])
+    ):
+        if _is_topic(str(subscription["TOPICSTR"]), name):
+            yield {**subscription, "TPSTATUS": subscription["TOPICSTR"], "TYPE": "SUB"}
+
+
+def _topic_publishers(queue_manager: QueueManager, name: str) -> Rows:
+    """Yield the handles of applications that publish to a topic string (IBM MQ, "DISPLAY TPSTATUS", TYPE(PUB)).
+
+    MQTT clients of the bridge have no handles.
+    """
+    for application in _applications(queue_manager):
+        for handle in application.handles.values():
+            kind, topic = handle.names
+            if kind == "TOPIC" and handle.options & cmqc.MQOO_OUTPUT and _is_topic(topic, name):
+                active = application.connection_id.hex().upper()
+                yield {"TPSTATUS": topic, "TYPE": "PUB", "ACTCONN": active, **_described(application)}
+
+
+def _is_topic(topic: str, name: str) -> bool:
+    """Return whether a topic string has a name, which may contain wildcards."""
+    # With the additional level, wildcards also match `$` topics, so that administrators see the complete tree.
+    return topic == name or matches(f"x/{name}", f"x/{topic}")
 
 
 def connection_name(application: Any) -> str:
@@ -315,6 +342,7 @@ _QUEUE_STATUS = ("CURDEPTH", "DEFTYPE", "IPPROCS", "OPPROCS")
 _ALTERED = ("ALTDATE", "ALTTIME")
 _QUEUE, _CONN, _CHANNEL = ("QUEUE", "TYPE"), ("CONN", "TYPE"), ("CHANNEL", "CHLTYPE")
 _HANDLES: dict[str, tuple[str, ...]] = {"TYPE": ("QUEUE", "HANDLE")}
+_TOPIC_USERS = ("SUB", "PUB")
 _CONN_TYPES: dict[str, tuple[str, ...]] = {"TYPE": ("CONN", "HANDLE")}
 _SUBSCRIPTION_TYPES: dict[str, tuple[str, ...]] = {
     "DURABLE": ("ALL", "YES", "NO"),
@@ -414,12 +442,20 @@ _NOUNS = {
     ),
     "TPSTATUS": _Noun(
         ("TPSTATUS",), "AMQ8754I", "Topic string", (*BASE_TOPIC, "ADMIN", "RETAINED", "SUBCOUNT"), _topic_status, True,
-        {"TYPE": ("TOPIC",)},
+        {"TYPE": ("TOPIC", *_TOPIC_USERS)},
+    ),
+    "TPSTATUS SUB": _Noun(
+        ("TPSTATUS", "TYPE"), "AMQ8754I", "Topic string", ("DURABLE", "SUBID", "SUBTYPE", "SUBUSER"), _topic_subscribers,
+        True, {"TYPE": ("SUB",)},
+    ),
+    "TPSTATUS PUB": _Noun(
+        ("TPSTATUS", "TYPE"), "AMQ8754I", "Topic string", ("ACTCONN", "APPLTAG", "CONNAME", "USERID"), _topic_publishers,
+        True, {"TYPE": ("PUB",)},
     ),
 }  # fmt: skip
 _CLIENT_HEADS = (*_CHANNEL, "CLIENTID", "STATUS")
 #: The nouns that DISPLAY supports.
-NOUNS = [noun for noun in _NOUNS if not noun.endswith(" HANDLE")]
+NOUNS = [noun for noun in _NOUNS if " " not in noun]
 
 
 def objects(queue_manager: QueueManager, noun: str, name: str) -> Rows:
@@ -437,8 +473,7 @@ def show(queue_manager: QueueManager, command: Command) -> tuple[str, list[Shown
     name = "*" if command.noun == "QMGR" else command.required_name()
     if command.noun == "CHSTATUS":
         return _show_channel_status(queue_manager, command, name)
-    handles = f"{command.noun} HANDLE" if command.value("TYPE") == "HANDLE" else ""
-    noun = _NOUNS.get(handles, _NOUNS[command.noun])
+    noun = _NOUNS.get(f"{command.noun} {command.value('TYPE')}", _NOUNS[command.noun])
     wanted, selection, where = _request(command, noun.heads, noun.keywords, noun.selections)
     whole = (not wanted and where is None and (noun.status or not name.endswith("*"))) or "ALL" in wanted
     rows = [

@@ -14,6 +14,7 @@ from bridge.mq.ibm import subscriber as subscriber_module
 from bridge.mq.ibm.coordination import BackendEvents, SubscriptionBarrier
 from bridge.mq.ibm.subscriber import Subscribe, Subscriber, Unsubscribe
 from bridge.mq.mqi import MQOD, MQPMO, MQSD, MQError
+from bridge.mq.worker import LOST
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
@@ -65,6 +66,49 @@ def test_at_the_connection_limit_only_more_subscriptions_of_clean_sessions_are_r
         "MQB4309E "
     ]
     assert "MQB4310I" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        # IBM MQ's topic "API completion and reason codes": what MQCONNX returns for one connection too many, or a listener
+        # whose backlog is full
+        pytest.param(cmqc.MQRC_MAX_CONNS_LIMIT_REACHED, id="2025"),
+        pytest.param(cmqc.MQRC_Q_MGR_NOT_AVAILABLE, id="2059"),
+        pytest.param(cmqc.MQRC_CONNECTION_BROKEN, id="2009"),
+        pytest.param(cmqc.MQRC_NOT_AUTHORIZED, id="2035"),
+        pytest.param(cmqc.MQRC_SECURITY_ERROR, id="2063"),
+        pytest.param(cmqc.MQRC_UNEXPECTED_ERROR, id="2195"),
+        pytest.param(cmqc.MQRC_CHANNEL_NOT_AVAILABLE, id="2537"),
+        pytest.param(cmqc.MQRC_HOST_NOT_AVAILABLE, id="2538"),
+        pytest.param(cmqc.MQRC_CHANNEL_CONFIG_ERROR, id="2539"),
+    ],
+)
+def test_a_refused_extra_connection_is_no_loss_while_the_first_one_answers(
+    queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch, reason: int
+) -> None:
+    monkeypatch.setattr(subscriber_module, "OTHER_HANDLES", 256 - 1)
+    monkeypatch.setattr(subscriber_module, "CONNECTION_RETRY", 0.0)
+    connection = EmbeddedConnection(queue_manager)
+
+    def refuse() -> EmbeddedConnection:
+        raise MQError(reason, "connect")
+
+    subscriber = Subscriber(refuse, SubscriptionBarrier(), BackendEvents())
+    subscriber.opened(connection)
+    assert [run(subscriber, connection, f"c{number}", "a") for number in range(3)] == [0, reason, reason]
+    # After a reconnect, the second connection is refused for a while. Its subscription is not given up.
+    connections = iter([EmbeddedConnection(queue_manager)])
+    monkeypatch.setattr(subscriber, "_open_connection", lambda: next(connections))
+    assert run(subscriber, connection, "c1", "a") == 0
+    monkeypatch.setattr(subscriber, "_open_connection", refuse)
+    again = EmbeddedConnection(queue_manager)
+    subscriber.opened(again)
+    assert len(subscriber._to_make) == 1
+    again.disconnect()
+    with pytest.raises(MQError) as lost:
+        run(subscriber, again, "c4", "a")
+    assert lost.value.reason in LOST
 
 
 def test_a_subscription_of_an_ended_session_that_cannot_be_removed_is_removed_later(

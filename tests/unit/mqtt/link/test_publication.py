@@ -72,7 +72,7 @@ def test_publishers_that_are_not_trusted_say_nothing_of_clients_and_mappings() -
 
 
 @pytest.mark.parametrize(
-    ("expiry", "seconds"), [(0.0, 0), (0.1, 1), (2.0, 2), (2.01, 3), (-5.0, 0), (1e12, 0xFFFFFFFF)]
+    ("expiry", "seconds"), [(0.0, 0), (0.1, 0), (0.2, 1), (2.0, 2), (2.01, 3), (-5.0, 0), (1e12, 0xFFFFFFFF)]
 )
 def test_expiry_in_whole_seconds(expiry: float, seconds: int) -> None:
     properties = to_properties(Publication(topic="t", payload=b"", expiry=expiry))

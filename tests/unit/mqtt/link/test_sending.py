@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from paho.mqtt.packettypes import PacketTypes
 
+from bridge.link import connection as link_connection
 from bridge.link.state import LinkLost, LinkPhase
+from bridge.link.violations import REACTIONS, Reaction, Violation, Violations
 from bridge.telemetry.message import Publication
 from tests.helpers.fake_broker import (
     PUBACK,
@@ -56,9 +58,9 @@ def test_a_wrong_acknowledgement_ends_the_connection(broker: FakeBroker, link: L
     sender, peer = connected(broker, link)
     call = calling(sender.publish, publications(1, 2))
     ((_, mid),) = peer.published(1, 4)
-    peer.send(answer(PUBACK, mid))
+    peer.send(answer(PUBCOMP, mid))
     with pytest.raises(
-        LinkLost, match=f"the broker violated MQTT: PUBACK for message id {mid}: MQTT 3.1.1 section 4.3.3"
+        LinkLost, match=f"the broker violated MQTT: PUBCOMP for message id {mid}: MQTT 3.1.1 section 4.3.3"
     ):
         call.result(PATIENCE)
 
@@ -363,3 +365,85 @@ def test_answers_are_read_however_much_waits_to_be_taken(broker: FakeBroker, lin
     peer.send(*(peer.publish("in", number, qos=1) for number in range(1, 6)), answer(PUBACK, mid))
     assert call.result(PATIENCE) == {}
     assert [one.mid for one in both.take_all(5)] == [1, 2, 3, 4, 5]
+
+
+# A broker that is not strict ----------------------------------------------------------------------------------------------
+
+
+def test_puback_acknowledges_qos_2_at_least_once(
+    broker: FakeBroker, link: LinkFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As RabbitMQ's plug-in answers. The rest of the batch, and later ones, go with QoS 1."""
+    sender, peer = connected(broker, link, in_flight=2)
+    call = calling(sender.publish, publications(4, 2))
+    for flags in (4, 2):
+        for _, mid in peer.published(2, flags):
+            peer.send(answer(PUBACK, mid))
+    assert call.result(PATIENCE) == {}
+    assert (sender.limits.maximum_qos, sender.acknowledges_qos_2, sender.counters.sent) == (1, False, 4)
+    call = calling(sender.publish, publications(1, 2))
+    ((_, mid),) = peer.published(1, 2)
+    peer.send(answer(PUBACK, mid))
+    assert call.result(PATIENCE) == {}
+    assert caplog.text.count("MQB6008W") == 1
+    assert sender.unsuitable == ""
+
+
+def test_puback_ends_exactly_once(broker: FakeBroker, link: LinkFactory, impatient: None) -> None:
+    sender, peer = connected(broker, link)
+    call = calling(sender.publish_exactly, publications(1, 2), [7])
+    assert peer.published(1, 4) == [("t/0", 7)]
+    peer.send(answer(PUBACK, 7))
+    with pytest.raises(LinkLost, match="PUBACK for message id 7") as lost:
+        call.result(PATIENCE)
+    assert lost.value.violation is Violation.WRONG_ACKNOWLEDGEMENT
+    assert "PUBACK for message id 7" in sender.unsuitable
+
+
+def test_a_second_wrong_acknowledgement_is_accepted(broker: FakeBroker, link: LinkFactory, impatient: None) -> None:
+    """Closing the connection again would not make the broker strict, and the message comes again each time."""
+    sender, peer = connected(broker, link)
+    call = calling(sender.publish, publications(1, 1))
+    ((_, mid),) = peer.published(1, 2)
+    peer.send(answer(PUBREC, mid))
+    with pytest.raises(LinkLost) as lost:
+        call.result(PATIENCE)
+    assert lost.value.violation is Violation.WRONG_ACKNOWLEDGEMENT
+    for _ in range(2):
+        if not sender.up:
+            peer = broker.connected()
+            sender.state_where(LinkPhase.CONNECTED)
+        call = calling(sender.publish, publications(1, 1))
+        ((_, mid),) = peer.published(1, 2)
+        peer.send(answer(PUBREC, mid))
+        assert call.result(PATIENCE) == {}
+        sender.reset_back_off()
+
+
+@pytest.mark.parametrize("violation", Violation)
+@pytest.mark.parametrize("exactly", [False, True])
+def test_no_strict_reaction_repeats(violation: Violation, exactly: bool) -> None:
+    violations = Violations()
+    first, again = (violations.react(violation, exactly=exactly) for _ in range(2))
+    assert (first, again) == REACTIONS[violation][exactly]
+    assert again is not Reaction.CLOSE
+    violations.forget()
+    tolerant = violation is Violation.WRONG_ACKNOWLEDGEMENT
+    assert violations.react(violation, exactly=exactly) is (again if tolerant else first)
+
+
+def test_a_malformed_packet_pauses_the_link_the_second_time(
+    broker: FakeBroker, link: LinkFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`connect_now` ends the pause."""
+    monkeypatch.setattr(link_connection, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(link_connection, "REFUSED_PAUSE", 1e6)
+    sender, peer = connected(broker, link)
+    for pauses in (False, True):
+        peer.send(b"\x00\x00")
+        waiting = sender.state_where(LinkPhase.WAITING)
+        assert (waiting.pause > 1) is pauses
+        if pauses:
+            sender.connect_now()
+        peer = broker.connected()
+        sender.state_where(LinkPhase.CONNECTED)

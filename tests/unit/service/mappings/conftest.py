@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bridge.link import connection as links
 from bridge.mq import message_consumer, worker
 from bridge.mq.embedded.command_server import CommandServer
 from bridge.mq.embedded.mqsc.commands import prepare
@@ -33,8 +34,8 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     prepare(manager)
     CommandServer(manager).start()
     made = Scene(manager)
-    monkeypatch.setattr(link_runner, "link_connection", made.link_connection)
-    monkeypatch.setattr(link_runner, "end_session", lambda *_: True)
+    monkeypatch.setattr(links, "link_connection", made.link_connection)
+    monkeypatch.setattr(links, "end_session", lambda *_: True)
     for queue in QUEUES:
         made.mqsc(f"DEFINE QLOCAL({queue}) MAXDEPTH(100000)")
     yield made

@@ -6,18 +6,16 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from bridge.administration.mapping_status import State
 from bridge.administration.requests import Refused
 from bridge.config.models import Configuration
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE, EmbeddedQueueManagerConfig
+from bridge.link import connection as links
 from bridge.link.state import LinkPhase
 from bridge.mq.embedded.host import EmbeddedHost
 from bridge.mq.message_consumer import mapping_subscriptions
-from bridge.mq.state import MappingState
-from bridge.service.mappings import link_runner
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings
 from tests.helpers.mapping_scene import LINK, OWNER, Scene, mapping_config
@@ -246,7 +244,7 @@ async def test_a_link_that_is_moved_leaves_the_session_where_it_was(
 ) -> None:
     """Another name of the same broker, as may be: what waits in the session is not thrown away."""
     ended: list[object] = []
-    monkeypatch.setattr(link_runner, "end_session", lambda *what: bool(ended.append(what)) or True)
+    monkeypatch.setattr(links, "end_session", lambda *what: bool(ended.append(what)) or True)
     mappings = Mappings(scene.environment)
     await mappings.start({"b": B}, LINKS)
     await happens(lambda: running(mappings, "b"))
@@ -280,10 +278,8 @@ async def test_a_filter_that_is_refined_unsubscribes_the_one_before(scene: Scene
 async def test_the_session_of_a_mapping_that_was_removed_while_the_bridge_was_stopped_is_ended(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bridge.link import connection as link_session
-
     ended: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(link_session, "end_session", lambda *what: bool(ended.append(what)) or True)
+    monkeypatch.setattr(links, "end_session", lambda *what: bool(ended.append(what)) or True)
 
     async def life(mappings_of: dict[str, Any]) -> None:
         mappings = Mappings(scene.environment)
@@ -302,10 +298,7 @@ def test_a_record_of_exactly_once_is_not_left_to_a_later_time(scene: Scene) -> N
     exactly = mapping_config({"mqtt": "t/#", "link": "L"}, {"queue": "OUT"}, guarantee="exactly-once")
     at_least = mapping_config({"mqtt": "t/#", "link": "L"}, {"queue": "OUT"})
     scene.run(exactly, scene.settled)
-    record = MappingState(scene.application, "map")
-    record.load()
-    record.save(msgspec.msgpack.encode([1]))
-    scene.application.commit()
+    scene.recorded(received=[1])
     scene.broker.unreleased = {1}
     scene.run(at_least, lambda: scene.broker.quiet and scene.settled())
     scene.run(exactly, scene.settled)

@@ -158,15 +158,17 @@ def test_type_is_refused_at_its_first_byte(wire: str) -> None:
 
 @pytest.mark.parametrize(("length", "wire"), [(11, "30 0b"), (130, "30 8201"), (20_000, "30 a09c01")])
 def test_packet_larger_than_allowed_is_refused_at_its_length(length: int, wire: str) -> None:
+    """The size is that of the whole packet (MQTT 5 section 2.1.4), as the property Maximum Packet Size counts it."""
     header = bytes.fromhex(wire)
-    decoder = Decoder(max_packet_size=length - 1)
+    size = len(header) + length
+    decoder = Decoder(max_packet_size=size - 1)
     assert decoder.feed(header[:-1]) == []
     assert decoder.error is None
     assert decoder.feed(header[-1:]) == []
     assert decoder.error is not None
     assert (decoder.error.packet, decoder.error.offset) == ("PUBLISH", 1)
-    assert decoder.error.rule.startswith(f"max_packet_size: {length} bytes")
-    largest_allowed = Decoder(max_packet_size=length)
+    assert decoder.error.rule.startswith(f"max_packet_size: {size} bytes")
+    largest_allowed = Decoder(max_packet_size=size)
     assert len(largest_allowed.feed(header + b"\0\x01a" + bytes(length - 3))) == 1
 
 

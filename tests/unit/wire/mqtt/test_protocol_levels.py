@@ -169,6 +169,17 @@ def test_mixed_name_and_level_are_left_to_the_server(name: str, level: int) -> N
     assert decoder.error is None
 
 
+@pytest.mark.parametrize(("name", "level"), [("MQIsdp", 3), ("MQTT", 4), ("MQTT", 3)])
+def test_bit_7_of_the_level_is_a_bridge(name: str, level: int) -> None:
+    """mosquitto's `bridge_protocol_version` mqttv31 and mqttv311 with `try_private`. The rules are those of the level."""
+    connect = Connect("c", name, level, bridge=True)
+    wire = encode(connect)
+    assert wire[2 + 2 + len(name)] == 0x80 | level
+    decoder = Decoder()
+    assert decoder.feed(wire) == [connect]
+    assert (decoder.error, decoder.protocol_level) == (None, level)
+
+
 def test_unknown_protocol_is_read_like_mqtt_3_1_1(subtests: pytest.Subtests) -> None:
     for name, level in [
         ("MQTT", 0),
@@ -176,8 +187,8 @@ def test_unknown_protocol_is_read_like_mqtt_3_1_1(subtests: pytest.Subtests) -> 
         ("MQIsdp", 5),
         ("MQTT", 6),
         ("MQTT", 255),
-        ("MQIsdp", 0x83),
-        ("MQTT", 0x84),
+        ("MQTT", 0x85),
+        ("MQTT", 0x82),
         ("mqtt", 4),
         ("mqtt", 5),
         ("", 3),
@@ -198,7 +209,7 @@ def test_unknown_protocol_is_read_like_mqtt_3_1_1(subtests: pytest.Subtests) -> 
             "10 15 00044d515454 06 02 003c 05 1100000064 000361 6263", "MQTT", 6, id="as in MQTT 5 with a property"
         ),
         pytest.param("11 0d 00044d515454 06 02 0000 000163", "MQTT", 6, id="flags of the header"),
-        pytest.param("10 0d 00044d515454 84 03 0000 000163", "MQTT", 0x84, id="reserved connect flag"),
+        pytest.param("10 0d 00044d515454 85 03 0000 000163", "MQTT", 0x85, id="reserved connect flag"),
         pytest.param("10 0e 00044d515455 04 02 0000 000163 00", "MQTU", 4, id="something behind"),
     ],
 )

@@ -325,6 +325,34 @@ def test_topic_status_takes_wildcards(connection: EmbeddedConnection, asked: str
     assert [one["TPSTATUS"] for one in shown(connection, f"DISPLAY TPSTATUS('{asked}')")] == strings
 
 
+def test_topic_status_lists_subscribers(connection: EmbeddedConnection) -> None:
+    connection.command("DEFINE SUB('c3:x') TOPICSTR('fruit/x') DEST(APP.OUT)")
+    (one,) = shown(connection, "DISPLAY TPSTATUS('fruit/x') TYPE(SUB) DURABLE SUBTYPE")
+    assert one == {"TPSTATUS": "fruit/x", "TYPE": "SUB", "DURABLE": "YES", "SUBTYPE": "ADMIN"}
+    (one,) = shown(connection, "DISPLAY TPSTATUS('fruit/+') TYPE(SUB)")
+    assert one["SUBID"] == shown(connection, "DISPLAY SUB('c3:x') SUBID")[0]["SUBID"]
+    assert refusal(connection, "DISPLAY TPSTATUS('fruit') TYPE(SUB)").startswith("AMQ8147E")
+
+
+def test_topic_status_lists_publishers(connection: EmbeddedConnection) -> None:
+    handle = connection.open(MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="fruit/y"), cmqc.MQOO_OUTPUT)
+    (one,) = shown(connection, "DISPLAY TPSTATUS('fruit/#') TYPE(PUB)")
+    (application,) = shown(connection, "DISPLAY CONN(*) ALL")
+    assert one == {
+        "TPSTATUS": "fruit/y",
+        "TYPE": "PUB",
+        "ACTCONN": f"{application['EXTCONN']}{application['CONN']}",
+        **{keyword: application[keyword] for keyword in ("APPLTAG", "CONNAME", "USERID")},
+    }
+    connection.close(handle)
+    assert refusal(connection, "DISPLAY TPSTATUS('fruit/y') TYPE(PUB)").startswith("AMQ8147E")
+
+
+@pytest.mark.parametrize("kind", ["HANDLE", "ADMIN"])
+def test_topic_status_has_three_types(connection: EmbeddedConnection, kind: str) -> None:
+    assert "TYPE is one of TOPIC, SUB, PUB" in refusal(connection, f"DISPLAY TPSTATUS('x') TYPE({kind})")
+
+
 def test_topic_status_of_an_unknown_topic_string(connection: EmbeddedConnection) -> None:
     assert refusal(connection, "DISPLAY TPSTATUS('nowhere')").startswith("AMQ8147E")
 

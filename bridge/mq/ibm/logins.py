@@ -1,0 +1,137 @@
+"""Connections of the bridge's threads: one of them tries while the queue manager is away or rejects the credentials.
+
+A bridge has dozens of connections. After a changed password, each of them would log in with the old one, and a few failed
+logins lock an account (IBM MQ's topic "Connection authentication: User repositories": the operating system, PAM or LDAP
+decide). IBM MQ also delays the answer to a failed login (FAILDLAY of AUTHINFO).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from bridge.mq.ibm.parameters import ConnectionParameters
+from bridge.mq.mqi import Connection, MQError
+from bridge.wire import cmqc
+
+log = logging.getLogger(__name__)
+
+#: Seconds until rejected credentials are tried again unless they have changed. The last number repeats.
+REJECTED_PAUSES: Final = (60.0, 600.0, 3600.0)
+#: Seconds between attempts of all threads after a failure other than rejected credentials.
+PAUSE: Final = 0.1
+#: Reason codes for credentials that the queue manager does not accept.
+REJECTED: Final = frozenset((cmqc.MQRC_NOT_AUTHORIZED, cmqc.MQRC_SECURITY_ERROR))
+
+
+class Rejected(msgspec.Struct):
+    """Credentials that the queue manager rejected."""
+
+    credentials: tuple[str, str]
+    #: how often
+    times: int
+    #: time.monotonic() of the next attempt
+    retry_at: float
+
+
+class Logins:
+    """Connects with the present credentials, which are read again after a failure. Callable on any thread."""
+
+    def __init__(
+        self,
+        read: Callable[[], ConnectionParameters],
+        connect: Callable[[ConnectionParameters], Connection],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        pauses: Sequence[float] = REJECTED_PAUSES,
+    ) -> None:
+        """`read` reads the files of the configuration. Raises what it raises."""
+        self._read = read
+        self._connect = connect
+        self._clock = clock
+        self._pauses = pauses
+        self.parameters = read()
+        self._scout = threading.Lock()
+        #: connections are made without waiting for the scout
+        self._reachable = False
+        #: the last failure, and when (`clock`) the next attempt may begin
+        self._failure: MQError | None = None
+        self._retry_at = 0.0
+        self._rejected: Rejected | None = None
+
+    def lost(self) -> None:
+        """Note that a connection was lost: the next attempt is one thread's only."""
+        self._reachable = False
+
+    def read_again(self) -> None:
+        """Read the credentials again, and use them for the next connection, without a pause. Log a failure to read them."""
+        try:
+            self.parameters = self._read()
+        except (MQError, OSError) as error:
+            log.warning("MQB4017W the credentials for the queue manager cannot be read again: %s", error)
+        self._rejected = None
+        self._retry_at = 0.0
+
+    def connect(self) -> Connection:
+        """Return a new connection. Raises MQError, the last one if another thread is trying or it is too early."""
+        if self._reachable:
+            return self._attempt()
+        if not self._scout.acquire(blocking=False):
+            raise self._failure or MQError(cmqc.MQRC_RECONNECTING, "another connection of the bridge is being made")
+        try:
+            if not self._reachable:
+                self._wait_for_turn()
+            return self._attempt()
+        finally:
+            self._scout.release()
+
+    def _wait_for_turn(self) -> None:
+        """Raise the last failure if it is too early for another attempt. Read credentials that were rejected again."""
+        if self._failure is not None and self._clock() < self._retry_at:
+            raise self._failure
+        rejected = self._rejected
+        if rejected is None or self._failure is None:
+            return
+        with contextlib.suppress(MQError, OSError):  # the file is being replaced: an attempt is due later
+            self.parameters = self._read()
+        if _credentials(self.parameters) == rejected.credentials and self._clock() < rejected.retry_at:
+            raise self._failure
+
+    def _attempt(self) -> Connection:
+        parameters = self.parameters
+        try:
+            connection = self._connect(parameters)
+        except MQError as error:
+            self._failed(parameters, error)
+            raise
+        self._reachable = True
+        self._failure = self._rejected = None
+        return connection
+
+    def _failed(self, parameters: ConnectionParameters, error: MQError) -> None:
+        now = self._clock()
+        self._reachable = False
+        self._failure, self._retry_at = error, now + PAUSE
+        if error.reason not in REJECTED:
+            return
+        credentials = _credentials(parameters)
+        known = self._rejected
+        times = known.times + 1 if known is not None and known.credentials == credentials else 1
+        pause = self._pauses[min(times, len(self._pauses)) - 1]
+        self._rejected = Rejected(credentials, times, now + pause)
+
+
+def _credentials(parameters: ConnectionParameters) -> tuple[str, str]:
+    """Return password and token. A token that cannot be read is no credential."""
+    if not parameters.token_file:
+        return parameters.password, ""
+    try:
+        return parameters.password, parameters.token()
+    except (MQError, OSError):
+        return parameters.password, ""

@@ -1,0 +1,441 @@
+"""Sessions at brokers that no mapping uses any longer: what is unfinished in them is finished there, or kept until it can be.
+
+When a mapping no longer uses a session, `leave` parks the messages of the unfinished batch: it gets them from their queue,
+maps them as the former configuration did, and puts them to the state queue in the same unit of work. `settle` connects to the
+session and finishes the exchanges there. `give_up` moves the messages to the dead-letter queue.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import msgspec
+from pydantic import TypeAdapter, ValidationError
+
+from bridge.administration.mapping_status import UnfinishedSession
+from bridge.config.link import LinkConfig, client_id_of
+from bridge.config.mapping import AnyMapping, ToMqMapping, ToMqttMapping
+from bridge.config.values import endpoint
+from bridge.link import connection as links
+from bridge.link.state import LinkLost
+from bridge.mapping.rule import ToMqttRule
+from bridge.mq.dead_letter import DeadLetters
+from bridge.mq.link_sessions import (
+    ExchangeRecord,
+    Exchanges,
+    FormerSession,
+    LinkSession,
+    LinkSessions,
+    ParkedMessage,
+    ParkedMessages,
+    session_key,
+)
+from bridge.mq.message_consumer import MessageConsumer
+from bridge.mq.mqi import Connection
+from bridge.service.mappings.environment import MappingEnvironment
+from bridge.service.mappings.runner import consumer_source
+from bridge.telemetry.message import Message, Publication, Unmappable
+from bridge.wire import cmqc
+from bridge.wire.mq import decode_mqmd, encode_mqmd
+
+log = logging.getLogger(__name__)
+
+_mapping: TypeAdapter[Any] = TypeAdapter(AnyMapping)
+#: One thread at a time works on a session.
+_busy: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+
+
+class _Before0_3(msgspec.Struct, array_like=True):
+    """The record of a batch of releases before 0.3.0."""
+
+    sending: list[tuple[int, bytes]] = []
+    releasing: list[int] = []
+
+
+def take_over(connection: Connection, session: LinkSession, *, certain: bool, sends: bool) -> None:
+    """Convert the record of a release before 0.3.0, which does not name its session. Raises MQError.
+
+    `certain` means that the record belongs to `session`. Otherwise its packet identifiers are forgotten: messages may come
+    twice, but none is lost. `sends` means that the mapping was one to a broker.
+    """
+    sessions = LinkSessions(connection)
+    data = sessions.unnamed(session.mapping)
+    if data is None:
+        return
+    record, forgotten = ExchangeRecord(connection, session), 0
+    exchanges = Exchanges()
+    releasing: list[int] = []
+    try:
+        if sends:
+            before = msgspec.msgpack.decode(data, type=_Before0_3)
+            exchanges.sending, releasing = before.sending, before.releasing
+        else:
+            exchanges.received = msgspec.msgpack.decode(data, type=list[int])
+    except msgspec.DecodeError:
+        # Of the other direction: whatever it contains is not about this session.
+        certain, forgotten = False, 1
+    if not certain:
+        forgotten += len(exchanges.sending) + len(exchanges.received)
+        exchanges = Exchanges()
+    if exchanges.unfinished:
+        record.save(exchanges)
+    if releasing:
+        # The messages have left their queue. The broker ignores the release of a packet identifier that it does not know.
+        sessions.save_former(FormerSession(session, time.time(), releasing=releasing))
+    sessions.remove_unnamed(session.mapping)
+    connection.commit()
+    if forgotten:
+        log.warning(
+            "MQB5306W mapping %s: the unfinished exchanges on record do not name their session; messages in flight may come "
+            "twice",
+            session.mapping,
+        )
+
+
+def leave(
+    connection: Connection,
+    environment: MappingEnvironment,
+    session: LinkSession,
+    *,
+    ending: bool,
+    consumer: MessageConsumer | None = None,
+) -> None:
+    """Record that a session is no longer used, and park the messages of its unfinished batch. Raises MQError.
+
+    `ending` means that the session is to be ended at the broker. `consumer` is open on the source of the former
+    configuration. Without it, the source is opened.
+    """
+    with _busy[session.key]:
+        sessions = LinkSessions(connection)
+        take_over(connection, session, certain=True, sends=not session.filters)
+        record = ExchangeRecord(connection, session, environment.epoch)
+        exchanges = record.load()
+        batch = [*((*one, True) for one in exchanges.releasing), *((*one, False) for one in exchanges.sending)]
+        former = sessions.former(session)
+        parked = _park(connection, environment, session, batch, consumer) if batch else 0
+        if exchanges.received or parked or ending or former is not None:
+            since = time.time() if former is None else former.since
+            releasing = [] if former is None else former.releasing
+            ending = ending or (former is not None and former.ending)
+            sessions.save_former(FormerSession(session, since, ending, releasing, len(exchanges.received)))
+        if exchanges.received and not ending:
+            record.save(Exchanges(received=exchanges.received))
+        else:
+            record.remove()
+        sessions.remove(session.mapping)
+        connection.commit()
+        if consumer is not None:
+            consumer.ended()
+        environment.former_sessions_changed = True
+    if parked:
+        log.info(
+            "MQB5307I mapping %s: %d messages that the broker may have are finished in session %s",
+            session.mapping,
+            parked,
+            session.key,
+        )
+
+
+def _park(
+    connection: Connection,
+    environment: MappingEnvironment,
+    session: LinkSession,
+    batch: list[tuple[int, bytes, bool]],
+    consumer: MessageConsumer | None,
+) -> int:
+    """Move a batch, of packet identifiers with MsgIds, from its queue to the parked messages. Return their number."""
+    config = _mapping_config(session)
+    if config is None:
+        log.warning(
+            "MQB5308W mapping %s: %d messages that the broker may have in session %s are sent again in another one",
+            session.mapping,
+            len(batch),
+            session.key,
+        )
+        return 0
+    rule = ToMqttRule(session.mapping, config, environment.origin)
+    source = consumer_source(session.mapping, rule, session.owner)
+    opened = consumer or MessageConsumer(connection, source)
+    letters = DeadLetters(connection, environment.dead_letter_queue, session.mapping, source.queue)
+    parked = ParkedMessages(connection, session)
+    messages, now = [], time.time()
+    for message_id, msg_id, accepted in batch:
+        for got in opened.take_exactly((msg_id,)):
+            try:
+                publication = rule.map(Message(got.md, got.data), request=opened.request_of(got.md))
+            except Unmappable as error:
+                letters.put(got.md, got.data, error.reason, str(error), None)
+                continue
+            if publication is None:
+                letters.put(got.md, got.data, cmqc.MQRC_NO_SUBS_MATCHED, "the filter no longer matches", None)
+                continue
+            publication.qos = 2
+            expires_at = None if publication.expiry is None else now + publication.expiry
+            messages.append(
+                ParkedMessage(message_id, publication, encode_mqmd(got.md), bytes(got.data), accepted, expires_at)
+            )
+    parked.add(messages)
+    parked.close()
+    if consumer is None:
+        opened.close()
+    return len(messages)
+
+
+def _mapping_config(session: LinkSession) -> ToMqttMapping | None:
+    if not session.mapping_config:
+        return None
+    try:
+        config = _mapping.validate_json(session.mapping_config)
+    except ValidationError:
+        return None
+    return config if isinstance(config, ToMqttMapping) else None
+
+
+def link_of(session: LinkSession, present: Mapping[str, LinkConfig]) -> LinkConfig | None:
+    """Return how to reach the broker of a session: its own configuration, or else the present one of its link."""
+    config = present.get(session.link)
+    if session.link_config:
+        try:
+            config = LinkConfig.model_validate_json(session.link_config)
+        except ValidationError:
+            log.warning("MQB5309W the recorded configuration of session %s is no longer valid", session.key)
+    if config is None:
+        return None
+    return config.model_copy(update={"host": session.host, "port": session.port, "failover": []})
+
+
+def settle(
+    connection: Connection, environment: MappingEnvironment, former: FormerSession, config: LinkConfig | None
+) -> bool:
+    """Connect to a former session, finish its exchanges, and end it if it is to be ended. Return whether all is done.
+
+    Raises MQError.
+    """
+    session = former.session
+    with _busy[session.key]:
+        sessions = LinkSessions(connection)
+        current = sessions.former(session)
+        if current is None:
+            return True
+        former = current
+        parked = ParkedMessages(connection, session)
+        unfinished = bool(len(parked) or former.releasing)
+        parked.close()
+        if config is None:
+            return False
+        if unfinished and not _finish_there(connection, environment, former, config):
+            return False
+        if former.ending:
+            if not links.end_session(session.mapping, session.link, config, session.client_id):
+                return False
+            ExchangeRecord(connection, session, environment.epoch).remove()
+        if former.ending or not former.received:
+            sessions.remove_former(session)
+        else:
+            sessions.save_former(msgspec.structs.replace(former, releasing=[]))
+        connection.commit()
+        environment.former_sessions_changed = True
+        return True
+
+
+def _finish_there(
+    connection: Connection, environment: MappingEnvironment, former: FormerSession, config: LinkConfig
+) -> bool:
+    session = former.session
+    lost: list[bool] = []
+    link = links.link_connection(
+        session.mapping,
+        session.link,
+        config,
+        client_id=session.client_id,
+        clean=False,
+        on_session=lambda present: None if present else lost.append(True),
+    )
+    link.start()
+    try:
+        if not link.wait_connected(links.END_TIMEOUT):
+            return False
+        _finish(connection, environment, former, link, lambda: len(lost), 0)
+        return True
+    except LinkLost as error:
+        connection.backout()
+        log.info("MQB5310I mapping %s: session %s is not finished yet: %s", session.mapping, session.key, error)
+        return False
+    finally:
+        link.stop(links.END_TIMEOUT)
+
+
+def finish(
+    connection: Connection,
+    environment: MappingEnvironment,
+    session: LinkSession,
+    link: links.LinkConnection,
+    lives: Callable[[], int],
+    recorded: int,
+) -> int:
+    """Finish the exchanges of a session over a mapping's own link, and forget that the session was former.
+
+    `lives` returns the number of connections at which the broker had no session. The records take `recorded` of them into
+    account; the return value is that number afterwards. Raises LinkLost and MQError.
+    """
+    with _busy[session.key]:
+        sessions = LinkSessions(connection)
+        if (former := sessions.former(session)) is not None:
+            recorded = _finish(connection, environment, former, link, lives, recorded)
+            sessions.remove_former(session)
+            connection.commit()
+            environment.former_sessions_changed = True
+    return recorded
+
+
+def _finish(
+    connection: Connection,
+    environment: MappingEnvironment,
+    former: FormerSession,
+    link: links.LinkConnection,
+    lives: Callable[[], int],
+    recorded: int,
+) -> int:
+    """Perform the steps of `exactly_once` with the parked messages in place of the queue."""
+    session = former.session
+    parked = ParkedMessages(connection, session)
+    letters = DeadLetters(connection, environment.dead_letter_queue, session.mapping, _source_queue(session))
+    most = link.in_flight_limit
+    for first in range(0, len(former.releasing), most):
+        link.release(former.releasing[first : first + most])
+    while messages := parked.load():
+        if (now := lives()) != recorded:
+            accepted = sum(one.accepted for one in messages)
+            if accepted:
+                report_lost_session(session.mapping, session.link, accepted)
+                messages = [msgspec.structs.replace(one, accepted=False) for one in messages]
+                _replace(connection, parked, messages)
+            recorded = now
+        part, rest = messages[: link.in_flight_limit], messages[link.in_flight_limit :]
+        if unsent := [one for one in part if not one.accepted]:
+            mids = [one.message_id for one in unsent]
+            refusals = link.publish_exactly([_publication(one) for one in unsent], mids, True)
+            for index, refusal in refusals.items():
+                topic = unsent[index].publication.topic
+                why = f"the broker of link {session.link} refuses the publication to {topic!r}: {refusal.text}"
+                _dead_letter(letters, unsent[index], why)
+            refused = {mids[index] for index in refusals}
+            part = [msgspec.structs.replace(one, accepted=True) for one in part if one.message_id not in refused]
+            _replace(connection, parked, [*part, *rest])
+        link.release([one.message_id for one in part])
+        if lives() == recorded:
+            _replace(connection, parked, rest)
+    parked.close()
+    log.info("MQB5311I mapping %s: finished its messages in session %s", session.mapping, session.key)
+    return recorded
+
+
+def report_lost_session(mapping: str, link: str, accepted: int) -> None:
+    """Log that a broker has lost a session with messages that it had accepted."""
+    log.warning(
+        "MQB5302W mapping %s: the broker of link %s lost the session with %d accepted messages; sending them again",
+        mapping,
+        link,
+        accepted,
+    )
+
+
+def _replace(connection: Connection, parked: ParkedMessages, messages: list[ParkedMessage]) -> None:
+    parked.take()
+    parked.add(messages)
+    connection.commit()
+
+
+def _publication(message: ParkedMessage) -> Publication:
+    publication = message.publication
+    if message.expires_at is not None:
+        publication.expiry = max(message.expires_at - time.time(), 0.0)
+    return publication
+
+
+def _dead_letter(letters: DeadLetters, message: ParkedMessage, why: str) -> None:
+    letters.put(decode_mqmd(message.md), message.data, cmqc.MQRC_PUBLICATION_FAILURE, why, None)
+
+
+def give_up(connection: Connection, environment: MappingEnvironment, former: FormerSession) -> int:
+    """Give up a former session: move its messages to the dead-letter queue, and forget its records. Return their number.
+
+    Raises MQError.
+    """
+    session = former.session
+    with _busy[session.key]:
+        parked = ParkedMessages(connection, session)
+        letters = DeadLetters(connection, environment.dead_letter_queue, session.mapping, _source_queue(session))
+        messages = parked.take()
+        for message in messages:
+            _dead_letter(letters, message, f"session {session.key} was given up; the broker may have the message")
+        ExchangeRecord(connection, session, environment.epoch).remove()
+        LinkSessions(connection).remove_former(session)
+        connection.commit()
+        parked.close()
+        environment.former_sessions_changed = True
+    return len(messages)
+
+
+def _source_queue(session: LinkSession) -> str:
+    config = _mapping_config(session)
+    return "" if config is None else config.source.queue or ""
+
+
+def parked_number(connection: Connection, session: LinkSession) -> int:
+    """Return the number of messages that are parked for a session. Raises MQError."""
+    parked = ParkedMessages(connection, session)
+    try:
+        return len(parked)
+    finally:
+        parked.close()
+
+
+def configured_keys(
+    mappings: Mapping[str, ToMqMapping | ToMqttMapping], present: Mapping[str, LinkConfig], bridge: str
+) -> set[str]:
+    """Return the keys of the sessions that mappings may use. `bridge` identifies the queue manager."""
+    keys = set()
+    for name, config in mappings.items():
+        link = present.get(config.source.link if isinstance(config, ToMqMapping) else config.destination.link)
+        if link is not None:
+            client_id = client_id_of(link.client_id, name, bridge)
+            keys |= {session_key(client_id, endpoint(*address)) for address in link.addresses}
+    return keys
+
+
+def listed(connection: Connection, owner: str, present: Mapping[str, LinkConfig]) -> list[UnfinishedSession]:
+    """Return the former sessions of a bridge for display. Raises MQError."""
+    return [
+        UnfinishedSession(
+            mapping=former.session.mapping,
+            client_id=former.session.client_id,
+            address=former.session.address,
+            since=former.since,
+            messages=parked_number(connection, former.session) + len(former.releasing),
+            received=former.received,
+            ending=former.ending,
+            reachable=link_of(former.session, present) is not None,
+        )
+        for former in LinkSessions(connection).all(owner)[1]
+    ]
+
+
+def settle_all(
+    connection: Connection,
+    environment: MappingEnvironment,
+    present: Mapping[str, LinkConfig],
+    in_use: Collection[str],
+    stopping: Callable[[], bool],
+) -> None:
+    """Try once to settle each former session that no mapping uses now. Raises MQError."""
+    for former in LinkSessions(connection).all(environment.owner)[1]:
+        if stopping():
+            return
+        if former.session.key not in in_use:
+            settle(connection, environment, former, link_of(former.session, present))

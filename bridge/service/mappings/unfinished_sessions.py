@@ -1,0 +1,102 @@
+"""The former sessions of a bridge's mappings at brokers, for the registry.
+
+The broker client is imported only if there are any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Set
+
+from bridge.administration.mapping_status import UnfinishedSession
+from bridge.config.link import LinkConfig
+from bridge.config.mapping import ToMqMapping, ToMqttMapping
+from bridge.mq.link_sessions import LinkSessions
+from bridge.mq.mqi import Connection
+from bridge.service.mappings.environment import MappingEnvironment
+
+AnyMapping = ToMqMapping | ToMqttMapping
+
+
+class UnfinishedSessions:
+    """Sessions that no mapping uses, in which something is unfinished. Its methods block, and log failures."""
+
+    def __init__(self, environment: MappingEnvironment) -> None:
+        self._environment = environment
+        #: the sessions as of the last look
+        self.listed: list[UnfinishedSession] = []
+
+    def leave(self, mapping: str, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> None:
+        """Leave the session of a mapping at a broker, if it has one, and try to finish it there.
+
+        The session is ended, unless one of the `mappings` may use it from now on.
+        """
+
+        def left(connection: Connection) -> None:
+            sessions = LinkSessions(connection)
+            session = sessions.load(mapping)
+            if session is None:
+                return
+            from bridge.service.mappings import former_sessions
+
+            keys = former_sessions.configured_keys(mappings, links, self._environment.bridge_id(connection))
+            former_sessions.leave(connection, self._environment, session, ending=session.key not in keys)
+            former = sessions.former(session)
+            if former is not None:
+                former_sessions.settle(connection, self._environment, former, former_sessions.link_of(session, links))
+
+        self._environment.with_connection(left)
+
+    def leave_others(self, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> None:
+        """Leave the sessions of mappings that were removed, or lost their link, while the bridge was stopped."""
+
+        def left(connection: Connection) -> None:
+            linked = {
+                name
+                for name, config in mappings.items()
+                if (config.source if isinstance(config, ToMqMapping) else config.destination).link in links
+            }
+            left = [
+                session
+                for session in LinkSessions(connection).all(self._environment.owner)[0]
+                if session.mapping not in linked
+            ]
+            if not left:
+                return
+            from bridge.service.mappings import former_sessions
+
+            keys = former_sessions.configured_keys(mappings, links, self._environment.bridge_id(connection))
+            for session in left:
+                former_sessions.leave(connection, self._environment, session, ending=session.key not in keys)
+
+        self._environment.with_connection(left)
+
+    def settle(self, links: Mapping[str, LinkConfig], in_use: Set[str], stopping: Callable[[], bool]) -> None:
+        """Try to finish and end the former sessions, and list what is left. Without any, there is nothing to do."""
+        if not self._environment.former_sessions_changed and not self.listed:
+            return
+
+        def settled(connection: Connection) -> None:
+            self._environment.former_sessions_changed = False
+            if not LinkSessions(connection).all(self._environment.owner)[1]:
+                self.listed = []
+                return
+            from bridge.service.mappings import former_sessions
+
+            former_sessions.settle_all(connection, self._environment, links, in_use, stopping)
+            self.listed = former_sessions.listed(connection, self._environment.owner, links)
+
+        self._environment.with_connection(settled)
+
+    def give_up(self, mapping: str, in_use: Set[str]) -> tuple[int, int] | None:
+        """Give up the former sessions of a mapping. Return the numbers of sessions and messages, or None after a failure."""
+
+        def give_up(connection: Connection) -> tuple[int, int]:
+            from bridge.service.mappings import former_sessions
+
+            former = LinkSessions(connection).all(self._environment.owner)[1]
+            chosen = [one for one in former if one.session.mapping == mapping and one.session.key not in in_use]
+            messages = sum(former_sessions.give_up(connection, self._environment, one) for one in chosen)
+            self.listed = former_sessions.listed(connection, self._environment.owner, {})
+            return len(chosen), messages
+
+        return self._environment.with_connection(give_up)

@@ -1,0 +1,87 @@
+"""A pipeline whose queue was changed while its spool had messages: refused, listed, put back, and counted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from bridge.cli.program import program
+from tests.spark.flow.conftest import Bench
+from tests.spark.test_spool_return import take
+
+TEXT = """
+pipelines:
+  events:
+    from: {mq: {queue: $queue}, options: {failOnDataLoss: $fails}}
+    to: {mq: {queue: $out}}
+    checkpoint: $directory
+"""
+
+
+def mqbridge(bench: Bench, *words: object) -> str:
+    """Run a command, and return what it prints. It must succeed."""
+    place = ("--config", bench.file, "--data-dir", bench.queues.directory)
+    done = CliRunner().invoke(program, [*map(str, words), *map(str, place)])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.fixture
+def former(bench: Bench) -> tuple[str, str, Path]:
+    """A queue with three messages in the spool of the pipeline, which reads another queue now; its target; its directory."""
+    queue, out, directory = bench.queues.queue(), bench.queues.queue(), bench.directory / "events"
+    bench.write(TEXT, queue=queue, out=out, directory=directory, fails="true")
+    bench.queues.put(queue, b"0")
+    bench.run()
+    bench.queues.put(queue, b"1", b"2", b"3")
+    take(bench.queues, queue, directory / "spool")
+    bench.write(TEXT, queue=bench.queues.queue(), out=out, directory=directory, fails="true")
+    return queue, out, directory
+
+
+def test_the_pipeline_is_refused_until_the_messages_are_put_back(bench: Bench, former: tuple[str, str, Path]) -> None:
+    queue, out, _ = former
+    assert bench.runner("events", attempts=8).run() == ["events"]
+    assert f"stopped: spool {bench.directory / 'events' / 'spool'} has 3 messages of {queue}" in bench.lines[-1]
+    records: list[dict[str, Any]] = json.loads(mqbridge(bench, "pipeline", "spool", "list", "-o", "json"))
+    assert [(one["source"], one["read"], one["messages"]) for one in records if one["messages"]] == [(queue, False, 3)]
+    assert f"{queue} no" in " ".join(mqbridge(bench, "pipeline", "spool", "list").split())
+    (shown,) = json.loads(mqbridge(bench, "pipeline", "show", "-o", "json"))
+    assert (shown["spool_messages"], shown["unread_messages"]) == (3, 3)
+    assert f"3 messages of {queue}" in mqbridge(bench, "pipeline", "show")
+    assert "put 3 messages" in mqbridge(bench, "pipeline", "spool", "return", queue, "--yes")
+    bench.run("events")
+    assert (bench.queues.bodies(queue), bench.queues.bodies(out)) == ([b"1", b"2", b"3"], [b"0"])
+    (shown,) = json.loads(mqbridge(bench, "pipeline", "show", "-o", "json"))
+    assert (shown["spool_messages"], shown["unread_messages"]) == (0, 0)
+
+
+def test_the_queue_is_read_again(bench: Bench, former: tuple[str, str, Path]) -> None:
+    queue, out, directory = former
+    bench.write(TEXT, queue=queue, out=out, directory=directory, fails="true")
+    bench.run("events")
+    assert bench.queues.bodies(out) == [b"0", b"1", b"2", b"3"]
+
+
+def test_without_fail_on_data_loss_the_pipeline_runs(bench: Bench, former: tuple[str, str, Path]) -> None:
+    queue, out, directory = former
+    bench.write(TEXT, queue=bench.queues.queue(), out=out, directory=directory, fails="false")
+    bench.run("events")
+    (shown,) = json.loads(mqbridge(bench, "pipeline", "show", "-o", "json"))
+    assert (bench.queues.bodies(out), shown["unread_messages"]) == ([b"0"], 3)
+    records = json.loads(mqbridge(bench, "pipeline", "spool", "list", "-o", "json"))
+    assert [one["messages"] for one in records if one["source"] == queue] == [3]
+
+
+def test_a_removed_pipeline_is_listed(bench: Bench, former: tuple[str, str, Path]) -> None:
+    """Its spool is not in the configuration any more, so the directory names it."""
+    queue, _, directory = former
+    listed = mqbridge(bench, "pipeline", "spool", "list", "--spool", directory / "spool")
+    assert queue in listed
+    assert "put 3 messages" in mqbridge(
+        bench, "pipeline", "spool", "return", queue, "--yes", "--spool", directory / "spool"
+    )

@@ -1,0 +1,89 @@
+"""Which publications of QoS 2 are repetitions, by their packet identifier, DUP, connection and content."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.service.mappings.repetitions import Repetitions
+from bridge.telemetry.message import Publication, Received
+
+
+def received(mid: int, payload: bytes = b"21.5", *, dup: bool = False, connection: int = 1) -> Received:
+    return Received(Publication("t", payload, 2, message_id=mid), 2, mid, dup, connection)
+
+
+def released(*items: Received) -> Repetitions:
+    """After these were received and released, and the connection was lost."""
+    repetitions = Repetitions()
+    for item in items:
+        assert not repetitions.is_repeated(item)
+        repetitions.release(item.mid)
+    repetitions.connected()
+    return repetitions
+
+
+@pytest.mark.parametrize(
+    ("item", "repeated"),
+    [
+        pytest.param(received(1, dup=True), True, id="again on the same connection"),
+        pytest.param(received(1), True, id="again on the same connection, without DUP"),
+        pytest.param(received(1, dup=True, connection=2), True, id="again on the next connection"),
+        pytest.param(received(1, connection=2), False, id="without DUP: the broker has lost the session"),
+        pytest.param(received(2, dup=True, connection=2), False, id="DUP of what never arrived"),
+    ],
+)
+def test_an_identifier_that_is_not_released(item: Received, repeated: bool) -> None:
+    repetitions = Repetitions()
+    assert not repetitions.is_repeated(received(1))
+    repetitions.connected()
+    assert repetitions.is_repeated(item) is repeated
+
+
+def test_identifiers_on_record() -> None:
+    assert Repetitions([7]).is_repeated(received(7, dup=True))
+    assert not Repetitions([7]).is_repeated(received(7))
+
+
+def test_a_released_publication_that_comes_again_is_not_moved_again() -> None:
+    repetitions = released(received(1), received(2))
+    again = received(1, dup=True, connection=2)
+    assert repetitions.is_repeated(again)
+    # It is answered, and its identifier is not released.
+    assert repetitions.identifiers == [1]
+    repetitions.release(1)
+    # And on the next connection, if this one was lost, too.
+    repetitions.connected()
+    assert repetitions.is_repeated(received(1, dup=True, connection=3))
+    assert repetitions.is_repeated(received(2, dup=True, connection=3))
+
+
+def test_the_same_reading_twice_is_moved_twice() -> None:
+    repetitions = released(received(1))
+    assert not repetitions.is_repeated(received(1, connection=2))
+    repetitions.release(1)
+    assert not repetitions.is_repeated(received(1, connection=2))
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        pytest.param(received(1, b"22.0", dup=True, connection=2), id="another payload"),
+        pytest.param(received(2, dup=True, connection=2), id="another identifier"),
+    ],
+)
+def test_another_publication_with_dup_is_new(again: Received) -> None:
+    assert not released(received(1)).is_repeated(again)
+
+
+def test_after_a_publication_without_dup_nothing_released_comes_again() -> None:
+    repetitions = released(received(1))
+    assert not repetitions.is_repeated(received(5, connection=2))
+    assert not repetitions.is_repeated(received(1, dup=True, connection=2))
+
+
+def test_a_copy_is_independent() -> None:
+    repetitions = released(received(1))
+    copy = repetitions.copy()
+    assert not copy.is_repeated(received(3, connection=2))
+    assert repetitions.is_repeated(received(1, dup=True, connection=2))
+    assert (copy.identifiers, repetitions.identifiers) == ([3], [1])

@@ -1,0 +1,230 @@
+"""Exactly once whatever changes while an exchange with a broker is half finished: state belongs to a session.
+
+A broker breaks one connection at a chosen step. Then the configuration changes, by reload, or between a kill and a start,
+while that address is unreachable. Messages that come afterwards must not wait for it, or be taken for others, and those in
+flight are finished when it can be reached again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from bridge.config.link import LinkConfig
+from bridge.link import connection as links
+from bridge.service.mappings import registry
+from bridge.service.mappings.environment import MappingEnvironment
+from bridge.service.mappings.registry import Mappings
+from bridge.wire import cmqc
+from tests.helpers.broker_network import BrokerNetwork
+from tests.helpers.mapping_broker import Broker, LinkFault
+from tests.helpers.mapping_scene import DEAD_LETTERS, OWNER, Scene, mapping_config
+from tests.helpers.patience import PATIENCE
+from tests.helpers.session_changes import CHANGES, ENDED, ONCE, STATES, STAYS, THERE, TWICE, markdown, results
+
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+
+A, B = "a.invalid:1883", "b.invalid:1883"
+LINK = LinkConfig(host="a.invalid", client_id="id-{mapping}", in_flight=4)
+OLD, NEW = [b"old 1", b"old 2"], [b"newer 1", b"newer 2", b"newer 3"]
+END_SESSION = links.end_session
+BATCH = {"messages": 2, "time": "1 s"}
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """What is configured: the link, the name of the mapping, and the mapping itself."""
+
+    link: LinkConfig = LINK
+    name: str = "map"
+    mapping: Any = None
+
+
+def mapping(to: bool, **keys: Any) -> Any:
+    source, destination = {"queue": "IN"}, {"mqtt": "t/a", "link": "L"}
+    if not to:
+        source, destination = {"mqtt": "t/#", "link": "L"}, {"queue": "OUT"}
+    if topic := keys.pop("other_source", None):
+        source = {"queue": "IN2"} if to else {"mqtt": topic, "link": "L"}
+    return mapping_config(source, destination, **{"guarantee": "exactly-once", "batch": BATCH} | keys)
+
+
+def changed(change: str, to: bool) -> list[Setting | None]:
+    """The settings that follow each other. None: no mapping."""
+    plain = mapping(to)
+    moved, renamed = (LINK.model_copy(update=update) for update in ({"host": "b.invalid"}, {"client_id": "other"}))
+    settings: dict[str, list[Setting | None]] = {
+        "address of the link": [Setting(moved, mapping=plain)],
+        "address, and back": [Setting(moved, mapping=plain), Setting(mapping=plain)],
+        "`client_id`": [Setting(renamed, mapping=plain)],
+        "`client_id`, and back": [Setting(renamed, mapping=plain), Setting(mapping=plain)],
+        "`guarantee`": [Setting(mapping=mapping(to, guarantee="at-least-once"))],
+        "`from`": [Setting(mapping=mapping(to, other_source="t/{x}"))],
+        "`filter`": [Setting(mapping=mapping(to, filter={"min_size": 6}))],
+        "name of the mapping": [Setting(name="renamed", mapping=plain)],
+        "mapping removed, and added again": [None, Setting(mapping=plain)],
+        "another address of `failover`": [],
+        "the broker loses the session": [],
+    }
+    return settings[change]
+
+
+@pytest.fixture
+def network(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> BrokerNetwork:
+    made = BrokerNetwork()
+    monkeypatch.setattr(links, "link_connection", made.link_connection)
+    monkeypatch.setattr(links, "end_session", END_SESSION)
+    monkeypatch.setattr(links, "END_TIMEOUT", 0.01)
+    monkeypatch.setattr(registry, "SETTLE_INTERVAL", 0.02)
+    scene.mqsc("DEFINE QLOCAL(IN2) MAXDEPTH(100000)")
+    return made
+
+
+class Bridge:
+    """The mappings of one bridge, which can be killed."""
+
+    def __init__(self, scene: Scene, network: BrokerNetwork) -> None:
+        self.scene, self.network = scene, network
+        self.mappings: Mappings | None = None
+
+    async def configure(self, setting: Setting | None) -> None:
+        mappings = {} if setting is None else {setting.name: setting.mapping}
+        links_of = {"L": LINK if setting is None else setting.link}
+        if self.mappings is None:
+            self.scene.environment = MappingEnvironment(self.scene, OWNER)
+            self.mappings = Mappings(self.scene.environment)
+            await self.mappings.start(mappings, links_of)
+        else:
+            await self.mappings.apply(mappings, links_of)
+
+    async def kill(self) -> None:
+        """The threads of the process are gone, with their connections to the queue manager and to brokers."""
+        killed, self.mappings = self.mappings, None
+        assert killed is not None
+        self.network.links.clear()
+        self.scene.kill()
+        await killed.stop()
+        self.scene.killed = False
+
+
+async def happens(condition: Callable[[], bool], what: Callable[[], object]) -> None:
+    before = asyncio.get_running_loop().time() + PATIENCE
+    while not condition():
+        assert asyncio.get_running_loop().time() < before, what()
+        await asyncio.sleep(0.002)
+
+
+def given(network: BrokerNetwork) -> Counter[bytes]:
+    return Counter(payload for broker in network.sessions.values() for payload in broker.given)
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["reload", "kill"])
+@pytest.mark.parametrize("state", range(5))
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("direction", STATES)
+async def test_a_change(
+    scene: Scene, network: BrokerNetwork, direction: str, change: str, state: int, killed: bool
+) -> None:
+    to = direction == "to the broker"
+    call, moment = list(STATES[direction].values())[state]
+    result = results(change, direction)[state]
+    fails_over = change == "another address of `failover`"
+    link = LINK.model_copy(update={"failover": [B]}) if fails_over else LINK
+    before = Setting(link, mapping=mapping(to))
+    session = network.at(A, "id-map")
+    bridge = Bridge(scene, network)
+    arrived: Counter[bytes] = Counter()
+
+    def seen() -> Counter[bytes]:
+        if to:
+            return given(network)
+        arrived.update(scene.bodies("OUT"))
+        return arrived
+
+    def report() -> object:
+        statuses = [] if bridge.mappings is None else bridge.mappings.statuses()
+        return seen(), statuses, scene.depth("IN"), {key: vars(one) for key, one in network.sessions.items()}
+
+    def send(payloads: list[bytes], where: Broker, *, queue: str = "IN") -> None:
+        if to:
+            # At once, so that they are one batch.
+            handle = scene.application.open(scene.od(queue), cmqc.MQOO_OUTPUT)
+            for payload in payloads:
+                scene.application.put(handle, scene.message(payload, Persistence=1), cmqc.MQPMO_SYNCPOINT)
+            scene.application.commit()
+            scene.application.close(handle)
+        else:
+            where.send(*payloads)
+
+    await bridge.configure(before)
+    await happens(lambda: any(not one.away for one in network.links), report)
+    # There is a session, even if nothing is in flight.
+    send([b"first"], session)
+    await happens(lambda: seen()[b"first"] == 1 and session.quiet, report)
+    network.fault, network.call = LinkFault(moment=moment), call
+    send(OLD, session)
+    if call:
+        await happens(lambda: bool(network.fault.struck), report)
+    else:
+        await happens(lambda: seen()[OLD[1]] == 1 and session.quiet, report)
+        network.cut(A)
+    if killed:
+        await bridge.kill()
+
+    # The change, while the broker at A is unreachable; then further messages.
+    settings = changed(change, to) or [before]
+    if change == "the broker loses the session":
+        session.session = False
+        network.restore(A)
+    setting = None
+    for setting in settings:
+        await bridge.configure(setting)
+        if setting is not None and setting.link.host == "b.invalid" and len(settings) > 1:
+            # Packet identifiers of the session at A are used at B, too.
+            send(NEW, network.at(B, "id-map"))
+            await happens(lambda: all(seen()[one] == 1 for one in NEW), report)
+    assert setting is not None
+    address = B if setting.link.host == "b.invalid" or fails_over else A
+    client_id = setting.link.client_id.replace("{mapping}", setting.name)
+    last = network.at(address, client_id)
+    queue = getattr(setting.mapping.source, "queue", None) or "IN"
+    if address == B:
+        # Nothing waits for A.
+        send(NEW, last, queue=queue)
+        await happens(lambda: all(seen()[one] == 1 for one in NEW), report)
+    network.restore(A)
+    if result is ENDED and not to:
+        await happens(lambda: not session.unacknowledged and bool(network.links), report)
+    if address == A:
+        await happens(lambda: any(one.client_id == client_id and not one.away for one in network.links), report)
+        send([b"newer 9"], last, queue=queue)
+        await happens(lambda: seen()[b"newer 9"] == 1, report)
+
+    count = {ONCE: 1, THERE: 1, TWICE: 2, STAYS: 0, ENDED: 0, "new filter": 0}[result]
+    await happens(lambda: all(seen()[one] >= count for one in OLD), report)
+    await happens(lambda: last.quiet and scene.depth(queue) == 0, report)
+    if result in (ONCE, THERE) and to:
+        await happens(lambda: session.quiet, report)
+        assert bridge.mappings is not None
+        await happens(lambda: not any(one.unfinished for one in bridge.mappings.statuses()), report)
+    assert bridge.mappings is not None
+    await bridge.mappings.stop()
+    doubled = {payload for payload, number in seen().items() if number > 1}
+    assert doubled == ({*OLD} if result is TWICE else set()), report()
+    assert all(seen()[one] == count for one in OLD), report()
+    if result is THERE:
+        assert {*OLD} <= {*session.given}
+    if result is STAYS:
+        assert [one.payload for one in session.unacknowledged.values()] == OLD
+    assert scene.depth(DEAD_LETTERS) == 0
+    assert network.failures == []
+
+
+def test_the_documentation_contains_the_table() -> None:
+    page = Path(__file__).parents[4] / "docs/explanation/delivery-guarantees.md"
+    assert markdown() in page.read_text()
