@@ -15,6 +15,7 @@ from bridge.config.values import listing
 from bridge.mapping.attributes import checked_template, located
 from bridge.mapping.filter import Filter
 from bridge.mapping.loops import Loop, loops
+from bridge.mapping.rendered import BYTE_CHECKS
 from bridge.mapping.rule import GUARANTEED_QOS, published_qos, rule_of
 from bridge.mapping.template import WORDS, FilterError, PatternError, Placeholder, RuleError, TemplateError, template_of
 from bridge.mapping.topic_pattern import pattern_of
@@ -158,6 +159,7 @@ def _unrouted(mappings: Mapping[str, AnyMapping]) -> Iterator[str]:
 def _warnings_of(mapping: AnyMapping, links: Mapping[str, LinkConfig]) -> Iterator[str]:
     side = mapping.source if isinstance(mapping, ToMqMapping) else mapping.destination
     link = links.get(side.link)
+    yield from _digits(mapping)
     exactly = mapping.guarantee == "exactly-once"
     if exactly and link is not None and link.failover and "failover_sessions" not in link.model_fields_set:
         yield (
@@ -188,6 +190,23 @@ def _warnings_of(mapping: AnyMapping, links: Mapping[str, LinkConfig]) -> Iterat
     link = links.get(mapping.destination.link)
     if link is not None:
         yield from _published(mapping, link)
+
+
+#: Names of bytes of any number, in hexadecimal.
+_CORRELATION_DATA = frozenset(("correlationData", "mqtt.correlationData"))
+
+
+def _digits(mapping: AnyMapping) -> Iterator[str]:
+    """Yield a warning for each field of bytes that gets hexadecimal digits of Correlation Data as text."""
+    for location, attribute, text in templates_of(mapping):
+        placeholder = template_of(text).pieces[0] if attribute.target.check in BYTE_CHECKS and text else None
+        if not isinstance(placeholder, Placeholder) or placeholder.name not in _CORRELATION_DATA:
+            continue
+        if not any(name in ("bytes", "text") for name, _ in placeholder.written):
+            yield (
+                f"{'.'.join(location)} gets the bytes of {{{placeholder.name}}} only if there are 24 of them, otherwise their"
+                f" hexadecimal digits as text (hint: {{{placeholder.name}|bytes}})"
+            )
 
 
 def _old(link: LinkConfig | None) -> bool:

@@ -22,6 +22,20 @@ WARNINGS = [
         " dead-letter queue",
     ),
     ("from: {queue: Q}, to: {mqtt: \"a/{device|default:'none'}\"}", ""),
+    (
+        "from: {mqtt: a, link: five}, to: {queue: Q}, attributes: {correl_id: '{correlationData}'}",
+        "attributes.correl_id gets the bytes of {correlationData} only if there are 24 of them, otherwise their hexadecimal"
+        " digits as text (hint: {correlationData|bytes})",
+    ),
+    (
+        "from: {queue: Q}, to: {mqtt: a, link: five}, attributes: {correlation_data: '{mqtt.correlationData|lower}'}",
+        "attributes.correlation_data gets the bytes of {mqtt.correlationData} only if there are 24 of them, otherwise their"
+        " hexadecimal digits as text (hint: {mqtt.correlationData|bytes})",
+    ),
+    ("from: {mqtt: a, link: five}, to: {queue: Q}, attributes: {correl_id: '{correlationData|bytes}'}", ""),
+    ("from: {mqtt: a, link: five}, to: {queue: Q}, attributes: {correl_id: '{correlationData|text}'}", ""),
+    ("from: {mqtt: a, link: five}, to: {queue: Q}, attributes: {correl_id: 'x{correlationData}'}", ""),
+    ("from: {queue: Q}, to: {mqtt: a, link: five}, attributes: {correlation_data: '{md.CorrelId}'}", ""),
     ("from: {mqtt: 'a/{line}', link: five}, to: {queue: 'Q.{line}.{usr.device}'}", ""),
     (
         "from: {mqtt: a, link: five}, to: {queue: Q}, filter: {qos: 2}",
