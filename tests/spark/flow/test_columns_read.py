@@ -20,7 +20,7 @@ READS = {
     "SELECT payload:n::int FROM input": {"payload"},
     "SELECT `payload` FROM input i": {"payload"},
     "SELECT i.A FROM input AS i JOIN input AS j ON i.a = j.b": {"a", "b"},
-    "SELECT i.a FROM input AS i NATURAL JOIN (SELECT a, b FROM input) AS j": {"a", "b"},
+    "SELECT i.a FROM input AS i NATURAL JOIN (SELECT a, b FROM input) AS j": ALL,
     "SELECT a FROM input UNION ALL SELECT c FROM input": {"a", "c"},
     "SELECT a FROM (SELECT * FROM input)": ALL,
     "WITH x AS (SELECT a, b FROM input) SELECT a FROM x": {"a", "b"},

@@ -39,6 +39,7 @@ def test_replay_and_backfill_of_an_archive(bench: Bench) -> None:
     events, again, sites = bench.directory / "events", bench.queues.queue(), bench.directory / "sites"
     rows = bench.spark.sql("""
         SELECT encode(concat('event ', id), 'UTF-8') AS body, 'MQSTR' AS format, 1208 AS ccsid,
+               'Q' AS queue, X'' AS headers,
                map('usr', map('site', IF(id = 2, 'south', 'north'))) AS rfh2,
                timestamp '2026-01-31 13:30:00' + make_interval(0, 0, 0, 0, CAST(id AS INT)) AS put_time
         FROM range(3)
