@@ -42,6 +42,7 @@ class Applied:
             telemetry_channels=self.register,
             channel_authentication=SimpleNamespace(use_file=lambda *_: self.noted.append("records")),
             use_limits=lambda _: self.noted.append("limits"),
+            read_credentials=lambda: self.noted.append("credentials"),
         )
         journal = SimpleNamespace(trace=lambda *_: None)
         service = SimpleNamespace(authentication={}, limits=configuration.limits, journal=journal)

@@ -221,7 +221,7 @@ class QueueMachine(RuleBasedStateMachine):
         before = self.directory
         self.directory = self.home / str(next(self.runs))
         self.directory.mkdir()
-        for file in before.glob("queuemanager.db*"):
+        for file in before.glob("queuemanager.*"):
             shutil.copy(file, self.directory)
         self.manager.close()
         shutil.rmtree(before)

@@ -15,7 +15,7 @@ from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.mqi import MQOD, GetOptions, Property
 from bridge.telemetry.message import Message
-from bridge.telemetry.record import MARKS, ReceivedRecord
+from bridge.telemetry.record import MARKS, ReceivedRecord, SentRecord
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_mqdlh, decode_rfh2, encode_mqdlh
 from tests.helpers.embedded_service import Service, Started, publication, unit
@@ -148,24 +148,29 @@ async def test_what_is_in_a_unit_of_work_or_another_bridges_is_left_alone(starte
         assert len(lying(service, STATE_QUEUE)) == service.queue_manager.objects.queues[STATE_QUEUE].depth == len(MARKS)
 
 
+def _replace_database(directory: Path) -> None:
+    for file in directory.glob("queuemanager.*"):
+        file.unlink()
+    for file in (directory / "salvaged").glob("queuemanager.*"):
+        file.rename(directory / file.name)
+
+
 async def test_a_replaced_record_that_a_salvaged_database_brings_back(
     started: Started, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The row that removed it is lost; the record in force is the later one."""
     async with started() as service:
         for number in range(3):
-            await service.execute(unit(records=[ReceivedRecord("a", [number])]))
+            await service.execute(unit(records=[SentRecord("a", sent=[number])]))
     with sqlite3.connect(tmp_path / "queuemanager.db") as database:
         (second,) = database.execute("SELECT id FROM batch ORDER BY id LIMIT 1 OFFSET 1").fetchone()
         database.execute("DELETE FROM batch WHERE id = ?", (second,))
     database.close()
     salvage(tmp_path, tmp_path / "salvaged")
-    for name in ("queuemanager.db", "queuemanager.db-wal", "queuemanager.db-shm"):
-        (tmp_path / name).unlink(missing_ok=True)
-    (tmp_path / "salvaged" / "queuemanager.db").rename(tmp_path / "queuemanager.db")
+    _replace_database(tmp_path)
     for _ in range(2):
         async with started() as service:
             await service.flush()
-            assert [record.received for record in service.recovered.records] == [[2]]
+            assert [record.sent for record in service.recovered.records] == [[2]]
             assert len(lying(service, STATE_QUEUE)) == 1
     assert f"a replaced record on {STATE_QUEUE}" in caplog.text
