@@ -126,7 +126,7 @@ def test_topics_are_shown(bridge: BridgeProcess, administrator: Administrator) -
     subscriptions = {one["name"]: one for one in found["subscriptions"]}
     assert subscriptions["c:plant/#"]["client_id"] == "c"
     assert "plant/1/temp" in administrator.does("topic", "show", "plant/#")
-    assert "# must be alone" in administrator.refused("topic", "show", "plant#")
+    assert "# must be alone" in administrator.refused("topic", "show", "plant#", status=2)
 
 
 def test_the_level_of_the_log(bridge: BridgeProcess, administrator: Administrator) -> None:

@@ -243,7 +243,7 @@ def test_pings_of_a_websocket_are_no_connect(bridge: BridgeProcess) -> None:
     ("channel", "why"),
     [
         ("WS", "no CONNECT is in more bytes than max_connect_size allows for"),
-        ("TLS", "max_connect_size: 268435455 bytes"),
+        ("TLS", "max_connect_size: 268435460 bytes"),
     ],
 )
 def test_unauthenticated_clients_can_send_little(bridge: BridgeProcess, channel: str, why: str) -> None:

@@ -40,10 +40,10 @@ mappings:
 """
 #: link -> the beginnings of the steps of its test, without prefixes, and whether it succeeds
 TRIALS = {
-    "plain": (["resolved: 127.0.0.1", "TCP: connected", "CONNACK: accepted as mqbridge-test-"], True),
-    "secured": (["resolved: localhost is", "TCP: connected", "TLS: TLSv1.3", "CONNACK: accepted"], True),
+    "plain": (["resolved: 127.0.0.1", "TCP: connected", "CONNACK: accepted as mqbridge-test-", "QoS 2"], True),
+    "secured": (["resolved: localhost is", "TCP: connected", "TLS: TLSv1.3", "CONNACK: accepted", "QoS 2"], True),
     "untrusted": (["resolved: localhost is", "TCP: connected", "FAILED: the certificate of localhost:"], False),
-    "known": (["resolved", "TCP: connected", "CONNACK: accepted as"], True),
+    "known": (["resolved", "TCP: connected", "CONNACK: accepted as", "QoS 2"], True),
     "unknown": (
         ["resolved", "TCP: connected", "FAILED: the broker rejected CONNECT: Bad user name or password"],
         False,

@@ -220,7 +220,7 @@ def test_a_row_that_cannot_be_put_is_found_before_anything_is_put(
         bad = pa.record_batch({"body": pa.array(ROWS[2:]), "ccsid": pa.array([1208, 99_999], pa.int32())})
         bad = bad.set_column(0, "body", pa.array(["2", "3"]))
         messages = stage(identity, batches(ROWS[:2]), [bad])
-        with pytest.raises(ValueError, match="CCSID 99999"):
+        with pytest.raises(writer.RowRefused, match="CCSID 99999"):
             put(options, messages)
         discard(options.stage, messages)
     put(options, stage(identity, batches(ROWS)))

@@ -163,7 +163,7 @@ async def test_a_replaced_record_that_a_salvaged_database_brings_back(
         for number in range(3):
             await service.execute(unit(records=[SentRecord("a", sent=[number])]))
     with sqlite3.connect(tmp_path / "queuemanager.db") as database:
-        (second,) = database.execute("SELECT id FROM batch ORDER BY id LIMIT 1 OFFSET 1").fetchone()
+        (second,) = database.execute("SELECT id FROM batch ORDER BY id DESC LIMIT 1 OFFSET 1").fetchone()
         database.execute("DELETE FROM batch WHERE id = ?", (second,))
     database.close()
     salvage(tmp_path, tmp_path / "salvaged")
