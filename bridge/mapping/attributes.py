@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,7 +20,7 @@ import msgspec
 from bridge.config.link import LOCAL
 from bridge.config.mapping import Attribute, ToMqMapping, ToMqttMapping, templates_of
 from bridge.mapping.message_view import BYTE_FIELDS, document_of, text_of, utf_8
-from bridge.mapping.rendered import CHECKS, topic_string
+from bridge.mapping.rendered import BYTE_CHECKS, CHECKS, topic_string
 from bridge.mapping.template import MD_FIELDS, WORDS, RuleError, Scope, TemplateError, template_of
 from bridge.mqtt.packets import PublishProperties
 from bridge.telemetry.headers import ELEMENT, FOLDER, TEXT_PROPERTIES, Headers, hops_text
@@ -217,7 +218,8 @@ class CheckedTemplate:
     """A template with the check for its result: parsed once, rendered for each message.
 
     `captures` are the capture names of the mapping's source. `of_publication` means that messages are publications, which
-    have no MQMD. Raises RuleError, also if a template without names fails the check.
+    have no MQMD. `byte_check` checks the result of the filter `bytes`. None: the field contains text. Raises RuleError, also
+    if a template without names fails the check.
     """
 
     __slots__ = ("_check", "_constant", "template")
@@ -230,9 +232,15 @@ class CheckedTemplate:
         captures: Collection[str] = (),
         *,
         of_publication: bool = False,
+        byte_check: Callable[[bytes], bytes] | None = None,
     ) -> None:
         self.template = located(location, template_of, text)
         self._check = check
+        if self.template.is_bytes:
+            if byte_check is None:
+                located(location, _refuse, "bytes is a filter for msg_id, correl_id and correlation_data")
+            else:
+                self._check = partial(_checked_bytes, byte_check)
         self._constant: Any = None
         for name in sorted(self.template.names):
             located(location, check_known, name, captures, of_publication)
@@ -247,6 +255,10 @@ class CheckedTemplate:
         if self._constant is not None:
             return self._constant
         return self._check(self.template.render(scope))
+
+
+def _checked_bytes(check: Callable[[bytes], bytes], digits: str) -> bytes:
+    return check(bytes.fromhex(digits))
 
 
 def read_templates(config: AnyMapping, captures: Collection[str]) -> dict[str, dict[str, CheckedTemplate]]:
@@ -269,7 +281,14 @@ def checked_template(
     check = CHECKS[attribute.target.check]
     if isinstance(config, ToMqttMapping) and attribute.target.field == "topic" and config.destination.link == LOCAL:
         check = topic_string  # local clients subscribe to MQ topics
-    return CheckedTemplate(location, text, check, captures, of_publication=isinstance(config, ToMqMapping))
+    return CheckedTemplate(
+        location,
+        text,
+        check,
+        captures,
+        of_publication=isinstance(config, ToMqMapping),
+        byte_check=BYTE_CHECKS.get(attribute.target.check),
+    )
 
 
 def located(location: tuple[str, ...], make: Callable[..., Made], *arguments: object) -> Made:

@@ -75,6 +75,21 @@ def identifier(text: str, field: str, reason: int) -> bytes:
     return encoded.ljust(_IDENTIFIER_LENGTH, b"\0")
 
 
+def identifier_of_bytes(data: bytes, field: str, reason: int) -> bytes:
+    """Return a MsgId or CorrelId that begins with the bytes, of which there are at most 24."""
+    if len(data) > _IDENTIFIER_LENGTH:
+        raise Unmappable(reason, f"{len(data)} bytes are too many for a {field}, which has {_IDENTIFIER_LENGTH}")
+    return data.ljust(_IDENTIFIER_LENGTH, b"\0")
+
+
+def correlation_of_bytes(data: bytes) -> bytes:
+    """Validate the length of Correlation Data. Returns them unchanged."""
+    if len(data) > MQTT_LENGTH:
+        why = f"{len(data)} bytes are too many for Correlation Data, which have at most {MQTT_LENGTH}"
+        raise Unmappable(cmqc.MQRC_NOT_CONVERTED, why)
+    return data
+
+
 def correlation(text: str) -> bytes:
     """Return the bytes of Correlation Data from the 48 hexadecimal digits of a CorrelId, or from text."""
     if _HEXADECIMAL.fullmatch(text):
@@ -117,4 +132,10 @@ CHECKS: Mapping[str, Callable[[str], Any]] = {
     "Content Type": partial(mqtt_string, what="Content Type"),
     "User Property": partial(mqtt_string, what="value of a user property"),
     "text": str,
+}
+#: The checks of fields that consist of bytes -> the function for the result of a template with the filter `bytes`.
+BYTE_CHECKS: Mapping[str, Callable[[bytes], bytes]] = {
+    "MsgId": partial(identifier_of_bytes, field="MsgId", reason=cmqc.MQRC_MSG_ID_ERROR),
+    "CorrelId": partial(identifier_of_bytes, field="CorrelId", reason=cmqc.MQRC_CORREL_ID_ERROR),
+    "Correlation Data": correlation_of_bytes,
 }

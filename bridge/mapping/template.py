@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -109,7 +109,7 @@ class Placeholder(NamedTuple):
 class Template:
     """A parsed template. Raises TemplateError."""
 
-    __slots__ = ("literal", "names", "pieces", "text")
+    __slots__ = ("is_bytes", "literal", "names", "pieces", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -139,6 +139,8 @@ class Template:
         self.names = frozenset(piece.name for piece in pieces if isinstance(piece, Placeholder))
         #: the text of a template without placeholders; None for any other template
         self.literal = None if self.names else "".join(piece for piece in pieces if isinstance(piece, str))
+        #: whether the rendered text contains the hexadecimal digits of bytes, because of the filter `bytes`
+        self.is_bytes = _is_bytes(pieces)
 
     def __reduce__(self) -> tuple[type[Template], tuple[str]]:
         return Template, (self.text,)
@@ -196,6 +198,16 @@ def _placeholder(text: str, start: int) -> tuple[Placeholder, int]:
     return Placeholder(name, tuple(filters), tuple(as_written)), position + 1
 
 
+def _is_bytes(pieces: Sequence[str | Placeholder]) -> bool:
+    """Return whether the filter `bytes` is used. Raises TemplateError unless its result is the whole template."""
+    filters = [[name for name, _ in piece.written] for piece in pieces if isinstance(piece, Placeholder)]
+    if not any(_BYTES in names for names in filters):
+        return False
+    if len(pieces) > 1 or _BYTES in filters[0][:-1]:
+        raise TemplateError("bytes is the last filter of a template with one name and no other text")
+    return True
+
+
 def _filter(name: str, argument: str | None, column: int) -> Filter:
     if name == "default":
         if argument is None:
@@ -248,11 +260,29 @@ def _text(value: str | None) -> str | None:
     if value is None:
         return None
     try:
-        return bytes.fromhex(value).rstrip(b"\0 ").decode()
+        return _decoded(value).rstrip(b"\0 ").decode()
     except UnicodeDecodeError as error:
         raise Unmappable(cmqc.MQRC_NOT_CONVERTED, f"the bytes {value} are not UTF-8") from error
+
+
+def _bytes(value: str | None) -> str | None:
+    """Return the bytes of a byte field, whatever their number. Last filter of `msg_id`, `correl_id`, `correlation_data`."""
+    return value if value is None else _decoded(value).hex()
+
+
+def _decoded(value: str) -> bytes:
+    try:
+        return bytes.fromhex(value)
     except ValueError as error:
         raise Unmappable(cmqc.MQRC_NOT_CONVERTED, f"{value!r} is not a byte field in hexadecimal") from error
 
 
-_FILTERS: dict[str, Filter] = {"upper": _upper, "lower": _lower, "mqname": _mqname, "text": _text, "trim": _trim}
+_BYTES = "bytes"
+_FILTERS: dict[str, Filter] = {
+    "upper": _upper,
+    "lower": _lower,
+    "mqname": _mqname,
+    "text": _text,
+    _BYTES: _bytes,
+    "trim": _trim,
+}

@@ -33,6 +33,8 @@ def test_filled(subtests: pytest.Subtests) -> None:
         ("{mixed|mqname}", "_Ab_"),
         ("{hex|text}", "ORDER-7"),
         ("{blank|text}", "ORDER"),
+        ("{hex|bytes}", b"ORDER-7\0\0".hex()),
+        ("{nothing|default:'00ff'|bytes}", "00ff"),
         ("{nothing|default:'x y'}", "x y"),
         ("{empty|default:'none'}", "none"),
         ("{nothing|default:''}", ""),
@@ -59,6 +61,8 @@ def test_names() -> None:
         ("{nothing|upper|trim}", 2471, "the message has no nothing"),
         ("{notext|text}", 2119, "ff"),
         ("{line|text}", 2119, "hexadecimal"),
+        ("{line|bytes}", 2119, "hexadecimal"),
+        ("{nothing|bytes}", 2471, "the message has no nothing"),
     ],
 )
 def test_unfilled(template: str, reason: int, part: str) -> None:
@@ -81,6 +85,10 @@ def test_errors_say_what_and_where(subtests: pytest.Subtests) -> None:
         ("{md.Nothing}", 2, "no field 'Nothing'"),
         ("{usr..a}", 2, "not a name"),
         ("a\ud800", 2, "surrogate"),
+        ("{hex|bytes}!", None, "no other text"),
+        ("{hex}{hex|bytes}", None, "one name"),
+        ("{hex|bytes|upper}", None, "the last filter"),
+        ("{hex|bytes|bytes}", None, "the last filter"),
     ]:
         with subtests.test(template=template, column=column, part=part):
             with pytest.raises(TemplateError, match=part) as raised:
