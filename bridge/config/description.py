@@ -255,6 +255,8 @@ def describe_link(name: str, link: LinkConfig) -> str:
         parts.append(f"as user {link.user}, {_link_password(link)}")
     parts.append(f"{link.session} session {link.client_id!r}")
     parts.append(f"at most {_counted(link.in_flight, 'publication')} in flight")
+    if link.bridge_bit:
+        parts.append("connects as a bridge (bridge bit)")
     if not link.trusted:
         parts.append("properties of other bridges are not trusted")
     return ", ".join(parts)

@@ -77,6 +77,9 @@ class LinkConfig(Section):
     is finished there."""
     version: Annotated[LinkVersion, values.choice(LinkVersion)] = "5"
     """MQTT version. 3.1.1 has no properties, so the hop mark, expiry and user properties are not sent."""
+    bridge_bit: Truth = False
+    """Whether to connect as a bridge (bit 7 of the protocol level), with `version: 3.1.1`. The broker then sends publications
+    with the RETAIN flag as published, as with MQTT 5. mosquitto supports it. Other brokers may reject the connection."""
     client_id: Annotated[
         str,
         values.text(
@@ -137,6 +140,14 @@ class LinkConfig(Section):
     def _path_of_a_websocket(self) -> Self:
         if self.websocket_path is not None and self.transport != "websocket":
             raise values.refusal("no path without transport: websocket", "websocket_path")
+        return self
+
+    @model_validator(mode="after")
+    def _bridge_bit_of_3_1_1(self) -> Self:
+        if self.bridge_bit and self.version == "5":
+            raise values.refusal(
+                "no bridge bit with version: 5, in which the broker keeps the RETAIN flag anyway", "bridge_bit"
+            )
         return self
 
 

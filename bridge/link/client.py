@@ -493,6 +493,8 @@ class Handshake:
         client, config = self.client, self._config
         if config.user is not None or password is not None:
             client.username_pw_set(config.user or "", password)
+        if config.bridge_bit:
+            client.enable_bridge_mode()
         options: dict[str, Any] = {}
         if self._version_5:
             properties: Any = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
@@ -583,6 +585,8 @@ class Handshake:
         elif not self.accepted and not self._version_5:
             # paho calls no callback for this refusal of MQTT 3.1.1.
             self._last_words = "the broker rejected CONNECT: Unsupported protocol version, or no MQTT broker"
+            if self._config.bridge_bit:
+                self._last_words += " (hint: the broker may not support bridge_bit)"
         else:
             self._last_words = str(reason)
 

@@ -180,7 +180,7 @@ def _warnings_of(mapping: AnyMapping, links: Mapping[str, LinkConfig]) -> Iterat
         ):
             yield "its requests_queue is also its destination queue, and should be a separate queue"
         if link is not None and link.version == "3.1.1":
-            yield from _of_mqtt_3_1_1(mapping)
+            yield from _of_mqtt_3_1_1(mapping, link)
         if mapping.filter.properties and (mapping.source.link == LOCAL or _old(link)):
             yield "its filter looks at properties, which publications of MQTT 3.1.1 have not"
         return
@@ -223,18 +223,26 @@ def _impossible_queue(text: str | None) -> Iterator[str]:
         )
 
 
-def _of_mqtt_3_1_1(mapping: ToMqMapping) -> Iterator[str]:
-    """Yield warnings about features of publications that a link of MQTT 3.1.1 never provides."""
+def _of_mqtt_3_1_1(mapping: ToMqMapping, link: LinkConfig) -> Iterator[str]:
+    """Yield warnings about features of publications that a link of MQTT 3.1.1 does not provide."""
     texts = (mapping.destination.queue, mapping.destination.queue_manager, mapping.destination.topic)
     for name in sorted({name for text in texts for name in _names_without_default(text) if name.startswith("usr.")}):
         yield (
             f"{{{name}}} is a User Property, and publications of MQTT 3.1.1 have none: all its messages go to the dead-letter"
             " queue"
         )
+    if link.bridge_bit:
+        return
+    hint = f"(hint: bridge_bit: true for link {mapping.source.link}, if its broker supports it)"
     if mapping.filter.retained:
         yield (
             "its filter accepts retained publications only: a broker of MQTT 3.1.1 sends them with RETAIN when the mapping"
-            " subscribes, and later ones without"
+            f" subscribes, and later ones without {hint}"
+        )
+    elif mapping.attributes.retained == "as-published":
+        yield (
+            "a broker of MQTT 3.1.1 sends publications with RETAIN when the mapping subscribes, and later ones without: these"
+            f" do not become retained messages {hint}"
         )
 
 
@@ -267,7 +275,12 @@ def _received(mapping: ToMqMapping) -> Iterator[str]:
 
 
 def _published(mapping: ToMqttMapping, link: LinkConfig) -> Iterator[str]:
-    """Yield a warning if the guarantee or the link overrides the QoS of the mapping."""
+    """Yield warnings about the guarantee that the link cannot give, and the QoS that it overrides."""
+    if _old(link) and mapping.guarantee != "at-most-once":
+        yield (
+            "a broker of MQTT 3.1.1 may acknowledge a publication that its ACL rejects: the mapping counts the message as"
+            " moved, but no subscriber gets it (hint: version: 5, with which the broker reports it)"
+        )
     qos = mapping.attributes.qos
     needed = GUARANTEED_QOS[mapping.guarantee]
     if needed > link.maximum_qos:

@@ -33,7 +33,7 @@ class UnitOfWork(msgspec.Struct, eq=False):
     """Publications of one client, acknowledged messages and state records. A `Completion` reports the outcome.
 
     All of it takes effect together, except publications that the queue manager rejects. A backend with threads uses two MQ
-    units of work: one for publications and received records, one for removals and sent records. A crash may separate them.
+    units of work: one for publications and all other records, one for removals and sent records. A crash may separate them.
     """
 
     #: (message, RETAIN flag)

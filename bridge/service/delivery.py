@@ -15,8 +15,10 @@ import msgspec
 
 from bridge.config.models import LimitsConfig
 from bridge.mq.backend import Backend, Completion, UnitOfWork
+from bridge.mqtt.packets import PacketType
 from bridge.service.client import Client, Turns, Units
 from bridge.service.events import DeadLettered, EventBus, Finished, MessagesAbandoned, Unclaimed
+from bridge.telemetry.conversion import reason_code_of
 from bridge.telemetry.outbox import FULL, Backlog, BacklogTotal, Refusal, SendEffects, too_many
 from bridge.telemetry.packet_identifiers import Chunk
 from bridge.telemetry.record import StateKey, StateRecord
@@ -357,10 +359,11 @@ class Delivery:
                 log.exception("MQB2406E sending messages to client %r failed; disconnecting it", session.client_id)
                 if client is not None:
                     client.transport.abort()
-        if removals or records:
-            unit = UnitOfWork(removals=removals)
-            unit.records = records
-            self._units.submit(unit, partial(self.saved, recording, records, finished=finished))
+        # Messages wait for their packet identifiers to be on record, so the records do not wait for removals.
+        if records:
+            self._units.submit(UnitOfWork(records=records), partial(self.saved, recording, records))
+        if removals:
+            self._units.submit(UnitOfWork(removals=removals), partial(self.saved, (), (), finished=finished))
 
     def _return(self, session: Session, waiting: list[Transmission], removals: list[Transmission]) -> None:
         """Handle messages for a session that ended before sending. Messages of shares go to other members."""
@@ -433,6 +436,8 @@ class Delivery:
             self._sent(session, client, effects)
             self.review(outbox.backlog)
             outbox.finishing += len(finished)
+            if outbox.recording is not None:
+                self._record(session)
         if session.shares and (waiting := self.shares.waiting_for(session)):
             self.give_out(waiting)
         return finished
@@ -549,6 +554,13 @@ class Delivery:
             finished = ((session, len(removals)),)
             self._units.submit(unit, partial(self.saved, recording, unit.records, finished=finished))
 
+    def _record(self, session: Session) -> None:
+        """Commit the records of packet identifiers for which messages wait, apart from removals, which take longer."""
+        records: dict[StateKey, StateRecord | None] = {}
+        chunk = session.take_identifiers(records)
+        if records:
+            self._units.submit(UnitOfWork(records=records), partial(self.saved, [(session, chunk)], records))
+
     def saved(
         self,
         recording: Sequence[tuple[Session, Chunk | None]],
@@ -564,6 +576,14 @@ class Delivery:
         for session, chunk in recording:
             if completion.failure:
                 session.records_lost(records)
+                client = self.attached(session)
+                if chunk is not None and client is not None:
+                    # Messages would wait for this record until the client sends something.
+                    client.close(
+                        "the packet identifiers of its messages cannot be recorded: "
+                        f"{cmqc.reason_name(completion.failure)} ({completion.failure})",
+                        reason_code_of(completion.failure, PacketType.DISCONNECT),
+                    )
             elif chunk is not None:
                 self.recorded(session, chunk)
 

@@ -271,13 +271,17 @@ class Session:
             self._unsaved = False
             records[received.key] = received if received.received else None
             records.update(self.requests.changes())
+        if self.outbox.unsaved:
+            sent = self._sent_record()
+            self.outbox.unsaved = False
+            records[sent.key] = sent
+        return self.take_identifiers(records)
+
+    def take_identifiers(self, records: dict[StateKey, StateRecord | None]) -> Chunk | None:
+        """Add the records of packet identifiers that are not up to date, like `take_records`."""
         outbox = self.outbox
         if outbox.identifiers is not None:
             records.update(outbox.identifiers.changes())
-        if outbox.unsaved:
-            sent = self._sent_record()
-            outbox.unsaved = False
-            records[sent.key] = sent
         recording = outbox.recording
         return recording if recording is not None and recording.key in records else None
 

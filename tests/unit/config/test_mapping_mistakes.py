@@ -191,6 +191,13 @@ LINKS = {
     "links: {a: {host: h, websocket_path: /mqtt}}": (
         "1:38: links.a.websocket_path: expected no path without transport: websocket, found '/mqtt'"
     ),
+    "links: {a: {host: h, bridge_bit: true}}": (
+        "1:34: links.a.bridge_bit: expected no bridge bit with version: 5, in which the broker keeps the RETAIN flag anyway,"
+        " found true"
+    ),
+    "links: {a: {host: h, version: 3.1.1, bridge_bit: perhaps}}": (
+        "1:50: links.a.bridge_bit: expected true or false, found 'perhaps'"
+    ),
     "links: {a: {host: h, failover: h2}}": "1:32: links.a.failover: expected a list (lines that begin with '- '), found 'h2'",
     "links: {a: {host: h, failover: ['h2:0']}}": f"1:33: links.a.failover[0]: expected {ENDPOINT}, found 'h2:0'",
     "links: {a: {host: h, password: hunter2}}": f"1:22: links.a.password: expected {NO_PASSWORD}, found 'password'",

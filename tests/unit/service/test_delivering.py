@@ -8,6 +8,7 @@ import pytest
 
 from bridge.mqtt.packets import Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from bridge.service.events import DeadLettered
+from bridge.wire import cmqc
 from tests.helpers.fake_backend import FakeBackend
 
 
@@ -59,6 +60,55 @@ async def test_a_client_gets_nothing_more_while_too_many_messages_are_not_remove
             assert [await client.receive(), await client.receive()] == [Pubrel(1), Pubrel(2)]
         assert await client.receive() == sent(3, qos)
         assert [one.msg_number for one in running.backend.removed][:2] == [1, 2]
+
+
+@pytest.mark.parametrize("acknowledgement", [Puback(1), Pubrec(1)], ids=["QoS 1", "QoS 2"])
+async def test_the_record_of_a_packet_identifier_does_not_wait_for_the_removal_of_acknowledged_messages(
+    bridge: Any, acknowledgement: Any
+) -> None:
+    async with bridge({"in_flight": 1}) as running:
+        client = await running.connect(clean_session=False)
+        qos = 1 if isinstance(acknowledgement, Puback) else 2
+        running.backend.deliver(*(running.backend.publication(number, qos) for number in (0x10001, 0x20001)))
+        assert (await client.receive()).message_id == 1
+        running.backend.complete_all()
+        running.backend.automatic = False
+        client.send(acknowledgement)
+        await running.backend.until(lambda: bool(running.backend.waiting))
+        running.backend.complete()
+        assert (await client.receive()).message_id == 2
+        assert running.backend.removed == []
+
+
+async def test_the_record_of_a_packet_identifier_does_not_wait_for_the_removal_of_messages_with_qos_0(
+    bridge: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeBackend, "removes_at_once", False)
+    async with bridge() as running:
+        client = await running.connect(clean_session=False)
+        running.backend.complete_all()
+        running.backend.automatic = False
+        batch = [(0x10001, 1), (0x10005, 0), (0x20001, 1)]
+        running.backend.deliver(*(running.backend.publication(number, qos) for number, qos in batch))
+        assert [(await client.receive()).message_id for _ in (1, 2)] == [1, 0]
+        await running.backend.until(lambda: bool(running.backend.waiting))
+        running.backend.complete()
+        assert (await client.receive()).message_id == 2
+        assert running.backend.removed == []
+
+
+async def test_a_client_whose_packet_identifiers_cannot_be_recorded_is_disconnected_and_gets_the_messages_later(
+    bridge: Any,
+) -> None:
+    async with bridge() as running:
+        client = await running.connect(clean_session=False)
+        running.backend.complete_all()
+        running.backend.failure = cmqc.MQRC_Q_FULL
+        running.backend.deliver(*(running.backend.publication(number, 1) for number in (0x10001, 0x20001)))
+        assert [one.message_id for one in await client.rest()] == [1]
+        running.backend.failure = 0
+        again = await running.connect(clean_session=False)
+        assert [(await again.receive()).message_id for _ in (1, 2)] == [1, 2]
 
 
 async def test_the_backlog_of_removals_is_limited_anew_by_a_reload(

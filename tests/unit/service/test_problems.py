@@ -17,6 +17,7 @@ import msgspec
 import pytest
 
 from bridge.administration.answers import BridgeState, BridgeStatus, Problem
+from bridge.administration.mapping_status import State, Status, UnfinishedSession
 from bridge.administration.requests import ListProblems, PauseMapping, Reload, ShowStatus
 from bridge.config.document import load
 from bridge.config.models import Configuration
@@ -128,6 +129,30 @@ async def test_problems_of_queues_come_and_go(tmp_path: Path, monkeypatch: pytes
         assert bridge.problems is not None and bridge.problems.not_serving() == []
         (again,) = await found(bridge)
         assert again == problem, "since does not change"
+
+
+@pytest.mark.parametrize(("hours", "reported"), [((23,), False), ((25,), True), ((23, 25), True)])
+async def test_a_session_that_is_unfinished_for_a_day_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: tuple[int, ...], reported: bool
+) -> None:
+    now = time.time()
+    sessions = [
+        UnfinishedSession(mapping="m", client_id=f"c{number}", address="b:1883", since=now - number * 3600, messages=2)
+        for number in hours
+    ]
+    async with running(configuration(tmp_path)) as bridge:
+        status = Status(name="m", state=State.REMOVED, unfinished=sessions)
+        monkeypatch.setattr(bridge.mappings, "statuses", lambda: [status])
+        problems = await found(bridge)
+        assert bool(problems) is reported
+        for problem in problems:
+            assert (problem.kind, problem.severity, problem.subject) == ("session", "warning", "m")
+            assert problem.command == "mqbridge mapping show m"
+            assert problem.since == now - 25 * 3600
+            assert problem.what == (
+                "mapping m: former session c25 at b:1883: 2 messages that the broker may have, kept until it is reachable"
+                + (" (and 1 more)" if len(hours) > 1 else "")
+            )
 
 
 async def test_problems_of_channels_and_resources_come_and_go(

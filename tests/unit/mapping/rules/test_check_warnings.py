@@ -9,7 +9,8 @@ import pytest
 from bridge.config.document import load
 from bridge.mapping.check import warnings_of
 
-LINKS = "links: {five: {host: h}, three: {host: h, version: 3.1.1}, low: {host: h, maximum_qos: 1}}\n"
+LINKS = "links: {five: {host: h}, three: {host: h, version: 3.1.1, bridge_bit: true}, low: {host: h, maximum_qos: 1},"
+LINKS += " plain: {host: h, version: 3.1.1}}\n"
 WARNINGS = [
     (
         "from: {mqtt: 'a/{line}', link: five}, to: {queue: 'Q.{lime}'}",
@@ -86,11 +87,25 @@ WARNINGS = [
     ),
     ("from: {mqtt: a, link: three}, to: {queue: \"Q.{usr.site|default:'none'}\"}", ""),
     (
-        "from: {mqtt: a, link: three}, to: {queue: Q}, filter: {retained: true}",
+        "from: {mqtt: a, link: plain}, to: {queue: Q}, filter: {retained: true}",
         "its filter accepts retained publications only: a broker of MQTT 3.1.1 sends them with RETAIN when the mapping"
-        " subscribes, and later ones without",
+        " subscribes, and later ones without (hint: bridge_bit: true for link plain, if its broker supports it)",
     ),
     ("from: {mqtt: a, link: five}, to: {queue: Q}, filter: {retained: true}", ""),
+    ("from: {mqtt: a, link: three}, to: {queue: Q}, filter: {retained: true}", ""),
+    (
+        "from: {mqtt: a, link: plain}, to: {topic: t}",
+        "a broker of MQTT 3.1.1 sends publications with RETAIN when the mapping subscribes, and later ones without: these do"
+        " not become retained messages (hint: bridge_bit: true for link plain, if its broker supports it)",
+    ),
+    ("from: {mqtt: a, link: plain}, to: {topic: t}, attributes: {retained: never}", ""),
+    ("from: {mqtt: a, link: three}, to: {topic: t}", ""),
+    (
+        "from: {queue: Q}, to: {mqtt: a, link: three}",
+        "a broker of MQTT 3.1.1 may acknowledge a publication that its ACL rejects: the mapping counts the message as moved,"
+        " but no subscriber gets it (hint: version: 5, with which the broker reports it)",
+    ),
+    ("from: {queue: Q}, to: {mqtt: a, link: three}, guarantee: at-most-once", ""),
     (
         "from: {queue: Q, requests_queue: Q}, to: {mqtt: a, link: five}",
         "its requests_queue is also its source queue, and should be a separate queue",

@@ -7,6 +7,7 @@ order; what a client acknowledged is gone from the transmission queue; records a
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -19,7 +20,7 @@ from bridge.mq.ibm import persistent_state, topics
 from bridge.mq.memory import MemoryWatermark
 from bridge.mq.mqi import MQOD, MQError
 from bridge.telemetry.message import Message
-from bridge.telemetry.record import ReceivedRecord, SentRecord, StateRecord
+from bridge.telemetry.record import IdentifiersRecord, ReceivedRecord, SentRecord, StateRecord
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.helpers.ibm_backends import (
@@ -139,6 +140,24 @@ async def acknowledge_all(manager: QueueManager, fault: Fault) -> None:
     assert arrived.empty(), "a message was handed over twice"
     assert [one.sent for one in await records_of(manager) if isinstance(one, SentRecord)] == [[5]]
     assert drain(manager, TRANSMIT) == []
+
+
+async def test_records_of_packet_identifiers_do_not_wait_for_removals(queue_manager: QueueManager) -> None:
+    """Messages wait for these records (`bridge.telemetry.packet_identifiers`)."""
+    made: list[tuple[str, BreakableConnection]] = []
+    backend = await opened(queue_manager, NONE, made=made)
+    gate = threading.Event()
+    for purpose, connection in made:
+        if purpose == "poller":
+            connection.gates["commit"] = gate
+    removal = asyncio.ensure_future(ended(backend, partial(keep, record=SentRecord("dev"))))
+    await asyncio.sleep(0)
+    recorded = await ended(backend, partial(keep, record=IdentifiersRecord("dev", "1", [(b"1" * 24, 7)])))
+    assert recorded.failure == cmqc.MQRC_NONE
+    assert not removal.done()
+    gate.set()
+    assert (await removal).failure == cmqc.MQRC_NONE
+    await stop(backend)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])

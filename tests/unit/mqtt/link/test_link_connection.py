@@ -63,6 +63,19 @@ def test_user_and_password(broker: FakeBroker, link: LinkFactory) -> None:
     assert body.endswith(b"\0\x05maria\0\x06s3cret")
 
 
+@pytest.mark.parametrize(("options", "level"), [({}, 4), ({"bridge_bit": True}, 0x84)])
+def test_the_bridge_bit_is_bit_7_of_the_protocol_level(
+    link: LinkFactory, options: dict[str, bool], level: int, impatient: None
+) -> None:
+    broker = FakeBroker("3.1.1")
+    refused = link(broker.port, broker.version, **options)
+    peer, body = broker.connecting()
+    assert body[:7] == b"\0\4MQTT" + bytes((level,))
+    peer.send(peer.connack(reason=1))
+    assert ("bridge_bit" in refused.state_where(LinkPhase.WAITING).error) is bool(options)
+    broker.close()
+
+
 @pytest.mark.parametrize(("topic_filter", "options"), [("t/#", 0x1E), ("$share/g/t", 0x1A)])
 def test_subscribe(broker: FakeBroker, link: LinkFactory, topic_filter: str, options: int) -> None:
     """MQTT 5: QoS 2, No Local but for shared subscriptions, Retain As Published, retained ones for a new one only."""

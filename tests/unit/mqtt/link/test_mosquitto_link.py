@@ -59,6 +59,33 @@ def test_all_that_mqtt_5_carries(mosquitto: MosquittoFactory, link: LinkFactory)
     assert received.publication == sent
 
 
+@pytest.mark.parametrize(("options", "retained"), [({}, False), ({"bridge_bit": True}, True)])
+def test_live_publications_of_mqtt_3_1_1_keep_retain_with_the_bridge_bit(
+    mosquitto: MosquittoFactory, link: LinkFactory, options: dict[str, bool], retained: bool
+) -> None:
+    port = mosquitto().port
+    receiver = ready(link(port, "3.1.1", "in", topic_filter="#", qos=1, **options))
+    sender = ready(link(port, "5", "out"))
+    sender.publish(
+        [Publication(topic="a", payload=b"1", qos=1, retain=True), Publication(topic="a", payload=b"2", qos=1)]
+    )
+    received = receiver.take_all(2)
+    assert [(one.publication.payload, one.publication.retain) for one in received] == [(b"1", retained), (b"2", False)]
+
+
+def test_only_mqtt_5_reports_a_publication_that_the_acl_rejects(
+    mosquitto: MosquittoFactory, link: LinkFactory, version: str, tmp_path: Path
+) -> None:
+    acl = tmp_path / "acl"
+    acl.write_text("topic readwrite allowed/#\n")
+    acl.chmod(0o644)
+    # With max_queued_messages 0, mosquitto 2.0.11 closes the connection instead.
+    port = mosquitto("allow_anonymous true", f"acl_file {acl}", "max_queued_messages 1000").port
+    sender = ready(link(port, version, "out"))
+    reported = sender.publish([Publication(topic="forbidden", payload=b"1", qos=qos) for qos in (1, 2)])
+    assert set(reported) == (set() if version == "3.1.1" else {0, 1})
+
+
 def test_exactly_once_to_a_subscriber(
     mosquitto: MosquittoFactory, link: LinkFactory, version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
