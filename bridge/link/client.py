@@ -264,13 +264,33 @@ class WebSocketStream(Stream):
         super().close()
 
 
-#: The protected names of paho that are overridden, called or set: parameters for methods, None for attributes.
-PROTECTED: dict[str, tuple[str, ...] | None] = {
-    "_create_socket": ("self",),
-    "_loop_rc_handle": ("self", "rc"),
-    "_mid_generate": ("self",),
-    "_packet_queue": ("self", "command", "packet", "mid", "qos", "info"),
-    "_ping_t": None,
+class Protected(NamedTuple):
+    """A protected name of paho."""
+
+    #: parameters of a method, or None for an attribute
+    parameters: tuple[str, ...] | None
+    #: why paho's public interface is not sufficient
+    reason: str
+
+
+#: The protected names of paho that `LinkClient` overrides, calls or sets.
+PROTECTED: dict[str, Protected] = {
+    "_create_socket": Protected(
+        ("self",),
+        "The codec reads PUBLISH and its acknowledgements from the socket before paho: paho answers them by itself.",
+    ),
+    "_loop_rc_handle": Protected(
+        ("self", "rc"), "An overridden loop_read reports a lost connection as paho's own does."
+    ),
+    "_mid_generate": Protected(
+        ("self",), "The packet identifiers of SUBSCRIBE and UNSUBSCRIBE must not be those of a publication in flight."
+    ),
+    "_packet_queue": Protected(
+        ("self", "command", "packet", "mid", "qos", "info"),
+        "Publications keep their packet identifiers after a restart, and PUBREC and PUBREL are sent after a commit. publish()"
+        " chooses identifiers, and ack() does not separate the steps of QoS 2.",
+    ),
+    "_ping_t": Protected(None, "PINGRESP cannot arrive while the link reads nothing because of flow control."),
 }
 
 _PUBLISH = 0x30

@@ -26,6 +26,10 @@ LINKS = {
         "MQTT 5 at h:1, TLS that trusts /ca, certificate /c, WHOSE HOST NAME IS NOT CHECKED, as user u, password in /pw,"
         " durable session 'mqbridge-{bridge}-{mapping}', at most 1000 publications in flight"
     ),
+    "{host: h, version: 3.1.1, bridge_bit: true}": (
+        "MQTT 3.1.1 at h:1883, no TLS, durable session 'mqbridge-{bridge}-{mapping}', at most 1000 publications in flight,"
+        " connects as a bridge (bridge bit)"
+    ),
     "{host: h, user: u, password_variable: PW}": (
         "MQTT 5 at h:1883, no TLS, as user u, password in the environment variable PW, durable session"
         " 'mqbridge-{bridge}-{mapping}', at most 1000 publications in flight"

@@ -17,21 +17,28 @@ from bridge.link.client import PROTECTED, LinkClient
 @pytest.mark.parametrize("name", PROTECTED)
 def test_protected_names_are_those_that_the_link_knows(name: str) -> None:
     member = getattr(Client(CallbackAPIVersion.VERSION2), name)
-    assert (("self", *inspect.signature(member).parameters) if callable(member) else None) == PROTECTED[name]
+    parameters = ("self", *inspect.signature(member).parameters) if callable(member) else None
+    assert parameters == PROTECTED[name].parameters
+    assert PROTECTED[name].reason
 
 
-def test_links_import_paho_in_one_module() -> None:
-    """`ibm-acceptance` has an ordinary client of its own."""
+def test_one_module_of_the_bridge_imports_paho() -> None:
+    """acceptance_kill.py tests a bridge from outside, as a client, with paho's public interface."""
     modules = Path(bridge.__file__).parent.rglob("*.py")
     imports = re.compile(r"^\s*(?:from|import) paho\b", re.MULTILINE)
-    assert {path.name for path in modules if imports.search(path.read_text())} == {"client.py", "acceptance_kill.py"}
+    importing = {path.name for path in modules if imports.search(path.read_text())}
+    assert importing == {"client.py", "acceptance_kill.py"}
 
 
-def test_nothing_else_that_is_protected_is_used() -> None:
-    """Every name that LinkClient has in common with paho's client is listed, or is public."""
-    shared = {name for name in vars(LinkClient) if name.startswith("_") and not name.startswith("__")} & set(
-        vars(Client)
-    )
-    shared |= {name for name in inspect.getsource(LinkClient).replace("(", " ").split() if name.startswith("super().")}
-    protected = {name.removeprefix("super().") for name in shared}
-    assert {name for name in protected if name.startswith("_") and not name.startswith("__")} <= set(PROTECTED)
+def test_the_protected_names_in_use_are_those_listed() -> None:
+    """Every protected name that LinkClient has in common with paho's client, also one of its own by accident, is listed."""
+    used = set(re.findall(r"\b(?:self|super\(\))\.(_[a-z]\w*)", inspect.getsource(LinkClient)))
+    used |= {name for name in vars(LinkClient) if re.match("_[a-z]", name)}
+    of_paho = set(dir(Client(CallbackAPIVersion.VERSION2)))
+    assert used & of_paho == set(PROTECTED)
+
+
+def test_no_other_class_uses_protected_names_of_the_client() -> None:
+    package = Path(bridge.__file__).parent
+    others = [*package.joinpath("link").glob("*.py"), package / "cli" / "acceptance_kill.py"]
+    assert [path.name for path in others if re.search(r"\bclient\._[a-z]", path.read_text())] == []
