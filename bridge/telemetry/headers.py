@@ -482,7 +482,9 @@ def _length_of_only_header(md: MQMD, data: bytes) -> int:
     if md.Format != cmqc.MQFMT_RF_HEADER_2 or len(data) < RFH2_FIXED_LENGTH:
         return 0
     follower = data[20:28]
-    if follower.startswith(b"MQ") and follower.rstrip() != cmqc.MQFMT_STRING:  # the formats of all headers begin with MQ
+    if (
+        follower.startswith(b"MQ") and follower.rstrip() != cmqc.MQFMT_STRING
+    ):  # the formats of all headers begin with MQ
         return 0
     little = md.Encoding & cmqc.MQENC_INTEGER_MASK == cmqc.MQENC_INTEGER_REVERSED
     length = int.from_bytes(data[8:12], "little" if little else "big")
