@@ -409,10 +409,9 @@ def test_a_second_wrong_acknowledgement_is_accepted(broker: FakeBroker, link: Li
     with pytest.raises(LinkLost) as lost:
         call.result(PATIENCE)
     assert lost.value.violation is Violation.WRONG_ACKNOWLEDGEMENT
+    peer = broker.connected()
+    sender.state_where(LinkPhase.CONNECTED)
     for _ in range(2):
-        if not sender.up:
-            peer = broker.connected()
-            sender.state_where(LinkPhase.CONNECTED)
         call = calling(sender.publish, publications(1, 1))
         ((_, mid),) = peer.published(1, 2)
         peer.send(answer(PUBREC, mid))
