@@ -631,17 +631,18 @@ class Outbox:
             self._clash = False
             self._plan(identifiers)
 
-    def _plan(self, identifiers: PacketIdentifiers) -> None:
-        """Decide the packet identifiers of the next waiting messages. Those that wait for a record are in `recording`."""
+    def _plan(self, identifiers: PacketIdentifiers) -> Chunk | None:
+        """Decide the packet identifiers of the next waiting messages. Return those that wait for a record (`recording`)."""
         messages = [one for one in islice(self.backlog, CHUNK) if self._qos(one)]
         self.recording = identifiers.plan(messages, self.in_flight.deliveries)
+        return self.recording
 
     def prepare(self) -> None:
         """Decide the packet identifiers of waiting messages for a client that connects, to record them with the session."""
         if self.durable and self.backlog.messages and self.recording is None:
             identifiers = self.identifiers or PacketIdentifiers(self._requests.client_id)
-            self._plan(identifiers)
-            if self.recording is not None:
+            # Not `self.recording`: mypyc knows that it is None here, and does not know that `_plan` changes it.
+            if self._plan(identifiers) is not None:
                 self.identifiers = identifiers
 
     def _send(self, transmission: Transmission, now: float, protocol: ServerProtocol, effects: SendEffects) -> bool:
