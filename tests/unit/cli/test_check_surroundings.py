@@ -13,6 +13,7 @@ from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from bridge.config import models  # noqa: F401 - defines all sections
 from bridge.config.values import Section, is_secret
+from bridge.security import secret_file
 from tests.helpers.certificate_authority import Authority
 
 TLS = (
@@ -192,13 +193,16 @@ BOTH = {
     ],
 )
 def test_files_with_secrets_that_every_user_can_read(
-    invoke: Any, authority: Authority, queue_manager: str, options: set[str]
+    invoke: Any, authority: Authority, queue_manager: str, options: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("s", "s.p12", "p"):
         (authority.directory / name).touch(0o644)
     result = checked(invoke, authority, ALL_SECRETS + queue_manager)
     reported = re.findall(r"(\S+): \S+ contains secrets and can be read by every user of this machine", result.stderr)
     assert set(reported) == BOTH | {f"queue_manager.{name}" for name in options}, result.stderr
+    with monkeypatch.context() as container:
+        container.setattr(secret_file, "CONTAINER_SECRETS", authority.directory)
+        assert "can be read by every user" not in checked(invoke, authority, ALL_SECRETS + queue_manager).stderr
     for name in ("s", "s.p12"):
         (authority.directory / name).chmod(0o640)
     assert "can be read by every user" not in checked(invoke, authority, ALL_SECRETS + queue_manager).stderr
