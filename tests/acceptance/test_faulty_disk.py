@@ -379,7 +379,7 @@ def test_other_processes_open_the_database_while_commits_fail(
     subscriber = DurableSubscriber("keeper", "t/#", 1)
     subscriber.connect(bridge.port)
     subscriber.close()
-    load = Load(Publisher("sender", ["t/0", "t/1"], 10_000_000, 1), bridge)
+    load = Load(Publisher("sender", ["t/0", "t/1"], 10_000_000, 1, WINDOW), bridge)
     load.start()
     failing.write_text(fault)
     until(lambda: told.exists() or not bridge.running)
