@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 BROWSE_WAIT, READ_AHEAD_WAIT = 250, 20
 #: The maximum wait in milliseconds while the bridge is idle, and seconds without work after which it is.
 IDLE_WAIT, IDLE_AFTER = 1_000, 10.0
-#: Seconds between passes over the queue while the bridge is idle: at least IDLE_WAIT, and this for each message that waits for an
-#: absent client, so that the cost for the queue manager does not grow with them; and the maximum.
+#: Seconds between passes over the queue while the bridge is idle: at least IDLE_WAIT, and this for each message that waits
+#: for an absent client, so that the cost for the queue manager does not grow with them; and the maximum.
 PASS_INTERVAL, MAX_PASS_INTERVAL = 0.0002, 30.0
 #: The maximum number of messages of a batch, and of bytes.
 BATCH_MESSAGES, BATCH_BYTES = 500, 1_048_576
