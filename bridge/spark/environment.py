@@ -84,9 +84,15 @@ class PipelineEnvironment(msgspec.Struct, frozen=True):
             found |= {path.name: path for path in self.directory.iterdir() if path.name not in found}
         return {name: directory for name, directory in found.items() if (directory / SPOOL).is_dir()}
 
+    @staticmethod
+    def fails_on_data_loss(config: PipelineConfig) -> bool:
+        """Return whether a pipeline refuses to start if its spool has messages of a source that it no longer reads."""
+        given = {key.replace("_", "").lower(): value for key, value in config.source.options.items()}
+        return given.get("failondataloss", "true").lower() == "true"
+
     def embeds(self, name: str, config: PipelineConfig) -> bool:
         """Return whether messages travel with the tasks (option `embed`), because the workers do not reach the spool."""
-        named = {key.lower(): value for key, value in config.source.options.items()}.get("embed")
+        named = {key.replace("_", "").lower(): value for key, value in config.source.options.items()}.get("embed")
         if config.source.archive is not None or named is not None:
             return config.source.archive is None and str(named).lower() == "true"
         return self.master is not None and not self.is_shared(self.directory_of(name, config))
@@ -147,8 +153,8 @@ def environment_of(
     patience = configuration.limits.shutdown_timeout
     path = None if file is None else file.absolute()
     if settings.type == "ibm":
-        assert path is not None
-        dead_letters, directory, options = settings.dead_letter_queue, None, {"config": str(path)}
+        dead_letters, directory = settings.dead_letter_queue, None
+        options = {} if path is None else {"config": str(path)}
     else:
         data = data_directory.absolute()
         dead_letters, directory = _EMBEDDED_DEAD_LETTERS, data / "pipelines"
@@ -156,6 +162,12 @@ def environment_of(
     if far is not None:
         options = _remote_options(configuration, options)
     return PipelineEnvironment(path, options, dead_letters, directory, patience, far, shared)
+
+
+def environment_at_bridge(configuration: Configuration) -> PipelineEnvironment:
+    """Return the environment of a configuration for a bridge, which looks at pipelines and starts none."""
+    settings = configuration.queue_manager
+    return environment_of(configuration, None, settings.data_directory if settings.type == "embedded" else Path())
 
 
 def _remote_options(configuration: Configuration, local: dict[str, str]) -> dict[str, str]:
