@@ -99,10 +99,9 @@ def check(
     for plan in plans:
         say(f"pipeline {plan.name} is OK")
         if plan.embeds:
-            say(
-                f"note: pipeline {plan.name}: messages travel with the tasks (option embed), because the workers do not reach"
-                f" its spool below {plan.directory}"
-            )
+            reached = environment.master is None or environment.is_shared(plan.directory)
+            why = "" if reached else f", because the workers do not reach its spool below {plan.directory}"
+            say(f"note: pipeline {plan.name}: messages travel with the tasks (option embed){why}")
         _note_unread(plan, environment)
         if plan.at_least_once:
             say(

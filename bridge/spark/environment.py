@@ -87,12 +87,11 @@ class PipelineEnvironment(msgspec.Struct, frozen=True):
     @staticmethod
     def fails_on_data_loss(config: PipelineConfig) -> bool:
         """Return whether a pipeline refuses to start if its spool has messages of a source that it no longer reads."""
-        given = {key.replace("_", "").lower(): value for key, value in config.source.options.items()}
-        return given.get("failondataloss", "true").lower() == "true"
+        return str(_option(config, "failOnDataLoss")).lower() != "false"
 
     def embeds(self, name: str, config: PipelineConfig) -> bool:
         """Return whether messages travel with the tasks (option `embed`), because the workers do not reach the spool."""
-        named = {key.replace("_", "").lower(): value for key, value in config.source.options.items()}.get("embed")
+        named = _option(config, "embed")
         if config.source.archive is not None or named is not None:
             return config.source.archive is None and str(named).lower() == "true"
         return self.master is not None and not self.is_shared(self.directory_of(name, config))
@@ -131,6 +130,10 @@ class PipelineEnvironment(msgspec.Struct, frozen=True):
             if found is not None and not self.is_shared(found):
                 expected = f"a path below a directory of spark.shared{known}, because workers of {self.master} use it"
                 yield location, expected, str(found.absolute())
+        if str(_option(config, "embed")).lower() == "false" and not self.is_shared(directory):
+            shared = f"a path below a directory of spark.shared{known}"
+            expected = f"true, or as checkpoint {shared}, because workers read the spool"
+            yield ("from", "options", "embed"), expected, "false"
         if not self.is_shared(directory) and (config.mapping or (to and to.mq) or (late and late.mq)):
             # A request of a mapping needs two messages.
             most = UNIT_ROWS // 2 if config.mapping else UNIT_ROWS
@@ -141,6 +144,12 @@ class PipelineEnvironment(msgspec.Struct, frozen=True):
             elif config.batch > most:
                 why = f"because workers of {self.master} stage larger batches there"
                 yield ("batch",), f"at most {most}, or as checkpoint {shared}, {why}", str(config.batch)
+
+
+def _option(config: PipelineConfig, name: str) -> str | None:
+    """Return an option of the source, which may be written as in Spark programs or as in YAML. None: it is not set."""
+    plain = {key.replace("_", "").lower(): value for key, value in config.source.options.items()}
+    return plain.get(name.lower())
 
 
 def environment_of(
