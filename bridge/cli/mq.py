@@ -94,7 +94,8 @@ def pub(
 ) -> None:
     """Publish a message to a topic.
 
-    An empty message with --retain clears the retained publication of the topic, as in MQTT. The command prints the MsgId, or with -o json the MQMD from the queue manager.
+    An empty message with --retain clears the retained publication of the topic, as in MQTT. The command prints the MsgId, or
+    with -o json the MQMD from the queue manager.
     """
     from bridge.mq.administration import Administration
 
