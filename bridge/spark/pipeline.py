@@ -22,6 +22,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from bridge.archive.completeness import losses
 from bridge.archive.schema import arrow_schema
 from bridge.config.document import load
 from bridge.config.pipeline import LateConfig, PipelineConfig
@@ -164,6 +165,9 @@ def _source(
 ) -> DataFrame:
     source = config.source
     if source.archive is not None:
+        if reads:
+            for loss in losses(source.archive):
+                raise Mistake(("from", "archive"), "a complete archive", f"{loss.text}; see `mqbridge data verify`")
         with mistakes_at(("from", "archive"), "a directory of Parquet files"):
             return _archive(spark, source.archive)
     options = environment.source_options(name, config)

@@ -36,6 +36,7 @@ from bridge.spark.segment import (
     RETURNED,
     RETURNING,
     SUFFIX,
+    WITNESS,
     Identity,
     Segment,
     SpoolDamaged,
@@ -51,8 +52,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOCK: Final = "lock"
-#: The file with the number of the last published segment (`bridge.witness`). An object store has none.
-WITNESS: Final = "witness"
 #: Seconds to wait for another process to release the spool. A process that lost its Spark ends within this time.
 LOCK_WAIT: Final = 30.0
 _PAUSE: Final = 0.05

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import os
+import random
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
+from bridge.cli.program import program
 from bridge.spark import spool as spools
-from bridge.spark.segment import IDENTITY, Segment, SpoolDamaged
-from bridge.spark.spool import WITNESS, DataLoss, Spool, SpoolBusy, content_of, read_content, read_segments
+from bridge.spark.segment import IDENTITY, WITNESS, Segment, SpoolDamaged
+from bridge.spark.spool import DataLoss, Spool, SpoolBusy, content_of, read_content, read_segments
+from bridge.spark.spool_inventory import damage_of
+from tests.helpers.damage import DAMAGE
 
 SCHEMA = pa.schema([pa.field("body", pa.binary()), pa.field("md", pa.struct([("A", pa.int32()), ("B", pa.int32())]))])
 
@@ -85,6 +93,101 @@ def test_the_loss_of_the_end_is_noticed(tmp_path: Path, of_queue: bool, lost: st
         again.recover(*([2, [(1, spool.run)]] if of_queue else []))
     if lost == "last segment":
         assert "ends with segment 2, but segment 3 was published" in str(error.value)
+
+
+EXAMPLES = int(os.environ.get("MQBRIDGE_TEST_EXAMPLES") or 40)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a pipeline that was killed: two segments are in a finished batch, and five are not."""
+    directory = tmp_path_factory.mktemp("pipeline")
+    spool = Spool(str(directory / "spool"), "Q")
+    for number in range(7):
+        append(spool, b"%d" % number * 500)
+    spool.append([batch(b"not published")], 1, 1)
+    offsets = json.dumps({"spools": {"Q": [spool.id, 2]}})
+    for name, content in (("offsets/0", f"v1\n{{}}\n{offsets}"), ("commits/0", "v1\n{}")):
+        file = directory / "checkpoint" / name
+        file.parent.mkdir(parents=True)
+        file.write_text(content)
+    spool.delete_through(1)
+    spool.close()
+    return directory
+
+
+def read_from(directory: Path) -> list[bytes]:
+    """What the next batch of the pipeline reads."""
+    spool = Spool(str(directory / "spool"), "Q")
+    try:
+        # The state queue has the number of the last segment, and the word of the reader.
+        run = next(found.run for name in spool.place.names() if (found := Segment.of(name)) is not None)
+        spool.recover(7, [(1, run)])
+        names = [one.name for one in spool.between(2, spool.last)]
+        return [
+            body for part in read_segments(spool.place.path, names, SCHEMA) for body in part.column("body").to_pylist()
+        ]
+    finally:
+        spool.close()
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("kind", ["segment", "witness", "identity", "lock"])
+def test_no_message_of_a_spool_is_lost_in_silence(written: Path, tmp_path: Path, kind: str, damage: str) -> None:
+    """Identical messages, or an error of the query and of `data verify`. The lock file has no content."""
+    expected = read_from(written)
+    assert len(expected) == 5 and not list(damage_of(written / "spool", written / "checkpoint"))
+    seed = int(os.environ.get("MQBRIDGE_TEST_SEED") or random.randrange(1_000_000))
+    change, rounds = DAMAGE[damage]
+    for number in range(seed, seed + max(rounds * EXAMPLES // 40, 1)):
+        chance, directory = random.Random(number), tmp_path / str(number)
+        shutil.copytree(written, directory)
+        files = {
+            "segment": sorted(directory.glob("spool/*/*.arrow")),
+            "witness": list(directory.glob("spool/*/witness")),
+            "identity": list(directory.glob("spool/*/spool.json")),
+            "lock": list(directory.glob("spool/*/lock")),
+        }
+        file = chance.choice(files[kind])
+        what = f"MQBRIDGE_TEST_SEED={number}: {file} {change(file, chance)}"
+        verified = list(damage_of(directory / "spool", directory / "checkpoint"))
+        try:
+            found = read_from(directory)
+        except (SpoolDamaged, DataLoss) as error:
+            assert verified and kind != "lock", f"{what}: verify does not find {error}"
+        else:
+            assert found == expected, what
+            assert not verified or kind == "identity", f"{what}: {verified}"
+        shutil.rmtree(directory)
+
+
+def verify(*words: object) -> tuple[int, str]:
+    result = CliRunner().invoke(program, ["data", "verify", *map(str, words)])
+    return result.exit_code, result.output
+
+
+def test_data_verify_checks_the_spools_of_pipelines(written: Path, tmp_path: Path) -> None:
+    """With the checkpoint, a spool without segments is incomplete."""
+    shutil.copytree(written, tmp_path / "data" / "pipelines" / "p")
+    config = tmp_path / "bridge.yaml"
+    config.write_text(
+        f"""\
+queue_manager: {{data_directory: {tmp_path / "data"}}}
+archive: {{directory: {tmp_path / "archive"}}}
+pipelines:
+  p: {{from: {{mq: {{queue: Q}}}}, to: {{archive: events}}}}
+"""
+    )
+    spool = tmp_path / "data" / "pipelines" / "p" / "spool"
+    assert verify(spool) == (0, f"spool {spool} is undamaged\n")
+    segments = sorted(spool.glob("*/*.arrow"))
+    segments[2].unlink()
+    status, text = verify(spool)
+    assert status == 1 and "lacks 1 segments: 4" in text, text
+    for one in segments:
+        one.unlink(missing_ok=True)
+    status, text = verify("--config", config)
+    assert status == 1 and "lacks 5 segments: 3, 4, 5, 6, 7" in text, text
 
 
 def test_a_spool_of_an_older_release_gets_a_witness(tmp_path: Path) -> None:

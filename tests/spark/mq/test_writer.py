@@ -139,6 +139,7 @@ def test_a_connection_lost_at_any_verb(
         put(options, stage(identity, batches(others)))
         assert bodies_of(options, queues) in (ROWS, others), f"verb {number} of {verbs}, {after=}"
         assert files(options) == []
+        queues.take(MAPPING_STATE_QUEUE)  # which each new query reads
 
 
 def test_a_batch_with_a_manifest_is_finished_before_the_next_one(
@@ -386,6 +387,7 @@ def test_rows_of_a_mapping_and_a_connection_lost_at_any_verb(
         (letter,) = queues.take(refused)
         header = decode_mqdlh(letter.data)
         assert (header.Reason, header.DestQName.rstrip(b" \0"), letter.data[-1:]) == (2152, b"plant/4", b"4")
+        queues.take(MAPPING_STATE_QUEUE)  # which each new query reads
 
 
 def test_a_refused_row_without_a_place_for_it_ends_the_write(
