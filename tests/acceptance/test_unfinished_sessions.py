@@ -62,7 +62,7 @@ def test_an_unfinished_session_is_shown_and_given_up(
 def test_a_broker_without_qos_2_gets_an_unfinished_batch_at_least_once(
     new_bridge: Callable[..., BridgeProcess], version: str, announced: int | None, tmp_path: Path
 ) -> None:
-    """Exactly once is impossible there: when the guarantee is lowered, messages neither wait for ever nor are dead letters."""
+    """Exactly once is impossible there. With a lower guarantee, messages neither wait for ever nor are dead-lettered."""
     broker = FakeBroker(version)
     config = CONFIG.format(directory=tmp_path, port=broker.port, version=version)
     bridge = new_bridge(config=config).start()

@@ -248,7 +248,7 @@ def _finish_there(
 ) -> bool:
     """Connect and finish the exchanges. Return whether that succeeded.
 
-    A broker without QoS 2 announces that with MQTT 5, or answers a publication with PUBACK. It gets the messages at least once.
+    A broker without QoS 2 announces that (MQTT 5), or answers a publication with PUBACK. It gets the messages at least once.
     """
     session = former.session
     for exactly in (True, False):
@@ -318,7 +318,7 @@ def _finish(
     *,
     qos: int = 2,
 ) -> int:
-    """Perform the steps of `exactly_once` with the parked messages in place of the queue. With a lower `qos`, publish them."""
+    """Do the steps of `exactly_once` with the parked messages in place of the queue. With another `qos`, publish them."""
     session = former.session
     parked = ParkedMessages(connection, session)
     letters = DeadLetters(connection, environment.dead_letter_queue, session.mapping, _source_queue(session))

@@ -9,7 +9,6 @@ from typing import Final, NamedTuple, Self
 
 from bridge.telemetry.message import Received
 
-
 #: The number of released publications that are known. A broker that uses an identifier again sooner does not count upwards.
 LIMIT: Final = 10_000
 
