@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import errno
 import logging
 import socket
 import time
@@ -203,6 +204,27 @@ async def test_problems_of_channels_and_resources_come_and_go(
         assert problem.what.startswith("only 99 MiB are free on the disk of queue manager ")
         usage.free = 101 * MIB
         assert await found(bridge) == []
+
+
+async def test_a_witness_that_cannot_be_written_is_a_problem_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_arguments: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    async with running(configuration(tmp_path)) as bridge:
+        application = await asyncio.to_thread(RemoteConnection, tmp_path / "data")
+        with monkeypatch.context() as patched:
+            patched.setattr("bridge.witness.os.pwrite", failing)
+            (response,) = await asyncio.to_thread(application.command, "DEFINE QLOCAL(FIRST)")
+            assert response.ok
+            (problem,) = await found(bridge)
+            assert (problem.kind, problem.subject, problem.severity) == ("disk", "witness", "error")
+            assert problem.what.endswith("cannot be recorded in queuemanager.witness")
+            assert problem.command == "mqbridge explain MQB3012E"
+        await asyncio.to_thread(application.command, "DEFINE QLOCAL(SECOND)")
+        assert await found(bridge) == []
+        await asyncio.to_thread(application.disconnect)
 
 
 async def test_a_client_that_acknowledges_nothing_is_a_problem_until_it_does(

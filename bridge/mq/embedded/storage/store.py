@@ -23,7 +23,7 @@ from bridge.mq.data_directory import StoreError
 from bridge.mq.embedded.queue import Row
 from bridge.mq.embedded.storage import layout
 from bridge.mq.embedded.storage.batch import DIGEST_MASK, Batch, decode, digest_of, encode
-from bridge.mq.embedded.storage.completeness import IDENTITY, End, new_identity, witness_path
+from bridge.mq.embedded.storage.completeness import EPOCH, IDENTITY, End, new_identity, witness_path
 from bridge.mq.embedded.storage.layout import SCHEMA_VERSION, batch_checksum, object_checksum
 from bridge.witness import Position, Witness, create
 
@@ -119,8 +119,8 @@ class Store:
             identity = new_identity()
             create(witness_path(self.path), Position(identity, self.starts, self._last_row, time.time()), layout.MODE)
             self._set_fact(IDENTITY, identity)
-        #: identifies the database until it is restored or salvaged
-        self.identity = identity
+        #: identifies what a restore or salvage has begun; 0 if the database was never restored
+        self.epoch = self._fact(EPOCH, 0)
         witness = Witness(witness_path(self.path), identity, self.starts)
         witness.record(self._last_row)
         return witness
