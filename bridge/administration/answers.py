@@ -219,12 +219,16 @@ class ProblemKind(StrEnum):
     """The kind of a problem."""
 
     QUEUE_MANAGER = "queue_manager"
+    #: the queue manager rejects the logins of the bridge
+    LOGIN = "login"
     DISK = "disk"
     MEMORY = "memory"
     CHANNEL = "channel"
     CERTIFICATE = "certificate"
     MAPPING = "mapping"
     LINK = "link"
+    #: a pipeline that processes nothing, or a spool with messages that no pipeline reads
+    PIPELINE = "pipeline"
     #: a session at a broker that a mapping no longer uses is unfinished
     SESSION = "session"
     #: a queue that is full or PUT(DISABLED)

@@ -114,6 +114,9 @@ METRICS: Final = (
            "Seconds since the oldest message of a queue was put (MSGAGE). IBM MQ reports it only with MONQ."),
     Metric("ibmmq_queue_input_handles", "gauge", _QUEUE, "Handles open for input from a queue (IPPROCS)."),
     Metric("ibmmq_queue_output_handles", "gauge", _QUEUE, "Handles open for output to a queue (OPPROCS)."),
+    Metric("mqbridge_queue_manager_logins_rejected_total", "counter", (),
+           "Logins of the bridge that the queue manager rejected (MQRC_NOT_AUTHORIZED, MQRC_SECURITY_ERROR). Absent with the "
+           "embedded queue manager."),
     Metric("mqbridge_queues_left_out", "gauge", (), "Queues without metrics because there are too many."),
     Metric("mqbridge_transmission_queue_depth", "gauge", (),
            "Messages on the bridge's transmission queue, where messages wait for clients."),
@@ -167,6 +170,8 @@ METRICS: Final = (
            "Duration of a batch of publications to the broker of a link, from the first PUBLISH to the last "
            "acknowledgement."),
     Metric("mqbridge_pipeline_up", "gauge", ("pipeline",), "1 if a process runs a pipeline on this machine; otherwise 0."),
+    Metric("mqbridge_pipeline_failing", "gauge", ("pipeline",),
+           "1 if a pipeline processes nothing because of an error, or because its process was killed; otherwise 0."),
     Metric("mqbridge_pipeline_rows_total", "counter", ("pipeline", "kind"),
            "Rows of a pipeline by kind: in, out, dead_letter, late. Reset with each run."),
     Metric("mqbridge_pipeline_batches_total", "counter", ("pipeline",), "Finished batches of a pipeline."),
@@ -180,6 +185,8 @@ METRICS: Final = (
            "Messages that a pipeline has taken off their queue, or acknowledged, and not yet processed."),
     Metric("mqbridge_pipeline_unread_messages", "gauge", ("pipeline",),
            "Those of them whose queue or topic the pipeline no longer reads."),
+    Metric("mqbridge_pipeline_stage_bytes", "gauge", ("pipeline",),
+           "Size of the rows that a pipeline has staged and not yet written."),
     Metric("mqbridge_archive_lost_rows_total", "counter", (),
            "Rows that are missing from the archive because they could not be written in time or at all."),
 )  # fmt: skip

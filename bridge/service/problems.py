@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterator
 from shlex import quote
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -27,6 +27,8 @@ from bridge.security.tls import expiries
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
 from bridge.service.events import ConnectRejected
 from bridge.service.mappings.environment import LOOK_AHEAD
+from bridge.spark.administration import StatusDamaged, condition, left_by_removed
+from bridge.spark.environment import environment_at_bridge
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +72,8 @@ _LOGGED_ELSEWHERE: Final = frozenset({ProblemKind.RELOAD})
 #: How to fix each kind of problem.
 REMEDIES: Final = {
     ProblemKind.QUEUE_MANAGER: "Start the queue manager or repair the network. The bridge reconnects by itself.",
+    ProblemKind.LOGIN: "Write the present password to queue_manager.password_file, or a new token to token_file. If they were"
+    " correct, check CONNAUTH, CHLAUTH and the authority to connect, or unlock the account, then run `mqbridge reload`.",
     ProblemKind.DISK: "Free space on the disk, or let clients fetch their messages. The bridge notices within seconds.",
     ProblemKind.MEMORY: "Connect the clients with the largest backlogs, remove unused sessions with `mqbridge client"
     " purge`, or give the bridge more memory.",
@@ -79,6 +83,8 @@ REMEDIES: Final = {
     " resume {}`.",
     ProblemKind.LINK: "Start the broker, or correct the link's options and run `mqbridge reload`. The bridge reconnects by"
     " itself.",
+    ProblemKind.PIPELINE: "Fix the cause that `mqbridge pipeline show {}` prints. A pipeline that was given up or killed must"
+    " be started again.",
     ProblemKind.SESSION: "Make the broker reachable at its former address, so that the bridge can finish the session, or run"
     " `mqbridge mapping give-up {}`.",
     ProblemKind.QUEUE: "Let applications take messages, raise MAXDEPTH, or enable puts: ALTER QLOCAL({}) PUT(ENABLED)",
@@ -87,7 +93,7 @@ REMEDIES: Final = {
     ProblemKind.BACKLOG: "Connect the clients or start the applications that take the messages, or remove unused sessions"
     " with `mqbridge client purge`.",
     ProblemKind.CLIENT: "Make the client reconnect with `mqbridge client disconnect CLIENT`, and check its program.",
-    ProblemKind.REMOVALS: "Allow gets from the transmission queue: ALTER QLOCAL(SYSTEM.MQTT.TRANSMIT.QUEUE) GET(ENABLED)."
+    ProblemKind.REMOVALS: "Allow gets from the transmission queue: ALTER QLOCAL({}) GET(ENABLED)."
     " The log contains the reason code.",
     ProblemKind.PUBLISH_RATE: "Set publish_rate of its channel, then run `mqbridge reload` and `mqbridge client"
     " disconnect {}`.",
@@ -140,6 +146,8 @@ class ProblemList:
     async def _evaluate(self, status: QueueManagerStatus | None) -> list[Problem]:
         async with self._evaluating:
             problems = self.not_serving()
+            if self._parts.host.login_problem and self._parts.service.backend.available:
+                problems.append(_rejected_login(self._parts, "error"))
             if status is not None:
                 problems += _of_queues(status, self._parts, self._known)
             problems += _of_resources(status, self._parts, self._known)
@@ -148,6 +156,7 @@ class ProblemList:
             problems += self._rejections.problems()
             problems += await self._of_clients()
             problems += await asyncio.to_thread(_of_certificates, self._parts.configuration)
+            problems += await asyncio.to_thread(_of_pipelines, self._parts.configuration)
             return self._take(problems)
 
     async def _of_clients(self) -> list[Problem]:
@@ -175,12 +184,13 @@ class ProblemList:
         problems = []
         if held:
             others = f" and {len(held) - 1:,} more" if len(held) > 1 else ""
+            queue = self._parts.configuration.transmission_queue
             unremoved = service.sessions[held[0]].outbox.unremoved
             text = (
                 f"client {held[0]!r}{others} gets no messages, because {counted(unremoved, 'acknowledged message')} "
-                f"cannot be removed from {self._parts.configuration.transmission_queue} (limits.removal_backlog)"
+                f"cannot be removed from {queue} (limits.removal_backlog)"
             )
-            problems.append(Problem("error", ProblemKind.REMOVALS, "", text, "mqbridge check --connect"))
+            problems.append(Problem("error", ProblemKind.REMOVALS, queue, text, "mqbridge check --connect"))
         if silent:
             others = f" and {len(silent) - 1:,} more" if len(silent) > 1 else ""
             text = (
@@ -300,7 +310,9 @@ def _log_beginning(problem: Problem) -> None:
 def _not_serving(parts: Parts) -> Iterator[Problem]:
     name = parts.host.name
     if not parts.service.backend.available:
-        if parts.configuration.queue_manager.type == "embedded":
+        if parts.host.login_problem:
+            yield _rejected_login(parts, "critical")
+        elif parts.configuration.queue_manager.type == "embedded":
             text = f"the disk of queue manager {name} is full: it accepts no persistent messages"
             yield Problem("critical", ProblemKind.DISK, name, text, "df -h")
         else:
@@ -310,6 +322,12 @@ def _not_serving(parts: Parts) -> Iterator[Problem]:
         yield Problem("critical", ProblemKind.MEMORY, "", parts.host.memory.problem, LARGEST_BACKLOGS)
     for channel, text in parts.channels.problems.items():
         yield Problem("critical", ProblemKind.CHANNEL, channel, text, f"mqbridge channel start {channel}")
+
+
+def _rejected_login(parts: Parts, severity: Literal["critical", "error"]) -> Problem:
+    name = parts.host.name
+    text = f"queue manager {name} {parts.host.login_problem}"
+    return Problem(severity, ProblemKind.LOGIN, name, text, "mqbridge check --connect")
 
 
 def _of_queues(status: QueueManagerStatus, parts: Parts, known: Collection[Key]) -> Iterator[Problem]:
@@ -450,6 +468,45 @@ def _of_unfinished_sessions(status: Status) -> Iterator[Problem]:
         others = f" (and {len(status.unfinished) - 1:,} more)" if len(status.unfinished) > 1 else ""
         text = f"mapping {status.name}: {oldest}{others}"
         yield Problem("warning", ProblemKind.SESSION, status.name, text, f"mqbridge mapping show {status.name}", since)
+
+
+def _of_pipelines(configuration: Configuration) -> list[Problem]:
+    """Return a problem for each pipeline that fails, was killed, or has messages of a former queue. Reads files."""
+    problems, now = [], time.time()
+    environment = environment_at_bridge(configuration)
+    for name, config in configuration.pipelines.items():
+        severity: Literal["error", "warning"] = "error"
+        since = 0.0
+        try:
+            one = condition(name, config, environment, now)
+        except (StatusDamaged, OSError) as error:
+            text = f"the condition of pipeline {name} is unknown: {error}"
+        else:
+            if one["failing"] and (config.enabled or one["process"] is not None):
+                last = one["last_error"]
+                why = f": {last['what']}" if one["state"] != "killed" and last is not None else ""
+                since = last["at"] if why else 0.0
+                text = f"pipeline {name} {_PIPELINE_STATES.get(one['state'], 'fails')}{why}"
+            elif one["unread"]:
+                severity = "warning"
+                unread = ", ".join(f"{counted(rows, 'message')} of {source}" for source, rows in one["unread"].items())
+                text = f"the spool of pipeline {name} has {unread}, which it no longer reads"
+            else:
+                continue
+        problems.append(Problem(severity, ProblemKind.PIPELINE, name, text, f"mqbridge pipeline show {name}", since))
+    try:
+        left = list(left_by_removed(configuration.pipelines, environment))
+    except (StatusDamaged, OSError) as error:
+        text = f"the spool of a removed pipeline cannot be read: {error}"
+        return [*problems, Problem("error", ProblemKind.PIPELINE, "", text, "mqbridge pipeline spool list")]
+    for name, source, messages in left:
+        text = f"the spool of pipeline {name}, which was removed, has {counted(messages, 'message')} of {source}"
+        problems.append(Problem("warning", ProblemKind.PIPELINE, name, text, "mqbridge pipeline spool list"))
+    return problems
+
+
+#: Verbs for states of a pipeline that processes nothing.
+_PIPELINE_STATES: Final = {"killed": "was killed", "given up": "was given up"}
 
 
 def _of_certificates(configuration: Configuration) -> list[Problem]:

@@ -296,7 +296,7 @@ def _sinks(
     else:
         if to.format is not None and not has_format(spark, to.format):
             raise Mistake(("to", "format"), "a format that this Spark has (--packages adds others)", repr(to.format))
-        letters = None if config.dead_letters.archive else config.dead_letters.queue or environment.dead_letter_queue
+        letters = config.dead_letters.archive or config.dead_letters.queue or environment.dead_letter_queue
         sinks, place = sinks_of(to, environment, letters), "to"
     with mistakes_at((place,), "a destination"):
         for sink in sinks:

@@ -431,19 +431,23 @@ def test_the_state_of_a_batch_write_expires(expires: bool, options: SinkOptions,
         assert expiries == [cmqc.MQEI_UNLIMITED] * 2
 
 
-#: States of partitions that 0.2.0 has left (number of the last batch, complete, units of work), and whether batch 5 is put.
-FORMER: dict[str, tuple[dict[int, tuple[int, bool, int]], bool | None]] = {
-    "the batch before": ({0: (4, True, 0), 1: (3, True, 0)}, True),
-    "all partitions of the batch": ({0: (5, True, 0), 1: (5, True, 0)}, False),
-    "one partition of two": ({0: (5, True, 0), 1: (4, True, 0)}, None),
-    "a part of a partition": ({0: (5, False, 2)}, None),
-    "fewer partitions than now": ({0: (5, True, 0)}, None),
+#: A batch, the states of partitions that 0.2.0 has left (number of the last batch, complete, units of work), and whether
+#: the batch is put. None: it is an error.
+FORMER: dict[str, tuple[int, dict[int, tuple[int, bool, int]], bool | None]] = {
+    "the batch before": (5, {0: (4, True, 0), 1: (3, True, 0)}, True),
+    "all partitions of the batch": (5, {0: (5, True, 0), 1: (5, True, 0)}, False),
+    "one partition of two": (5, {0: (5, True, 0), 1: (4, True, 0)}, None),
+    "a part of a partition": (5, {0: (5, False, 2)}, None),
+    "fewer partitions than now": (5, {0: (5, True, 0)}, None),
+    "nothing of the first batch": (0, {0: (-1, True, 0)}, True),
+    "a part of the first batch": (0, {0: (0, False, 2)}, None),
+    "maybe all of the first batch": (0, {0: (0, True, 0), 1: (0, True, 0)}, None),
 }
 
 
 @pytest.mark.parametrize("name", FORMER)
 def test_state_of_the_version_before(name: str, options: SinkOptions, queues: Queues, stage: Stage) -> None:
-    states, puts = FORMER[name]
+    number, states, puts = FORMER[name]
     before = queues.depth(MAPPING_STATE_QUEUE)
     query = f"former {name}"
     with options.queue_manager.connected() as connection:
@@ -455,15 +459,18 @@ def test_state_of_the_version_before(name: str, options: SinkOptions, queues: Qu
             queue.put(b"SPKQ" + key, b"", msg_id=b"SPKA" + key)
             for _ in range(parts):
                 queue.put(b"SPKT" + key, b"digests")
-    messages = stage(BatchIdentity(query, 5), batches(ROWS[:2]), batches(ROWS[2:]))
+    messages = stage(BatchIdentity(query, number), batches(ROWS[:2]), batches(ROWS[2:]))
     left = queues.depth(MAPPING_STATE_QUEUE)
     if puts is None:
         words = (
-            r"0\.2\.0 has put a part of batch 5 of former .*partition 0: .*let 0\.2\.0 finish the batch.*new checkpoint"
+            rf"0\.2\.0 has put a part of batch {number} of former .*partition 0: .*let 0\.2\.0 finish the batch"
+            r".*new checkpoint.*puts all rows of the batch again"
         )
         for _ in range(2):
             with pytest.raises(BatchUnfinished, match=words):
                 put(options, messages)
+        with pytest.raises(BatchUnfinished, match=r"let 0\.2\.0 repeat the write with this writeId\. Or "):
+            put(options, messages, expires=True)
         assert queues.depth(MAPPING_STATE_QUEUE) == left
     else:
         put(options, messages)

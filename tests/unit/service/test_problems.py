@@ -6,6 +6,7 @@ import asyncio
 import datetime
 import errno
 import logging
+import shutil
 import socket
 import time
 from collections.abc import AsyncIterator
@@ -22,6 +23,7 @@ from bridge.administration.mapping_status import State, Status, UnfinishedSessio
 from bridge.administration.requests import ListProblems, PauseMapping, Reload, ShowStatus
 from bridge.config.document import load
 from bridge.config.models import Configuration
+from bridge.files import lock
 from bridge.mq.embedded import host as inquiry
 from bridge.mq.memory import MIB
 from bridge.mq.mqi import MQOD
@@ -32,6 +34,8 @@ from bridge.security.password_file import Entry, hash_of, write_password_file
 from bridge.service.lifecycle import Bridge
 from bridge.service.problems import ARCHIVE_LOSS_TIMEOUT, MANY_REJECTIONS, REMOVAL_TIMEOUT, Publishers
 from bridge.service.reload import ConfigurationSource
+from bridge.spark.administration import LOCK, Batch, StatusRecord, read_status
+from bridge.spark.segment import IDENTITY, Identity, Segment, directory_name
 from bridge.wire import cmqc
 from tests.helpers.certificate_authority import Authority
 from tests.helpers.patience import happens
@@ -156,6 +160,79 @@ async def test_a_session_that_is_unfinished_for_a_day_is_a_problem(
             )
 
 
+#: What happens to the status of a pipeline, and the severity and the words of its problem.
+PIPELINES = {
+    "never run": ((), None),
+    "runs": (("running",), None),
+    "fails": (("running", "failed"), ("error", "pipeline p fails: the disk is full")),
+    "started again": (("failed", "running"), ("error", "pipeline p fails: the disk is full")),
+    "works again": (("failed", "running", "steady"), None),
+    "gets a batch": (("failed", "running", "completed"), None),
+    "given up": (("failed", "given up"), ("error", "pipeline p was given up: the disk is full")),
+    "a new process": (("failed", "given up", "new"), ("error", "pipeline p fails: the disk is full")),
+    "stopped by a user": (("failed", "stopped"), None),
+    "killed": (("failed", "running", "steady", "killed"), ("error", "pipeline p was killed")),
+}
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+async def test_a_pipeline_that_processes_nothing_is_a_problem(name: str, tmp_path: Path) -> None:
+    steps, expected = PIPELINES[name]
+    pipeline = {"from": {"mq": {"queue": "Q"}}, "to": {"archive": tmp_path / "out"}, "checkpoint": tmp_path / "p"}
+    (tmp_path / "p").mkdir()
+    held = lock(tmp_path / "p" / LOCK)
+    record = StatusRecord(tmp_path / "p", pytest.fail) if steps else None
+    for step in steps:
+        assert record is not None
+        match step:
+            case "failed":
+                record.failed("the disk is full")
+            case "completed":
+                record.completed(Batch(1, time.time(), rows_in=1))
+            case "given up" | "stopped":
+                record.ended(step)
+            case "new":
+                record = StatusRecord(tmp_path / "p", pytest.fail)
+            case "running" | "steady":
+                getattr(record, step)()
+    if not steps or steps[-1] in ("killed", "given up", "stopped"):
+        held.close()
+    async with running(configuration(tmp_path, pipelines={"p": pipeline})) as bridge:
+        problems = await found(bridge)
+        assert [(one.severity, one.what) for one in problems] == ([] if expected is None else [expected])
+        assert all(one.kind == "pipeline" and one.command == "mqbridge pipeline show p" for one in problems)
+        status = read_status(tmp_path / "p")
+        if expected is not None and status is not None and status.last_error is not None and "killed" not in steps:
+            assert problems[0].since == status.last_error.at
+    held.close()
+
+
+async def test_messages_of_a_former_queue_and_a_damaged_status_are_problems(tmp_path: Path) -> None:
+    spool = tmp_path / "p" / "spool" / directory_name("Q.OLD")
+    spool.mkdir(parents=True)
+    (spool / IDENTITY).write_bytes(msgspec.json.encode(Identity("1", "Q.OLD")))
+    (spool / Segment(1, 3, 10, 1, 0, "run").name).touch()
+    pipeline = {"from": {"mq": {"queue": "Q"}}, "to": {"archive": tmp_path / "out"}, "checkpoint": tmp_path / "p"}
+    async with running(configuration(tmp_path, pipelines={"p": {**pipeline, "enabled": False}})) as bridge:
+        (problem,) = await found(bridge)
+        assert (problem.severity, problem.what) == (
+            "warning",
+            "the spool of pipeline p has 3 messages of Q.OLD, which it no longer reads",
+        )
+        removed = tmp_path / "data" / "pipelines" / "removed"
+        shutil.copytree(tmp_path / "p" / "spool", removed / "spool")
+        _, problem = await found(bridge)
+        assert (problem.severity, problem.what, problem.command) == (
+            "warning",
+            "the spool of pipeline removed, which was removed, has 3 messages of Q.OLD",
+            "mqbridge pipeline spool list",
+        )
+        shutil.rmtree(removed)
+        (tmp_path / "p" / "status.json").write_text("{")
+        (problem,) = await found(bridge)
+        assert problem.severity == "error" and "status.json is damaged and may be removed" in problem.what
+
+
 async def test_problems_of_channels_and_resources_come_and_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -255,7 +332,14 @@ async def test_a_client_that_acknowledges_nothing_is_a_problem_until_it_does(
 
 
 async def test_a_client_that_waits_for_removals_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with running(configuration(tmp_path)) as bridge:
+    script = tmp_path / "queues.mqsc"
+    script.write_text("DEFINE QLOCAL(PLANT.XMITQ) USAGE(XMITQ)")
+    settings = Configuration(
+        queue_manager={"data_directory": tmp_path / "data", "scripts": [script]},
+        channels=[{"name": "A", "port": 0}],
+        transmission_queue="PLANT.XMITQ",
+    )
+    async with running(settings) as bridge:
         assert bridge.administration is not None
         channel, service = bridge.channels.get("A"), bridge.administration.parts.service
         assert channel is not None and channel.endpoint is not None
@@ -269,11 +353,29 @@ async def test_a_client_that_waits_for_removals_is_a_problem(tmp_path: Path, mon
         assert (problem.kind, problem.severity) == ("removals", "error")
         assert problem.what == (
             "client 'held' gets no messages, because 500 acknowledged messages cannot be removed from "
-            "SYSTEM.MQTT.TRANSMIT.QUEUE (limits.removal_backlog)"
+            "PLANT.XMITQ (limits.removal_backlog)"
         )
+        assert "ALTER QLOCAL(PLANT.XMITQ) GET(ENABLED)" in problem.remedy
         outbox.held = False
         assert await found(bridge) == []
         await asyncio.to_thread(client.disconnect)
+
+
+@pytest.mark.parametrize(("available", "severity"), [(False, "critical"), (True, "error")])
+async def test_a_rejected_login_at_the_queue_manager_is_one_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, available: bool, severity: str
+) -> None:
+    """It is critical if the bridge lacks a connection that it needs. Then there is no other problem for the same cause."""
+    text = "rejected the login of user bridge: MQRC_NOT_AUTHORIZED (2035)"
+    async with running(configuration(tmp_path)) as bridge:
+        assert bridge.host is not None
+        monkeypatch.setattr(type(bridge.host), "login_problem", text)
+        monkeypatch.setattr(type(bridge.host.backend), "available", available)
+        (problem,) = [one for one in await found(bridge) if one.kind in ("login", "queue_manager", "disk")]
+        assert (problem.kind, problem.severity, problem.subject) == ("login", severity, "MQB1")
+        assert problem.what == f"queue manager MQB1 {text}"
+        monkeypatch.undo()
+        assert await found(bridge) == []
 
 
 async def test_a_blocked_queue_of_a_mapping_is_a_problem(tmp_path: Path) -> None:
