@@ -429,19 +429,22 @@ def test_the_state_of_a_batch_write_expires(expires: bool, options: SinkOptions,
         assert expiries == [cmqc.MQEI_UNLIMITED] * 2
 
 
-#: States of partitions that 0.2.0 has left (number of the last batch, complete, units of work), and whether batch 5 is put.
-FORMER: dict[str, tuple[dict[int, tuple[int, bool, int]], bool | None]] = {
-    "the batch before": ({0: (4, True, 0), 1: (3, True, 0)}, True),
-    "all partitions of the batch": ({0: (5, True, 0), 1: (5, True, 0)}, False),
-    "one partition of two": ({0: (5, True, 0), 1: (4, True, 0)}, None),
-    "a part of a partition": ({0: (5, False, 2)}, None),
-    "fewer partitions than now": ({0: (5, True, 0)}, None),
+#: States of partitions that 0.2.0 has left (last batch, complete, units of work), the next batch, and whether it is put.
+FORMER: dict[str, tuple[dict[int, tuple[int, bool, int]], int, bool | None]] = {
+    "the batch before": ({0: (4, True, 0), 1: (3, True, 0)}, 5, True),
+    "all partitions of the batch": ({0: (5, True, 0), 1: (5, True, 0)}, 5, False),
+    "one partition of two": ({0: (5, True, 0), 1: (4, True, 0)}, 5, None),
+    "a part of a partition": ({0: (5, False, 2)}, 5, None),
+    "fewer partitions than now": ({0: (5, True, 0)}, 5, None),
+    "the first batch is the one before": ({0: (0, True, 0), 1: (0, True, 0)}, 1, True),
+    # Other partitions of the first batch may have had no state yet.
+    "the first batch": ({0: (0, True, 0), 1: (0, True, 0)}, 0, None),
 }
 
 
 @pytest.mark.parametrize("name", FORMER)
 def test_state_of_the_version_before(name: str, options: SinkOptions, queues: Queues, stage: Stage) -> None:
-    states, puts = FORMER[name]
+    states, number, puts = FORMER[name]
     before = queues.depth(MAPPING_STATE_QUEUE)
     query = f"former {name}"
     with options.queue_manager.connected() as connection:
@@ -453,11 +456,12 @@ def test_state_of_the_version_before(name: str, options: SinkOptions, queues: Qu
             queue.put(b"SPKQ" + key, b"", msg_id=b"SPKA" + key)
             for _ in range(parts):
                 queue.put(b"SPKT" + key, b"digests")
-    messages = stage(BatchIdentity(query, 5), batches(ROWS[:2]), batches(ROWS[2:]))
+    messages = stage(BatchIdentity(query, number), batches(ROWS[:2]), batches(ROWS[2:]))
     left = queues.depth(MAPPING_STATE_QUEUE)
     if puts is None:
         words = (
-            r"0\.2\.0 has put a part of batch 5 of former .*partition 0: .*let 0\.2\.0 finish the batch.*new checkpoint"
+            rf"0\.2\.0 has put a part of batch {number} of former .*partition 0: .*let 0\.2\.0 finish the batch"
+            ".*new checkpoint"
         )
         for _ in range(2):
             with pytest.raises(BatchUnfinished, match=words):
