@@ -52,7 +52,9 @@ class Driver:
     def _end(self) -> None:
         if self.process.poll() is None:
             kill_driver(self.process.pid)
-        self.process.communicate()
+        self.process.wait()
+        assert self.process.stderr is not None
+        self.process.stderr.close()
 
     def wait_for_tasks(self, count: int) -> None:
         """Wait until that many tasks have staged a part of their rows."""
@@ -197,20 +199,28 @@ class Cluster:
         self.private = directory / "private"
         self._work = directory / "work"
         self._network = Network(stack)
-        self.private.mkdir(parents=True)
+        self.private.mkdir()
         self._work.mkdir()
         self._stack = stack
         port = free_port()
         self.address = self._network.address
         self.master = f"spark://{self.address}:{port}"
         self._stack.callback(stop, start_master(self.address, port, self._work))
-        self.workers = [self.start_worker() for _ in range(2)]
+        self.workers: list[subprocess.Popen[bytes]] = []
+        self._stack.callback(self._end)
 
-    def start_worker(self) -> subprocess.Popen[bytes]:
-        """Start a worker with one core."""
-        worker = start_worker(self.master, self._work, [self.private], self._network)
-        self._stack.callback(stop, worker)
-        return worker
+    def start_workers(self) -> None:
+        """Start workers with one core each, until two are running."""
+        self.workers = [worker for worker in self.workers if worker.poll() is None]
+        while len(self.workers) < 2:
+            self.workers.append(start_worker(self.master, self._work, [self.private], self._network))
+
+    def _end(self) -> None:
+        for worker in self.workers:
+            stop(worker)
+        for executor in self.executors():  # a namespace lives as long as its processes
+            executor.kill()
+        until(lambda: not self.executors())
 
     def on(self, write: Write) -> Write:
         """Return a write whose tasks run on both workers."""
@@ -232,12 +242,18 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
+@pytest.fixture(scope="module")
+def running_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     if os.getuid():
         pytest.skip("only root can make network namespaces")
     with ExitStack() as stack:
-        yield Cluster(tmp_path / "cluster", stack)
+        yield Cluster(tmp_path_factory.mktemp("cluster"), stack)
+
+
+@pytest.fixture
+def cluster(running_cluster: Cluster) -> Cluster:
+    running_cluster.start_workers()
+    return running_cluster
 
 
 def test_a_cluster_without_a_shared_staging_directory(
@@ -271,13 +287,13 @@ def test_processes_of_a_cluster_are_killed(
     """Spark repeats the tasks of the lost executor. If the driver is killed, too, another one finishes the batch."""
     driver = start(cluster.on(write))
     driver.wait_for_tasks(2)
+    until(lambda: len(cluster.executors()) == 2)  # those of an earlier driver end with it
     before = cluster.executors()
-    assert len(before) == 2
     if kind == "executor":
         before[0].kill()
     else:
         stop(cluster.workers[0])  # its executor ends when it loses the connection
-    until(lambda: any(not executor.is_running() or executor.status() == psutil.STATUS_ZOMBIE for executor in before))
+    until(lambda: any(executor not in cluster.executors() for executor in before))
     if kind == "worker and driver":
         driver.killed_after(FIRST_UNIT)
         assert queues.depth(write.options["queue"]) == UNIT_ROWS
