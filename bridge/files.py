@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+from zlib import crc32
+
+_CHUNK = 1024 * 1024
 
 
 @contextmanager
@@ -41,6 +44,15 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def checksum_of(path: Path) -> int:
+    """Return the CRC-32 of a file. Raises OSError."""
+    checksum = 0
+    with path.open("rb") as file:
+        while data := file.read(_CHUNK):
+            checksum = crc32(data, checksum)
+    return checksum
 
 
 class Locked(Exception):

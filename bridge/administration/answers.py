@@ -225,6 +225,8 @@ class ProblemKind(StrEnum):
     CERTIFICATE = "certificate"
     MAPPING = "mapping"
     LINK = "link"
+    #: a pipeline that processes nothing, or a spool with messages that no pipeline reads
+    PIPELINE = "pipeline"
     #: a session at a broker that a mapping no longer uses is unfinished
     SESSION = "session"
     #: a queue that is full or PUT(DISABLED)

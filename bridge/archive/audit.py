@@ -8,13 +8,14 @@ match, the k-th delivery belongs to the k-th expected one. QoS 1 is delivered at
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from bridge.archive.completeness import Loss, refuse
 from bridge.archive.database import MEMORY, Database, moment, opened
 from bridge.archive.history import NEVER, History
 from bridge.mqtt.topics import FilterTree
@@ -386,10 +387,12 @@ def audit(
     end: datetime | None = None,
     late: float | None = None,
     memory: str = MEMORY,
+    report: Callable[[Loss], None] = refuse,
 ) -> Audit:
     """Audit the publications from `start` up to, but not including, `end` (None: no limit). `late` is in seconds.
 
-    Several directories count as one archive. Raises bridge.archive.database.NoRows and duckdb.Error.
+    Several directories count as one archive. `report` is called for each file that is missing or damaged. Raises
+    bridge.archive.database.NoRows, bridge.archive.completeness.ArchiveDamaged, OSError and duckdb.Error.
     """
     # Each day starts with rows of the current subscriptions. Deliveries may be long after `end`.
     since = None if start is None else (start - MARGIN).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -398,7 +401,7 @@ def audit(
     limit = None if late is None else int(late * 1_000_000)
     margin = MARGIN // timedelta(microseconds=1)
     near = f"received BETWEEN make_timestamptz({low - margin}) AND make_timestamptz({high + margin})"
-    with opened(directories, since, memory=memory) as database:
+    with opened(directories, since, memory=memory, report=report) as database:
         history = _history(database)
         ((count, last),) = database.rows(
             f"SELECT count(*), coalesce(max(epoch_us(settled)), 0) FROM archive WHERE {near} AND direction IN ('in', 'out')"

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 import duckdb
 
-from bridge.archive.schema import COLUMNS, SUFFIX, archive_files
+from bridge.archive.completeness import Loss, complete_files, refuse
+from bridge.archive.schema import COLUMNS, SUFFIX, Direction, Outcome, Row
+from bridge.archive.schema import row as row_of
 
 #: Memory limit of DuckDB's tables and joins. The libraries need about 100 MB more.
 MEMORY: Final = "180MB"
@@ -72,14 +74,25 @@ class Database:
 
 @contextlib.contextmanager
 def opened(
-    directories: Sequence[Path], start: datetime | None = None, end: datetime | None = None, memory: str = MEMORY
+    directories: Sequence[Path],
+    start: datetime | None = None,
+    end: datetime | None = None,
+    memory: str = MEMORY,
+    report: Callable[[Loss], None] = refuse,
 ) -> Iterator[Database]:
     """Open a database whose view `archive` contains the rows written from the hour of `start` to the hour of `end`.
 
     Several directories count as one archive. Columns that an earlier version did not write are null. Temporary files are in
-    TMPDIR. Raises NoRows if there are no files, and duckdb.Error.
+    TMPDIR. `report` is called for each file that is missing or damaged. If it returns, these rows are a gap. Raises NoRows if
+    there are no files, ArchiveDamaged, OSError, and duckdb.Error.
     """
-    files = [file for directory in directories for file in archive_files(directory, start, end)]
+    losses: list[Loss] = []
+
+    def accept(loss: Loss) -> None:
+        report(loss)
+        losses.append(loss)
+
+    files = [file for directory in directories for file in complete_files(directory, start, end, accept)]
     if not files:
         places = ", ".join(map(str, directories))
         raise NoRows(f"{places}: no rows of an archive in that time (files {SUFFIX} in date=…/hour=…)")
@@ -96,13 +109,23 @@ def opened(
             # The progress bar would go to standard output.
             connection.execute("SET enable_progress_bar = false")
             columns = ", ".join(f"{column.name} {_TYPES[column.type]}" for column in COLUMNS)
-            connection.execute(f"CREATE TABLE no_rows ({columns})")
+            connection.execute(f"CREATE TABLE other_rows ({columns})")
+            for loss in losses:
+                values = ", ".join("?" for _ in COLUMNS)
+                connection.execute(f"INSERT INTO other_rows VALUES ({values})", _gap(loss))
             names = ", ".join(_quoted(file) for file in files)
             parquet = f"read_parquet([{names}], union_by_name = true, hive_partitioning = false)"
             connection.execute(
-                f"CREATE VIEW archive AS SELECT * FROM no_rows UNION ALL BY NAME SELECT * FROM {parquet}"
+                f"CREATE VIEW archive AS SELECT * FROM other_rows UNION ALL BY NAME SELECT * FROM {parquet}"
             )
             yield Database(connection)
+
+
+def _gap(loss: Loss) -> Row:
+    """Return a row that reports lost rows. Their number is unknown."""
+    return row_of(
+        sequence=0, direction=Direction.ARCHIVE, outcome=Outcome.GAP, size=None, received=loss.first, settled=loss.end
+    )
 
 
 def _quoted(file: Path) -> str:

@@ -10,7 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
+from bridge.archive.completeness import FileNumbers, file_name
 from bridge.archive.schema import NAMES, SUFFIX, UNFINISHED, Row, arrow_schema
+from bridge.files import checksum_of, sync
 
 SCHEMA = arrow_schema()
 ArrowException = pa.ArrowException
@@ -26,11 +28,12 @@ def record_batch(rows: list[Row]) -> Any:
 class ArchiveFile:
     """A Parquet file that becomes visible with `finish`. Methods raise OSError and pyarrow.ArrowException."""
 
-    def __init__(self, partition: Path, name: str) -> None:
+    def __init__(self, partition: Path, sequence: int) -> None:
+        """Create a file in the directory of an hour. `sequence` is the number of its first row."""
         partition.mkdir(parents=True, exist_ok=True)
-        self.path = partition / f"{name}{SUFFIX}"
-        self._unfinished = partition / f"{UNFINISHED}{name}{SUFFIX}"
-        self._sink = self._unfinished.open("wb")
+        self._partition, self._sequence = partition, sequence
+        self._path = partition / f"{UNFINISHED}{sequence:016d}{SUFFIX}"
+        self._sink = self._path.open("wb")
         self._writer = pa.parquet.ParquetWriter(self._sink, SCHEMA, compression="zstd", compression_level=1)
         self.rows = 0
 
@@ -45,13 +48,19 @@ class ArchiveFile:
         self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
         self.rows += table.num_rows
 
-    def finish(self) -> None:
-        """Flush the file to disk and make it visible to readers."""
+    def finish(self, numbers: FileNumbers) -> None:
+        """Flush the file to disk and make it visible to readers. The next step is `numbers.record()`."""
         self._writer.close()
         self._sink.flush()
         os.fsync(self._sink.fileno())
         self._sink.close()
-        self._unfinished.rename(self.path)
+        number, first = numbers.following(self._partition)
+        self._path = self._path.rename(
+            self._partition / file_name(self._sequence, number, first, checksum_of(self._path))
+        )
+        # The file must be on disk before its number is recorded.
+        for directory in (self._partition, self._partition.parent, self._partition.parent.parent):
+            sync(directory)
 
     def abandon(self) -> None:
         """Delete the file after an error."""
@@ -60,4 +69,4 @@ class ArchiveFile:
             self._writer.close()
         with contextlib.suppress(OSError):
             self._sink.close()
-        self._unfinished.unlink(missing_ok=True)
+        self._path.unlink(missing_ok=True)

@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet
 
+from bridge.archive.completeness import Loss, complete_files, refuse
 from bridge.archive.rows import REPLAYED
-from bridge.archive.schema import Direction, Outcome, archive_files, arrow_schema, properties_of
+from bridge.archive.schema import Direction, Outcome, arrow_schema, properties_of
 from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import MQOD, MQError
 from bridge.mq.state import MappingState
@@ -50,10 +51,12 @@ class Selection:
         topic_filter: str = "#",
         clients: Sequence[str] = (),
         mapping: str = "",
+        report: Callable[[Loss], None] = refuse,
     ) -> None:
+        """Select. `report` is called for each file that is missing or damaged. Raises ArchiveDamaged or OSError."""
         # Rows of messages received before `end` may have been committed, and so written, later.
         last = None if end is None else end + timedelta(hours=1)
-        self._files = archive_files(directory, start, last)
+        self._files = complete_files(directory, start, last, report)
         self._schema = arrow_schema()
         self._start = start
         self._end = end

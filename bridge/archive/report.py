@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+from bridge.archive.completeness import Loss, refuse
 from bridge.archive.database import Database, NoRows, moment, opened
 from bridge.archive.history import NEVER
 from bridge.archive.report_page import Report, Section
@@ -81,16 +82,18 @@ def report(
     end: datetime | None = None,
     levels: int = 2,
     top: int = 20,
+    report: Callable[[Loss], None] = refuse,
 ) -> Report:
     """Return the figures of all messages settled from `start` up to, but not including, `end` (None: no limit).
 
-    Topics are truncated to `levels`, long lists to `top` rows. Raises bridge.archive.database.NoRows and duckdb.Error.
+    Topics are truncated to `levels`, long lists to `top` rows. `report` is called for each file that is missing or damaged.
+    Raises bridge.archive.database.NoRows, bridge.archive.completeness.ArchiveDamaged, OSError and duckdb.Error.
     """
     low = 0 if start is None else int(start.timestamp() * 1_000_000)
     high = NEVER if end is None else int(end.timestamp() * 1_000_000)
     branch = f"array_to_string(string_split(topic, '/')[:{levels}], '/')"
     longest_lists = f"ORDER BY published + delivered DESC, key LIMIT {top}"
-    with opened(directories, start, None if end is None else end + _LAG) as database:
+    with opened(directories, start, None if end is None else end + _LAG, report=report) as database:
         for view, directions in (("messages", "('in', 'out')"), ("mapped", "('mapped')")):
             database.run(
                 f"CREATE VIEW {view} AS SELECT * FROM archive WHERE direction IN {directions}"

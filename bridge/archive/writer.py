@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import itertools
 import logging
@@ -12,11 +13,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
-from uuid import uuid4
 
 from bridge.archive import events
+from bridge.archive.completeness import FileNumbers
 from bridge.archive.rows import Rows
-from bridge.archive.schema import Direction, Outcome, Row, expired_days, partition, row, unfinished_files
+from bridge.archive.schema import UNFINISHED, Direction, Outcome, Row, expired_days, partition, row, unfinished_files
 from bridge.config.operations import ArchiveConfig
 from bridge.extras import install
 from bridge.files import Locked, lock
@@ -104,6 +105,7 @@ class ArchiveWriter:
         #: rows that could not be written since the start
         self._lost = 0
         self._file: ArchiveFile | None = None
+        self._file_numbers: FileNumbers | None = None
         self._file_since = 0.0
         self._partition: Path | None = None
         self._day = ""
@@ -129,6 +131,8 @@ class ArchiveWriter:
             time.sleep(LOOK_INTERVAL)
         for left in unfinished_files(self.directory):
             left.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # `_make_visible` tries again, and reports the error
+            self._open_numbers()
         return True
 
     def take(self, batch: list[events.Event], size: int) -> None:
@@ -197,6 +201,9 @@ class ArchiveWriter:
         """Write the remaining rows, and unlock the directory."""
         self._finish()
         self._tell()
+        if self._file_numbers is not None:
+            self._file_numbers.close()
+            self._file_numbers = None
         if self._lock is not None:
             self._lock.close()
 
@@ -264,17 +271,32 @@ class ArchiveWriter:
             if batches:
                 if self._file is None:
                     assert self._partition is not None
-                    # Sorts by row number, and is unique even if the clock is set back.
-                    name = f"{batches[0]['sequence'][0].as_py():016d}-{uuid4().hex[:8]}"
-                    self._file = self._parquet.ArchiveFile(self._partition, name)
+                    self._file = self._parquet.ArchiveFile(self._partition, batches[0]["sequence"][0].as_py())
                 self._file.write(batches)
                 if self._file.rows >= self.config.roll.rows or self._file.size >= self.config.roll.size:
-                    self._file.finish()
+                    self._make_visible(self._file)
                     self._file = None
                     self._file_since = time.monotonic()
                     self._finished()
         except (OSError, self._parquet.ArrowException) as error:
             self._failed(error, held)
+
+    def _open_numbers(self) -> FileNumbers:
+        """Return the numbers of files. Raises OSError."""
+        if self._file_numbers is None:
+            self._file_numbers = FileNumbers(self.directory)
+            if self._file_numbers.damage:
+                log.error("MQB7012E %s", self._file_numbers.damage)
+        return self._file_numbers
+
+    def _make_visible(self, file: ArchiveFile) -> None:
+        """Finish a file. Raises OSError and pyarrow.ArrowException."""
+        numbers = self._open_numbers()
+        file.finish(numbers)
+        try:
+            numbers.record()
+        except OSError as error:
+            log.error("MQB7013E archive: recording the number of a file failed: %s", error)
 
     def _finished(self) -> None:
         """Update the progress after a file is finished, unless a gap is not recorded yet."""
@@ -300,7 +322,7 @@ class ArchiveWriter:
         if self._file is not None:
             held = self._file.rows
             try:
-                self._file.finish()
+                self._make_visible(self._file)
             except (OSError, self._parquet.ArrowException) as error:
                 self._failed(error, held)
             else:
@@ -313,8 +335,14 @@ class ArchiveWriter:
 
     def _sweep(self, retention: timedelta) -> None:
         try:
-            for day in expired_days(self.directory, retention, datetime.now(UTC)):
-                shutil.rmtree(day)
+            for left in self.directory.glob(f"{UNFINISHED}date=*"):
+                shutil.rmtree(left)
+            expired = expired_days(self.directory, retention, datetime.now(UTC))
+            if expired and expired == sorted(self.directory.glob("date=*")):
+                self._open_numbers().forget()
+            for day in expired:
+                # Readers see all files of a day, or none.
+                shutil.rmtree(day.rename(day.with_name(f"{UNFINISHED}{day.name}")))
                 log.info("MQB7009I archive: removed %s, which is older than %d days", day, retention.days)
         except OSError as error:
             log.error("MQB7010E archive: removing old days failed: %s", error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,6 +20,7 @@ from bridge.cli.queue_manager import configuration, connected
 
 if TYPE_CHECKING:
     from bridge.archive.audit import Audit, Counts
+    from bridge.archive.completeness import Loss
     from bridge.archive.replay import Replay, Selection
     from bridge.archive.report_page import Report
     from bridge.config.models import Configuration
@@ -32,6 +33,18 @@ Archives = Annotated[
 ]
 
 
+AcceptLoss = Annotated[
+    bool, typer.Option("--accept-loss", help="Continue without files of the archive that are missing or damaged.")
+]
+
+
+def _reporter(accept_loss: bool) -> Callable[[Loss], None]:
+    """Return what happens for each missing or damaged file."""
+    from bridge.archive.completeness import refuse
+
+    return (lambda loss: note(f"without rows that are lost: {loss.text}")) if accept_loss else refuse
+
+
 @contextlib.contextmanager
 def _reading(name: str) -> Iterator[None]:
     """Show progress while an archive is read.
@@ -40,10 +53,12 @@ def _reading(name: str) -> Iterator[None]:
     """
     import duckdb
 
+    from bridge.archive.completeness import ArchiveDamaged
+
     try:
         with progress(f"{name}: reading the archive"):
             yield
-    except (OSError, duckdb.Error) as error:
+    except (ArchiveDamaged, OSError, duckdb.Error) as error:
         raise Failure(f"the archive cannot be read: {error}", WRONG_USAGE) from error
 
 
@@ -55,10 +70,13 @@ def audit(
     late: Annotated[
         float | None, option("TIME", "Also report deliveries that took longer as late.", parser=options.duration)
     ] = None,
+    accept_loss: AcceptLoss = False,
 ) -> None:
     """Find lost, duplicated, late and reordered messages in the archive.
 
     It checks that QoS 1 messages were delivered at least once, QoS 2 messages exactly once, and all in order.
+
+    A file of the archive that is missing or damaged is an error. With --accept-loss, it is a gap.
 
     Exit status 0 if no message was lost, duplicated or reordered, as far as the archive contains the rows. Deliveries
     without rows are counted as unknown. 1 if there are findings. 3 if there is nothing to check.
@@ -68,7 +86,7 @@ def audit(
     with _reading("audit"):
         from bridge.archive.audit import audit as judge
 
-        result = judge(directories, start=first, end=last, late=late)
+        result = judge(directories, start=first, end=last, late=late, report=_reporter(accept_loss))
     print_record(result, "held" if result.held else "broken", show_audit)
     if result.is_empty and not result.mappings:
         raise typer.Exit(NOT_FOUND)
@@ -84,6 +102,7 @@ def report(
     levels: Annotated[int, typer.Option(min=1, max=20, metavar="N", help="Topic levels to distinguish.")] = 2,
     limit: Limit = 20,
     html: Annotated[Path | None, option("FILE", "Write an HTML page with charts to this file.")] = None,
+    accept_loss: AcceptLoss = False,
 ) -> None:
     """Report traffic, latency and dead letters in the archive.
 
@@ -95,7 +114,7 @@ def report(
         from bridge.archive.report import report as figures
         from bridge.archive.report_page import page
 
-        result = figures(directories, start=first, end=last, levels=levels, top=limit)
+        result = figures(directories, start=first, end=last, levels=levels, top=limit, report=_reporter(accept_loss))
     if html is not None:
         html.write_text(page(result), encoding="utf-8")
     if settings.output is not options.Format.table or html is None:
@@ -126,6 +145,7 @@ def replay(
     ] = False,
     run: Annotated[str, option("NAME", "Name of the run. Default: derived from the options.")] = "",
     again: Annotated[bool, typer.Option("--again", help="Start from the beginning of the run.")] = False,
+    accept_loss: AcceptLoss = False,
 ) -> None:
     """Put archived publications again, in order, each exactly once.
 
@@ -183,6 +203,7 @@ def replay(
             topic_filter=topic_filter,
             clients=clients or (),
             mapping=mapping,
+            report=_reporter(accept_loss),
         )
         left = selection.count(position.sequence)
         if not left and not position.sequence:

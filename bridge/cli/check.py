@@ -220,11 +220,7 @@ def lacking(configuration: Configuration) -> Iterator[str]:
     yield from _of_traces(configuration.traces)
     if any(pipeline.enabled for pipeline in configuration.pipelines.values()) and find_spec("pyspark") is None:
         yield f"pipelines: pyspark is not installed; `{install('spark')}` installs it"
-    tokens = configuration.token_file_path
-    if configuration.admin.port is not None and tokens is not None and tokens.exists():
-        from bridge.security.authenticators import readable_by_others
-
-        yield from (f"admin.token_file: {line}" for line in readable_by_others(tokens))
+    yield from _readable_by_others(configuration)
     settings = configuration.queue_manager
     if settings.type == "embedded":
         for script in settings.scripts:
@@ -235,6 +231,18 @@ def lacking(configuration: Configuration) -> Iterator[str]:
         yield from _unreadable("queue_manager", password_file=settings.password_file, token_file=settings.token_file)
         if settings.tls is not None:
             yield from _unreadable("queue_manager.tls", **settings.tls.files)
+
+
+def _readable_by_others(configuration: Configuration) -> Iterator[str]:
+    """Yield a line for each file with a secret that every user of this machine can read."""
+    from bridge.security.secret_file import readable_by_others
+
+    files = dict(configuration.files_with_secrets())
+    if configuration.admin.port is not None and configuration.token_file_path is not None:
+        files["admin.token_file"] = configuration.token_file_path
+    for option, path in files.items():
+        if path.exists():
+            yield from (f"{option}: {line}" for line in readable_by_others(path))
 
 
 def _unreadable(section: str, **files: Path | None) -> Iterator[str]:

@@ -1,7 +1,10 @@
-"""`mqbridge data`: back up, restore, verify and repair the embedded queue manager."""
+"""`mqbridge data`: back up, restore and repair the embedded queue manager, and verify files."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,10 +13,11 @@ import typer
 from bridge.administration.answers import counted, moment
 from bridge.cli.failures import FAILED, WRONG_USAGE, Failure
 from bridge.cli.options import BRIDGE, OUTPUT, YES, argument, settings, takes
-from bridge.cli.output import confirm, print_record, progress, say
-from bridge.cli.queue_manager import configuration, data_directory
+from bridge.cli.output import confirm, print_error, print_record, progress, say
+from bridge.cli.queue_manager import CONFIGURATION_VARIABLE, configuration, data_directory
 
 if TYPE_CHECKING:
+    from bridge.config.models import Configuration
     from bridge.mq.database import Contents, Findings
 
 #: Lines about damage that are printed.
@@ -71,29 +75,104 @@ def restore(
 
 
 @takes(BRIDGE)
-def verify(directory: Annotated[Path | None, argument("[DIR]", "The data directory.")] = None) -> None:
-    """Check the database of a queue manager. A running bridge is not affected.
+def verify(
+    directory: Annotated[
+        Path | None, argument("[DIR]", "A data directory, the directory of an archive, or a spool of a pipeline.")
+    ] = None,
+) -> None:
+    """Check that files are undamaged and complete. Running bridges and pipelines are not affected.
 
-    Exit status 0 if the database is undamaged, contains all acknowledged commits, and has the schema of this release.
-    Otherwise exit status 1, with a line for each damaged, missing or unexpected part.
+    Without DIR, it checks the database of the queue manager, the archive, and the spools of all pipelines.
+
+    Exit status 0 if everything is undamaged, contains all acknowledged commits, segments and files, and the database has the
+    schema of this release. Otherwise exit status 1, with a line for each damaged, missing or unexpected part.
     """
+    failures = [failure for part in _parts(directory) if (failure := part()) is not None]
+    for failure in failures[:-1]:
+        print_error(failure)
+    if failures:
+        raise failures[-1]
+
+
+def _parts(directory: Path | None) -> Iterator[Callable[[], Failure | None]]:
+    """Yield the checks of `verify`. Raises Failure if there is nothing to check."""
+    from bridge.archive.completeness import is_archive
+    from bridge.spark.environment import CHECKPOINT, SPOOL
+    from bridge.spark.spool_inventory import is_spool
+
+    if directory is not None:
+        if is_archive(directory):
+            yield partial(_verify_archive, directory)
+        elif is_spool(directory):
+            yield partial(_verify_spool, directory, None)
+        else:
+            yield partial(_verify_database, directory)
+        return
+    found = configuration()
+    archive = None if found is None else found.archive.directory
+    pipelines = {} if found is None else _pipelines(found)
+    if found is None or found.queue_manager.type == "embedded" or not (archive or pipelines):
+        yield partial(_verify_database, _place())
+    if archive is not None and archive.is_dir():
+        yield partial(_verify_archive, archive)
+    for place in pipelines.values():
+        yield partial(_verify_spool, place / SPOOL, place / CHECKPOINT)
+
+
+def _pipelines(configuration: Configuration) -> dict[str, Path]:
+    """Return the directories of pipelines that have a spool."""
+    from bridge.cli.pipeline import environment_in
+
+    file = settings.config or os.environ.get(CONFIGURATION_VARIABLE)
+    return environment_in(configuration, Path(file or "")).spool_directories(configuration.pipelines)
+
+
+def _verify_database(place: Path) -> Failure | None:
+    from bridge.mq.data_directory import StoreError
     from bridge.mq.database import verify as examine
 
-    place = directory or _place()
-    with progress(f"checking {place}"):
-        findings = examine(place)
+    try:
+        with progress(f"checking {place}"):
+            findings = examine(place)
+    except StoreError as error:
+        return Failure(str(error), FAILED)
     _print_findings(findings)
     if findings.missing:
-        raise Failure(
+        return Failure(
             f"{place} is incomplete",
             FAILED,
             hint="`mqbridge data restore --force FILE` restores a backup; "
             f"`mqbridge data salvage --accept-loss {place} NEW` continues without the missing commits",
         )
     if findings.damage:
-        raise Failure(
+        return Failure(
             f"{place} is damaged", FAILED, hint=f"`mqbridge data salvage {place} NEW` copies the undamaged parts"
         )
+    return None
+
+
+def _verify_archive(place: Path) -> Failure | None:
+    from bridge.archive.completeness import losses
+
+    hint = "restore its files from a copy; audit, report and replay continue without them with --accept-loss"
+    return _verify_files(f"archive {place}", (loss.text for loss in losses(place)), hint)
+
+
+def _verify_spool(place: Path, checkpoint: Path | None) -> Failure | None:
+    from bridge.spark.spool_inventory import damage_of
+
+    hint = "the messages exist nowhere else, so restore its files from a copy; see failOnDataLoss"
+    return _verify_files(f"spool {place}", damage_of(place, checkpoint), hint)
+
+
+def _verify_files(name: str, damage: Iterator[str], hint: str) -> Failure | None:
+    with progress(f"checking {name}"):
+        lines = list(damage)
+    _print_damage(lines)
+    if lines:
+        return Failure(f"{name} is damaged", FAILED, hint=hint)
+    typer.echo(f"{name} is undamaged")
+    return None
 
 
 def salvage(
@@ -139,11 +218,15 @@ def _print(contents: Contents, head: str) -> None:
 def _print_findings(findings: Findings) -> None:
     if findings.missing:
         typer.echo(findings.missing)
-    for line in findings.damage[:_MAX_LINES]:
-        typer.echo(line)
-    if len(findings.damage) > _MAX_LINES:
-        typer.echo(f"... and {len(findings.damage) - _MAX_LINES} more")
+    _print_damage(findings.damage)
     typer.echo(
         f"undamaged: {counted(len(findings.objects), 'definition')}, {findings.batches} batches of the log, "
         f"{counted(findings.messages, 'persistent message')} put, {findings.left} of them still there"
     )
+
+
+def _print_damage(lines: list[str]) -> None:
+    for line in lines[:_MAX_LINES]:
+        typer.echo(line)
+    if len(lines) > _MAX_LINES:
+        typer.echo(f"... and {len(lines) - _MAX_LINES} more")

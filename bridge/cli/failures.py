@@ -26,6 +26,7 @@ EXIT_STATUSES = {
 #: Exceptions that commands do not handle, with module and name -> exit status. Most commands do not import these modules.
 _STATUSES = {
     "bridge.administration.control_socket.NoBridge": UNREACHABLE,
+    "bridge.archive.completeness.ArchiveDamaged": FAILED,
     "bridge.archive.database.NoRows": NOT_FOUND,
     "bridge.mq.data_directory.StoreError": FAILED,
     "bridge.mq.ibm.parameters.LibraryMissing": FAILED,

@@ -77,7 +77,9 @@ def put(
     data = read_body(body)
     md = descriptor(data, persistent=persistent, priority=priority, expiry=_tenths(expiry), ccsid=ccsid)
     md = msgspec.structs.replace(md, **fields)
-    _put(MQOD(ObjectName=queue, ObjectQMgrName=to or ""), Message(md, data), cmqc.MQPMO_NONE, properties)
+    od = MQOD(ObjectName=queue, ObjectQMgrName=to or "")
+    with connected() as connection:
+        _put(connection, od, Message(md, data), cmqc.MQPMO_NONE, properties)
 
 
 @takes(BRIDGE | OUTPUT)
@@ -92,20 +94,26 @@ def pub(
 ) -> None:
     """Publish a message to a topic.
 
-    The command prints the MsgId, or with -o json the MQMD from the queue manager.
+    An empty message with --retain clears the retained publication of the topic, as in MQTT. The command prints the MsgId, or
+    with -o json the MQMD from the queue manager.
     """
+    from bridge.mq.administration import Administration
+
     data = read_body(body)
     md = descriptor(data, persistent=persistent, priority=priority, expiry=_tenths(expiry))
     od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic)
-    _put(od, Message(md, data), cmqc.MQPMO_RETAIN if retain else cmqc.MQPMO_NONE, properties)
-
-
-def _put(od: MQOD, message: Message, pmo: int, properties: list[str] | None) -> None:
-    named = [Property(name=name, value=value) for name, value in properties_in(properties or []).items()]
     with connected() as connection:
-        md = connection.put1(od, message, pmo | cmqc.MQPMO_NO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING, named)
-        msg_id = md.MsgId.hex().upper()
-        print_record(md_json(md), msg_id, lambda _: write(msg_id))
+        _put(connection, od, Message(md, data), cmqc.MQPMO_RETAIN if retain and data else cmqc.MQPMO_NONE, properties)
+        if retain and not data:
+            Administration(connection).clear_retained(topic)
+            note(f"cleared the retained publication of topic {topic}")
+
+
+def _put(connection: Connection, od: MQOD, message: Message, pmo: int, properties: list[str] | None) -> None:
+    named = [Property(name=name, value=value) for name, value in properties_in(properties or []).items()]
+    md = connection.put1(od, message, pmo | cmqc.MQPMO_NO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING, named)
+    msg_id = md.MsgId.hex().upper()
+    print_record(md_json(md), msg_id, lambda _: write(msg_id))
 
 
 @takes(BRIDGE | OUTPUT)

@@ -99,10 +99,10 @@ def check(
     for plan in plans:
         say(f"pipeline {plan.name} is OK")
         if plan.embeds:
-            say(
-                f"note: pipeline {plan.name}: messages travel with the tasks (option embed), because the workers do not reach"
-                f" its spool below {plan.directory}"
-            )
+            reached = environment.master is None or environment.is_shared(plan.directory)
+            why = "" if reached else f", because the workers do not reach its spool below {plan.directory}"
+            say(f"note: pipeline {plan.name}: messages travel with the tasks (option embed){why}")
+        _note_unread(plan, environment)
         if plan.at_least_once:
             say(
                 f"note: pipeline {plan.name}: a destination may get a batch twice after a crash (at-least-once delivery)"
@@ -340,6 +340,23 @@ def _plan_all(
         count = "1 mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
         raise Failure(f"{file}: {count}", WRONG_USAGE, lines=lines)
     return plans
+
+
+def _note_unread(plan: Pipeline, environment: PipelineEnvironment) -> None:
+    """Print a note about messages in the spool of a queue or topic that the pipeline no longer reads. Raises Failure."""
+    from bridge.administration.answers import counted
+    from bridge.spark.administration import StatusDamaged, condition
+
+    try:
+        unread = condition(plan.name, plan.config, environment, time.time())["unread"]
+    except (StatusDamaged, OSError) as error:
+        raise Failure(str(error)) from error
+    for source, messages in unread.items():
+        then = "it does not start" if environment.fails_on_data_loss(plan.config) else "they stay there"
+        say(
+            f"note: pipeline {plan.name}: its spool has {counted(messages, 'message')} of {source}, which it no longer reads,"
+            f" so {then}; hint: mqbridge pipeline spool return {source}"
+        )
 
 
 # Administration ------------------------------------------------------------------------------------------------------

@@ -125,7 +125,7 @@ def _trial(name: str) -> Trial:
     config = configuration.mappings.get(name)
     if config is None:
         known = suggestion(name, configuration.mappings) or ", ".join(configuration.mappings) or "there are none"
-        raise Failure(f"no mapping {name} in the configuration ({known})", WRONG_USAGE)
+        raise Failure(f"no mapping {name} in the configuration ({known})", NOT_FOUND)
     if not config.enabled:
         note(f"mapping {name} is not enabled")
     return trial_of(name, configuration)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, Self
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from bridge.config import values
-from bridge.config.values import FilePath, Section, Truth, UserName
+from bridge.config.values import FilePath, SecretPath, Section, Truth, UserName
 
 _MAPPED: Final = re.compile(r"::ffff:([0-9.*-]+)", re.IGNORECASE)
 _NUMBERS: Final = {10: re.compile(r"0|[1-9][0-9]{0,2}"), 16: re.compile(r"[0-9A-Fa-f]{1,4}")}
@@ -248,7 +248,7 @@ class PasswordAuthenticationConfig(Section):
 
     method: Literal["password"]
     """`password`."""
-    file: FilePath
+    file: SecretPath
     """File with lines `user:HASH`, created by `mqbridge passwd`. Changes take effect without a restart."""
 
 
@@ -257,7 +257,7 @@ class ScramAuthenticationConfig(Section):
 
     method: Literal["scram"]
     """`scram`."""
-    file: FilePath
+    file: SecretPath
     """File created by `mqbridge passwd`. It contains the SCRAM verifiers next to the hashes."""
 
 

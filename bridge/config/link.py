@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from bridge.config import values
 from bridge.config.tls import ClientTlsConfig
-from bridge.config.values import Address, FilePath, Section, Truth, VariableName
+from bridge.config.values import Address, SecretPath, Section, Truth, VariableName
 
 _LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
 
@@ -94,7 +94,7 @@ class LinkConfig(Section):
     exactly-once."""
     user: Annotated[str, values.text(r"[^\x00-\x1f]{1,1024}", "a user name")] | None = None
     """MQTT user name."""
-    password_file: FilePath | None = None
+    password_file: SecretPath | None = None
     """File whose first line is the password. Takes precedence over `password_variable`."""
     password_variable: VariableName | None = None
     """Environment variable that contains the password. Ignored if `password_file` is set."""

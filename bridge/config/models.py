@@ -27,7 +27,7 @@ from bridge.config.queue_manager import (
     EmbeddedQueueManagerConfig,
     QueueManagerConfig,
 )
-from bridge.config.values import FilePath, ObjectName, Section, Truth
+from bridge.config.values import FilePath, ObjectName, SecretPath, Section, Truth
 
 PASSWORD_CACHE = "verified-passwords"
 """Name of the password cache in the data directory of an embedded queue manager."""
@@ -120,7 +120,7 @@ class PasswordCacheConfig(Section):
 
     enabled: Truth = True
     """Whether verified passwords of a password file are kept across restarts. `false`: in memory only."""
-    file: FilePath | None = None
+    file: SecretPath | None = None
     """Path of the cache, which the bridge creates with mode 0600. None: `verified-passwords` in the data directory of the
     embedded queue manager, and in memory only for a queue manager of IBM MQ."""
 

@@ -8,7 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from bridge.config import values
 from bridge.config.authentication import AuthenticationConfig, each_kind_once
 from bridge.config.tls import ListenerTlsConfig
-from bridge.config.values import Address, FilePath, Port, Section, Truth
+from bridge.config.values import Address, FilePath, Port, SecretPath, Section, Truth
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
@@ -29,7 +29,7 @@ class AdminConfig(Section):
     """IP address or host name to listen on. A non-loopback address requires `tls` or `allow_plain_remote`."""
     port: Port | None = None
     """TCP port. 0: any free port. None: no admin port."""
-    token_file: FilePath | None = None
+    token_file: SecretPath | None = None
     """File with the access tokens of people and programs: lines `NAME:RIGHT:TOKEN`, where RIGHT is `read` or `change`. None:
     `admin.tokens` in the data directory of an embedded queue manager, which the bridge creates with one token, and no file
     for a queue manager of IBM MQ."""
@@ -103,7 +103,7 @@ class TracesConfig(Section):
 
     endpoint: Annotated[str, values.url("http", "https")] | None = None
     """URL of the collector, for example `http://localhost:4318/v1/traces`. None: no traces."""
-    headers_file: FilePath | None = None
+    headers_file: SecretPath | None = None
     """File with headers of the requests, one `NAME: VALUE` per line, for example for authentication."""
     ca_file: FilePath | None = None
     """Certificates of the authorities trusted to sign the collector's certificate (PEM). None: those that Python's requests

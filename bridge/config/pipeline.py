@@ -13,7 +13,7 @@ from bridge.config import values
 from bridge.config.link import LOCAL, LinkReference
 from bridge.config.mapping import Name, PersistenceWord, TemplateText
 from bridge.config.tls import ClientTlsConfig
-from bridge.config.values import FilePath, ObjectName, Section, Truth
+from bridge.config.values import FilePath, ObjectName, SecretPath, Section, Truth
 
 #: Names of settings with secret values.
 _SECRET_SETTING = re.compile(r"password|passwd|secret|token|credential", re.IGNORECASE)
@@ -46,7 +46,7 @@ class SparkConfig(Section):
         Annotated[str, values.text(r"[!-9;-~]{1,1024}", "a user name of ASCII characters without blanks and :")] | None
     ) = None
     """User name of pipelines at a listener with a password file."""
-    password_file: FilePath | None = None
+    password_file: SecretPath | None = None
     """File whose first line is the password of `user`."""
     tls: ClientTlsConfig | None = None
     """TLS of the connections to a TLS listener."""
@@ -115,6 +115,7 @@ def _local_path() -> values.Kind:
 
 
 PipelinePath = Annotated[Path, _local_path()]
+_SecretPath = Annotated[SecretPath, _local_path()]
 
 
 def _path_or_uri() -> values.Kind:
@@ -174,7 +175,7 @@ class Destination(Section):
     """Output path of a file format: a directory, or a URI of Spark's file systems."""
     options: dict[OptionName, OptionText] = Field(default_factory=dict)
     """Options of the format, by Spark's names."""
-    secrets: dict[OptionName, PipelinePath] = Field(default_factory=dict)
+    secrets: dict[OptionName, _SecretPath] = Field(default_factory=dict)
     """Options of the format whose values are secret, such as `password` -> file with the value. Read for each batch."""
     partition_by: list[ColumnName] = Field(default_factory=list, alias="partitionBy")
     """Columns by which a file format partitions its output into directories."""

@@ -1,7 +1,7 @@
 """The queue manager, embedded or IBM MQ: its options, its password, and the queues of the bridge."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -10,7 +10,17 @@ from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator,
 from bridge.config import values
 from bridge.config.authentication import OF_PASSWORDS, AuthenticationConfig, each_kind_once, name_pattern
 from bridge.config.tls import ListenerTlsConfig
-from bridge.config.values import Address, ChannelName, FilePath, ObjectName, Port, Section, Truth, VariableName
+from bridge.config.values import (
+    Address,
+    ChannelName,
+    FilePath,
+    ObjectName,
+    Port,
+    SecretPath,
+    Section,
+    Truth,
+    VariableName,
+)
 
 #: Messages for the bridge's MQTT clients, unless `transmission_queue` names another queue.
 DEFAULT_TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
@@ -55,7 +65,7 @@ class ListenerConfig(Section):
     # These precede `address`, whose validator needs them: pydantic validates in the order of definition.
     allow_anonymous_remote: Truth = False
     """Whether the listener may use a non-loopback address without authentication."""
-    password_file: FilePath | None = None
+    password_file: SecretPath | None = None
     """File with lines `user:password`, or `user:$argon2id$...` with the password's hash. TCP connections must authenticate
     with one of them. None: passwords are required only by `authentication`."""
     authentication: list[AuthenticationConfig] = Field(default_factory=list)
@@ -137,10 +147,10 @@ class TlsConfig(Section):
         " the bridge may read, and name that file as key_repository_password_file)"
     }
 
-    key_repository: FilePath
+    key_repository: SecretPath
     """The key repository with the certificates (MQSCO KeyRepository): a PKCS#12 file or a `.kdb` file. A name without an
     extension means a `.kdb` file. Relative paths are relative to the directory of this file."""
-    key_repository_password_file: FilePath | None = None
+    key_repository_password_file: SecretPath | None = None
     """File whose first line is the password of the key repository. None: the client library uses the stash file (`.sth`)
     next to the key repository."""
     key_repository_password_variable: VariableName | None = None
@@ -164,6 +174,10 @@ class TlsConfig(Section):
     repository trusts. The host name is never compared with the certificate."""
     fips: Truth = False
     """Whether only FIPS-certified cryptography is used (MQSCO FipsRequired)."""
+
+    def files_with_secrets(self) -> Iterator[tuple[str, Path]]:
+        """Yield the files of the key repository: the stash file contains its password."""
+        yield from self.files.items()
 
     @property
     def files(self) -> dict[str, Path]:
@@ -249,12 +263,12 @@ class IbmQueueManagerConfig(Section):
     """Addresses of the queue manager, `host(port)`, tried in this order."""
     user: Annotated[str, values.text(r"[!-~]{1,1024}", "a user name of ASCII characters without blanks")] | None = None
     """User name for authentication. None: the user that runs the bridge, without a password."""
-    password_file: FilePath | None = None
+    password_file: SecretPath | None = None
     """File whose first line is the user's password. A relative path is relative to the directory of this file. Takes
     precedence over `password_variable`."""
     password_variable: VariableName = PASSWORD_VARIABLE
     """Environment variable that contains the user's password."""
-    token_file: FilePath | None = None
+    token_file: SecretPath | None = None
     """File that contains an authentication token (JSON Web Token), instead of `user` and a password. The bridge reads
     the file for each connection, so that the token can be renewed. Requires `ibmmq`, IBM MQ 9.4 on Linux or AIX, and
     mode client."""

@@ -1,12 +1,13 @@
 """TLS settings of listeners and of outgoing connections."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from bridge.config import values
-from bridge.config.values import FilePath, Section, Truth, VariableName
+from bridge.config.values import FilePath, SecretPath, Section, Truth, VariableName
 
 ClientCertificates = Literal["never", "optional", "required"]
 TlsVersion = Literal["TLSv1.2", "TLSv1.3"]
@@ -43,9 +44,9 @@ class ListenerTlsConfig(Section):
 
     certificate_file: FilePath
     """Certificate chain of the listener (PEM): its own certificate first, then the intermediate certificates."""
-    key_file: FilePath | None = None
+    key_file: SecretPath | None = None
     """Private key of that certificate (PEM). None: `certificate_file` contains it."""
-    key_password_file: FilePath | None = None
+    key_password_file: SecretPath | None = None
     """File whose first line is the password of the private key."""
     key_password_credential: Annotated[str, _CREDENTIAL] | None = None
     """Name of the systemd credential that contains that password (LoadCredential=, LoadCredentialEncrypted=)."""
@@ -90,6 +91,12 @@ class ListenerTlsConfig(Section):
             raise values.refusal("ANY_TLS13 (among the ciphers of TLS 1.3 none can be chosen)", "ciphers")
         return self
 
+    def files_with_secrets(self) -> Iterator[tuple[str, Path]]:
+        """Yield the private key and its password. A certificate file without a key file contains the key."""
+        yield from super().files_with_secrets()
+        if self.key_file is None:
+            yield "certificate_file", self.certificate_file
+
     @property
     def spoken(self) -> list[TlsVersion]:
         """The TLS versions that both `versions` and `ciphers` allow."""
@@ -112,12 +119,18 @@ class ClientTlsConfig(Section):
     """Certificates of the trusted authorities (PEM). None: the system's."""
     certificate_file: FilePath | None = None
     """The bridge's client certificate (PEM), presented if the server requests one."""
-    key_file: FilePath | None = None
+    key_file: SecretPath | None = None
     """Private key of that certificate (PEM)."""
     key_password_variable: VariableName | None = None
     """Environment variable that contains the password of the private key."""
     check_host_name: Truth = True
     """Whether the server's certificate must match the host name of the connection."""
+
+    def files_with_secrets(self) -> Iterator[tuple[str, Path]]:
+        """Yield the private key and its password. A certificate file without a key file contains the key."""
+        yield from super().files_with_secrets()
+        if self.certificate_file is not None and self.key_file is None:
+            yield "certificate_file", self.certificate_file
 
     @model_validator(mode="after")
     def _key_with_certificate(self) -> Self:

@@ -9,7 +9,7 @@ import contextlib
 import ipaddress
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from bridge import durations
@@ -436,6 +437,9 @@ Address = Annotated[str, address]
 Port = Annotated[int, integer(0, 65535)]
 Truth = Annotated[bool, truth]
 FilePath = Annotated[Path, path]
+_SECRET = object()
+SecretPath = Annotated[Path, path, _SECRET]
+"""Path of a file that only the bridge may read, such as a password file or a private key."""
 
 
 class Section(BaseModel):
@@ -453,6 +457,35 @@ class Section(BaseModel):
         if not isinstance(data, Mapping) or None not in data.values():
             return data
         return {key: value for key, value in data.items() if value is not None or key not in _headings(cls)}
+
+    def files_with_secrets(self) -> Iterator[tuple[str, Path]]:
+        """Yield option and path of each file with a secret that this section or a section within it names."""
+        for name, option in type(self).model_fields.items():
+            yield from _files_with_secrets(option.alias or name, getattr(self, name), is_secret(option))
+
+
+def _files_with_secrets(option: str, value: object, secret: bool) -> Iterator[tuple[str, Path]]:
+    match value:
+        case Section():
+            yield from ((f"{option}.{name}", file) for name, file in value.files_with_secrets())
+        case list():
+            for index, element in enumerate(value):
+                yield from _files_with_secrets(f"{option}[{index}]", element, secret)
+        case dict():
+            for key, element in value.items():
+                yield from _files_with_secrets(f"{option}.{key}", element, secret)
+        case Path() if secret:
+            yield option, value
+
+
+def is_secret(option: FieldInfo) -> bool:
+    """Return whether the type of an option is SecretPath, or a list, mapping or union with it."""
+    # pydantic moves the metadata of the outermost type to the option.
+    return _SECRET in option.metadata or _contains_secret_path(option.annotation)
+
+
+def _contains_secret_path(annotation: Any) -> bool:
+    return _SECRET in getattr(annotation, "__metadata__", ()) or any(map(_contains_secret_path, get_args(annotation)))
 
 
 @cache

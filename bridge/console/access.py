@@ -29,7 +29,8 @@ from bridge.config.operations import AdminConfig
 from bridge.console.bridge_access import BridgeAccess, NotRunning
 from bridge.console.forms import Problem
 from bridge.security import audit_log, authenticator
-from bridge.security.authenticators import ChannelAuthentication, readable_by_others
+from bridge.security.authenticators import ChannelAuthentication
+from bridge.security.secret_file import readable_by_others
 
 log = logging.getLogger(__name__)
 

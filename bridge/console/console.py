@@ -307,7 +307,8 @@ def moment(seconds: float | None) -> Markup:
 
 def commands(text: str) -> Markup:
     """Return a text with commands in backticks as elements."""
-    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", escape(text)))
+    # str: re.sub of a Markup would escape the elements.
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def short(text: str, most: int = _SHORT) -> str:

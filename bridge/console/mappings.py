@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -178,20 +177,18 @@ async def pipelines(visit: Visit, query: Nothing) -> PipelinesPage:
     configuration = visit.console.configuration
     if not configuration.pipelines:
         return PipelinesPage([])
-    return await asyncio.to_thread(_pipelines, configuration, visit.console.bridge.bridge.file)
+    return await asyncio.to_thread(_pipelines, configuration)
 
 
-def _pipelines(configuration: Configuration, file: Path | None) -> PipelinesPage:
+def _pipelines(configuration: Configuration) -> PipelinesPage:
     # Imported on demand, because most bridges have no pipelines.
     try:
         from bridge.spark.administration import StatusDamaged, condition
-        from bridge.spark.environment import environment_of
+        from bridge.spark.environment import environment_at_bridge
     except ImportError as error:
         return PipelinesPage([], f"{error.name} is not installed (hint: {install('spark')})")
-    settings = configuration.queue_manager
-    directory = settings.data_directory if settings.type == "embedded" else Path()
     try:
-        environment = environment_of(configuration, file, directory)
+        environment = environment_at_bridge(configuration)
         now = time.time()
         return PipelinesPage([condition(name, one, environment, now) for name, one in configuration.pipelines.items()])
     except (StatusDamaged, OSError) as error:

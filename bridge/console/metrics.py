@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -18,13 +20,21 @@ from starlette.responses import PlainTextResponse, Response
 
 from bridge.administration.answers import BridgeState
 from bridge.config.models import Configuration
-from bridge.config.queue_manager import EmbeddedQueueManagerConfig
 from bridge.console.bridge_access import BridgeAccess
 from bridge.security.tls import expiries
 from bridge.service.lifecycle import Bridge
 from bridge.service.metric_catalogue import Distribution, Metric, Samples, Value
-from bridge.spark.administration import StatusDamaged, read_status, runs, spooled
-from bridge.spark.environment import environment_of
+from bridge.spark.administration import (
+    StatusDamaged,
+    is_failing,
+    left_by_removed,
+    read_status,
+    runs,
+    spooled,
+    staged_bytes,
+    state_of,
+)
+from bridge.spark.environment import environment_at_bridge
 from bridge.spark.spool_inventory import messages_of
 
 log = logging.getLogger(__name__)
@@ -157,25 +167,29 @@ async def _gather(bridge: Bridge) -> Samples:
 
 def gather_pipelines(samples: Samples, configuration: Configuration) -> None:
     """Add the status of each configured pipeline from its status file."""
-    if not configuration.pipelines:
-        return
-    settings = configuration.queue_manager
-    data = settings.data_directory if isinstance(settings, EmbeddedQueueManagerConfig) else Path()
-    environment = environment_of(configuration, None, data)
+    environment = environment_at_bridge(configuration)
     for name, pipeline in configuration.pipelines.items():
         try:
             directory = environment.directory_of(name, pipeline)
             _gather_pipeline(samples, name, directory)
+            samples.add("mqbridge_pipeline_stage_bytes", staged_bytes(directory), name)
             messages, unread = messages_of(spooled(directory), environment.sources_of(name, pipeline))
             samples.add("mqbridge_pipeline_spool_messages", messages, name)
             samples.add("mqbridge_pipeline_unread_messages", unread, name)
         except (OSError, msgspec.DecodeError, StatusDamaged) as error:
             log.debug("pipeline %s is in no metric: %s", name, error)
+    unread_by_name: Counter[str] = Counter()
+    with contextlib.suppress(OSError, StatusDamaged):  # in the list of problems
+        for name, _, messages in left_by_removed(configuration.pipelines, environment):
+            unread_by_name[name] += messages
+    for name, messages in unread_by_name.items():
+        samples.add("mqbridge_pipeline_unread_messages", messages, name)
 
 
 def _gather_pipeline(samples: Samples, name: str, directory: Path) -> None:
-    status = read_status(directory)
-    samples.add("mqbridge_pipeline_up", runs(directory) is not None, name)
+    status, process = read_status(directory), runs(directory)
+    samples.add("mqbridge_pipeline_up", process is not None, name)
+    samples.add("mqbridge_pipeline_failing", is_failing(state_of(status, process), status), name)
     if status is None:
         return
     kinds = {"in": status.rows_in, "out": status.rows_out, "dead_letter": status.dead_letters, "late": status.late}

@@ -28,6 +28,7 @@ _PAGES: Final = {
     answers.ProblemKind.CHANNEL: ("channels", "/channels"),
     answers.ProblemKind.MAPPING: ("mappings", "/mappings"),
     answers.ProblemKind.LINK: ("links", "/links"),
+    answers.ProblemKind.PIPELINE: ("pipelines", "/pipelines"),
     answers.ProblemKind.DEAD_LETTERS: ("dead letters", "/dead-letters"),
     answers.ProblemKind.ARCHIVE: ("the archive", "/archive"),
 }

@@ -25,7 +25,7 @@ from bridge.mq.data_directory import DATABASE, StoreError, acting_as_owner, hold
 from bridge.mq.embedded.attributes import defaults
 from bridge.mq.embedded.storage import layout
 from bridge.mq.embedded.storage.batch import DIGEST_MASK, Batch, decode, digest_of, encode
-from bridge.mq.embedded.storage.completeness import IDENTITY, End, new_identity, witness_path
+from bridge.mq.embedded.storage.completeness import EPOCH, IDENTITY, End, new_identity, witness_path
 from bridge.mq.embedded.storage.layout import SCHEMA_VERSION, batch_checksum, object_checksum
 from bridge.mq.embedded.storage.recovery_log import RESERVE_BYTES
 from bridge.mq.embedded.storage.store import primary_code
@@ -191,7 +191,8 @@ def _forget_received(database: sqlite3.Connection) -> None:
 def _new_identity(database: sqlite3.Connection) -> Position:
     """Give a restored or salvaged database a new identity. Return the position for its witness. Raises sqlite3.Error."""
     identity = new_identity()
-    database.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (IDENTITY, identity))
+    for name in (IDENTITY, EPOCH):
+        database.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (name, identity))
     (last,) = database.execute("SELECT coalesce(max(id), 0) FROM batch").fetchone()
     return Position(identity, _fact(database, "starts"), last, time.time())
 

@@ -17,8 +17,8 @@ from bridge.mapping.message_view import MessageView
 from bridge.mq.mqi import MQOD, Connection, MQError, inquire
 from bridge.mq.worker import raise_if_lost
 from bridge.mqtt.topics import matches
-from bridge.telemetry.headers import is_set
-from bridge.telemetry.message import CCSID_UTF8, Destination, Message
+from bridge.telemetry.headers import Headers, is_set
+from bridge.telemetry.message import CCSID_UTF8, Destination, Message, Unmappable
 from bridge.wire import cmqc
 from bridge.wire.mq import (
     MQDLH,
@@ -492,6 +492,15 @@ def dead_letter_queue_of(connection: Connection) -> tuple[str, str]:
     return queue.rstrip(" \0"), queue_manager.rstrip(" \0")
 
 
+def _publisher_of(message: Message) -> dict[str, str]:
+    """Return the client identifier and the topic of a message that was published, as far as its headers contain them."""
+    try:
+        headers = Headers(message, discard_others=True)
+    except Unmappable:
+        return {}
+    return {name: value for name, value in (("client", headers.client_id), ("topic", headers.topic)) if value}
+
+
 class DeadLetterRefused(MQError):
     """The dead-letter queue rejected a message or does not exist."""
 
@@ -543,13 +552,16 @@ class DeadLetters:
             raise DeadLetterRefused(
                 error.reason, f"dead-letter queue {self._queue or '(DEADQ is blank)'} takes no message: {detail}"
             ) from error
+        publisher = _publisher_of(Message(md, data))
         log.warning(
-            "MQB5101W mapping %s: dead-lettered a message to queue %s: %s: %s (%d)",
+            "MQB5101W mapping %s: dead-lettered a message of %s to queue %s: %s: %s (%d)",
             self._mapping,
+            ", ".join(f"{name} {value!r}" for name, value in publisher.items()) or self._source,
             self._queue,
             why,
             cmqc.reason_name(reason),
             reason,
+            extra={"fields": {"mapping": self._mapping, **publisher}},
         )
 
     def _open(self) -> int:

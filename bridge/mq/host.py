@@ -246,8 +246,8 @@ class Host(Protocol):
     name: str
     #: the queue for messages that cannot be delivered; "" is the queue manager's dead-letter queue (DEADQ)
     dead_letter_queue: str
-    #: identifies the store of the queue manager until it is restored from a backup; "" if the bridge cannot tell (IBM MQ).
-    #: Packet identifiers that were recorded in another epoch mean nothing
+    #: changes if the store of the queue manager is restored from a backup; "" if it never was, or on IBM MQ, where the bridge
+    #: cannot tell. Packet identifiers that were recorded in another epoch mean nothing
     epoch: str
 
     #: channel authentication records

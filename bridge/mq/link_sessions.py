@@ -53,6 +53,8 @@ class LinkSession(msgspec.Struct, tag="session", eq=True):
     #: the configuration of link and mapping in JSON; "" in records of releases before 0.3.0
     link_config: str = ""
     mapping_config: str = ""
+    #: `Host.epoch` of the record. After a restore, the session may have other subscriptions
+    epoch: str = ""
 
     @property
     def address(self) -> str:
@@ -108,6 +110,8 @@ class ExchangeRecord:
         """Open the queue. Raises MQError."""
         self._state = MappingState(connection, session.key, what=_EXCHANGES)
         self._epoch = epoch
+        #: whether `load` has found a record of this epoch
+        self.found = False
 
     def load(self) -> Exchanges:
         """Return the exchanges as last committed. Those of another epoch of the store are forgotten.
@@ -115,8 +119,9 @@ class ExchangeRecord:
         Raises MQError, with MQRC_UOW_IN_PROGRESS while another connection is replacing the record.
         """
         data = self._state.load()
-        exchanges = msgspec.msgpack.decode(data, type=Exchanges) if data else Exchanges(self._epoch)
-        return exchanges if exchanges.epoch == self._epoch else Exchanges(self._epoch)
+        exchanges = msgspec.msgpack.decode(data, type=Exchanges) if data else None
+        self.found = exchanges is not None and exchanges.epoch == self._epoch
+        return exchanges if exchanges is not None and self.found else Exchanges(self._epoch)
 
     def save(self, exchanges: Exchanges) -> None:
         """Replace the record in the unit of work of the connection. Raises MQError."""
@@ -140,6 +145,8 @@ class ParkedMessage(msgspec.Struct, tag="parked"):
     accepted: bool = False
     #: when it expires, in seconds since the epoch, or None
     expires_at: float | None = None
+    #: `Host.epoch`, in which the packet identifier is valid
+    epoch: str = ""
 
 
 class ParkedMessages:

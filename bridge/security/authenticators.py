@@ -505,7 +505,6 @@ def lacking(config: AuthenticationConfig) -> Iterator[str]:
                 return
             if config.method == "scram" and not any(one.scram for one in entries.values()):
                 yield f"{config.file}: no user in it has a SCRAM verifier; add one with `mqbridge passwd`"
-            yield from readable_by_others(config.file)
         case JwtAuthenticationConfig():
             try:
                 VerificationKeys(config).read()
@@ -523,12 +522,6 @@ def lacking(config: AuthenticationConfig) -> Iterator[str]:
                 plugin("authenticator", config.name, config.options)
             except UnknownPlugin as error:
                 yield str(error)
-
-
-def readable_by_others(path: Path) -> Iterator[str]:
-    """Yield a warning if a file with secrets is accessible to users who are neither its owner nor in its group."""
-    if path.stat().st_mode & 0o007:
-        yield f"{path} can be read by every user of this machine; run `chmod o= {path}`"
 
 
 def _in_plain(config: LdapAuthenticationConfig) -> str:

@@ -7,7 +7,6 @@ import ipaddress
 import logging
 import os
 import ssl
-import stat
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -250,13 +249,6 @@ def lacking(config: ListenerTlsConfig, addresses: Sequence[str] = ()) -> Iterato
         return
     yield from _of_certificate(config, addresses)
     yield from _of_revocation_lists(config)
-    files = files_of(config)
-    secrets = [files[name] for name in ("key_file", "key_password_file") if name in files]
-    if config.key_file is None:
-        secrets.append(config.certificate_file)
-    for path in secrets:
-        if path.stat().st_mode & stat.S_IROTH:
-            yield f"{path} contains a secret and can be read by every user of this machine; run `chmod o= {path}`"
 
 
 def _of_revocation_lists(config: ListenerTlsConfig) -> Iterator[str]:

@@ -239,6 +239,8 @@ class Delivery:
         self._clients = clients
         #: another bridge has taken over the sessions: do nothing
         self.retired = False
+        #: messages that were accepted by an earlier run are being recovered
+        self.recovering = False
         self.shares = Shares(self.new_backlog)
         #: during the start: sessions that left a share with unacknowledged messages, by the share's remote queue manager
         self.former: dict[str, list[Session]] = {}
@@ -259,7 +261,8 @@ class Delivery:
         sessions, shares = self._sessions, self.shares
         grouped: dict[Session, list[Transmission]] = {}
         removals: list[Transmission] = []
-        filled: dict[str, Share] = {}
+        #: shares that get messages, and the bytes of their backlogs before
+        filled: dict[Share, int] = {}
         for transmission in batch:
             session = sessions.get(transmission.client_id)
             if session is None or not session.begun:
@@ -269,28 +272,28 @@ class Delivery:
                 elif share is None or transmission.user_data is None:
                     self._unclaimed(session, transmission, removals)
                 else:
+                    filled.setdefault(share, share.waiting.bytes)
                     share.waiting.append(transmission)
-                    filled[transmission.client_id] = share
                 continue
             waiting = grouped.get(session)
             if waiting is None:
                 grouped[session] = [transmission]
             else:
                 waiting.append(transmission)
-        for share in filled.values():
+        for share, before in filled.items():
             while share.give_out(grouped):
                 pass
-            self._make_room(share, removals)
+            self._make_room(share, before, removals)
         if len(batch) <= SENT_AT_ONCE and not self._turns.waiting:
-            self._send(grouped, removals)
+            self._send(grouped, removals, recovered=self.recovering)
         else:
             self._send_in_turns(grouped, removals)
 
-    def _make_room(self, share: Share, removals: list[Transmission]) -> None:
-        """Keep the backlog of a share within limits.waiting_bytes."""
+    def _make_room(self, share: Share, before: int, removals: list[Transmission]) -> None:
+        """Keep the backlog of a share, which had `before` bytes, within limits.waiting_bytes."""
         backlog = share.waiting
-        if backlog.full:
-            dropped, dead = backlog.make_room(())
+        if backlog.full and not self.recovering:
+            dropped, dead = backlog.make_room((), before)
             for transmission in dropped:
                 self._events.publish(Unclaimed(transmission))
             removals += dropped
@@ -319,19 +322,27 @@ class Delivery:
             part[session] = messages
             count += len(messages)
             if count >= SENT_AT_ONCE:
-                self._turns.run(partial(self._send_later, part, removals))
+                self._turns.run(partial(self._send_later, part, removals, self.recovering))
                 part, removals, count = {}, [], 0
-        self._turns.run(partial(self._send_later, part, removals))
+        self._turns.run(partial(self._send_later, part, removals, self.recovering))
 
-    def _send_later(self, grouped: dict[Session, list[Transmission]], removals: list[Transmission]) -> None:
+    def _send_later(
+        self, grouped: dict[Session, list[Transmission]], removals: list[Transmission], recovered: bool
+    ) -> None:
         """Send messages after waiting for a turn of the event loop, during which sessions may have ended."""
         if self.retired:
             return
         for session in [one for one in grouped if self._sessions.get(one.client_id) is not one]:
             self._return(session, grouped.pop(session), removals)
-        self._send(grouped, removals)
+        self._send(grouped, removals, recovered=recovered)
 
-    def _send(self, grouped: Mapping[Session, list[Transmission]], removals: list[Transmission]) -> None:
+    def _send(
+        self,
+        grouped: Mapping[Session, list[Transmission]],
+        removals: list[Transmission],
+        *,
+        recovered: bool = False,
+    ) -> None:
         """Send messages as far as the sessions' windows allow. The others stay in the backlog."""
         now = self._clock()
         records: dict[StateKey, StateRecord | None] = {}
@@ -341,7 +352,7 @@ class Delivery:
             client = self.attached(session)
             outbox = session.outbox
             try:
-                effects = outbox.deliver(waiting, now, None if client is None else client.protocol)
+                effects = outbox.deliver(waiting, now, None if client is None else client.protocol, recovered=recovered)
                 if effects.finished:
                     removals += effects.finished
                     outbox.finishing += len(effects.finished)

@@ -40,11 +40,12 @@ def peer_of(record: logging.LogRecord) -> Peer | None:
 
 
 def fields_of(record: logging.LogRecord, message: str) -> dict[str, str]:
-    """Return the known fields of a record among `id`, `client`, `address` and `reason`; `message` is its message.
+    """Return the known fields of a record among `id`, `client`, `address` and `reason`, and those that it was logged with.
 
-    `id` is the message identifier, `client` the client identifier, `reason` the name of an MQRC in the message.
+    `message` is the message of the record. `id` is the message identifier, `client` the client identifier, `reason` the name
+    of an MQRC in the message. `extra={"fields": …}` of a logging call adds others.
     """
-    found = {"id": divided(message)[0]}
+    found = {"id": divided(message)[0]} | getattr(record, "fields", {})
     if (peer := peer_of(record)) is not None:
         found |= {"client": printable(peer.client_id), "address": peer.address}
     if (reason := _REASON.search(message)) is not None:
@@ -296,8 +297,7 @@ class TextFormatter(logging.Formatter):
 class JsonFormatter(logging.Formatter):
     """Formats a record as a JSON object: time (RFC 3339, UTC), level, logger, message, and the traceback, if any.
 
-    `id` is the message identifier, which is then omitted from the message. `client` (client identifier) and `address` are
-    added if the record is about a client, `reason` if the message contains the name of an MQRC.
+    The fields of `fields_of` are added. `id` is then omitted from the message.
     """
 
     def format(self, record: logging.LogRecord) -> str:

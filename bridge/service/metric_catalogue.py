@@ -167,6 +167,8 @@ METRICS: Final = (
            "Duration of a batch of publications to the broker of a link, from the first PUBLISH to the last "
            "acknowledgement."),
     Metric("mqbridge_pipeline_up", "gauge", ("pipeline",), "1 if a process runs a pipeline on this machine; otherwise 0."),
+    Metric("mqbridge_pipeline_failing", "gauge", ("pipeline",),
+           "1 if a pipeline processes nothing because of an error, or because its process was killed; otherwise 0."),
     Metric("mqbridge_pipeline_rows_total", "counter", ("pipeline", "kind"),
            "Rows of a pipeline by kind: in, out, dead_letter, late. Reset with each run."),
     Metric("mqbridge_pipeline_batches_total", "counter", ("pipeline",), "Finished batches of a pipeline."),
@@ -180,6 +182,8 @@ METRICS: Final = (
            "Messages that a pipeline has taken off their queue, or acknowledged, and not yet processed."),
     Metric("mqbridge_pipeline_unread_messages", "gauge", ("pipeline",),
            "Those of them whose queue or topic the pipeline no longer reads."),
+    Metric("mqbridge_pipeline_stage_bytes", "gauge", ("pipeline",),
+           "Size of the rows that a pipeline has staged and not yet written."),
     Metric("mqbridge_archive_lost_rows_total", "counter", (),
            "Rows that are missing from the archive because they could not be written in time or at all."),
 )  # fmt: skip

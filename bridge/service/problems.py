@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterator
 from shlex import quote
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -27,6 +27,8 @@ from bridge.security.tls import expiries
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
 from bridge.service.events import ConnectRejected
 from bridge.service.mappings.environment import LOOK_AHEAD
+from bridge.spark.administration import StatusDamaged, condition, left_by_removed
+from bridge.spark.environment import environment_at_bridge
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +81,8 @@ REMEDIES: Final = {
     " resume {}`.",
     ProblemKind.LINK: "Start the broker, or correct the link's options and run `mqbridge reload`. The bridge reconnects by"
     " itself.",
+    ProblemKind.PIPELINE: "Fix the cause that `mqbridge pipeline show {}` prints. A pipeline that was given up or killed must"
+    " be started again.",
     ProblemKind.SESSION: "Make the broker reachable at its former address, so that the bridge can finish the session, or run"
     " `mqbridge mapping give-up {}`.",
     ProblemKind.QUEUE: "Let applications take messages, raise MAXDEPTH, or enable puts: ALTER QLOCAL({}) PUT(ENABLED)",
@@ -148,6 +152,7 @@ class ProblemList:
             problems += self._rejections.problems()
             problems += await self._of_clients()
             problems += await asyncio.to_thread(_of_certificates, self._parts.configuration)
+            problems += await asyncio.to_thread(_of_pipelines, self._parts.configuration)
             return self._take(problems)
 
     async def _of_clients(self) -> list[Problem]:
@@ -450,6 +455,45 @@ def _of_unfinished_sessions(status: Status) -> Iterator[Problem]:
         others = f" (and {len(status.unfinished) - 1:,} more)" if len(status.unfinished) > 1 else ""
         text = f"mapping {status.name}: {oldest}{others}"
         yield Problem("warning", ProblemKind.SESSION, status.name, text, f"mqbridge mapping show {status.name}", since)
+
+
+def _of_pipelines(configuration: Configuration) -> list[Problem]:
+    """Return a problem for each pipeline that fails, was killed, or has messages of a former queue. Reads files."""
+    problems, now = [], time.time()
+    environment = environment_at_bridge(configuration)
+    for name, config in configuration.pipelines.items():
+        severity: Literal["error", "warning"] = "error"
+        since = 0.0
+        try:
+            one = condition(name, config, environment, now)
+        except (StatusDamaged, OSError) as error:
+            text = f"the condition of pipeline {name} is unknown: {error}"
+        else:
+            if one["failing"] and (config.enabled or one["process"] is not None):
+                last = one["last_error"]
+                why = f": {last['what']}" if one["state"] != "killed" and last is not None else ""
+                since = last["at"] if why else 0.0
+                text = f"pipeline {name} {_PIPELINE_STATES.get(one['state'], 'fails')}{why}"
+            elif one["unread"]:
+                severity = "warning"
+                unread = ", ".join(f"{counted(rows, 'message')} of {source}" for source, rows in one["unread"].items())
+                text = f"the spool of pipeline {name} has {unread}, which it no longer reads"
+            else:
+                continue
+        problems.append(Problem(severity, ProblemKind.PIPELINE, name, text, f"mqbridge pipeline show {name}", since))
+    try:
+        left = list(left_by_removed(configuration.pipelines, environment))
+    except (StatusDamaged, OSError) as error:
+        text = f"the spool of a removed pipeline cannot be read: {error}"
+        return [*problems, Problem("error", ProblemKind.PIPELINE, "", text, "mqbridge pipeline spool list")]
+    for name, source, messages in left:
+        text = f"the spool of pipeline {name}, which was removed, has {counted(messages, 'message')} of {source}"
+        problems.append(Problem("warning", ProblemKind.PIPELINE, name, text, "mqbridge pipeline spool list"))
+    return problems
+
+
+#: Verbs for states of a pipeline that processes nothing.
+_PIPELINE_STATES: Final = {"killed": "was killed", "given up": "was given up"}
 
 
 def _of_certificates(configuration: Configuration) -> list[Problem]:

@@ -375,9 +375,11 @@ class TelemetryService:
                 self.delivery.former.setdefault(name, []).append(session)
         subscriptions = [one for one in recovered.subscriptions if one.client_id not in shared]
         self.events.publish(Recovered(subscriptions + self._rejoined()))
+        self.delivery.recovering = True
         self.backend.start(self.delivery.deliver)
         if not self.backend.hands_over_at_once:
             await self.backend.caught_up()
+        self.delivery.recovering = False
         for share in list(self.delivery.shares.values()):
             share.uncertain()
             self.end_share(share)

@@ -12,7 +12,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -24,7 +24,7 @@ from bridge.administration.control_socket import NoBridge, ask
 from bridge.administration.requests import Answer, Request
 from bridge.config.pipeline import PipelineConfig
 from bridge.files import holder
-from bridge.spark.environment import CHECKPOINT, SPOOL, PipelineEnvironment
+from bridge.spark.environment import CHECKPOINT, SPOOL, STAGE, PipelineEnvironment
 from bridge.spark.segment import SpoolDamaged
 from bridge.spark.spool_inventory import Positions, SpoolContents, inventory, messages_of
 
@@ -102,6 +102,8 @@ class Status(msgspec.Struct, frozen=True):
     #: of this run or an earlier one
     last_batch: Batch | None = None
     last_error: LastError | None = None
+    #: whether the last error came after the last batch
+    failing: bool = False
     #: time, rows in and rows out of recent batches
     recent: tuple[tuple[float, int, int], ...] = ()
 
@@ -135,12 +137,22 @@ class StatusRecord:
         self._status = Status(os.getpid(), socket.gethostname(), time.time())
         with contextlib.suppress(OSError, msgspec.DecodeError):
             if (before := read_status(directory)) is not None:
-                self._status = replace(self._status, last_batch=before.last_batch, last_error=before.last_error)
+                self._status = replace(
+                    self._status,
+                    last_batch=before.last_batch,
+                    last_error=before.last_error,
+                    failing=before.failing,
+                )
         self._change()
 
     def running(self) -> None:
-        """Record that the query has started."""
-        self._change(state="running")
+        """Record that the query has started. After a failure, it counts as failing until it is `steady`."""
+        self._change(state="failing" if self._status.failing else "running")
+
+    def steady(self) -> None:
+        """Record that the query has run for some time without an error."""
+        if self._status.failing:
+            self._change(state="running", failing=False)
 
     def completed(self, batch: Batch) -> None:
         """Record a batch."""
@@ -148,6 +160,7 @@ class StatusRecord:
         recent = [row for row in status.recent if row[0] > batch.at - RATE_PERIOD][1 - _RECENT :]
         self._change(
             state="running",
+            failing=False,
             batches=status.batches + 1,
             rows_in=status.rows_in + batch.rows_in,
             rows_out=status.rows_out + batch.rows_out,
@@ -159,11 +172,11 @@ class StatusRecord:
 
     def failed(self, what: str, remedy: str = "") -> None:
         """Record an error after which the pipeline is started again."""
-        self._change(state="failing", last_error=LastError(time.time(), what, remedy))
+        self._change(state="failing", failing=True, last_error=LastError(time.time(), what, remedy))
 
     def ended(self, state: State) -> None:
         """Record the end."""
-        self._change(state=state, until=time.time())
+        self._change(state=state, until=time.time(), failing=self._status.failing and state == "given up")
 
     def _change(self, **changes: Any) -> None:
         self._status = replace(self._status, **changes)
@@ -196,7 +209,8 @@ def condition(name: str, config: PipelineConfig, environment: PipelineEnvironmen
     return {
         "name": name,
         **fields,
-        "state": state_of(status, process),
+        "state": (state := state_of(status, process)),
+        "failing": is_failing(state, status),
         "process": None if process is None else int(process) if process.isdecimal() else process,
         "rows_in_per_second": round(rates[0], 1),
         "rows_out_per_second": round(rates[1], 1),
@@ -205,8 +219,21 @@ def condition(name: str, config: PipelineConfig, environment: PipelineEnvironmen
         "spool_messages": messages,
         "unread_messages": unread,
         "unread": {one.source: one.messages for one in spools if one.messages and one.source not in read},
+        "stage_bytes": staged_bytes(directory),
         "directory": str(directory),
     }
+
+
+def left_by_removed(
+    pipelines: Mapping[str, PipelineConfig], environment: PipelineEnvironment
+) -> Iterator[tuple[str, str, int]]:
+    """Yield messages in spools of pipelines that were removed or renamed: its former name, the queue or topic, and how many.
+
+    Raises StatusDamaged, OSError.
+    """
+    for name, directory in environment.spool_directories(pipelines).items():
+        if name not in pipelines:
+            yield from ((name, one.source, one.messages) for one in spooled(directory) if one.messages)
 
 
 def spooled(directory: Path) -> list[SpoolContents]:
@@ -224,6 +251,21 @@ def state_of(status: Status | None, process: str | None) -> str:
     if status is None:
         return "never run"
     return "killed" if status.until is None else status.state
+
+
+def is_failing(state: str, status: Status | None) -> bool:
+    """Return whether a pipeline processes nothing because of an error, or because its process was killed."""
+    return state == "killed" or (status is not None and status.failing and state not in ("stopped", "done"))
+
+
+def staged_bytes(directory: Path) -> int:
+    """Return the size of the rows of a pipeline that are staged and not yet written. Raises OSError."""
+    size = 0
+    for parent, _, names in os.walk(directory / STAGE):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):  # its batch has been written meanwhile
+                size += os.stat(f"{parent}/{name}").st_size
+    return size
 
 
 def request(directory: Path, what: PipelineRequest) -> None:

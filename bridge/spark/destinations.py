@@ -26,6 +26,7 @@ from bridge.spark.columns import PROPERTY_COLUMNS
 from bridge.spark.environment import PipelineEnvironment
 from bridge.spark.failures import column_missing
 from bridge.spark.mapping import MESSAGE_TYPES, PUBLICATION_TYPES
+from bridge.spark.mq.rows import unencodable
 from bridge.spark.options import OptionError
 from bridge.spark.schema import MQ_SCHEMA, MQTT_SCHEMA, REFUSAL
 from bridge.spark.staging import BatchFiles
@@ -65,8 +66,8 @@ class Sink(msgspec.Struct, frozen=True, kw_only=True):
     is_table: bool = False
 
 
-def sinks_of(to: Destination, environment: PipelineEnvironment, letters: str | None) -> list[Sink]:
-    """Return the destinations of a pipeline. Rows whose text cannot be encoded go to the dead-letter queue `letters`."""
+def sinks_of(to: Destination, environment: PipelineEnvironment, letters: str | Path) -> list[Sink]:
+    """Return the destinations of a pipeline. Rows whose text cannot be encoded go to `letters`, a queue or an archive."""
     sinks: list[Sink] = []
     has_table = to.archive is not None or to.format is not None
     if to.mq is not None:
@@ -127,20 +128,40 @@ def dead_letter_sink(config: PipelineConfig, environment: PipelineEnvironment) -
 
 
 def _queue_sink(
-    mq: MqSink, environment: PipelineEnvironment, section: str, letters: str | None = None, *, all_used: bool = False
+    mq: MqSink,
+    environment: PipelineEnvironment,
+    section: str,
+    letters: str | Path | None = None,
+    *,
+    all_used: bool = False,
 ) -> Sink:
     """Return the destination for queues and topics of the queue manager. `all_used`: a table gets the other columns."""
     options = environment.queue_manager | {"persistence": mq.persistence}
-    if letters is not None:
+    if isinstance(letters, str):
         options["refused"] = letters
 
     def messages(frame: DataFrame) -> DataFrame:
         return _messages(frame, mq, section, all_used=all_used)
 
-    return Sink(
-        check=lambda frame: MqDataSource(options).writer(messages(frame).schema, False),
-        write=lambda frame, writer, epoch: _put(messages(frame), options | environment.stage, writer, epoch),
-    )
+    def write(frame: DataFrame, writer: str, epoch: int) -> int:
+        made = messages(frame)
+        reason = None if letters is None or _body_of(frame) is None else unencodable(made.schema)
+        if reason is None:
+            return _put(made, options | environment.stage, writer, epoch)
+        judged = made.withColumn(REASON, reason).persist()
+        try:
+            bad = judged.where(f"{REASON} IS NOT NULL")
+            refused = bad.count()
+            if refused and isinstance(letters, Path):
+                made = judged.where(f"{REASON} IS NULL")
+                rows = bad.withColumn(BODY, f.col(BODY).cast("binary"))
+                _archive_sink(letters).write(rows, f"{writer}-refused", epoch)
+            _put(made.drop(REASON), options | environment.stage, writer, epoch)
+            return refused
+        finally:
+            judged.unpersist()
+
+    return Sink(check=lambda frame: MqDataSource(options).writer(messages(frame).schema, False), write=write)
 
 
 def _archive_sink(path: Path) -> Sink:

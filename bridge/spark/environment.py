@@ -84,9 +84,14 @@ class PipelineEnvironment(msgspec.Struct, frozen=True):
             found |= {path.name: path for path in self.directory.iterdir() if path.name not in found}
         return {name: directory for name, directory in found.items() if (directory / SPOOL).is_dir()}
 
+    @staticmethod
+    def fails_on_data_loss(config: PipelineConfig) -> bool:
+        """Return whether a pipeline refuses to start if its spool has messages of a source that it no longer reads."""
+        return str(_option(config, "failOnDataLoss")).lower() != "false"
+
     def embeds(self, name: str, config: PipelineConfig) -> bool:
         """Return whether messages travel with the tasks (option `embed`), because the workers do not reach the spool."""
-        named = {key.lower(): value for key, value in config.source.options.items()}.get("embed")
+        named = _option(config, "embed")
         if config.source.archive is not None or named is not None:
             return config.source.archive is None and str(named).lower() == "true"
         return self.master is not None and not self.is_shared(self.directory_of(name, config))
@@ -125,6 +130,10 @@ class PipelineEnvironment(msgspec.Struct, frozen=True):
             if found is not None and not self.is_shared(found):
                 expected = f"a path below a directory of spark.shared{known}, because workers of {self.master} use it"
                 yield location, expected, str(found.absolute())
+        if str(_option(config, "embed")).lower() == "false" and not self.is_shared(directory):
+            shared = f"a path below a directory of spark.shared{known}"
+            expected = f"true, or as checkpoint {shared}, because workers read the spool"
+            yield ("from", "options", "embed"), expected, "false"
         if not self.is_shared(directory) and (config.mapping or (to and to.mq) or (late and late.mq)):
             # A request of a mapping needs two messages.
             most = UNIT_ROWS // 2 if config.mapping else UNIT_ROWS
@@ -137,6 +146,12 @@ class PipelineEnvironment(msgspec.Struct, frozen=True):
                 yield ("batch",), f"at most {most}, or as checkpoint {shared}, {why}", str(config.batch)
 
 
+def _option(config: PipelineConfig, name: str) -> str | None:
+    """Return an option of the source, which may be written as in Spark programs or as in YAML. None: it is not set."""
+    plain = {key.replace("_", "").lower(): value for key, value in config.source.options.items()}
+    return plain.get(name.lower())
+
+
 def environment_of(
     configuration: Configuration, file: Path | None, data_directory: Path, master: str | None = None
 ) -> PipelineEnvironment:
@@ -147,8 +162,8 @@ def environment_of(
     patience = configuration.limits.shutdown_timeout
     path = None if file is None else file.absolute()
     if settings.type == "ibm":
-        assert path is not None
-        dead_letters, directory, options = settings.dead_letter_queue, None, {"config": str(path)}
+        dead_letters, directory = settings.dead_letter_queue, None
+        options = {} if path is None else {"config": str(path)}
     else:
         data = data_directory.absolute()
         dead_letters, directory = _EMBEDDED_DEAD_LETTERS, data / "pipelines"
@@ -156,6 +171,12 @@ def environment_of(
     if far is not None:
         options = _remote_options(configuration, options)
     return PipelineEnvironment(path, options, dead_letters, directory, patience, far, shared)
+
+
+def environment_at_bridge(configuration: Configuration) -> PipelineEnvironment:
+    """Return the environment of a configuration for a bridge, which looks at pipelines and starts none."""
+    settings = configuration.queue_manager
+    return environment_of(configuration, None, settings.data_directory if settings.type == "embedded" else Path())
 
 
 def _remote_options(configuration: Configuration, local: dict[str, str]) -> dict[str, str]:

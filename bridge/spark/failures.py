@@ -137,6 +137,7 @@ _DATA_REMEDY: Final = (
     " (try_cast, try_divide, try_variant_get, try_to_timestamp)"
 )
 _DISK_REMEDY: Final = "free disk space on the queue manager"
+_PLACE_REMEDY: Final = "check the disk, the permissions or the network that the error names"
 _SERVER_REMEDY: Final = "wait until the server is available; the pipeline retries"
 _MQ_REMEDIES: Final = {
     cmqc.MQRC_Q_FULL: "get messages from the queue, or raise its MAXDEPTH",
@@ -152,7 +153,8 @@ _MQ_REMEDIES: Final = {
     cmqc.MQRC_MSG_TOO_BIG_FOR_Q: "raise MAXMSGL of the queue, or leave out long messages (WHERE length(...) < ...)",
     cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR: "raise MAXMSGL of the queue manager, or leave out long messages",
 }
-_DATA_LOSS: Final = re.compile(r"^(?:\w+\.)*DataLoss\b", re.MULTILINE)
+#: Exceptions after which another attempt fails, too, until somebody has done what the message says.
+_FINAL: Final = re.compile(r"^(?:\w+\.)*(?:DataLoss|StageDamaged|BatchUnfinished)\b", re.MULTILINE)
 #: Parts of an error text, such as the name of the exception that a Python traceback ends with, and remedies.
 _REMEDIES: Final = {
     re.compile(pattern, re.MULTILINE): remedy
@@ -161,7 +163,7 @@ _REMEDIES: Final = {
         r"^(?:\w+\.)*NotConnected\b": "check that the broker runs and accepts the session",
         r"^(?:\w+\.)*SpoolBusy\b": "end the other process that runs this pipeline",
         r"^(?:\w+\.)*Superseded\b": "none: another attempt continues",
-        r"^(?:\w+\.)*(?:PermissionError|OSError)\b": "check the disk, the permissions or the network that the error names",
+        r"^(?:\w+\.)*(?:PermissionError|StageUnusable|OSError)\b": _PLACE_REMEDY,
         r"\bjava\.net\.\w+Exception\b|\bjava\.sql\.SQL(?:Transient|Recoverable)\w*Exception\b": _SERVER_REMEDY,
         r"\bNo suitable driver\b": "name the class of its driver (options: {driver: ...}) and the jar (--jars)",
     }.items()
@@ -179,7 +181,7 @@ def query_failure_of(error: BaseException) -> QueryFailure:
         reason = int(found[1])
         default = "wait until the queue manager is available" if reason in LOST else "see the reason code"
         return QueryFailure(what, _MQ_REMEDIES.get(reason, default))
-    if _DATA_LOSS.search(text):
+    if _FINAL.search(text):
         return QueryFailure(what, final=True)
     raised = f"OSError: {text}" if isinstance(error, OSError) else text.rpartition(_TRACEBACK)[2]
     return QueryFailure(what, next((remedy for pattern, remedy in _REMEDIES.items() if pattern.search(raised)), ""))

@@ -35,6 +35,7 @@ _COMMON: Final[Mapping[str, str]] = {
     "*password": _SECRET,
     "maxOffsetsPerTrigger": "write maxMessagesPerTrigger",
     "minPartitions": "write partitions, the number of parts of a batch",
+    "asyncProgressTracking*": "its commit log is written later, and messages of the spool are deleted on the word of it",
 }
 #: Options of Kafka's and other sources that do not exist here, and what to write instead. `*` stands for any characters.
 MQ_FOREIGN: Final[Mapping[str, str]] = {

@@ -22,6 +22,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from bridge.archive.completeness import losses
 from bridge.archive.schema import arrow_schema
 from bridge.config.document import load
 from bridge.config.pipeline import LateConfig, PipelineConfig
@@ -164,6 +165,9 @@ def _source(
 ) -> DataFrame:
     source = config.source
     if source.archive is not None:
+        if reads:
+            for loss in losses(source.archive):
+                raise Mistake(("from", "archive"), "a complete archive", f"{loss.text}; see `mqbridge data verify`")
         with mistakes_at(("from", "archive"), "a directory of Parquet files"):
             return _archive(spark, source.archive)
     options = environment.source_options(name, config)
@@ -292,7 +296,7 @@ def _sinks(
     else:
         if to.format is not None and not has_format(spark, to.format):
             raise Mistake(("to", "format"), "a format that this Spark has (--packages adds others)", repr(to.format))
-        letters = None if config.dead_letters.archive else config.dead_letters.queue or environment.dead_letter_queue
+        letters = config.dead_letters.archive or config.dead_letters.queue or environment.dead_letter_queue
         sinks, place = sinks_of(to, environment, letters), "to"
     with mistakes_at((place,), "a destination"):
         for sink in sinks:

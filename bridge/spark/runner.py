@@ -35,6 +35,8 @@ from bridge.spark.pipeline import TAKEN, BatchWriter, Pipeline, failing_message
 
 #: Seconds between two looks at a query.
 _LOOK: Final = 0.25
+#: Seconds without an error after which a query that failed counts as running, if there are no batches.
+_STEADY: Final = 30.0
 #: Failures in a row without a known remedy after which a pipeline is given up, and the seconds between attempts.
 ATTEMPTS: Final = 8
 _FIRST_PAUSE: Final = 1.0
@@ -191,8 +193,11 @@ class _Run:
         assert self._status is not None
         self._status.running()
         self._tell(f"started; its checkpoint is {pipeline.checkpoint}")
+        steady = time.monotonic() + _STEADY
         while query.isActive and not self.stopping.is_set() and (once or not self.once):
             self._report(pipeline, query, writer, batches)
+            if time.monotonic() > steady:
+                self._status.steady()
             self.stopping.wait(_LOOK)
         cut = query.isActive and self._end(pipeline, query, writer)
         self._report(pipeline, query, writer, batches)

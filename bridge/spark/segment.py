@@ -14,6 +14,8 @@ SUFFIX: Final = ".arrow"
 READ_SUFFIX: Final = ".read"
 #: The file with the identifier of the spool, and the queue, subscription or topic filter.
 IDENTITY: Final = "spool.json"
+#: The file with the number of the last published segment (`bridge.witness`). An object store has none.
+WITNESS: Final = "witness"
 #: The file with the number of the last segment whose messages were put back on their queue, and one that exists meanwhile.
 RETURNED: Final = "returned"
 RETURNING: Final = "returning"

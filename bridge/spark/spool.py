@@ -11,6 +11,7 @@ reader, so an abandoned process that still writes cannot replace a segment of it
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import shutil
@@ -36,6 +37,7 @@ from bridge.spark.segment import (
     RETURNED,
     RETURNING,
     SUFFIX,
+    WITNESS,
     Identity,
     Segment,
     SpoolDamaged,
@@ -51,8 +53,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOCK: Final = "lock"
-#: The file with the number of the last published segment (`bridge.witness`). An object store has none.
-WITNESS: Final = "witness"
 #: Seconds to wait for another process to release the spool. A process that lost its Spark ends within this time.
 LOCK_WAIT: Final = 30.0
 _PAUSE: Final = 0.05
@@ -229,20 +229,31 @@ class Spool:
 
     # Recovery --------------------------------------------------------------------------------------------------------
 
-    def recover(self, last: int | None = None, runs: Sequence[tuple[int, str]] = ()) -> None:
-        """Find the published segments after a restart, and delete all others.
-
-        Raises SpoolDamaged if the last ones are missing.
+    def recover(self, last: int | None = None, runs: Sequence[tuple[int, str]] = ()) -> list[tuple[int, str]]:
+        """Find the published segments after a restart, and delete all others. Return `runs`.
 
         `last` is the number of the last published segment, and `runs` the readers of all: the number of the first segment and
-        the word of each. None: a file is published as soon as it exists.
+        the word of each. None: a file is published as soon as it exists. Raises SpoolDamaged if the last ones are missing.
+
+        If the witness has a larger number than `last`, the queue manager was restored. All segments up to that number are
+        kept. Then `runs` includes their readers.
         """
         found: dict[int, Segment] = {}
         read: Segment | None = None
         names = self.place.names()
-        self._check_end(
-            max((one.number for one in map(Segment.of, names) if one), default=self.returned) if last is None else last
-        )
+        runs = list(runs)
+        if last is None:
+            self._check_end(max((one.number for one in map(Segment.of, names) if one), default=self.returned))
+        elif self._witness is not None and last < (published := self._witnessed().number):
+            log.warning(
+                "MQB8010W spool %s has segments up to %d, and the queue manager, which was restored, records %d:"
+                " messages may be processed twice",
+                self.place.path,
+                published,
+                last,
+            )
+            runs += self._runs_after(names, last, published, runs)
+            last = published
         for name in names:
             segment = Segment.of(name)
             if segment is None:
@@ -264,6 +275,24 @@ class Spool:
             self._changed.notify_all()
         if read is not None and found:
             self._forget_read()
+        return runs
+
+    def _runs_after(
+        self, names: Sequence[str], last: int, published: int, runs: Sequence[tuple[int, str]]
+    ) -> list[tuple[int, str]]:
+        """Return the readers of the segments after `last`, up to `published`, by their files. Raises SpoolDamaged."""
+        found: list[tuple[int, str]] = []
+        segments = sorted(one for name in names if (one := Segment.of(name)) and last < one.number <= published)
+        for before, segment in itertools.pairwise([None, *segments]):
+            assert segment is not None
+            if before is not None and before.number == segment.number and before.run != segment.run:
+                raise SpoolDamaged(
+                    f"spool {self.place.path} has two segments {segment.number}, and the queue manager was restored from a "
+                    "backup without their record; hint: delete the one with fewer rows"
+                )
+            if segment.run != _run_of(segment.number, [*runs, *found]):
+                found.append((segment.number, segment.run))
+        return found
 
     def _witnessed(self) -> Position:
         """Return the content of the witness. Raises SpoolDamaged."""
@@ -277,13 +306,12 @@ class Spool:
         return position
 
     def _check_end(self, last: int) -> None:
-        """Compare the number of the last segment with the witness."""
+        """Compare the number of the last segment with the witness. Raises SpoolDamaged."""
         if self._witness is None or last >= (number := self._witnessed().number):
             return
         raise SpoolDamaged(
-            f"spool {self.place.path} ends with segment {last}, but segment {number} was published: a file was deleted, or "
-            "the queue manager was restored from a backup; hint: start with a new spool and checkpoint. Messages that are on "
-            "the queue again are then read again"
+            f"spool {self.place.path} ends with segment {last}, but segment {number} was published: a file was deleted;"
+            " hint: restore the file from a copy, or start with a new spool and checkpoint"
         )
 
     @property

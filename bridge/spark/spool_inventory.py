@@ -10,7 +10,19 @@ from typing import Any, Protocol
 
 import msgspec
 
-from bridge.spark.segment import IDENTITY, RETURNED, SUFFIX, Identity, Segment, SpoolDamaged, is_directory_name
+from bridge.files import checksum_of
+from bridge.spark.segment import (
+    IDENTITY,
+    READ_SUFFIX,
+    RETURNED,
+    SUFFIX,
+    WITNESS,
+    Identity,
+    Segment,
+    SpoolDamaged,
+    is_directory_name,
+)
+from bridge.witness import WitnessDamaged, read
 
 
 class Positions(msgspec.Struct, frozen=True):
@@ -125,3 +137,61 @@ def _contents_of(spool: Files, names: list[str], positions: Positions) -> SpoolC
         min((one.time / 1000 for one in segments), default=None),
         sum(one.rows for one in segments if one.number <= positions.planned.get(identity.id, 0)),
     )
+
+
+def is_spool(directory: Path) -> bool:
+    """Return whether a directory contains spools."""
+    return any(is_directory_name(path.parent.name) for path in directory.glob(f"*/{IDENTITY}"))
+
+
+def damage_of(below: Path, checkpoint: Path | None) -> Iterator[str]:
+    """Yield a sentence for each missing or damaged file of the spools below a directory, which may be in use.
+
+    `checkpoint` is that of the query. None: any number of segments at the beginning may be in finished batches. Raises
+    OSError.
+    """
+    for directory in sorted(below.iterdir()):
+        if is_directory_name(directory.name):
+            try:
+                yield from _damage_in(directory, checkpoint)
+            except (SpoolDamaged, WitnessDamaged) as error:
+                yield str(error)
+
+
+def _damage_in(directory: Path, checkpoint: Path | None) -> Iterator[str]:
+    position = read(directory / WITNESS)
+    names = os.listdir(directory)
+    if IDENTITY not in names:
+        if position is not None and position.number:
+            yield f"{directory / IDENTITY} is missing"
+        return
+    identity = Identity.of(str(directory), (directory / IDENTITY).read_bytes())
+    if identity.witness and (position is None or f"{position.identity:012x}" != identity.id):
+        yield f"{directory / WITNESS} is missing, or belongs to another spool"
+    segments = sorted(found for name in names if (found := Segment.of(name)) is not None and name.endswith(SUFFIX))
+    returned = int((directory / RETURNED).read_bytes()) if RETURNED in names else 0
+
+    def finished() -> int:
+        if checkpoint is None:
+            return max(segments[0].number - 1 if segments else 0, returned)
+        return max(Positions.of(checkpoint).finished.get(identity.id, 0), returned)
+
+    published = position.number if position is not None else max((one.number for one in segments), default=0)
+    needed = set(range(finished() + 1, published + 1)) if segments or checkpoint is not None else set()
+    if missing := sorted(needed.difference(one.number for one in segments)):
+        numbers = ", ".join(map(str, missing[:_SHOWN]))
+        yield f"spool {directory} of {identity.source} lacks {len(missing)} segments: {numbers}"
+    for name in sorted(names):
+        segment = Segment.of(name)
+        if segment is None or (segment.number not in needed and not name.endswith(READ_SUFFIX)):
+            continue
+        try:
+            damaged = checksum_of(directory / name) != segment.checksum
+        except FileNotFoundError:
+            damaged = segment.number > finished()  # otherwise, a query has deleted it meanwhile
+        if damaged:
+            yield f"segment {directory / name} is damaged: it has {segment.messages(identity.source)}"
+
+
+#: Numbers of missing segments that are listed.
+_SHOWN = 10

@@ -93,6 +93,10 @@ class MessageSource(DataSource):
         return f"the data source {cls.NAME}"
 
 
+class AsyncProgress(Exception):
+    """The query has asyncProgressTrackingEnabled."""
+
+
 class Slice(NamedTuple):
     """Rows of a segment: `rows` of them, after the first `start`."""
 
@@ -144,6 +148,9 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: dict[str, int] | None = None
         #: segments of the batch that was planned last, by spool
         self._batch: dict[str, list[Segment]] = {}
+        #: the end of the batch that was planned last, and of the last one that Spark has committed
+        self._planned: Offset | None = None
+        self._committed: Offset | None = None
 
     # Offsets ---------------------------------------------------------------------------------------------------------
 
@@ -170,6 +177,7 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             else:
                 time.sleep(_TURN)
             end = self._next(start, limit)
+        self._planned = end
         return end
 
     def finish(self, committed: Offset) -> None:
@@ -185,7 +193,20 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: Offset) -> None:
         """Delete the segments of a committed batch. Spark calls this late; `latestOffset` has usually done it."""
+        self._committed = end
         self.finish(end)
+
+    def _check_progress(self, start: Offset, end: Offset) -> None:
+        """Raise AsyncProgress if the commit log of the query is written asynchronously.
+
+        Otherwise Spark commits a batch after `latestOffset` and before the partitions of the next one. The option of the
+        query itself is invisible to a source.
+        """
+        if end == self._planned and start["spools"] and start != self._committed:
+            raise AsyncProgress(
+                "the query has the option asyncProgressTrackingEnabled, with which a batch may run again after its messages"
+                " were deleted from the spool; hint: remove the option"
+            )
 
     def _start(self) -> None:
         if not self._fillers:
@@ -271,6 +292,7 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """Return the rows of a batch in parts: one for each spool, or as many of equal size as the options specify."""
+        self._check_progress(start, end)
         self._start()
         spools, complete = self._spools, self._stream.fail_on_data_loss
         batch: list[list[Slice]] = []

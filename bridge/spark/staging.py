@@ -59,6 +59,10 @@ class StageMissing(Exception):
     """A batch needs a staging directory, and there is none that the driver and the worker reach."""
 
 
+class StageUnusable(OSError):
+    """A staging directory cannot be written: its disk is full, or it cannot be reached at present."""
+
+
 class StageDamaged(Exception):
     """A staged file is missing or damaged."""
 
@@ -211,15 +215,13 @@ class _Summed:
 
 @contextlib.contextmanager
 def _disk(stage: str) -> Iterator[None]:
-    """Name the staging directory in an OSError of the block."""
+    """Raise an OSError of the block as StageUnusable, which names the staging directory."""
     try:
         yield
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         why = "the disk is full; hint: free disk space, or lower maxRowsPerTrigger" if full else error.strerror or error
-        raise OSError(
-            error.errno, f"staging directory {stage} on {socket.gethostname()} cannot be written: {why}"
-        ) from error
+        raise StageUnusable(f"staging directory {stage} on {socket.gethostname()} cannot be written: {why}") from error
 
 
 def make_directory(directory: Path) -> None:

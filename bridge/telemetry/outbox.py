@@ -182,21 +182,24 @@ class Backlog:
             return True
         return self.total.bytes > self.total.limit * part and self.bytes > self.total.share * part
 
-    def make_room(self, kept: Container[int]) -> tuple[list[Transmission], list[Transmission]]:
-        """Enforce the limit of the backlog. Return messages to drop, and messages for the dead-letter queue.
+    def make_room(self, kept: Container[int], before: int) -> tuple[list[Transmission], list[Transmission]]:
+        """Enforce the limit of the backlog on new messages. Return messages to drop, and those for the dead-letter queue.
 
-        Messages with these numbers stay: their client may already have them, and they hold a packet identifier.
+        `before` is the number of bytes before the messages arrived. If it exceeds the limit, which may have been lowered, the
+        backlog does not grow. Messages with the numbers `kept` stay: their client may already have them, and they hold a
+        packet identifier.
         """
+        limit = max(self.limit, before)
         dropped: list[Transmission] = []
         dead: list[Transmission] = []
         if self.when_full == "drop-oldest":
             stay: list[Transmission] = []
-            while self.full and len(self.messages) > 1:
+            while self.bytes > limit and len(self.messages) > 1:
                 transmission = self.popleft()
                 (stay if transmission.msg_number in kept else dropped).append(transmission)
             self.extendleft(reversed(stay))
         elif self.when_full == "dead-letter":
-            while self.full and self.messages[-1].msg_number not in kept:
+            while self.bytes > limit and self.messages[-1].msg_number not in kept:
                 dead.append(self.pop())
             dead.reverse()
         return dropped, dead
@@ -530,10 +533,13 @@ class Outbox:
         dropped, self.dropped = self.dropped, 0
         return dropped
 
-    def deliver(self, batch: Iterable[Transmission], now: float, protocol: ServerProtocol | None) -> SendEffects:
+    def deliver(
+        self, batch: Iterable[Transmission], now: float, protocol: ServerProtocol | None, *, recovered: bool = False
+    ) -> SendEffects:
         """Take messages from the transmission queue, in order, and send those that the window allows.
 
-        Without a protocol the client is away, and all messages wait.
+        Without a protocol the client is away, and all messages wait. The limit of the backlog, which may have been lowered,
+        does not apply to messages that the bridge has `recovered` at its start.
         """
         effects = SendEffects()
         backlog, messages = self.backlog, self.backlog.messages
@@ -556,10 +562,11 @@ class Outbox:
                 waiting.append(transmission)
                 if transmission.retained:
                     self._replay(transmission)
+        before = backlog.bytes
         if waiting:
             backlog.extend(waiting)
-        if backlog.bytes > backlog.limit:
-            dropped, dead = backlog.make_room(self.sent_before)
+        if backlog.bytes > backlog.limit and not recovered:
+            dropped, dead = backlog.make_room(self.sent_before, before)
             for transmission in dropped:
                 effects.discard(transmission, FULL)
             effects.refusals += [too_many(one, backlog.limit) for one in dead]

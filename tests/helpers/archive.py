@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
+from bridge.archive.completeness import FileNumbers
 from bridge.archive.parquet import ArchiveFile, record_batch
 from bridge.archive.schema import Direction, Outcome, Row, archive_files, partition, payload_hash, row
 
@@ -171,9 +172,12 @@ class Story:
 def write(directory: Path, rows: Iterable[Row], *, moment: datetime = NOON) -> Path:
     """Write rows as one file of the hour of `moment`; returns `directory`."""
     listed = list(rows)
-    file = ArchiveFile(partition(directory, moment), f"{listed[0][0]:016d}")
+    file = ArchiveFile(partition(directory, moment), listed[0][0])
     file.write([record_batch(listed)])
-    file.finish()
+    numbers = FileNumbers(directory)
+    file.finish(numbers)
+    numbers.record()
+    numbers.close()
     return directory
 
 

@@ -20,7 +20,13 @@ PIPELINES = [
     ("from: {mq: {queue: Q}}, to: {mq: {queue: R}}, batch: 5000", "", True),
     ("from: {mq: {queue: Q}}, to: {mq: {queue: R}}, checkpoint: $shared/p", "", False),
     ("from: {mq: {queue: Q}}, to: {archive: $shared/a}", "", True),
-    ("from: {mq: {queue: Q}, options: {embed: no}}, to: {mqtt: a}", "", False),
+    (
+        "from: {mq: {queue: Q}, options: {embed: no}}, to: {mqtt: a}",
+        "embed: true, or as checkpoint a path below",
+        False,
+    ),
+    ("from: {mq: {queue: Q}, options: {embed: no}}, to: {mqtt: a}, checkpoint: $shared/p", "", False),
+    ("from: {mq: {queue: Q}, options: {Embed: yes}}, to: {mqtt: a}, checkpoint: $shared/p", "", True),
     ("from: {mq: {queue: Q}}, mapping: m, batch: 2501", "at most 2500, ", True),
     (
         "from: {archive: $shared/a}, to: {mq: {queue: R}}, batch: 10",
@@ -44,7 +50,8 @@ def test_a_cluster(text: str, wrong: str, embeds: bool, tmp_path: Path) -> None:
     config = configuration.pipelines["p"]
     local = environment_of(configuration, file, tmp_path)
     directory = local.directory_of("p", config)
-    assert not list(local.unreachable(config, directory, stateful=False)) and not local.embeds("p", config)
+    assert not list(local.unreachable(config, directory, stateful=False))
+    assert local.embeds("p", config) == ("yes" in text)
     assert local.staged(directory).stage == {"stage": str(directory / "stage")}
     cluster = environment_of(configuration, file, tmp_path, "spark://127.0.0.1:7077")
     found = [

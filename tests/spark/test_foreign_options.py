@@ -28,6 +28,7 @@ SOURCES = {
         ("mq", "subscribePattern", r"write queue \(one, or several with commas\), or topic"),
         ("mq", "kafka.bootstrap.servers", "write config, listener .*, or channel and connections"),
         ("mq", "maxOffsetsPerTrigger", "write maxMessagesPerTrigger"),
+        ("mq", "asyncProgressTrackingEnabled", "its commit log is written later"),
         ("mq", "mq.password", "options are visible in plans and logs: .*passwordFile"),
         ("mqtt", "endingTimestamp", "a broker has no log"),
         ("mqtt", "kafka.group.id", "write host and port, or config and link"),

@@ -127,6 +127,8 @@ def test_a_listener_that_has_tls(tmp_path: Path) -> None:
         ({"dataDirectory": "d", "queue": "Q", "maxBytesPerTrigger": "1 TB"}, r"option maxBytesPerTrigger: .*a size"),
         ({"dataDirectory": "d", "queue": "Q", "embed": "no"}, r"embed: expected true or false"),
         ({"listener": "h:1", "queue": "Q"}, r"option listener: expected host\(port\), found 'h:1'"),
+        ({"listener": "h(0)", "queue": "Q"}, r"option listener: expected host\(port\), found 'h\(0\)'"),
+        ({"listener": "h(65536)", "queue": "Q"}, r"option listener: expected host\(port\), found 'h\(65536\)'"),
         ({"config": "/nowhere.yaml", "queue": "Q"}, r"option config: /nowhere.yaml: expected a configuration file"),
         (
             {"config": "b.yaml", "dataDirectory": "d", "queue": "Q"},

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import os
+import random
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
+from bridge.cli.program import program
 from bridge.spark import spool as spools
-from bridge.spark.segment import IDENTITY, Segment, SpoolDamaged
-from bridge.spark.spool import WITNESS, DataLoss, Spool, SpoolBusy, content_of, read_content, read_segments
+from bridge.spark.segment import IDENTITY, WITNESS, Segment, SpoolDamaged
+from bridge.spark.spool import DataLoss, Spool, SpoolBusy, content_of, read_content, read_segments
+from bridge.spark.spool_inventory import damage_of
+from tests.helpers.damage import DAMAGE
 
 SCHEMA = pa.schema([pa.field("body", pa.binary()), pa.field("md", pa.struct([("A", pa.int32()), ("B", pa.int32())]))])
 
@@ -60,10 +69,14 @@ def test_a_restart_finds_what_was_published(tmp_path: Path) -> None:
     assert len(last.between(0, 3, complete=False)) == 2
 
 
-@pytest.mark.parametrize("lost", ["last segment", "witness", "identity", "torn witness"])
-@pytest.mark.parametrize("of_queue", [True, False], ids=["queue", "broker"])
+@pytest.mark.parametrize(
+    ("of_queue", "lost"),
+    [
+        (False, "last segment"),
+        *itertools.product([True, False], ["witness", "identity", "torn witness"]),
+    ],
+)
 def test_the_loss_of_the_end_is_noticed(tmp_path: Path, of_queue: bool, lost: str) -> None:
-    """For a queue, the restart is told the number of the last segment by a queue manager that was restored."""
     spool = Spool(str(tmp_path), "Q")
     spool.recover()
     segments = [append(spool, b"%d" % number) for number in range(3)]
@@ -72,7 +85,7 @@ def test_the_loss_of_the_end_is_noticed(tmp_path: Path, of_queue: bool, lost: st
     spool.close()
     directory = Path(spool.place.path)
     match lost:
-        case "last segment" if not of_queue:
+        case "last segment":
             Path(directory, segments[-1].name).unlink()
         case "witness":
             Path(directory, WITNESS).unlink()
@@ -82,9 +95,136 @@ def test_the_loss_of_the_end_is_noticed(tmp_path: Path, of_queue: bool, lost: st
             Path(directory, WITNESS).write_bytes(Path(directory, WITNESS).read_bytes()[:20])
     with pytest.raises(SpoolDamaged) as error:
         again = Spool(str(tmp_path), "Q")
-        again.recover(*([2, [(1, spool.run)]] if of_queue else []))
+        again.recover(*([3, [(1, spool.run)]] if of_queue else []))
     if lost == "last segment":
         assert "ends with segment 2, but segment 3 was published" in str(error.value)
+
+
+def test_a_queue_manager_that_was_restored_takes_no_segments_away(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its state message is older than the spool. What was taken off the queue since exists only in the spool."""
+    runs: list[tuple[int, str]] = []
+    for number in (1, 3, 4):
+        spool = Spool(str(tmp_path), "Q")
+        assert spool.recover(number - 1, runs) == runs
+        runs.append((number, spool.run))
+        append(spool, b"%d" % number)
+        if number == 1:
+            append(spool, b"2")
+        spool.close()
+    assert not caplog.text
+    Path(spool.place.path, Segment(5, 1, 1, 1, 0, spool.run).name).write_bytes(b"")  # not published
+    restored = Spool(str(tmp_path), "Q")
+    assert restored.recover(1, runs[:1]) == runs
+    assert bodies(restored) == [b"1", b"2", b"3", b"4"] and restored.last == 4
+    assert "MQB8010W" in caplog.text
+    append(restored, b"5")
+    restored.close()
+    again = Spool(str(tmp_path), "Q")
+    again.recover(5, [*runs, (5, restored.run)])
+    assert bodies(again) == [b"1", b"2", b"3", b"4", b"5"]
+    again.close()
+    # A process that was given up may have written a segment 3, too. Nothing tells which one was published.
+    two = Segment(3, 1, 1, 1, 0, "0123456789ab")
+    Path(again.place.path, two.name).write_bytes(b"")
+    with pytest.raises(SpoolDamaged, match="two segments 3"):
+        Spool(str(tmp_path), "Q").recover(1, runs[:1])
+
+
+EXAMPLES = int(os.environ.get("MQBRIDGE_TEST_EXAMPLES") or 40)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a pipeline that was killed: two segments are in a finished batch, and five are not."""
+    directory = tmp_path_factory.mktemp("pipeline")
+    spool = Spool(str(directory / "spool"), "Q")
+    for number in range(7):
+        append(spool, b"%d" % number * 500)
+    spool.append([batch(b"not published")], 1, 1)
+    offsets = json.dumps({"spools": {"Q": [spool.id, 2]}})
+    for name, content in (("offsets/0", f"v1\n{{}}\n{offsets}"), ("commits/0", "v1\n{}")):
+        file = directory / "checkpoint" / name
+        file.parent.mkdir(parents=True)
+        file.write_text(content)
+    spool.delete_through(1)
+    spool.close()
+    return directory
+
+
+def read_from(directory: Path) -> list[bytes]:
+    """What the next batch of the pipeline reads."""
+    spool = Spool(str(directory / "spool"), "Q")
+    try:
+        # The state queue has the number of the last segment, and the word of the reader.
+        run = next(found.run for name in spool.place.names() if (found := Segment.of(name)) is not None)
+        spool.recover(7, [(1, run)])
+        names = [one.name for one in spool.between(2, spool.last)]
+        return [
+            body for part in read_segments(spool.place.path, names, SCHEMA) for body in part.column("body").to_pylist()
+        ]
+    finally:
+        spool.close()
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("kind", ["segment", "witness", "identity", "lock"])
+def test_no_message_of_a_spool_is_lost_in_silence(written: Path, tmp_path: Path, kind: str, damage: str) -> None:
+    """Identical messages, or an error of the query and of `data verify`. The lock file has no content."""
+    expected = read_from(written)
+    assert len(expected) == 5 and not list(damage_of(written / "spool", written / "checkpoint"))
+    seed = int(os.environ.get("MQBRIDGE_TEST_SEED") or random.randrange(1_000_000))
+    change, rounds = DAMAGE[damage]
+    for number in range(seed, seed + max(rounds * EXAMPLES // 40, 1)):
+        chance, directory = random.Random(number), tmp_path / str(number)
+        shutil.copytree(written, directory)
+        files = {
+            "segment": sorted(directory.glob("spool/*/*.arrow")),
+            "witness": list(directory.glob("spool/*/witness")),
+            "identity": list(directory.glob("spool/*/spool.json")),
+            "lock": list(directory.glob("spool/*/lock")),
+        }
+        file = chance.choice(files[kind])
+        what = f"MQBRIDGE_TEST_SEED={number}: {file} {change(file, chance)}"
+        verified = list(damage_of(directory / "spool", directory / "checkpoint"))
+        try:
+            found = read_from(directory)
+        except (SpoolDamaged, DataLoss) as error:
+            assert verified and kind != "lock", f"{what}: verify does not find {error}"
+        else:
+            assert found == expected, what
+            assert not verified or kind == "identity", f"{what}: {verified}"
+        shutil.rmtree(directory)
+
+
+def verify(*words: object) -> tuple[int, str]:
+    result = CliRunner().invoke(program, ["data", "verify", *map(str, words)])
+    return result.exit_code, result.output
+
+
+def test_data_verify_checks_the_spools_of_pipelines(written: Path, tmp_path: Path) -> None:
+    """With the checkpoint, a spool without segments is incomplete."""
+    shutil.copytree(written, tmp_path / "data" / "pipelines" / "p")
+    config = tmp_path / "bridge.yaml"
+    config.write_text(
+        f"""\
+queue_manager: {{data_directory: {tmp_path / "data"}}}
+archive: {{directory: {tmp_path / "archive"}}}
+pipelines:
+  p: {{from: {{mq: {{queue: Q}}}}, to: {{archive: events}}}}
+"""
+    )
+    spool = tmp_path / "data" / "pipelines" / "p" / "spool"
+    assert verify(spool) == (0, f"spool {spool} is undamaged\n")
+    segments = sorted(spool.glob("*/*.arrow"))
+    segments[2].unlink()
+    status, text = verify(spool)
+    assert status == 1 and "lacks 1 segments: 4" in text, text
+    for one in segments:
+        one.unlink(missing_ok=True)
+    status, text = verify("--config", config)
+    assert status == 1 and "lacks 5 segments: 3, 4, 5, 6, 7" in text, text
 
 
 def test_a_spool_of_an_older_release_gets_a_witness(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bridge.spark import spool_reader
 from bridge.spark.segment import Segment, directory_name
 from bridge.spark.spool import DataLoss, Spool, SpoolFiller, StreamOptions, open_former
-from bridge.spark.spool_reader import TASK_VARIABLE, RowTooLarge, Slice, SpoolReader, _even
+from bridge.spark.spool_reader import TASK_VARIABLE, AsyncProgress, RowTooLarge, Slice, SpoolReader, _even
 
 SCHEMA = pa.schema([pa.field("body", pa.binary())])
 
@@ -162,6 +162,7 @@ def test_a_former_source_whose_messages_are_all_processed_is_no_error(tmp_path: 
     start = {"version": 3, "spools": {"A": [ids["A"], 3]}}
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
     assert end == {"version": 3, "spools": {"A": [ids["A"], 3], "B": [ids["B"], 1]}}
+    reader.commit(start)
     assert parts(reader, start, end) == [[b"B1"]]
     reader.stop()
     assert not list((tmp_path / directory_name("A")).glob("*.arrow"))
@@ -180,6 +181,9 @@ def test_without_fail_on_data_loss_the_messages_stay_and_are_counted(
     reader.stop()
     reader = reader_of(tmp_path, "A", "B")
     both = reader.latestOffset(end, reader.getDefaultReadLimit())
+    with pytest.raises(AsyncProgress, match="asyncProgressTrackingEnabled"):
+        parts(reader, end, both)
+    reader.commit(end)
     assert parts(reader, end, both) == [[b"A1", b"A2", b"A3"]]
     reader.stop()
 

@@ -319,8 +319,8 @@ class QueueManager:
         self.states: dict[str, StoredMessage] = {}
         store = self._open_store()
         self._starts = store.starts
-        #: identifies the database until it is restored or salvaged
-        self.epoch = f"{store.identity:x}"
+        #: identifies what a restore or salvage has begun; "" if the database was never restored
+        self.epoch = f"{store.epoch:x}" if store.epoch else ""
         #: seconds since the epoch
         self.created = store.created
         self.started = time.time()

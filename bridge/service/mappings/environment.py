@@ -74,7 +74,7 @@ class MappingEnvironment:
         #: prefix of this bridge's hop marks; unlike the queue manager's name, it is globally unique
         self.origin = host.name
         self.dead_letter_queue = host.dead_letter_queue
-        #: identifies the store of the queue manager. Packet identifiers recorded in another one mean nothing.
+        #: changes if the queue manager is restored. Packet identifiers recorded in another epoch mean nothing
         self.epoch = host.epoch
         #: former sessions at brokers may have changed since the last look
         self.former_sessions_changed = True

@@ -33,9 +33,6 @@ from bridge.telemetry.message import Publication
 
 log = logging.getLogger(__name__)
 
-#: Packet identifiers are used cyclically, up to this one. The link uses the highest ones itself.
-LAST_MID = 60_000
-
 
 class ExactlyOnceRunner(ToLinkRunner):
     """Runs a mapping to the topics of a broker, exactly once."""
@@ -144,6 +141,16 @@ class ExactlyOnceRunner(ToLinkRunner):
                 lambda: self._lives[address],
                 self._recorded_lives[address],
             )
+            if not self._state.found:
+                if self._link.session_present:
+                    log.info(
+                        "MQB5313I mapping %s: releasing unknown exchanges in session %s", self.mapping, session.key
+                    )
+                    former_sessions.release_all(self._link)
+                # From now on, the record contains all unfinished exchanges.
+                self._state.save(Exchanges())
+                connection.commit()
+                self._state.found = True
 
     def _write_down(self, sending: Sequence[tuple[int, bytes]], releasing: Sequence[tuple[int, bytes]]) -> None:
         assert self._recording is not None
@@ -151,7 +158,7 @@ class ExactlyOnceRunner(ToLinkRunner):
         self._recording.commit()
 
     def _next_mid(self) -> int:
-        self._mid = self._mid % LAST_MID + 1
+        self._mid = self._mid % former_sessions.LAST_MID + 1
         return self._mid
 
     def _go_on(self, connection: Connection) -> None:

@@ -45,6 +45,11 @@ from bridge.wire.mq import decode_mqmd, encode_mqmd
 
 log = logging.getLogger(__name__)
 
+#: Packet identifiers are used cyclically, up to this one. The link uses the highest ones itself.
+LAST_MID = 60_000
+#: Packet identifiers that `release_all` releases at a time.
+_RELEASED_TOGETHER = 1_000
+
 _mapping: TypeAdapter[Any] = TypeAdapter(AnyMapping)
 #: One thread at a time works on a session.
 _busy: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
@@ -112,7 +117,7 @@ def leave(
     """
     with _busy[session.key]:
         sessions = LinkSessions(connection)
-        take_over(connection, session, certain=True, sends=not session.filters)
+        take_over(connection, session, certain=not environment.epoch, sends=not session.filters)
         record = ExchangeRecord(connection, session, environment.epoch)
         exchanges = record.load()
         batch = [*((*one, True) for one in exchanges.releasing), *((*one, False) for one in exchanges.sending)]
@@ -177,7 +182,15 @@ def _park(
             publication.qos = 2
             expires_at = None if publication.expiry is None else now + publication.expiry
             messages.append(
-                ParkedMessage(message_id, publication, encode_mqmd(got.md), bytes(got.data), accepted, expires_at)
+                ParkedMessage(
+                    message_id,
+                    publication,
+                    encode_mqmd(got.md),
+                    bytes(got.data),
+                    accepted,
+                    expires_at,
+                    environment.epoch,
+                )
             )
     parked.add(messages)
     parked.close()
@@ -309,6 +322,10 @@ def _finish(
     for first in range(0, len(former.releasing), most):
         link.release(former.releasing[first : first + most])
     while messages := parked.load():
+        if any(one.epoch != environment.epoch for one in messages):
+            release_all(link)
+            messages = [msgspec.structs.replace(one, accepted=False, epoch=environment.epoch) for one in messages]
+            _replace(connection, parked, messages)
         if (now := lives()) != recorded:
             accepted = sum(one.accepted for one in messages)
             if accepted:
@@ -333,6 +350,16 @@ def _finish(
     parked.close()
     log.info("MQB5311I mapping %s: finished its messages in session %s", session.mapping, session.key)
     return recorded
+
+
+def release_all(link: links.LinkConnection) -> None:
+    """Release all packet identifiers in the session at a broker. Raises LinkLost.
+
+    There is no record of the exchanges in this session that are unfinished, for example after a restore. The broker would
+    take new publications with their packet identifiers for repetitions. It ignores identifiers that it does not know.
+    """
+    for first in range(1, LAST_MID + 1, _RELEASED_TOGETHER):
+        link.release(range(first, min(first + _RELEASED_TOGETHER, LAST_MID + 1)))
 
 
 def report_lost_session(mapping: str, link: str, accepted: int) -> None:

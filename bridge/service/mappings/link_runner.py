@@ -120,7 +120,8 @@ class LinkRunner(Runner):
         if self.recorded:
             named = before or next(iter(self._sessions.values()))
             sends = not named.filters
-            former_sessions.take_over(connection, named, certain=before is not None, sends=sends)
+            certain = before is not None and not environment.epoch
+            former_sessions.take_over(connection, named, certain=certain, sends=sends)
         if before is not None and not (before.key in keys and self.continues(before)):
             # A batch to the broker is finished in the session as it is.
             goes_on = self.sends_exactly_once and not before.filters
@@ -160,6 +161,7 @@ class LinkRunner(Runner):
                 sure=True,
                 link_config=config.model_dump_json(exclude_defaults=True, by_alias=True),
                 mapping_config=self._config.model_dump_json(exclude_defaults=True, by_alias=True),
+                epoch=self._environment.epoch,
             )
         return sessions
 
@@ -283,7 +285,10 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
 
     def entered(self, connection: Connection, before: LinkSession | None) -> None:
         wanted = self._session
-        known = before is not None and (before.filters, before.qos, before.sure) == (wanted.filters, wanted.qos, True)
+        complete = msgspec.structs.replace(wanted, sure=True)
+        known = before is not None and all(
+            getattr(before, name) == getattr(complete, name) for name in ("filters", "qos", "sure", "epoch")
+        )
         former = [one for one in (before.filters if before is not None else ()) if one not in wanted.filters]
         filters = list(dict.fromkeys([*former, *wanted.filters]))
         recorded = msgspec.structs.replace(wanted, filters=filters, sure=known)

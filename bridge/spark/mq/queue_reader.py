@@ -251,10 +251,10 @@ class QueueReader(SpoolFiller):
         connection.commit()
         spool = self.spool
         if self._last_state is None:
-            spool.recover(state.last, state.runs)
-            after = [number for number, _ in state.runs[1:]]
-            needed = [run for run, end in zip(state.runs, [*after, state.last + 1], strict=False) if end > spool.first]
-            self._runs = [*needed, (state.last + 1, spool.run)]
+            runs = spool.recover(state.last, state.runs)
+            after = [number for number, _ in runs[1:]]
+            needed = [run for run, end in zip(runs, [*after, spool.last + 1], strict=False) if end > spool.first]
+            self._runs = [*needed, (spool.last + 1, spool.run)]
             self._last_state = state
         elif self._pending is not None and state == self._pending[1]:
             self._publish(*self._pending)

@@ -15,7 +15,9 @@ from functools import lru_cache, partial
 from typing import Any, Final
 
 import msgspec
-from pyspark.sql.types import StructType
+from pyspark.sql import Column
+from pyspark.sql import functions as f
+from pyspark.sql.types import StringType, StructType
 
 from bridge.spark.mq.envelope import field_of
 from bridge.spark.options import OptionError
@@ -75,6 +77,35 @@ def check_columns(source: str, schema: StructType) -> None:
         wrong.append("column body is missing (binary or string)")
     if wrong:
         raise OptionError(f"{source} cannot put these rows: {'; '.join(wrong)}")
+
+
+def unencodable(schema: StructType) -> Column | None:
+    """Return the column with the reason why the text of a row cannot be encoded. None: every text is put in UTF-8."""
+    md = schema["md"].dataType if "md" in schema.names else StructType()
+    assert isinstance(md, StructType)
+    if not isinstance(schema["body"].dataType, StringType):
+        return None
+
+    def described(name: str, field: str) -> Column:
+        columns = [f.col(name)] if name in schema.names else []
+        if field in md.names:
+            # With headers, the MQMD describes the first header.
+            outer = f.col(f"md.{field}")
+            columns.append(f.when(f.col("headers").isNull(), outer) if "headers" in schema.names else outer)
+        return f.coalesce(*columns).cast("int") if columns else f.lit(None).cast("int")
+
+    if "ccsid" not in schema.names and "CodedCharSetId" not in md.names:
+        return None
+    reason = f.udf(_unencodable_reason, "string", useArrow=False)
+    return reason(f.col("body"), described("ccsid", "CodedCharSetId"), described("encoding", "Encoding"))
+
+
+def _unencodable_reason(text: str | None, ccsid: int | None, encoding: int | None) -> str | None:
+    try:
+        _encoded(text or "", ccsid, encoding)
+    except Unmappable as error:
+        return f"{error} ({cmqc.reason_name(error.reason)}, {error.reason})"
+    return None
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):

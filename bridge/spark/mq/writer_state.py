@@ -164,17 +164,23 @@ class WriterState:
         if not former:
             return -1
         begun = [state for state in former if state.batch >= identity.batch]
+        # Before the first batch there was no state, so a partition without one may have had rows.
         finished = all(state.complete for state in begun) and len(begun) == len(former) and identity.batch > 0
         if begun and not (finished and partitions <= {state.partition for state in begun}):
             parts = ", ".join(
                 f"partition {state.partition}: {'all' if state.complete else f'{state.parts} units of work'}"
                 for state in begun
             )
+            remedy = (
+                "let 0.2.0 finish the batch, with the settings and the SELECT that it had (pipeline run --once, or the"
+                " trigger availableNow). Or start with a new checkpoint and the same spool (pipeline reset), which puts all"
+                " rows of the batch again"
+            )
+            if self._expiry == EXPIRY:
+                remedy = "let 0.2.0 repeat the write with this writeId. Or choose another writeId, which puts all rows"
             raise BatchUnfinished(
-                f"mqbridge 0.2.0 has put a part of {identity} ({parts}), and this version cannot continue it; hint: let 0.2.0"
-                " finish the batch, with the settings and the SELECT that it had (pipeline run --once, or the trigger"
-                " availableNow). Or start with a new checkpoint and the same spool (pipeline reset), which puts all rows of"
-                " the batch again"
+                f"mqbridge 0.2.0 has put a part of {identity}, or all of it ({parts}), and this version cannot continue it;"
+                f" hint: {remedy}"
             )
         for got in list(self._queue.browse(with_body=False)):
             key, is_anchor = got.md.CorrelId, got.md.MsgId[:4] == _FORMER_ANCHOR

@@ -58,6 +58,7 @@ def test_the_configuration_of_the_container_is_right(compose: Any, tmp_path: Pat
     (volume,) = (one for one in services["bridge"]["volumes"] if one.endswith(":/var/lib/mqbridge"))
     assert configuration.control_socket == Path(volume.partition(":")[2]) / "control.sock"
     (tmp_path / "password").write_text("secret")
+    (tmp_path / "password").chmod(0o600)
     file.write_text(file.read_text().replace("/run/secrets/mqAppPassword", str(tmp_path / "password")))
     checked = CliRunner().invoke(program, ["check", str(file)])
     assert (checked.exit_code, checked.stdout.splitlines()[-1]) == (0, f"{file} is OK")

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from bridge.cli.pipeline import _note_unread
 from bridge.cli.program import program
+from bridge.config.document import load
+from bridge.spark.environment import environment_of
 from tests.spark.flow.conftest import Bench
 from tests.spark.test_spool_return import take
 
@@ -58,6 +61,21 @@ def test_the_pipeline_is_refused_until_the_messages_are_put_back(bench: Bench, f
     assert (bench.queues.bodies(queue), bench.queues.bodies(out)) == ([b"1", b"2", b"3"], [b"0"])
     (shown,) = json.loads(mqbridge(bench, "pipeline", "show", "-o", "json"))
     assert (shown["spool_messages"], shown["unread_messages"]) == (0, 0)
+
+
+@pytest.mark.parametrize(("fails", "then"), [("true", "it does not start"), ("false", "they stay there")])
+def test_a_check_notes_the_messages(
+    fails: str, then: str, bench: Bench, former: tuple[str, str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`pipeline check` itself would stop the Spark session of the tests."""
+    queue, out, directory = former
+    bench.write(TEXT, queue=bench.queues.queue(), out=out, directory=directory, fails=fails)
+    environment = environment_of(load(bench.file), bench.file, bench.queues.directory)
+    _note_unread(bench.plan("events", reads=False), environment)
+    assert capsys.readouterr().out == (
+        f"note: pipeline events: its spool has 3 messages of {queue}, which it no longer reads, so {then}; hint: mqbridge"
+        f" pipeline spool return {queue}\n"
+    )
 
 
 def test_the_queue_is_read_again(bench: Bench, former: tuple[str, str, Path]) -> None:

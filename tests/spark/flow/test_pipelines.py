@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from bridge.wire.mq import decode_mqdlh
+from bridge.wire.mq.ccsid import character_set
 from tests.helpers.mosquitto import Mosquitto, Subscriber, publish
 from tests.spark.flow.conftest import Bench
 
@@ -192,3 +196,34 @@ def test_mappings(bench: Bench, broker: Mosquitto) -> None:
     assert (message["topic"], message["payload"]) == ("leaving/all", "hot")
     subscriber.stop()
     assert bench.sums() == {"in": 3, "out": 2, "dead": 1}
+
+
+@pytest.mark.parametrize("archived", [False, True], ids=["queue", "archive"])
+def test_text_that_its_ccsid_cannot_encode(archived: bool, bench: Bench) -> None:
+    queue, out, dead = bench.queues.queue(), bench.queues.queue(), bench.queues.queue()
+    bench.write(
+        """
+        pipelines:
+          to_ebcdic:
+            from: {mq: {queue: $queue}}
+            payload: text
+            select: SELECT payload AS body, 'MQSTR' AS format, 273 AS ccsid FROM input
+            to: {mq: {queue: $out}}
+            dead_letters: $dead
+        """,
+        queue=queue, out=out, dead=f"{{archive: {bench.directory}/dead}}" if archived else f"{{queue: {dead}}}",
+    )  # fmt: skip
+    bench.queues.put(queue, b"plain", "5 €".encode(), b"\xff", Format=b"MQSTR   ", CodedCharSetId=1208)
+    bench.run()
+    assert bench.queues.bodies(out) == [character_set(273).encode("plain")]
+    assert bench.sums() == {"in": 3, "out": 1, "dead": 2}
+    if archived:
+        letters = bench.spark.read.parquet(str(bench.directory / "dead")).where("reason LIKE 'CCSID%'").collect()
+        assert [(row.body, row.queue, row.ccsid) for row in letters] == [("5 €".encode(), out, 273)]
+        why = "CCSID 273 has no '€', which is character 3 of the text (MQRC_NOT_CONVERTED, 2119)"
+        assert letters[0].reason == why
+    else:
+        texts = {letter.data[172:]: decode_mqdlh(letter.data) for letter in bench.queues.take(dead)}
+        assert texts.keys() == {"5 €".encode(), b"\xff"}
+        header = texts["5 €".encode()]
+        assert (header.Reason, header.DestQName.strip(), header.CodedCharSetId) == (2119, out.encode(), 1208)

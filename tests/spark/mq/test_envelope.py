@@ -128,6 +128,7 @@ def test_a_dead_lettered_transmission_message() -> None:
         (b"20230229", b"00000000", None),
         (b"", b"", None),
         (b"2026112x", b"11593099", None),
+        (b"20261121", b"115930 9", None),
     ],
 )
 def test_put_time(date: bytes, time: bytes, expected: datetime | None) -> None:

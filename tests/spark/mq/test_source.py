@@ -279,6 +279,25 @@ def test_message_properties_are_read_written_and_selected_by_their_names(
         assert column(read(queue=target, selector=selector), "body") == [body]
 
 
+def test_async_progress_tracking_is_rejected(read: Read, queues: Queues, tmp_path: Path) -> None:
+    """Spark rejects it for the sink. The source rejects it when it would delete messages too early."""
+    queue, options = queues.queue(), {"asyncProgressTrackingEnabled": "true"}
+    frame = read(stream=True, queue=queue, columns="body", maxMessagesPerTrigger=1)
+    sink = frame.writeStream.format("mq").options(**queues.options, queue=queues.queue(), **options)
+    with pytest.raises(PySparkException, match="Sink mq does not support async progress tracking"):
+        sink.option("checkpointLocation", str(tmp_path / "sink")).start()
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "source"))
+    for number in range(2):  # each message is in a segment of its own
+        queues.put(queue, b"%d" % number)
+        if number == 0:
+            assert writer.trigger(availableNow=True).start().awaitTermination(PATIENCE)
+    with pytest.raises(PySparkException, match="the query has the option asyncProgressTrackingEnabled"):
+        query = writer.trigger(processingTime="0 seconds").options(**options).start()
+        query.processAllAvailable()
+        queues.put(queue, b"2")
+        query.awaitTermination(PATIENCE)
+
+
 @pytest.mark.slow
 def test_a_second_stream_is_told_who_reads_the_queue(read: Read, queues: Queues, tmp_path: Path) -> None:
     source, target = queues.queue(), queues.queue()

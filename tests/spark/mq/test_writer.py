@@ -139,6 +139,7 @@ def test_a_connection_lost_at_any_verb(
         put(options, stage(identity, batches(others)))
         assert bodies_of(options, queues) in (ROWS, others), f"verb {number} of {verbs}, {after=}"
         assert files(options) == []
+        queues.take(MAPPING_STATE_QUEUE)  # which each new query reads
 
 
 def test_a_batch_with_a_manifest_is_finished_before_the_next_one(
@@ -386,6 +387,7 @@ def test_rows_of_a_mapping_and_a_connection_lost_at_any_verb(
         (letter,) = queues.take(refused)
         header = decode_mqdlh(letter.data)
         assert (header.Reason, header.DestQName.rstrip(b" \0"), letter.data[-1:]) == (2152, b"plant/4", b"4")
+        queues.take(MAPPING_STATE_QUEUE)  # which each new query reads
 
 
 def test_a_refused_row_without_a_place_for_it_ends_the_write(
@@ -429,22 +431,24 @@ def test_the_state_of_a_batch_write_expires(expires: bool, options: SinkOptions,
         assert expiries == [cmqc.MQEI_UNLIMITED] * 2
 
 
-#: States of partitions that 0.2.0 has left (last batch, complete, units of work), the next batch, and whether it is put.
-FORMER: dict[str, tuple[dict[int, tuple[int, bool, int]], int, bool | None]] = {
-    "the batch before": ({0: (4, True, 0), 1: (3, True, 0)}, 5, True),
-    "all partitions of the batch": ({0: (5, True, 0), 1: (5, True, 0)}, 5, False),
-    "one partition of two": ({0: (5, True, 0), 1: (4, True, 0)}, 5, None),
-    "a part of a partition": ({0: (5, False, 2)}, 5, None),
-    "fewer partitions than now": ({0: (5, True, 0)}, 5, None),
-    "the first batch is the one before": ({0: (0, True, 0), 1: (0, True, 0)}, 1, True),
-    # Other partitions of the first batch may have had no state yet.
-    "the first batch": ({0: (0, True, 0), 1: (0, True, 0)}, 0, None),
+#: A batch, the states of partitions that 0.2.0 has left (number of the last batch, complete, units of work), and whether
+#: the batch is put. None: it is an error.
+FORMER: dict[str, tuple[int, dict[int, tuple[int, bool, int]], bool | None]] = {
+    "the batch before": (5, {0: (4, True, 0), 1: (3, True, 0)}, True),
+    "all partitions of the batch": (5, {0: (5, True, 0), 1: (5, True, 0)}, False),
+    "one partition of two": (5, {0: (5, True, 0), 1: (4, True, 0)}, None),
+    "a part of a partition": (5, {0: (5, False, 2)}, None),
+    "fewer partitions than now": (5, {0: (5, True, 0)}, None),
+    "the first batch before": (1, {0: (0, True, 0), 1: (0, True, 0)}, True),
+    "nothing of the first batch": (0, {0: (-1, True, 0)}, True),
+    "a part of the first batch": (0, {0: (0, False, 2)}, None),
+    "maybe all of the first batch": (0, {0: (0, True, 0), 1: (0, True, 0)}, None),
 }
 
 
 @pytest.mark.parametrize("name", FORMER)
 def test_state_of_the_version_before(name: str, options: SinkOptions, queues: Queues, stage: Stage) -> None:
-    states, number, puts = FORMER[name]
+    number, states, puts = FORMER[name]
     before = queues.depth(MAPPING_STATE_QUEUE)
     query = f"former {name}"
     with options.queue_manager.connected() as connection:
@@ -461,11 +465,13 @@ def test_state_of_the_version_before(name: str, options: SinkOptions, queues: Qu
     if puts is None:
         words = (
             rf"0\.2\.0 has put a part of batch {number} of former .*partition 0: .*let 0\.2\.0 finish the batch"
-            ".*new checkpoint"
+            r".*new checkpoint.*puts all rows of the batch again"
         )
         for _ in range(2):
             with pytest.raises(BatchUnfinished, match=words):
                 put(options, messages)
+        with pytest.raises(BatchUnfinished, match=r"let 0\.2\.0 repeat the write with this writeId\. Or "):
+            put(options, messages, expires=True)
         assert queues.depth(MAPPING_STATE_QUEUE) == left
     else:
         put(options, messages)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
+from bridge.config import models  # noqa: F401 - defines all sections
+from bridge.config.values import Section, is_secret
+from bridge.security import secret_file
 from tests.helpers.certificate_authority import Authority
 
 TLS = (
@@ -69,8 +72,6 @@ def too_short(authority: Authority) -> None:
         (LISTENER, lambda one: one.revoke(next_update=-1), "queue_manager.listener: tls.crl_file {0}/crl.pem: a list in it"),
         (ADMIN, lambda one: one.revoke(next_update=-1), "admin: tls.crl_file {0}/crl.pem: a list in it expired"),
         (LISTENER, lambda one: one.issue("server", ends=-0.5), "queue_manager.listener: tls.certificate_file {0}/"),
-        (ADMIN, lambda one: (one.directory / "server.key").chmod(0o644), "admin: {0}/server.key contains a secret"),
-        (TOKENS, lambda one: (one.directory / "tokens").chmod(0o644), "admin.token_file: {0}/tokens can be read by every"),
         (IBM, lambda one: (one.directory / "key.kdb").unlink(), "queue_manager.tls.key_repository: {0}/key.kdb cannot be"),
         (IBM, lambda one: (one.directory / "key.sth").unlink(), "key_repository_password_file: {0}/key.sth cannot be read"),
         (TOKEN, lambda one: (one.directory / "token").unlink(), "queue_manager.token_file: {0}/token cannot be read"),
@@ -148,3 +149,78 @@ def test_check_notes_a_queue_that_no_script_defines(
     result = checked(invoke, authority, config)
     assert result.exit_code == 0
     assert ("no script in queue_manager.scripts defines queue ORDERS" in result.stdout) is noted
+
+
+ALL_SECRETS = """
+admin: {{port: 0, token_file: s, tls: {{certificate_file: s}}, authentication: [{{method: password, file: s}}]}}
+traces: {{endpoint: "http://127.0.0.1:4318", headers_file: s}}
+channels:
+- {{name: A, authentication: [{{method: scram, file: s}}], tls: {{certificate_file: p, key_file: s, key_password_file: s}}}}
+links: {{cloud: {{host: c, user: u, password_file: s, tls: {{ca_file: p, certificate_file: s}}}}}}
+password_cache: {{file: s}}
+spark: {{listener: "h(1414)", user: u, password_file: s, tls: {{certificate_file: p, key_file: s}}}}
+pipelines:
+  p: {{checkpoint: c, from: {{mq: {{queue: Q}}}}, to: {{format: jdbc, options: {{dbtable: t}}, secrets: {{password: s}}}}}}
+queue_manager:
+"""
+EMBEDDED = "  listener: {{password_file: s, tls: {{certificate_file: p, key_file: s}}}}\n"
+WITH_IBM = (
+    "  {{type: ibm, name: Q, channel: C, connections: 'a(1)', user: u, password_file: s,"
+    " tls: {{key_repository: s.p12, key_repository_password_file: s, cipher_spec: ANY}}}}\n"
+)
+BOTH = {
+    "admin.token_file",
+    "admin.tls.certificate_file",
+    "admin.authentication[0].file",
+    "traces.headers_file",
+    "channels[0].authentication[0].file",
+    "channels[0].tls.key_file",
+    "channels[0].tls.key_password_file",
+    "links.cloud.password_file",
+    "links.cloud.tls.certificate_file",
+    "password_cache.file",
+    "spark.password_file",
+    "spark.tls.key_file",
+    "pipelines.p.to.secrets.password",
+}
+
+
+@pytest.mark.parametrize(
+    ("queue_manager", "options"),
+    [
+        (EMBEDDED, {"listener.password_file", "listener.tls.key_file"}),
+        (WITH_IBM, {"password_file", "tls.key_repository", "tls.key_repository_password_file"}),
+    ],
+)
+def test_files_with_secrets_that_every_user_can_read(
+    invoke: Any, authority: Authority, queue_manager: str, options: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("s", "s.p12", "p"):
+        (authority.directory / name).touch(0o644)
+    result = checked(invoke, authority, ALL_SECRETS + queue_manager)
+    reported = re.findall(r"(\S+): \S+ contains secrets and can be read by every user of this machine", result.stderr)
+    assert set(reported) == BOTH | {f"queue_manager.{name}" for name in options}, result.stderr
+    with monkeypatch.context() as container:
+        container.setattr(secret_file, "CONTAINER_SECRETS", authority.directory)
+        assert "can be read by every user" not in checked(invoke, authority, ALL_SECRETS + queue_manager).stderr
+    for name in ("s", "s.p12"):
+        (authority.directory / name).chmod(0o640)
+    assert "can be read by every user" not in checked(invoke, authority, ALL_SECRETS + queue_manager).stderr
+
+
+def test_options_that_name_a_file_with_secrets_have_that_type() -> None:
+    """`jwt` verifies with public keys."""
+    sections = subclasses(Section)
+    secret = re.compile("password|token|key|secret|headers|credential")
+    assert {
+        f"{section.__name__}.{name}"
+        for section in sections
+        for name, option in section.model_fields.items()
+        if secret.search(name) and "Path" in str(option.annotation) and not is_secret(option)
+    } == {"JwtAuthenticationConfig.key_file"}
+
+
+def subclasses(section: type[Section]) -> Iterator[type[Section]]:
+    for subclass in section.__subclasses__():
+        yield subclass
+        yield from subclasses(subclass)

@@ -89,6 +89,13 @@ def test_retained_publications_come_at_once(mq: Any, topic: str) -> None:
     assert (got["body"], got["rfh2"][0]["folders"]) == ("kept", {"mqps": {"Top": topic, "Ret": True}})
 
 
+def test_an_empty_retained_publication_clears_the_one_before(mq: Any, topic: str) -> None:
+    mq("pub", topic, "kept", "--retain")
+    cleared = mq("pub", topic, "", "--retain")
+    assert (cleared.exit_code, cleared.stderr) == (0, f"cleared the retained publication of topic {topic}\n")
+    assert mq("sub", topic, "--wait", 0).stdout == ""
+
+
 @pytest.mark.parametrize(
     ("arguments", "status"), [((), 0), (("--limit", 0), 0), (("--limit", 1), 3), (("--limit", 2), 3)]
 )

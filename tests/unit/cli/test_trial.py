@@ -202,10 +202,10 @@ def test_payload_from_a_file(attempt: Any, tmp_path: Path) -> None:
             NOT_FOUND,
             "mapping prices does not take the message: its",
         ),
-        (("plnt",), 2, "no mapping plnt in the configuration (did you mean plant?)\n"),
+        (("plnt",), NOT_FOUND, "no mapping plnt in the configuration (did you mean plant?)\n"),
         (
             ("nothing",),
-            2,
+            NOT_FOUND,
             "no mapping nothing in the configuration (plant, copy, bare, commands, far, exact, fast, ask, answer, prices)",
         ),
         (("plant",), 2, "mapping plant is a mapping to MQ: it requires --topic instead of --message\n"),

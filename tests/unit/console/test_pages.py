@@ -12,6 +12,7 @@ from urllib.parse import quote
 import pytest
 from markupsafe import escape as markup
 
+from bridge.console.console import commands
 from bridge.mqtt.packets import Publish
 from bridge.service.administration.handlers import HIDDEN, without_secrets
 from tests.helpers.bridge_process import BridgeProcess
@@ -506,3 +507,7 @@ def test_the_configuration(console: Console) -> None:
 )  # fmt: skip
 def test_secrets_are_hidden(key: str, value: object, shown: object) -> None:
     assert without_secrets({key: value}) == {key: shown}
+
+
+def test_commands_in_a_text_are_elements() -> None:
+    assert commands("run `mqbridge <x>` & wait") == "run <code>mqbridge &lt;x&gt;</code> &amp; wait"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -48,6 +49,10 @@ def test_a_pipeline_that_runs(configuration: Configuration, tmp_path: Path) -> N
     assert found == {
         ("mqbridge_pipeline_up", "runs"): 1,
         ("mqbridge_pipeline_up", "new"): 0,
+        ("mqbridge_pipeline_failing", "runs"): 0,
+        ("mqbridge_pipeline_failing", "new"): 0,
+        ("mqbridge_pipeline_stage_bytes", "runs"): 0,
+        ("mqbridge_pipeline_stage_bytes", "new"): 0,
         ("mqbridge_pipeline_rows_total", "runs", "in"): 5,
         ("mqbridge_pipeline_rows_total", "runs", "out"): 3,
         ("mqbridge_pipeline_rows_total", "runs", "dead_letter"): 1,
@@ -60,16 +65,30 @@ def test_a_pipeline_that_runs(configuration: Configuration, tmp_path: Path) -> N
         ("mqbridge_pipeline_spool_messages", "new"): 0,
         ("mqbridge_pipeline_unread_messages", "new"): 0,
     }
-    assert gathered(configuration)["mqbridge_pipeline_up", "runs"] == 0
+    ended = gathered(configuration)
+    assert (ended["mqbridge_pipeline_up", "runs"], ended["mqbridge_pipeline_failing", "runs"]) == (0, 1), "killed"
 
 
 def test_a_status_that_cannot_be_read(configuration: Configuration, tmp_path: Path) -> None:
     directory = tmp_path / "data" / "pipelines" / "runs"
     directory.mkdir(parents=True)
     (directory / STATUS).write_text("{")
-    new: dict[tuple[str, ...], object] = {("mqbridge_pipeline_up", "new"): 0}
-    new |= {("mqbridge_pipeline_spool_messages", "new"): 0, ("mqbridge_pipeline_unread_messages", "new"): 0}
-    assert gathered(configuration) == new
+    found = gathered(configuration)
+    assert len(found) == 5 and {labels[1:] for labels in found} == {("new",)}
+
+
+def test_rows_that_are_staged(configuration: Configuration, tmp_path: Path) -> None:
+    batch = tmp_path / "data" / "pipelines" / "runs" / "stage" / "query" / "7"
+    batch.mkdir(parents=True)
+    (batch / "manifest").write_bytes(b"12345")
+    assert gathered(configuration)["mqbridge_pipeline_stage_bytes", "runs"] == 5
+
+
+def test_pipelines_with_ibm_mq(tmp_path: Path) -> None:
+    pipeline = {"from": {"mq": {"queue": "Q"}}, "to": {"archive": tmp_path / "out"}, "checkpoint": tmp_path / "p"}
+    ibm = {"type": "ibm", "name": "QM1", "channel": "C", "connections": ["h(1414)"]}
+    found = gathered(Configuration(queue_manager=ibm, pipelines={"p": pipeline}))
+    assert found["mqbridge_pipeline_up", "p"] == 0
 
 
 def test_messages_in_spools(configuration: Configuration, tmp_path: Path) -> None:
@@ -79,7 +98,9 @@ def test_messages_in_spools(configuration: Configuration, tmp_path: Path) -> Non
         spool.mkdir(parents=True)
         (spool / IDENTITY).write_bytes(msgspec.json.encode(Identity(f"id-{source}", source)))
         (spool / Segment(1, rows, 10, 1, 0, "run").name).touch()
+    shutil.copytree(tmp_path / "data" / "pipelines" / "runs", tmp_path / "data" / "pipelines" / "removed")
     found = gathered(configuration)
+    assert found["mqbridge_pipeline_unread_messages", "removed"] == 8
     assert (found["mqbridge_pipeline_spool_messages", "runs"], found["mqbridge_pipeline_unread_messages", "runs"]) == (
         8,
         3,

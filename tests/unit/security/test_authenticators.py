@@ -244,7 +244,6 @@ def test_topics_to_publish_to(subtests: pytest.Subtests) -> None:
         (lambda authority: authority.issue("server", alternative="other.example.com"), "does not contain the"),
         (lambda authority: authority.issue("server", alternative="*.example.com"), None),
         (lambda authority: (authority.directory / "server.key").write_bytes(other_key(authority)), "key belongs to another"),
-        (lambda authority: (authority.directory / "server.key").chmod(0o644), "can be read by every user"),
         (lambda authority: (authority.directory / "server.pem").unlink(), "cannot be used: No such file"),
         (lambda authority: (authority.directory / "server.pem").write_text("x"), "it contains no PEM data"),
     ],

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import errno
 import logging
+import shutil
 import socket
 import time
 from collections.abc import AsyncIterator
@@ -21,6 +23,7 @@ from bridge.administration.mapping_status import State, Status, UnfinishedSessio
 from bridge.administration.requests import ListProblems, PauseMapping, Reload, ShowStatus
 from bridge.config.document import load
 from bridge.config.models import Configuration
+from bridge.files import lock
 from bridge.mq.embedded import host as inquiry
 from bridge.mq.memory import MIB
 from bridge.mq.mqi import MQOD
@@ -31,6 +34,8 @@ from bridge.security.password_file import Entry, hash_of, write_password_file
 from bridge.service.lifecycle import Bridge
 from bridge.service.problems import ARCHIVE_LOSS_TIMEOUT, MANY_REJECTIONS, REMOVAL_TIMEOUT, Publishers
 from bridge.service.reload import ConfigurationSource
+from bridge.spark.administration import LOCK, Batch, StatusRecord, read_status
+from bridge.spark.segment import IDENTITY, Identity, Segment, directory_name
 from bridge.wire import cmqc
 from tests.helpers.certificate_authority import Authority
 from tests.helpers.patience import happens
@@ -155,6 +160,79 @@ async def test_a_session_that_is_unfinished_for_a_day_is_a_problem(
             )
 
 
+#: What happens to the status of a pipeline, and the severity and the words of its problem.
+PIPELINES = {
+    "never run": ((), None),
+    "runs": (("running",), None),
+    "fails": (("running", "failed"), ("error", "pipeline p fails: the disk is full")),
+    "started again": (("failed", "running"), ("error", "pipeline p fails: the disk is full")),
+    "works again": (("failed", "running", "steady"), None),
+    "gets a batch": (("failed", "running", "completed"), None),
+    "given up": (("failed", "given up"), ("error", "pipeline p was given up: the disk is full")),
+    "a new process": (("failed", "given up", "new"), ("error", "pipeline p fails: the disk is full")),
+    "stopped by a user": (("failed", "stopped"), None),
+    "killed": (("failed", "running", "steady", "killed"), ("error", "pipeline p was killed")),
+}
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+async def test_a_pipeline_that_processes_nothing_is_a_problem(name: str, tmp_path: Path) -> None:
+    steps, expected = PIPELINES[name]
+    pipeline = {"from": {"mq": {"queue": "Q"}}, "to": {"archive": tmp_path / "out"}, "checkpoint": tmp_path / "p"}
+    (tmp_path / "p").mkdir()
+    held = lock(tmp_path / "p" / LOCK)
+    record = StatusRecord(tmp_path / "p", pytest.fail) if steps else None
+    for step in steps:
+        assert record is not None
+        match step:
+            case "failed":
+                record.failed("the disk is full")
+            case "completed":
+                record.completed(Batch(1, time.time(), rows_in=1))
+            case "given up" | "stopped":
+                record.ended(step)
+            case "new":
+                record = StatusRecord(tmp_path / "p", pytest.fail)
+            case "running" | "steady":
+                getattr(record, step)()
+    if not steps or steps[-1] in ("killed", "given up", "stopped"):
+        held.close()
+    async with running(configuration(tmp_path, pipelines={"p": pipeline})) as bridge:
+        problems = await found(bridge)
+        assert [(one.severity, one.what) for one in problems] == ([] if expected is None else [expected])
+        assert all(one.kind == "pipeline" and one.command == "mqbridge pipeline show p" for one in problems)
+        status = read_status(tmp_path / "p")
+        if expected is not None and status is not None and status.last_error is not None and "killed" not in steps:
+            assert problems[0].since == status.last_error.at
+    held.close()
+
+
+async def test_messages_of_a_former_queue_and_a_damaged_status_are_problems(tmp_path: Path) -> None:
+    spool = tmp_path / "p" / "spool" / directory_name("Q.OLD")
+    spool.mkdir(parents=True)
+    (spool / IDENTITY).write_bytes(msgspec.json.encode(Identity("1", "Q.OLD")))
+    (spool / Segment(1, 3, 10, 1, 0, "run").name).touch()
+    pipeline = {"from": {"mq": {"queue": "Q"}}, "to": {"archive": tmp_path / "out"}, "checkpoint": tmp_path / "p"}
+    async with running(configuration(tmp_path, pipelines={"p": {**pipeline, "enabled": False}})) as bridge:
+        (problem,) = await found(bridge)
+        assert (problem.severity, problem.what) == (
+            "warning",
+            "the spool of pipeline p has 3 messages of Q.OLD, which it no longer reads",
+        )
+        removed = tmp_path / "data" / "pipelines" / "removed"
+        shutil.copytree(tmp_path / "p" / "spool", removed / "spool")
+        _, problem = await found(bridge)
+        assert (problem.severity, problem.what, problem.command) == (
+            "warning",
+            "the spool of pipeline removed, which was removed, has 3 messages of Q.OLD",
+            "mqbridge pipeline spool list",
+        )
+        shutil.rmtree(removed)
+        (tmp_path / "p" / "status.json").write_text("{")
+        (problem,) = await found(bridge)
+        assert problem.severity == "error" and "status.json is damaged and may be removed" in problem.what
+
+
 async def test_problems_of_channels_and_resources_come_and_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -203,6 +281,27 @@ async def test_problems_of_channels_and_resources_come_and_go(
         assert problem.what.startswith("only 99 MiB are free on the disk of queue manager ")
         usage.free = 101 * MIB
         assert await found(bridge) == []
+
+
+async def test_a_witness_that_cannot_be_written_is_a_problem_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_arguments: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    async with running(configuration(tmp_path)) as bridge:
+        application = await asyncio.to_thread(RemoteConnection, tmp_path / "data")
+        with monkeypatch.context() as patched:
+            patched.setattr("bridge.witness.os.pwrite", failing)
+            (response,) = await asyncio.to_thread(application.command, "DEFINE QLOCAL(FIRST)")
+            assert response.ok
+            (problem,) = await found(bridge)
+            assert (problem.kind, problem.subject, problem.severity) == ("disk", "witness", "error")
+            assert problem.what.endswith("cannot be recorded in queuemanager.witness")
+            assert problem.command == "mqbridge explain MQB3012E"
+        await asyncio.to_thread(application.command, "DEFINE QLOCAL(SECOND)")
+        assert await found(bridge) == []
+        await asyncio.to_thread(application.disconnect)
 
 
 async def test_a_client_that_acknowledges_nothing_is_a_problem_until_it_does(

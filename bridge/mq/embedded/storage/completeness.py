@@ -20,6 +20,8 @@ from bridge.witness import Position, WitnessDamaged, read
 
 #: Name of the fact with the identity. Databases of release 0.2.0 and older have none, and no witness.
 IDENTITY = "identity"
+#: Name of the fact with the identity that a restore or salvage has begun. 0: the database was never restored.
+EPOCH = "epoch"
 
 
 def witness_path(database: Path) -> Path:

@@ -23,7 +23,7 @@ from bridge.mq.data_directory import StoreError
 from bridge.mq.embedded.queue import Row
 from bridge.mq.embedded.storage import layout
 from bridge.mq.embedded.storage.batch import DIGEST_MASK, Batch, decode, digest_of, encode
-from bridge.mq.embedded.storage.completeness import IDENTITY, End, new_identity, witness_path
+from bridge.mq.embedded.storage.completeness import EPOCH, IDENTITY, End, new_identity, witness_path
 from bridge.mq.embedded.storage.layout import SCHEMA_VERSION, batch_checksum, object_checksum
 from bridge.witness import Position, Witness, create
 
@@ -119,18 +119,21 @@ class Store:
             identity = new_identity()
             create(witness_path(self.path), Position(identity, self.starts, self._last_row, time.time()), layout.MODE)
             self._set_fact(IDENTITY, identity)
-        #: identifies the database until it is restored or salvaged
-        self.identity = identity
+        #: identifies what a restore or salvage has begun; 0 if the database was never restored
+        self.epoch = self._known_fact(EPOCH) or 0
         witness = Witness(witness_path(self.path), identity, self.starts)
         witness.record(self._last_row)
         return witness
 
     def _fact(self, name: str, otherwise: int) -> int:
-        row = self._database.execute("SELECT value FROM fact WHERE name = ?", (name,)).fetchone()
-        if row is None:
+        if (value := self._known_fact(name)) is None:
             self._set_fact(name, otherwise)
             return otherwise
-        return int(row[0])
+        return value
+
+    def _known_fact(self, name: str) -> int | None:
+        row = self._database.execute("SELECT value FROM fact WHERE name = ?", (name,)).fetchone()
+        return None if row is None else int(row[0])
 
     def _set_fact(self, name: str, value: int) -> None:
         self._database.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (name, value))

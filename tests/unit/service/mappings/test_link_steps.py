@@ -435,3 +435,49 @@ def test_exchanges_of_another_epoch_of_the_store_are_forgotten(scene: Scene) -> 
     scene.broker.unacknowledged[1] = scene.broker.outgoing.popleft()
     scene.run(config, lambda: scene.broker.quiet and scene.settled())
     assert scene.bodies("OUT") == [b"1"]
+
+
+def test_unknown_exchanges_are_released_after_a_restore(scene: Scene) -> None:
+    """Otherwise the broker would take the next messages with their packet identifiers for repetitions."""
+    config = mapping_config(*TO_LINK, guarantee="exactly-once", batch=BATCH)
+    scene.run(config, scene.settled)
+    scene.environment.epoch = "restored"
+    scene.broker.session = True
+    scene.broker.pending = {1: b"open", 3: b"open, too"}
+    scene.put("IN", b"1", b"2", b"3")
+    scene.run(config, lambda: scene.depth("IN") == 0 and scene.broker.quiet and scene.settled())
+    assert scene.broker.given == [b"open", b"open, too", b"1", b"2", b"3"]
+    scene.broker.trace.clear()
+    scene.run(config, scene.settled)
+    assert "PUBREL" not in scene.broker.trace
+
+
+def test_parked_messages_of_another_epoch_are_sent_again(scene: Scene) -> None:
+    """Their packet identifiers may belong to other messages. What the broker had accepted may come twice."""
+    config = mapping_config(*TO_LINK, guarantee="exactly-once", batch=BATCH)
+    scene.put("IN", b"1", b"2")
+    fault = LinkFault(1, "before", kills=True)
+    scene.run(config, lambda: bool(fault.struck) and scene.killed, link_fault=fault)
+    scene.broker.fault = LinkFault()
+    session = LinkSessions(scene.application).load("map")
+    assert session is not None
+    former_sessions.leave(scene.application, scene.environment, session, ending=False)
+    scene.environment.epoch = "restored"
+    scene.broker.session = True
+    scene.broker.pending = {1: b"another", 2: b"one more"}
+    scene.run(config, lambda: not UnfinishedSessions(scene.environment).listed and scene.broker.quiet)
+    assert scene.broker.given[:2] == [b"another", b"one more"]
+    assert sorted(scene.broker.given[2:] + scene.bodies("IN")) == [b"1", b"2"]
+
+
+def test_packet_identifiers_of_0_2_0_are_forgotten_after_a_restore(scene: Scene) -> None:
+    """Those to be released are released: their messages have left the queue."""
+    LinkSessions(scene.application).save(session_of_0_2_0(scene))
+    record_of_0_2_0(scene, ([(2, b"sent".ljust(24, b"\0"))], [1]))
+    scene.environment.epoch = "restored"
+    scene.broker.session = True
+    scene.broker.pending = {1: b"accepted", 2: b"another"}
+    scene.put("IN", b"sent", MsgId=b"sent".ljust(24, b"\0"))
+    config = mapping_config(*TO_LINK, guarantee="exactly-once")
+    scene.run(config, lambda: scene.depth("IN") == 0 and scene.broker.quiet and scene.settled())
+    assert scene.broker.given == [b"accepted", b"another", b"sent"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -10,6 +11,8 @@ import pytest
 from bridge.administration.mapping_status import State
 from bridge.link.state import Limits
 from bridge.mq.mqi import MQOD, Property
+from bridge.service.log import JsonFormatter, entry_of
+from bridge.telemetry.headers import rfh2_of
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
@@ -101,6 +104,23 @@ def test_poison_goes_to_the_dead_letter_queue_and_the_others_where_they_should(
     # What will never be taken is not tried again, and holds up nobody.
     assert status.backouts == 0
     assert status.last_error
+
+
+def test_the_log_names_mapping_client_and_topic_of_a_dead_letter(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = mapping_config({"mqtt": "t/{to}"}, {"queue": "OUT"}, payload="json")
+    scene.run(config, scene.settled)
+    header = rfh2_of("pump-7", 1, 1, None)
+    md = MQMD(Persistence=1, Format=cmqc.MQFMT_RF_HEADER_2)
+    scene.application.put1(MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString="t/a"), Message(md, header + POISON))
+    scene.run(config, lambda: scene.depth(DEAD_LETTERS) == 1 and scene.settled())
+    (record,) = (record for record in caplog.records if record.getMessage().startswith("MQB5101W"))
+    text = "MQB5101W mapping map: dead-lettered a message of client 'pump-7', topic 't/a' to queue "
+    assert record.getMessage().startswith(text)
+    entry = json.loads(JsonFormatter().format(record))
+    assert (entry["mapping"], entry["client"], entry["topic"]) == ("map", "pump-7", "t/a")
+    assert b"MQBRIDGE_CLIENT=pump-7\n" in entry_of(record)
 
 
 @pytest.mark.parametrize("order", ["destination", "strict"])

@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from bridge.mq.embedded.storage import layout
 from bridge.mq.embedded.storage.batch import DIGEST_MASK, digest_of
 from bridge.mq.embedded.storage.layout import PAGE_SIZE, batch_checksum
 from bridge.witness import SIZE, read
+from tests.helpers.damage import DAMAGE
 from tests.helpers.damaged_database import BODIES, bodies, put, started
 from tests.helpers.faulty_disk import compiled
 from tests.helpers.killed_queue_manager import Child
@@ -98,32 +98,6 @@ def expected(killed: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
         return contents(manager)
     finally:
         manager.close()
-
-
-def flip(file: Path, chance: random.Random) -> str:
-    content = bytearray(file.read_bytes())
-    at, bit = chance.randrange(len(content)), chance.randrange(8)
-    content[at] ^= 1 << bit
-    file.write_bytes(content)
-    return f"bit {bit} of byte {at} flipped"
-
-
-def truncate(file: Path, chance: random.Random) -> str:
-    size = chance.randrange(file.stat().st_size)
-    os.truncate(file, size)
-    return f"truncated to {size}"
-
-
-def delete(file: Path, _chance: random.Random) -> str:
-    file.unlink()
-    return "deleted"
-
-
-DAMAGE: dict[str, tuple[Callable[[Path, random.Random], str], int]] = {
-    "bit flip": (flip, 20),
-    "truncation": (truncate, 8),
-    "deletion": (delete, 1),
-}
 
 
 @pytest.mark.parametrize("damage", DAMAGE)

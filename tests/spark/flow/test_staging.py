@@ -1,0 +1,89 @@
+"""A pipeline whose staged rows are lost, or cannot be written: its status, and the list of problems of a bridge."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bridge.config.document import load
+from bridge.service.problems import _of_pipelines
+from bridge.spark.mq.queue_manager import APPLICATION_NAME
+from tests.spark.faults import Fault, fault, is_state
+from tests.spark.flow.conftest import Bench
+from tests.spark.flow.test_former_queues import mqbridge
+
+#: Rows of a batch. A unit of work has 5,000.
+ROWS = 8_000
+TEXT = """
+pipelines:
+  events: {from: {mq: {queue: $queue}}, to: {mq: {queue: $out}}, checkpoint: $directory}
+"""
+
+
+@pytest.fixture
+def pipeline(bench: Bench) -> tuple[str, Path]:
+    """A pipeline with a batch of several units of work: its target, and its directory."""
+    queue, out, directory = bench.queues.queue(), bench.queues.queue(), bench.directory / "events"
+    bench.write(TEXT, queue=queue, out=out, directory=directory)
+    bench.queues.put(queue, *(b"%d" % number for number in range(ROWS)))
+    return out, directory
+
+
+def problems(bench: Bench) -> list[str]:
+    """The problems that a bridge with this configuration reports."""
+    return [problem.what for problem in _of_pipelines(load(bench.file))]
+
+
+def shown(bench: Bench) -> dict[str, Any]:
+    (found,) = json.loads(mqbridge(bench, "pipeline", "show", "-o", "json"))
+    return dict(found)
+
+
+def test_a_staged_file_that_is_missing_stops_the_pipeline(bench: Bench, pipeline: tuple[str, Path]) -> None:
+    out, directory = pipeline
+    # The first two states, that of the manifest, and one for each unit of work.
+    lost = Fault(lambda verb, request: verb == "MQPUT" and is_state(request), 5)
+    files: list[Path] = []
+
+    def tell(line: str) -> None:
+        bench.lines.append(line)
+        if "next attempt in" in line:
+            assert bench.queues.depth(out) == 5_000
+            files.extend((directory / "stage").rglob("*.arrow"))
+            files[0].rename(bench.directory / "staged")
+
+    with fault(APPLICATION_NAME, lost):
+        assert bench.runner(attempts=8, tell=tell).run() == ["events"]
+    (file,) = files
+    (line,) = [line for line in bench.lines if "stopped: " in line]
+    assert f"staged file {file} of batch 0 of " in line
+    assert f"Of the {ROWS} rows of the batch, 5000 were written before. Restore the file" in line
+    (problem,) = problems(bench)
+    assert problem.startswith(f"pipeline events was given up: staged file {file}")
+    assert shown(bench)["failing"] and shown(bench)["stage_bytes"] > 0
+    (bench.directory / "staged").rename(file)
+    bench.run()
+    assert [int(body) for body in bench.queues.bodies(out)] == [*range(ROWS)]
+    assert problems(bench) == []
+    assert not shown(bench)["failing"] and shown(bench)["stage_bytes"] == 0
+
+
+def test_a_staging_directory_that_cannot_be_used_is_tried_again(bench: Bench, pipeline: tuple[str, Path]) -> None:
+    out, directory = pipeline
+    directory.mkdir()
+    (directory / "stage").write_text("no directory")
+
+    def tell(line: str) -> None:
+        bench.lines.append(line)
+        if "next attempt in" in line:
+            assert f"staging directory {directory / 'stage'} on " in line and "check the disk" in line
+            (problem,) = problems(bench)
+            assert problem.startswith(f"pipeline events fails: staging directory {directory / 'stage'}")
+            (directory / "stage").unlink()
+
+    assert bench.runner(tell=tell).run() == [], "\n".join(bench.lines)
+    assert any("next attempt in" in line for line in bench.lines)
+    assert bench.queues.depth(out) == ROWS and problems(bench) == []
