@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what the tests need of the system: a C compiler; mosquitto and its clients; openssl for certificates; slapd for LDAP and
 # promtool, which are only unpacked; systemd, of which only the programs that check units are used; man, zsh and fish for the
-# manual page and the completion of the commands. "slow" adds Chromium, RabbitMQ, strace and debootstrap (for
+# manual page and the completion of the commands. "slow" adds Chromium, RabbitMQ, strace, D-Bus (for systemd) and debootstrap (for
 # the Debian package).
 # If apt does not know one of the packages, it installs the others and fails.
 # usage: system-packages.sh PYTHON [slow]
@@ -18,6 +18,7 @@ for program in zsh fish; do
     command -v $program >/dev/null 2>&1 || missing="$missing $program"
 done
 if [ "$slow" = slow ]; then
+    command -v dbus-daemon >/dev/null 2>&1 || missing="$missing dbus"
     for program in strace debootstrap; do
         command -v $program >/dev/null 2>&1 || [ -x /usr/sbin/$program ] || missing="$missing $program"
     done

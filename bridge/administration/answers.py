@@ -219,6 +219,8 @@ class ProblemKind(StrEnum):
     """The kind of a problem."""
 
     QUEUE_MANAGER = "queue_manager"
+    #: the queue manager rejects the logins of the bridge
+    LOGIN = "login"
     DISK = "disk"
     MEMORY = "memory"
     CHANNEL = "channel"

@@ -64,7 +64,12 @@ class Overview(msgspec.Struct, kw_only=True):
                 return "the queue", link("/queues/show", name=problem.subject)
             case answers.ProblemKind.REJECTIONS:
                 return "its log lines", link("/log", search=problem.subject)
-            case answers.ProblemKind.COMMITS | answers.ProblemKind.RELOAD | answers.ProblemKind.QUEUE_MANAGER:
+            case (
+                answers.ProblemKind.COMMITS
+                | answers.ProblemKind.RELOAD
+                | answers.ProblemKind.QUEUE_MANAGER
+                | answers.ProblemKind.LOGIN
+            ):
                 return "warnings and errors of the log", link("/log", level="warning")
             case answers.ProblemKind.CERTIFICATE:
                 return "the configuration", "/configuration"

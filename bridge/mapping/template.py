@@ -70,7 +70,8 @@ WORDS: Mapping[str, str] = {
     "qos": "QoS of the publication; for a message of an MQ application, the QoS that follows from its persistence",
     "messageId": "packet identifier of the publication",
     "retained": "`true` if the publication is retained, otherwise `false`",
-    "user": "user of the publisher; for a message of an MQ application, its UserIdentifier",
+    "user": "user of the publisher; for a message of an MQ application, its UserIdentifier. With IBM MQ, a publication from "
+    "a topic has the user of the mapping's subscription: use clientId",
     "text": "payload as text",
     **{
         element: f"{title} (MQTT 5)" + ("" if text is str else ", in hexadecimal")

@@ -283,6 +283,14 @@ class Host(Protocol):
         Raises MQError, with MQRC_NOT_AUTHORIZED and the reason if the queue manager rejects the user.
         """
 
+    @property
+    def rejected_logins(self) -> int | None:
+        """The number of logins of the bridge that the queue manager has rejected, or None if the bridge does not log in."""
+
+    @property
+    def login_problem(self) -> str:
+        """Why the queue manager rejected the last login of the bridge. Blank if it accepted it."""
+
     def read_credentials(self) -> None:
         """Read the files with the credentials of the bridge again, for its next connections."""
 

@@ -96,6 +96,10 @@ class Exchanges(msgspec.Struct, array_like=True):
     sending: list[tuple[int, bytes]] = []
     #: the same for messages that the broker has accepted (PUBREC), and that are to be released
     releasing: list[tuple[int, bytes]] = []
+    #: digests of publications from the broker by packet identifier, also of released ones that it may send again
+    digests: dict[int, bytes] = {}
+    #: the broker uses packet identifiers again early, so that publications cannot be recognized by them
+    reuses: bool = False
 
     @property
     def unfinished(self) -> bool:

@@ -114,6 +114,9 @@ METRICS: Final = (
            "Seconds since the oldest message of a queue was put (MSGAGE). IBM MQ reports it only with MONQ."),
     Metric("ibmmq_queue_input_handles", "gauge", _QUEUE, "Handles open for input from a queue (IPPROCS)."),
     Metric("ibmmq_queue_output_handles", "gauge", _QUEUE, "Handles open for output to a queue (OPPROCS)."),
+    Metric("mqbridge_queue_manager_logins_rejected_total", "counter", (),
+           "Logins of the bridge that the queue manager rejected (MQRC_NOT_AUTHORIZED, MQRC_SECURITY_ERROR). Absent with the "
+           "embedded queue manager."),
     Metric("mqbridge_queues_left_out", "gauge", (), "Queues without metrics because there are too many."),
     Metric("mqbridge_transmission_queue_depth", "gauge", (),
            "Messages on the bridge's transmission queue, where messages wait for clients."),

@@ -457,6 +457,8 @@ class Metrics:
             self.traffic.gather(samples)
             await self._sessions.gather(samples, parts.service.sessions)
             _gather_memory(samples, parts.host.memory)
+            if parts.host.rejected_logins is not None:
+                samples.add("mqbridge_queue_manager_logins_rejected_total", parts.host.rejected_logins)
             if parts.archive is not None:
                 samples.add("mqbridge_archive_lost_rows_total", parts.archive.loss.rows)
             _gather_channels(samples, parts)

@@ -72,6 +72,8 @@ _LOGGED_ELSEWHERE: Final = frozenset({ProblemKind.RELOAD})
 #: How to fix each kind of problem.
 REMEDIES: Final = {
     ProblemKind.QUEUE_MANAGER: "Start the queue manager or repair the network. The bridge reconnects by itself.",
+    ProblemKind.LOGIN: "Write the present password to queue_manager.password_file, or a new token to token_file. If they were"
+    " correct, check CONNAUTH, CHLAUTH and the authority to connect, or unlock the account, then run `mqbridge reload`.",
     ProblemKind.DISK: "Free space on the disk, or let clients fetch their messages. The bridge notices within seconds.",
     ProblemKind.MEMORY: "Connect the clients with the largest backlogs, remove unused sessions with `mqbridge client"
     " purge`, or give the bridge more memory.",
@@ -91,7 +93,7 @@ REMEDIES: Final = {
     ProblemKind.BACKLOG: "Connect the clients or start the applications that take the messages, or remove unused sessions"
     " with `mqbridge client purge`.",
     ProblemKind.CLIENT: "Make the client reconnect with `mqbridge client disconnect CLIENT`, and check its program.",
-    ProblemKind.REMOVALS: "Allow gets from the transmission queue: ALTER QLOCAL(SYSTEM.MQTT.TRANSMIT.QUEUE) GET(ENABLED)."
+    ProblemKind.REMOVALS: "Allow gets from the transmission queue: ALTER QLOCAL({}) GET(ENABLED)."
     " The log contains the reason code.",
     ProblemKind.PUBLISH_RATE: "Set publish_rate of its channel, then run `mqbridge reload` and `mqbridge client"
     " disconnect {}`.",
@@ -144,6 +146,8 @@ class ProblemList:
     async def _evaluate(self, status: QueueManagerStatus | None) -> list[Problem]:
         async with self._evaluating:
             problems = self.not_serving()
+            if self._parts.host.login_problem and self._parts.service.backend.available:
+                problems.append(_rejected_login(self._parts, "error"))
             if status is not None:
                 problems += _of_queues(status, self._parts, self._known)
             problems += _of_resources(status, self._parts, self._known)
@@ -180,12 +184,13 @@ class ProblemList:
         problems = []
         if held:
             others = f" and {len(held) - 1:,} more" if len(held) > 1 else ""
+            queue = self._parts.configuration.transmission_queue
             unremoved = service.sessions[held[0]].outbox.unremoved
             text = (
                 f"client {held[0]!r}{others} gets no messages, because {counted(unremoved, 'acknowledged message')} "
-                f"cannot be removed from {self._parts.configuration.transmission_queue} (limits.removal_backlog)"
+                f"cannot be removed from {queue} (limits.removal_backlog)"
             )
-            problems.append(Problem("error", ProblemKind.REMOVALS, "", text, "mqbridge check --connect"))
+            problems.append(Problem("error", ProblemKind.REMOVALS, queue, text, "mqbridge check --connect"))
         if silent:
             others = f" and {len(silent) - 1:,} more" if len(silent) > 1 else ""
             text = (
@@ -305,7 +310,9 @@ def _log_beginning(problem: Problem) -> None:
 def _not_serving(parts: Parts) -> Iterator[Problem]:
     name = parts.host.name
     if not parts.service.backend.available:
-        if parts.configuration.queue_manager.type == "embedded":
+        if parts.host.login_problem:
+            yield _rejected_login(parts, "critical")
+        elif parts.configuration.queue_manager.type == "embedded":
             text = f"the disk of queue manager {name} is full: it accepts no persistent messages"
             yield Problem("critical", ProblemKind.DISK, name, text, "df -h")
         else:
@@ -315,6 +322,12 @@ def _not_serving(parts: Parts) -> Iterator[Problem]:
         yield Problem("critical", ProblemKind.MEMORY, "", parts.host.memory.problem, LARGEST_BACKLOGS)
     for channel, text in parts.channels.problems.items():
         yield Problem("critical", ProblemKind.CHANNEL, channel, text, f"mqbridge channel start {channel}")
+
+
+def _rejected_login(parts: Parts, severity: Literal["critical", "error"]) -> Problem:
+    name = parts.host.name
+    text = f"queue manager {name} {parts.host.login_problem}"
+    return Problem(severity, ProblemKind.LOGIN, name, text, "mqbridge check --connect")
 
 
 def _of_queues(status: QueueManagerStatus, parts: Parts, known: Collection[Key]) -> Iterator[Problem]:

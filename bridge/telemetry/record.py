@@ -29,7 +29,7 @@ VERSION = 5
 WILL_VERSION = 4
 #: Version of the records of requests and of the key of reply addresses, which have not changed since.
 REQUEST_VERSION = 3
-#: Version of a session's own two records. A list of sent messages that contains MsgIds has version 5.
+#: Version of a session's own two records. A record of the sending half that contains MsgIds has version 5.
 SESSION_VERSION = 2
 
 #: MQMD.CorrelId of the bridge's messages on the state queue of IBM MQ: session records, receipts of committed units of work,
@@ -98,6 +98,8 @@ class SentRecord(msgspec.Struct, tag_field="side", tag="sent", omit_defaults=Tru
     assigned: list[tuple[int, int]] = []
     #: the messages sent and not acknowledged: they go out again with DUP
     sent: list[MessageKey] = []
+    #: the messages that the client has acknowledged, and whose removal may not be committed: they are not sent again
+    removing: list[bytes] = []
     #: the client was connected, so any message on the queue may have been sent if the bridge was killed
     connected: bool = False
     #: Session Expiry Interval in seconds, or 0xFFFFFFFF for never

@@ -64,6 +64,7 @@ def test_the_stand_in_passes(environments: None, tmp_path: Path, library: str) -
     assert re.search(
         r"2000 publications acknowledged, \d+ before the kill; 0 lost", results["kill of a bridge under load"]["detail"]
     )
+    assert "the user of the subscription (the publisher put" in results["user of a publication"]["detail"]
     assert status == 1
     assert "CHCKCLNT" in results["wrong password"]["remedy"]
     assert len(results) == 27 and all(one["meaning"] for one in results.values())

@@ -1,4 +1,4 @@
-"""Exactly once over brokers that restart again and again, and a link that moves between two of them, under load."""
+"""Exactly once over brokers that restart or are killed, and a link that moves between two of them, under load."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.test_mapping_guarantees import DEAD_LETTERS, PacedPublisher, on_queue, put
+from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.crash_checks import Restless
 from tests.helpers.exactly_once import DurableSubscriber
-from tests.helpers.mosquitto import Mosquitto
+from tests.helpers.mosquitto import Mosquitto, publish
 from tests.helpers.patience import until_at_last
+from tests.helpers.tap import Tap
 
 #: Seconds of faults.
 SECONDS = float(os.environ.get("MQBRIDGE_TEST_SECONDS", "60"))
@@ -212,4 +214,129 @@ def test_a_link_that_moves_between_two_brokers(
     print(f"{dict(counts)}; to MQ: {2 * total} sent, {lost_in} lost, {len(repeated(into))} doubled")
     print(f"from MQ: {total} sent, {lost_out} lost, {len(repeated(out))} doubled")
     assert (lost_in, repeated(into), lost_out, repeated(out)) == (0, [], 0, [])
+    assert bridge.messages(DEAD_LETTERS) == []
+
+
+def faults_of(taps: list[Tap], queue: list[tuple[str, int]], total: int) -> list[str]:
+    """What the bridge has lost or doubled, by what it was told. Also prints what the brokers did."""
+    faults = []
+    for index, tap in enumerate(taps):
+        moved = Counter(number for topic, number in queue if topic == f"in/{index}")
+        twice = {number for number, times in moved.items() if times > 1}
+        told = {number for number in twice if moved[number] <= tap.begun[number] or number in tap.repeated}
+        print(
+            f"broker {index}: {total} sent, {total - len(moved)} lost by it, {len(tap.repeated)} repeated after PUBCOMP;"
+        )
+        print(f"  {len(told)} moved twice that it had begun again or repeated after PUBCOMP")
+        faults += [f"{number} lost, to MQ" for number in tap.received if number < total and number not in moved]
+        faults += [f"{number} doubled, to MQ" for number in twice - told]
+    for number in range(total):
+        exchanges = sum(len(tap.accepted[number]) for tap in taps)
+        if exchanges != 1:
+            faults.append(f"{number} accepted by brokers {exchanges} times, from MQ")
+    print(f"the bridge: {len(taps) * total} to MQ, {total} from MQ, faults: {len(faults)}")
+    return faults
+
+
+@pytest.mark.parametrize("version", ["3.1.1", "5"])
+def test_brokers_that_are_killed(new_bridge: Callable[..., BridgeProcess], tmp_path: Path, version: str) -> None:
+    """A killed mosquitto has lost what it acknowledged since it last saved. It saves at the end of each turn of its loop.
+
+    So the bridge is judged by what it was told: what it has answered with PUBREC is on the queue once, unless the broker
+    began another exchange for it, or repeated it after PUBCOMP. What left its queue was answered with PUBREC by a broker, in
+    one exchange.
+    """
+    chance = random.Random(SEED)
+    print(f"MQBRIDGE_TEST_SEED={SEED}")
+    brokers, taps = [], []
+    saving = ("allow_anonymous true", "autosave_on_changes true", "autosave_interval 1")
+    for name in "ab":
+        directory = tmp_path / f"mosquitto-{name}"
+        directory.mkdir()
+        brokers.append(Mosquitto(directory, *saving).start())
+        taps.append(Tap(brokers[-1].port, version))
+    control = f"control_socket: {tmp_path}/control\n"
+    bridge = new_bridge(config=control + config_of(taps[0].port, in_flight=100, version=version)).start()
+    bridge.mqsc(QUEUES)
+    administrator = Administrator(bridge)
+    counts: Counter[str] = Counter()
+
+    def move(tap: Tap, *, killed: bool = False) -> None:
+        assert bridge.config is not None
+        if killed:
+            bridge.kill()
+        bridge.config.write_text(control + config_of(tap.port, in_flight=100, version=version))
+        if killed:
+            bridge.start()
+        else:
+            assert bridge.process is not None
+            bridge.process.send_signal(signal.SIGHUP)
+
+    def visit(tap: Tap) -> None:
+        before = connections(bridge)
+        move(tap, killed=True)
+        until_at_last(lambda: connections(bridge) >= before + 2, lambda: bridge.log)
+
+    def kill_broker() -> None:
+        broker = chance.choice(brokers)
+        broker.kill()
+        end.wait(chance.uniform(0, 2))
+        broker.start()
+
+    def depth(queue: str) -> int:
+        return int(bridge.mq_json("display", f"QLOCAL('{queue}')", "CURDEPTH")[0]["CURDEPTH"])
+
+    total = int(SECONDS * 20)
+    publishers = [PacedPublisher(f"publisher-{number}", [f"in/{number}"], total, window=200) for number in range(2)]
+    end = threading.Event()
+    threads = [Restless(one, broker, SEED, end) for one, broker in zip(publishers, brokers, strict=True)]
+    try:
+        for tap in reversed(taps):
+            visit(tap)
+        for thread in threads:
+            thread.start()
+        began, sent = time.monotonic(), 0
+        while (passed := time.monotonic() - began) < SECONDS:
+            share = min(total, int(total * passed / SECONDS) + 50)
+            for publisher in publishers:
+                publisher.allowed = share
+            put(bridge, ["out"], range(sent, share))
+            sent = share
+            end.wait(chance.uniform(0.2, 1.5))
+            what = chance.choice(["kill broker", "kill broker", "kill bridge", "move", "move killed"])
+            counts[what] += 1
+            if what == "kill broker":
+                kill_broker()
+            elif what == "kill bridge":
+                bridge.kill()
+                bridge.start()
+            else:
+                move(chance.choice(taps), killed=what == "move killed")
+        for publisher in publishers:
+            publisher.allowed = total
+        put(bridge, ["out"], range(sent, total))
+        until_at_last(
+            lambda: all(one.finished for one in publishers), lambda: [len(one.acknowledged) for one in publishers]
+        )
+        for tap, broker in zip(taps, brokers, strict=True):
+            visit(tap)
+            until_at_last(lambda: depth("out") == 0, lambda: depth("out"))
+            # It comes after everything that waits in the session.
+            last = ("in/end", total + broker.port)
+            publish(broker.port, last[0], str(last[1]), qos=2)
+            until_at_last(lambda last=last: last in on_queue(bridge, "in"), lambda: depth("in"))  # type: ignore[misc]
+        until_at_last(
+            lambda: not any(one["unfinished"] for one in administrator.json("mapping", "list")), lambda: bridge.log
+        )
+    finally:
+        end.set()
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join()
+        for broker in brokers:
+            broker.stop()
+    for thread in threads:
+        assert thread.failure is None, thread.failure
+    print(dict(counts))
+    assert faults_of(taps, on_queue(bridge, "in"), total) == []
     assert bridge.messages(DEAD_LETTERS) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import getpass
 import re
 from collections.abc import Callable
 from typing import Any
@@ -76,6 +77,11 @@ def expected(
     }
 
 
+def seen(bridge: BridgeProcess, publisher: str) -> str:
+    """The UserIdentifier that a subscribing application of this user sees in a publication."""
+    return bridge.user_of_copy(publisher, getpass.getuser())
+
+
 def steady(message: dict[str, Any]) -> dict[str, Any]:
     """A message without what differs from one to the next, once that has been found well-formed."""
     md = message["md"]
@@ -102,7 +108,7 @@ def test_tables_1_to_3_at_a_subscriber(bridge: BridgeProcess, unique: str, qos: 
             client._message_id = 4_710
             message_id = client.publish(topic, "grüße".encode(), qos)
         assert steady(application.json()) == expected(
-            unique, topic, "grüße", qos=qos, message_id=message_id, user="device-user"
+            unique, topic, "grüße", qos=qos, message_id=message_id, user=seen(bridge, "device-user")
         )
         assert application.wait() == 0
 
@@ -140,7 +146,7 @@ def test_payload_byte_for_byte(bridge: BridgeProcess, unique: str, payload: byte
         with RawClient.connected(bridge.port, unique) as client:
             message_id = client.publish(unique, payload, 2)
         assert steady(application.json()) == expected(
-            unique, unique, body, qos=2, message_id=message_id, encoding=encoding
+            unique, unique, body, qos=2, message_id=message_id, encoding=encoding, user=seen(bridge, "")
         )
 
 
@@ -150,21 +156,25 @@ def test_only_later_subscribers_see_the_retain_flag(bridge: BridgeProcess, uniqu
         with RawClient.connected(bridge.port, unique) as client:
             client.publish(unique, b"state", 1, retain=True)
             message_id = 1
-        assert steady(live.json()) == expected(unique, unique, "state", qos=1, message_id=message_id)
+        assert steady(live.json()) == expected(
+            unique, unique, "state", qos=1, message_id=message_id, user=seen(bridge, "")
+        )
     with bridge.mq_subscriber(unique, "--limit", "1", "--json") as late:
-        assert steady(late.json()) == expected(unique, unique, "state", qos=1, message_id=message_id, retained=True)
+        assert steady(late.json()) == expected(
+            unique, unique, "state", qos=1, message_id=message_id, retained=True, user=seen(bridge, "")
+        )
     with RawClient.connected(bridge.port, unique) as client:
         client.publish(unique, b"", 1, retain=True)
         with bridge.mq_subscriber(unique, "--limit", "1", "--json") as later:
             client.publish(unique, b"live", 0)
-            assert steady(later.json()) == expected(unique, unique, "live", qos=0)
+            assert steady(later.json()) == expected(unique, unique, "live", qos=0, user=seen(bridge, ""))
 
 
 @pytest.mark.parametrize("qos", [0, 2])
 def test_a_will_has_no_message_id(bridge: BridgeProcess, unique: str, qos: int) -> None:
     with bridge.mq_subscriber(unique, "--limit", "1", "--json") as application:
         RawClient.connected(bridge.port, unique, user_name="u", will=Will(unique, b"gone", qos)).vanish()
-        assert steady(application.json()) == expected(unique, unique, "gone", qos=qos, user="u")
+        assert steady(application.json()) == expected(unique, unique, "gone", qos=qos, user=seen(bridge, "u"))
 
 
 TWO_CHANNELS = """
@@ -197,7 +207,9 @@ def test_user_identifier_of_three_channels(new_bridge: Callable[..., BridgeProce
             with RawClient.connected(bridge.ports[channel], "device-1", user_name=user_name) as client:
                 client.publish("t", b"x", 1)
                 client.disconnect()
-            assert steady(application.json()) == expected("device-1", "t", "x", qos=1, message_id=1, user=identifier)
+            assert steady(application.json()) == expected(
+                "device-1", "t", "x", qos=1, message_id=1, user=seen(bridge, identifier)
+            )
 
 
 @pytest.mark.queue_managers("embedded", "ibmmq", "pymqi")

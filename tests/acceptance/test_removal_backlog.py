@@ -6,40 +6,47 @@ from pathlib import Path
 
 import pytest
 
+from bridge.config.models import LimitsConfig
 from tests.helpers.exactly_once import DurableSubscriber, Publisher, repeated
 from tests.helpers.remote_bridge import RemoteBridgeProcess
 
-#: Messages, those received before the kill, and limits.removal_backlog.
-COUNT, KILLED_AFTER, LIMIT = 800, 500, 100
+#: limits.removal_backlog (None: the default), messages, and those received before the kill.
+LIMITS = {"100": (100, 800, 500), "default": (None, 1_500, 1_000)}
 DELAY_US = 5_000
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("qos", [1, 2])
-def test_a_kill_repeats_at_most_the_removal_backlog(tmp_path: Path, qos: int) -> None:
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("library", ["ibmmq", "pymqi"])
+def test_a_kill_repeats_at_most_the_removal_backlog(tmp_path: Path, qos: int, limit: str, library: str) -> None:
     """Each removal takes a round trip, so deliveries would be far ahead of them without the limit."""
-    limits = f"limits: {{removal_backlog: {LIMIT}, in_flight: 20}}\n"
-    bridge = RemoteBridgeProcess(tmp_path, config=limits, env={"MQI_STANDIN_DELAY_US": str(DELAY_US)}).start()
+    backlog, count, killed_after = LIMITS[limit]
+    limits = (
+        "limits: {in_flight: 20}\n" if backlog is None else f"limits: {{removal_backlog: {backlog}, in_flight: 20}}\n"
+    )
+    env = {"MQI_STANDIN_DELAY_US": str(DELAY_US)}
+    bridge = RemoteBridgeProcess(tmp_path, library=library, config=limits, env=env).start()
     try:
         subscriber = DurableSubscriber("keeper", "crash/#", qos)
         subscriber.connect(bridge.port)
         subscriber.close()
-        publisher = Publisher("sender", ["crash/1"], COUNT, qos)
+        publisher = Publisher("sender", ["crash/1"], count, qos)
         publisher.connect(bridge.port)
         while not publisher.finished:
             publisher.step()
         publisher.disconnect()
         subscriber.connect(bridge.port)
-        while len(subscriber.numbers) < KILLED_AFTER:
+        while len(subscriber.numbers) < killed_after:
             subscriber.step()
         bridge.kill()
         subscriber.close()
         bridge.start()
         subscriber.connect(bridge.port)
-        while len(subscriber.numbers) < COUNT:
+        while len(subscriber.numbers) < count:
             subscriber.step()
         again = repeated(subscriber.received)
-        assert len(again) <= (LIMIT if qos == 1 else 0)
-        print(f"QoS {qos}: {len(again)} of {KILLED_AFTER} messages were delivered again")
+        assert len(again) <= ((backlog or LimitsConfig().removal_backlog) if qos == 1 else 0)
+        print(f"QoS {qos}: {len(again)} of {killed_after} messages were delivered again")
     finally:
         bridge.discard()

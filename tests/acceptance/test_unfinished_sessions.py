@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import BridgeProcess
-from tests.helpers.fake_broker import FakeBroker
+from tests.helpers.fake_broker import CONNACK, PUBACK, FakeBroker, answer, properties_of
 from tests.helpers.patience import until
 
+pytestmark = pytest.mark.queue_managers("embedded", "ibmmq", slow="pymqi")
+
 CONFIG = """\
+control_socket: {directory}/control
 links:
   plant: {{host: 127.0.0.1, port: {port}, version: "{version}"}}
 mappings:
@@ -19,11 +24,12 @@ mappings:
 """
 
 
-@pytest.mark.queue_managers("embedded")
 @pytest.mark.parametrize("version", ["3.1.1", "5"])
-def test_an_unfinished_session_is_shown_and_given_up(new_bridge: Callable[..., BridgeProcess], version: str) -> None:
+def test_an_unfinished_session_is_shown_and_given_up(
+    new_bridge: Callable[..., BridgeProcess], version: str, tmp_path: Path
+) -> None:
     broker = FakeBroker(version)
-    bridge = new_bridge(config=CONFIG.format(port=broker.port, version=version)).start()
+    bridge = new_bridge(config=CONFIG.format(directory=tmp_path, port=broker.port, version=version)).start()
     administrator = Administrator(bridge)
     bridge.mqsc("DEFINE QLOCAL(OUT)")
     peer = broker.connected()
@@ -34,7 +40,7 @@ def test_an_unfinished_session_is_shown_and_given_up(new_bridge: Callable[..., B
     broker.close()
     assert administrator.refused("mapping", "give-up", "out", "--yes") == "mapping out has no unfinished session\n"
     assert bridge.config is not None
-    bridge.config.write_text(CONFIG.format(port=1, version=version))
+    bridge.config.write_text(CONFIG.format(directory=tmp_path, port=1, version=version))
     administrator.does("reload")
 
     line = f" at {address}: 1 message that the broker may have, kept until it is reachable"
@@ -50,3 +56,42 @@ def test_an_unfinished_session_is_shown_and_given_up(new_bridge: Callable[..., B
     assert "reading" in str(letter)
     assert administrator.json("mapping", "show", "out")[0]["unfinished"] == []
     assert administrator.refused("mapping", "give-up", "out", "--yes") == "mapping out has no unfinished session\n"
+
+
+@pytest.mark.parametrize(("version", "announced"), [("3.1.1", None), ("5", None), ("5", 1)])
+def test_a_broker_without_qos_2_gets_an_unfinished_batch_at_least_once(
+    new_bridge: Callable[..., BridgeProcess], version: str, announced: int | None, tmp_path: Path
+) -> None:
+    """Exactly once is impossible there. With a lower guarantee, messages neither wait for ever nor are dead-lettered."""
+    broker = FakeBroker(version)
+    config = CONFIG.format(directory=tmp_path, port=broker.port, version=version)
+    bridge = new_bridge(config=config).start()
+    administrator = Administrator(bridge)
+    bridge.mqsc("DEFINE QLOCAL(OUT)")
+    peer = broker.connected()
+    assert bridge.run_mq("put", "OUT", "--persistent", "reading").returncode == 0
+    ((topic, mid),) = peer.published(1, 0x04)
+    properties = b"\0" if announced is None else properties_of(CONNACK >> 4, MaximumQoS=announced)
+    if announced is None:
+        peer.send(answer(PUBACK, mid))
+    else:
+        peer.close()
+        broker.connected(present=True, properties=properties)
+    until(lambda: "out: stuck" in administrator.does("mapping", "show", "out"), lambda: bridge.log)
+    assert bridge.config is not None
+    bridge.config.write_text(config.replace("exactly-once", "at-least-once"))
+    assert bridge.process is not None
+    bridge.process.send_signal(signal.SIGHUP)
+    if announced is None:
+        peer = broker.connected(present=True)
+        assert peer.published(1, 0x0C) == [(topic, mid)]
+        peer.send(answer(PUBACK, mid))
+    peer = broker.connected(present=True, properties=properties)
+    ((topic, mid),) = peer.published(1, 0x02)
+    peer.send(answer(PUBACK, mid))
+    # The session is ended, and the mapping goes on without one.
+    broker.connected()
+    peer = broker.connected()
+    until(lambda: administrator.json("mapping", "show", "out")[0]["unfinished"] == [], lambda: bridge.log)
+    assert bridge.messages("OUT") == bridge.messages("SYSTEM.DEAD.LETTER.QUEUE") == []
+    assert "MQB5312W" in bridge.log

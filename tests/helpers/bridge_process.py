@@ -258,6 +258,10 @@ class BridgeProcess:
         """Return when a queue has so many messages: what clients acknowledged is removed a moment later."""
         eventually(lambda: self.mq_json("display", f"QLOCAL('{queue}')", "CURDEPTH")[0]["CURDEPTH"], depth)
 
+    def user_of_copy(self, publisher: str, subscriber: str) -> str:
+        """The UserIdentifier of a publication at an application that subscribes as `subscriber`."""
+        return publisher
+
     def mq_subscriber(self, *words: str) -> LineProcess:
         """`mqbridge mq sub`, running; returned when it has subscribed."""
         process = LineProcess(self.mq_command("sub", *words))

@@ -74,6 +74,12 @@ class LineProcess:
                 return line
         raise AssertionError(f"{self.command} ended ({self.process.wait()}) before the line came: {self.seen}")
 
+    def lines_so_far(self) -> list[str]:
+        """All lines that it has printed."""
+        while not self._lines.empty() and self.line() is not None:
+            pass
+        return self.seen
+
     def json(self, timeout: float = PATIENCE) -> Any:
         """The next line that is a JSON object."""
         return json.loads(self.line_where(lambda line: line.startswith("{"), timeout))

@@ -67,6 +67,10 @@ class Broker:
         self.outgoing: deque[Publication] = deque()
         self.unacknowledged: dict[int, Publication] = {}
         self.unreleased: set[int] = set()
+        #: publications of packet identifiers that are or were in `unreleased`
+        self.released: dict[int, Publication] = {}
+        #: whether it sends publications again instead of PUBREL, and counts identifiers upwards, as mosquitto does
+        self.repeats_released = False
         #: whether it gives what it gets to its subscriber
         self.echoes = False
         # From the bridge
@@ -162,6 +166,11 @@ class FakeLink:
                 broker.unacknowledged.clear()
                 broker.unreleased.clear()
                 broker.pending.clear()
+            if broker.repeats_released:
+                broker.unacknowledged = {mid: broker.released[mid] for mid in sorted(broker.unreleased)} | (
+                    broker.unacknowledged
+                )
+                broker.unreleased.clear()
             present, broker.session = broker.session, True
             self._present = present
             self.generation += 1
@@ -207,7 +216,9 @@ class FakeLink:
             qos = publication.qos = min(publication.qos, self._qos)
             mid = 0
             if qos:
-                mid = next(n for n in range(1, 99) if n not in broker.unacknowledged and n not in broker.unreleased)
+                first = max(broker.released, default=0) + 1 if broker.repeats_released else 1
+                mids = range(first, first + 99)
+                mid = next(n for n in mids if n not in broker.unacknowledged and n not in broker.unreleased)
                 broker.unacknowledged[mid] = publication
             self._inbox.append(Received(publication, qos, mid, False, self.generation))
 
@@ -245,10 +256,11 @@ class FakeLink:
             with broker.changed:
                 if not one.qos or one.generation != self.generation or one.mid not in broker.unacknowledged:
                     continue
-                del broker.unacknowledged[one.mid]
+                publication = broker.unacknowledged.pop(one.mid)
                 broker.trace.append("PUBACK" if one.qos == 1 else "PUBREC")
                 if one.qos == 2:
                     broker.unreleased.add(one.mid)
+                    broker.released[one.mid] = publication
                     self._released.append(one.mid)
                     self._completing.add(one.mid)
         if struck and struck != "before":

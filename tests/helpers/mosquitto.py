@@ -69,6 +69,13 @@ class Mosquitto:
                     self.process.terminate()  # one that comes while it begins may be lost
             self.process = None
 
+    def kill(self) -> None:
+        """SIGKILL: what it has not saved is lost, also if it was acknowledged."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(PATIENCE)
+        self.process = None
+
     @property
     def log(self) -> str:
         """What it wrote so far."""

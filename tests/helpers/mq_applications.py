@@ -213,6 +213,13 @@ class Workplace:
         """A server-connection channel; its name has at most 20 characters."""
         name = f"C{_RUN}{next(_numbers)}"
         self.command(f"DEFINE CHANNEL('{name}') CHLTYPE(SVRCONN) TRPTYPE(TCP) {attributes}")
+        if user := os.environ.get("MQBRIDGE_TEST_USER"):
+            # The default rules of a queue manager keep out administrators.
+            profile = f"SET CHLAUTH('{name}')"
+            self.command(f"{profile} TYPE(BLOCKUSER) USERLIST('nobody')")
+            self.command(f"{profile} TYPE(USERMAP) CLNTUSER('{user}') USERSRC(MAP) MCAUSER('{user}')")
+            self.at_end(f"{profile} TYPE(USERMAP) CLNTUSER('{user}') ACTION(REMOVE)")
+            self.at_end(f"{profile} TYPE(BLOCKUSER) ACTION(REMOVEALL)")
         self.at_end(f"DELETE CHANNEL('{name}') CHLTYPE(SVRCONN)")
         return name
 

@@ -147,6 +147,9 @@ class RemoteBridgeProcess(BridgeProcess):
     def data_options(self) -> list[str | Path]:
         return []
 
+    def user_of_copy(self, publisher: str, subscriber: str) -> str:
+        return subscriber  # IBM MQ documentation, "Subscription security"
+
     def start(self) -> Self:
         if not self.queue_manager.running:
             self.queue_manager.start()

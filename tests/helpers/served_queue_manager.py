@@ -22,6 +22,7 @@ from tests.helpers.patience import PATIENCE
 from tests.ibm_standin import frames
 from tests.ibm_standin.channels import instances_of
 from tests.ibm_standin.pcf.command_server import StandInCommandServer
+from tests.ibm_standin.rules import Present
 from tests.ibm_standin.server import StandInServer
 
 
@@ -79,6 +80,12 @@ class ServedQueueManager:
     def place(self) -> str:
         """Where the stand-in for IBM's client library finds it: what MQI_STANDIN says."""
         return f"unix:{self.directory / frames.SOCKET_NAME}"
+
+    @property
+    def present(self) -> Present:
+        """What the stand-in refuses, delays and counts."""
+        assert isinstance(self._server, StandInServer)
+        return self._server.present
 
     def invalidate_handles(self) -> None:
         """Make all open handles invalid, as REFRESH CLUSTER does for objects of a cluster (MQRC_OBJECT_CHANGED)."""

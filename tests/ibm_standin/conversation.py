@@ -39,6 +39,7 @@ from tests.ibm_standin import cmqc, structures
 from tests.ibm_standin.agreement import ChannelAgreement, agreed
 from tests.ibm_standin.channels import ChannelInstance, instances_of
 from tests.ibm_standin.frames import GREETING, LENGTH, Reader, Verb, Writer
+from tests.ibm_standin.rules import REFUSALS, Present
 from tests.ibm_standin.values import read_properties, write_properties
 
 log = logging.getLogger(__name__)
@@ -69,9 +70,14 @@ class MqiConversation(Conversation):
 
     LENGTH = LENGTH
 
-    def __init__(self, server: ApplicationServer, place: Place | None = None, channels: Sequence[str] = ()) -> None:
+    def __init__(
+        self, server: ApplicationServer, present: Present, place: Place | None = None, channels: Sequence[str] = ()
+    ) -> None:
         """Begin; `channels` are those by which a client may connect over TCP, none for any."""
         super().__init__(server, place)
+        self._present = present
+        #: the user of a login over TCP
+        self._login = ""
         self._channels = channels
         self._greeted = False
         #: what MQCCSI_Q_MGR means in an MQMD: the character set of a client; 0 for programs that use bindings
@@ -94,7 +100,12 @@ class MqiConversation(Conversation):
     # Replies ---------------------------------------------------------------------------------------------------------
 
     def _refuse(self, error: MQError) -> None:
-        self._reply(Writer().frame(error.comp_code, error.reason))
+        frame = Writer().frame(error.comp_code, error.reason)
+        if self._login and self._hconn is None and error.reason == cmqc.MQRC_NOT_AUTHORIZED:
+            self._present.failed_logins[self._login] += 1
+            self._loop.call_later(self._present.rules.failed_login_delay, self._reply, frame)
+        else:
+            self._reply(frame)
 
     def _answer(self, result: Any = None, warning: MQError | None = None) -> None:
         writer = result if isinstance(result, Writer) else Writer()
@@ -123,8 +134,11 @@ class MqiConversation(Conversation):
         channel = reader.text(cmqc.MQRC_UNKNOWN_CHANNEL_NAME)
         user, password = reader.text(cmqc.MQRC_NOT_AUTHORIZED), reader.raw()
         application = reader.raw().decode(errors="replace")
+        self._login = user if self.place is not None else ""
         process = reader.long()
         self._channel = channel
+        if refusal := self._present.refusal():
+            self._reject(refusal, REFUSALS.get(refusal, "a rule of the test"))
         self._check_channel()
         wanted = ChannelAgreement(reader.long(), reader.long(), reader.long())
         self._ccsid, connection_name = reader.long(), reader.raw()
@@ -208,6 +222,7 @@ class MqiConversation(Conversation):
     def _mqopen(self, hconn: Hconn, reader: Reader) -> None:
         options = reader.long()
         descriptor = _ObjectDescriptor(reader)
+        self._present.opened()
         handle = mqopen(hconn, descriptor.od, options)
         writer = descriptor.write(Writer().long(FIRST_HANDLE + handle))
         self._answer(writer.long(_reads_ahead(hconn, handle)))
@@ -301,6 +316,9 @@ class MqiConversation(Conversation):
         )
 
         room = reader.long() if ahead else 0
+        self._present.gets += 1
+        if options.Options & cmqc.MQGMO_UNMARKED_BROWSE_MSG and self._present.rules.step_cost is not None:
+            self._present.stepped(_stepped_over(hconn, handle, options.Options))
 
         def form(got: Got) -> Writer:
             writer = Writer().raw(structures.written_md(md_raw, got.md))
@@ -461,6 +479,17 @@ def _following(hconn: Hconn, handle: int, options: GetOptions, room: int) -> lis
             found.append(got)
             room -= len(got.data) + _READ_AHEAD_OVERHEAD
     return found
+
+
+def _stepped_over(hconn: Hconn, hobj: int, options: int) -> int:
+    """Return how many marked messages a browse passes before it finds one that is not marked, or the end of the queue."""
+    handle = hconn.find(hobj)
+    if not isinstance(handle, QueueHandle):
+        return 0
+    messages = handle.queue.messages()
+    if options & cmqc.MQGMO_BROWSE_NEXT and handle.cursor is not None:
+        messages = handle.queue.after(handle.cursor, handle.before)
+    return sum(1 for _ in itertools.takewhile(lambda stored: stored.msg_number in handle.marked, messages))
 
 
 def _reads_ahead(hconn: Hconn, hobj: int) -> bool:

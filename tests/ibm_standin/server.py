@@ -12,6 +12,7 @@ from bridge.mq.embedded.server import ApplicationProtocol, ApplicationServer, Co
 from tests.ibm_standin.conversation import MqiConversation
 from tests.ibm_standin.frames import GREETING, SOCKET_NAME
 from tests.ibm_standin.message_identifiers import FORMS, chosen_form
+from tests.ibm_standin.rules import Present
 
 
 class StandInServer(ApplicationServer):
@@ -19,7 +20,10 @@ class StandInServer(ApplicationServer):
 
     :ivar channels: names of server-connection channels by which they connect over TCP; empty: by any name.
 
-    MsgIds that the queue manager generates have a form of IBM MQ (`message_identifiers`).
+    :ivar present: what tests ask for, and counts (`rules`).
+
+    MsgIds that the queue manager generates have a form of IBM MQ (`message_identifiers`). Copies of publications have the
+    user of their subscription.
     """
 
     def __init__(
@@ -31,10 +35,12 @@ class StandInServer(ApplicationServer):
     ) -> None:
         super().__init__(queue_manager, admission)
         queue_manager.appearance = FORMS[msg_ids or chosen_form()](queue_manager.name)
+        queue_manager.objects.topics.copy_as_subscriber()
         self.channels = channels
+        self.present = Present(queue_manager.data_directory)
 
     async def listen(self, address: tuple[str, int] | None = None) -> list[str]:
-        place = await self.listen_at(SOCKET_NAME, lambda: MqiConversation(self))
+        place = await self.listen_at(SOCKET_NAME, lambda: MqiConversation(self, self.present))
         return [f"MQ applications in C connect at {place}", *await super().listen(address)]
 
     def conversation(self, place: Place) -> asyncio.Protocol:
@@ -44,7 +50,7 @@ class StandInServer(ApplicationServer):
         """Return the conversation for a connection that begins with a byte."""
         # No MessagePack frame is so long that its length, big-endian, began with the first byte of the greeting.
         if first == GREETING[0]:
-            return MqiConversation(self, place, self.channels)
+            return MqiConversation(self, self.present, place, self.channels)
         return ApplicationProtocol(self, place)
 
 

@@ -28,7 +28,7 @@ from bridge.mq.mqi import CommandResponse, MQError
 from bridge.mq.mqsc import Command, MQSCSyntaxError, Parameter, Position, render
 from bridge.security import audit_log
 from bridge.security.privileged import NOBODY
-from bridge.telemetry.message import Message
+from bridge.telemetry.message import CCSID_UTF8, Message
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq import MQMD, MalformedHeader, byte_order_of
 from bridge.wire.mq.pcf import (
@@ -416,10 +416,11 @@ class CommandServer:
         queue_manager = self._queue_manager
         name = request.ReplyToQ.rstrip(b" \0").decode(errors="replace")
         manager = request.ReplyToQMgr.rstrip(b" \0").decode(errors="replace")
-        md = _reply_descriptor(request, int(queue_manager.objects.attributes["CCSID"]))
+        ccsid = int(queue_manager.objects.attributes["CCSID"])
+        md = _reply_descriptor(request)
         unit = Unit()
         for data in answers:
-            message = Message(md, data)
+            message = Message(*convert(md, data, ccsid, md.Encoding)[:2])
             try:
                 self._put(unit, queue_manager.objects.resolve(name, manager), message)
             except MQError as error:
@@ -455,10 +456,11 @@ def _command(md: MQMD, data: bytes, ccsid: int) -> tuple[MQCFH, tuple[PCFParamet
     """Decode a PCF message, after conversion to the CCSID of the queue manager. Raises PCFRefused."""
     if md.Format != cmqc.MQFMT_ADMIN:
         raise PCFRefused(cmqcfc.MQRCCF_MD_FORMAT_ERROR)
-    # Names are compared in the CCSID of the queue manager (IBM MQ documentation, "Processing commands").
-    md, data, reason = convert(md, data, ccsid, md.Encoding)
-    if reason not in (cmqc.MQRC_NONE, cmqc.MQRC_FORMAT_ERROR):
-        raise PCFRefused(cmqcfc.MQRCCF_CCSID_ERROR)
+    # Names must exist in the CCSID of the queue manager (IBM MQ documentation, "Processing commands"), and are UTF-8 here.
+    for target in (ccsid, CCSID_UTF8):
+        md, data, reason = convert(md, data, target, md.Encoding)
+        if reason not in (cmqc.MQRC_NONE, cmqc.MQRC_FORMAT_ERROR):
+            raise PCFRefused(cmqcfc.MQRCCF_CCSID_ERROR)
     try:
         header, parameters = decode_pcf(data, byte_order=byte_order_of(md.Encoding, "MQCFH"))
     except MalformedHeader as error:
@@ -488,7 +490,7 @@ def _unreadable(error: MalformedHeader, length: int) -> int:
     return cmqcfc.MQRCCF_CFH_PARM_COUNT_ERROR if error.offset == 32 else cmqcfc.MQRCCF_STRUCTURE_TYPE_ERROR
 
 
-def _reply_descriptor(request: MQMD, ccsid: int) -> MQMD:
+def _reply_descriptor(request: MQMD) -> MQMD:
     """Return the MQMD of a reply. Its identifiers depend on the report options of the request (IBM MQ, "Responses")."""
     passed = bool(request.Report & cmqc.MQRO_PASS_CORREL_ID)
     expires = bool(request.Report & cmqc.MQRO_PASS_DISCARD_AND_EXPIRY)
@@ -497,7 +499,7 @@ def _reply_descriptor(request: MQMD, ccsid: int) -> MQMD:
         MsgType=cmqc.MQMT_REPLY,
         Expiry=request.Expiry if expires else cmqc.MQEI_UNLIMITED,
         Format=cmqc.MQFMT_ADMIN,
-        CodedCharSetId=ccsid,
+        CodedCharSetId=CCSID_UTF8,
         Priority=request.Priority,
         Persistence=request.Persistence,
         MsgId=request.MsgId if request.Report & cmqc.MQRO_PASS_MSG_ID else cmqc.MQMI_NONE,

@@ -336,6 +336,14 @@ class EmbeddedHost:
     def check_password(self, user: str, password: bytes) -> None:
         asyncio.run_coroutine_threadsafe(self._admission.check_password(user, password), self._loop).result()
 
+    @property
+    def rejected_logins(self) -> int | None:
+        return None
+
+    @property
+    def login_problem(self) -> str:
+        return ""
+
     def read_credentials(self) -> None:
         """Do nothing: an embedded queue manager has no credentials."""
 

@@ -276,10 +276,15 @@ def _make_direct(stored: StoredMessage) -> None:
 
 
 def _identified(subscription: Subscription, message: AnyMessage) -> AnyMessage:
-    if subscription.identity is None or not isinstance(message, Message):
+    if not isinstance(message, Message):
         return message
-    token, data = subscription.identity
-    md = msgspec.structs.replace(message.md, AccountingToken=token, ApplIdentityData=data.encode()[:32])
+    if subscription.identity is not None:
+        token, data = subscription.identity
+        md = msgspec.structs.replace(message.md, AccountingToken=token, ApplIdentityData=data.encode()[:32])
+    elif subscription.as_subscriber:
+        md = msgspec.structs.replace(message.md, UserIdentifier=subscription.user.encode()[:12])
+    else:
+        return message
     return msgspec.structs.replace(message, md=md)
 
 
@@ -657,6 +662,7 @@ class QueueManager:
         """
         if subscription.selector and subscription.selection is None:
             subscription.selection = selection_of(self.appearance, subscription.selector)
+        subscription.as_subscriber = self.objects.topics.copies_as_subscriber
         before = self.objects.topics.subscriptions.get(subscription.name)
         if subscription.durable:
             unit.define("SUB", subscription.name, subscription.row)

@@ -138,6 +138,8 @@ class Subscription(msgspec.Struct, kw_only=True, eq=False):
     retain_as_published: bool = False
     #: WSCHEMA(CHAR): its topic string has character-based wildcards
     characters: bool = False
+    #: copies of publications have the UserIdentifier of the subscription, not that of the publisher
+    as_subscriber: bool = False
     #: the application that has it open
     owner: Any = None
 
@@ -177,6 +179,7 @@ class Subscription(msgspec.Struct, kw_only=True, eq=False):
             self.selection is not None
             or self.priority != cmqc.MQPRI_PRIORITY_AS_PUBLISHED
             or self.identity is not None
+            or self.as_subscriber
             or self.direct
             or bool(self.expires_at)
         )

@@ -197,6 +197,8 @@ class TopicTree:
         self.full_version = 0
         #: an MQTT client with several matching subscriptions gets one copy (MQTT-3.3.4-2), otherwise several (-3.3.4-3)
         self.overlapping_once = False
+        #: see `copy_as_subscriber`
+        self.copies_as_subscriber = False
         #: incremented when an object changes
         self.version = 0
         self._object_root = _ObjectLevel()
@@ -218,6 +220,16 @@ class TopicTree:
     def _forget(self) -> None:
         self._routes.clear()
         self._routes_size = 0
+
+    def copy_as_subscriber(self) -> None:
+        """Give copies of publications the user of their subscription, as IBM MQ does. For the tests' stand-in for IBM MQ.
+
+        Source: IBM MQ documentation, "Subscription security".
+        """
+        self.copies_as_subscriber = True
+        for subscription in self.subscriptions.values():
+            subscription.as_subscriber = True
+        self.forget_routes()
 
     def add(self, subscription: Subscription) -> None:
         """Add a new or altered subscription."""

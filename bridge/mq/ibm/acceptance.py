@@ -484,8 +484,8 @@ class Acceptance:
             )
         return Finding(
             f"{user!r}, the user of the subscription (the publisher put {PUBLISHER!r})",
-            "applications that subscribe see their own user, unless they use MQSO_SET_IDENTITY_CONTEXT. Queues that mappings"
-            " write have the client's user",
+            "applications that subscribe see their own user, unless they use MQSO_SET_IDENTITY_CONTEXT, and mappings from"
+            " topics see that of the bridge. The RFH2 contains the client identifier of the publisher",
         )
 
     def _headers(self) -> Finding:

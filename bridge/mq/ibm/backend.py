@@ -7,6 +7,7 @@ thread for publications and for removals, so that a client's order is preserved.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import threading
 import time
@@ -43,7 +44,7 @@ from bridge.mq.memory import MESSAGE_OVERHEAD, MemoryWatermark
 from bridge.mq.mqi import Connection, Got, MQError
 from bridge.mq.worker import FAILURE_KEPT, Worker
 from bridge.telemetry.identity import ClientNames
-from bridge.telemetry.record import Side, StateKey, StateRecord
+from bridge.telemetry.record import VERSION, SentRecord, Side, StateKey, StateRecord
 from bridge.telemetry.transmission import Transmission
 from bridge.wire import cmqc
 
@@ -142,6 +143,10 @@ class IbmBackend(BackendEvents):
         self._subscribing: dict[str, int] = {}
         self._behind: dict[str, list[UnitOfWork]] = {}
         self._under_way = UnitsUnderWay()
+        #: MsgIds that the record of a session has to name, because their removal is not committed, by client
+        self._removing: dict[str, dict[bytes, None]] = {}
+        #: MsgIds that the records of an earlier run name
+        self._acknowledged: frozenset[bytes] = frozenset()
         self._waiting_for_flush: list[asyncio.Future[None]] = []
         #: of units of work that have ended, for `on_completed`
         self._completions: list[Completion] = []
@@ -191,10 +196,15 @@ class IbmBackend(BackendEvents):
             keeper.current[key] = msg_id
             keeper.sequences[key] = record.sequence
             found.append(record)
+            if isinstance(record, SentRecord) and record.removing:
+                self._removing[record.clientIdentifier] = dict.fromkeys(record.removing)
+        self._acknowledged = frozenset(itertools.chain.from_iterable(self._removing.values()))
         others: list[Publisher | Remover] = [*self._publishers, *self._removers[1:]]
         for worker, receipt in zip(others, self._first_remover.receipts, strict=True):
             worker.take_receipt(receipt)
             worker.start()
+        for client_id, removing in list(self._removing.items()):
+            self._finish_removal(client_id, list(removing))
         self._watch.start()
         recovered = Recovered(found, [])
         for subscription in await subscriptions:
@@ -210,6 +220,16 @@ class IbmBackend(BackendEvents):
         """Remove messages that no client gets, from any thread. `what` describes them in the log if that fails."""
         if msg_ids := [message.msg_id for message in messages]:
             self._call(self._dispatch.remove, msg_ids, log_failure(what))
+
+    def _finish_removal(self, client_id: str, msg_ids: list[bytes]) -> None:
+        """Remove the messages that a client acknowledged in an earlier run. If that fails, its record still names them."""
+
+        def done(reason: int) -> None:
+            log_failure("removing acknowledged messages")(reason)
+            if not reason:
+                self._removed(client_id, msg_ids)
+
+        self._dispatch.submit(client_id, Removal(msg_ids, {}, done))
 
     def start(self, consumer: Consumer) -> None:
         self._consumer = SegmentJoiner(consumer)
@@ -253,8 +273,20 @@ class IbmBackend(BackendEvents):
             part.states[key] = part.unit.records[key] = record
         msg_ids = [one.msg_id for one in cast("list[QueuedMessage]", separate(unit.removals))]
         if len(removals) == 1:
-            # The record of a session and the messages that its client has acknowledged belong in one unit of work.
-            next(iter(removals.values())).msg_ids, msg_ids = msg_ids, []
+            # A session's record and the messages that its client has acknowledged take effect together.
+            ((client_id, removal),) = removals.items()
+            record = next(iter(removal.states.values()))
+            if record is not None and msg_ids and self._dispatch.active > 1:
+                # Any remover may remove what the record names.
+                divided.client_id, divided.removing, msg_ids = client_id, msg_ids, []
+                self._removing.setdefault(client_id, {}).update(dict.fromkeys(divided.removing))
+                removal.done = partial(self._recorded, divided)
+            else:
+                removal.msg_ids, msg_ids = msg_ids, []
+        for client_id, removal in removals.items() if self._removing else ():
+            for record in removal.states.values():
+                if isinstance(record, SentRecord) and client_id in self._removing:
+                    record.removing, record.version = list(self._removing[client_id]), VERSION
         divided.awaited = len(parts) + len(removals)
         self._under_way.begin(divided)
         for publisher, part in parts.items():
@@ -280,16 +312,32 @@ class IbmBackend(BackendEvents):
             self.on_completed(completions)
             self._flushed()
 
+    def _recorded(self, divided: DividedUnit, reason: int) -> None:
+        """Remove the messages that the record of a session names, after its commit."""
+        if not reason:
+            divided.awaited += self._dispatch.remove(divided.removing, partial(self._ended, divided))
+        self._ended(divided, reason)
+
     def _ended(self, divided: DividedUnit, reason: int) -> None:
         divided.awaited -= 1
         divided.failure = divided.failure or reason
         if divided.awaited:
             return
+        self._removed(divided.client_id, divided.removing)
         self._under_way.end(divided)
         part = divided.part
         refusals = NONE_REFUSED if part is None else part.refusals
         diverted = NONE_REFUSED if part is None else part.diverted
         self._completions.append(Completion(divided.unit.number, divided.failure, refusals, diverted))
+
+    def _removed(self, client_id: str, msg_ids: Iterable[bytes]) -> None:
+        """Name messages in the records of a session no longer."""
+        removing = self._removing.get(client_id)
+        if removing is not None:
+            for msg_id in msg_ids:
+                removing.pop(msg_id, None)
+            if not removing:
+                del self._removing[client_id]
 
     # Subscriptions ---------------------------------------------------------------------------------------------------
 
@@ -498,6 +546,8 @@ class IbmBackend(BackendEvents):
         self._call(self._ready.set_exception, error)
 
     def browsed(self, batch: Sequence[QueuedMessage]) -> None:
+        if self._acknowledged:
+            batch = [message for message in batch if message.msg_id not in self._acknowledged]
         if any(message.replay for message in batch):
             # The subscription that requested retained publications again also got the new ones, as duplicates.
             self._remove(

@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 BROWSE_WAIT, READ_AHEAD_WAIT = 250, 20
 #: The maximum wait in milliseconds while the bridge is idle, and seconds without work after which it is.
 IDLE_WAIT, IDLE_AFTER = 1_000, 10.0
+#: Seconds between passes over the queue while the bridge is idle: at least IDLE_WAIT, and this for each message that waits
+#: for an absent client, so that the cost for the queue manager does not grow with them; and the maximum.
+PASS_INTERVAL, MAX_PASS_INTERVAL = 0.0002, 30.0
 #: The maximum number of messages of a batch, and of bytes.
 BATCH_MESSAGES, BATCH_BYTES = 500, 1_048_576
 #: Buffer of the first MQGET in bytes. A longer message costs a second MQGET.
@@ -72,6 +75,8 @@ class Browser(Worker[None]):
         self._passing: list[Callable[[], None]] = []
         #: time.monotonic() of the last message or request
         self._worked = time.monotonic()
+        #: time.monotonic() of the next pass of the sentinel over the queue
+        self._pass_at = 0.0
         #: The next MQGET begins at the front of the queue.
         self._at_front = True
         #: MsgIds of messages on the queue that could not be read over this connection
@@ -119,6 +124,7 @@ class Browser(Worker[None]):
         if self._read_ahead:
             #: Waits while the bridge is idle. Publishers may commit meanwhile, because no message is taken from it.
             self._sentinel = connection.open(MQOD(ObjectName=self._queue), options | cmqc.MQOO_READ_AHEAD)
+            self._pass_at = 0.0
 
     def _open(self, connection: Connection, *, read_ahead: bool) -> None:
         """Open the queue for browsing, with no message marked."""
@@ -222,27 +228,26 @@ class Browser(Worker[None]):
     def _wait_as_sentinel(self, connection: Connection) -> bool:
         """Wait for a message that has not been browsed. Return False if none came.
 
-        The sentinel is a second handle with marks of its own. It passes over each message that stays on the queue once.
-        A message that it finds in vain, because it was removed meanwhile, costs one pass.
+        The sentinel is a second handle with marks of its own. It waits behind the last message, and steps over nothing. A
+        message in front of its cursor has a higher priority, or was put long before its commit. The next pass finds it.
         """
-        at_front = True
+        now = time.monotonic()
+        options = _SENTINEL_NEXT | cmqc.MQGMO_WAIT
+        if now >= self._pass_at:
+            options = _SENTINEL_FIRST
+            interval = min(PASS_INTERVAL * len(self._known), MAX_PASS_INTERVAL)
+            self._pass_at = now + max(IDLE_WAIT / 1_000, interval)
         while True:
-            options = _SENTINEL_FIRST | cmqc.MQGMO_WAIT if at_front else _SENTINEL_NEXT
             try:
-                got = connection.get(
-                    self._sentinel, GetOptions(Options=options, WaitInterval=IDLE_WAIT * at_front, MaxLength=0)
-                )
+                got = connection.get(self._sentinel, GetOptions(Options=options, WaitInterval=IDLE_WAIT, MaxLength=0))
             except MQError as error:
                 if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
                     raise
-                if at_front:
-                    return False
-                at_front = True
-                continue
+                return False
             self.answered()
             if got.md.MsgId not in self._known:
                 return True
-            at_front = False
+            options = _SENTINEL_NEXT
 
     def serve(self, connection: Connection) -> None:
         with self._known_lock:

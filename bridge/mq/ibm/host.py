@@ -225,6 +225,14 @@ class IbmHost:
     async def listen(self) -> list[str]:
         return []
 
+    @property
+    def rejected_logins(self) -> int | None:
+        return self._logins.rejections
+
+    @property
+    def login_problem(self) -> str:
+        return self._logins.problem
+
     def read_credentials(self) -> None:
         self._logins.read_again()
 

@@ -64,6 +64,17 @@ class Logins:
         self._failure: MQError | None = None
         self._retry_at = 0.0
         self._rejected: Rejected | None = None
+        #: logins that the queue manager has rejected since the start
+        self.rejections = 0
+
+    @property
+    def problem(self) -> str:
+        """Why the queue manager rejected the last login. Blank if it accepted it."""
+        failure = self._failure
+        if self._rejected is None or failure is None:
+            return ""
+        who = f"of user {self.parameters.user}" if self.parameters.user else "without credentials"
+        return f"rejected the login {who}: {cmqc.reason_name(failure.reason)} ({failure.reason})"
 
     def lost(self) -> None:
         """Note that a connection was lost: the next attempt is one thread's only."""
@@ -120,6 +131,7 @@ class Logins:
         self._failure, self._retry_at = error, now + PAUSE
         if error.reason not in REJECTED:
             return
+        self.rejections += 1
         credentials = _credentials(parameters)
         known = self._rejected
         times = known.times + 1 if known is not None and known.credentials == credentials else 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -226,6 +226,9 @@ class DividedUnit(msgspec.Struct, eq=False):
     failure: int = 0
     #: the part with the publications
     part: Part | None = None
+    #: MsgIds that the record of this session names until they are removed
+    removing: Sequence[bytes] = ()
+    client_id: str = ""
 
 
 class UnitsUnderWay:

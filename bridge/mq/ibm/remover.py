@@ -67,7 +67,7 @@ class Remover(StateWriter[Removal]):
         self._queue = queue
         #: removals and other jobs that were submitted and have not ended. Used by `RemovalDispatch` only
         self.load = 0
-        #: the shortest MQGET of recent units of work in seconds; 0.0 before the first one
+        #: the shortest MQGET of recent units of work in seconds, or an MQOPEN; 0.0 before the first one
         self.round_trip = 0.0
         self._round_trips: deque[float] = deque(maxlen=ROUND_TRIPS)
 
@@ -75,9 +75,16 @@ class Remover(StateWriter[Removal]):
         super().opened(connection)
         if self._old_receipt:
             self.state.check_owner()
+        before = time.monotonic()
         self._handle = connection.open(
             MQOD(ObjectName=self._queue), cmqc.MQOO_INPUT_SHARED | cmqc.MQOO_FAIL_IF_QUIESCING
         )
+        # Otherwise, the first removals would all go to one remover: those of a client that comes back to a backlog.
+        self._note_round_trip(time.monotonic() - before)
+
+    def _note_round_trip(self, seconds: float) -> None:
+        self._round_trips.append(seconds)
+        self.round_trip = min(self._round_trips)
 
     def backed_out(self, error: MQError) -> None:
         log.error("MQB4207E %s: a unit of work was backed out: %s", self.name, error)
@@ -108,8 +115,7 @@ class Remover(StateWriter[Removal]):
         asynchronous = self._asynchronous and states and not batch.answered
         self.finish(connection, batch, states, cmqc.MQPMO_ASYNC_RESPONSE if asynchronous else 0)
         if shortest < float("inf"):
-            self._round_trips.append(shortest)
-            self.round_trip = min(self._round_trips)
+            self._note_round_trip(shortest)
 
     def committed(self, batch: Batch) -> None:
         self._events.removed([msg_id for removal in batch.jobs for msg_id in removal.msg_ids])

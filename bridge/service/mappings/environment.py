@@ -78,8 +78,15 @@ class MappingEnvironment:
         self.epoch = host.epoch
         #: former sessions at brokers may have changed since the last look
         self.former_sessions_changed = True
+        #: called on any thread after a change
+        self.on_former_sessions: Callable[[], object] = lambda: None
         #: knows all currently configured mappings
         self.guard = LoopGuard({}, host.name)
+
+    def note_former_sessions(self) -> None:
+        """Note that sessions became former, or were finished."""
+        self.former_sessions_changed = True
+        self.on_former_sessions()
 
     def connect(self, purpose: str) -> Connection:
         """Return a new connection for the calling thread. Raises MQError."""

@@ -128,15 +128,15 @@ def leave(
             releasing = [] if former is None else former.releasing
             ending = ending or (former is not None and former.ending)
             sessions.save_former(FormerSession(session, since, ending, releasing, len(exchanges.received)))
-        if exchanges.received and not ending:
-            record.save(Exchanges(received=exchanges.received))
+        if (exchanges.received or exchanges.digests) and not ending:
+            record.save(msgspec.structs.replace(exchanges, sending=[], releasing=[]))
         else:
             record.remove()
         sessions.remove(session.mapping)
         connection.commit()
         if consumer is not None:
             consumer.ended()
-        environment.former_sessions_changed = True
+        environment.note_former_sessions()
     if parked:
         log.info(
             "MQB5307I mapping %s: %d messages that the broker may have are finished in session %s",
@@ -252,35 +252,50 @@ def settle(
         else:
             sessions.save_former(msgspec.structs.replace(former, releasing=[]))
         connection.commit()
-        environment.former_sessions_changed = True
+        environment.note_former_sessions()
         return True
 
 
 def _finish_there(
     connection: Connection, environment: MappingEnvironment, former: FormerSession, config: LinkConfig
 ) -> bool:
+    """Connect and finish the exchanges. Return whether that succeeded.
+
+    A broker without QoS 2 announces that (MQTT 5), or answers a publication with PUBACK. It gets the messages at least once.
+    """
     session = former.session
-    lost: list[bool] = []
-    link = links.link_connection(
-        session.mapping,
-        session.link,
-        config,
-        client_id=session.client_id,
-        clean=False,
-        on_session=lambda present: None if present else lost.append(True),
-    )
-    link.start()
-    try:
-        if not link.wait_connected(links.END_TIMEOUT):
-            return False
-        _finish(connection, environment, former, link, lambda: len(lost), 0)
+    for exactly in (True, False):
+        lost: list[bool] = []
+        link = links.link_connection(
+            session.mapping,
+            session.link,
+            config,
+            client_id=session.client_id,
+            clean=False,
+            on_session=lambda present, lost=lost: None if present else lost.append(True),  # type: ignore[misc]
+        )
+        link.start()
+        try:
+            if not link.wait_connected(links.END_TIMEOUT):
+                return False
+            qos = min(link.limits.maximum_qos, 2 if exactly else 1)
+            _finish(connection, environment, former, link, lambda lost=lost: len(lost), 0, qos=qos)  # type: ignore[misc]
+        except LinkLost as error:
+            connection.backout()
+            if not (exactly and link.unsuitable):
+                log.info("MQB5310I mapping %s: session %s is not finished yet: %s", session.mapping, session.key, error)
+                return False
+            continue
+        finally:
+            link.stop(links.END_TIMEOUT)
+        if qos < 2:
+            log.warning(
+                "MQB5312W mapping %s: finished session %s at least once, because its broker does not support QoS 2",
+                session.mapping,
+                session.key,
+            )
         return True
-    except LinkLost as error:
-        connection.backout()
-        log.info("MQB5310I mapping %s: session %s is not finished yet: %s", session.mapping, session.key, error)
-        return False
-    finally:
-        link.stop(links.END_TIMEOUT)
+    return False
 
 
 def finish(
@@ -302,7 +317,7 @@ def finish(
             recorded = _finish(connection, environment, former, link, lives, recorded)
             sessions.remove_former(session)
             connection.commit()
-            environment.former_sessions_changed = True
+            environment.note_former_sessions()
     return recorded
 
 
@@ -313,8 +328,10 @@ def _finish(
     link: links.LinkConnection,
     lives: Callable[[], int],
     recorded: int,
+    *,
+    qos: int = 2,
 ) -> int:
-    """Perform the steps of `exactly_once` with the parked messages in place of the queue."""
+    """Do the steps of `exactly_once` with the parked messages in place of the queue. With another `qos`, publish them."""
     session = former.session
     parked = ParkedMessages(connection, session)
     letters = DeadLetters(connection, environment.dead_letter_queue, session.mapping, _source_queue(session))
@@ -336,15 +353,20 @@ def _finish(
         part, rest = messages[: link.in_flight_limit], messages[link.in_flight_limit :]
         if unsent := [one for one in part if not one.accepted]:
             mids = [one.message_id for one in unsent]
-            refusals = link.publish_exactly([_publication(one) for one in unsent], mids, True)
+            publications = [_publication(one, qos, retain=link.limits.retain_available) for one in unsent]
+            refusals = link.publish_exactly(publications, mids, True) if qos == 2 else link.publish(publications)
             for index, refusal in refusals.items():
                 topic = unsent[index].publication.topic
                 why = f"the broker of link {session.link} refuses the publication to {topic!r}: {refusal.text}"
                 _dead_letter(letters, unsent[index], why)
             refused = {mids[index] for index in refusals}
-            part = [msgspec.structs.replace(one, accepted=True) for one in part if one.message_id not in refused]
+            if qos == 2:
+                part = [msgspec.structs.replace(one, accepted=True) for one in part if one.message_id not in refused]
+            else:
+                part = [one for one in part if one.accepted]
             _replace(connection, parked, [*part, *rest])
-        link.release([one.message_id for one in part])
+        if part:
+            link.release([one.message_id for one in part])
         if lives() == recorded:
             _replace(connection, parked, rest)
     parked.close()
@@ -378,8 +400,10 @@ def _replace(connection: Connection, parked: ParkedMessages, messages: list[Park
     connection.commit()
 
 
-def _publication(message: ParkedMessage) -> Publication:
+def _publication(message: ParkedMessage, qos: int, *, retain: bool) -> Publication:
     publication = message.publication
+    publication.qos = qos
+    publication.retain = publication.retain and retain
     if message.expires_at is not None:
         publication.expiry = max(message.expires_at - time.time(), 0.0)
     return publication
@@ -405,7 +429,7 @@ def give_up(connection: Connection, environment: MappingEnvironment, former: For
         LinkSessions(connection).remove_former(session)
         connection.commit()
         parked.close()
-        environment.former_sessions_changed = True
+        environment.note_former_sessions()
     return len(messages)
 
 

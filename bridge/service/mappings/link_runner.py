@@ -304,7 +304,10 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         arrived = {item.mid: item.generation for item in self._waiting if item.qos == 2}
         try:
             self._record = ExchangeRecord(connection, self._session, self._environment.epoch)
-            self._repetitions = self._repetitions.reloaded(self._record.load().received, arrived)
+            on_record = self._record.load()
+            self._repetitions = self._repetitions.reloaded(
+                on_record.received, on_record.digests, arrived, reuses=on_record.reuses
+            )
             if LinkSessions(connection).former(self._session) is not None:
                 LinkSessions(connection).remove_former(self._session)
                 connection.commit()
@@ -365,7 +368,9 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
             if not self._is_repeated(item, repetitions):
                 self.move(item, tally)
         if self._record is not None and repetitions.identifiers != self._repetitions.identifiers:
-            self._record.save(Exchanges(received=repetitions.identifiers))
+            self._record.save(
+                Exchanges(received=repetitions.identifiers, digests=repetitions.digests, reuses=repetitions.reuses)
+            )
         connection.commit()
         self._repetitions = repetitions
         del self._waiting[: len(items)]
@@ -405,8 +410,8 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
                         self.mapping,
                         self._link_name,
                     )
+                if self._record is not None and (earlier or self._repetitions.digests):
                     # Before recording anything of the new session, which reuses the packet identifiers.
-                    assert self._record is not None
                     self._record.save(Exchanges())
                     connection.commit()
                 self._earlier, self._repetitions = earlier, Repetitions()

@@ -55,6 +55,8 @@ class Mappings:
         self._settling: asyncio.Task[None] | None = None
         self._links: Mapping[str, LinkConfig] = {}
         self._stopping = asyncio.Event()
+        #: ends the pause between attempts to finish former sessions
+        self._settle_now = asyncio.Event()
 
     async def start(self, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> None:
         """Start enabled mappings, and clean up after removed ones."""
@@ -62,15 +64,19 @@ class Mappings:
         await asyncio.to_thread(self._unfinished.leave_others, mappings, links)
         await asyncio.to_thread(self._environment.forget_others, frozenset(mappings))
         await self.apply(mappings, links)
+        loop = asyncio.get_running_loop()
+        self._environment.on_former_sessions = lambda: loop.call_soon_threadsafe(self._settle_now.set)
         # An unreachable broker must not delay the start.
         self._settling = asyncio.create_task(self._settle_former_sessions())
 
     async def _settle_former_sessions(self) -> None:
         while True:
+            self._settle_now.clear()
             in_use = frozenset(entry.runner.session_key for entry in self._entries.values() if entry.runner is not None)
             await asyncio.to_thread(self._unfinished.settle, self._links, in_use, self._stopping.is_set)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), SETTLE_INTERVAL)
+                await asyncio.wait_for(self._settle_now.wait(), SETTLE_INTERVAL)
+            if self._stopping.is_set():
                 return
 
     async def apply(self, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> list[str]:
@@ -209,6 +215,7 @@ class Mappings:
     async def stop(self) -> None:
         """Stop all mappings after their current units of work."""
         self._stopping.set()
+        self._settle_now.set()
         if self._settling is not None:
             await self._settling
         async with self._changing:
@@ -217,6 +224,7 @@ class Mappings:
                 assert entry.runner is not None
                 entry.runner.stop()
             await asyncio.gather(*(self._stop(name, entry) for name, entry in running))
+            self._environment.on_former_sessions = lambda: None
 
     def statuses(self) -> list[Status]:
         """Return the status of each mapping in the order of the configuration, then of removed ones that are unfinished."""

@@ -4,9 +4,23 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Self
+from types import MappingProxyType
+from typing import Final, NamedTuple, Self
 
 from bridge.telemetry.message import Received
+
+#: The number of released publications that are known. A broker that uses an identifier again sooner does not count upwards.
+LIMIT: Final = 10_000
+
+
+class _Known(NamedTuple):
+    """A publication that was put."""
+
+    digest: bytes
+    #: the connection on which it was received (0: unknown)
+    connection: int = 0
+    #: the unit of work that put it, or the one of its release
+    unit: int = 0
 
 
 class Repetitions:
@@ -18,38 +32,72 @@ class Repetitions:
 
     Mosquitto sends publications again whose release it had already begun when it was stopped. Such a repetition has DUP,
     comes before the first publication without DUP on a connection with Session Present, and equals a publication released on
-    the previous connection.
+    the previous connection. The bridge may have been stopped or killed in between, so the record has digests.
+
+    A broker that assigns the lowest free identifier might send an equal publication under the same identifier, and send it
+    again with DUP because the first attempt was lost. Such a broker is recognized when it uses an identifier again early.
+    Its publications with a released identifier are always new. Mosquitto counts upwards to 65535.
     """
 
-    def __init__(self, identifiers: Iterable[int] = ()) -> None:
-        """Begin with packet identifiers on record."""
-        #: packet identifier -> connection on which it was received (0: unknown), and digest of the publication
-        self._received: dict[int, tuple[int, bytes]] = dict.fromkeys(identifiers, (0, b""))
-        #: packet identifier -> digest of the publication released last, on this connection and on the previous one
-        self._released: dict[int, bytes] = {}
-        self._released_before: dict[int, bytes] = {}
+    def __init__(
+        self,
+        identifiers: Iterable[int] = (),
+        digests: Mapping[int, bytes] = MappingProxyType({}),
+        *,
+        reuses: bool = False,
+    ) -> None:
+        """Begin with the packet identifiers, `digests` and `reuses` on record."""
+        #: the broker uses identifiers again early
+        self.reuses = reuses
+        #: by packet identifier: not released; released on this connection; released on the previous one
+        self._received = {mid: _Known(digests.get(mid, b"")) for mid in identifiers}
+        self._released = {mid: _Known(digest) for mid, digest in digests.items() if mid not in self._received}
+        self._released_before: dict[int, _Known] = {}
+        #: number of the unit of work
+        self._unit = 0
+        #: the broker has processed PUBCOMP of the publications that earlier units of work released
+        self._completed = 0
 
     def copy(self) -> Self:
-        """Return a copy, for a unit of work that may be backed out."""
-        copy = type(self)()
+        """Return a copy for the next unit of work, which may be backed out."""
+        copy = type(self)(reuses=self.reuses)
         copy._received = self._received.copy()
         copy._released = self._released.copy()
         copy._released_before = self._released_before
+        copy._unit, copy._completed = self._unit + 1, self._completed
         return copy
 
-    def reloaded(self, identifiers: Iterable[int], arrived: Mapping[int, int]) -> Self:
-        """Return a copy with the packet identifiers on record, after a unit of work whose outcome was unknown.
+    def reloaded(
+        self, identifiers: Iterable[int], digests: Mapping[int, bytes], arrived: Mapping[int, int], *, reuses: bool
+    ) -> Self:
+        """Return a copy with what is on record, after a unit of work whose outcome was unknown.
 
         `arrived` are the connections of publications that were taken from the link, and are not known to be put.
         """
+        on_record = type(self)(identifiers, digests)
         copy = self.copy()
-        copy._received = {mid: self._received.get(mid, (arrived.get(mid, 0), b"")) for mid in identifiers}
+        copy._received = {
+            mid: self._received.get(mid, known._replace(connection=arrived.get(mid, 0)))
+            for mid, known in on_record._received.items()
+        }
+        released = {mid: known._replace(unit=copy._unit) for mid, known in on_record._released.items()}
+        copy._released = released | copy._released
+        copy.reuses = self.reuses or reuses
         return copy
 
     @property
     def identifiers(self) -> list[int]:
         """The packet identifiers received and not released, in ascending order."""
         return sorted(self._received)
+
+    @property
+    def digests(self) -> dict[int, bytes]:
+        """The digests to record: of publications whose exchange the broker may not have completed."""
+        if self.reuses:
+            return {}
+        released = {mid: known for mid, known in self._released.items() if known.unit >= self._completed}
+        known = self._released_before | released | self._received
+        return {mid: known.digest for mid, known in known.items() if known.digest}
 
     def connected(self) -> None:
         """Begin a connection on which the broker has the session."""
@@ -60,17 +108,24 @@ class Repetitions:
         """Return whether a publication of QoS 2 was put before. Its packet identifier is not released from now on."""
         mid = received.mid
         known = self._received.get(mid)
-        if known is not None and (received.dup or known[0] == received.generation):
+        if known is not None and (received.dup or known.connection == received.generation):
             return True
         publication = received.publication
-        digest = hashlib.blake2b(b"%s\0%s" % (publication.topic.encode(), publication.payload), digest_size=16).digest()
-        self._received[mid] = received.generation, digest
+        digest = hashlib.blake2b(b"%s\0%s" % (publication.topic.encode(), publication.payload), digest_size=8).digest()
+        self._received[mid] = _Known(digest, received.generation, self._unit)
         if not received.dup:
             self._released_before = {}
-        return known is None and self._released_before.get(mid) == digest
+            self.reuses = self.reuses or mid in self._released
+        before = self._released_before.get(mid)
+        return known is None and not self.reuses and before is not None and before.digest == digest
 
     def release(self, mid: int) -> None:
         """Take a PUBREL."""
         known = self._received.pop(mid, None)
-        if known is not None and known[1]:
-            self._released[mid] = known[1]
+        if known is not None and known.digest:
+            self._released.pop(mid, None)
+            self._released[mid] = known._replace(unit=self._unit)
+            if len(self._released) > LIMIT:
+                del self._released[next(iter(self._released))]
+            # The PUBREC was sent after the PUBCOMPs of earlier units of work, and the broker has answered it.
+            self._completed = max(self._completed, known.unit)

@@ -82,6 +82,8 @@ class UnfinishedSessions:
                 return
             from bridge.service.mappings import former_sessions
 
+            # The attempts may take long.
+            self.listed = former_sessions.listed(connection, self._environment.owner, links)
             former_sessions.settle_all(connection, self._environment, links, in_use, stopping)
             self.listed = former_sessions.listed(connection, self._environment.owner, links)
 

@@ -333,7 +333,7 @@ static struct connection *connect_at(const char *place, struct connection values
     if (connected) {
         take_into(call.frame, connection_id, sizeof(MQBYTE24));
         connection_take_channel(connection);
-    } else if (*pReason == MQRC_NONE || *pReason == MQRC_CONNECTION_BROKEN)
+    } else if (*pReason == MQRC_NONE || (*pReason == MQRC_CONNECTION_BROKEN && connection->socket < 0))
         /* With TLS 1.3 the queue manager rejects a client's certificate after the client has finished its handshake. */
         call_fail(&call, values.tls ? MQRC_SSL_INITIALIZATION_ERROR : MQRC_Q_MGR_NOT_AVAILABLE);
     if (connected && reconnection) {

@@ -439,6 +439,7 @@ FORMER: dict[str, tuple[int, dict[int, tuple[int, bool, int]], bool | None]] = {
     "one partition of two": (5, {0: (5, True, 0), 1: (4, True, 0)}, None),
     "a part of a partition": (5, {0: (5, False, 2)}, None),
     "fewer partitions than now": (5, {0: (5, True, 0)}, None),
+    "the first batch before": (1, {0: (0, True, 0), 1: (0, True, 0)}, True),
     "nothing of the first batch": (0, {0: (-1, True, 0)}, True),
     "a part of the first batch": (0, {0: (0, False, 2)}, None),
     "maybe all of the first batch": (0, {0: (0, True, 0), 1: (0, True, 0)}, None),

@@ -354,7 +354,14 @@ async def test_a_client_that_acknowledges_nothing_is_a_problem_until_it_does(
 
 
 async def test_a_client_that_waits_for_removals_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with running(configuration(tmp_path)) as bridge:
+    script = tmp_path / "queues.mqsc"
+    script.write_text("DEFINE QLOCAL(PLANT.XMITQ) USAGE(XMITQ)")
+    settings = Configuration(
+        queue_manager={"data_directory": tmp_path / "data", "scripts": [script]},
+        channels=[{"name": "A", "port": 0}],
+        transmission_queue="PLANT.XMITQ",
+    )
+    async with running(settings) as bridge:
         assert bridge.administration is not None
         channel, service = bridge.channels.get("A"), bridge.administration.parts.service
         assert channel is not None and channel.endpoint is not None
@@ -368,11 +375,29 @@ async def test_a_client_that_waits_for_removals_is_a_problem(tmp_path: Path, mon
         assert (problem.kind, problem.severity) == ("removals", "error")
         assert problem.what == (
             "client 'held' gets no messages, because 500 acknowledged messages cannot be removed from "
-            "SYSTEM.MQTT.TRANSMIT.QUEUE (limits.removal_backlog)"
+            "PLANT.XMITQ (limits.removal_backlog)"
         )
+        assert "ALTER QLOCAL(PLANT.XMITQ) GET(ENABLED)" in problem.remedy
         outbox.held = False
         assert await found(bridge) == []
         await asyncio.to_thread(client.disconnect)
+
+
+@pytest.mark.parametrize(("available", "severity"), [(False, "critical"), (True, "error")])
+async def test_a_rejected_login_at_the_queue_manager_is_one_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, available: bool, severity: str
+) -> None:
+    """It is critical if the bridge lacks a connection that it needs. Then there is no other problem for the same cause."""
+    text = "rejected the login of user bridge: MQRC_NOT_AUTHORIZED (2035)"
+    async with running(configuration(tmp_path)) as bridge:
+        assert bridge.host is not None
+        monkeypatch.setattr(type(bridge.host), "login_problem", text)
+        monkeypatch.setattr(type(bridge.host.backend), "available", available)
+        (problem,) = [one for one in await found(bridge) if one.kind in ("login", "queue_manager", "disk")]
+        assert (problem.kind, problem.severity, problem.subject) == ("login", severity, "MQB1")
+        assert problem.what == f"queue manager MQB1 {text}"
+        monkeypatch.undo()
+        assert await found(bridge) == []
 
 
 async def test_a_blocked_queue_of_a_mapping_is_a_problem(tmp_path: Path) -> None:

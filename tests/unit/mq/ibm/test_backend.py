@@ -16,7 +16,7 @@ import pytest
 
 from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.ibm import persistent_state, topics
+from bridge.mq.ibm import persistent_state, remover, topics
 from bridge.mq.memory import MemoryWatermark
 from bridge.mq.mqi import MQOD, MQError
 from bridge.telemetry.message import Message
@@ -112,14 +112,22 @@ async def test_above_the_memory_watermark_publications_are_rejected_and_records_
     assert payloads(queue_manager) == {"a": [0]}
 
 
-async def acknowledge_all(manager: QueueManager, fault: Fault) -> None:
+@pytest.fixture(params=[1, 3], ids=["one remover", "three removers"])
+def removers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The number of removers that are active, whatever a round trip takes."""
+    monkeypatch.setattr(remover, "ROUND_TRIP_PER_REMOVER", 1e-9)
+    number: int = request.param
+    return number
+
+
+async def acknowledge_all(manager: QueueManager, fault: Fault, removers: int) -> None:
     """Messages for a client are browsed, delivered and removed with a record; a second life finds none of them."""
     sender = EmbeddedConnection(manager)
     for number in range(6):
         md = MQMD(Persistence=cmqc.MQPER_PERSISTENT)
         sender.put1(MQOD(ObjectName="x", ObjectQMgrName="dev"), Message(md, str(number).encode()))
     sender.disconnect()
-    backend = await opened(manager, fault)
+    backend = await opened(manager, fault, removers=removers)
     arrived: asyncio.Queue[Any] = asyncio.Queue()
     backend.start(lambda batch: [arrived.put_nowait(one) for one in batch] and None)
     seen = []
@@ -161,11 +169,53 @@ async def test_records_of_packet_identifiers_do_not_wait_for_removals(queue_mana
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-async def test_messages_are_handed_over_and_removed_once(queue_manager: QueueManager, after: bool) -> None:
-    total = await calls_without_fault(queue_manager, "poller", acknowledge_all)
+async def test_messages_are_handed_over_and_removed_once(
+    queue_manager: QueueManager, removers: int, after: bool
+) -> None:
+    run = partial(acknowledge_all, removers=removers)
+    total = await calls_without_fault(queue_manager, "poller", run)
     assert total > 20
     for number in range(1, total + 1):
-        await acknowledge_all(queue_manager, Fault("poller", number, after=after))
+        await run(queue_manager, Fault("poller", number, after=after))
+
+
+@pytest.mark.parametrize("removed", [False, True], ids=["crash before the removal", "removal failed"])
+async def test_a_message_that_the_record_of_its_session_names_is_not_delivered_again(
+    queue_manager: QueueManager, removers: int, removed: bool
+) -> None:
+    """Several removers remove after the record is committed. A crash between both must not repeat a message."""
+    application = EmbeddedConnection(queue_manager)
+    for number in range(4):
+        md = MQMD(Persistence=cmqc.MQPER_PERSISTENT)
+        application.put1(MQOD(ObjectName="x", ObjectQMgrName="dev"), Message(md, str(number).encode()))
+    arrived: asyncio.Queue[Any] = asyncio.Queue()
+    backend = await opened(queue_manager, NONE, removers=removers)
+    backend.start(lambda batch: [arrived.put_nowait(one) for one in batch] and None)
+    transmissions = [await asyncio.wait_for(arrived.get(), PATIENCE) for _ in range(4)]
+
+    def acknowledge(unit: Unit) -> None:
+        unit.removals = transmissions[:2]
+        keep(unit, SentRecord("dev", released=[1, 2]))
+
+    # The removal fails, and the end of the process follows before the record is written again.
+    assert application.command(f"ALTER QLOCAL({TRANSMIT}) GET(DISABLED)")[0].ok
+    assert (await ended(backend, acknowledge)).failure == cmqc.MQRC_GET_INHIBITED
+    if removed:
+        # The session takes its messages back, and so the next record does not name them.
+        assert (await ended(backend, partial(keep, record=SentRecord("dev")))).failure == cmqc.MQRC_NONE
+    await stop(backend)
+    assert application.command(f"ALTER QLOCAL({TRANSMIT}) GET(ENABLED)")[0].ok
+
+    backend = await opened(queue_manager, NONE, removers=removers)
+    arrived = asyncio.Queue()
+    backend.start(lambda batch: [arrived.put_nowait(one) for one in batch] and None)
+    await asyncio.wait_for(backend.caught_up(), PATIENCE)
+    await asyncio.sleep(0)
+    expected = [b"0", b"1", b"2", b"3"] if removed or removers == 1 else [b"2", b"3"]
+    assert [arrived.get_nowait().message.data for _ in range(arrived.qsize())] == expected
+    await stop(backend)
+    assert [message.data[-1:] for message in drain(queue_manager, TRANSMIT)] == expected
+    application.disconnect()
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["answered", "unanswered"])

@@ -104,14 +104,16 @@ def test_a_message_removed_while_it_is_browsed_again_is_handed_over_once(
 
 
 class Counted(EmbeddedConnection):
-    """Counts MQGETs, by handle."""
+    """Counts MQGETs, by handle, and those from the front of the queue."""
 
     def __init__(self, manager: QueueManager) -> None:
         super().__init__(manager)
         self.gets: Counter[int] = Counter()
+        self.from_front = 0
 
     def get(self, handle: int, options: GetOptions) -> Got:
         self.gets[handle] += 1
+        self.from_front += bool(options.Options & cmqc.MQGMO_BROWSE_FIRST)
         return super().get(handle, options)
 
 
@@ -124,6 +126,7 @@ def test_while_idle_one_mqget_waits_and_publishers_commit(
 ) -> None:
     monkeypatch.setattr(browser_module, "IDLE_AFTER", 0.0)
     monkeypatch.setattr(browser_module, "IDLE_WAIT", 1)
+    monkeypatch.setattr(browser_module, "PASS_INTERVAL", 1.0)
     backlog = [b"%d" % number for number in range(20)]
     put(queue_manager, *backlog)
     connection = Counted(queue_manager)
@@ -145,6 +148,41 @@ def test_while_idle_one_mqget_waits_and_publishers_commit(
         publisher.put1(MQOD(ObjectName="x", ObjectQMgrName="dev"), Message(MQMD(), b"new"))
         waiting.result()
     assert handler.handed_over == [*backlog, b"new"]
+
+
+@pytest.mark.parametrize(("interval", "passed_over"), [(1.0, 0), (0.0, 20)], ids=["between passes", "in each pass"])
+def test_the_cost_of_waiting_does_not_grow_with_the_messages_of_absent_clients(
+    queue_manager: QueueManager,
+    browser: Browser,
+    handler: Handler,
+    passes: BrowsePasses,
+    monkeypatch: pytest.MonkeyPatch,
+    interval: float,
+    passed_over: int,
+) -> None:
+    """An MQGET from the front steps over all of them. The rarer passes find what is in front of the cursor."""
+    monkeypatch.setattr(browser_module, "IDLE_AFTER", 0.0)
+    monkeypatch.setattr(browser_module, "IDLE_WAIT", 0)
+    monkeypatch.setattr(browser_module, "PASS_INTERVAL", interval)
+    put(queue_manager, *(b"%d" % number for number in range(20)))
+    connection = Counted(queue_manager)
+    browser.opened(connection)
+    while not browser._has_caught_up:
+        browser.serve(connection)
+    browser.serve(connection)
+    before = connection.from_front
+    for _ in range(20):
+        browser.serve(connection)
+    assert connection.from_front - before == passed_over
+    urgent = EmbeddedConnection(queue_manager)
+    urgent.put1(MQOD(ObjectName="x", ObjectQMgrName="dev"), Message(MQMD(Priority=9), b"urgent"))
+    for _ in range(2):
+        browser.serve(connection)
+    assert (handler.handed_over[-1] == b"urgent") is (interval == 0.0)
+    put(queue_manager, b"new")
+    while handler.handed_over[-1] != b"new":
+        browser.serve(connection)
+    assert sorted(handler.handed_over[20:]) == [b"new", b"urgent"]
 
 
 class ShortChannel(EmbeddedConnection):

@@ -44,6 +44,48 @@ def test_identifiers_on_record() -> None:
     assert not Repetitions([7]).is_repeated(received(7))
 
 
+def restarted(before: Repetitions) -> Repetitions:
+    """What the next process of the bridge knows, after its first connection to the broker."""
+    after = Repetitions().reloaded(before.identifiers, before.digests, {}, reuses=before.reuses)
+    after.connected()
+    return after
+
+
+def test_a_restart_keeps_what_is_released_and_what_is_not() -> None:
+    before = Repetitions()
+    assert not any(before.is_repeated(received(mid)) for mid in (1, 2))
+    before.release(1)
+    after = restarted(before)
+    assert after.identifiers == [2]
+    assert all(after.is_repeated(received(mid, dup=True, connection=7)) for mid in (1, 2))
+    # Received before the restart, and released afterwards.
+    after = restarted(before)
+    after.release(2)
+    assert restarted(after).is_repeated(received(2, dup=True, connection=7))
+    assert not restarted(after).is_repeated(received(2, connection=7))
+
+
+def test_the_record_has_no_publication_that_the_broker_has_completed() -> None:
+    """It answers a PUBREC that was sent after the PUBCOMP of an earlier unit of work."""
+    repetitions = Repetitions()
+    for mid in range(1, 100):
+        repetitions = repetitions.copy()
+        assert not repetitions.is_repeated(received(mid))
+        if mid > 1:
+            repetitions.release(mid - 1)
+        assert {*repetitions.digests} == {*range(max(mid - 2, 1), mid + 1)}
+
+
+def test_a_broker_that_uses_identifiers_again_early_sends_new_publications() -> None:
+    """The second "on" under the same identifier did not arrive, and is sent again."""
+    repetitions = released(received(1, b"on", connection=0), received(1, b"off"))
+    repetitions.is_repeated(received(1, b"on", connection=2))
+    repetitions.release(1)
+    for after in (repetitions, restarted(repetitions)):
+        after.connected()
+        assert not after.is_repeated(received(1, b"on", dup=True, connection=3))
+
+
 def test_a_released_publication_that_comes_again_is_not_moved_again() -> None:
     repetitions = released(received(1), received(2))
     again = received(1, dup=True, connection=2)

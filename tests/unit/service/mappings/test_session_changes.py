@@ -130,6 +130,21 @@ def given(network: BrokerNetwork) -> Counter[bytes]:
 async def test_a_change(
     scene: Scene, network: BrokerNetwork, direction: str, change: str, state: int, killed: bool
 ) -> None:
+    await run_change(scene, network, direction, change, state, killed=killed)
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["reload", "kill"])
+@pytest.mark.parametrize("change", CHANGES)
+async def test_a_change_while_the_broker_repeats_what_is_released(
+    scene: Scene, network: BrokerNetwork, change: str, killed: bool
+) -> None:
+    network.at(A, "id-map").repeats_released = True
+    await run_change(scene, network, "from the broker", change, 4, killed=killed)
+
+
+async def run_change(
+    scene: Scene, network: BrokerNetwork, direction: str, change: str, state: int, *, killed: bool
+) -> None:
     to = direction == "to the broker"
     call, moment = list(STATES[direction].values())[state]
     result = results(change, direction)[state]

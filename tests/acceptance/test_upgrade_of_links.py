@@ -1,0 +1,89 @@
+"""A data directory of release 0.2.0 whose links have unfinished exchanges: they are finished in the session on record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.administrator import Administrator
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.data_of_0_2_0 import HOST, LINKS, MAPPINGS, PORT, OldBroker, unpacked
+from tests.helpers.fake_broker import PUBCOMP, PUBREC, PUBREL, SUBSCRIBE, answer
+from tests.helpers.patience import until
+
+# The data directory is that of an embedded queue manager.
+pytestmark = pytest.mark.queue_managers("embedded")
+
+DEAD_LETTERS = "SYSTEM.DEAD.LETTER.QUEUE"
+
+
+def depths(bridge: BridgeProcess, link: str) -> list[int]:
+    """How many messages the queues of a link's mappings have."""
+    return [len(bridge.messages(f"{kind}.{link.upper()}")) for kind in ("IN", "SENT", "ACCEPTED")]
+
+
+@pytest.mark.parametrize("link", ["three", "five"])
+def test_exchanges_go_on_in_the_recorded_session(
+    new_bridge: Callable[..., BridgeProcess], tmp_path: Path, link: str
+) -> None:
+    unpacked(tmp_path)
+    with OldBroker() as broker:
+        bridge = new_bridge(config=LINKS.format(host=HOST, port=PORT) + MAPPINGS).start()
+        peers = broker.connections(6, present=True)
+        # From the broker: one comes again because PUBREC was lost, the other one is released.
+        peer = peers[f"in-{link}"]
+        if peer.version_5:
+            # With MQTT 5, it brings no retained messages again.
+            (subscribe,) = peer.expect(SUBSCRIBE)
+            peer.send(peer.suback(subscribe, 2))
+        peer.send(peer.publish("in/a", 1, qos=2, flags=8, payload=b"1"), answer(PUBREL, 2))
+        assert {first for first, _ in (peer.packet(), peer.packet())} == {PUBREC, PUBCOMP}
+        peer.send(answer(PUBREL, 1))
+        assert peer.mids(PUBCOMP, 1) == [1]
+        # An identifier that is released means another publication.
+        peer.send(peer.publish("in/a", 2, qos=2, payload=b"3"))
+        assert peer.mids(PUBREC, 1) == [2]
+        # To the broker: the one that was sent is sent again as it was, the accepted one is only released.
+        peer = peers[f"sent-{link}"]
+        assert peer.published(1, 0x0C) == [("sent", 1)]
+        peer.send(answer(PUBREC, 1))
+        assert peer.mids(PUBREL, 1) == [1]
+        peer.send(answer(PUBCOMP, 1))
+        peer = peers[f"accepted-{link}"]
+        first, body = peer.packet()
+        assert (first, body) == (PUBREL, b"\0\1")
+        peer.send(answer(PUBCOMP, 1))
+        until(lambda: depths(bridge, link) == [3, 0, 0], lambda: bridge.log)
+        assert bridge.messages(DEAD_LETTERS) == []
+        assert "MQB5306W" not in bridge.log
+
+
+def test_a_link_that_moved_meanwhile_leaves_them_in_the_recorded_session(
+    new_bridge: Callable[..., BridgeProcess], tmp_path: Path
+) -> None:
+    """The bridge was upgraded and configured anew in one step, while the broker is away."""
+    unpacked(tmp_path)
+    bridge = new_bridge(config=LINKS.format(host="127.0.0.1", port=1) + MAPPINGS).start()
+    administrator = Administrator(bridge)
+
+    def unfinished() -> dict[str, tuple[str, int, int]]:
+        return {
+            one["name"]: (session["address"], session["messages"], session["received"])
+            for one in administrator.json("mapping", "list")
+            for session in one["unfinished"]
+        }
+
+    address = f"{HOST}:{PORT}"
+    expected = {
+        f"{kind}-{link}": (address, *numbers)
+        for link in ("three", "five")
+        for kind, numbers in {"in": (0, 2), "accepted": (1, 0)}.items()
+    }
+    until(lambda: unfinished() == expected, unfinished)
+    # How 0.2.0 mapped the message that it sent is not on record. It is sent again to the new broker: twice rather than never.
+    assert [depths(bridge, link) for link in ("three", "five")] == [[2, 1, 0], [2, 1, 0]]
+    assert bridge.log.count("MQB5308W") == 2
+    assert administrator.does("mapping", "give-up", "accepted-five", "--yes").startswith("gave up 1 session")
+    assert bridge.messages(DEAD_LETTERS) == []
