@@ -121,15 +121,22 @@ def _salvage(directory: Path, new: Path, *, accept_loss: bool) -> Findings:
                 )
     with acting_as_owner(new):
         new.mkdir(mode=0o750, parents=True, exist_ok=True)
-        _write(new / DATABASE, facts, findings.objects, batches)
+        path = new / DATABASE
+        with _translated(path):
+            with _new(path, mode=layout.MODE) as written:
+                position = _write(written, facts, findings.objects, batches)
+                sync(written)
+            # A database without its witness does not start. So a salvage that is interrupted here has to be repeated.
+            create(witness_path(path), position, layout.MODE)
     return findings
 
 
-def _write(path: Path, facts: dict[str, int], objects: list[tuple[str, str, str]], batches: dict[int, Batch]) -> None:
-    """Create a database with these contents. Raises StoreError or OSError."""
+def _write(
+    path: Path, facts: dict[str, int], objects: list[tuple[str, str, str]], batches: dict[int, Batch]
+) -> Position:
+    """Create a database with these contents. Return the position for its witness. Raises sqlite3.Error or OSError."""
     layout.create(path)
-    database = layout.connect(path)
-    try:
+    with closing(layout.connect(path)) as database:
         database.execute("BEGIN IMMEDIATE")
         for name, value in facts.items():
             database.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (name, value))
@@ -145,11 +152,7 @@ def _write(path: Path, facts: dict[str, int], objects: list[tuple[str, str, str]
             body = encode(batch)
             database.execute("INSERT INTO batch VALUES (?, ?, ?)", (row_id, body, batch_checksum(row_id, body)))
         database.execute("COMMIT")
-    except sqlite3.Error as error:
-        raise StoreError(f"{path} cannot be written: {error}") from error
-    finally:
-        database.close()
-    create(witness_path(path), position._replace(number=max(batches, default=0)), layout.MODE)
+    return position._replace(number=max(batches, default=0))
 
 
 def _received_records(batches: Iterable[Batch]) -> list[int]:

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -164,3 +165,58 @@ def test_a_restore_forgets_identifiers_that_clients_had_not_released(
         while not set(expected) <= set(received):
             received.append(keeper.take().payload)
         assert [payload for payload in received if payload in expected] == expected
+
+
+def test_files_without_content_may_be_lost(tmp_path: Path) -> None:
+    """After a kill: shared memory of SQLite, sockets, locks and the reserve are deleted, truncated or overwritten."""
+    config = f"archive: {{directory: {tmp_path / 'archive'}, roll: {{time: 100 ms}}}}\n"
+    damage: list[Callable[[Path], object]] = [
+        Path.unlink,
+        lambda file: file.is_socket() or os.truncate(file, 0),
+        lambda file: file.is_socket() or file.write_bytes(os.urandom(100)),
+    ]
+    archive = tmp_path / "archive"
+    with at_work(BridgeProcess(tmp_path / "data", config=config)) as bridge:
+        bridge.mqsc("DEFINE QLOCAL(KEPT)")
+        for number, change in enumerate(damage):
+            bridge.mq("put", "KEPT", f"message {number}", "--persistent")
+            with RawClient.connected(bridge.port, "sender") as sender:
+                sender.publish("t", b"x", 1)
+            until(lambda number=number: len(list(archive.glob("date=*/hour=*/[0-9]*.parquet"))) > number)  # type: ignore[misc]
+            bridge.kill()
+            content = {"queuemanager.db", "queuemanager.db-wal", "queuemanager.witness", "admin.tokens"}
+            others = [
+                file for file in bridge.data_directory.iterdir() if file.name not in content and not file.is_dir()
+            ]
+            assert {"queuemanager.db-shm", "queuemanager.reserve", "mqbridge.sock"} <= {file.name for file in others}
+            for file in [*others, archive / ".lock"]:
+                change(file)
+            bridge.start()
+            assert [one["body"] for one in bridge.messages("KEPT")] == [f"message {one}" for one in range(number + 1)]
+        done = mqbridge("data", "verify", "--config", bridge.config, "--data-dir", bridge.data_directory)
+        assert done.returncode == 0 and f"archive {archive} is undamaged" in done.stdout, done
+
+
+def test_a_damaged_witness_on_a_full_disk(tmp_path: Path) -> None:
+    """The start fails with the reason. When there is room again, the loss can be accepted."""
+    library = compiled(tmp_path)
+    with at_work(BridgeProcess(tmp_path / "data")) as bridge:
+        bridge.mqsc("DEFINE QLOCAL(KEPT)")
+        bridge.mq("put", "KEPT", "a message", "--persistent")
+        bridge.kill()
+        witness = bridge.data_directory / "queuemanager.witness"
+        witness.write_bytes(witness.read_bytes()[:20])
+        used = sum(file.stat().st_size for file in bridge.data_directory.glob("queuemanager.*"))
+        env = {"LD_PRELOAD": str(library), "FAULTY_DISK_SIZE": str(used)}
+        done = mqbridge("run", "--data-dir", bridge.data_directory, "--port", "0", **env)
+        assert done.returncode == 1 and "witness is not as it was written" in done.stderr, done.stderr
+        assert "--accept-loss" in done.stderr and "Traceback" not in done.stderr
+        new = tmp_path / "queuemanager-new"
+        salvage = ("data", "salvage", "--accept-loss", bridge.data_directory, new)
+        done = mqbridge(*salvage, **env | {"FAULTY_DISK_SIZE": "20000"})
+        assert done.returncode == 1 and "full" in done.stderr and "Traceback" not in done.stderr, done.stderr
+        assert list(new.iterdir()) == []
+        done = mqbridge(*salvage)
+        assert done.returncode == 0, done.stderr
+    with at_work(BridgeProcess(new)) as salvaged:
+        assert salvaged.mq("get", "KEPT") == "a message\n"

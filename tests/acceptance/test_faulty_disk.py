@@ -370,14 +370,16 @@ def test_other_processes_open_the_database_while_commits_fail(
     new_bridge: Callable[..., BridgeProcess], library: Path, tmp_path: Path, fault: str
 ) -> None:
     """A disk that syncs in 5 ms and fails sometimes. The bridge survives, and no acknowledged message is lost."""
-    bridge, told, failing = new_bridge(), tmp_path / "faults", tmp_path / "fault"
+    # On a slow machine, more than 64 MiB wait.
+    config = "limits: {waiting_bytes: 8 GiB, waiting_total: 8 GiB}"
+    bridge, told, failing = new_bridge(config=config), tmp_path / "faults", tmp_path / "fault"
     disk = {"FAULTY_DISK": failing, "FAULTY_DISK_DELAY": 5, "FAULTY_DISK_TOLD": told, "LD_PRELOAD": library}
     bridge.env |= {name: str(value) for name, value in disk.items()}
     bridge.start()
     subscriber = DurableSubscriber("keeper", "t/#", 1)
     subscriber.connect(bridge.port)
     subscriber.close()
-    load = Load(Publisher("sender", ["t/0", "t/1"], 10_000_000, 1), bridge)
+    load = Load(Publisher("sender", ["t/0", "t/1"], 10_000_000, 1, WINDOW), bridge)
     load.start()
     failing.write_text(fault)
     until(lambda: told.exists() or not bridge.running)

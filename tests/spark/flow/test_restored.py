@@ -29,6 +29,7 @@ def numbers(bridge: BridgeProcess, queue: str) -> list[int]:
 # Spark is started three times.
 @pytest.mark.slow
 @pytest.mark.needs_java
+@pytest.mark.timeout(1800)
 def test_messages_in_the_spool_survive_a_restore(tmp_path: Path) -> None:
     """Messages were put after the backup, and the pipeline took them off their queue. They exist only in the spool."""
     runs = iter(range(10))

@@ -5,6 +5,7 @@ It is SQLite in WAL mode with synchronous=FULL. Source: SQLite documentation, "W
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sqlite3
@@ -89,18 +90,24 @@ def create(path: Path) -> None:
     Raises OSError or sqlite3.Error.
     """
     new = path.with_name(path.name + ".new")
-    for left in (new, Path(f"{new}-wal"), Path(f"{new}-shm")):
-        left.unlink(missing_ok=True)
-    os.close(os.open(new, os.O_RDWR | os.O_CREAT, MODE))
-    database = connect(new)
+    _remove(new)
     try:
-        database.executescript(SCHEMA)
-        database.execute("INSERT INTO fact VALUES ('schema', ?)", (SCHEMA_VERSION,))
-    finally:
-        database.close()  # the last connection: the log is merged into the file and removed
-    sync(new)
-    new.rename(path)
+        os.close(os.open(new, os.O_RDWR | os.O_CREAT, MODE))
+        # The last connection merges the log into the file and removes it.
+        with contextlib.closing(connect(new)) as database:
+            database.executescript(SCHEMA)
+            database.execute("INSERT INTO fact VALUES ('schema', ?)", (SCHEMA_VERSION,))
+        sync(new)
+        new.rename(path)
+    except BaseException:
+        _remove(new)
+        raise
     sync(path.parent)
+
+
+def _remove(path: Path) -> None:
+    for file in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+        file.unlink(missing_ok=True)
 
 
 def damage(database: sqlite3.Connection) -> str:
