@@ -1,86 +1,190 @@
-"""CPU time of the sink `mq` per row, without Spark's JVM: `python -m tests.benchmarks.spark_sink`.
+"""CPU time of the sink `mq` per row, with real Spark: `python -m tests.benchmarks.spark_sink [--against COMMIT]`.
 
-Two partitions of 200-byte rows are staged and put, as a task and the driver do. The processes are this one (Python code of
-the sink) and an embedded queue manager. CPU time depends on the machine's load less than elapsed time does.
+A streaming query writes batches of 200-byte rows from two partitions to an embedded queue manager. The figures are the CPU
+time of the driver (Python and its JVM), the Python workers, and the queue manager, per row. With `--against`, the working
+tree and a commit run side by side and take turns at each load, so a drift of the machine affects both. Both are pure Python.
 """
 
 from __future__ import annotations
 
-import itertools
+import argparse
+import io
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tarfile
 import tempfile
-import time
-from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
 
 from bridge.mq.remote import RemoteConnection
-from bridge.spark.mq.queue_manager import QueueManagerOptions
-from bridge.spark.mq.writer import SinkOptions, put_batch
-from bridge.spark.task import BatchIdentity
+from bridge.spark.session import session
 from tests.helpers.bridge_process import BridgeProcess
-from tests.helpers.staging import staged_batch
 
-#: Rows of a batch, and number of batches.
-LOADS = ((1_000, 20), (10_000, 4), (100_000, 1))
-_numbers = itertools.count()
+ROOT = Path(__file__).resolve().parents[2]
+#: Rows of a batch, and number of batches of a turn.
+LOADS = ((1_000, 20), (10_000, 6), (100_000, 2))
+PARTITIONS = 2
+#: Turns of each version at each load that are not counted, while Java compiles, and those that are.
+WARM_UP, ROUNDS = 2, 5
+#: What is measured, in the order of the table.
+PARTS = ("JVM", "Python", "queue manager")
 
 
-def partitions(rows: int, *, with_md: bool) -> Iterator[list[Any]]:
-    """Yield two partitions, each as record batches of 10,000 rows at most."""
-    half = rows // 2
-    for first in (0, half):
-        numbers = range(first, first + half)
-        columns = {"body": pa.array([(b"%d" % number).ljust(200, b"x") for number in numbers], pa.binary())}
-        if with_md:
-            fields = [
-                pa.array([b"%024d" % number for number in numbers], pa.binary()),
-                pa.array([1] * half, pa.int32()),
-            ]
-            columns["md"] = pa.StructArray.from_arrays(fields, ["CorrelId", "Persistence"])
-        whole = pa.record_batch(columns)
-        yield [whole.slice(start, 10_000) for start in range(0, half, 10_000)]
+class Sink:
+    """A Spark session and a bridge, in this process and its children."""
+
+    def __init__(self, directory: Path, stack: ExitStack) -> None:
+        self.directory = directory
+        self.bridge = BridgeProcess(directory / "data", config="channels: [{name: C, port: 0}]\n")
+        self.bridge.start()
+        stack.callback(self.bridge.discard)
+        self.connection = RemoteConnection(directory / "data", application="benchmark")
+        assert self.connection.command("DEFINE QLOCAL('OUT') MAXDEPTH(10000000) DEFPSIST(YES)")[0].ok
+        self.spark = session("benchmark", master=f"local[{PARTITIONS}]", settings={"spark.log.level": "ERROR"})
+        stack.callback(self.spark.stop)
+        self.queries = {rows: self.query(self.spark, rows) for rows, _ in LOADS}
+
+    def query(self, spark: SparkSession, rows: int) -> Any:
+        """Start a query whose batches have `rows` rows."""
+        name = str(rows)
+        (self.directory / name).mkdir()
+        frame = spark.readStream.schema("body binary").option("maxFilesPerTrigger", PARTITIONS)
+        written = frame.parquet(str(self.directory / name)).writeStream.format("mq").option("queue", "OUT")
+        written = written.option("dataDirectory", str(self.directory / "data"))
+        return written.option("checkpointLocation", str(self.directory / f"checkpoint {name}")).start()
+
+    def run(self, rows: int, batches: int) -> dict[str, float]:
+        """Write batches. Return the µs of CPU time of each part per row."""
+        files = len(list((self.directory / str(rows)).iterdir()))
+        for number in range(batches * PARTITIONS):
+            body = pa.array([(b"%d" % row).ljust(200, b"x") for row in range(rows // PARTITIONS)], pa.binary())
+            pq.write_table(pa.table({"body": body}), self.directory / f".{number}")
+        before = self.cpu()
+        for number in range(batches * PARTITIONS):
+            name = f"{files + number:06}.parquet"
+            (self.directory / f".{number}").rename(self.directory / str(rows) / name)
+        self.queries[rows].processAllAvailable()
+        after = self.cpu()
+        depth = int(self.connection.command("DISPLAY QLOCAL('OUT') CURDEPTH")[0].objects[0]["CURDEPTH"])
+        assert depth == rows * batches, depth
+        self.connection.command("CLEAR QLOCAL('OUT')")
+        return {part: (after[part] - before[part]) / depth * 1e6 for part in PARTS}
+
+    def cpu(self) -> dict[str, float]:
+        """Return the CPU seconds of each part until now, with ended processes."""
+        assert self.bridge.process is not None
+        total = dict.fromkeys(PARTS, 0.0)
+        this = psutil.Process()
+        for process in (this, *this.children(recursive=True)):
+            try:
+                name = "JVM" if process.name() == "java" else "Python"
+                times = process.cpu_times()
+            except psutil.NoSuchProcess:
+                continue
+            if process.pid == self.bridge.process.pid:
+                total["queue manager"] += times.user + times.system
+                continue
+            total[name] += times.user + times.system
+            total["Python"] += times.children_user + times.children_system
+        return total
+
+
+def serve() -> None:
+    """Measure what lines of standard input ask for: rows of a batch and number of batches."""
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        sink = Sink(Path(name), stack)
+        print("ready", flush=True)
+        for line in sys.stdin:
+            rows, batches = map(int, line.split())
+            print(json.dumps(sink.run(rows, batches)), flush=True)
+
+
+class Version:
+    """A version of the bridge that measures in a process of its own."""
+
+    def __init__(self, root: Path, stack: ExitStack) -> None:
+        # -P: the modules of the version, and not those of the working directory.
+        command = [sys.executable, "-P", str(Path(__file__).resolve()), "--serve"]
+        environment = {**os.environ, "PYTHONPATH": str(root), "MQBRIDGE_PURE": "1"}
+        self.process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        stack.callback(self.end)
+        self.read()
+
+    def read(self) -> str:
+        """Return the next line. Raises RuntimeError if the process has ended."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line == "ready\n" or line.startswith("{"):
+                return line
+        raise RuntimeError("the measuring process has ended")
+
+    def run(self, rows: int, batches: int) -> dict[str, float]:
+        """Return the µs of each part per row."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{rows} {batches}\n")
+        self.process.stdin.flush()
+        figures: dict[str, float] = json.loads(self.read())
+        return figures
+
+    def end(self) -> None:
+        """End the process, which ends when its input does."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def checkout(commit: str, directory: Path) -> Path:
+    """Return a directory with the files of a commit."""
+    archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, capture_output=True)
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+        files.extractall(directory, filter="data")
+    return directory
 
 
 def main() -> None:
-    """Print a line for each load."""
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        (directory / "stage").mkdir()
-        bridge = BridgeProcess(directory / "data", config="channels: [{name: C, port: 0}]\n")
-        bridge.start()
-        try:
-            measure(directory, bridge)
-        finally:
-            bridge.discard()
+    """Print a line for each load and version."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.spark_sink", description=__doc__)
+    parser.add_argument("--against", metavar="COMMIT")
+    parser.add_argument("--rows", type=int, help="rows of a batch, instead of all loads")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.serve:
+        serve()
+        return
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        roots = {"present": ROOT}
+        if chosen.against:
+            roots[chosen.against] = checkout(chosen.against, Path(name))
+        versions = {version: Version(root, stack) for version, root in roots.items()}
+        for rows, batches in [load for load in LOADS if chosen.rows in (None, load[0])]:
+            turns: list[dict[str, dict[str, float]]] = []
+            for turn in range(WARM_UP + ROUNDS):
+                order = list(versions.items())[:: 1 if turn % 2 else -1]
+                turns.append({version: measuring.run(rows, batches) for version, measuring in order})
+            report(rows, turns[WARM_UP:])
 
 
-def measure(directory: Path, bridge: BridgeProcess) -> None:
-    """Measure all loads."""
-    assert bridge.process is not None
-    manager = psutil.Process(bridge.process.pid)
-    connection = RemoteConnection(directory / "data", application="benchmark")
-    assert connection.command("DEFINE QLOCAL('OUT') MAXDEPTH(10000000) DEFPSIST(YES)")[0].ok
-    data = QueueManagerOptions(data_directory=str(directory / "data"))
-    options = SinkOptions(queue_manager=data, queue="OUT", stage=str(directory / "stage"))
-
-    def put(parts: list[list[Any]]) -> None:
-        put_batch(options, staged_batch(BatchIdentity("benchmark", next(_numbers)), *parts, stage=options.stage))
-
-    for with_md, (rows, count) in itertools.product((False, True), LOADS):
-        put(list(partitions(1_000, with_md=with_md)))
-        parts = list(partitions(rows, with_md=with_md))
-        before = time.process_time(), sum(manager.cpu_times()[:2])
-        for _ in range(count):
-            put(parts)
-        after = time.process_time(), sum(manager.cpu_times()[:2])
-        sink, queue_manager = ((end - start) / rows / count * 1e6 for start, end in zip(before, after, strict=True))
-        kind = "body, MQMD" if with_md else "body"
-        print(f"{rows:>7} rows ({kind}): {sink:5.1f} µs sink, {queue_manager:5.1f} µs queue manager", flush=True)
-        connection.command("CLEAR QLOCAL('OUT')")
-    connection.disconnect()
+def report(rows: int, turns: list[dict[str, dict[str, float]]]) -> None:
+    """Print the medians of a load, and the median of the ratios within each turn."""
+    for version in sorted(turns[0], reverse=True):
+        medians = {part: statistics.median(turn[version][part] for turn in turns) for part in PARTS}
+        total = statistics.median(sum(turn[version].values()) for turn in turns)
+        parts = ", ".join(f"{part} {medians[part]:.1f}" for part in PARTS)
+        ratios = [sum(turn["present"].values()) / sum(turn[version].values()) for turn in turns]
+        ratio = statistics.median(ratios)
+        end = "" if version == "present" else f"; ratio {ratio:.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+        print(f"{rows:>7} rows, {version}: {total:.1f} µs ({parts}){end}", flush=True)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ from collections.abc import Callable
 #: Seconds.
 PATIENCE = float(os.environ.get("MQBRIDGE_TEST_PATIENCE") or 100)
 _PAUSE = 0.005
+#: Seconds between two looks at the progress of what takes long.
+_LOOK = 1.0
 
 
 def until(condition: Callable[[], object], say: Callable[[], object] = lambda: "it did not come about") -> None:
@@ -36,8 +38,12 @@ def eventually(look: Callable[[], object], expected: object) -> None:
 def until_at_last(condition: Callable[[], bool], progress: Callable[[], object]) -> None:
     """Return when a condition holds, however long that takes, as long as there is progress."""
     seen, since = progress(), time.monotonic()
+    looked = since
     while not condition():
-        if (now := progress()) != seen:
-            seen, since = now, time.monotonic()
-        assert time.monotonic() - since < PATIENCE, f"nothing happens behind {seen}"
+        now = time.monotonic()
+        if now - looked > _LOOK:  # what counts as progress may be expensive to find out
+            looked = now
+            if (reached := progress()) != seen:
+                seen, since = reached, now
+            assert now - since < PATIENCE, f"nothing happens behind {seen}"
         time.sleep(_PAUSE)

@@ -1,14 +1,20 @@
-"""A standalone Spark cluster: a master and workers as processes on this machine, each worker in namespaces of its own."""
+"""Servers of Spark as processes on this machine.
+
+A standalone cluster has a master and workers, each worker in namespaces of its own. A Spark Connect server is a driver for
+clients in other processes.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+import psutil
 import pyspark
 
 from bridge.spark.session import LAUNCHER_HOME, QUICK_JAVA, java_variables
@@ -18,6 +24,18 @@ _SPARK = Path(pyspark.__file__).parent
 
 #: Cores and megabytes of each worker.
 _CORES, _MEGABYTES = 1, 600
+#: Packages that Spark opens to itself if it starts Java by its own programs.
+_OPENED: Final = (
+    "java.lang",
+    "java.lang.invoke",
+    "java.io",
+    "java.net",
+    "java.nio",
+    "java.util",
+    "java.util.concurrent",
+    "sun.nio.ch",
+    "sun.util.calendar",
+)
 #: `sh -c _HIDE sh DIRECTORY... -- COMMAND` runs COMMAND with an empty file system mounted on each DIRECTORY.
 _HIDE: Final = 'while [ "$1" != -- ]; do mount -t tmpfs none "$1" || exit 1; shift; done; shift; exec "$@"'
 
@@ -81,14 +99,36 @@ def start_worker(master: str, directory: Path, hidden: Sequence[Path], network: 
     ]
     cores = ["--cores", str(_CORES), "--memory", f"{_MEGABYTES}m"]
     arguments = ["--host", address, *cores, "--work-dir", str(directory), master]
-    return _start("worker.Worker", directory, *arguments, before=isolated)
+    return _start("deploy.worker.Worker", directory, "--webui-port", "0", *arguments, before=isolated)
 
 
 def start_master(address: str, port: int, directory: Path) -> subprocess.Popen[bytes]:
     """Start a master that restores its state from `directory` after a kill."""
     recovery = {"recoveryMode": "FILESYSTEM", "recoveryDirectory": directory}
     java = [f"-Dspark.deploy.{name}={value}" for name, value in recovery.items()]
-    return _start("master.Master", directory, "--host", address, "--port", str(port), java=java)
+    arguments = ["--webui-port", "0", "--host", address, "--port", str(port)]
+    return _start("deploy.master.Master", directory, *arguments, java=java)
+
+
+def start_connect_server(port: int, directory: Path) -> subprocess.Popen[bytes]:
+    """Start a Spark Connect server at a port of this machine, as `sbin/start-connect-server.sh` does."""
+    settings = {
+        "spark.master": "local[2]",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": port,
+    }
+    java = ["-Xmx1g", *(f"-D{name}={value}" for name, value in settings.items())]
+    java += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
+    return _start("sql.connect.service.SparkConnectServer", directory, java=java)
+
+
+def executors(driver: str) -> list[psutil.Process]:
+    """Return the executors of the drivers at an address."""
+    scheduler = f"CoarseGrainedScheduler@{driver}:"
+    running = psutil.process_iter(["cmdline"])
+    return [process for process in running if scheduler in " ".join(process.info["cmdline"] or ())]
 
 
 def _start(
@@ -97,8 +137,8 @@ def _start(
     # bin/spark-class would determine SPARK_SCALA_VERSION.
     environment = os.environ | java_variables()
     environment |= {"SPARK_HOME": str(_SPARK), "JAVA_HOME": str(LAUNCHER_HOME), "SPARK_SCALA_VERSION": "2.13"}
-    environment |= {"PYTHONPATH": ROOT}
+    environment |= {"PYTHONPATH": ROOT, "PYSPARK_PYTHON": sys.executable}
     command = [*before, f"{LAUNCHER_HOME}/bin/java", "-Xmx200m", *QUICK_JAVA.split(), *java]
-    command += ["-cp", f"{_SPARK}/jars/*", f"org.apache.spark.deploy.{name}", "--webui-port", "0"]
+    command += ["-cp", f"{_SPARK}/jars/*", f"org.apache.spark.{name}"]
     with (directory.parent / f"{name}.log").open("ab") as log:
         return subprocess.Popen([*command, *arguments], env=environment, stderr=log, start_new_session=True)

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE
 from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, Got, MQError
-from bridge.mq.remote import RemoteConnection
+from bridge.mq.remote import RemoteConnection, get_many
 from bridge.spark.session import session
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
@@ -92,10 +92,10 @@ class Queues:
     def take(self, queue: str) -> list[Got]:
         """Get all that is on a queue, properties as MQRFH2."""
         handle = self.open(queue, cmqc.MQOO_INPUT_SHARED)
-        found = []
+        found: list[Got] = []
         try:
             while True:
-                found.append(self.connection.get(handle, GetOptions(Options=cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)))
+                found += get_many(self.connection, handle, GetOptions(Options=cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2))
         except MQError as error:
             assert error.reason == cmqc.MQRC_NO_MSG_AVAILABLE, error
         finally:

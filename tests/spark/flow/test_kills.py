@@ -1,8 +1,9 @@
 """Exactly-once delivery of each road when its processes are killed at random moments.
 
-MQBRIDGE_TEST_KILLS is the number of kills, MQBRIDGE_TEST_ROWS the number of messages per road. With MQBRIDGE_TEST_CLUSTER=1
-(only root) tasks run on a standalone cluster, and executors are killed, too. Its two workers have their own network and mount
-namespaces and see neither loopback addresses nor the data directory of the bridge. pytest -s prints the numbers at the end.
+MQBRIDGE_TEST_KILLS is the number of kills, MQBRIDGE_TEST_ROWS the number of messages per road, and MQBRIDGE_TEST_ROADS names
+some of the roads. With MQBRIDGE_TEST_CLUSTER=1 (only root) tasks run on a standalone cluster, and executors are killed, too.
+Its two workers have their own network and mount namespaces and see neither loopback addresses nor the data directory of the
+bridge. pytest -s prints the numbers at the end.
 """
 
 from __future__ import annotations
@@ -14,20 +15,23 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pyarrow.dataset
 import pytest
-from paho.mqtt.client import Client
+from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from bridge.mq.mqi import MQOD, GetOptions, MQError
 from bridge.mq.remote import Put, RemoteConnection, get_many, put_many
+from bridge.spark.mqtt.writer import ROW_PROPERTY
 from bridge.spark.session import QUICK_JAVA
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
@@ -35,14 +39,16 @@ from bridge.wire.mq import MQMD
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.mosquitto import Mosquitto, free_port
 from tests.helpers.patience import until, until_at_last
-from tests.spark.cluster import Network, start_master, start_worker
+from tests.spark.cluster import Network, executors, start_master, start_worker
 
 KILLS = int(os.environ.get("MQBRIDGE_TEST_KILLS", "4"))
 ROWS = int(os.environ.get("MQBRIDGE_TEST_ROWS", "2000"))
 CLUSTER = bool(os.environ.get("MQBRIDGE_TEST_CLUSTER"))
 #: Each so many messages has a payload that is not JSON, or a time that is LATENESS seconds late.
 BAD, LATE, LATENESS = 50, 70, max(ROWS // 5, 500)
-QUEUES = ("FILES", "QUEUE", "QUEUE.OUT", "QUEUE.DEAD", "TOPIC", "TOPIC.OUT", "WINDOWS", "SUMS")
+ROADS = ("files", "queue", "topic", "broker", "outward", "windows")
+CHOSEN = os.environ.get("MQBRIDGE_TEST_ROADS", ",".join(ROADS)).split(",")
+QUEUES = ("FILES", "QUEUE", "QUEUE.OUT", "QUEUE.DEAD", "TOPIC", "TOPIC.OUT", "OUTWARD", "WINDOWS", "SUMS")
 SESSION = "kills"
 CONFIGURATION = """
 queue_manager: {data_directory: $data}
@@ -83,6 +89,13 @@ pipelines:
     trigger: 0
     batch: $batch
     checkpoint: $state/broker
+  outward:
+    from: {mq: {queue: OUTWARD}}
+    select: SELECT body AS payload FROM input
+    to: {mqtt: kills/out, link: broker}
+    trigger: 0
+    batch: $batch
+    checkpoint: $shared/outward
   windows:
     from: {mq: {queue: WINDOWS}}
     schema: {ts: timestamp, n: int}
@@ -161,7 +174,7 @@ class Site:
         stack.callback(self.mosquitto.stop)
         data = directory / "data"
         network = Network(stack) if CLUSTER else None
-        address = network.address if network else "127.0.0.1"
+        self.address = address = network.address if network else "127.0.0.1"
         # With one partition, a cluster of two workers would leave one without work.
         names = {
             "data": data, "broker": self.mosquitto.port,
@@ -202,14 +215,18 @@ class Site:
         for name in QUEUES:
             assert connection.command(f"DEFINE QLOCAL('{name}') MAXDEPTH(1000000) DEFPSIST(YES)")[0].ok
         assert connection.command("DEFINE SUB('KILLS') TOPICSTR('kills/out') DEST('TOPIC.OUT')")[0].ok
-        client = ["-p", str(self.mosquitto.port), "-i", SESSION, "-V", "5", "-c", "-q", "2", "-t", "kills/in"]
-        # The session of the pipeline, which keeps what is published before it starts.
-        subprocess.run(["mosquitto_sub", *client, "-E"], check=True)
-        publish(self.mosquitto.port, [event(number) for number in range(ROWS)])
-        for name in ("FILES", "TOPIC"):
-            put(connection, name, [event(number) for number in range(ROWS)])
-        put(connection, "QUEUE", [b"no JSON %d" % n if n % BAD == BAD - 1 else event(n) for n in range(ROWS)])
-        put(connection, "WINDOWS", [*(event(number) for number in range(ROWS)), event(ROWS, 86_400)])
+        events = [event(number) for number in range(ROWS)]
+        if "broker" in CHOSEN:
+            client = ["-p", str(self.mosquitto.port), "-i", SESSION, "-V", "5", "-c", "-q", "2", "-t", "kills/in"]
+            # The session of the pipeline, which keeps what is published before it starts.
+            subprocess.run(["mosquitto_sub", *client, "-E"], check=True)
+            publish(self.mosquitto.port, events)
+        if "queue" in CHOSEN:
+            put(connection, "QUEUE", [b"no JSON %d" % n if n % BAD == BAD - 1 else event(n) for n in range(ROWS)])
+        if "windows" in CHOSEN:
+            put(connection, "WINDOWS", [*events, event(ROWS, 86_400)])
+        for name in {"files", "topic", "outward"}.intersection(CHOSEN):
+            put(connection, name.upper(), events)
         connection.disconnect()
 
     def kill_one(self, run: Run) -> bool:
@@ -217,12 +234,11 @@ class Site:
         processes = run.processes()
         java = [one for one in processes if is_java(one)]
         workers = [one for one in processes[1:] if one not in java]
-        executors = [one for one in psutil.process_iter(["cmdline"]) if "CoarseGrained" in str(one.info["cmdline"])]
         kinds = {
             "driver": processes[:1],
             "jvm": java,
             "python worker": workers,
-            "executor": executors if CLUSTER else [],
+            "executor": executors(self.address) if CLUSTER else [],
         }
         kind = random.choice(["bridge", *(name for name, found in kinds.items() if found)])
         self.killed[kind] += 1
@@ -263,6 +279,29 @@ def publish(port: int, payloads: Sequence[bytes]) -> None:
     client.loop_stop()
 
 
+class Received:
+    """A subscriber of the broker: payloads that arrived, each with the identifier of its row."""
+
+    def __init__(self, port: int, stack: ExitStack) -> None:
+        self.rows: set[tuple[bytes, str]] = set()
+        self.count = 0
+        client = Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5)
+        client.on_message = self._arrived
+        subscribed = threading.Event()
+        client.on_subscribe = lambda *_: subscribed.set()
+        client.connect("127.0.0.1", port)
+        client.subscribe("kills/out", 1)
+        client.loop_start()
+        stack.callback(client.loop_stop)
+        stack.callback(client.disconnect)
+        until(subscribed.is_set)
+
+    def _arrived(self, client: object, userdata: object, message: MQTTMessage) -> None:
+        properties: Any = message.properties
+        self.rows.add((message.payload, dict(properties.UserProperty)[ROW_PROPERTY]))
+        self.count += 1
+
+
 def put(connection: RemoteConnection, queue: str, bodies: Sequence[bytes]) -> None:
     handle = connection.open(MQOD(ObjectName=queue), cmqc.MQOO_OUTPUT)
     md = MQMD(Format=b"MQSTR   ", Persistence=cmqc.MQPER_PERSISTENT)
@@ -293,8 +332,18 @@ def site(tmp_path: Path) -> Iterator[Site]:
 @pytest.mark.slow
 @pytest.mark.timeout(300 + 300 * KILLS + ROWS)
 def test_nothing_is_lost_or_duplicated_when_processes_are_killed(site: Site) -> None:
-    site.fill()
-    words = ["--master", site.master] if site.master else []
+    with ExitStack() as stack:
+        received = Received(site.mosquitto.port, stack)
+        site.fill()
+        run_and_kill(site)
+        found = check(site, received)
+    kills = f"{sum(site.killed.values())} kills {dict(site.killed)}"
+    print(f"\n{kills}; {ROWS} messages on each road ({', '.join(CHOSEN)}); {found}; cluster: {CLUSTER}")
+
+
+def run_and_kill(site: Site) -> None:
+    """Run the pipelines, kill processes, and let the last run end."""
+    words = [*CHOSEN, *(["--master", site.master] if site.master else [])]
     runs, left = 0, KILLS
     while left:
         run = Run(site.file, site.directory / f"lines-{(runs := runs + 1)}", *words)
@@ -316,34 +365,47 @@ def test_nothing_is_lost_or_duplicated_when_processes_are_killed(site: Site) -> 
         assert last.process.returncode == 0, last.lines.read_text()
     finally:
         last.end()
-    found = check(site)
-    print(f"\n{sum(site.killed.values())} kills {dict(site.killed)} in {runs} runs; {ROWS} messages per road; {found}")
 
 
-def check(site: Site) -> dict[str, int]:
+def check(site: Site, received: Received) -> dict[str, int]:
     """Check that each message is at its destination once. Return the numbers of rows."""
     connection = site.connect()
     events = Counter(event(number) for number in range(ROWS))
-    bad = Counter(b"no JSON %d" % number for number in range(BAD - 1, ROWS, BAD))
-    for name in ("files", "archive"):
-        rows = Counter(one.encode() for one in table(site.shared / name, "text"))
-        assert rows == events, (name, (events - rows).total(), (rows - events).total())
-    numbers = Counter(json.loads(body)["n"] for body in take(connection, "QUEUE.OUT"))
-    assert numbers == Counter(number for number in range(ROWS) if number % BAD != BAD - 1), "queue"
-    letters = Counter(body[172:] for body in take(connection, "QUEUE.DEAD"))
-    assert letters == bad, ("dead letters", (bad - letters).total(), (letters - bad).total())
-    published = Counter(body[body.index(b'{"n"') :] for body in take(connection, "TOPIC.OUT"))
-    assert published == events, ("topic", (events - published).total(), (published - events).total())
-    # Each event is in a window or late. The last one, a day later, has closed all windows except its own.
-    windows = [json.loads(body) for body in take(connection, "SUMS")]
-    assert len({window["start"] for window in windows}) == len(windows)
-    late = [json.loads(body)["n"] for body in table(site.shared / "late", "body")]
-    assert len(late) == len(set(late))
-    counted = sum(window["rows"] for window in windows)
-    assert counted + len(late) == ROWS, (counted, len(late))
-    assert sum(window["total"] for window in windows) + sum(late) == sum(range(ROWS))
-    until(lambda: all(depth(connection, name) == 0 for name in ("FILES", "QUEUE", "TOPIC", "WINDOWS")))
-    return {"dead letters": letters.total(), "windows": len(windows), "late": len(late)}
+    numbers: dict[str, int] = {}
+    for road, name in (("files", "files"), ("broker", "archive")):
+        if road in CHOSEN:
+            same(road, Counter(one.encode() for one in table(site.shared / name, "text")), events)
+    if "queue" in CHOSEN:
+        good = Counter(number for number in range(ROWS) if number % BAD != BAD - 1)
+        same("queue", Counter(json.loads(body)["n"] for body in take(connection, "QUEUE.OUT")), good)
+        bad = Counter(b"no JSON %d" % number for number in range(BAD - 1, ROWS, BAD))
+        same("dead letters", Counter(body[172:] for body in take(connection, "QUEUE.DEAD")), bad)
+        numbers["dead letters"] = bad.total()
+    if "topic" in CHOSEN:
+        published = Counter(body[body.index(b'{"n"') :] for body in take(connection, "TOPIC.OUT"))
+        same("topic", published, events)
+    if "outward" in CHOSEN:
+        # At least once. Receivers recognize the publications of a repeated batch by the identifiers of their rows.
+        until_at_last(lambda: len(received.rows) >= ROWS, lambda: received.count)
+        same("outward", Counter(payload for payload, _ in received.rows), events)
+        numbers["published again"] = received.count - ROWS
+    if "windows" in CHOSEN:
+        # Each event is in a window or late. The last one, a day later, has closed all windows except its own.
+        windows = [json.loads(body) for body in take(connection, "SUMS")]
+        assert len({window["start"] for window in windows}) == len(windows)
+        late = [json.loads(body)["n"] for body in table(site.shared / "late", "body")]
+        assert len(late) == len(set(late))
+        counted = sum(window["rows"] for window in windows)
+        assert counted + len(late) == ROWS, (counted, len(late))
+        assert sum(window["total"] for window in windows) + sum(late) == sum(range(ROWS))
+        numbers |= {"windows": len(windows), "late": len(late)}
+    until(lambda: all(depth(connection, name) == 0 for name in ("FILES", "QUEUE", "TOPIC", "OUTWARD", "WINDOWS")))
+    return numbers
+
+
+def same(road: str, rows: Counter[Any], expected: Counter[Any]) -> None:
+    """Check the rows of a road. The error has the numbers of rows that are lost and duplicated."""
+    assert rows == expected, (road, (expected - rows).total(), (rows - expected).total())
 
 
 def table(directory: Path, column: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -10,12 +11,13 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from bridge.spark.mq.queue_manager import APPLICATION_NAME
+from bridge.spark.options import UNIT_ROWS
 from bridge.wire import cmqc
 from tests.spark.conftest import Queues
 from tests.spark.faults import Fault, fault, is_state
 
 #: Rows of a batch. Spark hands them to the writer in Arrow batches of 10,000, and a unit of work has 5,000.
-ROWS = 12_000
+ROWS = int(os.environ.get("MQBRIDGE_TEST_BATCH", "12000"))
 
 
 class Query:
@@ -94,8 +96,9 @@ def test_queues_that_are_read_in_another_order(query: Query) -> None:
     queues = query.queues
     names = [queues.queue(), queues.queue()]
     for number, name in enumerate(names):
-        bodies = [b"%d" % row for row in range(number, ROWS, 2)]
-        queues.put(name, *bodies, Format=cmqc.MQFMT_STRING)
+        for first in range(number, ROWS, UNIT_ROWS):
+            bodies = [b"%d" % row for row in range(first, min(first + UNIT_ROWS, ROWS), 2)]
+            queues.put(name, *bodies, Format=cmqc.MQFMT_STRING)
 
     def source(*names: str) -> DataFrame:
         options = {"queue": ",".join(names), "spool": str(query.directory / "spool")}

@@ -396,7 +396,7 @@ def test_a_refused_row_without_a_place_for_it_ends_the_write(
     queue = queues.queue()
     to = msgspec.structs.replace(options, queue=None, mapped=True)
     said = (
-        r"row 5 of partition 1 cannot be put: its mapping refuses it from 'plant/4': no name"
+        r"row 5 of partition 1 cannot be put: it is rejected from 'plant/4': no name"
         r" \(MQRC_OBJECT_NAME_ERROR, 2152\); hint: filter out such rows \(where refusal IS NULL\), or name a queue"
     )
     with pytest.raises(writer.RowRefused, match=said):
@@ -439,6 +439,7 @@ FORMER: dict[str, tuple[int, dict[int, tuple[int, bool, int]], bool | None]] = {
     "one partition of two": (5, {0: (5, True, 0), 1: (4, True, 0)}, None),
     "a part of a partition": (5, {0: (5, False, 2)}, None),
     "fewer partitions than now": (5, {0: (5, True, 0)}, None),
+    "the first batch before": (1, {0: (0, True, 0), 1: (0, True, 0)}, True),
     "nothing of the first batch": (0, {0: (-1, True, 0)}, True),
     "a part of the first batch": (0, {0: (0, False, 2)}, None),
     "maybe all of the first batch": (0, {0: (0, True, 0), 1: (0, True, 0)}, None),
