@@ -38,7 +38,7 @@ class OtherColumns(Exception):
 class Target(ABC):
     """Where rows go. `keeps_state`: the last segment of a spool stays, for the state of its session."""
 
-    #: what is raised if the target cannot be read or written
+    #: exceptions that are raised if the target cannot be read or written
     ERRORS: tuple[type[Exception], ...] = (OSError,)
 
     def __init__(self, place: str, schema: Any, *, keeps_state: bool) -> None:

@@ -24,7 +24,7 @@ SIZE = _FORMAT.size + _CHECKSUM.size
 
 
 class WitnessDamaged(Exception):
-    """The file does not contain what was written to it."""
+    """The content of the file is not the content that was written."""
 
 
 class Position(NamedTuple):

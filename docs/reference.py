@@ -442,7 +442,7 @@ def ccsids() -> str:
         "| rows that are written, with a body of type string | the error names row, queue, CCSID and character. With"
         " `refused`, or the dead-letter queue of a pipeline, the row becomes a dead letter with its text in UTF-8 |",
         "",
-        "Let the queue manager convert messages in other CCSIDs, for example with CONVERT(YES) of a sender channel.",
+        "The queue manager can convert messages in other CCSIDs, for example with CONVERT(YES) of a sender channel.",
     ]
     return "\n".join(lines) + "\n"
 

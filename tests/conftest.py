@@ -70,7 +70,7 @@ def group_of(item: pytest.Function) -> str:
 
 
 #: Names in the module of a test, or of its fixtures, that start processes.
-PROCESSES = frozenset(("subprocess", "multiprocessing", "launch", "LineProcess", "BridgeProcess", "Mosquitto"))
+PROCESSES = frozenset(("subprocess", "multiprocessing", "launch", "LineProcess", "BridgeProcess", "Mosquitto", "Child"))
 
 
 def starts_processes(item: pytest.Function) -> bool:

@@ -319,7 +319,7 @@ def _refuse_traffic(found: Configuration, traffic: Callable[[Connection, str, st
 
 
 def _changed(found: Configuration, **changes: Any) -> Callable[[], Connection]:
-    """Return what connects with other connection parameters."""
+    """Return a function that connects with other connection parameters."""
     ibm = found.queue_manager
     assert ibm.type == "ibm"
     from bridge.mq.ibm.connection import connect_ibm

@@ -249,7 +249,7 @@ def _chosen(configuration: Configuration, names: list[str] | None) -> dict[str, 
 
 
 def environment_in(configuration: Configuration, file: Path, master: str | None = None) -> PipelineEnvironment:
-    """Return what the pipelines of a file have in common."""
+    """Return the environment that the pipelines of a file share."""
     from bridge.cli.queue_manager import data_directory
     from bridge.spark.environment import environment_of
 

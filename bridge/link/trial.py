@@ -115,7 +115,7 @@ def try_link(name: str, config: LinkConfig, password: Callable[[], str | None]) 
 
 
 def _try_qos_2(link: LinkConnection, client_id: str) -> str:
-    """Publish an empty message with QoS 2 to a topic without subscribers. Return what the broker did, for display."""
+    """Publish an empty message with QoS 2 to a topic without subscribers. Return the broker's reaction as text."""
     topic = f"mqbridge-test/{client_id}"
     try:
         refusals = link.publish([Publication(topic, b"", 2)], timeout=TIMEOUT)

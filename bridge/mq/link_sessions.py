@@ -55,6 +55,8 @@ class LinkSession(msgspec.Struct, tag="session", eq=True):
     mapping_config: str = ""
     #: `Host.epoch` of the record. After a restore, the session may have other subscriptions
     epoch: str = ""
+    #: its subscription was made with Retain As Published (MQTT 5, or the bridge bit); None: unknown
+    keeps_retain: bool | None = None
 
     @property
     def address(self) -> str:

@@ -74,6 +74,8 @@ class Takeover:
             parts.service.use_limits(after.limits)
             parts.host.use_limits(after.limits)
             lines.append("limits changed, for clients that connect and sessions that begin from now on")
+        if after.pipelines != before.pipelines or after.spark != before.spark:
+            lines.append("pipelines changed, for those that are started from now on: mqbridge pipeline stop, then run")
         admin_section = admin_of(parts.configuration, after)
         if admin_section != parts.configuration.admin:
             lines.append("admin: authentication and displays changed")
@@ -106,8 +108,20 @@ def with_command_line(running: S, before: S, after: S) -> S:
 
 log = logging.getLogger(__name__)
 
-#: Sections that a running bridge can apply.
-LIVE = frozenset({"mappings", "links", "channels", "channel_authentication", "limits", "log", "audit_log"})
+#: Sections that a running bridge can apply. Of pipelines, it only reports the condition.
+LIVE = frozenset(
+    (
+        "mappings",
+        "links",
+        "channels",
+        "channel_authentication",
+        "limits",
+        "log",
+        "audit_log",
+        "pipelines",
+        "spark",
+    )
+)
 #: Settings of the section `admin` that a running bridge can apply.
 LIVE_OF_ADMIN = frozenset({"authentication", "administrators", "open_metrics", "payloads"})
 

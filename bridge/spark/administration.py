@@ -55,7 +55,7 @@ PipelineRequest = StopPipeline | DrainPipeline
 
 
 class StatusDamaged(Exception):
-    """The status file, the checkpoint or a spool of a pipeline cannot be read. The message says what to do."""
+    """The status file, the checkpoint or a spool of a pipeline cannot be read. The message contains a remedy."""
 
 
 class Batch(msgspec.Struct):

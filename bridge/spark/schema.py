@@ -100,7 +100,7 @@ class Refusal(msgspec.Struct, frozen=True):
                 f"its text cannot be put to {place}: {self.sentence} ({cmqc.reason_name(self.reason)}, {self.reason})"
             )
         origin = f" from {self.source!r}" if self.source else ""
-        return f"its mapping refuses it{origin}: {self.sentence} ({cmqc.reason_name(self.reason)}, {self.reason})"
+        return f"it is rejected{origin}: {self.sentence} ({cmqc.reason_name(self.reason)}, {self.reason})"
 
     @classmethod
     def of(cls, value: dict[str, Any] | None) -> Refusal | None:

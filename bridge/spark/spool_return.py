@@ -31,7 +31,7 @@ _PARTS: Final = ("headers", "body")
 
 
 class NotReturned(Exception):
-    """The messages of a spool cannot be put back. The message says why, and what to do."""
+    """The messages of a spool cannot be put back. The message contains the reason and a remedy."""
 
 
 def put_back(

@@ -122,7 +122,7 @@ def stage_of(options: Options) -> str:
 
 
 def temporary_stage() -> str:
-    """Return a directory that does not exist, for a write that nobody can repeat."""
+    """Return a directory that does not exist, for a write that cannot be repeated."""
     return f"{tempfile.gettempdir()}/{_TEMPORARY}{uuid.uuid4().hex}"
 
 
@@ -318,7 +318,7 @@ def is_temporary(stage: str) -> bool:
 
 
 def discard(stage: str, messages: Iterable[WriterCommitMessage | None]) -> None:
-    """Delete what the tasks of a failed attempt have staged, unless a manifest lists it. Raises OSError."""
+    """Delete the staged files of a failed attempt, unless a manifest lists them. Raises OSError."""
     if is_temporary(stage):
         Place(stage).delete_all()
         return

@@ -283,6 +283,27 @@ def test_brokers_that_are_killed(new_bridge: Callable[..., BridgeProcess], tmp_p
         end.wait(chance.uniform(0, 2))
         broker.start()
 
+    def stop_broker() -> None:
+        """It hangs while the link moves."""
+        process = chance.choice(brokers).process
+        assert process is not None
+        process.send_signal(signal.SIGSTOP)
+        move(chance.choice(taps))
+        end.wait(chance.uniform(0, 2))
+        process.send_signal(signal.SIGCONT)
+
+    def kill_bridge() -> None:
+        bridge.kill()
+        bridge.start()
+
+    faults: dict[str, Callable[[], None]] = {
+        "kill broker": kill_broker,
+        "stop broker": stop_broker,
+        "kill bridge": kill_bridge,
+        "move": lambda: move(chance.choice(taps)),
+        "move killed": lambda: move(chance.choice(taps), killed=True),
+    }
+
     def depth(queue: str) -> int:
         return int(bridge.mq_json("display", f"QLOCAL('{queue}')", "CURDEPTH")[0]["CURDEPTH"])
 
@@ -303,15 +324,9 @@ def test_brokers_that_are_killed(new_bridge: Callable[..., BridgeProcess], tmp_p
             put(bridge, ["out"], range(sent, share))
             sent = share
             end.wait(chance.uniform(0.2, 1.5))
-            what = chance.choice(["kill broker", "kill broker", "kill bridge", "move", "move killed"])
+            what = chance.choice(["kill broker", *faults])
             counts[what] += 1
-            if what == "kill broker":
-                kill_broker()
-            elif what == "kill bridge":
-                bridge.kill()
-                bridge.start()
-            else:
-                move(chance.choice(taps), killed=what == "move killed")
+            faults[what]()
         for publisher in publishers:
             publisher.allowed = total
         put(bridge, ["out"], range(sent, total))

@@ -149,6 +149,8 @@ def faults_of(bridge: BridgeProcess, mosquitto: Mosquitto) -> list[Callable[[], 
     return [kill_queue_manager, restart_mosquitto, pause_queue_manager, kill_queue_manager]
 
 
+# It is slow because it waits for five faults of real processes in turn, and for links and clients to reconnect after each.
+# It stays in `make test`, because no other test there lets the bridge and a broker fail under load with each guarantee.
 @pytest.mark.queue_managers("embedded", slow="ibmmq")
 @pytest.mark.parametrize("count", [400, pytest.param(2_000, marks=pytest.mark.slow)])
 def test_guarantees_under_load(

@@ -10,8 +10,11 @@ import pytest
 
 from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import BridgeProcess
-from tests.helpers.fake_broker import CONNACK, PUBACK, FakeBroker, answer, properties_of
+from tests.helpers.fake_broker import CONNACK, PUBACK, PUBCOMP, PUBREC, PUBREL, FakeBroker, answer, properties_of
+from tests.helpers.forked_process import MQBRIDGE
+from tests.helpers.line_process import LineProcess
 from tests.helpers.patience import until
+from tests.helpers.remote_bridge import RemoteBridgeProcess
 
 pytestmark = pytest.mark.queue_managers("embedded", "ibmmq", slow="pymqi")
 
@@ -95,3 +98,39 @@ def test_a_broker_without_qos_2_gets_an_unfinished_batch_at_least_once(
     until(lambda: administrator.json("mapping", "show", "out")[0]["unfinished"] == [], lambda: bridge.log)
     assert bridge.messages("OUT") == bridge.messages("SYSTEM.DEAD.LETTER.QUEUE") == []
     assert "MQB5312W" in bridge.log
+
+
+# Each attempt to reach the broker that is away takes 5 seconds.
+@pytest.mark.slow
+def test_a_standby_finishes_the_session(remote: Callable[..., RemoteBridgeProcess], tmp_path: Path) -> None:
+    """The active bridge left it with a message that the broker has accepted, and is killed."""
+    broker = FakeBroker("5")
+    port = broker.port
+    config = CONFIG.format(directory=tmp_path, port=port, version="5")
+    moved = config.replace(f"port: {port}", "port: 1")
+    first = remote("first", config=config).start()
+    first.mqsc("DEFINE QLOCAL(OUT)")
+    peer = broker.connected()
+    assert first.run_mq("put", "OUT", "--persistent", "reading").returncode == 0
+    ((_, mid),) = peer.published(1, 0x04)
+    peer.send(answer(PUBREC, mid))
+    assert peer.mids(PUBREL, 1) == [mid]
+    broker.close()
+    assert first.config is not None
+    first.config.write_text(first.config.read_text().replace(f"port: {port}", "port: 1"))
+    Administrator(first).does("reload")
+    second = remote("second", queue_manager=first.queue_manager, config=moved.replace("/control", "/second"))
+    assert second.config is not None
+    with LineProcess([MQBRIDGE, "run", second.config, "--port", "0"], env=second.env) as standby:
+        standby.line_where(lambda line: "standing by" in line)
+        until(lambda: Administrator(first).json("mapping", "show", "out")[0]["unfinished"] != [], lambda: first.log)
+        first.kill()
+        standby.line_where(lambda line: "listens for MQTT clients" in line)
+        broker = FakeBroker("5", port)
+        peer = broker.connected(present=True)
+        assert peer.mids(PUBREL, 1) == [mid]
+        peer.send(answer(PUBCOMP, mid))
+        until(lambda: Administrator(second).json("mapping", "show", "out")[0]["unfinished"] == [], lambda: standby.seen)
+        assert first.messages("OUT") == first.messages("SYSTEM.DEAD.LETTER.QUEUE") == []
+        assert standby.terminate() == 0
+    broker.close()

@@ -120,11 +120,11 @@ class Peer:
 
 
 class FakeBroker:
-    """A listener on a port of the system's choice."""
+    """A listener on a port of the system's choice, or on that of an earlier one."""
 
-    def __init__(self, version: str) -> None:
+    def __init__(self, version: str, port: int = 0) -> None:
         self.version = version
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", port))
         self._listener.settimeout(PATIENCE)
         self.port = int(self._listener.getsockname()[1])
         self._peers: list[Peer] = []

@@ -51,7 +51,7 @@ class Logins:
         clock: Callable[[], float] = time.monotonic,
         pauses: Sequence[float] = REJECTED_PAUSES,
     ) -> None:
-        """`read` reads the files of the configuration. Raises what it raises."""
+        """`read` reads the files of the configuration. Raises its errors."""
         self._read = read
         self._connect = connect
         self._clock = clock

@@ -161,6 +161,7 @@ class LinkRunner(Runner):
                 sure=True,
                 link_config=config.model_dump_json(exclude_defaults=True, by_alias=True),
                 mapping_config=self._config.model_dump_json(exclude_defaults=True, by_alias=True),
+                keeps_retain=config.version == "5" or config.bridge_bit,
                 epoch=self._environment.epoch,
             )
         return sessions
@@ -266,6 +267,8 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         self._recorded_since = 0
         #: the completed subscription has not been recorded yet
         self._unsure = False
+        #: the subscription was made with another `keeps_retain`
+        self._retain_changed = False
         self._link = links.link_connection(
             name,
             self._link_name,
@@ -289,9 +292,18 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         known = before is not None and all(
             getattr(before, name) == getattr(complete, name) for name in ("filters", "qos", "sure", "epoch")
         )
+        keeps_retain = wanted.keeps_retain if before is None or before.keeps_retain is None else before.keeps_retain
+        self._retain_changed = keeps_retain != wanted.keeps_retain
+        if self._retain_changed:
+            log.warning(
+                "MQB5314W mapping %s: the RETAIN flag is still %s in session %s, as when its subscription was made",
+                self.mapping,
+                "kept" if keeps_retain else "cleared",
+                wanted.key,
+            )
         former = [one for one in (before.filters if before is not None else ()) if one not in wanted.filters]
         filters = list(dict.fromkeys([*former, *wanted.filters]))
-        recorded = msgspec.structs.replace(wanted, filters=filters, sure=known)
+        recorded = msgspec.structs.replace(wanted, filters=filters, sure=known, keeps_retain=keeps_retain)
         if recorded != before:
             LinkSessions(connection).save(recorded)
         self._unsure = not known
@@ -404,6 +416,9 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
                 self._load(connection)
             earlier = self._repetitions.identifiers
             if not new.present:
+                if self._retain_changed:
+                    LinkSessions(connection).save(self._session)
+                    self._retain_changed = False
                 if earlier:
                     log.warning(
                         "MQB5304W mapping %s: the broker of link %s lost the session and may send unreleased messages again",

@@ -167,7 +167,7 @@ class MqStreamWriter(DataSourceStreamArrowWriter):
         put_batch(self._options, StagedBatch(self._options.stage, messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Delete what the tasks of a failed batch have staged."""
+        """Delete the staged rows of a failed batch."""
         discard(self._options.stage, messages)
 
 
@@ -179,7 +179,7 @@ class MqWriter(DataSourceArrowWriter):
         self._options = options
         self._attempt = uuid.uuid4().hex
         self._identity = BatchIdentity(f"write {write_id or self._attempt}", epoch or 0)
-        #: nobody can repeat a write without a name
+        #: a write without a name cannot be repeated
         self._is_named = write_id is not None
         self._expires = epoch is None
 
@@ -196,12 +196,12 @@ class MqWriter(DataSourceArrowWriter):
             put_once(self._options, batch)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Delete what the tasks of a failed write have staged."""
+        """Delete the staged rows of a failed write."""
         discard(self._options.stage, messages)
 
 
 def put_once(options: SinkOptions, batch: StagedBatch) -> None:
-    """Put the rows of a write that nobody can repeat. Raises MQError, ValueError, RowRefused, StageDamaged."""
+    """Put the rows of a write that cannot be repeated. Raises MQError, ValueError, RowRefused, StageDamaged."""
     if batch.rows:
         with options.queue_manager.connected() as connection, Unit(connection, options) as unit:
             for row in _messages(options, batch.batches()):

@@ -7,7 +7,7 @@ second attempt waits until the unit of work of the first one has ended.
 A batch of several units of work has a third message meanwhile: its manifest (`bridge.spark.staging`).
 
 The state of a streaming query is permanent, because its checkpoint may be used again. The state of a batch write with a
-`writeId` expires (EXPIRY). Any other batch write needs none, because nobody can repeat it.
+`writeId` expires (EXPIRY). Any other batch write needs none, because it cannot be repeated.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ class MqttStreamWriter(DataSourceStreamArrowWriter):
         publish_batch(self._options, StagedBatch(self._options.stage, messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Delete what the tasks of a failed batch have staged."""
+        """Delete the staged rows of a failed batch."""
         discard(self._options.stage, messages)
 
 
@@ -185,7 +185,7 @@ class MqttWriter(DataSourceArrowWriter):
         publish_batch(self._options, StagedBatch(self._options.stage, messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Delete what the tasks of a failed write have staged."""
+        """Delete the staged rows of a failed write."""
         discard(self._options.stage, messages)
 
 

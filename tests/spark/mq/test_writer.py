@@ -396,7 +396,7 @@ def test_a_refused_row_without_a_place_for_it_ends_the_write(
     queue = queues.queue()
     to = msgspec.structs.replace(options, queue=None, mapped=True)
     said = (
-        r"row 5 of partition 1 cannot be put: its mapping refuses it from 'plant/4': no name"
+        r"row 5 of partition 1 cannot be put: it is rejected from 'plant/4': no name"
         r" \(MQRC_OBJECT_NAME_ERROR, 2152\); hint: filter out such rows \(where refusal IS NULL\), or name a queue"
     )
     with pytest.raises(writer.RowRefused, match=said):

@@ -268,7 +268,7 @@ def test_publications_of_a_mapping_are_written(
     receiver = clients("mapped", topic_filter="mapped/#", qos=2)
     frame = spark.sql("SELECT 'mapped/1' AS topic, 'a' AS body UNION ALL SELECT 'mapped/#', 'b'").coalesce(1)
     made = to_publications(frame)
-    with pytest.raises(PySparkException, match=r"its mapping refuses it from 'mapped/#': .*where refusal IS NULL"):
+    with pytest.raises(PySparkException, match=r"it is rejected from 'mapped/#': .*where refusal IS NULL"):
         publish(made, mosquitto.port)
     assert [one.payload for one in receiver.take_all(1)] == [b"a"]
     publish(made, mosquitto.port, deadLetter=str(tmp_path))

@@ -233,6 +233,28 @@ async def test_messages_of_a_former_queue_and_a_damaged_status_are_problems(tmp_
         assert problem.severity == "error" and "status.json is damaged and may be removed" in problem.what
 
 
+async def test_pipelines_are_reloaded(tmp_path: Path) -> None:
+    """The bridge reports pipelines that are in the file now."""
+    path, directory = tmp_path / "bridge.yaml", tmp_path / "data" / "pipelines" / "p"
+    text = f"queue_manager: {{data_directory: {tmp_path}/data}}\nchannels: [{{name: A, port: 0}}]\n"
+    path.write_text(text)
+    file = load(path)
+    directory.mkdir(parents=True)
+    StatusRecord(directory, pytest.fail).failed("the disk is full")
+    async with running(file, ConfigurationSource(path, file, load)) as bridge:
+        assert await found(bridge) == []
+        path.write_text(text + "pipelines: {p: {from: {mq: {queue: Q}}, to: {archive: out}}}\n")
+        answer = await bridge.answer(Reload(), "user")
+        assert answer.ok and any(
+            line.startswith("pipelines changed, for those that are started") for line in answer.lines
+        )
+        (problem,) = await found(bridge)
+        assert problem.what == "pipeline p was killed"
+        path.write_text(text)
+        assert (await bridge.answer(Reload(), "user")).ok
+        assert await found(bridge) == []
+
+
 async def test_problems_of_channels_and_resources_come_and_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,0 +1,64 @@
+"""`bridge_bit` of a link of MQTT 3.1.1, changed by reload: live publications become retained ones of an MQ topic, or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.administrator import Administrator
+from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.mosquitto import Mosquitto, Subscriber, publish
+from tests.helpers.patience import until
+
+CONFIG = """\
+control_socket: {directory}/control
+links:
+  old: {{host: 127.0.0.1, port: {port}, version: 3.1.1, bridge_bit: {bit}, client_id: "{client_id}"}}
+mappings:
+  in: {{from: {{mqtt: "in/{{x}}", link: old}}, to: {{topic: "here/{{x}}"}}}}
+"""
+
+
+@pytest.mark.queue_managers("embedded", slow="ibmmq")
+def test_the_bridge_bit_counts_when_a_session_is_new(new_bridge: Callable[..., BridgeProcess], tmp_path: Path) -> None:
+    mosquitto = Mosquitto(tmp_path).start()
+
+    def config(bit: str, client_id: str) -> str:
+        return CONFIG.format(directory=tmp_path, port=mosquitto.port, bit=bit, client_id=client_id)
+
+    try:
+        bridge = new_bridge(config=config("false", "one")).start()
+        assert bridge.config is not None
+        whole = bridge.config.read_text().removesuffix(config("false", "one"))
+        until(lambda: "MQB6001I" in bridge.log, lambda: bridge.log)
+        with Subscriber(bridge.port, "here/#", qos=1) as live:
+            for bit, client_id, retained in (
+                ("false", "one", False),
+                ("true", "one", False),
+                ("true", "two", True),
+                ("false", "two", True),
+                ("false", "three", False),
+            ):
+                connections = bridge.log.count("MQB6001I")
+                if bridge.config.read_text() != whole + config(bit, client_id):
+                    bridge.config.write_text(whole + config(bit, client_id))
+                    Administrator(bridge).does("reload")
+                    until(lambda before=connections: bridge.log.count("MQB6001I") > before, lambda: bridge.log)  # type: ignore[misc]
+                publish(mosquitto.port, "in/a", "x", "-r", qos=1)
+                assert live.message()["payload"] == "x"
+                with Subscriber(bridge.port, "here/#", qos=1) as late:
+                    publish(bridge.port, "here/end", "end", qos=1)
+                    expected = [{"topic": "here/a", "payload": "x", "qos": 1, "retain": 1}] if retained else []
+                    assert [late.message() for _ in expected] == expected
+                    assert late.message()["topic"] == "here/end"
+                assert live.message()["topic"] == "here/end"
+                # Otherwise it would come again with the next SUBSCRIBE.
+                publish(mosquitto.port, "in/a", "", "-r", qos=1)
+                assert not live.message()["payload"]
+                publish(bridge.port, "here/a", "", "-r", qos=1)
+                assert not live.message()["payload"]
+        assert bridge.log.count("MQB5314W") == 2
+    finally:
+        mosquitto.stop()
