@@ -31,10 +31,10 @@ from tests.helpers.bridge_process import BridgeProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Rows of a batch, and number of batches of a turn.
-LOADS = ((1_000, 20), (10_000, 6), (100_000, 2))
+LOADS = ((1_000, 10), (10_000, 4), (100_000, 1))
 PARTITIONS = 2
 #: Turns of each version at each load that are not counted, while Java compiles, and those that are.
-WARM_UP, ROUNDS = 2, 5
+WARM_UP, ROUNDS = 1, 5
 #: What is measured, in the order of the table.
 PARTS = ("JVM", "Python", "queue manager")
 
@@ -156,6 +156,7 @@ def main() -> None:
     """Print a line for each load and version."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.spark_sink", description=__doc__)
     parser.add_argument("--against", metavar="COMMIT")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--rows", type=int, help="rows of a batch, instead of all loads")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
@@ -169,7 +170,7 @@ def main() -> None:
         versions = {version: Version(root, stack) for version, root in roots.items()}
         for rows, batches in [load for load in LOADS if chosen.rows in (None, load[0])]:
             turns: list[dict[str, dict[str, float]]] = []
-            for turn in range(WARM_UP + ROUNDS):
+            for turn in range(WARM_UP + chosen.rounds):
                 order = list(versions.items())[:: 1 if turn % 2 else -1]
                 turns.append({version: measuring.run(rows, batches) for version, measuring in order})
             report(rows, turns[WARM_UP:])

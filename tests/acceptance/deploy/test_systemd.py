@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -121,6 +122,8 @@ def booted(commands: str, directory: Path) -> Iterator[LineProcess]:
 def test_the_service_on_ibm_mq(tmp_path: Path, mode: str) -> None:
     """Installed with its drop-in, started, used, checked with its restrictions, reloaded and stopped."""
     program("systemctl", "unshare", "mosquitto_pub")
+    if subprocess.run(["unshare", "--pid", "--fork", "--mount", "true"], capture_output=True, check=False).returncode:
+        missing("the right to create namespaces", "a machine, or a privileged container")
     if not PYTHON.exists():
         missing(f"{PYTHON}, which the service can reach", "apt")
     directory = tmp_path / "data"
