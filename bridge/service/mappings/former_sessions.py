@@ -276,7 +276,7 @@ def _finish_there(
         )
         link.start()
         try:
-            if not link.wait_connected(links.END_TIMEOUT):
+            if not link.wait_connected(links.END_TIMEOUT, once=True):
                 return False
             qos = min(link.limits.maximum_qos, 2 if exactly else 1)
             _finish(connection, environment, former, link, lambda lost=lost: len(lost), 0, qos=qos)  # type: ignore[misc]
