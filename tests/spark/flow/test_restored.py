@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,9 @@ def test_messages_in_the_spool_survive_a_restore(tmp_path: Path) -> None:
 
     def run(*words: str) -> Run:
         assert bridge.config is not None
-        return Run(bridge.config, tmp_path / f"run{next(runs)}", *words)
+        started = Run(bridge.config, tmp_path / f"run{next(runs)}", *words)
+        stack.callback(started.end)
+        return started
 
     def finish() -> None:
         process = run("--once")
@@ -49,9 +52,12 @@ def test_messages_in_the_spool_survive_a_restore(tmp_path: Path) -> None:
     def depth(queue: str) -> int:
         return int(bridge.mq_json("display", f"QLOCAL({queue})", "CURDEPTH")[0]["CURDEPTH"])
 
-    with at_work(
-        BridgeProcess(tmp_path / "data", config=CONFIGURATION.replace("$data", str(tmp_path / "data")))
-    ) as bridge:
+    with (
+        ExitStack() as stack,
+        at_work(
+            BridgeProcess(tmp_path / "data", config=CONFIGURATION.replace("$data", str(tmp_path / "data")))
+        ) as bridge,
+    ):
         bridge.mqsc("DEFINE QLOCAL(Q)\nDEFINE QLOCAL(OUT)")
         put(1, 2)
         finish()
