@@ -89,7 +89,9 @@ class OldBroker:
 def unpacked(directory: Path) -> Path:
     """Unpack the data directory, and return it."""
     with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(directory, filter="data")
+        # Python 3.11.2 of Debian 12 has neither an argument `filter` nor `data_filter`.
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(directory)
     return directory / "data"
 
 
