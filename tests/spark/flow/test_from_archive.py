@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.archive.schema import archive_files, json_of
+from bridge.archive.schema import Outcome, archive_files, json_of
 from bridge.mqtt.packets import PublishProperties
 from bridge.spark.failures import Mistake
 from bridge.wire.mq import decode_mqdlh
@@ -27,8 +27,9 @@ WINDOWS = (
 
 @pytest.fixture
 def archive(bench: Bench) -> Path:
-    """An archive of the bridge with a valid and an invalid payload."""
-    story = Story().put(0, "plant/a", b'{"n": 1}', properties=json_of(PROPERTIES))
+    """An archive of the bridge with a valid and an invalid payload. Other rows have none."""
+    story = Story().archive(Outcome.STARTED, 0).subscribed("reader", 0, "plant/#", 1)
+    story.put(0, "plant/a", b'{"n": 1}', properties=json_of(PROPERTIES))
     return write(bench.directory / "archive", story.put(1, "plant/b", b"no JSON", properties=json_of(PROPERTIES)).rows)
 
 
@@ -59,13 +60,13 @@ def test_dead_letters_of_an_archive_have_the_properties_of_the_publication(archi
           p:
             from: {archive: $archive}
             payload: json
-            select: SELECT topic, payload:n::int AS n FROM input
+            select: SELECT topic, payload:n::int AS n FROM input WHERE direction = 'in'
             to: {mq: {queue: $out}}
             dead_letters: {queue: $dead}
           q:
             from: {archive: $archive}
             payload: json
-            select: SELECT topic, payload:n::int AS n FROM input
+            select: SELECT topic, payload:n::int AS n FROM input WHERE direction = 'in'
             to: {mq: {queue: $out}}
             dead_letters: {archive: $letters}
         """,
