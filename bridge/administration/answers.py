@@ -248,6 +248,8 @@ class ProblemKind(StrEnum):
     RELOAD = "reload"
     #: rows are missing from the archive
     ARCHIVE = "archive"
+    #: finished files of the archive are missing
+    ARCHIVE_FILES = "archive_files"
 
 
 class Problem(msgspec.Struct, frozen=True):

@@ -2,7 +2,8 @@
 
 The name of a file contains its number, the number of the first file of its day, and its CRC-32. The number of the last file
 is in a witness (`bridge.witness`). So a file that is missing or damaged is noticed. The oldest days may be deleted, as
-`archive.retention_days` does. Files of release 0.2.0 have other names, and are not checked.
+`archive.retention_days` does. Files of release 0.2.0 have other names, and are not checked. That release
+does not maintain the witness either, so after a downgrade it may remove the days of all files that have numbers.
 """
 
 from __future__ import annotations
@@ -181,6 +182,9 @@ def _missing_end(directory: Path, files: list[NumberedFile], position: Position 
             yield Loss(f"files of the archive may be missing: {position}", hour, max(hour, datetime.now(UTC)))
     elif last < position.number:
         finished = datetime.fromtimestamp(position.time, UTC)
+        others = [] if files else archive_files(directory)
+        if others and others[0].parent.parent.name > f"date={finished:%F}":
+            return  # release 0.2.0 wrote after the last file with a number, and has removed the days before
         text = _missing(directory, last + 1, position.number, f"the last one was finished at {finished:%F %T} UTC")
         yield Loss(text, hour, max(hour, finished))
 

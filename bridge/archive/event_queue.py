@@ -48,6 +48,8 @@ class Report(msgspec.Struct, omit_defaults=True):
     durable: int = 0
     #: number of rows that could not be written
     lost: int = 0
+    #: a sentence about files that are missing at the end of the archive
+    damage: str = ""
     #: for log records: the level and the name of the logger
     level: int = 0
     logger: str = ""
@@ -65,12 +67,17 @@ class Child:
     """
 
     def __init__(
-        self, config: ArchiveConfig, progress: Callable[[int, int, int], None], ended: Callable[[], None]
+        self,
+        config: ArchiveConfig,
+        progress: Callable[[int, int, int], None],
+        damaged: Callable[[str], None],
+        ended: Callable[[], None],
     ) -> None:
         """Start the process, and a thread that reads its reports.
 
         `progress` is called with the number of batches no longer held in memory, the number in finished files, and the number
-        of rows that could not be written. `ended` is called when the process closes its output.
+        of rows that could not be written. `damaged` is called with a sentence about files that are missing at the start.
+        `ended` is called when the process closes its output.
         """
         # -P: do not import modules from the working directory.
         command = [sys.executable, "-P", "-m", MODULE, config.model_dump_json()]
@@ -81,6 +88,7 @@ class Child:
             with contextlib.suppress(OSError):  # the size may exceed the limit for unprivileged users
                 fcntl.fcntl(self._in, fcntl.F_SETPIPE_SZ, PIPE)
         self._progress = progress
+        self._damaged = damaged
         self._ended = ended
         #: a batch is being written (the pipe may be full)
         self.sending = False
@@ -122,6 +130,8 @@ class Child:
             report = _decode(line)
             if report.text:
                 logging.getLogger(report.logger).log(report.level, "%s", report.text)
+            elif report.damage:
+                self._damaged(report.damage)
             else:
                 self._progress(report.taken, report.durable, report.lost)
         self.ended = True
@@ -172,12 +182,15 @@ class EventBatch(msgspec.Struct):
 
 
 class ArchiveLoss(msgspec.Struct):
-    """Rows that are missing from the archive since the start of the service."""
+    """What is missing from the archive, as found since the start of the service."""
 
     rows: int = 0
     #: when rows were lost for the first and the last time, in seconds since the epoch
     first: float = 0.0
     last: float = 0.0
+    #: a sentence about finished files that are missing, and when the archive process noticed that
+    files: str = ""
+    noticed: float = 0.0
 
     def add(self, rows: int) -> None:
         """Count lost rows."""
@@ -294,7 +307,7 @@ class EventQueue:
                 self._rest(pause)
             self._freed = self._finished = self._unwritten = 0
             try:
-                self.child = Child(self.config, self._progress, self._work.set)
+                self.child = Child(self.config, self._progress, self._damaged, self._work.set)
             except OSError as error:
                 log.error("MQB7002E archive: starting the writer process failed: %s", error)
             else:
@@ -341,6 +354,10 @@ class EventQueue:
         while self._finished < durable:
             self._batches.popleft()
             self._finished += 1
+
+    def _damaged(self, damage: str) -> None:
+        """Take the report that files are missing. Called on the thread that reads the reports."""
+        self.loss.files, self.loss.noticed = damage, time.time()
 
     def _send_on(self, child: Child) -> bool:
         """Send the next batch. Returns False if there is nothing to send."""

@@ -43,6 +43,10 @@ class Reports(logging.Handler):
         """Report the number of batches no longer held in memory, that in finished files, and the number of lost rows."""
         self._say(Report(taken, durable, lost))
 
+    def damaged(self, damage: str) -> None:
+        """Report files that are missing at the end of the archive."""
+        self._say(Report(damage=damage))
+
     def emit(self, record: logging.LogRecord) -> None:
         text = self.format(record)
         self._say(Report(level=record.levelno, logger=record.name, text=text))
@@ -95,7 +99,7 @@ class BatchReader:
 
 def write(config: ArchiveConfig, reader: BatchReader, reports: Reports) -> int:
     """Write until the input ends. Returns the exit status."""
-    writer = ArchiveWriter(config, reports.progress)
+    writer = ArchiveWriter(config, reports.progress, reports.damaged)
     # After start-up: until then, no event is read, and the waiting events could exceed the memory limit.
     os.nice(NICENESS)
     closed_at = 0.0

@@ -68,12 +68,16 @@ class ArchiveWriter:
     """Converts events to rows and writes them. Raises ArchiveError, and ImportError if pyarrow is broken."""
 
     def __init__(
-        self, config: ArchiveConfig, report: Callable[[int, int, int], None] = lambda taken, durable, lost: None
+        self,
+        config: ArchiveConfig,
+        report: Callable[[int, int, int], None] = lambda taken, durable, lost: None,
+        damaged: Callable[[str], None] = lambda damage: None,
     ) -> None:
         """Prepare to write the archive.
 
         `report` is called with the number of event batches no longer held in memory, the number in finished files, and the
-        number of rows that could not be written.
+        number of rows that could not be written. `damaged` is called with a sentence about files that are missing at the
+        start.
         """
         prepare(config)
         self._lock: IO[str] | None = None
@@ -86,6 +90,7 @@ class ArchiveWriter:
         self.config = config
         self.directory: Path = config.directory
         self._report = report
+        self._damaged = damaged
         # Numbers are greater than those of earlier runs, unless a run created more than a million rows per second of its
         # life.
         numbers = itertools.count(events.now_us())
@@ -287,6 +292,7 @@ class ArchiveWriter:
             self._file_numbers = FileNumbers(self.directory)
             if self._file_numbers.damage:
                 log.error("MQB7012E %s", self._file_numbers.damage)
+                self._damaged(self._file_numbers.damage)
         return self._file_numbers
 
     def _make_visible(self, file: ArchiveFile) -> None:

@@ -31,6 +31,7 @@ _PAGES: Final = {
     answers.ProblemKind.PIPELINE: ("pipelines", "/pipelines"),
     answers.ProblemKind.DEAD_LETTERS: ("dead letters", "/dead-letters"),
     answers.ProblemKind.ARCHIVE: ("the archive", "/archive"),
+    answers.ProblemKind.ARCHIVE_FILES: ("the archive", "/archive"),
 }
 
 

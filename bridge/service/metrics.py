@@ -461,6 +461,7 @@ class Metrics:
                 samples.add("mqbridge_queue_manager_logins_rejected_total", parts.host.rejected_logins)
             if parts.archive is not None:
                 samples.add("mqbridge_archive_lost_rows_total", parts.archive.loss.rows)
+                samples.add("mqbridge_archive_files_missing", bool(parts.archive.loss.files))
             _gather_channels(samples, parts)
             _gather_mappings(samples, parts)
             kinds = Counter(problem.kind for problem in await parts.problems())

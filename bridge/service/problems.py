@@ -58,7 +58,7 @@ NORMAL_MEMORY: Final = 0.8
 #: Free disk space that is reported: less than this fraction of the file system, and less than this number of bytes.
 LOW_DISK_FRACTION: Final = 0.1
 LOW_DISK_BYTES: Final = 2048 * MIB
-#: Seconds for which lost archive rows are reported.
+#: Seconds for which lost rows and missing files of the archive are reported.
 ARCHIVE_LOSS_TIMEOUT: Final = 3600.0
 
 #: The command that lists clients with the largest backlogs first.
@@ -101,6 +101,7 @@ REMEDIES: Final = {
     ProblemKind.COMMITS: "Check the disk or the queue manager that the log names.",
     ProblemKind.RELOAD: "Correct the file, then run `mqbridge reload`.",
     ProblemKind.ARCHIVE: "Free space on the archive's disk, or raise archive.memory.",
+    ProblemKind.ARCHIVE_FILES: "Restore the files from a copy. Without them, audit, report and replay need --accept-loss.",
 }
 
 Key = tuple[ProblemKind, str]
@@ -415,6 +416,9 @@ def _of_resources(status: QueueManagerStatus | None, parts: Parts, known: Collec
     ):
         text = f"{lost.rows:,} rows are missing from the archive"
         yield Problem("warning", ProblemKind.ARCHIVE, "", text, "mqbridge report", lost.first)
+    if parts.archive is not None and time.time() - (lost := parts.archive.loss).noticed < ARCHIVE_LOSS_TIMEOUT:
+        command = f"mqbridge data verify {quote(str(parts.configuration.archive.directory))}"
+        yield Problem("warning", ProblemKind.ARCHIVE_FILES, "", lost.files, command, lost.noticed)
     if parts.failed_reload:
         text = f"the last reload changed nothing: {parts.failed_reload}"
         yield Problem("warning", ProblemKind.RELOAD, "", text, "mqbridge check")

@@ -74,7 +74,7 @@ class Recorder:
 
     @property
     def loss(self) -> ArchiveLoss:
-        """The rows that are missing from the archive."""
+        """The rows and files that are missing from the archive."""
         return self._archive.loss
 
     def close(self, timeout: float) -> None:

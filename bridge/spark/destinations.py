@@ -98,15 +98,16 @@ def sinks_of(to: Destination, environment: PipelineEnvironment, letters: str | P
 def late_sink(late: LateConfig, environment: PipelineEnvironment) -> Sink:
     """Return the destination of late rows, which an archive gets with the column `watermark`."""
     if late.archive is not None:
-        return _archive_sink(late.archive)
+        return _archive_sink(late.archive, _source_rows)
     assert late.mq is not None
-    return _queue_sink(late.mq, environment, "late")
+    # All columns of an archive are those of a late row. The SELECT has not chosen any of them.
+    return _queue_sink(late.mq, environment, "late", all_used=True)
 
 
 def dead_letter_sink(config: PipelineConfig, environment: PipelineEnvironment) -> Sink:
     """Return the destination of the dead letters of a pipeline: source rows with the column `reason`."""
     if config.dead_letters.archive is not None:
-        return _archive_sink(config.dead_letters.archive)
+        return _archive_sink(config.dead_letters.archive, _source_rows)
     queue = config.dead_letters.queue or environment.dead_letter_queue
     options = environment.queue_manager | environment.stage | {"queue": queue, "refused": queue}
 
@@ -164,10 +165,10 @@ def _queue_sink(
     return Sink(check=lambda frame: MqDataSource(options).writer(messages(frame).schema, False), write=write)
 
 
-def _archive_sink(path: Path) -> Sink:
-    """Return the destination for Parquet files, partitioned by date and hour."""
+def _archive_sink(path: Path, columns: Rows | None = None) -> Sink:
+    """Return the destination for Parquet files, partitioned by date and hour. `columns`: instead of `_archive_rows`."""
     return _table_sink(
-        Destination.model_construct(format="parquet", path=path, partition_by=[DATE, HOUR]), _archive_rows
+        Destination.model_construct(format="parquet", path=path, partition_by=[DATE, HOUR]), columns or _archive_rows
     )
 
 
@@ -319,6 +320,14 @@ def _archive_rows(frame: DataFrame) -> DataFrame:
     ]
     when = f.coalesce(*times, f.current_timestamp())
     return table_rows(frame).withColumns({DATE: f.date_format(when, "yyyy-MM-dd"), HOUR: f.date_format(when, "HH")})
+
+
+def _source_rows(frame: DataFrame) -> DataFrame:
+    """Return rows of a source for an archive. Rows of an archive stay in its partitions, whose types Spark has guessed."""
+    if not {DATE, HOUR} <= {*frame.columns}:
+        return _archive_rows(frame)
+    date, hour = f.col(DATE).cast("string"), f.lpad(f.col(HOUR).cast("string"), 2, "0")
+    return table_rows(frame).withColumns({DATE: date, HOUR: hour})
 
 
 def _body_of(frame: DataFrame) -> Column | None:

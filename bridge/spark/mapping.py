@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructType
 
 from bridge.config.document import load
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
@@ -60,6 +60,11 @@ PUBLICATION_TYPES: Final[Mapping[str, str | None]] = {
     "expiry": "bigint",
     **{name: MQTT_SCHEMA[name].dataType.simpleString() for name in PROPERTY_COLUMNS},
 }
+#: Type of the JSON of properties in an archive, as far as messages have them.
+_ARCHIVED_PROPERTIES: Final = (
+    "message_expiry_interval bigint, content_type string, response_topic string, correlation_data string,"
+    " user_property array<array<string>>"
+)
 #: Columns of messages that a mapping reads. None: no cast.
 MESSAGE_TYPES: Final[Mapping[str, str | None]] = {
     **dict.fromkeys(("queue", "topic", "md", "rfh2", "format", "ccsid", "encoding")),
@@ -128,9 +133,9 @@ def to_messages(
     """Return the MQ messages of a frame of publications.
 
     The frame has columns of an MQTT envelope (`bridge.spark.schema.MQTT_COLUMNS`). `topic` and `payload` are required.
-    Missing columns count as null. The column `user` is the publisher's identity (MQMD.UserIdentifier). The rows of an
-    archive have these columns. User properties `mqbridge-clientId` and `mqbridge-hops` of other bridges are handled as in
-    the service.
+    Missing columns count as null. The column `user` is the publisher's identity (MQMD.UserIdentifier). The rows of the
+    bridge's archive have these columns, with all MQTT 5 properties as JSON in the column `properties`. User properties
+    `mqbridge-clientId` and `mqbridge-hops` of other bridges are handled as in the service.
 
     `profile` is "standard" (integration tables 1 to 3), the name of a mapping in the configuration file `config`, or a
     mapping object. A mapping object requires `name` and `queue_manager`, which become part of the hop mark. With "standard",
@@ -154,6 +159,7 @@ def to_messages(
     elif not isinstance(rule, ToMqRule):
         raise OptionError(f"{what}: mapping {rule.name} publishes to MQTT; hint: use to_publications")
     types = PUBLICATION_TYPES if not by_column else {**PUBLICATION_TYPES, "queue": "string"}
+    frame = _with_archived_properties(frame, keep)
     selected, kept = _selected(what, frame, types, ("topic", "payload"), keep)
     return _mapped(what, selected, Messages(rule, by_column=by_column, kept=kept))
 
@@ -238,6 +244,29 @@ def _checked(what: str, option: str, check: Any, text: str) -> str:
         return str(check(text))
     except Unmappable as error:
         raise OptionError(f"{what}: {option}: {error}") from error
+
+
+def _with_archived_properties(frame: DataFrame, keep: Sequence[str]) -> DataFrame:
+    """Return the columns of MQTT 5 properties in place of their JSON (`bridge.archive.schema.json_of`), if a frame has it."""
+    if "properties" not in frame.columns or not isinstance(frame.schema["properties"].dataType, StringType):
+        return frame
+    parsed = f.from_json("properties", _ARCHIVED_PROPERTIES)
+    # map_from_entries fails if a name is repeated.
+    users = f.aggregate(
+        parsed["user_property"],
+        f.expr("CAST(map() AS MAP<STRING, STRING>)"),
+        lambda before, pair: f.map_concat(
+            f.map_filter(before, lambda name, _: name != pair[0]), f.create_map(pair[0], pair[1])
+        ),
+    )
+    columns = {
+        "properties": users,
+        "expiry": parsed["message_expiry_interval"],
+        "content_type": parsed["content_type"],
+        "response_topic": parsed["response_topic"],
+        "correlation_data": f.unbase64(parsed["correlation_data"]),
+    }
+    return frame.withColumns({name: column for name, column in columns.items() if name not in keep})
 
 
 def _selected(

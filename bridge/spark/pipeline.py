@@ -127,8 +127,9 @@ def plan(
     sinks = _sinks(spark, config, environment, selected)
     letters = dead_letter_sink(config, environment)
     late = None if config.late is None else late_sink(config.late, environment)
-    with mistakes_at(("dead_letters",), "a destination"):
-        letters.check(source.withColumn(REASON, f.lit("")))
+    if table.fault is not None:
+        with mistakes_at(("dead_letters",), "a destination"):
+            letters.check(source.withColumn(REASON, f.lit("")))
     if late is not None:
         with mistakes_at(("late",), "a destination"):
             late.check(source.withColumn(WATERMARK, f.current_timestamp()) if late.is_table else source)

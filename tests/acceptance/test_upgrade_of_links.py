@@ -9,7 +9,7 @@ import pytest
 
 from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import BridgeProcess
-from tests.helpers.data_of_0_2_0 import HOST, LINKS, MAPPINGS, PORT, OldBroker, unpacked
+from tests.helpers.data_of_0_2_0 import HOST, LINKS, MAPPINGS, OldBroker, unpacked
 from tests.helpers.fake_broker import PUBCOMP, PUBREC, PUBREL, SUBSCRIBE, answer
 from tests.helpers.patience import until
 
@@ -28,9 +28,10 @@ def depths(bridge: BridgeProcess, link: str) -> list[int]:
 def test_exchanges_go_on_in_the_recorded_session(
     new_bridge: Callable[..., BridgeProcess], tmp_path: Path, link: str
 ) -> None:
-    unpacked(tmp_path)
     with OldBroker() as broker:
-        bridge = new_bridge(config=LINKS.format(host=HOST, port=PORT) + MAPPINGS).start()
+        unpacked(tmp_path, broker.port)
+        broker.listen()
+        bridge = new_bridge(config=LINKS.format(host=HOST, port=broker.port) + MAPPINGS).start()
         peers = broker.connections(6, present=True)
         # From the broker: one comes again because PUBREC was lost, the other one is released.
         peer = peers[f"in-{link}"]
@@ -64,26 +65,28 @@ def test_a_link_that_moved_meanwhile_leaves_them_in_the_recorded_session(
     new_bridge: Callable[..., BridgeProcess], tmp_path: Path
 ) -> None:
     """The bridge was upgraded and configured anew in one step, while the broker is away."""
-    unpacked(tmp_path)
-    bridge = new_bridge(config=LINKS.format(host="127.0.0.1", port=1) + MAPPINGS).start()
-    administrator = Administrator(bridge)
+    with OldBroker() as broker:
+        unpacked(tmp_path, broker.port)
+        bridge = new_bridge(config=LINKS.format(host="127.0.0.1", port=1) + MAPPINGS).start()
+        administrator = Administrator(bridge)
 
-    def unfinished() -> dict[str, tuple[str, int, int]]:
-        return {
-            one["name"]: (session["address"], session["messages"], session["received"])
-            for one in administrator.json("mapping", "list")
-            for session in one["unfinished"]
+        def unfinished() -> dict[str, tuple[str, int, int]]:
+            return {
+                one["name"]: (session["address"], session["messages"], session["received"])
+                for one in administrator.json("mapping", "list")
+                for session in one["unfinished"]
+            }
+
+        address = f"{HOST}:{broker.port}"
+        expected = {
+            f"{kind}-{link}": (address, *numbers)
+            for link in ("three", "five")
+            for kind, numbers in {"in": (0, 2), "accepted": (1, 0)}.items()
         }
-
-    address = f"{HOST}:{PORT}"
-    expected = {
-        f"{kind}-{link}": (address, *numbers)
-        for link in ("three", "five")
-        for kind, numbers in {"in": (0, 2), "accepted": (1, 0)}.items()
-    }
-    until(lambda: unfinished() == expected, unfinished)
-    # How 0.2.0 mapped the message that it sent is not on record. It is sent again to the new broker: twice rather than never.
-    assert [depths(bridge, link) for link in ("three", "five")] == [[2, 1, 0], [2, 1, 0]]
-    assert bridge.log.count("MQB5308W") == 2
-    assert administrator.does("mapping", "give-up", "accepted-five", "--yes").startswith("gave up 1 session")
-    assert bridge.messages(DEAD_LETTERS) == []
+        until(lambda: unfinished() == expected, unfinished)
+        # How 0.2.0 mapped the message that it sent is not on record. It is sent to the new broker as well:
+        # twice rather than never.
+        assert [depths(bridge, link) for link in ("three", "five")] == [[2, 1, 0], [2, 1, 0]]
+        assert bridge.log.count("MQB5308W") == 2
+        assert administrator.does("mapping", "give-up", "accepted-five", "--yes").startswith("gave up 1 session")
+        assert bridge.messages(DEAD_LETTERS) == []

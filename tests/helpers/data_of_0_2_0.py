@@ -1,7 +1,7 @@
 """A data directory of release 0.2.0 with unfinished exchanges of links, and the broker's side of them.
 
 To make links-0.2.0.tar.gz again, unpack commit 4c257b66 and run `python -m tests.helpers.data_of_0_2_0 DIRECTORY`.
-The address of the broker is part of the records, so it is fixed.
+The address of the broker is part of the records. A test chooses a free port, which replaces the port of the records.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import tarfile
@@ -18,11 +19,12 @@ import time
 from pathlib import Path
 from typing import Self
 
+from bridge.mq.embedded.storage.layout import batch_checksum
 from tests.helpers.fake_broker import CONNECT, PUBLISH, PUBREC, PUBREL, SUBSCRIBE, Peer, answer
 from tests.helpers.patience import PATIENCE
 
 ARCHIVE = Path(__file__).with_name("links-0.2.0.tar.gz")
-#: A loopback address that nothing else uses, and its port.
+#: The address of the broker in the records.
 HOST, PORT = "127.20.47.1", 18_830
 VERSIONS = ("3.1.1", "5")
 LINKS = """\
@@ -43,19 +45,18 @@ KINDS = ("in", "sent", "accepted")
 
 
 class OldBroker:
-    """The broker at the fixed address. Waits until another test has left it."""
+    """The broker, at a free port by default. Before `listen`, it refuses connections."""
 
-    def __init__(self) -> None:
-        before = time.monotonic() + 6 * PATIENCE
-        while True:
-            try:
-                self._listener = socket.create_server((HOST, PORT))
-                break
-            except OSError:
-                assert time.monotonic() < before
-                time.sleep(0.1)
+    def __init__(self, port: int = 0) -> None:
+        self._listener = socket.socket()
+        self._listener.bind((HOST, port))
         self._listener.settimeout(PATIENCE)
+        self.port: int = self._listener.getsockname()[1]
         self._peers: list[Peer] = []
+
+    def listen(self) -> None:
+        """Accept connections from now on."""
+        self._listener.listen()
 
     def connections(self, number: int, *, present: bool) -> dict[str, Peer]:
         """Accept connections. Returns them by the end of their client identifier: the name of the mapping."""
@@ -86,16 +87,26 @@ class OldBroker:
                 peer.close()
 
 
-def unpacked(directory: Path) -> Path:
-    """Unpack the data directory, and return it."""
+def unpacked(directory: Path, port: int) -> None:
+    """Unpack the data directory. Its records have this port of the broker."""
     with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(directory, filter="data")
-    return directory / "data"
+        # Python 3.11.2 of Debian 12 has neither an argument `filter` nor `data_filter`.
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(directory)
+    former, new = (b"\xa4port\xcd" + number.to_bytes(2, "big") for number in (PORT, port))  # MessagePack
+    with contextlib.closing(sqlite3.connect(directory / "data" / "queuemanager.db")) as database, database:
+        rows = database.execute("SELECT id, body FROM batch").fetchall()
+        changed = [(row, body.replace(former, new)) for row, body in rows if former in body]
+        assert changed
+        for row, body in changed:
+            values = (body, batch_checksum(row, body), row)
+            database.execute("UPDATE batch SET body = ?, checksum = ? WHERE id = ?", values)
 
 
 def main(old: str) -> None:
     """Let release 0.2.0 begin exchanges, and kill it."""
-    with tempfile.TemporaryDirectory() as name, OldBroker() as broker:
+    with tempfile.TemporaryDirectory() as name, OldBroker(PORT) as broker:
+        broker.listen()
         directory = Path(name)
         config = directory / "bridge.yaml"
         config.write_text(LINKS.format(host=HOST, port=PORT) + MAPPINGS)

@@ -81,7 +81,7 @@ def take_over(connection: Connection, session: LinkSession, *, certain: bool, se
             exchanges.sending, releasing = before.sending, before.releasing
         else:
             exchanges.received = msgspec.msgpack.decode(data, type=list[int])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         # Of the other direction: whatever it contains is not about this session.
         certain, forgotten = False, 1
     if not certain:

@@ -6,11 +6,8 @@ import json
 
 import pytest
 
-from bridge.archive.schema import archive_files
-from bridge.spark.failures import Mistake
 from bridge.wire.mq import decode_mqdlh
 from bridge.wire.mq.ccsid import character_set
-from tests.helpers.archive import Story, write
 from tests.helpers.mosquitto import Mosquitto, Subscriber, publish
 from tests.spark.flow.conftest import Bench
 
@@ -230,18 +227,3 @@ def test_text_that_its_ccsid_cannot_encode(archived: bool, bench: Bench) -> None
         assert texts.keys() == {"5 €".encode(), b"\xff"}
         header = texts["5 €".encode()]
         assert (header.Reason, header.DestQName.strip(), header.CodedCharSetId) == (2119, out.encode(), 1208)
-
-
-def test_an_archive_that_lacks_a_file_is_not_read(bench: Bench) -> None:
-    """The first one: a stream of the others would look complete."""
-    archive = bench.directory / "archive"
-    for number in range(2):
-        write(archive, Story().put(number, "t", b"").rows)
-    bench.write(
-        "pipelines: {p: {from: {archive: $archive}, select: SELECT topic FROM input, to: {archive: $out}}}",
-        archive=archive,
-        out=bench.directory / "out",
-    )
-    archive_files(archive)[0].unlink()
-    with pytest.raises(Mistake, match="a complete archive"):
-        bench.plan("p")

@@ -20,13 +20,14 @@ from typer.testing import CliRunner, Result
 import bridge.archive.completeness
 from bridge.archive import events
 from bridge.archive.audit import audit
-from bridge.archive.completeness import WITNESS, ArchiveDamaged, complete_files, losses
+from bridge.archive.completeness import WITNESS, ArchiveDamaged, NumberedFile, complete_files, losses
 from bridge.archive.event_queue import LENGTH, MODULE
 from bridge.archive.replay import Selection
-from bridge.archive.schema import Outcome, archive_files
+from bridge.archive.schema import Outcome, archive_files, partition
 from bridge.archive.writer import ArchiveWriter
 from bridge.cli.program import program
 from bridge.config.operations import ArchiveConfig, RollConfig
+from bridge.witness import create
 from bridge.witness import read as read_witness
 from tests.helpers.archive import NOON, Story, at, read, write
 from tests.helpers.damage import DAMAGE
@@ -252,6 +253,43 @@ def test_files_of_release_0_2_0_are_read_and_have_no_numbers(tmp_path: Path) -> 
     archive_files(old)[-1].unlink()
     with pytest.raises(ArchiveDamaged, match="file 1 is missing"):
         rows(old)
+
+
+@pytest.mark.parametrize(
+    ("left", "complete"),
+    [([0], True), ([0, 1], True), ([-31], False), ([-30], False), ([-31, 0], False), ([], False)],
+    ids=str,
+)
+def test_days_that_release_0_2_0_has_removed_are_not_missing(
+    make: Callable[..., ArchiveWriter],
+    tmp_path: Path,
+    left: list[int],
+    complete: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """After a downgrade, 0.2.0 writes files without numbers, and its retention removes the days of all others.
+
+    `left` are the days of its files, from today. The day with numbers was 30 days ago.
+    """
+    directory, today = tmp_path / "archive", datetime.now(UTC)
+    month_ago = today - timedelta(days=30)
+    write(directory, Story().put(1, "t", b"").rows, moment=month_ago)
+    position = read_witness(directory / WITNESS)
+    assert position is not None
+    create(directory / WITNESS, position._replace(time=month_ago.timestamp()))
+    (numbered,) = archive_files(directory)
+    for days in left:
+        hour = partition(directory, today + timedelta(days=days))
+        hour.mkdir(parents=True, exist_ok=True)
+        shutil.copy(numbered, hour / "0000000000000001-0123abcd.parquet")
+    numbered.unlink()
+    assert (damage_of(directory) == []) is complete
+    writer = make()
+    writer.take([publications(int(today.timestamp() * 1_000_000), "new")], 10)
+    writer.close()
+    assert ("MQB7012E" not in caplog.text) is complete
+    (new,) = filter(None, map(NumberedFile.of, archive_files(directory)))
+    assert (new.number, new.first) == (2, 2)
 
 
 def test_a_copy_of_some_days_is_read_with_their_limits(tmp_path: Path) -> None:

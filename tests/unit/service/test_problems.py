@@ -21,6 +21,7 @@ import pytest
 from bridge.administration.answers import BridgeState, BridgeStatus, Problem
 from bridge.administration.mapping_status import State, Status, UnfinishedSession
 from bridge.administration.requests import ListProblems, PauseMapping, Reload, ShowStatus
+from bridge.archive.schema import archive_files
 from bridge.config.document import load
 from bridge.config.models import Configuration
 from bridge.files import lock
@@ -32,11 +33,13 @@ from bridge.mqtt.packets import Publish
 from bridge.security import tls as tls_module
 from bridge.security.password_file import Entry, hash_of, write_password_file
 from bridge.service.lifecycle import Bridge
+from bridge.service.metrics import Metrics
 from bridge.service.problems import ARCHIVE_LOSS_TIMEOUT, MANY_REJECTIONS, REMOVAL_TIMEOUT, Publishers
 from bridge.service.reload import ConfigurationSource
 from bridge.spark.administration import LOCK, Batch, StatusRecord, read_status
 from bridge.spark.segment import IDENTITY, Identity, Segment, directory_name
 from bridge.wire import cmqc
+from tests.helpers.archive import Story, write
 from tests.helpers.certificate_authority import Authority
 from tests.helpers.patience import happens
 from tests.helpers.raw_client import RawClient
@@ -478,6 +481,32 @@ async def test_rows_missing_from_the_archive_are_a_problem_for_an_hour(
         assert (problem.kind, problem.what) == ("archive", "7 rows are missing from the archive")
         bridge.archive.loss.last -= ARCHIVE_LOSS_TIMEOUT
         assert await found(bridge) == []
+
+
+async def test_files_missing_from_the_archive_are_a_problem_for_an_hour(tmp_path: Path) -> None:
+    """The archive process notices it at its start."""
+    directory = tmp_path / "archive"
+    write(directory, Story().put(1, "t", b"").rows)
+    (file,) = archive_files(directory)
+    file.unlink()
+    async with running(configuration(tmp_path, archive={"directory": directory})) as bridge:
+        assert bridge.archive is not None
+        loss = bridge.archive.loss
+        await happens(lambda: loss.files)
+        (problem,) = await found(bridge)
+        assert (problem.kind, problem.severity) == ("archive_files", "warning")
+        assert problem.what.startswith(f"archive {directory}: file 1 is missing, the last one was finished at ")
+        assert problem.command == f"mqbridge data verify {directory}"
+        loss.noticed -= ARCHIVE_LOSS_TIMEOUT
+        assert await found(bridge) == []
+        assert bridge.administration is not None
+        metrics = Metrics(bridge.configuration, 0, time.monotonic)
+        metrics.begin(bridge.administration.parts.host, bridge.administration.parts.queue_manager_watch)
+        samples = await metrics.gather(BridgeState.RUNNING, bridge.administration.parts)
+        assert [values for metric, values in samples if metric.name == "mqbridge_archive_files_missing"] == [
+            [((), 1.0)]
+        ]
+        metrics.stop()
 
 
 async def test_a_problem_that_becomes_worse_is_logged_again(

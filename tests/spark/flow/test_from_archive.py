@@ -1,0 +1,117 @@
+"""Pipelines that read an archive: that of the bridge, or one that a pipeline has written."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from bridge.archive.schema import Outcome, archive_files, json_of
+from bridge.mqtt.packets import PublishProperties
+from bridge.spark.failures import Mistake
+from bridge.wire.mq import decode_mqdlh
+from tests.helpers.archive import NOON, Story, write
+from tests.spark.flow.conftest import Bench
+
+PROPERTIES = PublishProperties(
+    content_type="text/plain",
+    response_topic="answers",
+    correlation_data=b"\0\xff",
+    user_property=(("site", "1"), ("site", "2"), ("line", "A")),
+)
+WINDOWS = (
+    "SELECT window(received, '1 minute').start AS t, count(*) AS n FROM input GROUP BY window(received, '1 minute')"
+)
+
+
+@pytest.fixture
+def archive(bench: Bench) -> Path:
+    """An archive of the bridge with a valid and an invalid payload. Other rows have none."""
+    story = Story().archive(Outcome.STARTED, 0).subscribed("reader", 0, "plant/#", 1)
+    story.put(0, "plant/a", b'{"n": 1}', properties=json_of(PROPERTIES))
+    return write(bench.directory / "archive", story.put(1, "plant/b", b"no JSON", properties=json_of(PROPERTIES)).rows)
+
+
+@pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select: SELECT topic FROM input, to: {archive: out}",
+        "select: SELECT topic FROM input, to: {archive: out}, dead_letters: {archive: dead}",
+        "payload: json, to: {mq: {queue: R}}, select: SELECT topic FROM input",
+        "payload: json, to: {mq: {queue: R}}, select: SELECT topic FROM input, dead_letters: {archive: dead}",
+        f'payload: json, to: {{mq: {{queue: R}}}}, select: "{WINDOWS}", late: {{archive: late, window: 1 min}}',
+        f'payload: json, to: {{mq: {{queue: R}}}}, select: "{WINDOWS}", late: {{mq: {{queue: L}}, window: 1 min}}',
+        "mapping: m",
+    ],
+)
+def test_the_archive_of_the_bridge_is_a_source(archive: Path, bench: Bench, text: str, reads: bool) -> None:
+    mapping = "m: {enabled: false, from: {mqtt: plant/#}, to: {queue: Q}}"
+    bench.write(f"mappings: {{{mapping}}}\npipelines: {{p: {{from: {{archive: {archive}}}, {text}}}}}")
+    bench.plan("p", reads=reads)
+
+
+def test_dead_letters_of_an_archive_have_the_properties_of_the_publication(archive: Path, bench: Bench) -> None:
+    out, dead = bench.queues.queue(), bench.queues.queue()
+    bench.write(
+        """
+        pipelines:
+          p:
+            from: {archive: $archive}
+            payload: json
+            select: SELECT topic, payload:n::int AS n FROM input WHERE direction = 'in'
+            to: {mq: {queue: $out}}
+            dead_letters: {queue: $dead}
+          q:
+            from: {archive: $archive}
+            payload: json
+            select: SELECT topic, payload:n::int AS n FROM input WHERE direction = 'in'
+            to: {mq: {queue: $out}}
+            dead_letters: {archive: $letters}
+        """,
+        archive=archive, out=out, dead=dead, letters=bench.directory / "letters",
+    )  # fmt: skip
+    bench.run()
+    assert bench.queues.bodies(out) == [b'{"topic":"plant/a","n":1}'] * 2
+    (letter,) = bench.queues.take(dead)
+    assert letter.data.endswith(b"no JSON") and letter.data.count(b"no JSON") == 1
+    assert decode_mqdlh(letter.data).DestQName.strip() == b"plant/b"
+    for part in (b">2</", b">A</", b"answers", b"text/plain"):
+        assert part in letter.data
+    (row,) = bench.spark.read.parquet(str(bench.directory / "letters")).collect()
+    assert (row.topic, bytes(row.payload)) == ("plant/b", b"no JSON")
+    (file,) = archive_files(bench.directory / "letters")
+    assert file.parent.relative_to(bench.directory / "letters") == Path("date=2026-03-02/hour=12")
+
+
+def test_an_archive_without_payloads_has_no_dead_letters(bench: Bench) -> None:
+    """One that another pipeline wrote with columns of its own."""
+    queue, first, second = bench.queues.queue(), bench.directory / "first", bench.directory / "second"
+    bench.write(
+        """
+        pipelines:
+          a: {from: {mq: {queue: $queue}}, select: "SELECT payload:n::int AS n FROM input", to: {archive: $first}}
+          b: {from: {archive: $first}, select: SELECT n + 1 AS n FROM input, to: {archive: $second}}
+        """,
+        queue=queue, first=first, second=second,
+    )  # fmt: skip
+    bench.queues.put(queue, b'{"n": 1}')
+    bench.run("a")
+    bench.run("b")
+    assert [row.n for row in bench.spark.read.parquet(str(second)).collect()] == [2]
+
+
+def test_an_archive_that_lacks_a_file_is_not_read(bench: Bench) -> None:
+    """The first one: a stream of the others would look complete."""
+    archive = bench.directory / "archive"
+    for number in range(2):
+        write(archive, Story().put(number, "t", b"").rows, moment=NOON + timedelta(minutes=number))
+    bench.write(
+        "pipelines: {p: {from: {archive: $archive}, select: SELECT topic FROM input, to: {archive: $out}}}",
+        archive=archive, out=bench.directory / "out",
+    )  # fmt: skip
+    bench.plan("p")
+    archive_files(archive)[0].unlink()
+    with pytest.raises(Mistake, match="a complete archive"):
+        bench.plan("p")
