@@ -100,7 +100,6 @@ def test_a_broker_without_qos_2_gets_an_unfinished_batch_at_least_once(
     assert "MQB5312W" in bridge.log
 
 
-# Each attempt to reach the broker that is away takes 5 seconds.
 @pytest.mark.slow
 def test_a_standby_finishes_the_session(remote: Callable[..., RemoteBridgeProcess], tmp_path: Path) -> None:
     """The active bridge left it with a message that the broker has accepted, and is killed."""
