@@ -82,7 +82,7 @@ class ControlServer:
             async with asyncio.timeout(REQUEST_TIMEOUT):
                 line = await reader.readline()
             request = msgspec.json.decode(line, type=self._requests)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return Answer(ok=False, lines=[f"not a request: {error}"])
         except ValueError:
             return Answer(ok=False, lines=[f"a request has at most {REQUEST_LENGTH} bytes"])

@@ -37,7 +37,7 @@ def ask(path: Path, request: Request, timeout: float = ANSWER_TIMEOUT) -> Answer
         raise NoBridge(f"no bridge answers at {path} ({error.strerror or error}); is it running?") from error
     try:
         return msgspec.json.decode(answer, type=Answer)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise NoBridge(
             f"the process that listens at {path} is not a bridge, or ended before it answered: {error}"
         ) from error

@@ -291,10 +291,10 @@ def _printed_messages(data: bytes) -> list[Any] | None:
     """Return the messages in the output of `mqbridge mq get`: JSON, JSON lines or YAML. None if it is something else."""
     try:
         views = msgspec.json.decode(data)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         try:
             views = [msgspec.json.decode(line) for line in data.splitlines()] or [None]  # an empty body
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             if not data.startswith(b"- md:"):
                 return None
             import yaml

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
-import msgspec
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
 from prometheus_client.core import Metric as Family
@@ -176,7 +175,7 @@ def gather_pipelines(samples: Samples, configuration: Configuration) -> None:
             messages, unread = messages_of(spooled(directory), environment.sources_of(name, pipeline))
             samples.add("mqbridge_pipeline_spool_messages", messages, name)
             samples.add("mqbridge_pipeline_unread_messages", unread, name)
-        except (OSError, msgspec.DecodeError, StatusDamaged) as error:
+        except (OSError, StatusDamaged) as error:
             log.debug("pipeline %s is in no metric: %s", name, error)
     unread_by_name: Counter[str] = Counter()
     with contextlib.suppress(OSError, StatusDamaged):  # in the list of problems

@@ -202,9 +202,12 @@ class LinkConnection:
         """The limits for sending, from the broker (after the first CONNACK) and the configuration."""
         return self._outbox.limits
 
-    def wait_connected(self, wait: float) -> bool:
-        """Wait up to `wait` seconds for a connection. Return whether the link is connected."""
-        return self._outbox.wait_ready(wait)
+    def wait_connected(self, wait: float, *, once: bool = False) -> bool:
+        """Wait up to `wait` seconds for a connection. Return whether the link is connected.
+
+        With `once`, return as soon as the first attempt has failed.
+        """
+        return self._outbox.wait_ready(wait, once=once)
 
     def bind(self, address: str) -> None:
         """Let `publish_exactly` and `release` fail with LinkLost while the link is connected to another address."""
@@ -789,7 +792,7 @@ def end_session(mapping: str, name: str, config: LinkConfig, client_id: str) -> 
     """End the broker session of a removed mapping by connecting with a clean session. Return whether it succeeded."""
     connection = link_connection(mapping, name, config, client_id=client_id, clean=True)
     connection.start()
-    ended = connection.wait_connected(END_TIMEOUT)
+    ended = connection.wait_connected(END_TIMEOUT, once=True)
     if not ended:
         log.warning(
             "MQB5208W ending the session of mapping %s at the broker of link %s failed: %s",

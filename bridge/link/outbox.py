@@ -203,6 +203,8 @@ class Outbox:
         self._violations = violations or Violations()
         self._violation: Violation | None = None
         self._error = "not connected yet"
+        #: an attempt to connect has failed, or a connection was lost
+        self._has_failed = False
         self._configured = configured or Limits()
         self.limits = self._configured
         self._window: SenderWindow[Delivery] = SenderWindow()
@@ -269,6 +271,7 @@ class Outbox:
         """End the current call: the connection was lost."""
         with self._changed:
             self._generation, self._error = 0, error
+            self._has_failed = True
             self._violation = violation
             self._unanswered.update(self._positions.values())
             if not self._holding:
@@ -356,10 +359,11 @@ class Outbox:
 
     # On the worker's thread ------------------------------------------------------------------------------------------
 
-    def wait_ready(self, wait: float) -> bool:
-        """Wait up to `wait` seconds for a connection. Return whether there is one."""
+    def wait_ready(self, wait: float, *, once: bool = False) -> bool:
+        """Wait up to `wait` seconds for a connection, or with `once` for the first attempt. Return whether there is one."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._generation != 0, wait)
+            self._changed.wait_for(lambda: self._generation != 0 or (once and self._has_failed), wait)
+            return self._generation != 0
 
     def publish(
         self, publications: Sequence[Publication], mids: Sequence[int] | None, dup: bool, held: bool, timeout: float

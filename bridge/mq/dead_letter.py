@@ -556,7 +556,7 @@ class DeadLetters:
         log.warning(
             "MQB5101W mapping %s: dead-lettered a message of %s to queue %s: %s: %s (%d)",
             self._mapping,
-            ", ".join(f"{name} {value!r}" for name, value in publisher.items()) or self._source,
+            ", ".join(f"{name} {value!r}" for name, value in publisher.items()) or self._source or "an application",
             self._queue,
             why,
             cmqc.reason_name(reason),

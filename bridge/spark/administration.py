@@ -115,11 +115,13 @@ class Status(msgspec.Struct, frozen=True):
 
 
 def read_status(directory: Path) -> Status | None:
-    """Return the status of a pipeline, or None if it has never run. Raises OSError, msgspec.DecodeError."""
+    """Return the status of a pipeline, or None if it has never run. Raises StatusDamaged, OSError."""
     try:
         return msgspec.json.decode((directory / STATUS).read_bytes(), type=Status)
     except FileNotFoundError:
         return None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StatusDamaged(f"{directory}/{STATUS} is damaged and may be removed: {error}") from error
 
 
 def runs(directory: Path) -> str | None:
@@ -135,7 +137,7 @@ class StatusRecord:
         self._tell = tell
         self._told = False
         self._status = Status(os.getpid(), socket.gethostname(), time.time())
-        with contextlib.suppress(OSError, msgspec.DecodeError):
+        with contextlib.suppress(OSError, StatusDamaged):
             if (before := read_status(directory)) is not None:
                 self._status = replace(
                     self._status,
@@ -195,10 +197,7 @@ def condition(name: str, config: PipelineConfig, environment: PipelineEnvironmen
     """Return the condition of a pipeline, as `mqbridge pipeline show -o json` prints it. Raises StatusDamaged, OSError."""
     directory = environment.directory_of(name, config)
     process = runs(directory)
-    try:
-        status = read_status(directory)
-    except msgspec.DecodeError as error:
-        raise StatusDamaged(f"{directory}/{STATUS} is damaged and may be removed: {error}") from error
+    status = read_status(directory)
     spools = spooled(directory)
     read = environment.sources_of(name, config)
     messages, unread = messages_of(spools, read)

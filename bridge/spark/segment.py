@@ -41,7 +41,7 @@ class Identity(msgspec.Struct, frozen=True):
         """Decode the file IDENTITY of the spool at a path. Raises SpoolDamaged."""
         try:
             return msgspec.json.decode(content, type=cls)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise SpoolDamaged(f"{path}/{IDENTITY} is damaged: {error}") from error
 
 

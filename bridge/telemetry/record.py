@@ -236,7 +236,7 @@ def decode(data: bytes) -> StateRecord:
             return _decode(data)
         first = msgspec.msgpack.decode(data, type=_First)
         record = _decode(first.record)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UnknownRecord(f"it is not a session record: {error}") from None
     record.sequence = first.sequence
     return record

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import random
@@ -114,7 +115,10 @@ def test_a_broker_that_restarts_every_few_seconds(
 def test_a_link_that_moves_between_two_brokers(
     new_bridge: Callable[..., BridgeProcess], brokers: list[Mosquitto], version: str
 ) -> None:
-    """Brokers restart, the bridge is killed, and the link moves by reload or while the bridge is down."""
+    """Brokers restart, the bridge is killed, and the link moves by reload or while the bridge is down.
+
+    What a mosquitto repeats to its subscriber after PUBCOMP does not count as duplicated by the bridge.
+    """
     chance = random.Random(SEED)
     print(f"MQBRIDGE_TEST_SEED={SEED}")
     bridge = new_bridge(config=config_of(brokers[0].port, in_flight=100, version=version)).start()
@@ -210,9 +214,11 @@ def test_a_link_that_moves_between_two_brokers(
         assert thread.failure is None, thread.failure
     into: Counter[object] = Counter(on_queue(bridge, "in"))
     out: Counter[object] = Counter(number for one in subscribers for _, number in one.received)
+    again = [number for one in subscribers for number in one.repeated]
+    out.subtract(again)
     lost_in, lost_out = 2 * total - len(into), total - len(out)
     print(f"{dict(counts)}; to MQ: {2 * total} sent, {lost_in} lost, {len(repeated(into))} doubled")
-    print(f"from MQ: {total} sent, {lost_out} lost, {len(repeated(out))} doubled")
+    print(f"from MQ: {total} sent, {lost_out} lost, {len(repeated(out))} doubled; {len(again)} repeated by brokers")
     assert (lost_in, repeated(into), lost_out, repeated(out)) == (0, [], 0, [])
     assert bridge.messages(DEAD_LETTERS) == []
 
@@ -236,6 +242,20 @@ def faults_of(taps: list[Tap], queue: list[tuple[str, int]], total: int) -> list
             faults.append(f"{number} accepted by brokers {exchanges} times, from MQ")
     print(f"the bridge: {len(taps) * total} to MQ, {total} from MQ, faults: {len(faults)}")
     return faults
+
+
+@contextlib.contextmanager
+def interrupted(broker: Mosquitto, how: str) -> Iterator[None]:
+    """Kill, stop or hang a broker meanwhile."""
+    if how == "hang":
+        assert broker.process is not None
+        broker.process.send_signal(signal.SIGSTOP)
+        yield
+        broker.process.send_signal(signal.SIGCONT)
+    else:
+        getattr(broker, how)()
+        yield
+        broker.start()
 
 
 @pytest.mark.parametrize("version", ["3.1.1", "5"])
@@ -277,28 +297,21 @@ def test_brokers_that_are_killed(new_bridge: Callable[..., BridgeProcess], tmp_p
         move(tap, killed=True)
         until_at_last(lambda: connections(bridge) >= before + 2, lambda: bridge.log)
 
-    def kill_broker() -> None:
-        broker = chance.choice(brokers)
-        broker.kill()
-        end.wait(chance.uniform(0, 2))
-        broker.start()
-
-    def stop_broker() -> None:
-        """It hangs while the link moves."""
-        process = chance.choice(brokers).process
-        assert process is not None
-        process.send_signal(signal.SIGSTOP)
-        move(chance.choice(taps))
-        end.wait(chance.uniform(0, 2))
-        process.send_signal(signal.SIGCONT)
+    def break_broker(how: str, *, moving: bool = True) -> None:
+        with interrupted(chance.choice(brokers), how):
+            if moving:
+                move(chance.choice(taps))
+            end.wait(chance.uniform(0, 2))
 
     def kill_bridge() -> None:
         bridge.kill()
         bridge.start()
 
     faults: dict[str, Callable[[], None]] = {
-        "kill broker": kill_broker,
-        "stop broker": stop_broker,
+        "kill broker": lambda: break_broker("kill", moving=False),
+        "kill broker, move": lambda: break_broker("kill"),
+        "restart broker, move": lambda: break_broker("stop"),
+        "hang broker, move": lambda: break_broker("hang"),
         "kill bridge": kill_bridge,
         "move": lambda: move(chance.choice(taps)),
         "move killed": lambda: move(chance.choice(taps), killed=True),

@@ -148,7 +148,8 @@ def checkout(commit: str, directory: Path) -> Path:
     """Return a directory with the files of a commit."""
     archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, capture_output=True)
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
-        files.extractall(directory, filter="data")
+        files.extraction_filter = getattr(tarfile, "data_filter", None)
+        files.extractall(directory)
     return directory
 
 

@@ -167,7 +167,7 @@ class RoutedLink(FakeLink):
 
     # Sending ---------------------------------------------------------------------------------------------------------
 
-    def wait_connected(self, wait: float) -> bool:
+    def wait_connected(self, wait: float, *, once: bool = False) -> bool:
         if self.away:
             threading.Event().wait(min(wait, 0.005))
         return not self.away

@@ -90,7 +90,9 @@ class OldBroker:
 def unpacked(directory: Path, port: int) -> None:
     """Unpack the data directory. Its records have this port of the broker."""
     with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(directory, filter="data")
+        # Python 3.11.2 of Debian 12 has neither an argument `filter` nor `data_filter`.
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(directory)
     former, new = (b"\xa4port\xcd" + number.to_bytes(2, "big") for number in (PORT, port))  # MessagePack
     with contextlib.closing(sqlite3.connect(directory / "data" / "queuemanager.db")) as database, database:
         rows = database.execute("SELECT id, body FROM batch").fetchall()

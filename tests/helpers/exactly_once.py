@@ -140,6 +140,10 @@ class DurableSubscriber:
         self.level = 4
         #: method A: message ids received and not released
         self._not_released: set[int] = set()
+        #: message id -> its last payload
+        self._payloads: dict[int, bytes] = {}
+        #: numbers of messages that a broker repeated after PUBCOMP, with DUP and the same message id, as mosquitto does
+        self.repeated: list[int] = []
         self._seen: set[bytes] = set()
         self._client: RawClient | None = None
 
@@ -174,6 +178,9 @@ class DurableSubscriber:
                     if packet.message_id not in self._not_released:
                         self._not_released.add(packet.message_id)
                         self._deliver(packet)
+                        if packet.dup and self._payloads.get(packet.message_id) == packet.payload:
+                            self.repeated.append(number_of(packet.payload))
+                        self._payloads[packet.message_id] = packet.payload
                     answers.append(Pubrec(packet.message_id))
             elif type(packet) is Pubrel:
                 self._not_released.discard(packet.message_id)

@@ -282,7 +282,7 @@ class FakeLink:
 
     # Sending ---------------------------------------------------------------------------------------------------------
 
-    def wait_connected(self, wait: float) -> bool:
+    def wait_connected(self, wait: float, *, once: bool = False) -> bool:
         self.asked += 1
         return not self.away
 

@@ -335,3 +335,13 @@ def test_a_damaged_segment(position: int | None, tmp_path: Path) -> None:
         r"\+00:00\); hint: they exist nowhere else",
     ):
         bodies(spool)
+
+
+@pytest.mark.parametrize("content", [b"{", b'{"id":"\xb1","source":"Q"}'])
+def test_a_damaged_identity(content: bytes, tmp_path: Path) -> None:
+    spool = Spool(str(tmp_path), "Q")
+    append(spool, b"1")
+    spool.close()
+    Path(spool.place.path, IDENTITY).write_bytes(content)
+    with pytest.raises(SpoolDamaged, match="is damaged"):
+        Spool(str(tmp_path), "Q").recover()

@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 import zlib
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from functools import partial
 from typing import Any, cast
@@ -145,6 +146,8 @@ class IbmBackend(BackendEvents):
         self._under_way = UnitsUnderWay()
         #: MsgIds that the record of a session has to name, because their removal is not committed, by client
         self._removing: dict[str, dict[bytes, None]] = {}
+        #: units of work with session records that have not ended, in their order, by client
+        self._in_order: defaultdict[str, deque[DividedUnit]] = defaultdict(deque)
         #: MsgIds that the records of an earlier run name
         self._acknowledged: frozenset[bytes] = frozenset()
         self._waiting_for_flush: list[asyncio.Future[None]] = []
@@ -278,7 +281,7 @@ class IbmBackend(BackendEvents):
             record = next(iter(removal.states.values()))
             if record is not None and msg_ids and self._dispatch.active > 1:
                 # Any remover may remove what the record names.
-                divided.client_id, divided.removing, msg_ids = client_id, msg_ids, []
+                divided.removing, msg_ids = msg_ids, []
                 self._removing.setdefault(client_id, {}).update(dict.fromkeys(divided.removing))
                 removal.done = partial(self._recorded, divided)
             else:
@@ -287,6 +290,9 @@ class IbmBackend(BackendEvents):
             for record in removal.states.values():
                 if isinstance(record, SentRecord) and client_id in self._removing:
                     record.removing, record.version = list(self._removing[client_id]), VERSION
+        divided.client_ids = tuple(removals)
+        for client_id in removals:
+            self._in_order[client_id].append(divided)
         divided.awaited = len(parts) + len(removals)
         self._under_way.begin(divided)
         for publisher, part in parts.items():
@@ -323,12 +329,31 @@ class IbmBackend(BackendEvents):
         divided.failure = divided.failure or reason
         if divided.awaited:
             return
-        self._removed(divided.client_id, divided.removing)
-        self._under_way.end(divided)
-        part = divided.part
-        refusals = NONE_REFUSED if part is None else part.refusals
-        diverted = NONE_REFUSED if part is None else part.diverted
-        self._completions.append(Completion(divided.unit.number, divided.failure, refusals, diverted))
+        if divided.removing:
+            self._removed(divided.client_ids[0], divided.removing)
+        self._complete(divided)
+
+    def _complete(self, divided: DividedUnit) -> None:
+        """Report a unit of work that has ended, unless an earlier one with a record of the same session has not.
+
+        PUBREL follows the end of a unit of work, and must be sent in the order of PUBREC (MQTT 3.1.1, section 4.6).
+        """
+        ready = {divided: None}
+        while ready:
+            ended, _ = ready.popitem()
+            orders = [self._in_order[client_id] for client_id in ended.client_ids]
+            if any(order[0] is not ended for order in orders):
+                continue
+            for client_id, order in zip(ended.client_ids, orders, strict=True):
+                order.popleft()
+                if not order:
+                    del self._in_order[client_id]
+            ready |= {order[0]: None for order in orders if order and not order[0].awaited}
+            self._under_way.end(ended)
+            part = ended.part
+            refusals = NONE_REFUSED if part is None else part.refusals
+            diverted = NONE_REFUSED if part is None else part.diverted
+            self._completions.append(Completion(ended.unit.number, ended.failure, refusals, diverted))
 
     def _removed(self, client_id: str, msg_ids: Iterable[bytes]) -> None:
         """Name messages in the records of a session no longer."""

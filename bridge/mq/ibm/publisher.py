@@ -226,9 +226,10 @@ class DividedUnit(msgspec.Struct, eq=False):
     failure: int = 0
     #: the part with the publications
     part: Part | None = None
-    #: MsgIds that the record of this session names until they are removed
+    #: the clients whose session records it contains. It ends after earlier units of work with records of these sessions
+    client_ids: Sequence[str] = ()
+    #: MsgIds that the record of the only one of these sessions names until they are removed
     removing: Sequence[bytes] = ()
-    client_id: str = ""
 
 
 class UnitsUnderWay:

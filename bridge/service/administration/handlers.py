@@ -390,7 +390,7 @@ def _entries(file: Path, search: str, rows: int) -> list[dict[str, Any]]:
         if search in line.decode(errors="replace").casefold():
             try:
                 found.append(msgspec.json.decode(line, type=dict[str, Any]))
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, UnicodeDecodeError):
                 continue  # an entry that is being written
     return list(found)[::-1]
 

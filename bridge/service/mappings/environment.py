@@ -100,11 +100,18 @@ class MappingEnvironment:
         """Return 8 hexadecimal digits that identify the queue manager globally. Raises MQError."""
         return unique_name_of(connection, self.queue_manager).rpartition(".")[2]
 
+    def identify(self) -> None:
+        """Determine `origin`."""
+
+        def identify(connection: Connection) -> None:
+            self.origin = unique_name_of(connection, self.queue_manager)
+
+        self.with_connection(identify)
+
     def forget_others(self, names: Set[str]) -> None:
         """Remove the subscriptions of mappings that are no longer in the configuration."""
 
         def forget(connection: Connection) -> None:
-            self.origin = unique_name_of(connection, self.queue_manager)
             for name in sorted(mapping_subscriptions(connection, self.owner) - names):
                 remove_subscription(connection, name)
 
@@ -113,17 +120,22 @@ class MappingEnvironment:
     def with_connection(self, clean_up: Callable[[Connection], T]) -> T | None:
         """Run a clean-up on a separate connection and return its result, or None after a failure, which is logged.
 
-        A failed clean-up only wastes space. The next start tries again.
+        A failed clean-up changes nothing.
         """
         try:
             connection = self.connect("clean-up")
             try:
                 return clean_up(connection)
+            except BaseException:
+                # Disconnecting would commit half of the unit of work.
+                with contextlib.suppress(MQError):
+                    connection.backout()
+                raise
             finally:
                 with contextlib.suppress(MQError):
                     connection.disconnect()
         except MQError as error:
-            log.warning("MQB5207W cleaning up after removed mappings failed: %s", error)
+            log.warning("MQB5207W cleaning up after changed or removed mappings failed: %s", error)
             return None
 
 

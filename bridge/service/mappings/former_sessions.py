@@ -81,7 +81,7 @@ def take_over(connection: Connection, session: LinkSession, *, certain: bool, se
             exchanges.sending, releasing = before.sending, before.releasing
         else:
             exchanges.received = msgspec.msgpack.decode(data, type=list[int])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         # Of the other direction: whatever it contains is not about this session.
         certain, forgotten = False, 1
     if not certain:
@@ -276,7 +276,7 @@ def _finish_there(
         )
         link.start()
         try:
-            if not link.wait_connected(links.END_TIMEOUT):
+            if not link.wait_connected(links.END_TIMEOUT, once=True):
                 return False
             qos = min(link.limits.maximum_qos, 2 if exactly else 1)
             _finish(connection, environment, former, link, lambda lost=lost: len(lost), 0, qos=qos)  # type: ignore[misc]

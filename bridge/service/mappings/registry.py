@@ -55,23 +55,37 @@ class Mappings:
         self._settling: asyncio.Task[None] | None = None
         self._links: Mapping[str, LinkConfig] = {}
         self._stopping = asyncio.Event()
+        #: sessions or subscriptions of removed mappings may be left
+        self._untidy = False
         #: ends the pause between attempts to finish former sessions
         self._settle_now = asyncio.Event()
 
     async def start(self, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> None:
         """Start enabled mappings, and clean up after removed ones."""
-        # Before the subscriptions of removed mappings are removed: messages on their queues may be unfinished at a broker.
-        await asyncio.to_thread(self._unfinished.leave_others, mappings, links)
-        await asyncio.to_thread(self._environment.forget_others, frozenset(mappings))
+        await asyncio.to_thread(self._environment.identify)
+        await self._tidy(mappings, links)
         await self.apply(mappings, links)
         loop = asyncio.get_running_loop()
         self._environment.on_former_sessions = lambda: loop.call_soon_threadsafe(self._settle_now.set)
         # An unreachable broker must not delay the start.
         self._settling = asyncio.create_task(self._settle_former_sessions())
 
+    async def _tidy(self, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> None:
+        """Clean up after removed mappings.
+
+        Messages on the queues of their subscriptions may be unfinished at a broker. So the subscriptions stay until these
+        messages have been moved.
+        """
+        self._untidy = not await asyncio.to_thread(self._unfinished.leave_others, mappings, links)
+        if not self._untidy:
+            await asyncio.to_thread(self._environment.forget_others, frozenset(mappings))
+
     async def _settle_former_sessions(self) -> None:
         while True:
             self._settle_now.clear()
+            if self._untidy:
+                async with self._changing:
+                    await self._tidy({name: entry.config for name, entry in self._entries.items()}, self._links)
             in_use = frozenset(entry.runner.session_key for entry in self._entries.values() if entry.runner is not None)
             await asyncio.to_thread(self._unfinished.settle, self._links, in_use, self._stopping.is_set)
             with contextlib.suppress(TimeoutError):
@@ -117,8 +131,9 @@ class Mappings:
         """
         entry = self._entries.pop(name)
         await self._stop(name, entry)
-        if entry.link is not None:
-            await asyncio.to_thread(self._unfinished.leave, name, mappings, self._links)
+        if entry.link is not None and not await asyncio.to_thread(self._unfinished.leave, name, mappings, self._links):
+            self._untidy = True
+            return 0
         return await asyncio.to_thread((entry.runner or self._runner(name, entry)).leave_source)
 
     async def _move(self, name: str, old: Entry, config: AnyMapping, link: LinkConfig | None) -> int:
@@ -126,13 +141,19 @@ class Mappings:
 
         Return how many waiting messages were deleted with them. Messages of sources that the mapping still uses are kept.
         """
-        lost = 0
-        if _subscribes(old.config, old.link) and not _subscribes(config, link):
+        lost, leaves_source = 0, _subscribes(old.config, old.link) and not _subscribes(config, link)
+        leaves_session = old.link is not None and (link is None or type(config) is not type(old.config))
+        if old.link is not None and (leaves_source or leaves_session):
+            # Before the source is left, for messages on its queue may be unfinished at the broker.
+            kept: tuple[dict[str, AnyMapping], dict[str, LinkConfig]] = ({}, {})
+            if not leaves_session and link is not None:
+                kept = ({name: config}, {link_name(config): link})
+            if not await asyncio.to_thread(self._unfinished.leave, name, *kept):
+                self._untidy = True
+                return 0
+        if leaves_source:
             lost = await asyncio.to_thread((old.runner or self._runner(name, old)).leave_source)
-        if old.link is None:
-            return lost
-        if link is None or type(config) is not type(old.config):
-            await asyncio.to_thread(self._unfinished.leave, name, {}, {})
+        if old.link is None or link is None or leaves_session:
             return lost
         if _session(old.link) == _session(link) or not isinstance(config, ToMqMapping):
             return lost

@@ -11,7 +11,7 @@ from bridge.administration.mapping_status import UnfinishedSession
 from bridge.config.link import LinkConfig
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.mq.link_sessions import LinkSessions
-from bridge.mq.mqi import Connection
+from bridge.mq.mqi import Connection, MQError
 from bridge.service.mappings.environment import MappingEnvironment
 
 AnyMapping = ToMqMapping | ToMqttMapping
@@ -25,31 +25,38 @@ class UnfinishedSessions:
         #: the sessions as of the last look
         self.listed: list[UnfinishedSession] = []
 
-    def leave(self, mapping: str, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> None:
+    def leave(self, mapping: str, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> bool:
         """Leave the session of a mapping at a broker, if it has one, and try to finish it there.
 
-        The session is ended, unless one of the `mappings` may use it from now on.
+        The session is ended, unless one of the `mappings` may use it from now on. Return whether the session was left.
+        Otherwise its unfinished messages are still at the source of the mapping.
         """
 
-        def left(connection: Connection) -> None:
+        def left(connection: Connection) -> bool:
             sessions = LinkSessions(connection)
             session = sessions.load(mapping)
             if session is None:
-                return
+                return True
             from bridge.service.mappings import former_sessions
 
             keys = former_sessions.configured_keys(mappings, links, self._environment.bridge_id(connection))
             former_sessions.leave(connection, self._environment, session, ending=session.key not in keys)
             former = sessions.former(session)
             if former is not None:
-                former_sessions.settle(connection, self._environment, former, former_sessions.link_of(session, links))
+                link = former_sessions.link_of(session, links)
+                try:
+                    former_sessions.settle(connection, self._environment, former, link)
+                except MQError:
+                    # `settle` of this class tries again, and logs the error.
+                    connection.backout()
+            return True
 
-        self._environment.with_connection(left)
+        return self._environment.with_connection(left) or False
 
-    def leave_others(self, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> None:
-        """Leave the sessions of mappings that were removed, or lost their link, while the bridge was stopped."""
+    def leave_others(self, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> bool:
+        """Leave the sessions of mappings that were removed, or lost their link. Return whether that succeeded."""
 
-        def left(connection: Connection) -> None:
+        def left(connection: Connection) -> bool:
             linked = {
                 name
                 for name, config in mappings.items()
@@ -61,14 +68,15 @@ class UnfinishedSessions:
                 if session.mapping not in linked
             ]
             if not left:
-                return
+                return True
             from bridge.service.mappings import former_sessions
 
             keys = former_sessions.configured_keys(mappings, links, self._environment.bridge_id(connection))
             for session in left:
                 former_sessions.leave(connection, self._environment, session, ending=session.key not in keys)
+            return True
 
-        self._environment.with_connection(left)
+        return self._environment.with_connection(left) or False
 
     def settle(self, links: Mapping[str, LinkConfig], in_use: Set[str], stopping: Callable[[], bool]) -> None:
         """Try to finish and end the former sessions, and list what is left. Without any, there is nothing to do."""

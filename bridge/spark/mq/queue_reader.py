@@ -413,7 +413,7 @@ def _states(queue: StateQueue) -> list[SpoolState]:
     found = []
     for got in queue.browse():
         if got.md.CorrelId[:4] == STATE_MARK:
-            with contextlib.suppress(msgspec.DecodeError):
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
                 found.append(msgspec.msgpack.decode(got.data, type=SpoolState))
     return found
 

@@ -156,7 +156,9 @@ class WriterState:
         keys: set[bytes] = set()
         for got in self._queue.browse():
             if got.md.CorrelId[:4] == _FORMER_STATE:
-                with contextlib.suppress(msgspec.DecodeError):  # applications may put anything there
+                with contextlib.suppress(
+                    msgspec.DecodeError, UnicodeDecodeError
+                ):  # applications may put anything there
                     state = msgspec.msgpack.decode(got.data, type=_PartitionState)
                     if state.query == self._query:
                         former.append(state)

@@ -121,6 +121,7 @@ def test_a_connection_lost_at_any_verb(
     monkeypatch.setattr(writer, "UNIT_ROWS", rows)
     monkeypatch.setattr(staging, "MESSAGE_BYTES", 0 if in_files else 2**20)
     others = [b"other %d" % number for number in range(3)]
+    queues.take(MAPPING_STATE_QUEUE)
     with fault(APPLICATION_NAME) as verbs:
         put(options, stage(BatchIdentity(f"counted {rows} {in_files}", 0), batches(ROWS[:3]), batches(ROWS[3:])))
     assert bodies_of(options, queues) == ROWS
@@ -371,6 +372,7 @@ def test_rows_of_a_mapping_and_a_connection_lost_at_any_verb(
     monkeypatch.setattr(writer, "UNIT_ROWS", rows)
     refused, kept, queue = queues.queue(), queues.queue(), queues.queue()
     to = msgspec.structs.replace(options, queue=None, refused=refused, mapped=True)
+    queues.take(MAPPING_STATE_QUEUE)
     with fault(APPLICATION_NAME) as verbs:
         put(to, stage(BatchIdentity(f"mapped {rows}", 0), mapped(queue, kept)))
     for number in range(len(verbs)):

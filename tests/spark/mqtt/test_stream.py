@@ -58,7 +58,9 @@ def readers(mosquitto: Mosquitto, tmp_path: Path) -> Iterator[Readers]:
 
 
 def next_batch(reader: SpoolReader, start: Any, rows: int, limit: ReadLimit = ALL) -> Any:
-    """The offset of the next batch, once it has so many rows."""
+    """The offset of the next batch, once it has so many rows. Spark commits the batch before."""
+    if start["spools"]:
+        reader.commit(start)
     end = start
     while len(payloads(reader, start, end)) < rows:
         end = reader.latestOffset(start, limit)

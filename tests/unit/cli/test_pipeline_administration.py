@@ -97,8 +97,9 @@ def test_a_new_run_keeps_the_last_batch_and_error(directory: Path) -> None:
     assert status.last_error is not None and status.until is None
 
 
-def test_a_damaged_status(invoke: Invoke, file: Path, directory: Path) -> None:
-    (directory / "status.json").write_text("{")
+@pytest.mark.parametrize("content", [b"{", b'{"host":"\xb1"}'])
+def test_a_damaged_status(content: bytes, invoke: Invoke, file: Path, directory: Path) -> None:
+    (directory / "status.json").write_bytes(content)
     result = invoke("pipeline", "show", "--config", file)
     assert result.exit_code == 1 and "status.json is damaged and may be removed" in result.stderr
 

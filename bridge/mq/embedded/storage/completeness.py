@@ -82,7 +82,7 @@ def _since(database: sqlite3.Connection) -> str:
     if row is None:
         return "the log is empty"
     committed = 0.0
-    with contextlib.suppress(msgspec.DecodeError, TypeError):
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, TypeError):
         committed = decode(row[1]).committed
     return (
         f"commit {row[0]} of {_moment(committed)} is the last one found"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from bridge.telemetry.identity import Principal
-from bridge.telemetry.record import SentRecord, decode, encode
+from bridge.telemetry.record import SentRecord, UnknownRecord, decode, encode
 
 #: As bridges wrote it that did not record owners.
 WITHOUT_OWNER = (
@@ -33,3 +34,11 @@ def test_an_older_bridge_reads_a_record_with_an_owner() -> None:
 
     data = encode(SentRecord("c", principal=Principal(False)))
     assert msgspec.json.decode(data, type=Older) == Older("c", 2)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"rubbish", WITHOUT_OWNER[:-1], WITHOUT_OWNER.replace(b'"c"', b'"\xb1"'), b"\xa1\xb1"]
+)
+def test_other_data_is_no_record(data: bytes) -> None:
+    with pytest.raises(UnknownRecord, match="not a session record"):
+        decode(data)

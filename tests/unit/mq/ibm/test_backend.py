@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -38,7 +38,7 @@ from tests.helpers.ibm_backends import (
     records_of,
     stop,
 )
-from tests.helpers.patience import PATIENCE
+from tests.helpers.patience import PATIENCE, happens
 from tests.helpers.units import Unit
 
 
@@ -216,6 +216,51 @@ async def test_a_message_that_the_record_of_its_session_names_is_not_delivered_a
     await stop(backend)
     assert [message.data[-1:] for message in drain(queue_manager, TRANSMIT)] == expected
     application.disconnect()
+
+
+async def test_units_of_work_with_records_of_one_session_end_in_their_order(
+    queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PUBREL follows the end of its unit of work, and is sent in the order of PUBREC (MQTT 3.1.1, section 4.6)."""
+    monkeypatch.setattr(remover, "ROUND_TRIP_PER_REMOVER", 1e-9)
+    application = EmbeddedConnection(queue_manager)
+    for number in range(3):
+        md = MQMD(Persistence=cmqc.MQPER_PERSISTENT)
+        application.put1(MQOD(ObjectName="x", ObjectQMgrName="dev"), Message(md, str(number).encode()))
+    application.disconnect()
+    arrived: asyncio.Queue[Any] = asyncio.Queue()
+    backend = await opened(queue_manager, NONE, removers=3)
+    backend.start(lambda batch: [arrived.put_nowait(one) for one in batch] and None)
+    transmissions = [await asyncio.wait_for(arrived.get(), PATIENCE) for _ in range(3)]
+    remove, slow = backend._dispatch.remove, asyncio.get_running_loop().create_future()
+
+    def remove_first_last(msg_ids: Sequence[bytes], done: Callable[[int], None]) -> int:
+        if slow.done():
+            return remove(msg_ids, done)
+        slow.set_result((msg_ids, done))
+        return 1
+
+    monkeypatch.setattr(backend._dispatch, "remove", remove_first_last)
+    order: list[int] = []
+
+    async def acknowledge(number: int) -> None:
+        def fill(unit: Unit) -> None:
+            unit.removals = [transmissions[number]]
+            keep(unit, SentRecord("dev", released=list(range(1, number + 2))))
+
+        await ended(backend, fill)
+        order.append(number)
+
+    tasks = [asyncio.create_task(acknowledge(number)) for number in range(3)]
+    first = await asyncio.wait_for(slow, PATIENCE)
+    await happens(lambda: queue_manager.objects.queues[TRANSMIT].depth == 1)
+    # Both removals are reported to the event loop before this call is.
+    await backend.caught_up()
+    assert order == []
+    remove(*first)
+    await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE)
+    assert order == [0, 1, 2]
+    await stop(backend)
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["answered", "unanswered"])

@@ -186,6 +186,12 @@ def test_a_smaller_qos_than_wanted_is_told(
     assert "only QoS 1 instead of 2" in caplog.text
 
 
+def test_the_first_attempt_may_be_the_only_one_to_wait_for(link: LinkFactory) -> None:
+    unreachable = link(free_port())
+    assert not unreachable.wait_connected(24 * 3600, once=True)
+    assert "refused" in unreachable.state_where(LinkPhase.WAITING).error
+
+
 def test_many_failures_are_few_lines_in_the_log(
     link: LinkFactory, caplog: pytest.LogCaptureFixture, impatient: None
 ) -> None:

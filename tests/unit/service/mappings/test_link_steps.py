@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -423,6 +425,26 @@ def test_a_session_that_is_given_up_leaves_its_messages_on_the_dead_letter_queue
     assert sessions.give_up("map", frozenset()) == (1, unfinished.messages)
     assert [letter.body for letter in scene.letters()] + scene.bodies("IN") == [b"1", b"2"]
     assert sessions.listed == []
+
+
+def test_parked_messages_keep_their_retain_flag(scene: Scene) -> None:
+    config = mapping_config(*TO_LINK, guarantee="exactly-once", batch=BATCH, attributes={"retained": "always"})
+    scene.put("IN", b"1")
+    fault = LinkFault(1, "before", kills=True)
+    scene.run(config, lambda: bool(fault.struck) and scene.killed, link_fault=fault)
+    session = LinkSessions(scene.application).load("map")
+    assert session is not None
+    former_sessions.leave(scene.application, scene.environment, session, ending=False)
+    assert scene.depth("IN") == 0
+    published: list[tuple[bytes, bool]] = []
+
+    def note(publication: Any) -> bool:
+        published.append((publication.payload, publication.retain))
+        return False
+
+    scene.broker.refusing = note
+    scene.run(config, lambda: scene.broker.given == [b"1"] and scene.settled())
+    assert {*published} == {(b"1", True)}
 
 
 def test_exchanges_of_another_epoch_of_the_store_are_forgotten(scene: Scene) -> None:

@@ -16,7 +16,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from bridge.administration.mapping_status import State
 from bridge.config.link import LinkConfig
+from bridge.config.queue_manager import MAPPING_STATE_QUEUE
 from bridge.link import connection as links
 from bridge.service.mappings import registry
 from bridge.service.mappings.environment import MappingEnvironment
@@ -236,6 +238,79 @@ async def run_change(
         assert {*OLD} <= {*session.given}
     if result is STAYS:
         assert [one.payload for one in session.unacknowledged.values()] == OLD
+    assert scene.depth(DEAD_LETTERS) == 0
+    assert network.failures == []
+
+
+#: What becomes of the source of a mapping to a broker: before, and after (None: the mapping is removed).
+SOURCES: dict[str, tuple[dict[str, str], dict[str, str] | None]] = {
+    "topic, then a queue": ({"topic": "s"}, {"queue": "IN2"}),
+    "topic, removed": ({"topic": "s"}, None),
+    "queue, then a topic": ({"queue": "IN"}, {"topic": "s"}),
+    "queue, removed": ({"queue": "IN"}, None),
+}
+
+
+@pytest.mark.parametrize("blocked", [False, True], ids=["", "state queue blocked"])
+@pytest.mark.parametrize("state", range(1, 5))
+@pytest.mark.parametrize("change", SOURCES)
+async def test_a_source_is_left_after_its_unfinished_messages_were_moved(
+    scene: Scene, network: BrokerNetwork, change: str, state: int, blocked: bool
+) -> None:
+    """The bridge deletes the subscription of a mapping that no longer needs it, with the messages on its queue.
+
+    While they cannot be moved, they stay there.
+    """
+    before, after = SOURCES[change]
+    call, moment = list(STATES["to the broker"].values())[state]
+    session, bridge = network.at(A, "id-map"), Bridge(scene, network)
+
+    def setting(source: dict[str, str]) -> Setting:
+        to_broker = mapping_config(source, {"mqtt": "t/a", "link": "L"}, guarantee="exactly-once", batch=BATCH)
+        return Setting(mapping=to_broker)
+
+    def send(source: dict[str, str], payloads: list[bytes]) -> None:
+        if "topic" in source:
+            scene.publish("s", *payloads, Persistence=1)
+        else:
+            scene.put(source["queue"], *payloads, Persistence=1)
+
+    def unfinished() -> list[object]:
+        assert bridge.mappings is not None
+        return [one for status in bridge.mappings.statuses() for one in status.unfinished]
+
+    def runs() -> bool:
+        assert bridge.mappings is not None
+        return [status.state for status in bridge.mappings.statuses()] == [State.RUNNING]
+
+    def report() -> object:
+        return session.given, bridge.mappings and bridge.mappings.statuses(), vars(session)
+
+    await bridge.configure(setting(before))
+    # It has subscribed.
+    await happens(runs, report)
+    send(before, [b"first"])
+    await happens(lambda: session.given == [b"first"] and session.quiet, report)
+    network.fault, network.call = LinkFault(moment=moment), call
+    send(before, OLD)
+    await happens(lambda: bool(network.fault.struck), report)
+    if blocked:
+        scene.mqsc(f"ALTER QLOCAL({MAPPING_STATE_QUEUE}) PUT(DISABLED)")
+    await bridge.configure(None if after is None else setting(after))
+    if blocked:
+        scene.mqsc(f"ALTER QLOCAL({MAPPING_STATE_QUEUE}) PUT(ENABLED)")
+    await happens(lambda: bool(unfinished()) or after is not None, report)
+    network.restore(A)
+    # A message after the batch may have remained with the former source, which nothing reads any longer.
+    taken = OLD[:1]
+    if after is not None:
+        await happens(runs, report)
+        send(after, [b"newer"])
+        taken = [*taken, b"newer"]
+    await happens(lambda: {*taken} <= {*session.given} and session.quiet and not unfinished(), report)
+    assert bridge.mappings is not None
+    await bridge.mappings.stop()
+    assert max(Counter(session.given).values()) == 1, report()
     assert scene.depth(DEAD_LETTERS) == 0
     assert network.failures == []
 
