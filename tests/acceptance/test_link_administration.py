@@ -115,6 +115,14 @@ def test_links_are_shown_with_the_connections_of_mappings(bridge: BridgeProcess)
     assert administrator.refused("link", "test", "none", status=3) == "no link none\n"
 
 
+def test_a_link_without_a_connection_connects_now(bridge: BridgeProcess) -> None:
+    administrator = Administrator(bridge)
+    until(lambda: administrator.json("link", "show", "plain")[0]["connections"][0]["connected"])
+    for link, answer in (("plain", "0 of 1 mapping"), ("nowhere", "1 of 1 mapping"), ("secured", "0 of 0 mappings")):
+        assert administrator.does("link", "connect", link) == f"link {link}: {answer} connect now\n"
+    assert administrator.refused("link", "connect", "none", status=3) == "no link none\n"
+
+
 def test_a_silent_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     """If TCP connects but no CONNACK arrives, the test ends in time with an error, and its thread ends."""
     monkeypatch.setattr(trial, "TIMEOUT", 0.2)

@@ -249,7 +249,7 @@ def _try(name: str, config: LinkConfig, steps: list[str]) -> str | None:
 async def connect_link(parts: Parts, request: ConnectLink) -> Answer:
     """End the pauses of a link's connections."""
     if request.name not in parts.configuration.links:
-        raise NotFound(f"there is no link {request.name}")
+        raise NotFound(f"no link {request.name}")
     connections = [connection for _, connection in parts.mappings.links() if connection.name == request.name]
     waiting = [connection for connection in connections if not connection.up]
     for connection in waiting:
