@@ -97,14 +97,14 @@ def pub(
     An empty message with --retain clears the retained publication of the topic, as in MQTT. The command prints the MsgId, or
     with -o json the MQMD from the queue manager.
     """
-    from bridge.mq.administration import Administration
-
     data = read_body(body)
     md = descriptor(data, persistent=persistent, priority=priority, expiry=_tenths(expiry))
     od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic)
     with connected() as connection:
         _put(connection, od, Message(md, data), cmqc.MQPMO_RETAIN if retain and data else cmqc.MQPMO_NONE, properties)
         if retain and not data:
+            from bridge.mq.administration import Administration
+
             Administration(connection).clear_retained(topic)
             note(f"cleared the retained publication of topic {topic}")
 

@@ -32,6 +32,9 @@ from bridge.config.values import FilePath, ObjectName, SecretPath, Section, Trut
 PASSWORD_CACHE = "verified-passwords"
 """Name of the password cache in the data directory of an embedded queue manager."""
 
+PIPELINES = "pipelines"
+"""Name of the directory of pipelines in the data directory of an embedded queue manager."""
+
 CONTROL_SOCKET = "control.sock"
 """Name of the control socket in the data directory of an embedded queue manager."""
 

@@ -20,15 +20,13 @@ import msgspec
 from bridge.administration.answers import Problem, ProblemKind, counted
 from bridge.administration.mapping_status import State, Status
 from bridge.config.mapping import ToMqttMapping
-from bridge.config.models import Configuration
+from bridge.config.models import PIPELINES, Configuration
 from bridge.mq.host import QueueManagerStatus, QueueStatus
 from bridge.mq.memory import MIB
 from bridge.security.tls import expiries
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
 from bridge.service.events import ConnectRejected
 from bridge.service.mappings.environment import LOOK_AHEAD
-from bridge.spark.administration import StatusDamaged, condition, left_by_removed
-from bridge.spark.environment import environment_at_bridge
 
 log = logging.getLogger(__name__)
 
@@ -476,6 +474,15 @@ def _of_unfinished_sessions(status: Status) -> Iterator[Problem]:
 
 def _of_pipelines(configuration: Configuration) -> list[Problem]:
     """Return a problem for each pipeline that fails, was killed, or has messages of a former queue. Reads files."""
+    settings = configuration.queue_manager
+    if not configuration.pipelines and (
+        settings.type != "embedded" or not (settings.data_directory / PIPELINES).is_dir()
+    ):
+        return []
+    # Imported on demand, because most bridges have no pipelines.
+    from bridge.spark.administration import StatusDamaged, condition, left_by_removed
+    from bridge.spark.environment import environment_at_bridge
+
     problems, now = [], time.time()
     environment = environment_at_bridge(configuration)
     for name, config in configuration.pipelines.items():

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from bridge.config.models import Configuration
+from bridge.config.models import PIPELINES, Configuration
 from bridge.config.pipeline import PipelineConfig, is_remote
 from bridge.spark.options import TLS_OPTIONS, UNIT_ROWS
 
@@ -166,7 +166,7 @@ def environment_of(
         options = {} if path is None else {"config": str(path)}
     else:
         data = data_directory.absolute()
-        dead_letters, directory = _EMBEDDED_DEAD_LETTERS, data / "pipelines"
+        dead_letters, directory = _EMBEDDED_DEAD_LETTERS, data / PIPELINES
         options = {"dataDirectory": str(data), "queueManager": settings.name}
     if far is not None:
         options = _remote_options(configuration, options)
