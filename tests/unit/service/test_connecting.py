@@ -59,9 +59,9 @@ async def test_clients_without_an_identifier_get_one_each(bridge: Any) -> None:
     ("config", "user_name", "expected"),
     [
         ({}, None, b""),
-        ({}, "user", b"user"),
-        ({"mcauser": "mca"}, "user", b"mca"),
-        ({"mcauser": "mca", "use_client_id": True}, "user", b"sensor"),
+        ({}, "meter", b"meter"),
+        ({"mcauser": "mca"}, "meter", b"mca"),
+        ({"mcauser": "mca", "use_client_id": True}, "meter", b"sensor"),
     ],
 )
 async def test_identity_of_the_channel(

@@ -14,14 +14,14 @@ from bridge.mqtt.packets import Connack, Connect, Disconnect, Puback, Publish, W
 @pytest.mark.parametrize("payload", [b"gone", b""], ids=["payload", "empty"])
 async def test_a_will_is_a_publication_of_the_client(bridge: Any, qos: int, retain: bool, payload: bytes) -> None:
     async with bridge() as running:
-        client = await running.connect("sensor", will=Will("will/t", payload, qos, retain), user_name="user")
+        client = await running.connect("sensor", will=Will("will/t", payload, qos, retain), user_name="meter")
         client.vanish()
         await running.backend.until(lambda: bool(running.backend.entered))
         ((message, retained),) = running.backend.entered
         assert (message.topic, message.payload, message.qos, message.client_id) == ("will/t", payload, qos, "sensor")
         assert retained is retain
         assert message.md.Persistence == (1 if qos else 0)
-        assert message.md.UserIdentifier == b"user"
+        assert message.md.UserIdentifier == b"meter"
         assert b"<msgid" not in message.data
 
 

@@ -85,8 +85,8 @@ def test_connections_of_an_address(addresses: list[str], taken: int) -> None:
     assert len([one for one in addresses if admission.take(one) is not None]) == taken
 
 
-KNOWN = protocol.frame(protocol.Connect(protocol.PROTOCOL_VERSION, "flood", "", "user", b"right"))
-WRONG = protocol.frame(protocol.Connect(protocol.PROTOCOL_VERSION, "flood", "", "user", b"wrong"))
+KNOWN = protocol.frame(protocol.Connect(protocol.PROTOCOL_VERSION, "flood", "", "meter", b"right"))
+WRONG = protocol.frame(protocol.Connect(protocol.PROTOCOL_VERSION, "flood", "", "meter", b"wrong"))
 WAIT = protocol.frame(
     GetCall(1, GetOptions(Options=cmqc.MQGMO_WAIT | cmqc.MQGMO_NO_SYNCPOINT, WaitInterval=cmqc.MQWI_UNLIMITED))
 )
@@ -112,7 +112,7 @@ def received(connection: socket.socket, size: int) -> bytes:
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[ServedQueueManager]:
     (tmp_path / "data").mkdir()
-    (tmp_path / "passwords").write_text("user:right\n")
+    (tmp_path / "passwords").write_text("meter:right\n")
     listener = ListenerConfig(password_file=tmp_path / "passwords", failed_connects=1)
     with ServedQueueManager(tmp_path / "data", listener=listener) as served:
         RemoteConnection(tmp_path / "data").command("DEFINE QLOCAL(Q)")
