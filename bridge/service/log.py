@@ -45,7 +45,9 @@ def fields_of(record: logging.LogRecord, message: str) -> dict[str, str]:
     `message` is the message of the record. `id` is the message identifier, `client` the client identifier, `reason` the name
     of an MQRC in the message. `extra={"fields": …}` of a logging call adds others.
     """
-    found = {"id": divided(message)[0]} | getattr(record, "fields", {})
+    found = {"id": divided(message)[0]}
+    # A topic of a client may be long, and contain anything.
+    found |= {name: printable(value) for name, value in getattr(record, "fields", {}).items()}
     if (peer := peer_of(record)) is not None:
         found |= {"client": printable(peer.client_id), "address": peer.address}
     if (reason := _REASON.search(message)) is not None:

@@ -92,3 +92,10 @@ def test_the_journal_is_told_priorities(monkeypatch: pytest.MonkeyPatch) -> None
         record = logging.LogRecord("test", level, "here.py", 7, "said", (), None)
         record.exc_text = "Traceback\n  line"
         assert [line[:3] for line in formatter.format(record).split("\n")] == [f"<{priority}>"] * 3
+
+
+def test_fields_of_a_record_are_short_and_printable() -> None:
+    record = logging.LogRecord("bridge", logging.WARNING, "", 0, "MQB5101W text", (), None)
+    record.fields = {"topic": "a\n" + "x" * 70_000}
+    topic = json.loads(JsonFormatter().format(record))["topic"]
+    assert topic.startswith("a\\x0ax") and len(topic) < 10_000
