@@ -63,7 +63,7 @@ class FileNumbers:
 
     def __init__(self, directory: Path) -> None:
         files, position = _numbered_files(directory), _position(directory)
-        #: a sentence about missing files at the end; blank if there are none
+        #: a sentence about missing files at the end, or blank
         self.damage = "; ".join(loss.text for loss in _missing_end(directory, files, position))
         last = files[-1].number if files else 0
         if not isinstance(position, Position):

@@ -55,7 +55,7 @@ class LinkSession(msgspec.Struct, tag="session", eq=True):
     mapping_config: str = ""
     #: `Host.epoch` of the record. After a restore, the session may have other subscriptions
     epoch: str = ""
-    #: its subscription was made with Retain As Published (MQTT 5, or the bridge bit); None: unknown
+    #: its subscription was made with Retain As Published (MQTT 5, or the bridge bit), or None if that is unknown
     keeps_retain: bool | None = None
 
     @property

@@ -280,7 +280,7 @@ class IbmBackend(BackendEvents):
             ((client_id, removal),) = removals.items()
             record = next(iter(removal.states.values()))
             if record is not None and msg_ids and self._dispatch.active > 1:
-                # Any remover may remove what the record names.
+                # Any remover may remove the messages that the record names.
                 divided.removing, msg_ids = msg_ids, []
                 self._removing.setdefault(client_id, {}).update(dict.fromkeys(divided.removing))
                 removal.done = partial(self._recorded, divided)

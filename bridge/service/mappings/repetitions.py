@@ -70,7 +70,7 @@ class Repetitions:
     def reloaded(
         self, identifiers: Iterable[int], digests: Mapping[int, bytes], arrived: Mapping[int, int], *, reuses: bool
     ) -> Self:
-        """Return a copy with what is on record, after a unit of work whose outcome was unknown.
+        """Return a copy with the entries on record, after a unit of work whose outcome was unknown.
 
         `arrived` are the connections of publications that were taken from the link, and are not known to be put.
         """
