@@ -241,8 +241,9 @@ def _readable_by_others(configuration: Configuration) -> Iterator[str]:
     if configuration.admin.port is not None and configuration.token_file_path is not None:
         files["admin.token_file"] = configuration.token_file_path
     for option, path in files.items():
-        if path.exists():
-            yield from (f"{option}: {line}" for line in readable_by_others(path))
+        # A file that is missing, or in a directory that this user cannot search, is reported elsewhere if it is needed.
+        with contextlib.suppress(OSError):
+            yield from [f"{option}: {line}" for line in readable_by_others(path)]
 
 
 def _unreadable(section: str, **files: Path | None) -> Iterator[str]:

@@ -224,3 +224,10 @@ def subclasses(section: type[Section]) -> Iterator[type[Section]]:
     for subclass in section.__subclasses__():
         yield subclass
         yield from subclasses(subclass)
+
+
+def test_a_file_with_secrets_whose_mode_cannot_be_read(invoke: Any, authority: Authority) -> None:
+    """Path.exists raises some errors of stat: EACCES for an ordinary user, and ENAMETOOLONG for root, too."""
+    config = f"links: {{{{cloud: {{{{host: c, user: u, password_file: {'x' * 300}}}}}}}}}\n"
+    result = checked(invoke, authority, config)
+    assert (result.exit_code, result.stderr) == (0, "")
