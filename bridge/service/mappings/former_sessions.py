@@ -117,6 +117,8 @@ def leave(
     """
     with _busy[session.key]:
         sessions = LinkSessions(connection)
+        if sessions.load(session.mapping) != session:
+            return  # another thread has left it
         take_over(connection, session, certain=not environment.epoch, sends=not session.filters)
         record = ExchangeRecord(connection, session, environment.epoch)
         exchanges = record.load()
@@ -447,14 +449,35 @@ def parked_number(connection: Connection, session: LinkSession) -> int:
         parked.close()
 
 
+def is_used(session: LinkSession, config: AnyMapping | None, present: Mapping[str, LinkConfig]) -> bool:
+    """Return whether the present configuration of a mapping may use its recorded session, and does not leave its source.
+
+    A topic is left if the mapping now reads a queue: its subscription is removed. Another queue, topic or address is left by
+    the mapping itself, when it begins.
+    """
+    if isinstance(config, ToMqMapping):
+        return config.source.link in present and bool(session.filters)
+    if config is None or config.destination.link not in present or session.filters:
+        return False
+    former = _mapping_config(session)
+    return former is None or former.source.topic is None or config.source.topic is not None
+
+
 def configured_keys(
-    mappings: Mapping[str, ToMqMapping | ToMqttMapping], present: Mapping[str, LinkConfig], bridge: str
+    session: LinkSession,
+    mappings: Mapping[str, ToMqMapping | ToMqttMapping],
+    present: Mapping[str, LinkConfig],
+    bridge: str,
 ) -> set[str]:
-    """Return the keys of the sessions that mappings may use. `bridge` identifies the queue manager."""
+    """Return the keys of the sessions that mappings may use in the same direction as `session`.
+
+    `bridge` identifies the queue manager.
+    """
     keys = set()
     for name, config in mappings.items():
+        receives = isinstance(config, ToMqMapping)
         link = present.get(config.source.link if isinstance(config, ToMqMapping) else config.destination.link)
-        if link is not None:
+        if link is not None and receives == bool(session.filters):
             client_id = client_id_of(link.client_id, name, bridge)
             keys |= {session_key(client_id, endpoint(*address)) for address in link.addresses}
     return keys

@@ -71,14 +71,17 @@ class Mappings:
         self._settling = asyncio.create_task(self._settle_former_sessions())
 
     async def _tidy(self, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> None:
-        """Clean up after removed mappings.
+        """Clean up after removed mappings, and after those that no longer subscribe.
 
         Messages on the queues of their subscriptions may be unfinished at a broker. So the subscriptions stay until these
         messages have been moved.
         """
         self._untidy = not await asyncio.to_thread(self._unfinished.leave_others, mappings, links)
         if not self._untidy:
-            await asyncio.to_thread(self._environment.forget_others, frozenset(mappings))
+            subscribing = frozenset(
+                name for name, config in mappings.items() if _subscribes(config, links.get(link_name(config)))
+            )
+            await asyncio.to_thread(self._environment.forget_others, subscribing)
 
     async def _settle_former_sessions(self) -> None:
         while True:
