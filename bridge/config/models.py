@@ -24,6 +24,7 @@ from bridge.config.queue_manager import (
     DEFAULT_TRANSMISSION_QUEUE,
     LOCK_QUEUE,
     MAPPING_STATE_QUEUE,
+    SET_ASIDE_QUEUE,
     STATE_QUEUE,
     EmbeddedQueueManagerConfig,
     IbmQueueManagerConfig,
@@ -349,6 +350,7 @@ def _queue_clashes(configuration: Configuration) -> Iterator[Clash]:
     own = {
         STATE_QUEUE: "where it keeps the sessions of its clients",
         MAPPING_STATE_QUEUE: "where it keeps how far mappings have come",
+        SET_ASIDE_QUEUE: "where it keeps dead letters that a mapping could not process",
         configuration.transmission_queue: "where messages for its own clients wait",
     }
     takers: dict[str, str] = {}

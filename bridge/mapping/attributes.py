@@ -22,11 +22,12 @@ from bridge.config.mapping import Attribute, ToMqMapping, ToMqttMapping, templat
 from bridge.mapping.chosen_names import ChosenNames
 from bridge.mapping.message_view import BYTE_FIELDS, document_of, text_of, utf_8
 from bridge.mapping.rendered import BYTE_CHECKS, CHECKS, topic_string
-from bridge.mapping.template import MD_FIELDS, WORDS, RuleError, Scope, TemplateError, template_of
+from bridge.mapping.template import FIELDS, MD_FIELDS, REASON_NAME, WORDS, RuleError, Scope, TemplateError, template_of
 from bridge.mqtt.packets import PublishProperties
 from bridge.telemetry.headers import ELEMENT, FOLDER, TEXT_PROPERTIES, Headers, hops_text
 from bridge.telemetry.message import CCSID_UTF8, Publication, Unmappable
-from bridge.wire.mq import MQMD
+from bridge.wire import cmqc
+from bridge.wire.mq import MQDLH, MQMD
 
 
 class PublicationScope:
@@ -114,6 +115,8 @@ class MessageScope:
             return self.headers.folder("usr").get(name)
         if folder == "md":
             return field_text(self.headers.md, rest) or None
+        if folder == "dlh":
+            return _dead_letter_text(self.headers.dead_letter, rest)
         return self.headers.folder(folder).get(rest)
 
     @property
@@ -141,8 +144,14 @@ class MessageScope:
         return self._document
 
 
-def field_text(md: MQMD, field: str) -> str:
-    """Return a field of an MQMD as text.
+def _dead_letter_text(header: MQDLH | None, field: str) -> str | None:
+    if header is None:
+        return None
+    return cmqc.reason_name(header.Reason) if field == REASON_NAME else field_text(header, field) or None
+
+
+def field_text(md: MQMD | MQDLH, field: str) -> str:
+    """Return a field of an MQMD or MQDLH as text.
 
     Bytes become hexadecimal, numbers decimal. Characters lose trailing blanks and NULs.
     """
@@ -320,9 +329,9 @@ def check_known(name: str, captures: Collection[str], of_publication: bool) -> N
     """Raise TemplateError for a name that no message of the direction can have, or that differs from a name only in case."""
     if name in captures or name in WORDS:
         return
-    if of_publication and name.startswith("md."):
-        raise TemplateError(f"{{{name}}}: a publication has no MQMD; mappings from MQ to MQTT have")
     folder, dot, _ = name.partition(".")
+    if of_publication and dot and folder in FIELDS:
+        raise TemplateError(f"{{{name}}}: a publication has no MQ{folder.upper()}; messages in mappings to MQTT have")
     if folder in _PAYLOAD_FOLDERS and (dot or folder == "$"):
         raise TemplateError(
             f"{{{name}}}: fields of the payload have no names here (hint: {{text}} is the whole payload, and filter.json"
