@@ -48,6 +48,10 @@ Check = Literal[
     "text",
 ]
 """The required type of a template's result. `bridge.mapping.attributes` implements the checks."""
+_NAMES = frozenset(
+    ("queue", "queue manager", "reply queue", "reply queue manager", "topic string", "topic name", "UserIdentifier")
+)
+"""Checks of names that `allow` lists."""
 
 
 @dataclass(frozen=True)
@@ -474,9 +478,11 @@ class MappingConfig(Section):
         return self._names
 
     def resolve(self, mappings: Mapping[str, Any], names: ConfiguredNames) -> None:
-        """Look up the mappings that `otherwise` names, and store the names of the configuration."""
+        """Look up the mappings that `otherwise` names, and store the names of the configuration if they matter."""
         self._routes.update((name, mappings[name]) for name in self.otherwise)
-        self._names = names
+        assert isinstance(self, ToMqMapping | ToMqttMapping)
+        if any("{" in text and attribute.target.check in _NAMES for _, attribute, text in templates_of(self)):
+            self._names = names
 
 
 class ToMqMapping(MappingConfig):
