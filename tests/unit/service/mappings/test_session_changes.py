@@ -8,6 +8,7 @@ flight are finished when it can be reached again.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -21,9 +22,10 @@ from bridge.config.link import LinkConfig
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE
 from bridge.link import connection as links
 from bridge.mq.message_consumer import mapping_subscriptions
-from bridge.service.mappings import registry
+from bridge.service.mappings import link_runner, registry
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings
+from bridge.service.mappings.runner import Runner
 from bridge.wire import cmqc
 from tests.helpers.broker_network import BrokerNetwork
 from tests.helpers.mapping_broker import Broker, LinkFault
@@ -253,6 +255,32 @@ async def run_change(
         assert [one.payload for one in session.unacknowledged.values()] == OLD
     assert scene.depth(DEAD_LETTERS) == 0
     assert network.failures == []
+
+
+async def test_link_connect_ends_the_pauses_of_mappings_that_wait_for_their_former_session(
+    scene: Scene, network: BrokerNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_runner, "LONGEST_RETRY", 10 * PATIENCE)
+    monkeypatch.setattr(registry, "SETTLE_INTERVAL", 10 * PATIENCE)
+    pausing, pause = threading.Event(), Runner.pause
+    monkeypatch.setattr(Runner, "pause", lambda self, seconds: (pausing.set(), pause(self, seconds)))
+    bridge = Bridge(scene, network)
+
+    def report() -> object:
+        return bridge.mappings and bridge.mappings.statuses()
+
+    await bridge.configure(Setting(mapping=mapping(False)))
+    await happens(bridge.runs, report)
+    network.cut(A)
+    await bridge.configure(Setting(mapping=mapping(True)))
+    assert bridge.mappings is not None
+    await happens(pausing.is_set, report)
+    network.restore(A)
+    assert bridge.mappings.connect_link("M") == (0, 0)
+    assert bridge.mappings.connect_link("L") == (1, 1)
+    await happens(bridge.runs, report)
+    assert bridge.mappings.connect_link("L") == (0, 1)
+    await bridge.mappings.stop()
 
 
 async def test_identifiers_of_messages_that_are_gone_are_released(scene: Scene, network: BrokerNetwork) -> None:
