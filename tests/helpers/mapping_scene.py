@@ -195,6 +195,10 @@ class Scene:
         return MQOD(ObjectName=queue)
 
     @staticmethod
+    def topic(name: str) -> MQOD:
+        return MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=name)
+
+    @staticmethod
     def message(body: bytes, **md: Any) -> Message:
         return Message(MQMD(**md), body)
 
@@ -204,7 +208,7 @@ class Scene:
 
     def publish(self, topic: str, *bodies: bytes, **md: Any) -> None:
         for body in bodies:
-            self.application.put1(MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic), Message(MQMD(**md), body))
+            self.application.put1(self.topic(topic), Message(MQMD(**md), body))
 
     def depth(self, queue: str) -> int:
         (response,) = self.application.command(f"DISPLAY QLOCAL('{queue}') CURDEPTH")
