@@ -87,7 +87,7 @@ def take_over(connection: Connection, session: LinkSession, *, certain: bool, se
     if not certain:
         forgotten += len(exchanges.sending) + len(exchanges.received)
         exchanges = Exchanges()
-    if exchanges.unfinished:
+    if exchanges.unfinished or certain:
         record.save(exchanges)
     if releasing:
         # The messages have left their queue. The broker ignores the release of a packet identifier that it does not know.
@@ -124,16 +124,19 @@ def leave(
         exchanges = record.load()
         batch = [*((*one, True) for one in exchanges.releasing), *((*one, False) for one in exchanges.sending)]
         former = sessions.former(session)
-        parked = _park(connection, environment, session, batch, consumer) if batch else 0
-        if exchanges.received or parked or ending or former is not None:
+        parked = _park(connection, environment, session, batch, consumer) if batch else []
+        # The broker may have messages that are no longer on the queue, too.
+        gone = [] if parked is None else [message_id for message_id, _, _ in batch if message_id not in parked]
+        if exchanges.received or parked or gone or ending or former is not None:
             since = time.time() if former is None else former.since
-            releasing = [] if former is None else former.releasing
+            releasing = [*([] if former is None else former.releasing), *gone]
             ending = ending or (former is not None and former.ending)
             sessions.save_former(FormerSession(session, since, ending, releasing, len(exchanges.received)))
-        if (exchanges.received or exchanges.digests) and not ending:
-            record.save(msgspec.structs.replace(exchanges, sending=[], releasing=[]))
-        else:
+        if ending or parked is None:
             record.remove()
+        else:
+            # Also if it is empty: then a mapping that returns to the session knows that nothing else is unfinished there.
+            record.save(msgspec.structs.replace(exchanges, sending=[], releasing=[]))
         sessions.remove(session.mapping)
         connection.commit()
         if consumer is not None:
@@ -143,7 +146,7 @@ def leave(
         log.info(
             "MQB5307I mapping %s: %d messages that the broker may have are finished in session %s",
             session.mapping,
-            parked,
+            len(parked),
             session.key,
         )
 
@@ -154,8 +157,11 @@ def _park(
     session: LinkSession,
     batch: list[tuple[int, bytes, bool]],
     consumer: MessageConsumer | None,
-) -> int:
-    """Move a batch, of packet identifiers with MsgIds, from its queue to the parked messages. Return their number."""
+) -> list[int] | None:
+    """Move a batch, of packet identifiers with MsgIds, from its queue to the parked messages. Return their identifiers.
+
+    None means that the former configuration is unknown, and nothing was moved.
+    """
     config = _mapping_config(session)
     if config is None:
         log.warning(
@@ -164,7 +170,7 @@ def _park(
             len(batch),
             session.key,
         )
-        return 0
+        return None
     rule = ToMqttRule(session.mapping, config, environment.origin)
     source = consumer_source(session.mapping, rule, session.owner)
     opened = consumer or MessageConsumer(connection, source)
@@ -198,7 +204,7 @@ def _park(
     parked.close()
     if consumer is None:
         opened.close()
-    return len(messages)
+    return [message.message_id for message in messages]
 
 
 def _mapping_config(session: LinkSession) -> ToMqttMapping | None:

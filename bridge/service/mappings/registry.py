@@ -261,6 +261,20 @@ class Mappings:
         removed = [Status(name=name, state=State.REMOVED, unfinished=some) for name, some in unfinished.items()]
         return [*statuses, *removed]
 
+    def connect_link(self, name: str) -> tuple[int, int]:
+        """End the pauses of a link's connections, of mappings that wait for it, and of former sessions.
+
+        Return how many mappings had no connection, and how many use the link.
+        """
+        runners = [entry.runner for entry in self._entries.values() if entry.runner is not None]
+        using = [(runner, link) for runner in runners if (link := runner.link) is not None and link.name == name]
+        waiting = [(runner, link) for runner, link in using if not link.up]
+        for runner, link in waiting:
+            link.connect_now()
+            runner.end_pause()
+        self._settle_now.set()
+        return len(waiting), len(using)
+
     def durations(self) -> list[tuple[str, Histogram]]:
         """Return the durations of the mappings' units of work with the names of the mappings."""
         return [(name, entry.runner.seconds) for name, entry in self._entries.items() if entry.runner is not None]

@@ -8,6 +8,7 @@ flight are finished when it can be reached again.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -21,9 +22,10 @@ from bridge.config.link import LinkConfig
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE
 from bridge.link import connection as links
 from bridge.mq.message_consumer import mapping_subscriptions
-from bridge.service.mappings import registry
+from bridge.service.mappings import link_runner, registry
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings
+from bridge.service.mappings.runner import Runner
 from bridge.wire import cmqc
 from tests.helpers.broker_network import BrokerNetwork
 from tests.helpers.mapping_broker import Broker, LinkFault
@@ -247,8 +249,129 @@ async def run_change(
     assert all(seen()[one] == count for one in OLD), report()
     if result is THERE:
         assert {*OLD} <= {*session.given}
+    # The record of a session that was left is still true when a mapping returns: only what was in flight is released.
+    assert session.trace.count("PUBREL") < 20
     if result is STAYS:
         assert [one.payload for one in session.unacknowledged.values()] == OLD
+    assert scene.depth(DEAD_LETTERS) == 0
+    assert network.failures == []
+
+
+async def test_link_connect_ends_the_pauses_of_mappings_that_wait_for_their_former_session(
+    scene: Scene, network: BrokerNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_runner, "LONGEST_RETRY", 10 * PATIENCE)
+    monkeypatch.setattr(registry, "SETTLE_INTERVAL", 10 * PATIENCE)
+    pausing, pause = threading.Event(), Runner.pause
+    monkeypatch.setattr(Runner, "pause", lambda self, seconds: (pausing.set(), pause(self, seconds)))
+    bridge = Bridge(scene, network)
+
+    def report() -> object:
+        return bridge.mappings and bridge.mappings.statuses()
+
+    await bridge.configure(Setting(mapping=mapping(False)))
+    await happens(bridge.runs, report)
+    network.cut(A)
+    await bridge.configure(Setting(mapping=mapping(True)))
+    assert bridge.mappings is not None
+    await happens(pausing.is_set, report)
+    network.restore(A)
+    assert bridge.mappings.connect_link("M") == (0, 0)
+    assert bridge.mappings.connect_link("L") == (1, 1)
+    await happens(bridge.runs, report)
+    assert bridge.mappings.connect_link("L") == (0, 1)
+    await bridge.mappings.stop()
+
+
+async def test_identifiers_of_messages_that_are_gone_are_released(scene: Scene, network: BrokerNetwork) -> None:
+    """Otherwise the broker would take the next messages with these identifiers for repetitions."""
+    session, bridge = network.at(A, "id-map"), Bridge(scene, network)
+    here = Setting(mapping=mapping(True))
+
+    def report() -> object:
+        return session.given, bridge.mappings and bridge.mappings.statuses(), vars(session)
+
+    await bridge.configure(here)
+    await happens(bridge.runs, report)
+    network.fault, network.call = LinkFault(moment="after"), "publish_exactly"
+    scene.put("IN", *OLD, Persistence=1)
+    await happens(lambda: bool(network.fault.struck), report)
+    await bridge.kill()
+    assert scene.bodies("IN") == OLD
+    await bridge.configure(Setting(LINK.model_copy(update={"host": "b.invalid"}), mapping=mapping(True)))
+    await happens(bridge.runs, report)
+    network.restore(A)
+    await happens(lambda: session.quiet, report)
+    await bridge.configure(here)
+    scene.put("IN", *NEW, Persistence=1)
+    await happens(lambda: {*NEW} <= {*session.given}, report)
+    assert bridge.mappings is not None
+    await bridge.mappings.stop()
+    assert Counter(session.given) == Counter([*session.arrived])
+    assert session.trace.count("PUBREL") < 20
+    assert network.failures == []
+
+
+@pytest.mark.parametrize("client_id", ["id-{mapping}", "id"])
+@pytest.mark.parametrize("back", ["while the broker is away", "afterwards"])
+@pytest.mark.parametrize("state", range(1, 5))
+@pytest.mark.parametrize("direction", STATES)
+async def test_a_mapping_gets_another_name_and_its_former_one_again(
+    scene: Scene, network: BrokerNetwork, direction: str, state: int, back: str, client_id: str
+) -> None:
+    """Each time while the bridge is stopped. What the broker may have is kept in the session of the first name."""
+    to = direction == "to the broker"
+    call, moment = list(STATES[direction].values())[state]
+    first = Setting(LINK.model_copy(update={"client_id": client_id}), mapping=mapping(to))
+    second = msgspec.structs.replace(first, name="renamed")
+    session, bridge = network.at(A, client_id.replace("{mapping}", "map")), Bridge(scene, network)
+    arrived: Counter[bytes] = Counter()
+
+    def seen() -> Counter[bytes]:
+        if to:
+            return given(network)
+        arrived.update(scene.bodies("OUT"))
+        return arrived
+
+    def report() -> object:
+        return seen(), bridge.mappings and bridge.mappings.statuses(), vars(session)
+
+    def send(setting: Setting, *payloads: bytes) -> None:
+        if to:
+            scene.put("IN", *payloads, Persistence=1)
+        else:
+            network.at(A, setting.link.client_id.replace("{mapping}", setting.name)).send(*payloads)
+
+    async def start(setting: Setting) -> None:
+        await bridge.kill()
+        await bridge.configure(setting)
+
+    await bridge.configure(first)
+    await happens(bridge.runs, report)
+    send(first, b"first")
+    await happens(lambda: seen()[b"first"] == 1 and session.quiet, report)
+    network.fault, network.call = LinkFault(moment=moment), call
+    send(first, *OLD)
+    await happens(lambda: bool(network.fault.struck), report)
+    await start(second)
+    if back == "afterwards":
+        network.restore(A)
+        await happens(bridge.runs, report)
+        send(second, b"renamed")
+        await happens(lambda: seen()[b"renamed"] == 1, report)
+        network.cut(A)
+    await start(first)
+    network.restore(A)
+    await happens(bridge.runs, report)
+    send(first, b"newer 1", b"newer 2")
+    await happens(lambda: seen()[b"newer 2"] == 1 and session.quiet, report)
+    assert bridge.mappings is not None
+    await happens(lambda: not any(one.unfinished for one in bridge.mappings.statuses()), report)
+    await bridge.mappings.stop()
+    # The session of another name ends with the messages that only the broker has.
+    ended = not to and state == 1 and client_id != "id"
+    assert [seen()[one] for one in OLD] == ([0, 0] if ended else [1, 1]), report()
+    assert max(seen().values()) == 1, report()
     assert scene.depth(DEAD_LETTERS) == 0
     assert network.failures == []
 
