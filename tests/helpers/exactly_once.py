@@ -7,7 +7,7 @@ received with QoS 2 and not released (section 4.3.3, method A). Numbered message
 from __future__ import annotations
 
 import contextlib
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 
 from bridge.mqtt.packets import Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from tests.helpers.patience import PATIENCE
@@ -144,6 +144,8 @@ class DurableSubscriber:
         self._payloads: dict[int, bytes] = {}
         #: numbers of messages that a broker repeated after PUBCOMP, with DUP and the same message id, as mosquitto does
         self.repeated: list[int] = []
+        #: by number, the packets of QoS 2 that came, in order
+        self.history: defaultdict[int, list[str]] = defaultdict(list)
         self._seen: set[bytes] = set()
         self._client: RawClient | None = None
 
@@ -175,6 +177,7 @@ class DurableSubscriber:
                     self._deliver(packet)
                     answers.append(Puback(packet.message_id))
                 else:
+                    self._note(packet.payload, f"PUBLISH {packet.message_id}{' with DUP' if packet.dup else ''}")
                     if packet.message_id not in self._not_released:
                         self._not_released.add(packet.message_id)
                         self._deliver(packet)
@@ -183,12 +186,17 @@ class DurableSubscriber:
                         self._payloads[packet.message_id] = packet.payload
                     answers.append(Pubrec(packet.message_id))
             elif type(packet) is Pubrel:
+                if packet.message_id in self._payloads:
+                    self._note(self._payloads[packet.message_id], f"PUBREL {packet.message_id}")
                 self._not_released.discard(packet.message_id)
                 answers.append(Pubcomp(packet.message_id))
             else:
                 raise AssertionError(f"unexpected {packet}")
         if answers:
             client.send(*answers)
+
+    def _note(self, payload: bytes, packet: str) -> None:
+        self.history[number_of(payload)].append(f"{packet} on connection {self.connections}")
 
     def _deliver(self, packet: Publish) -> None:
         number = number_of(packet.payload)
