@@ -73,12 +73,17 @@ class Publisher:
         topic = self.topics[number % len(self.topics)]
         return Publish(topic, b"%d.%d" % (number, attempt), self.qos, False, attempt > 0, message_id)
 
+    @property
+    def full(self) -> bool:
+        """Whether as many messages are in flight as may be."""
+        return len(self._unacknowledged) + len(self._released) >= self.window
+
     def step(self, timeout: float = PATIENCE) -> None:
         """Fill the window, then take what has come. Raises ConnectionClosed; TimeoutError when nothing came."""
         client = self._client
         assert client is not None
         new = []
-        while self._next < self.count and len(self._unacknowledged) + len(self._released) < self.window:
+        while self._next < self.count and not self.full:
             message_id = self._free_message_id()
             self._unacknowledged[message_id] = self._next
             new.append(self._packet(message_id, self._next, 0))
@@ -144,6 +149,8 @@ class DurableSubscriber:
         self._payloads: dict[int, bytes] = {}
         #: numbers of messages that a broker repeated after PUBCOMP, with DUP and the same message id, as mosquitto does
         self.repeated: list[int] = []
+        #: numbers in the order of PUBREL
+        self.released: list[int] = []
         #: by number, the packets of QoS 2 that came, in order
         self.history: defaultdict[int, list[str]] = defaultdict(list)
         self._seen: set[bytes] = set()
@@ -188,7 +195,9 @@ class DurableSubscriber:
             elif type(packet) is Pubrel:
                 if packet.message_id in self._payloads:
                     self._note(self._payloads[packet.message_id], f"PUBREL {packet.message_id}")
-                self._not_released.discard(packet.message_id)
+                if packet.message_id in self._not_released:
+                    self._not_released.discard(packet.message_id)
+                    self.released.append(number_of(self._payloads[packet.message_id]))
                 answers.append(Pubcomp(packet.message_id))
             else:
                 raise AssertionError(f"unexpected {packet}")
