@@ -230,10 +230,10 @@ class Scene:
         """Payloads: what stands behind the RFH2."""
         return [payload(got.data) for got in self.got(queue)]
 
-    def letters(self) -> list[Letter]:
-        """Take the dead-letter queue's messages."""
+    def letters(self, queue: str = DEAD_LETTERS) -> list[Letter]:
+        """Take the messages of the dead-letter queue, or of another queue with dead letters."""
         found = []
-        for got in self.got(DEAD_LETTERS):
+        for got in self.got(queue):
             header = decode_mqdlh(got.data)
             found.append(Letter(header, payload(got.data[cmqc.MQDLH_LENGTH_1 :])))
         return found
