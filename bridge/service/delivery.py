@@ -585,7 +585,7 @@ class Delivery:
         topic = transmission.topic or transmission.remote_queue
         if backlog is None and not self._room.take((CLIENT, recipient), transmission.message.length):
             log.error(
-                "MQB2411E discarded a message for client %r, topic %r, which could not be delivered: %s; too many of its "
+                "MQB2413E discarded a message for client %r, topic %r, which could not be delivered: %s; too many of its "
                 "messages are on the dead-letter queue",
                 recipient,
                 topic,

@@ -65,7 +65,7 @@ class SessionEndings:
         if share is not None:
             if share not in self._removing:
                 log.warning(
-                    "MQB2409W ending shared subscription %s and the sessions of its %d members: its backlog exceeds the "
+                    "MQB2411W ending shared subscription %s and the sessions of its %d members: its backlog exceeds the "
                     "limits, %d bytes; members still receive what waits",
                     share.subscription.written,
                     len(share.members),
@@ -77,7 +77,7 @@ class SessionEndings:
         if session is not None:
             if session not in self.sessions:
                 log.warning(
-                    "MQB2408W ending the session of client %r: its backlog exceeds the limits, %d bytes; the client still "
+                    "MQB2410W ending the session of client %r: its backlog exceeds the limits, %d bytes; the client still "
                     "receives what waits",
                     owner,
                     session.outbox.backlog.bytes,
@@ -177,7 +177,7 @@ class SessionEndings:
         if client is None and session.connected:
             return  # its CONNECT is being committed
         self.sessions.discard(session)
-        log.info("MQB2410I the session of client %r has ended: %s", session.client_id, _WHY)
+        log.info("MQB2412I the session of client %r has ended: %s", session.client_id, _WHY)
         if client is None:
             self._purge(session)
         else:

@@ -120,7 +120,7 @@ def campaign(bridge: BridgeProcess, *, size: int, most: int, limit: str) -> None
         one.start()
     publisher = Publisher(bridge.port, size)
     exceeded_at, reported_at, named = 0.0, 0.0, ""
-    while bridge.log.count("MQB2408W") < 2 and publisher.sent < most:
+    while bridge.log.count("MQB2410W") < 2 and publisher.sent < most:
         publisher.publish(1_000)
         if not exceeded_at and "MQB2402W" in bridge.log:
             exceeded_at = time.monotonic()
@@ -134,7 +134,7 @@ def campaign(bridge: BridgeProcess, *, size: int, most: int, limit: str) -> None
     for one in healthy:
         one.join(120)
         assert not one.is_alive()
-    assert bridge.log.count("MQB2408W") == 2, publisher.sent
+    assert bridge.log.count("MQB2410W") == 2, publisher.sent
     # No publication was rejected, and who keeps up has received everything, in order.
     assert set(publisher.codes) <= {0, 0x10}
     for number, one in enumerate(healthy):

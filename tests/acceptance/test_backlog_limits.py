@@ -64,7 +64,7 @@ def test_dead_letters_and_then_the_end(tmp_path: Path, new_bridge: NewBridge, le
     eventually(lambda: depth(bridge, DEAD_LETTERS), DEAD)
     publish(bridge, 100, 3, qos=0)
     publish(bridge, ROOM + DEAD, 1)
-    eventually(lambda: ("MQB2409W" if shared else "MQB2408W") in bridge.log, True)
+    eventually(lambda: ("MQB2411W" if shared else "MQB2410W") in bridge.log, True)
     assert {"waiting_bytes", "dead_letter_bytes", "waiting_full"} <= problems(bridge).keys()
     assert "'away'" in problems(bridge)["waiting_full"]["what"]
     bridge.restart()
@@ -107,7 +107,7 @@ def test_the_remedies_help(tmp_path: Path, new_bridge: NewBridge) -> None:
 
     def counted_again() -> bool:
         publish(bridge, 0, 1)
-        return depth(bridge, DEAD_LETTERS) > 0 or bridge.log.count("MQB2408W") > 1
+        return depth(bridge, DEAD_LETTERS) > 0 or bridge.log.count("MQB2410W") > 1
 
     publish(bridge, 0, ROOM)
     eventually(counted_again, True)
@@ -117,7 +117,7 @@ def test_a_session_that_ends_without_dead_letters(tmp_path: Path, new_bridge: Ne
     bridge = new_bridge(config=LIMITS.format(tmp_path, "end-session")).start()
     subscribed_and_away(bridge)
     publish(bridge, 0, ROOM + 1)
-    eventually(lambda: "MQB2408W" in bridge.log, True)
+    eventually(lambda: "MQB2410W" in bridge.log, True)
     assert depth(bridge, DEAD_LETTERS) == 0
     with durable(bridge) as client:
         assert client.connect().session_present is True

@@ -183,7 +183,7 @@ def test_the_session_ends_when_the_dead_letter_queue_may_take_no_more(started: S
     assert set(codes) <= {0, 0x10}, "0x10: the subscription has ended"
     kept = [number for number, code in enumerate(codes) if not code and number not in range(ROOM, ROOM + 3)]
     assert kept[ROOM:]
-    eventually(lambda: "MQB2408W" in bridge.log, True)
+    eventually(lambda: "MQB2410W" in bridge.log, True)
     status = json.loads(Administrator(bridge).run("status", "--json").stdout)
     problems = {one["subject"]: one for one in status["problems"]}
     assert {"waiting_bytes", "waiting_full", "dead_letter_bytes"} <= problems.keys()
@@ -204,5 +204,5 @@ def test_the_session_ends_when_the_dead_letter_queue_may_take_no_more(started: S
     client.subscribe(("w/#", 1))
     client.disconnect()
     assert published(bridge)[: ROOM + 1] == [0] * (ROOM + 1)
-    eventually(lambda: bridge.log.count("MQB2408W"), 2)
+    eventually(lambda: bridge.log.count("MQB2410W"), 2)
     assert len(dead_letters(bridge)) == 3
