@@ -24,7 +24,7 @@ from bridge.config.models import PIPELINES, Configuration
 from bridge.config.queue_manager import SET_ASIDE_QUEUE
 from bridge.mq.host import QueueManagerStatus, QueueStatus
 from bridge.mq.memory import MIB
-from bridge.security.tls import expiries
+from bridge.security.tls import SOON, certificates_in_use
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
 from bridge.service.events import ConnectRejected
 from bridge.service.mappings.environment import LOOK_AHEAD
@@ -49,8 +49,6 @@ FLOOD_RATE: Final = 1_000.0
 #: Number of rejected connections of a channel within a time in seconds that is reported.
 MANY_REJECTIONS: Final = 5
 REJECTION_PERIOD: Final = 300.0
-#: Seconds before expiry at which a certificate is reported.
-EXPIRES_SOON: Final = 30 * 86_400.0
 #: Fraction of limits.memory_watermark at which memory use is reported, and the fraction below which it no longer is.
 HIGH_MEMORY: Final = 0.85
 NORMAL_MEMORY: Final = 0.8
@@ -525,19 +523,19 @@ _PIPELINE_STATES: Final = {"killed": "was killed", "given up": "was given up"}
 
 
 def _of_certificates(configuration: Configuration) -> list[Problem]:
-    """Return a problem for each listener certificate that has expired or expires soon. Reads files."""
-    problems, now = [], time.time()
-    for listener, channel, file, expiry in expiries(configuration):
-        left = expiry - now
-        if left > EXPIRES_SOON:
+    """Return a problem for each certificate of the bridge that has expired or expires soon. Reads files."""
+    problems = []
+    for one in certificates_in_use(configuration):
+        left = one.days_left
+        if left > SOON:
             continue
-        subject = f"channel {channel}" if channel else listener
-        date = time.strftime("%Y-%m-%d", time.gmtime(expiry))
-        text = f"the certificate of {subject}, {file}, "
-        text += f"expired on {date}" if left <= 0 else f"expires on {date}, in {left / 86_400:.0f} days"
-        command = f"openssl x509 -in {file} -noout -enddate"
-        since = expiry if left <= 0 else 0.0
+        text = f"the certificate of {one.owner}, {one.file}, "
+        text += f"expired on {one.date}" if left <= 0 else f"expires on {one.date}, in {left:.0f} days"
+        command = f"openssl x509 -in {one.file} -noout -enddate"
+        if one.use == "key_repository":
+            command = f"openssl pkcs12 -in {one.file} -clcerts -nokeys"
+        since = one.expiry if left <= 0 else 0.0
         problems.append(
-            Problem("error" if left <= 0 else "warning", ProblemKind.CERTIFICATE, subject, text, command, since)
+            Problem("error" if left <= 0 else "warning", ProblemKind.CERTIFICATE, one.owner, text, command, since)
         )
     return problems
