@@ -20,6 +20,7 @@ import hashlib
 import shutil
 import socket
 import tempfile
+import time
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -47,6 +48,10 @@ _IN_CHECKPOINT: Final = "stage"
 _MANIFEST: Final = "manifest"
 #: The beginning of the name of a directory for one write.
 _TEMPORARY: Final = "mqbridge-stage-"
+#: The beginning of the names of writes that cannot be repeated.
+UNNAMED: Final = "unnamed-"
+#: Seconds after which staged files of such a write are deleted.
+_ABANDONED: Final = 30 * 24 * 3600
 #: Bytes of a file name at most; longer names of queries are replaced by their digests.
 _NAME_LENGTH: Final = 200
 _HINT: Final = (
@@ -123,6 +128,7 @@ def stage_of(options: Options) -> str:
 
 def temporary_stage() -> str:
     """Return a directory that does not exist, for a write that cannot be repeated."""
+    delete_abandoned(Path(tempfile.gettempdir()), _TEMPORARY)
     return f"{tempfile.gettempdir()}/{_TEMPORARY}{uuid.uuid4().hex}"
 
 
@@ -131,7 +137,17 @@ def make_stage(stage: str) -> str:
     if stage and "://" not in stage:
         with _disk(stage):
             make_directory(Path(stage))
+        delete_abandoned(Path(stage), quote(UNNAMED))
     return stage
+
+
+def delete_abandoned(parent: Path, prefix: str) -> None:
+    """Delete the directories of killed writes that cannot be repeated: those with a prefix, unchanged for 30 days."""
+    for directory in parent.glob(f"{prefix}*"):
+        with contextlib.suppress(OSError):  # another write deletes it, or it belongs to another user
+            latest = max(path.lstat().st_mtime for path in (directory, *directory.rglob("*")))
+            if latest < time.time() - _ABANDONED:
+                shutil.rmtree(directory)
 
 
 # Tasks ---------------------------------------------------------------------------------------------------------------
@@ -140,17 +156,16 @@ def make_stage(stage: str) -> str:
 def stage_rows(stage: str, identity: BatchIdentity, attempt: str, batches: Iterable[Any]) -> Staged:
     """Stage the rows of this task, unless the driver has begun to write the batch. Raises StageMissing, OSError."""
     partition = task.partition()
-    place = Place(batch_directory(stage, identity)) if stage else None
     held: list[Any] = []
     size = 0
-    if place is None or not place.exists(_MANIFEST):
-        limit = MAX_MESSAGE_BYTES if place is None else MESSAGE_BYTES
+    if not stage or not is_recorded(stage, identity):
+        limit = MESSAGE_BYTES if stage else MAX_MESSAGE_BYTES
         batches = iter(batches)
         for batch in batches:
             held.append(batch)
             size += batch.nbytes
             if size > limit:
-                if place is None:
+                if not stage:
                     raise StageMissing(
                         f"partition {partition} of {identity} has more than {limit >> 20} MiB of rows, and there is no"
                         f" staging directory for them; hint: {_HINT}"
@@ -277,10 +292,10 @@ class StagedBatch:
 
     def recorded(self) -> Manifest | None:
         """Return the manifest that an attempt has written, if any. Raises StageDamaged."""
-        if not self._stage:
+        if not self._stage or not is_recorded(self._stage, self.identity):
             return None
         place = Place(batch_directory(self._stage, self.identity))
-        return msgspec.msgpack.decode(place.read(_MANIFEST), type=Manifest) if place.exists(_MANIFEST) else None
+        return msgspec.msgpack.decode(place.read(_MANIFEST), type=Manifest)
 
     def record(self) -> Manifest:
         """Write the rows that are in no file, and then the manifest. Raises StageMissing, OSError."""
@@ -312,6 +327,11 @@ class StagedBatch:
             Place(self._stage if temporary else query_directory(self._stage, self.identity.query)).delete_all()
 
 
+def is_recorded(stage: str, identity: BatchIdentity) -> bool:
+    """Return whether there is a manifest of a batch. Raises OSError."""
+    return Place(batch_directory(stage, identity)).exists(_MANIFEST)
+
+
 def is_temporary(stage: str) -> bool:
     """Return whether a staging directory is that of one write."""
     return Path(stage).name.startswith(_TEMPORARY)
@@ -323,7 +343,7 @@ def discard(stage: str, messages: Iterable[WriterCommitMessage | None]) -> None:
         Place(stage).delete_all()
         return
     files = [(one.identity, one.file) for one in messages if isinstance(one, Staged) and one.file.name]
-    if files and not Place(batch_directory(stage, files[0][0])).exists(_MANIFEST):
+    if files and not is_recorded(stage, files[0][0]):
         for _, file in files:
             Place(file.place).delete(file.name)
 
@@ -378,6 +398,8 @@ def _after(manifest: Manifest, start: int) -> Iterator[tuple[StagedFile, int]]:
 
 #: Spark creates this file when all files of a write are complete.
 _SUCCESS: Final = "_SUCCESS"
+#: This file contains the number of the last batch whose files are all in place.
+_LAST: Final = "last"
 
 
 class BatchFiles:
@@ -398,20 +420,41 @@ class BatchFiles:
 
     def write(self, batch: int, write: Callable[[str], None]) -> None:
         """Write a batch: `write` writes files below a directory, and `_SUCCESS` when they are complete. Raises OSError."""
-        last = self._own / "last"
-        if last.exists() and batch <= int(last.read_text(encoding="ascii")):
-            return
+        if not self.has_begun(batch):
+            self.stage(batch, write)
+        self.publish(batch)
+
+    def has_begun(self, batch: int) -> bool:
+        """Return whether the files of a batch are complete, in place or in staging."""
+        return self._is_published(batch) or self._is_staged(batch)
+
+    def stage(self, batch: int, write: Callable[[str], None]) -> None:
+        """Write the files of a batch to staging, instead of those of an attempt before. Raises OSError."""
+        self.discard()
+        self._staging.mkdir(parents=True)
         staged = self._staging / str(batch)
-        if not (staged / _SUCCESS).exists():
-            shutil.rmtree(self._staging, ignore_errors=True)
-            self._staging.mkdir(parents=True)
-            write(str(staged))
-        if not (staged / _SUCCESS).exists():
+        write(str(staged))
+        if not self._is_staged(batch):
             raise OSError(f"{staged} has no {_SUCCESS}: expected mapreduce.fileoutputcommitter.marksuccessfuljobs=true")
-        self._move(staged, batch)
-        with durable_file(last) as file:
-            file.write(str(batch).encode())
+
+    def publish(self, batch: int) -> None:
+        """Move the files of a batch in staging to their places. Raises OSError."""
+        if self._is_staged(batch) and not self._is_published(batch):
+            self._move(self._staging / str(batch), batch)
+            with durable_file(self._own / _LAST) as file:
+                file.write(str(batch).encode())
+            self.discard()
+
+    def discard(self) -> None:
+        """Delete what is in staging."""
         shutil.rmtree(self._staging, ignore_errors=True)
+
+    def _is_published(self, batch: int) -> bool:
+        last = self._own / _LAST
+        return last.exists() and batch <= int(last.read_text(encoding="ascii"))
+
+    def _is_staged(self, batch: int) -> bool:
+        return (self._staging / str(batch) / _SUCCESS).exists()
 
     def _move(self, staged: Path, batch: int) -> None:
         """Move the files of a complete batch to their places, those that are still in staging."""

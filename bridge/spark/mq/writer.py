@@ -43,10 +43,12 @@ from bridge.spark.options import UNIT_ROWS, Options
 from bridge.spark.schema import SPARK_OPTIONS, Refusal
 from bridge.spark.spool import Place
 from bridge.spark.staging import (
+    UNNAMED,
     Manifest,
     StagedBatch,
     check_manifest,
     discard,
+    is_recorded,
     manifest_batches,
     stage_of,
     stage_rows,
@@ -64,6 +66,8 @@ _REQUEST_ROWS: Final = 1_000
 _REQUEST_BYTES: Final = 1024 * 1024
 #: Destinations that are kept open, of messages alone and of those with more than that.
 _HANDLES: Final = 100
+#: The beginning of the names of batch writes in their state.
+_WRITE: Final = "write "
 
 
 # Options -------------------------------------------------------------------------------------------------------------
@@ -178,7 +182,8 @@ class MqWriter(DataSourceArrowWriter):
         """Make a writer. `epoch` is the number of the batch of a query that writes in foreachBatch."""
         self._options = options
         self._attempt = uuid.uuid4().hex
-        self._identity = BatchIdentity(f"write {write_id or self._attempt}", epoch or 0)
+        name = f"{UNNAMED}{self._attempt}" if write_id is None else f"{_WRITE}{write_id}"
+        self._identity = BatchIdentity(name, epoch or 0)
         #: a write without a name cannot be repeated
         self._is_named = write_id is not None
         self._expires = epoch is None
@@ -198,6 +203,19 @@ class MqWriter(DataSourceArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete the staged rows of a failed write."""
         discard(self._options.stage, messages)
+
+
+def has_begun(options: Options, write_id: str, epoch: int) -> bool:
+    """Return whether a batch write with a `writeId` was put, or begun. Repeated, it is then finished as it began.
+
+    Raises MQError, OSError, OptionError.
+    """
+    identity = BatchIdentity(f"{_WRITE}{write_id}", epoch)
+    stage = stage_of(options)
+    if stage and is_recorded(stage, identity):
+        return True
+    with queue_manager_options_of(options).connected() as connection:
+        return WriterState(connection, identity.query).has_begun(epoch)
 
 
 def put_once(options: SinkOptions, batch: StagedBatch) -> None:

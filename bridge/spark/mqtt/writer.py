@@ -33,7 +33,7 @@ from bridge.spark.columns import PROPERTY_COLUMNS
 from bridge.spark.mqtt.broker import BROKER_OPTIONS, Broker, broker_of
 from bridge.spark.options import OptionError, Options
 from bridge.spark.schema import MQTT_SCHEMA, REFUSAL_NAME, SPARK_OPTIONS, Refusal, column_values, wrong_columns
-from bridge.spark.staging import StagedBatch, discard, stage_of, stage_rows
+from bridge.spark.staging import UNNAMED, StagedBatch, discard, stage_of, stage_rows
 from bridge.spark.task import BatchIdentity
 from bridge.telemetry.message import Publication, Unmappable
 
@@ -174,7 +174,7 @@ class MqttWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions, write_id: str | None) -> None:
         self._options = options
         self._attempt = uuid.uuid4().hex
-        self._identity = BatchIdentity(write_id or self._attempt, 0)
+        self._identity = BatchIdentity(write_id or f"{UNNAMED}{self._attempt}", 0)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Stage a partition."""
