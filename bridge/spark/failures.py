@@ -157,7 +157,7 @@ _MQ_REMEDIES: Final = {
     cmqc.MQRC_MSG_TOO_BIG_FOR_Q: "raise MAXMSGL of the queue, or leave out long messages (WHERE length(...) < ...)",
     cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR: "raise MAXMSGL of the queue manager, or leave out long messages",
 }
-#: Exceptions after which another attempt fails, too, until somebody has done what the message says.
+#: Exceptions after which another attempt fails, too, until a user follows the hint.
 _FINAL: Final = re.compile(r"^(?:\w+\.)*(?:DataLoss|StageDamaged|BatchUnfinished)\b", re.MULTILINE)
 #: Parts of an error text, such as the name of the exception that a Python traceback ends with, and remedies.
 _REMEDIES: Final = {

@@ -237,7 +237,7 @@ def _selected_stream(spark: SparkSession, rows: DataFrame, table: InputTable, co
 
 
 def _default(table_: DataFrame, table: InputTable, config: PipelineConfig) -> DataFrame:
-    """Return all columns: without a SELECT, bytes that nobody declared as JSON or text stand in `body` only."""
+    """Return all columns: without a SELECT, bytes that are not declared as JSON or text are only in `body`."""
     drops = table.payload is not None and table.payload == table.column and config.mapping is None
     return table_.drop(PAYLOAD) if drops else table_
 

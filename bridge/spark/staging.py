@@ -14,6 +14,7 @@ tasks of a repeated batch stage nothing then.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import errno
 import hashlib
@@ -31,7 +32,7 @@ from urllib.parse import quote
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from bridge.files import durable_file, sync
 from bridge.spark import task
@@ -49,7 +50,7 @@ _MANIFEST: Final = "manifest"
 #: The beginning of the name of a directory for one write.
 _TEMPORARY: Final = "mqbridge-stage-"
 #: The beginning of the names of writes that cannot be repeated.
-UNNAMED: Final = "unnamed-"
+_UNNAMED: Final = "unnamed-"
 #: Seconds after which staged files of such a write are deleted.
 _ABANDONED: Final = 30 * 24 * 3600
 #: Bytes of a file name at most; longer names of queries are replaced by their digests.
@@ -137,7 +138,7 @@ def make_stage(stage: str) -> str:
     if stage and "://" not in stage:
         with _disk(stage):
             make_directory(Path(stage))
-        delete_abandoned(Path(stage), quote(UNNAMED))
+        delete_abandoned(Path(stage), quote(_UNNAMED))
     return stage
 
 
@@ -174,6 +175,56 @@ def stage_rows(stage: str, identity: BatchIdentity, attempt: str, batches: Itera
     rows = sum(batch.num_rows for batch in held)
     content = _stream_of(held) if rows else b""
     return Staged(identity, StagedFile(partition, "", "", rows, size, zlib.crc32(content)), content)
+
+
+class StagedStreamWriter(DataSourceStreamArrowWriter, abc.ABC):
+    """A writer of a streaming query, whose tasks stage their rows. `put` writes a batch."""
+
+    def __init__(self, stage: str) -> None:
+        self._stage = stage
+        self._attempt = uuid.uuid4().hex
+
+    @abc.abstractmethod
+    def put(self, batch: StagedBatch) -> None:
+        """Write the rows of a batch, on the driver."""
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Stage a partition of a batch."""
+        return stage_rows(self._stage, task.streaming_batch(), self._attempt, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Write a batch. Spark calls this on the driver, after all tasks have succeeded."""
+        self.put(StagedBatch(self._stage, messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Delete the staged rows of a failed batch."""
+        discard(self._stage, messages)
+
+
+class StagedWriter(DataSourceArrowWriter, abc.ABC):
+    """A writer of a batch write, whose tasks stage their rows. `put` writes them."""
+
+    def __init__(self, stage: str, name: str | None, batch: int = 0) -> None:
+        """Make a writer. `name`: the write may be repeated under this name."""
+        self._stage = stage
+        self._attempt = uuid.uuid4().hex
+        self._identity = BatchIdentity(f"{_UNNAMED}{self._attempt}" if name is None else name, batch)
+
+    @abc.abstractmethod
+    def put(self, batch: StagedBatch) -> None:
+        """Write the rows, on the driver."""
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Stage a partition."""
+        return stage_rows(self._stage, self._identity, self._attempt, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Write the rows. Spark calls this on the driver, after all tasks have succeeded."""
+        self.put(StagedBatch(self._stage, messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Delete the staged rows of a failed write."""
+        discard(self._stage, messages)
 
 
 def _staged_file(stage: str, identity: BatchIdentity, attempt: str, partition: int, batches: Iterator[Any]) -> Staged:
@@ -414,8 +465,13 @@ class BatchFiles:
     """
 
     def __init__(self, directory: Path, writer: str) -> None:
+        """Make the files of a writer: a query and a role. The role is a number if a pipeline has several destinations."""
         self._directory = directory
         self._own = directory / ".mqbridge" / writer
+        query, _, role = writer.rpartition("-")
+        if role.isdecimal() and not self._own.exists():
+            # The number changes if another destination was added or removed.
+            self._own = next((directory / ".mqbridge").glob(f"{query}-[0-9]"), self._own)
         self._staging = self._own / "staging"
 
     def write(self, batch: int, write: Callable[[str], None]) -> None:

@@ -85,6 +85,14 @@ def test_a_format_that_does_not_report_success(tmp_path: Path) -> None:
         BatchFiles(tmp_path, "query").write(0, lambda target: write(target, "a", complete=False))
 
 
+def test_a_writer_whose_number_has_changed(tmp_path: Path) -> None:
+    """Another destination of the pipeline was removed before the batch is repeated."""
+    BatchFiles(tmp_path, "query-1").write(3, lambda target: write(target, "a.parquet"))
+    BatchFiles(tmp_path, "query-0").write(3, lambda target: pytest.fail("written again"))
+    BatchFiles(tmp_path, "query-dead").write(3, lambda target: write(target, "b.parquet"))
+    assert visible(tmp_path) == ["00000003-a.parquet", "00000003-b.parquet"]
+
+
 def test_files_of_killed_writes_are_deleted_after_30_days(tmp_path: Path) -> None:
     """Those of a write with a `writeId` or of a query are kept, because it may be repeated."""
     names = ("unnamed-1", "unnamed-2", "write%20daily", "query")
