@@ -70,7 +70,7 @@ def lock(path: Path, mode: int = 0o666) -> IO[str]:
     A symbolic link is not followed: the file is truncated, and root may lock a file in a directory of another user. A lock
     file that root creates there belongs to that user, who has to open it later.
     """
-    held = os.fdopen(_opened(path, mode), "r+", encoding="ascii")
+    held = os.fdopen(_opened(path, mode), "r+", encoding="utf-8")
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -89,7 +89,7 @@ def holder(path: Path) -> str | None:
     The check holds a shared lock for a moment, so that another process may fail to lock the file meanwhile.
     """
     try:
-        file = path.open(encoding="ascii")
+        file = path.open(encoding="utf-8")
     except FileNotFoundError:
         return None
     with file:

@@ -165,8 +165,7 @@ def _text(text: str) -> str:
 
 def templates() -> str:
     """Return the page of the templates of mappings."""
-    from bridge.mapping.template import WORDS, filters_in_words
-    from bridge.wire.mq import MQMD
+    from bridge.mapping.template import FIELDS, WORDS, filters_in_words
 
     lines = ["# Templates of mappings", ""]
     lines += [
@@ -187,7 +186,14 @@ def templates() -> str:
     lines += [
         "These names apply to messages from MQ. Byte fields are hexadecimal. Character fields lose trailing blanks."
     ]
-    lines += ["", ", ".join(f"`md.{field}`" for field in MQMD.__struct_fields__)]
+    lines += ["", ", ".join(f"`md.{field}`" for field in FIELDS["md"])]
+    lines += ["", "## Fields of the MQDLH", ""]
+    lines += [
+        "These names apply to dead letters, which have an MQDLH: in mappings from the dead-letter queue. `dlh.Reason` is the"
+        " number of the reason, `dlh.ReasonName` its name. `dlh.DestQName` is the original destination, and `dlh.PutDate`"
+        " and `dlh.PutTime` are the time at which the message was dead-lettered (GMT)."
+    ]
+    lines += ["", ", ".join(f"`dlh.{field}`" for field in FIELDS["dlh"])]
     lines += ["", "## Filters", "", "| filter | result |", "|---|---|"]
     lines += [f"| `{name}` | {_text(words)} |" for name, words in filters_in_words().items()]
     return "\n".join(lines) + "\n"

@@ -9,6 +9,7 @@ does not maintain the witness either, so after a downgrade it may remove the day
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import secrets
 import time
@@ -26,6 +27,10 @@ _PATH: Final = re.compile(rf"/date=(\d{{4}}-\d\d-\d\d)/hour=(\d\d)/\d+-(\d+)-(\d
 _EARLIEST: Final = datetime(1, 1, 1, tzinfo=UTC)
 _LATEST: Final = datetime(9999, 12, 31, tzinfo=UTC)
 _HOUR: Final = timedelta(hours=1)
+#: Losses that a start reports one by one.
+_REPORTED: Final = 10
+#: The last bytes of a Parquet file.
+_END: Final = b"PAR1"
 
 
 class ArchiveDamaged(Exception):
@@ -63,12 +68,15 @@ class FileNumbers:
 
     def __init__(self, directory: Path) -> None:
         files, position = _numbered_files(directory), _position(directory)
-        #: a sentence about missing files at the end, or blank
-        self.damage = "; ".join(loss.text for loss in _missing_end(directory, files, position))
+        end = [loss.text for loss in _missing_end(directory, files, position)]
+        damage = [*(loss.text for loss in _gaps(directory, files)), *_cut_off(files), *end]
+        more = [f"{len(damage) - _REPORTED} more"] if len(damage) > _REPORTED else []
+        #: a sentence about missing and truncated files, or blank. Only `losses` reads whole files
+        self.damage = "; ".join(damage[:_REPORTED] + more)
         last = files[-1].number if files else 0
         if not isinstance(position, Position):
             # After damage, a number is left out. So readers notice later that files may be missing there.
-            position = Position(secrets.randbits(62) + 1, 0, last + bool(self.damage), time.time())
+            position = Position(secrets.randbits(62) + 1, 0, last + bool(end), time.time())
             create(directory / WITNESS, position)
         self._witness = Witness(directory / WITNESS, position.identity)
         self._last = max(last, position.number)
@@ -187,6 +195,20 @@ def _missing_end(directory: Path, files: list[NumberedFile], position: Position 
             return  # release 0.2.0 wrote after the last file with a number, and has removed the days before
         text = _missing(directory, last + 1, position.number, f"the last one was finished at {finished:%F %T} UTC")
         yield Loss(text, hour, max(hour, finished))
+
+
+def _cut_off(files: list[NumberedFile]) -> Iterator[str]:
+    """Yield a sentence for each file without the end of a Parquet file."""
+    for file in files:
+        try:
+            with file.path.open("rb") as content:
+                size = content.seek(0, os.SEEK_END)
+                content.seek(max(size - len(_END), 0))
+                fault = "" if content.read() == _END else "is truncated"
+        except OSError as error:
+            fault = f"cannot be read: {error.strerror}"
+        if fault:
+            yield f"{file.path} {fault}"
 
 
 def _missing(directory: Path, first: int, last: int, where: str) -> str:

@@ -42,6 +42,9 @@ def backup(
     with progress(f"backing up {place}"):
         contents = copy(place, file, replace=force)
     _print(contents, f"{file} contains {place}:")
+    if settings.output == "table":
+        for directory in _spools(place):
+            say(f"not in the backup: messages that a pipeline has taken off its queue. Copy {directory.parent}, too")
 
 
 @takes(BRIDGE | OUTPUT | YES)
@@ -49,6 +52,9 @@ def restore(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The backup.")],
     force: Annotated[
         bool, typer.Option("--force", help="Move an existing queue manager to a subdirectory before-restore-…")
+    ] = False,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Continue without spools of pipelines that the backup records.")
     ] = False,
 ) -> None:
     """Restore a backup to a data directory. The bridge must not be running.
@@ -59,10 +65,21 @@ def restore(
     backup, or one with another schema, is rejected. A directory that contains a queue manager is rejected without
     --force. If root runs the command, it acts as the owner of the directory, or of the parent directory if it does not
     exist.
+
+    A backup does not contain the spools of pipelines: messages that they have taken off their queues and not processed.
+    If the data directory lacks them, the backup is rejected without --accept-loss. Copy the directories of the pipelines
+    there first.
     """
     from bridge.mq.database import restore as make
 
     place = _place()
+    if not accept_loss and (absent := _absent_spools(file, place)):
+        raise Failure(
+            f"{file} records spools of pipelines that are not in {place}: {absent}",
+            FAILED,
+            hint="copy the directories of the pipelines there first; --accept-loss continues without the messages that these "
+            "pipelines had taken off their queues and not processed",
+        )
     if force:
         confirm(f"Replace the queue manager in {place}?")
     with progress(f"restoring {place}"):
@@ -127,6 +144,26 @@ def _pipelines(configuration: Configuration) -> dict[str, Path]:
     return environment_in(configuration, Path(file or "")).spool_directories(configuration.pipelines)
 
 
+def _spools(place: Path) -> list[Path]:
+    """Return the directories of the spools of pipelines that use a data directory."""
+    from bridge.config.models import PIPELINES
+    from bridge.spark.environment import SPOOL
+
+    found = configuration()
+    places = [] if found is None else [directory / SPOOL for directory in _pipelines(found).values()]
+    return sorted({*places, *(place / PIPELINES).glob(f"*/{SPOOL}")})
+
+
+def _absent_spools(database: Path, place: Path) -> str:
+    """Return a list of the spools that a database records and a data directory lacks. Raises StoreError."""
+    from bridge.config.queue_manager import MAPPING_STATE_QUEUE
+    from bridge.mq.database import messages_on
+    from bridge.spark.spool_inventory import absent_spools
+
+    absent = absent_spools(messages_on(MAPPING_STATE_QUEUE, database), _spools(place))
+    return ", ".join(f"queue {one.queue} ({one.last} segments, {one.owner})" for one in absent)
+
+
 def _verify_database(place: Path) -> Failure | None:
     from bridge.mq.data_directory import StoreError
     from bridge.mq.database import verify as examine
@@ -187,10 +224,13 @@ def salvage(
     The bridge must not be running. A line is printed for each lost part. If commits at the end of the log are missing, the
     command fails without --accept-loss.
     """
+    from bridge.mq.data_directory import DATABASE
     from bridge.mq.database import salvage as keep
 
     findings = keep(directory, new, accept_loss=accept_loss)
     _print_findings(findings)
+    if absent := _absent_spools(new / DATABASE, new):
+        say(f"spools of pipelines are not in {new}: {absent}. Copy the directories of the pipelines there")
     say(f"{new} contains the undamaged parts: mqbridge run --data-dir {new}")
 
 

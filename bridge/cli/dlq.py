@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 
 Queue = Annotated[str | None, option("QUEUE", "The dead-letter queue. Default: that of the bridge, or DEADQ.")]
 
+SetAside = Annotated[
+    bool,
+    typer.Option("--set-aside", help="Messages that a mapping took from the dead-letter queue and could not process."),
+]
+
 
 def _selection(
     ids: Annotated[list[str] | None, argument("[ID]...", "ID@STAMP as `dlq list` prints it, or the MsgId.")] = None,
@@ -102,10 +107,10 @@ def _parameters(function: Callable[..., Any], left_out: str) -> list[inspect.Par
 
 @takes(BRIDGE | OUTPUT)
 @selecting(everything=True)
-def list_(selection: Selection, limit: options.Limit = 1_000, queue: Queue = None) -> None:
+def list_(selection: Selection, limit: options.Limit = 1_000, queue: Queue = None, set_aside: SetAside = False) -> None:
     """List dead-lettered messages with their reasons and destinations."""
     heads = ("dead-lettered", "reason", "destination", "size", "topic", "id")
-    with _opened(queue) as (letters, _):
+    with _opened(queue, set_aside) as (letters, _):
         count = print_records(
             letters.browse(selection, count=limit),
             lambda one: one.name,
@@ -121,11 +126,12 @@ def list_(selection: Selection, limit: options.Limit = 1_000, queue: Queue = Non
 def show(
     ids: Annotated[list[str], typer.Argument(metavar="ID...", help="ID@STAMP as `dlq list` prints it, or the MsgId.")],
     queue: Queue = None,
+    set_aside: SetAside = False,
 ) -> None:
     """Show dead-lettered messages completely: reason and remedy, MQMD, headers and body."""
     from bridge.mapping.message_view import MessageView
 
-    with _opened(queue) as (letters, _):
+    with _opened(queue, set_aside) as (letters, _):
         found = 0
         if settings.output is Format.table:
             for letter, md, data in letters.read(_selection(ids)):
@@ -136,7 +142,7 @@ def show(
             views = ({"letter": one, **MessageView(md, data).json()} for one, md, data in letters.read(_selection(ids)))
             found = print_records(views, lambda one: one["letter"].name)
     if not found:
-        raise _nothing()
+        raise _nothing(set_aside)
 
 
 @takes(BRIDGE | OUTPUT)
@@ -146,6 +152,7 @@ def retry(
     limit: options.Count = None,
     to: Annotated[str, option("QUEUE", "Put the messages to this queue.")] = "",
     queue: Queue = None,
+    set_aside: SetAside = False,
 ) -> None:
     """Retry dead-lettered messages, and report which were delivered.
 
@@ -168,16 +175,16 @@ def retry(
 
     def text(one: _Result) -> None:
         template = _RETRIED[one.outcome]
-        line = template.format(name=one.name, place=one.destination, failure=one.failure)
+        line = template.format(name=one.name, place=one.destination, failure=one.failure, queue=_words(set_aside))
         typer.echo(line, err=one.outcome in (Outcome.RETURNED, Outcome.STAYED))
 
-    with _opened(queue, whole=not to) as (letters, configuration):
+    with _opened(queue, set_aside, whole=not to) as (letters, configuration):
         sources = {} if configuration is None else sources_of(configuration.mappings)
         transmission_queue = DEFAULT_TRANSMISSION_QUEUE if configuration is None else configuration.transmission_queue
         retried = letters.retry(selection, count=limit, to=to, sources=sources, transmission_queue=transmission_queue)
         print_records(results(retried), lambda one: one.name, each=text)
     if not sum(counts.values()):
-        raise _nothing()
+        raise _nothing(set_aside)
     if settings.output is Format.table:
         words = ", ".join(
             f"{number} {outcome}" for outcome, number in counts.items() if number or outcome == "delivered"
@@ -202,8 +209,8 @@ class _Result(msgspec.Struct):
 _RETRIED = {
     "delivered": "{name} delivered to {place}",
     "waiting": "{name} waiting for {place}: {failure}",
-    "returned": "{name} returned to the dead-letter queue from {place}: {failure}",
-    "stayed": "{name} stayed on the dead-letter queue, not put to {place}: {failure}",
+    "returned": "{name} returned to {queue} from {place}: {failure}",
+    "stayed": "{name} stayed on {queue}, not put to {place}: {failure}",
 }
 
 
@@ -217,6 +224,7 @@ def export(
         bool, typer.Option("--delete", help="Delete each message from the queue when it is on disk.")
     ] = False,
     queue: Queue = None,
+    set_aside: SetAside = False,
 ) -> None:
     """Write dead-lettered messages to a file with one JSON object per line, or to a directory with a file for each.
 
@@ -224,9 +232,9 @@ def export(
     base64). `mqbridge try --message` reads such files. Existing files are not overwritten.
     """
     if delete:
-        confirm("Delete the exported messages from the dead-letter queue?")
+        confirm(f"Delete the exported messages from {_words(set_aside)}?")
     number = 0
-    with _opened(queue) as (letters, _), Export(file) as written:
+    with _opened(queue, set_aside) as (letters, _), Export(file) as written:
         walk = letters.take if delete else letters.read
         for number, (letter, md, data) in enumerate(walk(selection, count=limit), 1):
             written.write(letter, md, data)
@@ -247,6 +255,7 @@ def delete(
     limit: options.Count = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print which messages would be deleted.")] = False,
     queue: Queue = None,
+    set_aside: SetAside = False,
 ) -> None:
     """Delete dead-lettered messages permanently.
 
@@ -254,19 +263,23 @@ def delete(
     """
     if not dry_run:
         confirm("Delete the selected messages permanently?")
-    with _opened(queue) as (letters, _):
+    with _opened(queue, set_aside) as (letters, _):
         walk = letters.browse(selection, count=limit) if dry_run else letters.delete(selection, count=limit)
         number = print_records(
             walk, lambda one: one.name, each=lambda one: typer.echo(f"{one.name}  {one.reason_name}  {_place(one)}")
         )
     if not number:
-        raise _nothing()
+        raise _nothing(set_aside)
     if settings.output is Format.table:
         say(f"{counted(number, 'message')} would be deleted" if dry_run else f"deleted {counted(number, 'message')}")
 
 
-def _nothing() -> Failure:
-    return Failure("no such messages on the dead-letter queue", NOT_FOUND)
+def _words(set_aside: bool) -> str:
+    return "the queue of messages set aside" if set_aside else "the dead-letter queue"
+
+
+def _nothing(set_aside: bool) -> Failure:
+    return Failure(f"no such messages on {_words(set_aside)}", NOT_FOUND)
 
 
 #: Messages that an export writes to disk, and deletes, together.
@@ -274,16 +287,21 @@ _BATCH = 100
 
 
 @contextlib.contextmanager
-def _opened(queue: str | None, *, whole: bool = False) -> Iterator[tuple[DeadLetterQueue, Configuration | None]]:
+def _opened(
+    queue: str | None, set_aside: bool, *, whole: bool = False
+) -> Iterator[tuple[DeadLetterQueue, Configuration | None]]:
     """Yield the dead-letter queue that the options specify, and the configuration if there is one.
 
     `whole` means that the configuration must not have mistakes, because its mappings are required.
     """
     from bridge.cli.queue_manager import configuration, connected_to, connection_settings
+    from bridge.config.queue_manager import SET_ASIDE_QUEUE
     from bridge.mq.dead_letter_queue import DeadLetterQueue
 
+    if queue is not None and set_aside:
+        raise Failure("--queue and --set-aside name different queues", WRONG_USAGE, hint="use one of them")
     found = configuration() if whole else connection_settings()
-    name = queue or ""
+    name = SET_ASIDE_QUEUE if set_aside else queue or ""
     if not name and found is not None and found.queue_manager.type == "ibm":
         name = found.queue_manager.dead_letter_queue
     with connected_to(found) as connection:

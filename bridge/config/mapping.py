@@ -48,6 +48,10 @@ Check = Literal[
     "text",
 ]
 """The required type of a template's result. `bridge.mapping.attributes` implements the checks."""
+_NAMES = frozenset(
+    ("queue", "queue manager", "reply queue", "reply queue manager", "topic string", "topic name", "UserIdentifier")
+)
+"""Checks of names that `allow` lists."""
 
 
 @dataclass(frozen=True)
@@ -412,6 +416,26 @@ class MappingBatchConfig(Section):
     """Maximum seconds from the first message to the commit, while more messages may arrive."""
 
 
+AllowedName = Annotated[
+    str,
+    values.text(
+        r"(?:(?:client|user):)?[^\x00-\x1f]{1,255}",
+        "a name, in which * stands for any characters, such as PLANT.*, client:dev-* or user:mqm",
+    ),
+]
+
+
+class ConfiguredNames(NamedTuple):
+    """The names of a configuration that limit the names that templates can make from the values of a message."""
+
+    queues: frozenset[str] = frozenset()
+    """Queues that the bridge uses itself."""
+    queue_managers: frozenset[str] = frozenset()
+    """Queue managers and clients that the configuration names literally."""
+    users: frozenset[str] = frozenset()
+    """User of the bridge at its queue manager."""
+
+
 class MappingConfig(Section):
     """The options of mappings in both directions."""
 
@@ -436,16 +460,29 @@ class MappingConfig(Section):
     otherwise: list[Name] = Field(default_factory=list)
     """Names of mappings with the same source. This mapping takes the messages that none of their filters accepts. Without
     such a mapping, messages of a topic or broker that no filter accepts are discarded, and counted as filtered."""
+    allow: list[AllowedName] = Field(default_factory=list)
+    """Names that a template with values of a message can result in, and that are rejected otherwise: SYSTEM objects, queues
+    that the bridge uses itself, and other queue managers (`PLANT.*`), clients (`client:dev-*`) and privileged users
+    (`user:mqm`). `*` stands for any characters."""
     _routes: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _names: ConfiguredNames = PrivateAttr(default=ConfiguredNames())
 
     @property
     def routes(self) -> Mapping[str, "ToMqMapping | ToMqttMapping"]:
         """The mappings that `otherwise` names, by name."""
         return self._routes
 
-    def resolve(self, mappings: Mapping[str, Any]) -> None:
-        """Look up the mappings that `otherwise` names."""
+    @property
+    def names(self) -> ConfiguredNames:
+        """The names of the configuration that limit those of the mapping's templates."""
+        return self._names
+
+    def resolve(self, mappings: Mapping[str, Any], names: ConfiguredNames) -> None:
+        """Look up the mappings that `otherwise` names, and store the names of the configuration if they matter."""
         self._routes.update((name, mappings[name]) for name in self.otherwise)
+        assert isinstance(self, ToMqMapping | ToMqttMapping)
+        if any("{" in text and attribute.target.check in _NAMES for _, attribute, text in templates_of(self)):
+            self._names = names
 
 
 class ToMqMapping(MappingConfig):

@@ -16,15 +16,18 @@ from bridge.config import values
 from bridge.config.authentication import ChannelAuthenticationConfig
 from bridge.config.channel import ChannelConfig
 from bridge.config.link import LOCAL, MAPPING_PLACE, LinkConfig, LinkName, broker_host
-from bridge.config.mapping import AnyMapping, FilterConfig, Name, ToMqMapping, ToMqttMapping
+from bridge.config.mapping import AnyMapping, ConfiguredNames, FilterConfig, Name, ToMqMapping, ToMqttMapping
 from bridge.config.operations import TOKEN_FILE, AdminConfig, ArchiveConfig, AuditLogConfig, LogConfig, TracesConfig
 from bridge.config.pipeline import Destination, PipelineConfig, PipelineName, PipelineSource, SparkConfig
 from bridge.config.problems import Clash, Location, suggestion
 from bridge.config.queue_manager import (
     DEFAULT_TRANSMISSION_QUEUE,
+    LOCK_QUEUE,
     MAPPING_STATE_QUEUE,
+    SET_ASIDE_QUEUE,
     STATE_QUEUE,
     EmbeddedQueueManagerConfig,
+    IbmQueueManagerConfig,
     QueueManagerConfig,
 )
 from bridge.config.values import FilePath, ObjectName, SecretPath, Section, Truth
@@ -196,9 +199,28 @@ class Configuration(Section):
         if found := clashes(self):
             sentences = "; ".join(f"expected {clash.expected}, found {clash.found}" for clash in found)
             raise PydanticCustomError("clash", "{sentences}", {"sentences": sentences, "clashes": found})
+        names = self._names
         for mapping in self.mappings.values():
-            mapping.resolve(self.mappings)
+            mapping.resolve(self.mappings, names)
         return self
+
+    @property
+    def _names(self) -> ConfiguredNames:
+        queue_manager = self.queue_manager
+        queues = {STATE_QUEUE, LOCK_QUEUE, MAPPING_STATE_QUEUE, self.transmission_queue}
+        queue_managers, users = {queue_manager.name}, set[str]()
+        if isinstance(queue_manager, IbmQueueManagerConfig):
+            queues.add(queue_manager.dead_letter_queue)
+            if queue_manager.user is not None:
+                users.add(queue_manager.user)
+        for mapping in self.mappings.values():
+            end = mapping.destination if isinstance(mapping, ToMqMapping) else mapping.source
+            if end.requests_queue is not None:
+                queues.add(end.requests_queue)
+            if isinstance(mapping, ToMqMapping):
+                written = mapping.destination.queue_manager, mapping.attributes.reply_to_queue_manager
+                queue_managers.update(name for name in written if name is not None and "{" not in name)
+        return ConfiguredNames(frozenset(queues), frozenset(queue_managers), frozenset(users))
 
 
 def default_configuration() -> Configuration:
@@ -328,6 +350,7 @@ def _queue_clashes(configuration: Configuration) -> Iterator[Clash]:
     own = {
         STATE_QUEUE: "where it keeps the sessions of its clients",
         MAPPING_STATE_QUEUE: "where it keeps how far mappings have come",
+        SET_ASIDE_QUEUE: "where it keeps dead letters that a mapping could not process",
         configuration.transmission_queue: "where messages for its own clients wait",
     }
     takers: dict[str, str] = {}

@@ -53,6 +53,8 @@ _CHANNEL: Final = "admin"
 # Tokens --------------------------------------------------------------------------------------------------------------
 
 #: Maximum size of a token file in bytes, and minimum length of a token: a shorter one could be guessed.
+#: In the state of a request with valid credentials.
+CREDENTIALS: Final = "credentials"
 FILE_SIZE, SHORTEST = 65_536, 16
 _EXPECTED = f"NAME:RIGHT:TOKEN, with RIGHT read or change and a TOKEN of {SHORTEST} characters or more"
 
@@ -296,10 +298,12 @@ class Access:
             if token is None:
                 await self._no_token(address)
                 raise Problem(401, "Unknown token", headers={"WWW-Authenticate": "Bearer"})
+            setattr(request.state, CREDENTIALS, True)
             return Who(f"token {token.name}", token.right, address)
         login = self._login(request, by_hand=REFRESH_HEADER not in request.headers)
         if login is None:
             return None
+        setattr(request.state, CREDENTIALS, True)
         return Who(login.name, login.right, address, login)
 
     def check_change(self, request: Request, who: Who, form: Mapping[str, str | bytes]) -> None:

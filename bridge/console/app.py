@@ -27,8 +27,9 @@ from bridge.console import archive, clients, dead_letters, mappings, operation, 
 from bridge.console.access import delete_cookies, set_cookie
 from bridge.console.bridge_access import NotRunning
 from bridge.console.console import Console, Endpoint, LoginNeeded, json_of, wants_json
-from bridge.console.forms import FORM_TYPES, Problem, form_of, here, link, local
+from bridge.console.forms import ANONYMOUS_SIZE, FORM_TYPES, Problem, form_of, here, link, local
 from bridge.console.metrics import MetricsPage, health, readiness
+from bridge.console.pace import Pace
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +40,8 @@ ENDPOINTS: Final[list[Endpoint]] = [
 ]
 
 
-def application(console: Console) -> ASGIApp:
-    """Return the application of one bridge's admin port."""
+def application(console: Console, pace: Pace) -> ASGIApp:
+    """Return the application of one bridge's admin port, where anonymous requests keep to `pace`."""
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -56,7 +57,7 @@ def application(console: Console) -> ASGIApp:
         routes=[
             Route("/healthz", partial(health, console.bridge)),
             Route("/readyz", partial(readiness, console.bridge)),
-            Route("/metrics", MetricsPage(console.bridge, may_scrape).answer),
+            Route("/metrics", MetricsPage(console.bridge, may_scrape, pace).answer),
             Route("/openapi.json", _openapi),
             Mount("/static", _Static(directory=Path(__file__).parent / "static")),
             Route("/login", _login_page),
@@ -133,7 +134,7 @@ async def _login_page(request: Request) -> Response:
 
 
 async def _log_in(request: Request) -> Response:
-    form = dict(await form_of(request))
+    form = dict(await form_of(request, ANONYMOUS_SIZE))
     target = local(str(form.get("next", "/")))
     try:
         identifier = await request.app.state.console.access.log_in(request, form)

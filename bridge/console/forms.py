@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -11,11 +12,18 @@ from urllib.parse import urlencode
 
 import msgspec
 from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
+log = logging.getLogger(__name__)
+# Its lines about malformed forms have no numbers.
+logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
+
 T = TypeVar("T", bound=msgspec.Struct)
 
+#: Maximum size of a form before a login, in bytes.
+ANONYMOUS_SIZE: Final = 16 * 1024
 #: Maximum size of a form in bytes, number of its fields, and time in seconds until it has arrived.
 SIZE: Final = 4_500_000
 FIELDS: Final = 600
@@ -82,8 +90,11 @@ def _kinds(struct: type) -> tuple[frozenset[str], frozenset[str]]:
     return lists, frozenset(name for name, hint in hints.items() if hint == str | None)
 
 
-async def form_of(request: Request) -> list[tuple[str, str | bytes]]:
-    """Return the fields of a form. Uploaded files are bytes, and lines of text end with LF. Raises Problem."""
+async def form_of(request: Request, most: int = SIZE) -> list[tuple[str, str | bytes]]:
+    """Return the fields of a form of at most `most` bytes. Raises Problem.
+
+    Uploaded files are bytes, and lines of text end with LF.
+    """
     content_type = request.headers.get("content-type")
     scope = request.scope
     if content_type is None:
@@ -96,8 +107,8 @@ async def form_of(request: Request) -> list[tuple[str, str | bytes]]:
         nonlocal size
         message = await request.receive()
         size += len(message.get("body", b""))
-        if size > SIZE:
-            raise Problem(413, f"A form has at most {SIZE:,} bytes")
+        if size > most:
+            raise Problem(413, f"This form has at most {most:,} bytes")
         return message
 
     try:
@@ -111,6 +122,9 @@ async def form_of(request: Request) -> list[tuple[str, str | bytes]]:
         raise Problem(408, f"The form did not arrive within {TIMEOUT:g} s") from error
     except ClientDisconnect as error:
         raise Problem(400, "The form did not arrive") from error
+    except HTTPException as error:
+        log.info("MQB9210I console: malformed form for %s: %s", request.url.path, error.detail)
+        raise Problem(400, "The form is malformed", [error.detail]) from error
 
 
 async def _value(value: str | UploadFile) -> str | bytes:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
@@ -20,6 +22,7 @@ from starlette.responses import PlainTextResponse, Response
 from bridge.administration.answers import BridgeState
 from bridge.config.models import Configuration
 from bridge.console.bridge_access import BridgeAccess
+from bridge.console.pace import Pace
 from bridge.security.tls import expiries
 from bridge.service.lifecycle import Bridge
 from bridge.service.metric_catalogue import Distribution, Metric, Samples, Value
@@ -89,12 +92,22 @@ def why_not_ready(bridge: Bridge) -> list[str]:
 # Metrics -------------------------------------------------------------------------------------------------------------
 
 
-class MetricsPage:
-    """`/metrics` of one bridge. `may_read` authorizes a scrape."""
+#: Seconds for which a scrape is reused.
+REUSED_FOR: Final = 1.0
 
-    def __init__(self, access: BridgeAccess, may_read: Callable[[Request], Awaitable[bool]]) -> None:
+
+class MetricsPage:
+    """`/metrics` of one bridge. `may_read` authorizes a scrape.
+
+    While requests have to wait, a scrape is reused for a second.
+    """
+
+    def __init__(self, access: BridgeAccess, may_read: Callable[[Request], Awaitable[bool]], pace: Pace) -> None:
         self._access = access
         self._may_read = may_read
+        self._pace = pace
+        #: content type -> time and text of the last scrape
+        self._last: dict[str, tuple[float, bytes]] = {}
         # A registry of its own: libraries share the default one.
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)
@@ -107,6 +120,10 @@ class MetricsPage:
             headers = {"WWW-Authenticate": "Bearer"}
             return PlainTextResponse("a token is needed (admin.open_metrics is false)\n", 401, headers)
         bridge = self._access.bridge
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        at, text = self._last.get(content_type, (-REUSED_FOR, b""))
+        if self._pace.late and time.monotonic() - at < REUSED_FOR:
+            return Response(text, headers={"Content-Type": content_type})
         try:
             async with asyncio.timeout(TURN_TIMEOUT):
                 samples = await self._access.run(lambda: _gather(bridge))
@@ -115,8 +132,9 @@ class MetricsPage:
         for listener, channel, _, expiry in expiries(bridge.configuration):
             samples.add("mqbridge_certificate_expiry_timestamp_seconds", expiry, listener, channel)
         gather_pipelines(samples, bridge.configuration)
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(_Scrape(samples, self._process)), headers={"Content-Type": content_type})
+        text = encode(_Scrape(samples, self._process))
+        self._last[content_type] = time.monotonic(), text
+        return Response(text, headers={"Content-Type": content_type})
 
 
 class _Scrape(Collector):

@@ -19,13 +19,15 @@ import msgspec
 
 from bridge.config.link import LOCAL
 from bridge.config.mapping import Attribute, ToMqMapping, ToMqttMapping, templates_of
+from bridge.mapping.chosen_names import ChosenNames
 from bridge.mapping.message_view import BYTE_FIELDS, document_of, text_of, utf_8
 from bridge.mapping.rendered import BYTE_CHECKS, CHECKS, topic_string
-from bridge.mapping.template import MD_FIELDS, WORDS, RuleError, Scope, TemplateError, template_of
+from bridge.mapping.template import FIELDS, MD_FIELDS, REASON_NAME, WORDS, RuleError, Scope, TemplateError, template_of
 from bridge.mqtt.packets import PublishProperties
 from bridge.telemetry.headers import ELEMENT, FOLDER, TEXT_PROPERTIES, Headers, hops_text
 from bridge.telemetry.message import CCSID_UTF8, Publication, Unmappable
-from bridge.wire.mq import MQMD
+from bridge.wire import cmqc
+from bridge.wire.mq import MQDLH, MQMD
 
 
 class PublicationScope:
@@ -113,6 +115,8 @@ class MessageScope:
             return self.headers.folder("usr").get(name)
         if folder == "md":
             return field_text(self.headers.md, rest) or None
+        if folder == "dlh":
+            return _dead_letter_text(self.headers.dead_letter, rest)
         return self.headers.folder(folder).get(rest)
 
     @property
@@ -140,8 +144,14 @@ class MessageScope:
         return self._document
 
 
-def field_text(md: MQMD, field: str) -> str:
-    """Return a field of an MQMD as text.
+def _dead_letter_text(header: MQDLH | None, field: str) -> str | None:
+    if header is None:
+        return None
+    return cmqc.reason_name(header.Reason) if field == REASON_NAME else field_text(header, field) or None
+
+
+def field_text(md: MQMD | MQDLH, field: str) -> str:
+    """Return a field of an MQMD or MQDLH as text.
 
     Bytes become hexadecimal, numbers decimal. Characters lose trailing blanks and NULs.
     """
@@ -218,8 +228,8 @@ class CheckedTemplate:
     """A template with the check for its result: parsed once, rendered for each message.
 
     `captures` are the capture names of the mapping's source. `of_publication` means that messages are publications, which
-    have no MQMD. `byte_check` checks the result of the filter `bytes`. None: the field contains text. Raises RuleError, also
-    if a template without names fails the check.
+    have no MQMD. `byte_check` checks the result of the filter `bytes`. None: the field contains text. `chosen` checks a name
+    that values of a message decide. Raises RuleError, also if a template without names fails the check.
     """
 
     __slots__ = ("_check", "_constant", "template")
@@ -233,6 +243,7 @@ class CheckedTemplate:
         *,
         of_publication: bool = False,
         byte_check: Callable[[bytes], bytes] | None = None,
+        chosen: Callable[[str], None] | None = None,
     ) -> None:
         self.template = located(location, template_of, text)
         self._check = check
@@ -241,12 +252,14 @@ class CheckedTemplate:
                 located(location, _refuse, "bytes is a filter for msg_id, correl_id and correlation_data")
             else:
                 self._check = partial(_checked_bytes, byte_check)
+        elif chosen is not None:
+            self._check = partial(_checked_name, check, chosen)
         self._constant: Any = None
         for name in sorted(self.template.names):
             located(location, check_known, name, captures, of_publication)
         if self.template.literal is not None:
             try:
-                self._constant = check(self.template.literal)
+                self._constant = check(self.template.literal)  # the configuration chooses it
             except Unmappable as error:
                 located(location, _refuse, str(error))
 
@@ -261,20 +274,31 @@ def _checked_bytes(check: Callable[[bytes], bytes], digits: str) -> bytes:
     return check(bytes.fromhex(digits))
 
 
-def read_templates(config: AnyMapping, captures: Collection[str]) -> dict[str, dict[str, CheckedTemplate]]:
+def _checked_name(check: Callable[[str], Any], chosen: Callable[[str], None], name: str) -> Any:
+    value = check(name)
+    chosen(name)
+    return value
+
+
+def read_templates(config: AnyMapping, captures: Collection[str], origin: str) -> dict[str, dict[str, CheckedTemplate]]:
     """Return the templates of a mapping, by message part and field. Raises RuleError.
 
-    Properties, and members of a payload, are listed by name.
+    Properties, and members of a payload, are listed by name. `origin` is the name of the queue manager.
     """
     parts: dict[str, dict[str, CheckedTemplate]] = defaultdict(dict)
     for location, attribute, text in templates_of(config):
-        template = checked_template(config, captures, location, attribute, text)
+        template = checked_template(config, captures, location, attribute, text, origin)
         parts[attribute.target.part][attribute.target.field or location[-1]] = template
     return parts
 
 
 def checked_template(
-    config: AnyMapping, captures: Collection[str], location: tuple[str, ...], attribute: Attribute, text: str
+    config: AnyMapping,
+    captures: Collection[str],
+    location: tuple[str, ...],
+    attribute: Attribute,
+    text: str,
+    origin: str,
 ) -> CheckedTemplate:
     """Return a template of a mapping with its check. Raises RuleError."""
     assert attribute.target.check is not None  # guaranteed by `attributes_of`
@@ -288,6 +312,7 @@ def checked_template(
         captures,
         of_publication=isinstance(config, ToMqMapping),
         byte_check=BYTE_CHECKS.get(attribute.target.check),
+        chosen=ChosenNames(config, origin).check(attribute.target.check),
     )
 
 
@@ -304,9 +329,9 @@ def check_known(name: str, captures: Collection[str], of_publication: bool) -> N
     """Raise TemplateError for a name that no message of the direction can have, or that differs from a name only in case."""
     if name in captures or name in WORDS:
         return
-    if of_publication and name.startswith("md."):
-        raise TemplateError(f"{{{name}}}: a publication has no MQMD; mappings from MQ to MQTT have")
     folder, dot, _ = name.partition(".")
+    if of_publication and dot and folder in FIELDS:
+        raise TemplateError(f"{{{name}}}: a publication has no MQ{folder.upper()}; messages in mappings to MQTT have")
     if folder in _PAYLOAD_FOLDERS and (dot or folder == "$"):
         raise TemplateError(
             f"{{{name}}}: fields of the payload have no names here (hint: {{text}} is the whole payload, and filter.json"

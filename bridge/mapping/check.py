@@ -13,6 +13,7 @@ from bridge.config.models import Configuration
 from bridge.config.problems import Clash
 from bridge.config.values import listing
 from bridge.mapping.attributes import checked_template, located
+from bridge.mapping.chosen_names import is_system
 from bridge.mapping.filter import Filter
 from bridge.mapping.loops import Loop, loops
 from bridge.mapping.rendered import BYTE_CHECKS
@@ -64,7 +65,7 @@ def _errors(name: str, mapping: AnyMapping) -> Iterator[RuleError]:
     if captures is not None:  # otherwise the valid names are unknown
         for where, attribute, text in templates_of(mapping):
             try:
-                checked_template(mapping, captures, where, attribute, text)
+                checked_template(mapping, captures, where, attribute, text, _ANY)
             except RuleError as error:
                 faulty = True
                 yield error
@@ -160,6 +161,7 @@ def _warnings_of(mapping: AnyMapping, links: Mapping[str, LinkConfig]) -> Iterat
     side = mapping.source if isinstance(mapping, ToMqMapping) else mapping.destination
     link = links.get(side.link)
     yield from _digits(mapping)
+    yield from _rejected_names(mapping)
     exactly = mapping.guarantee == "exactly-once"
     if exactly and link is not None and link.failover and "failover_sessions" not in link.model_fields_set:
         yield (
@@ -192,6 +194,9 @@ def _warnings_of(mapping: AnyMapping, links: Mapping[str, LinkConfig]) -> Iterat
         yield from _published(mapping, link)
 
 
+#: Kinds of names that can be those of SYSTEM objects, and of queue managers.
+_NAMED = frozenset(("queue", "reply queue", "topic string"))
+_QUEUE_MANAGERS = frozenset(("queue manager", "reply queue manager"))
 #: Names of bytes of any number, in hexadecimal.
 _CORRELATION_DATA = frozenset(("correlationData", "mqtt.correlationData"))
 
@@ -206,6 +211,21 @@ def _digits(mapping: AnyMapping) -> Iterator[str]:
             yield (
                 f"{'.'.join(location)} gets the bytes of {{{placeholder.name}}} only if there are 24 of them, otherwise their"
                 f" hexadecimal digits as text (hint: {{{placeholder.name}|bytes}})"
+            )
+
+
+def _rejected_names(mapping: AnyMapping) -> Iterator[str]:
+    """Yield a warning for each template whose names are rejected, all or most of them, because `allow` does not list them."""
+    for location, attribute, text in templates_of(mapping):
+        template = template_of(text)
+        key = ".".join(location)
+        first = template.pieces[0] if template.names else None
+        if isinstance(first, str) and attribute.target.check in _NAMED and is_system(first) and not mapping.allow:
+            yield f'{key} results in SYSTEM names only, which are rejected (hint: allow: ["{first}*"])'
+        if template.names and attribute.target.check in _QUEUE_MANAGERS and not mapping.allow:
+            yield (
+                f"{key} comes from the message, and names that the configuration does not contain are rejected (hint: allow:"
+                ' ["client:*"] for all clients, or the names of queue managers)'
             )
 
 

@@ -273,7 +273,7 @@ class ToMqRule:
         return ToMqRule, (self.name, self.config, self.origin)
 
     def _read_templates(self, config: ToMqMapping) -> None:
-        templates = read_templates(config, self._pattern.names)
+        templates = read_templates(config, self._pattern.names, self.origin)
         self._object = templates["object"]
         #: templates of MQMD fields
         self._fields = templates["MQMD"]
@@ -461,7 +461,7 @@ class ToMqttRule:
         self._captures = self._pattern.names if self._pattern is not None else ()
         self._filter = Filter(config.filter, self._captures)
         self._routes = Routes(config.routes)
-        templates = read_templates(config, self._captures)
+        templates = read_templates(config, self._captures, origin)
         #: templates of publication properties. The integration tables apply to all others
         self._fields = templates["publication"]
         self._topic = self._fields.pop("topic")

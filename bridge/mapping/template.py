@@ -14,7 +14,7 @@ from typing import NamedTuple
 from bridge.telemetry.headers import TEXT_PROPERTIES
 from bridge.telemetry.message import Unmappable
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD
+from bridge.wire.mq import MQDLH, MQMD
 
 
 class RuleError(ValueError):
@@ -79,6 +79,13 @@ WORDS: Mapping[str, str] = {
     },
 }
 MD_FIELDS = frozenset(MQMD.__struct_fields__)
+#: Name of the reason in an MQDLH, such as MQRC_Q_FULL, beside its fields.
+REASON_NAME = "ReasonName"
+#: Folder of names -> its fields.
+FIELDS: Mapping[str, tuple[str, ...]] = {
+    "md": MQMD.__struct_fields__,
+    "dlh": (*MQDLH.__struct_fields__, REASON_NAME),
+}
 
 _TOKEN = re.compile(r"\{\{|\}\}|\{|\}|[^{}]+")
 _NAME = re.compile(r"\s*([^\s|{}':]+)\s*")
@@ -90,10 +97,10 @@ _NOT_OF_A_NAME = re.compile(r"[^A-Za-z0-9._%]")
 def check_name(name: str, column: int | None = None) -> None:
     """Raise TemplateError for a name that no message can have."""
     folder, dot, field = name.partition(".")
-    if folder == "md" and dot and field not in MD_FIELDS:
-        near = [known for known in MQMD.__struct_fields__ if known.lower() == field.lower()]
-        hint = f"did you mean md.{near[0]}?" if near else f"there are {', '.join(MQMD.__struct_fields__)}"
-        raise TemplateError(f"MQMD has no field {field!r}; {hint}", column)
+    if dot and folder in FIELDS and field not in FIELDS[folder]:
+        near = [known for known in FIELDS[folder] if known.lower() == field.lower()]
+        hint = f"did you mean {folder}.{near[0]}?" if near else f"there are {', '.join(FIELDS[folder])}"
+        raise TemplateError(f"MQ{folder.upper()} has no field {field!r}; {hint}", column)
     if not all(name.split(".")):
         raise TemplateError(f"{name!r} is not a name; write folder.property, such as usr.site", column)
 

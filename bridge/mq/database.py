@@ -191,6 +191,23 @@ def _forget_received(database: sqlite3.Connection) -> None:
         database.execute("UPDATE batch SET checksum = ? WHERE id = ?", (batch_checksum(row_id, body), row_id))
 
 
+def messages_on(queue: str, path: Path) -> list[Message]:
+    """Return the persistent messages on a queue of a backup, or of a database that no process uses.
+
+    Those of damaged batches are left out. Raises StoreError.
+    """
+    alive: dict[int, Message] = {}
+    with closing(_opened(path, immutable=True)) as database:
+        for _, batch in _undamaged(database, Findings()):
+            for put in batch.puts:
+                for one in put.deliveries:
+                    if batch.lanes[one.lane].queue == queue and isinstance(put.message, Message):
+                        alive[one.msg_number] = put.message
+            for number in batch.removed:
+                alive.pop(number, None)
+    return list(alive.values())
+
+
 def _new_identity(database: sqlite3.Connection) -> Position:
     """Give a restored or salvaged database a new identity. Return the position for its witness. Raises sqlite3.Error."""
     identity = new_identity()

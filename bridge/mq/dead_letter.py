@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from bridge.config.queue_manager import SET_ASIDE_QUEUE
 from bridge.mapping.message_view import MessageView
 from bridge.mq.mqi import MQOD, Connection, MQError, inquire
 from bridge.mq.worker import raise_if_lost
@@ -70,8 +71,8 @@ _WORDS: Final[dict[int, tuple[str, str]]] = {
         "ALTER the queue PUT(ENABLED) or the topic PUB(ENABLED), then retry.",
     ),
     cmqc.MQRC_NOT_AUTHORIZED: (
-        "Its user may not put to the queue, or publish to the topic.",
-        "Grant the authority with SET AUTHREC and retry, or delete the message.",
+        "Its user may not put to the queue, or publish to the topic; or its mapping does not allow the name that it chose.",
+        "Grant the authority with SET AUTHREC, or add the name to `allow` of the mapping (log line MQB5101W), and retry.",
     ),
     cmqc.MQRC_UNKNOWN_OBJECT_NAME: (
         "The queue or topic does not exist, or the request that the message answers is unknown.",
@@ -506,7 +507,10 @@ class DeadLetterRefused(MQError):
 
 
 class DeadLetters:
-    """The dead-letter queue of a queue manager, as one mapping uses it."""
+    """The dead-letter queue of a queue manager, as one mapping uses it.
+
+    A mapping that takes from the dead-letter queue sets messages aside on another queue instead.
+    """
 
     def __init__(
         self, connection: Connection, queue: str, mapping: str, source: str = "", *, taken_from: str = ""
@@ -544,8 +548,6 @@ class DeadLetters:
         """
         try:
             handle = self._open()
-            if self._queue == self._taken_from:
-                raise MQError(reason, f"{why}; the mapping takes from the dead-letter queue itself")
             name = self._source if destination is None else destination.name
             manager = (destination.queue_manager if destination is not None else "") or self._queue_manager
             letter = dead_letter(md, data, reason, name, manager, OriginContext.now(self._mapping))
@@ -554,6 +556,8 @@ class DeadLetters:
             raise_if_lost(error)
             self._handle = None if error.reason in _REOPEN else self._handle
             detail = error.detail
+            if self._queue == SET_ASIDE_QUEUE and error.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME:
+                detail += " (hint: mqbridge mqsc-script defines it)"
             if error.reason in _TOO_BIG:
                 detail = (
                     f"{len(data)} bytes and an MQDLH of {cmqc.MQDLH_LENGTH_1} bytes are longer than MAXMSGL (hint: raise"
@@ -600,6 +604,8 @@ class DeadLetters:
         if not self._queue:
             raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, "ALTER QMGR DEADQ('SYSTEM.DEAD.LETTER.QUEUE') names one")
         self._queue_manager = queue_manager
+        if self._queue == self._taken_from:
+            self._queue = SET_ASIDE_QUEUE
 
 
 _TOO_BIG = frozenset((cmqc.MQRC_MSG_TOO_BIG_FOR_Q, cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR))

@@ -347,6 +347,11 @@ class DeadLetterQueue:
             left: list[_OnItsWay] = []
             waiting: list[str] = []
             for item in followed:
+                # With a blocked mapping, many messages are searched on a long queue.
+                if time.monotonic() >= deadline:
+                    left.append(item)
+                    waiting.append(f"its outcome is not known after {timeout:g} s")
+                    continue
                 queue = item.delivery.destination.name if item.delivery.mapping else transmission_queue
                 # In this order: once the get is committed, the message has been dead-lettered or will never be.
                 why = self._waits_on(queue, item)

@@ -81,7 +81,7 @@ class FormerSession(msgspec.Struct, tag="former"):
     since: float
     #: it is to be ended at the broker: its mapping was removed, or uses it in another way
     ending: bool = False
-    #: packet identifiers to release whose messages are gone: of releases before 0.3.0
+    #: packet identifiers to release whose messages are gone
     releasing: list[int] = []
     #: packet identifiers received and not released, when the mapping left the session
     received: int = 0

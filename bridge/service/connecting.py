@@ -40,6 +40,7 @@ from bridge.service.client import Client, granted_expiry
 from bridge.service.events import ClientConnected, ConnectRejected, CredentialsRejected, SessionRejected
 from bridge.service.subscriptions import Failure, authorize_again
 from bridge.service.telemetry import TelemetryService
+from bridge.telemetry.identifier_release import IdentifierRelease
 from bridge.telemetry.identity import (
     AS_IS,
     UNAUTHENTICATED,
@@ -267,6 +268,9 @@ class Handshake:
                 continue
             session, present = service.new_session(identity, durable=expiry_interval > 0), False
             session.principal, session.network = client.principal, network
+            if session.durable and service.epoch and packet.protocol_level < LEVEL_MQTT_5:
+                # The client may continue a session from before the restore, although this one is new. MQTT 5 forbids that.
+                session.outbox.release = IdentifierRelease()
             service.quotas.update(session)
             break
         service.timers.cancel(client_id)

@@ -268,6 +268,7 @@ class Bridge:
                 self.configuration.limits,
                 loop.time,
                 queue_manager_name=self.host.name,
+                epoch=self.host.epoch,
                 authentication=authentication,
                 channel_authentication=self.host.channel_authentication,
             )

@@ -190,7 +190,7 @@ METRICS: Final = (
     Metric("mqbridge_archive_lost_rows_total", "counter", (),
            "Rows that are missing from the archive because they could not be written in time or at all."),
     Metric("mqbridge_archive_files_missing", "gauge", (),
-           "1 if finished files at the end of the archive were missing when the bridge started, otherwise 0."),
+           "1 if finished files of the archive were missing or truncated when the bridge started, otherwise 0."),
 )  # fmt: skip
 
 CATALOGUE: Final = MappingProxyType({metric.name: metric for metric in METRICS})

@@ -9,7 +9,7 @@ import asyncio
 import platform
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import product
 from typing import Final, get_args
@@ -26,6 +26,8 @@ from bridge.config.models import Configuration
 from bridge.mq.backend import Commits
 from bridge.mq.host import Host, QueueManagerStatus
 from bridge.mq.memory import MemoryWatermark
+from bridge.mqtt.packets import PacketType
+from bridge.mqtt.reason_codes import FAILURE, OF_PACKET
 from bridge.service.administration.parts import Parts
 from bridge.service.events import (
     Acknowledged,
@@ -45,6 +47,7 @@ from bridge.service.queue_manager_watch import QueueManagerWatch
 from bridge.telemetry.outbox import EXPIRED, FULL, NOT_ALLOWED, OWN, SLOW, Outgoing, PublicationCounts
 from bridge.telemetry.session import Session
 from bridge.telemetry.transmission import put_time_of
+from bridge.transport.stream import BY_CLIENT, CONNECTION_LOST, TRANSPORT_ERROR
 from bridge.wire import cmqc
 
 #: The label for reasons that are not listed below.
@@ -64,6 +67,21 @@ REASONS: Final = frozenset(
         "MQRC_UNKNOWN_REMOTE_Q_MGR",
     )
 )
+_REASONS: Final = (*sorted(REASONS), OTHER)
+#: Counters by channel and reason -> their reasons.
+_BY_CHANNEL: Final = {
+    "mqbridge_connects_refused_total": sorted(
+        code.name.lower() for code in OF_PACKET[PacketType.CONNACK] if code >= FAILURE
+    ),
+    "mqbridge_disconnects_total": [
+        *sorted(code.name.lower() for code in OF_PACKET[PacketType.DISCONNECT] if code >= FAILURE),
+        BY_CLIENT,
+        CONNECTION_LOST,
+        TRANSPORT_ERROR,
+    ],
+    "mqbridge_publications_refused_total": _REASONS,
+    "mqbridge_units_of_work_failed_total": _REASONS,
+}
 #: Versions of MQTT by protocol level, which is 0 for a session whose client has not connected yet.
 _VERSIONS: Final = {3: "3.1", 4: "3.1.1", 5: "5"}
 
@@ -134,9 +152,7 @@ class Traffic:
         self.clients: dict[tuple[str, int], ClientTraffic] = {}
         #: by metric and labels. Zero from the start where the labels are known, so that the first message is an increase.
         self._counts: defaultdict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
-        self._counts["mqbridge_dead_letters_total"].update(
-            dict.fromkeys(product(("in", "out"), (*sorted(REASONS), OTHER)), 0)
-        )
+        self._counts["mqbridge_dead_letters_total"].update(dict.fromkeys(product(("in", "out"), _REASONS), 0))
         self._counts["mqbridge_messages_discarded_total"].update(dict.fromkeys(zip(_DISCARDED.values()), 0))
 
     def totals(self) -> tuple[int, int]:
@@ -260,13 +276,24 @@ class Traffic:
 
     # Samples ---------------------------------------------------------------------------------------------------------
 
-    def gather(self, samples: Samples) -> None:
-        """Add the counts to the samples of a scrape."""
+    def gather(self, samples: Samples, channels: Iterable[str] = ()) -> None:
+        """Add the counts to the samples of a scrape. The counts of `channels` begin at zero."""
+        for name in channels:
+            self._begin(name)
         for (channel, level), traffic in self.clients.items():
             _gather_clients(samples, traffic, (channel, _VERSIONS.get(level, "unknown")))
         for name, counts in self._counts.items():
             for labels, count in counts.items():
                 samples.add(name, count, *labels)
+
+    def _begin(self, channel: str) -> None:
+        for level in _VERSIONS:
+            self.clients.setdefault((channel, level), ClientTraffic())
+        for name, reasons in _BY_CHANNEL.items():
+            for reason in reasons:
+                self._counts[name].setdefault((channel, reason), 0)
+        for name in ("mqbridge_authentications_failed_total", "mqbridge_sessions_refused_total"):
+            self._counts[name].setdefault((channel,), 0)
 
 
 def _gather_clients(samples: Samples, traffic: ClientTraffic, labels: tuple[str, str]) -> None:
@@ -454,7 +481,7 @@ class Metrics:
                 _gather_backlogs(samples, status, configuration)
         if parts is not None:
             samples.add("mqbridge_units_of_work", parts.service.units.under_way)
-            self.traffic.gather(samples)
+            self.traffic.gather(samples, [config.name for config in parts.channels.configs])
             await self._sessions.gather(samples, parts.service.sessions)
             _gather_memory(samples, parts.host.memory)
             if parts.host.rejected_logins is not None:

@@ -21,6 +21,7 @@ from bridge.administration.answers import Problem, ProblemKind, counted
 from bridge.administration.mapping_status import State, Status
 from bridge.config.mapping import ToMqttMapping
 from bridge.config.models import PIPELINES, Configuration
+from bridge.config.queue_manager import SET_ASIDE_QUEUE
 from bridge.mq.host import QueueManagerStatus, QueueStatus
 from bridge.mq.memory import MIB
 from bridge.security.tls import expiries
@@ -344,6 +345,9 @@ def _of_queues(status: QueueManagerStatus, parts: Parts, known: Collection[Key])
             yield Problem(
                 "error" if diverted else "warning", ProblemKind.DEAD_LETTERS, queue.name, text, "mqbridge dlq list"
             )
+        if queue.name == SET_ASIDE_QUEUE and queue.depth:
+            text = f"{counted(queue.depth, 'message')} on queue {queue.name}: dead letters that a mapping could not process"
+            yield Problem("warning", ProblemKind.DEAD_LETTERS, queue.name, text, "mqbridge dlq list --set-aside")
         was_full = (ProblemKind.QUEUE, queue.name) in known
         if queue.put_inhibited:
             why = "PUT(DISABLED)"

@@ -308,6 +308,7 @@ class TelemetryService:
         clock: Callable[[], float],
         *,
         queue_manager_name: str,
+        epoch: str = "",
         authentication: Mapping[str, ChannelAuthentication] = MappingProxyType({}),
         channel_authentication: ChannelAuthenticationRegister | None = None,
         turns: Turns | None = None,
@@ -316,6 +317,8 @@ class TelemetryService:
         self.limits = limits
         self.clock = clock
         self.queue_manager_name = queue_manager_name
+        #: `Host.epoch`
+        self.epoch = epoch
         #: by channel name; channels that are not listed require no authentication
         self.authentication = authentication
         self.failed_connects = FailedConnects(clock)
@@ -446,6 +449,7 @@ class TelemetryService:
             turn_bytes=min(SENT_AT_A_TURN, self.limits.pending_bytes),
             request_bytes=self.limits.request_bytes,
             backlog=self.delivery.new_backlog(identity.client_id),
+            epoch=self.epoch,
         )
         self.delivery.limit_removals(session)
         return session

@@ -25,7 +25,7 @@ from bridge.spark import MqDataSource, MqttDataSource, to_messages, to_publicati
 from bridge.spark.columns import PROPERTY_COLUMNS
 from bridge.spark.environment import PipelineEnvironment
 from bridge.spark.failures import column_missing
-from bridge.spark.mapping import MESSAGE_TYPES, PUBLICATION_TYPES
+from bridge.spark.mapping import MESSAGE_TYPES, PUBLICATION_TYPES, with_archived_properties
 from bridge.spark.mq.rows import unencodable
 from bridge.spark.mq.writer import WRITE_OPTIONS, has_begun
 from bridge.spark.options import OptionError
@@ -46,7 +46,7 @@ REASON: Final = "reason"
 #: Format and character set of a message that is a JSON object.
 _TEXT: Final = {"format": cmqc.MQFMT_STRING.decode().strip(), "ccsid": 1208}
 _MQ_PARTS: Final = ("md", "rfh2", "headers", "format", "ccsid", "encoding")
-_MQTT_PARTS: Final = ("qos", "retain", "properties", *PROPERTY_COLUMNS, "expiry", "msg_id", "md")
+_MQTT_PARTS: Final = ("qos", "retain", "properties", *PROPERTY_COLUMNS, "payload_format", "expiry", "msg_id", "md")
 #: Columns of `input` that are not part of a message that is written.
 _KNOWN: Final = frozenset((*MQ_SCHEMA.names, *MQTT_SCHEMA.names))
 _DELTA: Final = "delta"
@@ -333,6 +333,7 @@ def _messages(frame: DataFrame, mq: MqSink, section: str, *, all_used: bool) -> 
 
 def _publications(frame: DataFrame, address: str, *, all_used: bool) -> DataFrame:
     """Return the publications of rows, for the sink `mqtt`. Raises Mistake, TemplateError, OptionError."""
+    frame = with_archived_properties(frame)
     topic = _filled(frame, address, ("to", "mqtt")).alias("topic")
     if (body := _body_of(frame)) is None:
         return frame.select(topic, _json(frame, set()).alias(PAYLOAD))

@@ -1,4 +1,4 @@
-"""The files of a spool by name. This module needs no Arrow."""
+"""The files of a spool by name, and its state message. This module needs no Arrow."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ WITNESS: Final = "witness"
 #: The file with the number of the last segment whose messages were put back on their queue, and one that exists meanwhile.
 RETURNED: Final = "returned"
 RETURNING: Final = "returning"
+#: The first bytes of the CorrelId of a state message.
+STATE_MARK: Final = b"SPKQ"
 _DIRECTORY: Final = re.compile("[0-9a-f]{16}")
 
 
@@ -43,6 +45,24 @@ class Identity(msgspec.Struct, frozen=True):
             return msgspec.json.decode(content, type=cls)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise SpoolDamaged(f"{path}/{IDENTITY} is damaged: {error}") from error
+
+
+class SpoolState(msgspec.Struct, array_like=True, frozen=True):
+    """The state message of the spool of a queue, on the state queue of mappings."""
+
+    queue: str
+    #: process of the reader, for people
+    owner: str
+    spool: str
+    #: number of the last segment
+    last: int
+    #: readers of the segments: the number of the first segment, and the word of each
+    runs: list[tuple[int, str]]
+
+
+def state_mark(spool: str) -> bytes:
+    """Return the CorrelId of the state message of a spool."""
+    return STATE_MARK + hashlib.sha256(spool.encode()).digest()[:20]
 
 
 def directory_name(source: str) -> str:

@@ -15,13 +15,16 @@ from bridge.spark.segment import (
     IDENTITY,
     READ_SUFFIX,
     RETURNED,
+    STATE_MARK,
     SUFFIX,
     WITNESS,
     Identity,
     Segment,
     SpoolDamaged,
+    SpoolState,
     is_directory_name,
 )
+from bridge.telemetry.message import Message
 from bridge.witness import WitnessDamaged, read
 
 
@@ -137,6 +140,24 @@ def _contents_of(spool: Files, names: list[str], positions: Positions) -> SpoolC
         min((one.time / 1000 for one in segments), default=None),
         sum(one.rows for one in segments if one.number <= positions.planned.get(identity.id, 0)),
     )
+
+
+def absent_spools(messages: Iterable[Message], directories: Iterable[Path]) -> list[SpoolState]:
+    """Return the spools that have had segments, according to their state messages, and are not in the directories.
+
+    `messages` are those on the state queue of mappings. Raises OSError, SpoolDamaged.
+    """
+    present = {
+        Identity.of(str(file.parent), file.read_bytes()).id
+        for directory in directories
+        for file in directory.glob(f"*/{IDENTITY}")
+    }
+    states = [
+        msgspec.msgpack.decode(message.data, type=SpoolState)
+        for message in messages
+        if message.md.CorrelId.startswith(STATE_MARK)
+    ]
+    return [state for state in states if state.last and state.spool not in present]
 
 
 def is_spool(directory: Path) -> bool:

@@ -35,6 +35,7 @@ from bridge.telemetry.message import CCSID_UTF8, NO_PROPERTIES, Message, Unmappa
 from bridge.telemetry.request import CORREL_ID_LENGTH, request_to_keep
 from bridge.wire import cmqc
 from bridge.wire.mq import (
+    MQDLH,
     MQMD,
     MQXQH,
     RFH2,
@@ -309,6 +310,7 @@ class Headers:
         "body",
         "ccsid",
         "client_id",
+        "dead_letter",
         "encoding",
         "format",
         "md",
@@ -336,6 +338,8 @@ class Headers:
     client_id: str
     #: mqtt.msgid, or 0 if absent
     message_id: int
+    #: the first MQDLH
+    dead_letter: MQDLH | None
 
     def __init__(self, message: Message, *, discard_others: bool = False) -> None:
         """Parse the headers of `message`. `discard_others` skips headers that the bridge does not support."""
@@ -343,7 +347,7 @@ class Headers:
         self._folders: Mapping[str, _Content] = _EMPTY
         self._properties: PublishProperties | None = None
         self.qos, self.retained, self.message_id = None, False, 0
-        self.topic, self.user_data, self.client_id = "", None, ""
+        self.topic, self.user_data, self.client_id, self.dead_letter = "", None, "", None
         if md.Format not in (DISCARDED_FORMATS if discard_others else HEADER_FORMATS):
             self.md, self.body = md, message.data
             self.format, self.encoding, self.ccsid = md.Format, md.Encoding, md.CodedCharSetId or CCSID_UTF8
@@ -364,6 +368,8 @@ class Headers:
         for header in chain.headers:
             if isinstance(header, RFH2):
                 folders += header.folders
+            elif isinstance(header, MQDLH):
+                self.dead_letter = self.dead_letter or header
             elif isinstance(header, MQXQH):
                 md = msgspec.structs.replace(header.MsgDesc, Expiry=md.Expiry)
         self.md, self.body = md, chain.body

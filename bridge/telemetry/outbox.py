@@ -22,9 +22,10 @@ from bridge.mqtt.reason_codes import MalformedPacket
 from bridge.mqtt.writer import topic_field
 from bridge.telemetry.conversion import from_mq, publisher_of
 from bridge.telemetry.headers import size_of_properties
+from bridge.telemetry.identifier_release import IdentifierRelease
 from bridge.telemetry.message import NO_PROPERTIES, Publication, Unmappable
 from bridge.telemetry.packet_identifiers import CHUNK, Chunk, PacketIdentifiers
-from bridge.telemetry.record import IdentifiersRecord, MessageKey, RequestRecord, StateKey, StateRecord
+from bridge.telemetry.record import IdentifiersRecord, MessageKey, RequestRecord, Side, StateKey, StateRecord
 from bridge.telemetry.request import (
     REQUEST_QUEUE_PREFIX,
     ReplyAddresses,
@@ -444,6 +445,7 @@ class Outbox:
         "messages_sent",
         "open",
         "recording",
+        "release",
         "removal_backlog",
         "replaying",
         "replies",
@@ -478,6 +480,8 @@ class Outbox:
         self.resent = 0
         #: messages that wait for the record of their packet identifiers. Later messages wait for them
         self.recording: Chunk | None = None
+        #: the release of packet identifiers that the client may hold since before a restore, or None if it holds none
+        self.release: IdentifierRelease | None = None
         #: the first waiting message needs a packet identifier other than the one that its MsgId proposes
         self._clash = False
         self.backlog = Backlog(requests.client_id) if backlog is None else backlog
@@ -485,7 +489,7 @@ class Outbox:
         self.removal_backlog = sys.maxsize
         #: messages sent with QoS 0 or discarded, while their removal is not committed
         self.finishing = 0
-        #: messages wait because of `removal_backlog`
+        #: messages wait until acknowledgements of earlier ones are committed
         self.held = False
         #: the client is connected and reads
         self.open = False
@@ -527,6 +531,18 @@ class Outbox:
     def resume(self) -> None:
         """Resume sending."""
         self.open = True
+
+    def attach(self) -> None:
+        """Begin a connection."""
+        if self.release is not None:
+            self.release.interrupted()
+            if self.release.unanswered:
+                log.warning(
+                    "MQB2409W client %r does not answer PUBREL; messages may be lost that it takes for repetitions",
+                    self._requests.client_id,
+                )
+                self._released()
+        self.resume()
 
     def take_dropped(self) -> int:
         """Return the number of publications with QoS 0 that were dropped since the last call."""
@@ -667,6 +683,9 @@ class Outbox:
                 return False
             if (self.in_flight.room <= 0 or self.recording is not None) and self._qos(transmission):
                 return False
+            if self.release is not None and self.release.delays(self._qos(transmission)):
+                self._release_identifiers(self.release, protocol)
+                return False
             if transmission.expired and transmission.msg_number not in self.sent_before:
                 # A message that the client may have keeps its packet identifier, and is sent although it has expired.
                 effects.discard(transmission, EXPIRED)
@@ -730,6 +749,23 @@ class Outbox:
         self._forget(transmission)
         effects.refusals.append(refusal)
         return True
+
+    def _release_identifiers(self, release: IdentifierRelease, protocol: ServerProtocol) -> None:
+        """Continue to release packet identifiers. None may be in use."""
+        if self.in_flight.deliveries:
+            self.held = True
+            return
+        if not release.begun:
+            log.info(
+                "MQB2408I releasing packet identifiers of client %r from before a restore", self._requests.client_id
+            )
+        release.send(protocol)
+
+    def _released(self) -> None:
+        """End the release of packet identifiers. Messages wait until it is on record, so that it is not repeated."""
+        self.release = None
+        self.recording = Chunk(StateKey(Side.SENT, self._requests.client_id))
+        self.unsaved = True
 
     def _properties(
         self,
@@ -863,6 +899,10 @@ class Outbox:
 
     def complete(self, message_id: int) -> bool:
         """Process a PUBCOMP. Return whether its message id is free only after a commit. Raises WrongAcknowledgement."""
+        if self.release is not None and self.release.completed(message_id):
+            if self.release.finished:
+                self._released()
+            return False
         _, step = self.in_flight.answered(PUBCOMP, message_id)
         if step is not Phase.COMPLETED:
             return False
@@ -977,7 +1017,7 @@ class Outbox:
     @property
     def room(self) -> int:
         """Return how many messages with QoS 1 or 2 could be sent at once, or 0 while the client does not read."""
-        if not self.open or self.recording is not None:
+        if not self.open or self.recording is not None or (self.release is not None and self.release.in_progress):
             return 0
         room = self.removal_backlog - self.unremoved - self.in_flight.unacknowledged
         self.held = self.held or room <= 0

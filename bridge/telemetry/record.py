@@ -120,6 +120,8 @@ class SentRecord(msgspec.Struct, tag_field="side", tag="sent", omit_defaults=Tru
     mqUser: str = ""
     #: the network that the session began from, or blank for a Unix socket, or if an older bridge wrote the record
     network: str = ""
+    #: the last restore of the queue manager after which the packet identifiers of the client were released, or blank
+    epoch: str = ""
     sequence: int = 0
     #: a factory, so that the version is written although it is the default
     version: int = msgspec.field(default_factory=lambda: SESSION_VERSION)

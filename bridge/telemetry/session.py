@@ -14,6 +14,7 @@ from bridge.mqtt.flow import MAX_IDENTIFIER, Arrival, Phase, Receiver, WrongAckn
 from bridge.mqtt.packets import MessagePacket, PacketType, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from bridge.mqtt.reason_codes import FAILURE, ReasonCode
 from bridge.telemetry.conversion import to_mq
+from bridge.telemetry.identifier_release import IdentifierRelease
 from bridge.telemetry.identity import ClientIdentity, Principal, TopicAccess
 from bridge.telemetry.outbox import SENT_AT_A_TURN, Backlog, Outbox, Outgoing, PublicationCounts, Requests
 from bridge.telemetry.packet_identifiers import Chunk
@@ -28,7 +29,7 @@ from bridge.telemetry.record import (
     StateKey,
     StateRecord,
 )
-from bridge.telemetry.subscription import shared_subscription
+from bridge.telemetry.subscription import shared_subscription, subscription_data
 from bridge.telemetry.transmission import PublicationMessage, Transmission
 
 _PUBACK: Final = PacketType.PUBACK
@@ -136,6 +137,7 @@ class Session:
         "connected",
         "counts",
         "durable",
+        "epoch",
         "expires_at",
         "expiry_interval",
         "filters",
@@ -164,10 +166,13 @@ class Session:
         turn_bytes: int = SENT_AT_A_TURN,
         request_bytes: int = 262_144,
         backlog: Backlog | None = None,
+        epoch: str = "",
     ) -> None:
         self.identity = identity
         self.client_id = identity.client_id
         self.durable = durable
+        #: identifies the last restore of the queue manager; blank if there was none
+        self.epoch = epoch
         #: requests of MQTT 5 that wait for answers
         self.requests = Requests(self.client_id, durable=durable, most_bytes=request_bytes)
         self.outbox = Outbox(window, self.requests, durable=durable, turn_bytes=turn_bytes, backlog=backlog)
@@ -224,7 +229,7 @@ class Session:
         outbox.uncertain = False
         outbox.in_flight.receive_maximum = receive_maximum
         outbox.fit()
-        outbox.resume()
+        outbox.attach()
 
     def detach(self, now: float) -> None:
         """End a connection of the client at `now`, in seconds since the epoch."""
@@ -479,6 +484,7 @@ class Session:
             principal=self.principal,
             network=self.network,
             mqUser=self.identity.user.decode("utf-8", "replace"),
+            epoch=self.epoch if outbox.release is None else "",
             version=VERSION if sent and isinstance(sent[0], bytes) else SESSION_VERSION,
         )
 
@@ -514,5 +520,8 @@ class Session:
         self.left = dict(record.left)
         if record.connected:
             self.detach(now)
+        if record.epoch != self.epoch:
+            qos_2 = any(subscription_data(one).qos == 2 for one in self.filters.values())
+            self.outbox.release = IdentifierRelease(reliable=qos_2)
         for message_id in record.released:
             self.outbox.in_flight.add(message_id, Outgoing(None, 2, b"", b"", False, Phase.AWAITING_PUBCOMP))

@@ -68,6 +68,8 @@ class Channel:
         self.tls: ListenerTls | None = None
         self._networks: list[Network | None] = []
         self._look_again = 0.0
+        #: time of the next sweep
+        self._due = 0.0
         #: connect rates by network, if the rate is limited
         self._rates: dict[str, Rate] = {}
         #: connections by network, and the network of each connection, if their number is limited
@@ -95,7 +97,7 @@ class Channel:
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.endpoint = listener.getsockname()[:2]
             where = endpoint(*self.endpoint)
-        self._timer = self.loop.call_later(SWEEP_INTERVAL, self._sweep)
+        self._await_sweep()
         return where
 
     def use(self, config: ChannelConfig) -> None:
@@ -130,14 +132,20 @@ class Channel:
             self.refused += 1
             raise LayerError(why)
 
+    def _await_sweep(self) -> None:
+        self._due = self.loop.time() + SWEEP_INTERVAL
+        self._timer = self.loop.call_later(SWEEP_INTERVAL, self._sweep)
+
     def _sweep(self) -> None:
         now = self.loop.time()
-        for connection in list(self.connections):
-            connection.sweep(now)
+        # uvloop runs timers before it reads. After a pause of the process, read first what clients have sent meanwhile.
+        if now < self._due + SWEEP_INTERVAL:
+            for connection in list(self.connections):
+                connection.sweep(now)
         if self.tls is not None and now >= self._look_again:
             self._look_again = now + FILES_INTERVAL
             self.tls.look_again()
-        self._timer = self.loop.call_later(SWEEP_INTERVAL, self._sweep)
+        self._await_sweep()
 
     def stop_listening(self) -> None:
         """Stop accepting clients and stop reading from connected clients."""

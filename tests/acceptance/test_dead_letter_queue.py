@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import Result
 
+from bridge.config.queue_manager import SET_ASIDE_QUEUE
 from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.bridges import at_work
@@ -34,6 +37,42 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
             lambda: process.run_mq("display", "SUB('mqbridge mapping from-topic')").returncode == 0
         )  # the mapping runs
         yield process
+
+
+NOTICES = """
+mappings:
+  nowhere: {from: {mqtt: nowhere}, to: {queue: NOWHERE}}
+  notices:
+    from: {queue: SYSTEM.DEAD.LETTER.QUEUE}
+    to: {mqtt: "ops/{dlh.ReasonName}/{dlh.DestQName}"}
+    payload: {type: json, object: {text: "{text}", at: "{dlh.PutDate} {dlh.PutTime}", by: "{dlh.PutApplName}"}}
+    attributes: {qos: 1}
+"""
+
+
+def test_a_mapping_from_the_dead_letter_queue(tmp_path: Path) -> None:
+    """It knows reason, destination and time. What it cannot map is set aside, and can be retried."""
+    with (
+        at_work(BridgeProcess(tmp_path / "data", config=NOTICES)) as bridge,
+        RawClient.connected(bridge.port, "operator") as operator,
+    ):
+        operator.subscribe(("ops/#", 1))
+        bridge.mq("put", "SYSTEM.DEAD.LETTER.QUEUE", "without an MQDLH")
+        bridge.wait_for_depth(SET_ASIDE_QUEUE, 1)
+        operator.publish("nowhere", b"lost", 1)
+        notice = operator.take()
+        assert notice.topic == "ops/MQRC_UNKNOWN_OBJECT_NAME/NOWHERE"
+        found = json.loads(notice.payload)
+        assert (found["text"], found["by"]) == ("lost", "nowhere")
+        assert re.fullmatch(r"20\d{6} \d{8}", found["at"])
+        (aside,) = [json.loads(line) for line in dlq(bridge, "list", "--set-aside", "--json").stdout.splitlines()]
+        assert (aside["destination"], aside["put_by"]) == ("SYSTEM.DEAD.LETTER.QUEUE", "notices")
+        assert "dead letters that a mapping could not process" in Administrator(bridge).run("status").stdout
+        done = dlq(bridge, "retry", "--set-aside", "--all")
+        assert "retried 1 message: 0 delivered, 1 returned" in done.stdout
+        assert "returned to the queue of messages set aside" in done.stderr
+        done = dlq(bridge, "delete", "--set-aside", "--all", "--yes")
+        assert done.stdout.endswith("deleted 1 message\n")
 
 
 def dlq(bridge: BridgeProcess, *words: str) -> Result:

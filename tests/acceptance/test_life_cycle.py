@@ -10,17 +10,19 @@ import re
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 from bridge import __version__
-from bridge.mqtt.packets import Publish
+from bridge.mqtt.connection import KEEP_ALIVE_GRACE
+from bridge.mqtt.packets import Pingreq, Pingresp, Publish
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.exactly_once import DurableSubscriber, Publisher, first_deliveries, repeated
 from tests.helpers.forked_process import MQBRIDGE, run
-from tests.helpers.line_process import LineProcess
+from tests.helpers.line_process import LineProcess, suspend
 from tests.helpers.mosquitto import Subscriber
 from tests.helpers.patience import PATIENCE
 from tests.helpers.raw_client import ConnectionClosed, RawClient
@@ -237,6 +239,20 @@ def test_it_stops_in_order(own_bridge: BridgeProcess, queue_manager: str) -> Non
     assert bridge.announced[-1] == "stopped, exit status 0"
     assert " ERROR " not in bridge.log
     assert "MQB0006W" not in bridge.log  # there is no systemd to notify
+
+
+@pytest.mark.queue_managers("embedded")
+def test_after_a_pause_of_the_process_clients_that_sent_in_time_stay(own_bridge: BridgeProcess) -> None:
+    """A virtual machine that moves to another host pauses for longer than a keep-alive. The PINGREQ waits in the socket."""
+    bridge, keep_alive = own_bridge, 3
+    with RawClient.connected(bridge.port, "patient", keep_alive=keep_alive) as client:
+        assert bridge.process is not None
+        suspend(bridge.process.pid)
+        client.send(Pingreq())
+        time.sleep(KEEP_ALIVE_GRACE * keep_alive + 0.5)
+        bridge.process.send_signal(signal.SIGCONT)
+        client.wait_for(Pingresp)
+        client.ping()
 
 
 # test_crash.py kills a bridge on IBM MQ.

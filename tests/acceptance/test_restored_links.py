@@ -6,7 +6,6 @@ the backup may come twice. No message that is sent after the restore is lost.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,47 +14,13 @@ import pytest
 from tests.acceptance.test_backup import mqbridge
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.bridges import at_work
+from tests.helpers.frozen_relay import FrozenRelay
 from tests.helpers.mosquitto import Mosquitto, Subscriber, publish
 from tests.helpers.patience import until
-from tests.helpers.relay import Pair, Relay
+from tests.helpers.relay import Relay
 
 # IBM MQ has its own backup.
 pytestmark = pytest.mark.queue_managers("embedded")
-
-PUBREL = 6
-
-
-class FrozenRelay(Relay):
-    """A relay that can stop with the first PUBREL: then nothing passes on its connection."""
-
-    def __init__(self, target: int) -> None:
-        super().__init__(target)
-        self.freezing = False
-        self.frozen = 0
-
-    def hand_on(self, pair: Pair, source: socket.socket, target: socket.socket) -> None:
-        file = source.makefile("rb")
-        while first := file.read(1):
-            packet, length, shift = first, 0, 0
-            while True:
-                packet += (more := file.read(1))
-                length |= (more[0] & 127) << shift
-                shift += 7
-                if more[0] < 128:
-                    break
-            packet += file.read(length)
-            if self.freezing and first[0] >> 4 == PUBREL and not pair.forgotten:
-                pair.forgotten = True
-                self.frozen += 1
-            if not pair.forgotten:
-                target.sendall(packet)
-
-    def thaw(self) -> None:
-        """End the connections that are frozen. New ones work."""
-        self.freezing = False
-        for pair in self._pairs:
-            pair.close()
-        self._pairs.clear()
 
 
 @pytest.fixture

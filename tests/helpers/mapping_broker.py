@@ -137,6 +137,13 @@ class FakeLink:
 
     unsuitable = ""
 
+    @property
+    def up(self) -> bool:
+        return self.state.phase is LinkPhase.CONNECTED
+
+    def connect_now(self) -> None:
+        """It does not pause."""
+
     def bind(self, address: str) -> None:
         """There is one address only."""
 

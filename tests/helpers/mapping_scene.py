@@ -195,6 +195,10 @@ class Scene:
         return MQOD(ObjectName=queue)
 
     @staticmethod
+    def topic(name: str) -> MQOD:
+        return MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=name)
+
+    @staticmethod
     def message(body: bytes, **md: Any) -> Message:
         return Message(MQMD(**md), body)
 
@@ -204,7 +208,7 @@ class Scene:
 
     def publish(self, topic: str, *bodies: bytes, **md: Any) -> None:
         for body in bodies:
-            self.application.put1(MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic), Message(MQMD(**md), body))
+            self.application.put1(self.topic(topic), Message(MQMD(**md), body))
 
     def depth(self, queue: str) -> int:
         (response,) = self.application.command(f"DISPLAY QLOCAL('{queue}') CURDEPTH")
@@ -226,10 +230,10 @@ class Scene:
         """Payloads: what stands behind the RFH2."""
         return [payload(got.data) for got in self.got(queue)]
 
-    def letters(self) -> list[Letter]:
-        """Take the dead-letter queue's messages."""
+    def letters(self, queue: str = DEAD_LETTERS) -> list[Letter]:
+        """Take the messages of the dead-letter queue, or of another queue with dead letters."""
         found = []
-        for got in self.got(DEAD_LETTERS):
+        for got in self.got(queue):
             header = decode_mqdlh(got.data)
             found.append(Letter(header, payload(got.data[cmqc.MQDLH_LENGTH_1 :])))
         return found

@@ -46,6 +46,7 @@ CHANGES: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "`client_id`, and back": {"to the broker": (ONCE,), "from the broker": (ONCE,)},
     "`guarantee`": {"to the broker": (ONCE,), "from the broker": (ONCE,)},
     "`from`": {"to the broker": (ONCE,), "from the broker": (ONCE,)},
+    "`from` of another kind": {"to the broker": (ONCE,), "from the broker": (ONCE, ENDED, ONCE, ONCE, ONCE)},
     "`filter`": {"to the broker": (ONCE,), "from the broker": (ONCE, "new filter", ONCE, ONCE, ONCE)},
     "name of the mapping": {"to the broker": (ONCE,), "from the broker": (ONCE, ENDED, ONCE, ONCE, ONCE)},
     "mapping removed, and added again": {

@@ -79,6 +79,9 @@ Progress of mappings with "guarantee: exactly-once", one message for
 each. Never clear this queue while such a mapping is enabled, or the
 broker gets messages again. SHARE, because each mapping opens it for
 input. Not needed without such mappings.""",
+    "queue of messages set aside": """\
+Dead letters that a mapping from the dead-letter queue could not
+process. Not needed without such a mapping.""",
     "dead-letter queue": """\
 Messages that could not be delivered. Most IBM MQ queue managers have
 this queue.""",
@@ -129,7 +132,11 @@ def mqsc_script(
         # Mappings may be added later, and the embedded queue manager runs the same script then.
         identities = tuple("" if identity == NOBODY else identity for identity in requirements.identities)
         requirements = msgspec.structs.replace(
-            requirements, dead_letter_queue=DEFAULT_DEAD_LETTER_QUEUE, mapping_state=True, identities=identities
+            requirements,
+            dead_letter_queue=DEFAULT_DEAD_LETTER_QUEUE,
+            mapping_state=True,
+            set_aside=True,
+            identities=identities,
         )
     elif configuration.pipelines:
         requirements = msgspec.structs.replace(requirements, mapping_state=True)

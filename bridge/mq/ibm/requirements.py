@@ -15,13 +15,14 @@ import msgspec
 
 from bridge.config.description import may_be_nobody
 from bridge.config.link import LOCAL
-from bridge.config.mapping import ToMqMapping
+from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.config.models import Configuration
 from bridge.config.queue_manager import (
     COMMAND_QUEUE,
     DEFAULT_TRANSMISSION_QUEUE,
     LOCK_QUEUE,
     MAPPING_STATE_QUEUE,
+    SET_ASIDE_QUEUE,
     STATE_QUEUE,
     IbmQueueManagerConfig,
 )
@@ -188,6 +189,8 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
     uncommitted: int = 3 * REMOVALS
     #: whether a mapping moves messages exactly once
     mapping_state: bool = False
+    #: whether a mapping takes messages from the dead-letter queue
+    set_aside: bool = False
     #: queues that mappings name. A mapping whose queue is missing waits, and the bridge runs.
     mapping_queues: tuple[MappingQueue, ...] = ()
     #: queues of mappings whose names depend on the message: mapping, template
@@ -230,6 +233,12 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
             recommended = f"{long} DEFPSIST(YES) MONQ(LOW)"
             rows.append(
                 ("dead-letter queue", name, (_NORMAL, _PUT), recommended, "Messages that could not be delivered")
+            )
+        if self.set_aside:
+            recommended = f"{long} DEFPSIST(YES) MONQ(LOW)"
+            purpose = "queue of messages set aside"
+            rows.append(
+                (purpose, SET_ASIDE_QUEUE, (_NORMAL, _PUT), recommended, "Dead letters that a mapping rejected")
             )
         return [QueueRequirement(*row) for row in rows]
 
@@ -283,7 +292,7 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
             yield _queue(name, "BROWSE", "read records", _BROWSE)
             yield _queue(name, "PUT", "write records", _OUTPUT)
             yield _status(name)
-        for name in self.dead_letter_queues(dead_letter_queue):
+        for name in (*self.dead_letter_queues(dead_letter_queue), *([SET_ASIDE_QUEUE] if self.set_aside else [])):
             yield _queue(name, "INQ", "inquire its attributes", _INQUIRE)
             yield _queue(name, "PUT", "put undeliverable messages", _OUTPUT)
             yield _status(name)
@@ -414,11 +423,16 @@ def requirements_of(configuration: Configuration) -> Requirements:
     settings = configuration.queue_manager
     mappings = configuration.mappings.values()
     exactly_once = any(mapping.enabled and mapping.guarantee == "exactly-once" for mapping in mappings)
+    dead_letter_queue = getattr(settings, "dead_letter_queue", None)
     common = Requirements(
         transmission_queue=configuration.transmission_queue,
         identities=tuple(_identities(configuration)),
         user=_user(),
         mapping_state=exactly_once,
+        set_aside=any(
+            mapping.enabled and isinstance(mapping, ToMqttMapping) and mapping.source.queue == dead_letter_queue
+            for mapping in mappings
+        ),
         mapping_queues=tuple(_mapping_queues(configuration)),
         mapping_templates=tuple(_mapping_templates(configuration)),
         mapping_publishes=any(

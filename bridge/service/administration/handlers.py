@@ -250,11 +250,8 @@ async def connect_link(parts: Parts, request: ConnectLink) -> Answer:
     """End the pauses of a link's connections."""
     if request.name not in parts.configuration.links:
         raise NotFound(f"no link {request.name}")
-    connections = [connection for _, connection in parts.mappings.links() if connection.name == request.name]
-    waiting = [connection for connection in connections if not connection.up]
-    for connection in waiting:
-        connection.connect_now()
-    return Answer(lines=[f"link {request.name}: {len(waiting)} of {counted(len(connections), 'mapping')} connect now"])
+    waiting, using = parts.mappings.connect_link(request.name)
+    return Answer(lines=[f"link {request.name}: {waiting} of {counted(using, 'mapping')} connect now"])
 
 
 async def set_log_level(parts: Parts, request: SetLogLevel) -> Answer:

@@ -109,7 +109,7 @@ class MappingEnvironment:
         self.with_connection(identify)
 
     def forget_others(self, names: Set[str]) -> None:
-        """Remove the subscriptions of mappings that are no longer in the configuration."""
+        """Remove the subscriptions of mappings, except those with these names."""
 
         def forget(connection: Connection) -> None:
             for name in sorted(mapping_subscriptions(connection, self.owner) - names):

@@ -87,7 +87,7 @@ def take_over(connection: Connection, session: LinkSession, *, certain: bool, se
     if not certain:
         forgotten += len(exchanges.sending) + len(exchanges.received)
         exchanges = Exchanges()
-    if exchanges.unfinished:
+    if exchanges.unfinished or certain:
         record.save(exchanges)
     if releasing:
         # The messages have left their queue. The broker ignores the release of a packet identifier that it does not know.
@@ -117,21 +117,26 @@ def leave(
     """
     with _busy[session.key]:
         sessions = LinkSessions(connection)
+        if sessions.load(session.mapping) != session:
+            return  # another thread has left it
         take_over(connection, session, certain=not environment.epoch, sends=not session.filters)
         record = ExchangeRecord(connection, session, environment.epoch)
         exchanges = record.load()
         batch = [*((*one, True) for one in exchanges.releasing), *((*one, False) for one in exchanges.sending)]
         former = sessions.former(session)
-        parked = _park(connection, environment, session, batch, consumer) if batch else 0
-        if exchanges.received or parked or ending or former is not None:
+        parked = _park(connection, environment, session, batch, consumer) if batch else []
+        # The broker may have messages that are no longer on the queue, too.
+        gone = [] if parked is None else [message_id for message_id, _, _ in batch if message_id not in parked]
+        if exchanges.received or parked or gone or ending or former is not None:
             since = time.time() if former is None else former.since
-            releasing = [] if former is None else former.releasing
+            releasing = [*([] if former is None else former.releasing), *gone]
             ending = ending or (former is not None and former.ending)
             sessions.save_former(FormerSession(session, since, ending, releasing, len(exchanges.received)))
-        if (exchanges.received or exchanges.digests) and not ending:
-            record.save(msgspec.structs.replace(exchanges, sending=[], releasing=[]))
-        else:
+        if ending or parked is None:
             record.remove()
+        else:
+            # Also if it is empty: then a mapping that returns to the session knows that nothing else is unfinished there.
+            record.save(msgspec.structs.replace(exchanges, sending=[], releasing=[]))
         sessions.remove(session.mapping)
         connection.commit()
         if consumer is not None:
@@ -141,7 +146,7 @@ def leave(
         log.info(
             "MQB5307I mapping %s: %d messages that the broker may have are finished in session %s",
             session.mapping,
-            parked,
+            len(parked),
             session.key,
         )
 
@@ -152,8 +157,11 @@ def _park(
     session: LinkSession,
     batch: list[tuple[int, bytes, bool]],
     consumer: MessageConsumer | None,
-) -> int:
-    """Move a batch, of packet identifiers with MsgIds, from its queue to the parked messages. Return their number."""
+) -> list[int] | None:
+    """Move a batch, of packet identifiers with MsgIds, from its queue to the parked messages. Return their identifiers.
+
+    None means that the former configuration is unknown, and nothing was moved.
+    """
     config = _mapping_config(session)
     if config is None:
         log.warning(
@@ -162,7 +170,7 @@ def _park(
             len(batch),
             session.key,
         )
-        return 0
+        return None
     rule = ToMqttRule(session.mapping, config, environment.origin)
     source = consumer_source(session.mapping, rule, session.owner)
     opened = consumer or MessageConsumer(connection, source)
@@ -196,7 +204,7 @@ def _park(
     parked.close()
     if consumer is None:
         opened.close()
-    return len(messages)
+    return [message.message_id for message in messages]
 
 
 def _mapping_config(session: LinkSession) -> ToMqttMapping | None:
@@ -447,14 +455,35 @@ def parked_number(connection: Connection, session: LinkSession) -> int:
         parked.close()
 
 
+def is_used(session: LinkSession, config: AnyMapping | None, present: Mapping[str, LinkConfig]) -> bool:
+    """Return whether the present configuration of a mapping may use its recorded session, and does not leave its source.
+
+    A topic is left if the mapping now reads a queue: its subscription is removed. Another queue, topic or address is left by
+    the mapping itself, when it begins.
+    """
+    if isinstance(config, ToMqMapping):
+        return config.source.link in present and bool(session.filters)
+    if config is None or config.destination.link not in present or session.filters:
+        return False
+    former = _mapping_config(session)
+    return former is None or former.source.topic is None or config.source.topic is not None
+
+
 def configured_keys(
-    mappings: Mapping[str, ToMqMapping | ToMqttMapping], present: Mapping[str, LinkConfig], bridge: str
+    session: LinkSession,
+    mappings: Mapping[str, ToMqMapping | ToMqttMapping],
+    present: Mapping[str, LinkConfig],
+    bridge: str,
 ) -> set[str]:
-    """Return the keys of the sessions that mappings may use. `bridge` identifies the queue manager."""
+    """Return the keys of the sessions that mappings may use in the same direction as `session`.
+
+    `bridge` identifies the queue manager.
+    """
     keys = set()
     for name, config in mappings.items():
+        receives = isinstance(config, ToMqMapping)
         link = present.get(config.source.link if isinstance(config, ToMqMapping) else config.destination.link)
-        if link is not None:
+        if link is not None and receives == bool(session.filters):
             client_id = client_id_of(link.client_id, name, bridge)
             keys |= {session_key(client_id, endpoint(*address)) for address in link.addresses}
     return keys

@@ -71,14 +71,17 @@ class Mappings:
         self._settling = asyncio.create_task(self._settle_former_sessions())
 
     async def _tidy(self, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> None:
-        """Clean up after removed mappings.
+        """Clean up after removed mappings, and after those that no longer subscribe.
 
         Messages on the queues of their subscriptions may be unfinished at a broker. So the subscriptions stay until these
         messages have been moved.
         """
         self._untidy = not await asyncio.to_thread(self._unfinished.leave_others, mappings, links)
         if not self._untidy:
-            await asyncio.to_thread(self._environment.forget_others, frozenset(mappings))
+            subscribing = frozenset(
+                name for name, config in mappings.items() if _subscribes(config, links.get(link_name(config)))
+            )
+            await asyncio.to_thread(self._environment.forget_others, subscribing)
 
     async def _settle_former_sessions(self) -> None:
         while True:
@@ -257,6 +260,20 @@ class Mappings:
             status.unfinished = unfinished.pop(status.name, [])
         removed = [Status(name=name, state=State.REMOVED, unfinished=some) for name, some in unfinished.items()]
         return [*statuses, *removed]
+
+    def connect_link(self, name: str) -> tuple[int, int]:
+        """End the pauses of a link's connections, of mappings that wait for it, and of former sessions.
+
+        Return how many mappings had no connection, and how many use the link.
+        """
+        runners = [entry.runner for entry in self._entries.values() if entry.runner is not None]
+        using = [(runner, link) for runner in runners if (link := runner.link) is not None and link.name == name]
+        waiting = [(runner, link) for runner, link in using if not link.up]
+        for runner, link in waiting:
+            link.connect_now()
+            runner.end_pause()
+        self._settle_now.set()
+        return len(waiting), len(using)
 
     def durations(self) -> list[tuple[str, Histogram]]:
         """Return the durations of the mappings' units of work with the names of the mappings."""

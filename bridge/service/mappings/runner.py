@@ -115,6 +115,8 @@ class Runner(Worker[Never], WorkerEvents):
         self._queue = ""
         #: loops cut
         self._cuts = 0
+        #: the current or next pause ends at once
+        self._pause_ended = False
         self._recorder = None if environment.recorder is None else environment.recorder(name)
         self._traces = None if environment.traces is None else environment.traces(name)
 
@@ -235,9 +237,16 @@ class Runner(Worker[Never], WorkerEvents):
             self.note(tally, item, Outcome.DISCARDED, FILTERED)
 
     def pause(self, seconds: float) -> None:
-        """Wait for a number of seconds, or until the mapping is stopped."""
+        """Wait for a number of seconds, or until `end_pause` is called or the mapping is stopped."""
         with self._changed:
-            self._changed.wait_for(lambda: self._ending, seconds)
+            self._changed.wait_for(lambda: self._ending or self._pause_ended, seconds)
+            self._pause_ended = False
+
+    def end_pause(self) -> None:
+        """End the current pause or the next one. Callable on any thread."""
+        with self._changed:
+            self._pause_ended = True
+            self._changed.notify_all()
 
     def crashed(self, why: str) -> None:
         self.status.wrong(why, State.STUCK)

@@ -39,7 +39,7 @@ class UnfinishedSessions:
                 return True
             from bridge.service.mappings import former_sessions
 
-            keys = former_sessions.configured_keys(mappings, links, self._environment.bridge_id(connection))
+            keys = former_sessions.configured_keys(session, mappings, links, self._environment.bridge_id(connection))
             former_sessions.leave(connection, self._environment, session, ending=session.key not in keys)
             former = sessions.former(session)
             if former is not None:
@@ -54,25 +54,22 @@ class UnfinishedSessions:
         return self._environment.with_connection(left) or False
 
     def leave_others(self, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> bool:
-        """Leave the sessions of mappings that were removed, or lost their link. Return whether that succeeded."""
+        """Leave the sessions that mappings no longer use, and those whose messages are at a source that is left.
+
+        Return whether that succeeded.
+        """
 
         def left(connection: Connection) -> bool:
-            linked = {
-                name
-                for name, config in mappings.items()
-                if (config.source if isinstance(config, ToMqMapping) else config.destination).link in links
-            }
-            left = [
-                session
-                for session in LinkSessions(connection).all(self._environment.owner)[0]
-                if session.mapping not in linked
-            ]
-            if not left:
+            recorded = LinkSessions(connection).all(self._environment.owner)[0]
+            if not recorded:
                 return True
             from bridge.service.mappings import former_sessions
 
-            keys = former_sessions.configured_keys(mappings, links, self._environment.bridge_id(connection))
-            for session in left:
+            bridge = self._environment.bridge_id(connection)
+            for session in recorded:
+                if former_sessions.is_used(session, mappings.get(session.mapping), links):
+                    continue
+                keys = former_sessions.configured_keys(session, mappings, links, bridge)
                 former_sessions.leave(connection, self._environment, session, ending=session.key not in keys)
             return True
 

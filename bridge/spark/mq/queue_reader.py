@@ -12,7 +12,6 @@ successor.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 import os
 import socket
@@ -35,7 +34,7 @@ from bridge.spark.columns import MQ_ARROW_SCHEMA
 from bridge.spark.mq.envelope import put_time, record_batch
 from bridge.spark.mq.queue_manager import QUEUE_MANAGER_OPTIONS, QueueManagerOptions, queue_manager_options_of
 from bridge.spark.options import Options
-from bridge.spark.segment import Segment, SpoolDamaged
+from bridge.spark.segment import STATE_MARK, Segment, SpoolDamaged, SpoolState, state_mark
 from bridge.spark.spool import (
     STREAM_OPTIONS,
     Spool,
@@ -62,8 +61,6 @@ TAKEOVER_WAIT: Final = 15.0
 _PAUSE: Final = 0.1
 #: Seconds between inquiries of the depth of the queue.
 _INQUIRY: Final = 1.0
-#: The first bytes of the CorrelId of a state message.
-STATE_MARK: Final = b"SPKQ"
 
 #: Gets of the complete message. Properties are in an MQRFH2, independently of PROPCTL.
 GET: Final = cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2 | cmqc.MQGMO_FAIL_IF_QUIESCING
@@ -144,19 +141,6 @@ def depth(connection: Connection, handle: int) -> int:
 
 
 # The reader ----------------------------------------------------------------------------------------------------------
-
-
-class SpoolState(msgspec.Struct, array_like=True, frozen=True):
-    """The state message of a spool."""
-
-    queue: str
-    #: process of the reader, for people
-    owner: str
-    spool: str
-    #: number of the last segment
-    last: int
-    #: readers of the segments: the number of the first segment, and the word of each
-    runs: list[tuple[int, str]]
 
 
 class Superseded(Exception):
@@ -401,11 +385,6 @@ def _patiently(attempt: Callable[[], Result]) -> Result:
             if time.monotonic() > before:
                 raise
         time.sleep(_PAUSE)
-
-
-def state_mark(spool: str) -> bytes:
-    """Return the CorrelId of the state message of a spool."""
-    return STATE_MARK + hashlib.sha256(spool.encode()).digest()[:20]
 
 
 def _states(queue: StateQueue) -> list[SpoolState]:

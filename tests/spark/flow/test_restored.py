@@ -73,6 +73,8 @@ def test_messages_in_the_spool_survive_a_restore(tmp_path: Path) -> None:
         until(lambda: depth("Q") == 0 or process.process.poll() is not None)
         process.end()
         bridge.kill()
+        elsewhere = mqbridge("data", "restore", tmp_path / "b.db", "--data-dir", tmp_path / "new")
+        assert elsewhere.returncode == 1 and "queue Q (" in elsewhere.stderr, elsewhere.stderr
         restore = mqbridge(
             "data", "restore", "--force", "--yes", tmp_path / "b.db", "--data-dir", bridge.data_directory
         )

@@ -17,8 +17,8 @@ from pyspark.sql.streaming import StreamingQuery  # type: ignore[attr-defined]
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE
 from bridge.mq.mqi import MQOD, GetOptions, Property
 from bridge.spark.mq.queue_manager import APPLICATION_NAME
-from bridge.spark.mq.queue_reader import state_mark
 from bridge.spark.schema import MQ_SCHEMA
+from bridge.spark.segment import state_mark
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Folder, decode_mqdlh, encode_chain

@@ -20,7 +20,7 @@ from typer.testing import CliRunner, Result
 import bridge.archive.completeness
 from bridge.archive import events
 from bridge.archive.audit import audit
-from bridge.archive.completeness import WITNESS, ArchiveDamaged, NumberedFile, complete_files, losses
+from bridge.archive.completeness import WITNESS, ArchiveDamaged, FileNumbers, NumberedFile, complete_files, losses
 from bridge.archive.event_queue import LENGTH, MODULE
 from bridge.archive.replay import Selection
 from bridge.archive.schema import Outcome, archive_files, partition
@@ -99,6 +99,29 @@ def test_no_row_is_lost_in_silence(killed: Path, tmp_path: Path, kind: str, dama
         with pytest.raises(ArchiveDamaged):
             rows(directory)
         shutil.rmtree(directory)
+
+
+@pytest.mark.parametrize("place", [0, 2, -1], ids=["first", "in between", "last"])
+@pytest.mark.parametrize("damage", ["truncation", "deletion"])
+def test_the_start_reports_missing_and_truncated_files(killed: Path, tmp_path: Path, damage: str, place: int) -> None:
+    """The bridge looks at the end of each file, and does not read the rest."""
+    shutil.copytree(killed, tmp_path / "archive")
+    file = archive_files(tmp_path / "archive")[place]
+    DAMAGE[damage][0](file, random.Random(1))
+    numbers = FileNumbers(tmp_path / "archive")
+    numbers.close()
+    assert f"file {place % 6 + 1} is missing" in numbers.damage or numbers.damage == f"{file} is truncated"
+
+
+def test_the_start_reports_many_losses_as_a_number(killed: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "archive"
+    for number in range(20):
+        write(directory, Story().put(number, "t", b"").rows, moment=NOON)
+    for file in archive_files(directory):
+        os.truncate(file, 0)
+    numbers = FileNumbers(directory)
+    numbers.close()
+    assert numbers.damage.count("is truncated") == 10 and numbers.damage.endswith("; 10 more")
 
 
 @pytest.mark.parametrize("part", ["footer", "data page"])
@@ -185,7 +208,9 @@ def test_the_writer_reports_a_missing_end_and_readers_notice_it_later(
         writer = make()
         writer.take([publications(at(number), "t")], 10)
         writer.close()
-    assert caplog.text.count("MQB7012E") == 1 and f"{directory / WITNESS} is missing" in caplog.text
+    # The first start notices the end, the second one the number that was left out.
+    first, second = (record.getMessage() for record in caplog.records if "MQB7012E" in record.getMessage())
+    assert f"{directory / WITNESS} is missing" in first and "file 3 is missing, between" in second
     with pytest.raises(ArchiveDamaged, match="file 3 is missing, between"):
         rows(directory)
 

@@ -44,6 +44,10 @@ MAPPINGS = {
     "{from: {mqtt: 'a/{b}'}, to: {queue: 'A.{b}'}}": (
         ": from MQTT topic a/{b} of the bridge's own clients to queue A.{b}, at-least-once"
     ),
+    "{from: {mqtt: 'a/{b}'}, to: {queue: A, queue_manager: '{b}'}, allow: [QM2, 'client:*']}": (
+        ": from MQTT topic a/{b} of the bridge's own clients to queue A at queue manager {b}, at-least-once\n"
+        "  messages may also choose QM2 and client:*"
+    ),
     "{from: {mqtt: a, link: l}, to: {queue: A, queue_manager: QM2}, enabled: no, guarantee: at-most-once}": (
         " (not enabled: its messages wait): from MQTT topic a of link l to queue A at queue manager QM2, at-most-once"
     ),

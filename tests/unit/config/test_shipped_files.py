@@ -161,10 +161,12 @@ def test_its_examples_of_mappings_have_every_option_at_its_default(tmp_path: Pat
     to_mq, to_mqtt = (one for each in examples("mappings", tmp_path) for one in each.mappings.values())
     assert isinstance(to_mq, ToMqMapping) and isinstance(to_mqtt, ToMqttMapping)
     assert unwritten(to_mq) == set()
-    assert to_mq == ToMqMapping.model_validate({"from": to_mq.source, "to": to_mq.destination})
+    plain = ToMqMapping.model_validate({"from": to_mq.source, "to": to_mq.destination})
+    assert to_mq.model_dump() == plain.model_dump()
     common = {f"ToMqttMapping.{name}" for name in MappingConfig.model_fields}
     assert unwritten(to_mqtt) - {f"{kind.__name__}.{name}" for kind in COMMON for name in kind.model_fields} == common
-    assert to_mqtt == ToMqttMapping.model_validate({"from": to_mqtt.source, "to": to_mqtt.destination})
+    other = ToMqttMapping.model_validate({"from": to_mqtt.source, "to": to_mqtt.destination})
+    assert to_mqtt.model_dump() == other.model_dump()
 
 
 def test_the_mappings_and_pipelines_of_the_pages_are_right(tmp_path: Path) -> None:

@@ -272,6 +272,20 @@ def test_forms_are_bounded(console: Console) -> None:
     assert console.request("POST", "/topics/publish", "{}", {"Content-Type": "application/json"}).status == 415
 
 
+def test_a_form_before_the_login_has_few_bytes(bridge: BridgeProcess) -> None:
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    stranger = Console(bridge)
+    assert stranger.request("POST", "/login", b"token=" + b"a" * 16_000, form).status == 403
+    assert stranger.request("POST", "/login", b"token=" + b"a" * 17_000, form).status == 413
+
+
+def test_a_malformed_form_is_rejected_with_a_numbered_line(bridge: BridgeProcess) -> None:
+    form = {"Content-Type": "multipart/form-data; boundary=x"}
+    assert Console(bridge).request("POST", "/login", b"--x no line end", form).status == 400
+    assert "MQB9210I console: malformed form for /login" in bridge.log
+    assert "multipart" not in re.sub("MQB9210I.*", "", bridge.log)
+
+
 def test_a_connection_that_sends_nothing_ends(bridge: BridgeProcess) -> None:
     host, _, port = Console(bridge).place.rpartition(":")
     for sent in (b"", b"GET / HTTP/1.1\r\nHost:"):

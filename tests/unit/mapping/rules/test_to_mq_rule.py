@@ -273,7 +273,7 @@ def test_what_clears_a_topic_has_nothing_to_convert(type_: str) -> None:
     [
         ({"queue": "PLANT.{line|upper}"}, {}, Destination("PLANT.LINE1")),
         ({"queue": "{topic|mqname}"}, {}, Destination("plant.line1.x.temp.max")),
-        ({"queue": "Q{qos}", "queue_manager": "{clientId}"}, {}, Destination("Q1", False, "dev-1")),
+        ({"queue": "Q{qos}", "queue_manager": "{usr.at|default:'QM1'}"}, {}, Destination("Q1", False, "QM1")),
         ({"topic": "/a/{text}/{usr.site}"}, {"users": {"site": "Ulm"}}, Destination("/a/21.5/Ulm", True)),
         ({"topic": "a/{retained}/{messageId}/{user}"}, {}, Destination("a/false/10/operator", True)),
         ({"topic": "a/{mqtt.clientId}/{site}"}, {"users": {"site": "x"}}, Destination("a/dev-1/x", True)),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from bridge.config.mapping import ConfiguredNames
 from tests.helpers.mapping_scene import Scene, mapping_config
 from tests.helpers.patience import until
 
 HOT = mapping_config({"mqtt": "plant/#"}, {"queue": "OUT"}, filter={"json": "$.temp > 30"})
 REST = mapping_config({"mqtt": "plant/#"}, {"queue": "IN"}, otherwise=["hot"])
-REST.resolve({"hot": HOT})
+REST.resolve({"hot": HOT}, ConfiguredNames())
 
 
 def test_each_message_goes_to_one_mapping_and_the_others_count_it_as_filtered(scene: Scene) -> None:

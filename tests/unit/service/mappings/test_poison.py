@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from bridge.administration.mapping_status import State
+from bridge.config.queue_manager import SET_ASIDE_QUEUE
 from bridge.link.state import Limits
 from bridge.mq.mqi import MQOD, Property
 from bridge.service.log import JsonFormatter, entry_of
@@ -226,16 +227,16 @@ def test_what_the_filter_of_a_queue_does_not_take(scene: Scene, link: str, other
     assert (status.moved, status.filtered, status.dead_lettered) == (2, 1 - len(letters), len(letters))
 
 
-def test_a_mapping_from_the_dead_letter_queue_puts_nothing_back_there(scene: Scene) -> None:
-    """What it cannot deliver stays where it is, and the mapping says so: it does not go round for ever."""
-    config = mapping_config({"queue": DEAD_LETTERS}, {"mqtt": "{usr.none}"}, backouts=0)
-    scene.put(DEAD_LETTERS, b"1", b"2")
-    runner = scene.runner(config)
-    until(lambda: runner.status.state is State.STUCK)
-    scene.stop(runner)
-    assert "takes from the dead-letter queue itself" in runner.status.last_error
-    assert runner.status.dead_lettered == 0
-    assert scene.bodies(DEAD_LETTERS) == [b"1", b"2"]
+def test_a_mapping_from_the_dead_letter_queue_sets_messages_aside(scene: Scene) -> None:
+    """What it cannot map does not go round for ever, and does not hold up the messages behind it."""
+    config = mapping_config({"queue": DEAD_LETTERS}, {"mqtt": "t/{md.CorrelId|text}"}, backouts=0)
+    scene.application.put1(MQOD(ObjectName=DEAD_LETTERS), Message(MQMD(CorrelId=b"\xff" * 24), b"1"))
+    scene.application.put1(MQOD(ObjectName=DEAD_LETTERS), Message(MQMD(CorrelId=b"a"), b"2"))
+    status = scene.run(config, lambda: scene.depth(DEAD_LETTERS) == 0)
+    assert (status.moved, status.dead_lettered) == (1, 1)
+    (letter,) = scene.letters(SET_ASIDE_QUEUE)
+    assert (letter.body, letter.header.Reason) == (b"1", cmqc.MQRC_NOT_CONVERTED)
+    assert letter.header.DestQName.decode() == DEAD_LETTERS
 
 
 def test_a_payload_that_a_filter_cannot_decide_in_time_is_dead_lettered(scene: Scene) -> None:

@@ -16,10 +16,12 @@ from bridge.link import connection as links
 from bridge.link.state import LinkPhase
 from bridge.mq.embedded.host import EmbeddedHost
 from bridge.mq.message_consumer import mapping_subscriptions
+from bridge.service.mappings import registry
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings
+from bridge.service.mappings.unfinished_sessions import UnfinishedSessions
 from tests.helpers.mapping_scene import LINK, OWNER, Scene, mapping_config
-from tests.helpers.patience import happens
+from tests.helpers.patience import PATIENCE, happens
 
 LINKS = {"L": LINK}
 A = mapping_config({"mqtt": "a/#"}, {"queue": "OUT"})
@@ -216,6 +218,20 @@ async def test_what_another_bridge_on_the_same_queue_manager_has_is_left_alone(s
         await mappings.stop()
     assert mapping_subscriptions(scene.application, "OTHER.XMITQ") == {"a"}
     assert mapping_subscriptions(scene.application, OWNER) == {"c"}
+
+
+async def test_link_connect_ends_the_pause_between_attempts_at_former_sessions(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts: list[object] = []
+    monkeypatch.setattr(registry, "SETTLE_INTERVAL", 10 * PATIENCE)
+    monkeypatch.setattr(UnfinishedSessions, "settle", lambda *_: attempts.append(None))
+    mappings = Mappings(scene.environment)
+    await mappings.start({}, LINKS)
+    await happens(lambda: len(attempts) == 1)
+    assert mappings.connect_link("L") == (0, 0)
+    await happens(lambda: len(attempts) == 2)
+    await mappings.stop()
 
 
 # Moved, and renamed -----------------------------------------------------------------------------------------------------

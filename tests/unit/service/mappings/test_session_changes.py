@@ -8,6 +8,7 @@ flight are finished when it can be reached again.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -20,9 +21,11 @@ from bridge.administration.mapping_status import State
 from bridge.config.link import LinkConfig
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE
 from bridge.link import connection as links
-from bridge.service.mappings import registry
+from bridge.mq.message_consumer import mapping_subscriptions
+from bridge.service.mappings import link_runner, registry
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings
+from bridge.service.mappings.runner import Runner
 from bridge.wire import cmqc
 from tests.helpers.broker_network import BrokerNetwork
 from tests.helpers.mapping_broker import Broker, LinkFault
@@ -51,8 +54,7 @@ def mapping(to: bool, **keys: Any) -> Any:
     source, destination = {"queue": "IN"}, {"mqtt": "t/a", "link": "L"}
     if not to:
         source, destination = {"mqtt": "t/#", "link": "L"}, {"queue": "OUT"}
-    if topic := keys.pop("other_source", None):
-        source = {"queue": "IN2"} if to else {"mqtt": topic, "link": "L"}
+    source = keys.pop("source", source)
     return mapping_config(source, destination, **{"guarantee": "exactly-once", "batch": BATCH} | keys)
 
 
@@ -66,7 +68,9 @@ def changed(change: str, to: bool) -> list[Setting | None]:
         "`client_id`": [Setting(renamed, mapping=plain)],
         "`client_id`, and back": [Setting(renamed, mapping=plain), Setting(mapping=plain)],
         "`guarantee`": [Setting(mapping=mapping(to, guarantee="at-least-once"))],
-        "`from`": [Setting(mapping=mapping(to, other_source="t/{x}"))],
+        "`from`": [Setting(mapping=mapping(to, source={"queue": "IN2"} if to else {"mqtt": "t/{x}", "link": "L"}))],
+        # A topic, then a queue; a topic of the broker, then one of the bridge's clients.
+        "`from` of another kind": [Setting(mapping=mapping(to, source={"queue": "IN2"} if to else {"mqtt": "t/#"}))],
         "`filter`": [Setting(mapping=mapping(to, filter={"min_size": 6}))],
         "name of the mapping": [Setting(name="renamed", mapping=plain)],
         "mapping removed, and added again": [None, Setting(mapping=plain)],
@@ -96,13 +100,18 @@ class Bridge:
 
     async def configure(self, setting: Setting | None) -> None:
         mappings = {} if setting is None else {setting.name: setting.mapping}
-        links_of = {"L": LINK if setting is None else setting.link}
+        links_of = {"L": LINK if setting is None else setting.link, "M": LINK.model_copy(update={"host": "b.invalid"})}
         if self.mappings is None:
             self.scene.environment = MappingEnvironment(self.scene, OWNER)
             self.mappings = Mappings(self.scene.environment)
             await self.mappings.start(mappings, links_of)
         else:
             await self.mappings.apply(mappings, links_of)
+
+    def runs(self) -> bool:
+        """Whether the mapping runs."""
+        assert self.mappings is not None
+        return [status.state for status in self.mappings.statuses()] == [State.RUNNING]
 
     async def kill(self) -> None:
         """The threads of the process are gone, with their connections to the queue manager and to brokers."""
@@ -152,7 +161,8 @@ async def run_change(
     result = results(change, direction)[state]
     fails_over = change == "another address of `failover`"
     link = LINK.model_copy(update={"failover": [B]}) if fails_over else LINK
-    before = Setting(link, mapping=mapping(to))
+    first: Any = {"source": {"topic": "s"}} if change == "`from` of another kind" and to else {}
+    before = Setting(link, mapping=mapping(to, **first))
     session = network.at(A, "id-map")
     bridge = Bridge(scene, network)
     arrived: Counter[bytes] = Counter()
@@ -167,24 +177,26 @@ async def run_change(
         statuses = [] if bridge.mappings is None else bridge.mappings.statuses()
         return seen(), statuses, scene.depth("IN"), {key: vars(one) for key, one in network.sessions.items()}
 
-    def send(payloads: list[bytes], where: Broker, *, queue: str = "IN") -> None:
-        if to:
-            # At once, so that they are one batch.
-            handle = scene.application.open(scene.od(queue), cmqc.MQOO_OUTPUT)
-            for payload in payloads:
-                scene.application.put(handle, scene.message(payload, Persistence=1), cmqc.MQPMO_SYNCPOINT)
-            scene.application.commit()
-            scene.application.close(handle)
-        else:
+    def send(payloads: list[bytes], where: Broker, source: Any) -> None:
+        if not to and source.link == "L":
             where.send(*payloads)
+            return
+        # At once, so that they are one batch.
+        topic = source.topic if to else "t/a"
+        od = scene.topic(topic) if topic else scene.od(source.queue)
+        handle = scene.application.open(od, cmqc.MQOO_OUTPUT)
+        for payload in payloads:
+            scene.application.put(handle, scene.message(payload, Persistence=1), cmqc.MQPMO_SYNCPOINT)
+        scene.application.commit()
+        scene.application.close(handle)
 
     await bridge.configure(before)
-    await happens(lambda: any(not one.away for one in network.links), report)
+    await happens(bridge.runs, report)
     # There is a session, even if nothing is in flight.
-    send([b"first"], session)
+    send([b"first"], session, before.mapping.source)
     await happens(lambda: seen()[b"first"] == 1 and session.quiet, report)
     network.fault, network.call = LinkFault(moment=moment), call
-    send(OLD, session)
+    send(OLD, session, before.mapping.source)
     if call:
         await happens(lambda: bool(network.fault.struck), report)
     else:
@@ -203,23 +215,24 @@ async def run_change(
         await bridge.configure(setting)
         if setting is not None and setting.link.host == "b.invalid" and len(settings) > 1:
             # Packet identifiers of the session at A are used at B, too.
-            send(NEW, network.at(B, "id-map"))
+            send(NEW, network.at(B, "id-map"), setting.mapping.source)
             await happens(lambda: all(seen()[one] == 1 for one in NEW), report)
     assert setting is not None
     address = B if setting.link.host == "b.invalid" or fails_over else A
     client_id = setting.link.client_id.replace("{mapping}", setting.name)
     last = network.at(address, client_id)
-    queue = getattr(setting.mapping.source, "queue", None) or "IN"
+    source = setting.mapping.source
+    queue = getattr(source, "queue", None) or "IN"
     if address == B:
         # Nothing waits for A.
-        send(NEW, last, queue=queue)
+        send(NEW, last, source)
         await happens(lambda: all(seen()[one] == 1 for one in NEW), report)
     network.restore(A)
     if result is ENDED and not to:
-        await happens(lambda: not session.unacknowledged and bool(network.links), report)
+        await happens(lambda: not session.unacknowledged, report)
     if address == A:
-        await happens(lambda: any(one.client_id == client_id and not one.away for one in network.links), report)
-        send([b"newer 9"], last, queue=queue)
+        await happens(bridge.runs, report)
+        send([b"newer 9"], last, source)
         await happens(lambda: seen()[b"newer 9"] == 1, report)
 
     count = {ONCE: 1, THERE: 1, TWICE: 2, STAYS: 0, ENDED: 0, "new filter": 0}[result]
@@ -236,32 +249,156 @@ async def run_change(
     assert all(seen()[one] == count for one in OLD), report()
     if result is THERE:
         assert {*OLD} <= {*session.given}
+    # The record of a session that was left is still true when a mapping returns: only what was in flight is released.
+    assert session.trace.count("PUBREL") < 20
     if result is STAYS:
         assert [one.payload for one in session.unacknowledged.values()] == OLD
     assert scene.depth(DEAD_LETTERS) == 0
     assert network.failures == []
 
 
-#: What becomes of the source of a mapping to a broker: before, and after (None: the mapping is removed).
-SOURCES: dict[str, tuple[dict[str, str], dict[str, str] | None]] = {
-    "topic, then a queue": ({"topic": "s"}, {"queue": "IN2"}),
-    "topic, removed": ({"topic": "s"}, None),
-    "queue, then a topic": ({"queue": "IN"}, {"topic": "s"}),
-    "queue, removed": ({"queue": "IN"}, None),
+async def test_link_connect_ends_the_pauses_of_mappings_that_wait_for_their_former_session(
+    scene: Scene, network: BrokerNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_runner, "LONGEST_RETRY", 10 * PATIENCE)
+    monkeypatch.setattr(registry, "SETTLE_INTERVAL", 10 * PATIENCE)
+    pausing, pause = threading.Event(), Runner.pause
+    monkeypatch.setattr(Runner, "pause", lambda self, seconds: (pausing.set(), pause(self, seconds)))
+    bridge = Bridge(scene, network)
+
+    def report() -> object:
+        return bridge.mappings and bridge.mappings.statuses()
+
+    await bridge.configure(Setting(mapping=mapping(False)))
+    await happens(bridge.runs, report)
+    network.cut(A)
+    await bridge.configure(Setting(mapping=mapping(True)))
+    assert bridge.mappings is not None
+    await happens(pausing.is_set, report)
+    network.restore(A)
+    assert bridge.mappings.connect_link("M") == (0, 0)
+    assert bridge.mappings.connect_link("L") == (1, 1)
+    await happens(bridge.runs, report)
+    assert bridge.mappings.connect_link("L") == (0, 1)
+    await bridge.mappings.stop()
+
+
+async def test_identifiers_of_messages_that_are_gone_are_released(scene: Scene, network: BrokerNetwork) -> None:
+    """Otherwise the broker would take the next messages with these identifiers for repetitions."""
+    session, bridge = network.at(A, "id-map"), Bridge(scene, network)
+    here = Setting(mapping=mapping(True))
+
+    def report() -> object:
+        return session.given, bridge.mappings and bridge.mappings.statuses(), vars(session)
+
+    await bridge.configure(here)
+    await happens(bridge.runs, report)
+    network.fault, network.call = LinkFault(moment="after"), "publish_exactly"
+    scene.put("IN", *OLD, Persistence=1)
+    await happens(lambda: bool(network.fault.struck), report)
+    await bridge.kill()
+    assert scene.bodies("IN") == OLD
+    await bridge.configure(Setting(LINK.model_copy(update={"host": "b.invalid"}), mapping=mapping(True)))
+    await happens(bridge.runs, report)
+    network.restore(A)
+    await happens(lambda: session.quiet, report)
+    await bridge.configure(here)
+    scene.put("IN", *NEW, Persistence=1)
+    await happens(lambda: {*NEW} <= {*session.given}, report)
+    assert bridge.mappings is not None
+    await bridge.mappings.stop()
+    assert Counter(session.given) == Counter([*session.arrived])
+    assert session.trace.count("PUBREL") < 20
+    assert network.failures == []
+
+
+@pytest.mark.parametrize("client_id", ["id-{mapping}", "id"])
+@pytest.mark.parametrize("back", ["while the broker is away", "afterwards"])
+@pytest.mark.parametrize("state", range(1, 5))
+@pytest.mark.parametrize("direction", STATES)
+async def test_a_mapping_gets_another_name_and_its_former_one_again(
+    scene: Scene, network: BrokerNetwork, direction: str, state: int, back: str, client_id: str
+) -> None:
+    """Each time while the bridge is stopped. What the broker may have is kept in the session of the first name."""
+    to = direction == "to the broker"
+    call, moment = list(STATES[direction].values())[state]
+    first = Setting(LINK.model_copy(update={"client_id": client_id}), mapping=mapping(to))
+    second = msgspec.structs.replace(first, name="renamed")
+    session, bridge = network.at(A, client_id.replace("{mapping}", "map")), Bridge(scene, network)
+    arrived: Counter[bytes] = Counter()
+
+    def seen() -> Counter[bytes]:
+        if to:
+            return given(network)
+        arrived.update(scene.bodies("OUT"))
+        return arrived
+
+    def report() -> object:
+        return seen(), bridge.mappings and bridge.mappings.statuses(), vars(session)
+
+    def send(setting: Setting, *payloads: bytes) -> None:
+        if to:
+            scene.put("IN", *payloads, Persistence=1)
+        else:
+            network.at(A, setting.link.client_id.replace("{mapping}", setting.name)).send(*payloads)
+
+    async def start(setting: Setting) -> None:
+        await bridge.kill()
+        await bridge.configure(setting)
+
+    await bridge.configure(first)
+    await happens(bridge.runs, report)
+    send(first, b"first")
+    await happens(lambda: seen()[b"first"] == 1 and session.quiet, report)
+    network.fault, network.call = LinkFault(moment=moment), call
+    send(first, *OLD)
+    await happens(lambda: bool(network.fault.struck), report)
+    await start(second)
+    if back == "afterwards":
+        network.restore(A)
+        await happens(bridge.runs, report)
+        send(second, b"renamed")
+        await happens(lambda: seen()[b"renamed"] == 1, report)
+        network.cut(A)
+    await start(first)
+    network.restore(A)
+    await happens(bridge.runs, report)
+    send(first, b"newer 1", b"newer 2")
+    await happens(lambda: seen()[b"newer 2"] == 1 and session.quiet, report)
+    assert bridge.mappings is not None
+    await happens(lambda: not any(one.unfinished for one in bridge.mappings.statuses()), report)
+    await bridge.mappings.stop()
+    # The session of another name ends with the messages that only the broker has.
+    ended = not to and state == 1 and client_id != "id"
+    assert [seen()[one] for one in OLD] == ([0, 0] if ended else [1, 1]), report()
+    assert max(seen().values()) == 1, report()
+    assert scene.depth(DEAD_LETTERS) == 0
+    assert network.failures == []
+
+
+#: What becomes of the source of a mapping to a broker (None: the mapping is removed).
+SOURCES: dict[str, list[dict[str, str] | None]] = {
+    "topic, then a queue": [{"topic": "s"}, {"queue": "IN2"}],
+    "topic, then a queue, and back": [{"topic": "s"}, {"queue": "IN2"}, {"topic": "s"}],
+    "topic, removed": [{"topic": "s"}, None],
+    "queue, then a topic": [{"queue": "IN"}, {"topic": "s"}],
+    "queue, removed": [{"queue": "IN"}, None],
 }
 
 
 @pytest.mark.parametrize("blocked", [False, True], ids=["", "state queue blocked"])
+@pytest.mark.parametrize("killed", [False, True], ids=["reload", "kill"])
 @pytest.mark.parametrize("state", range(1, 5))
 @pytest.mark.parametrize("change", SOURCES)
 async def test_a_source_is_left_after_its_unfinished_messages_were_moved(
-    scene: Scene, network: BrokerNetwork, change: str, state: int, blocked: bool
+    scene: Scene, network: BrokerNetwork, change: str, state: int, killed: bool, blocked: bool
 ) -> None:
     """The bridge deletes the subscription of a mapping that no longer needs it, with the messages on its queue.
 
     While they cannot be moved, they stay there.
     """
-    before, after = SOURCES[change]
+    before, *others = SOURCES[change]
+    assert before is not None
     call, moment = list(STATES["to the broker"].values())[state]
     session, bridge = network.at(A, "id-map"), Bridge(scene, network)
 
@@ -279,38 +416,106 @@ async def test_a_source_is_left_after_its_unfinished_messages_were_moved(
         assert bridge.mappings is not None
         return [one for status in bridge.mappings.statuses() for one in status.unfinished]
 
-    def runs() -> bool:
-        assert bridge.mappings is not None
-        return [status.state for status in bridge.mappings.statuses()] == [State.RUNNING]
-
     def report() -> object:
         return session.given, bridge.mappings and bridge.mappings.statuses(), vars(session)
 
     await bridge.configure(setting(before))
     # It has subscribed.
-    await happens(runs, report)
+    await happens(bridge.runs, report)
     send(before, [b"first"])
     await happens(lambda: session.given == [b"first"] and session.quiet, report)
     network.fault, network.call = LinkFault(moment=moment), call
     send(before, OLD)
     await happens(lambda: bool(network.fault.struck), report)
+    if killed:
+        await bridge.kill()
     if blocked:
         scene.mqsc(f"ALTER QLOCAL({MAPPING_STATE_QUEUE}) PUT(DISABLED)")
-    await bridge.configure(None if after is None else setting(after))
+    for after in others:
+        await bridge.configure(None if after is None else setting(after))
     if blocked:
         scene.mqsc(f"ALTER QLOCAL({MAPPING_STATE_QUEUE}) PUT(ENABLED)")
+    after = others[-1]
     await happens(lambda: bool(unfinished()) or after is not None, report)
     network.restore(A)
     # A message after the batch may have remained with the former source, which nothing reads any longer.
     taken = OLD[:1]
     if after is not None:
-        await happens(runs, report)
+        await happens(bridge.runs, report)
         send(after, [b"newer"])
         taken = [*taken, b"newer"]
     await happens(lambda: {*taken} <= {*session.given} and session.quiet and not unfinished(), report)
+    subscribed = {"map"} if after is not None and "topic" in after else set()
+    await happens(lambda: mapping_subscriptions(scene.application, OWNER) == subscribed, report)
     assert bridge.mappings is not None
     await bridge.mappings.stop()
     assert max(Counter(session.given).values()) == 1, report()
+    assert scene.depth(DEAD_LETTERS) == 0
+    assert network.failures == []
+
+
+#: What a mapping from a broker's topic to a queue is afterwards.
+ENDS: dict[str, tuple[dict[str, str], dict[str, str], str] | None] = {
+    "to that broker": ({"queue": "IN2"}, {"mqtt": "t/a", "link": "L"}, "exactly-once"),
+    "to that broker, at least once": ({"queue": "IN2"}, {"mqtt": "t/a", "link": "L"}, "at-least-once"),
+    "to another broker": ({"queue": "IN2"}, {"mqtt": "t/a", "link": "M"}, "exactly-once"),
+    "to another broker, at least once": ({"queue": "IN2"}, {"mqtt": "t/a", "link": "M"}, "at-least-once"),
+    "to clients": ({"queue": "IN2"}, {"mqtt": "t/a"}, "exactly-once"),
+    "from clients": ({"mqtt": "t/#"}, {"queue": "OUT"}, "exactly-once"),
+    "removed": None,
+}
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["", "and back"])
+@pytest.mark.parametrize("killed", [False, True], ids=["reload", "kill"])
+@pytest.mark.parametrize("state", [1, 3])
+@pytest.mark.parametrize("change", ENDS)
+async def test_a_session_whose_subscription_is_no_longer_read_is_ended(
+    scene: Scene, network: BrokerNetwork, change: str, state: int, killed: bool, back: bool
+) -> None:
+    """Otherwise the broker would keep messages for it without limit."""
+    call, moment = list(STATES["from the broker"].values())[state]
+    session, bridge = network.at(A, "id-map"), Bridge(scene, network)
+    before, after = Setting(mapping=mapping(False)), ENDS[change]
+    arrived: Counter[bytes] = Counter()
+
+    def seen() -> Counter[bytes]:
+        arrived.update(scene.bodies("OUT"))
+        return arrived
+
+    def report() -> object:
+        return seen(), bridge.mappings and bridge.mappings.statuses(), vars(session)
+
+    await bridge.configure(before)
+    await happens(bridge.runs, report)
+    session.send(b"first")
+    await happens(lambda: seen()[b"first"] == 1 and session.quiet, report)
+    network.fault, network.call = LinkFault(moment=moment), call
+    session.send(*OLD)
+    await happens(lambda: bool(network.fault.struck), report)
+    if killed:
+        await bridge.kill()
+    await bridge.configure(
+        None if after is None else Setting(mapping=mapping_config(*after[:2], guarantee=after[2], batch=BATCH))
+    )
+    if back:
+        await bridge.configure(before)
+    network.restore(A)
+    if back:
+        await happens(bridge.runs, report)
+        session.send(b"newer")
+        await happens(lambda: seen()[b"newer"] == 1 and session.quiet, report)
+    elif change.startswith("to that broker"):
+        await happens(bridge.runs, report)
+        scene.put("IN2", b"newer", Persistence=1)
+        await happens(lambda: b"newer" in session.arrived and session.quiet, report)
+    else:
+        await happens(lambda: not session.session, report)
+    assert bridge.mappings is not None
+    await happens(lambda: not any(one.unfinished for one in bridge.mappings.statuses()), report)
+    await bridge.mappings.stop()
+    count = 0 if results("mapping removed, and added again", "from the broker")[state] is ENDED else 1
+    assert [seen()[one] for one in OLD] == [count, count], report()
     assert scene.depth(DEAD_LETTERS) == 0
     assert network.failures == []
 

@@ -142,3 +142,25 @@ def test_when_a_message_was_put(date: bytes, time: bytes, expected: float) -> No
 )
 def test_reasons_are_few(reason: int, label: str) -> None:
     assert reason_label(reason) == label
+
+
+@pytest.mark.parametrize(
+    ("name", "labels"),
+    [
+        ("mqbridge_connects_refused_total", ("A", "not_authorized")),
+        ("mqbridge_disconnects_total", ("A", "keep_alive_timeout")),
+        ("mqbridge_disconnects_total", ("A", "connection_lost")),
+        ("mqbridge_publications_refused_total", ("A", "MQRC_Q_FULL")),
+        ("mqbridge_units_of_work_failed_total", ("A", OTHER)),
+        ("mqbridge_authentications_failed_total", ("A",)),
+        ("mqbridge_sessions_refused_total", ("A",)),
+        ("mqbridge_connects_total", ("A", "3.1.1")),
+        ("mqbridge_publications_total", ("A", "5", "1", "in")),
+    ],
+)
+def test_counters_of_a_channel_begin_at_zero(traffic: Traffic, name: str, labels: tuple[str, ...]) -> None:
+    """Otherwise, `increase()` misses the first event."""
+    samples = Samples()
+    traffic.gather(samples, ["A"])
+    (values,) = [values for metric, values in samples if metric.name == name]
+    assert dict(values)[labels] == 0

@@ -1,0 +1,84 @@
+"""Release of the packet identifiers that a client may hold and that its session does not know.
+
+A client that has answered a PUBLISH of QoS 2 with PUBREC takes the next PUBLISH with this packet identifier for a repetition
+until it gets PUBREL (MQTT 3.1.1 section 4.3.3). After a restore, the session may lack such exchanges. So the bridge releases
+all identifiers once, before the first message of QoS 2. A client answers PUBREL with PUBCOMP even if it does not know the
+identifier (MQTT-4.3.3-2).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bridge.mqtt.connection import ServerProtocol
+from bridge.mqtt.flow import MAX_IDENTIFIER
+
+#: Packet identifiers that are released at a time.
+TOGETHER: Final = 4_096
+#: Successive connections on which a client may answer nothing before the bridge gives up.
+ATTEMPTS: Final = 10
+
+
+class IdentifierRelease:
+    """The release of all packet identifiers of one session, over one or more connections."""
+
+    __slots__ = ("_attempts", "_awaited", "_next", "_reliable")
+
+    def __init__(self, *, reliable: bool = False) -> None:
+        """Create a release that has not begun. With `reliable`, messages of QoS 1 wait for it, too."""
+        self._reliable = reliable
+        #: the first identifier for which PUBREL was not sent
+        self._next = 1
+        #: identifiers for which PUBREL was sent on this connection, and PUBCOMP has not come
+        self._awaited: set[int] = set()
+        #: connections on which PUBREL was sent since the last PUBCOMP
+        self._attempts = 0
+
+    @property
+    def begun(self) -> bool:
+        """Whether PUBREL was sent."""
+        return self._next > 1
+
+    @property
+    def in_progress(self) -> bool:
+        """Whether the client has to answer PUBREL on this connection."""
+        return bool(self._awaited)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all packet identifiers are released."""
+        return self._next > MAX_IDENTIFIER and not self._awaited
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether the client has answered no PUBREL on `ATTEMPTS` connections."""
+        return self._attempts >= ATTEMPTS
+
+    def delays(self, qos: int) -> bool:
+        """Return whether a message with this QoS has to wait."""
+        return qos == 2 or (qos == 1 and (self._reliable or self.in_progress))
+
+    def send(self, protocol: ServerProtocol) -> None:
+        """Send PUBREL for the next identifiers, unless the client has to answer earlier ones first."""
+        if self._awaited:
+            return
+        identifiers = range(self._next, min(self._next + TOGETHER, MAX_IDENTIFIER + 1))
+        for identifier in identifiers:
+            protocol.release(identifier)
+        self._awaited.update(identifiers)
+        self._next = identifiers.stop
+        self._attempts += 1
+
+    def completed(self, identifier: int) -> bool:
+        """Take a PUBCOMP. Return False if it does not answer a PUBREL of this release."""
+        if identifier not in self._awaited:
+            return False
+        self._awaited.discard(identifier)
+        self._attempts = 0
+        return True
+
+    def interrupted(self) -> None:
+        """Note that the connection has ended."""
+        if self._awaited:
+            self._next = min(self._awaited)
+            self._awaited.clear()
