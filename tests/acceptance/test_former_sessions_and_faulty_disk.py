@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.acceptance.test_unfinished_sessions import accepted, completed, put
 from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import BridgeProcess
-from tests.helpers.fake_broker import PUBCOMP, PUBREC, PUBREL, FakeBroker, answer
+from tests.helpers.fake_broker import FakeBroker
 from tests.helpers.faulty_disk import compiled
 from tests.helpers.patience import until
 
@@ -51,13 +52,8 @@ def test_nothing_is_lost_or_duplicated(
     assert bridge.config is not None
     administrator = Administrator(bridge)
     bridge.mqsc("DEFINE QLOCAL(OUT) DEFPSIST(YES)\nDEFINE QLOCAL(OTHER)")
-    peer = broker.connected()
-    assert bridge.run_mq("put", "OUT", "--persistent", "reading").returncode == 0
-    ((_, mid),) = peer.published(1, 0x04)
-    peer.send(answer(PUBREC, mid))
-    assert peer.mids(PUBREL, 1) == [mid]
+    mid = accepted(broker, put(bridge, broker))
     fault.write_text(word)
-    broker.close()
     bridge.config.write_text(config(1) if change == "moved" else config(1, "another", "OTHER"))
     administrator.run("reload")
     problem = "is stuck: MQRC_RESOURCE_PROBLEM"
@@ -67,9 +63,7 @@ def test_nothing_is_lost_or_duplicated(
     bridge.kill()
     broker = FakeBroker(version, port)
     bridge.start()
-    peer = broker.connected(present=True)
-    assert peer.mids(PUBREL, 1) == [mid]
-    peer.send(answer(PUBCOMP, mid))
+    completed(broker, mid)
     until(lambda: "kept until" not in administrator.does("mapping", "list"), lambda: bridge.log)
     assert bridge.messages("OUT") == bridge.messages("SYSTEM.DEAD.LETTER.QUEUE") == []
     broker.close()

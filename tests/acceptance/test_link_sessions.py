@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import os
 import random
 import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -47,18 +45,6 @@ mappings:
 """
 
 
-@pytest.fixture
-def brokers(tmp_path: Path) -> Iterator[list[Mosquitto]]:
-    made = []
-    for name in "ab":
-        directory = tmp_path / f"mosquitto-{name}"
-        directory.mkdir()
-        made.append(Mosquitto(directory, "allow_anonymous true", "max_inflight_messages 3000").start())
-    yield made
-    for process in made:
-        process.stop()
-
-
 def connections(bridge: BridgeProcess) -> int:
     return bridge.log.count("MQB6001I")
 
@@ -69,15 +55,19 @@ def repeated(numbers: Counter[object]) -> list[object]:
 
 @pytest.mark.parametrize("version", ["3.1.1", "5"])
 def test_a_broker_that_restarts_every_few_seconds(
-    new_bridge: Callable[..., BridgeProcess], brokers: list[Mosquitto], version: str
+    new_bridge: Callable[..., BridgeProcess], tmp_path: Path, version: str
 ) -> None:
     """Mosquitto repeats publications that were released: the bridge knows them."""
     chance = random.Random(SEED)
     print(f"MQBRIDGE_TEST_SEED={SEED}")
-    broker = brokers[0]
+    broker = Mosquitto(tmp_path, "allow_anonymous true", "max_inflight_messages 3000").start()
     bridge = new_bridge(config=config_of(broker.port, in_flight=3000, version=version)).start()
     bridge.mqsc(QUEUES)
     until_at_last(lambda: connections(bridge) >= 2, lambda: bridge.log)
+
+    def depth() -> int:
+        return int(bridge.mq_json("display", "QLOCAL('in')", "CURDEPTH")[0]["CURDEPTH"])
+
     total = int(SECONDS * 40)
     publisher = PacedPublisher("publisher", [f"in/{number}" for number in range(4)], total, window=900)
     end = threading.Event()
@@ -95,131 +85,16 @@ def test_a_broker_that_restarts_every_few_seconds(
             restarts += 1
         publisher.allowed = total
         until_at_last(lambda: publisher.finished, lambda: (len(publisher.acknowledged), thread.failure))
+        until_at_last(lambda: depth() >= total, depth)
     finally:
         end.set()
         thread.join()
-
-    def depth() -> int:
-        return int(bridge.mq_json("display", "QLOCAL('in')", "CURDEPTH")[0]["CURDEPTH"])
-
-    until_at_last(lambda: depth() >= total, depth)
+        broker.stop()
     bridge.restart()
     numbers: Counter[object] = Counter(number for _, number in on_queue(bridge, "in"))
     doubled, lost = repeated(numbers), total - len(numbers)
     print(f"{restarts} restarts: {total} sent, {lost} lost, {len(doubled)} doubled")
     assert (lost, doubled) == (0, [])
-    assert bridge.messages(DEAD_LETTERS) == []
-
-
-@pytest.mark.parametrize("version", ["3.1.1", "5"])
-def test_a_link_that_moves_between_two_brokers(
-    new_bridge: Callable[..., BridgeProcess], brokers: list[Mosquitto], version: str
-) -> None:
-    """Brokers restart, the bridge is killed, and the link moves by reload or while the bridge is down.
-
-    What a mosquitto repeats to its subscriber after PUBCOMP does not count as duplicated by the bridge.
-    """
-    chance = random.Random(SEED)
-    print(f"MQBRIDGE_TEST_SEED={SEED}")
-    bridge = new_bridge(config=config_of(brokers[0].port, in_flight=100, version=version)).start()
-    bridge.mqsc(QUEUES)
-    assert bridge.config is not None
-
-    def move(broker: Mosquitto, *, killed: bool = False) -> None:
-        assert bridge.config is not None
-        if killed:
-            bridge.kill()
-        bridge.config.write_text(config_of(broker.port, in_flight=100, version=version))
-        if killed:
-            bridge.start()
-        else:
-            assert bridge.process is not None
-            bridge.process.send_signal(signal.SIGHUP)
-
-    # A session at each broker.
-    until_at_last(lambda: connections(bridge) >= 2, lambda: bridge.log)
-    for broker in reversed(brokers):
-        before = connections(bridge)
-        move(broker)
-        until_at_last(lambda before=before: connections(bridge) >= before + 2, lambda: bridge.log)  # type: ignore[misc]
-    total = int(SECONDS * 20)
-    publishers = [PacedPublisher(f"publisher-{name}", [f"in/{name}"], total, window=200) for name in "ab"]
-    subscribers = [DurableSubscriber(f"subscriber-{name}", "out", 2) for name in "ab"]
-    for subscriber, broker in zip(subscribers, brokers, strict=True):
-        subscriber.connect(broker.port)
-        subscriber.close()
-    end = threading.Event()
-    pairs = [*zip(publishers, brokers, strict=True), *zip(subscribers, brokers, strict=True)]
-    threads = [Restless(one, broker, SEED + index, end) for index, (one, broker) in enumerate(pairs)]
-    for thread in threads:
-        thread.start()
-
-    def restart_broker() -> None:
-        broker = chance.choice(brokers)
-        broker.stop()
-        end.wait(chance.uniform(0, 2))
-        broker.start()
-
-    def kill_bridge() -> None:
-        bridge.kill()
-        bridge.start()
-
-    def received() -> int:
-        return sum(len(subscriber.received) for subscriber in subscribers)
-
-    counts: Counter[str] = Counter()
-    began = time.monotonic()
-    sent = 0
-    try:
-        while (passed := time.monotonic() - began) < SECONDS:
-            share = min(total, int(total * passed / SECONDS) + 50)
-            for publisher in publishers:
-                publisher.allowed = share
-            put(bridge, ["out"], range(sent, share))
-            sent = share
-            end.wait(chance.uniform(0.2, 1.5))
-            what = chance.choice(["restart", "kill", "move", "move", "move killed"])
-            counts[what] += 1
-            if what == "restart":
-                restart_broker()
-            elif what == "kill":
-                kill_bridge()
-            else:
-                move(chance.choice(brokers), killed=what == "move killed")
-        for publisher in publishers:
-            publisher.allowed = total
-        put(bridge, ["out"], range(sent, total))
-
-        def depth(queue: str) -> int:
-            return int(bridge.mq_json("display", f"QLOCAL('{queue}')", "CURDEPTH")[0]["CURDEPTH"])
-
-        # Each broker has its turn until nothing is left at it.
-        for broker in itertools.islice(itertools.cycle(brokers), 4):
-            before = connections(bridge)
-            move(broker, killed=True)
-            until_at_last(lambda before=before: connections(bridge) >= before + 2, lambda: bridge.log)  # type: ignore[misc]
-            last = -1
-            while (now := depth("in") + received()) != last:
-                last = now
-                time.sleep(3)
-        until_at_last(
-            lambda: all(one.finished for one in publishers), lambda: [len(one.acknowledged) for one in publishers]
-        )
-        until_at_last(lambda: depth("in") >= 2 * total and received() >= total, lambda: (depth("in"), received()))
-    finally:
-        end.set()
-        for thread in threads:
-            thread.join()
-    for thread in threads:
-        assert thread.failure is None, thread.failure
-    into: Counter[object] = Counter(on_queue(bridge, "in"))
-    out: Counter[object] = Counter(number for one in subscribers for _, number in one.received)
-    again = [number for one in subscribers for number in one.repeated]
-    out.subtract(again)
-    lost_in, lost_out = 2 * total - len(into), total - len(out)
-    print(f"{dict(counts)}; to MQ: {2 * total} sent, {lost_in} lost, {len(repeated(into))} doubled")
-    print(f"from MQ: {total} sent, {lost_out} lost, {len(repeated(out))} doubled; {len(again)} repeated by brokers")
-    assert (lost_in, repeated(into), lost_out, repeated(out)) == (0, [], 0, [])
     assert bridge.messages(DEAD_LETTERS) == []
 
 
@@ -244,18 +119,166 @@ def faults_of(taps: list[Tap], queue: list[tuple[str, int]], total: int) -> list
     return faults
 
 
-@contextlib.contextmanager
-def interrupted(broker: Mosquitto, how: str) -> Iterator[None]:
-    """Kill, stop or hang a broker meanwhile."""
-    if how == "hang":
-        assert broker.process is not None
-        broker.process.send_signal(signal.SIGSTOP)
-        yield
-        broker.process.send_signal(signal.SIGCONT)
-    else:
-        getattr(broker, how)()
-        yield
-        broker.start()
+class TwoBrokers:
+    """Two brokers behind taps, publishers at both, and a bridge whose link moves between them."""
+
+    def __init__(
+        self, new_bridge: Callable[..., BridgeProcess], directory: Path, version: str, *broker_options: str
+    ) -> None:
+        print(f"MQBRIDGE_TEST_SEED={SEED}")
+        self.chance = random.Random(SEED)
+        self.brokers: list[Mosquitto] = []
+        self.taps: list[Tap] = []
+        for name in "ab":
+            data = directory / f"mosquitto-{name}"
+            data.mkdir()
+            self.brokers.append(Mosquitto(data, "allow_anonymous true", *broker_options).start())
+            self.taps.append(Tap(self.brokers[-1].port, version))
+        self._control, self._version = f"control_socket: {directory}/control\n", version
+        self.bridge = new_bridge(config=self._config(self.taps[0])).start()
+        self.bridge.mqsc(QUEUES)
+        self.administrator = Administrator(self.bridge)
+        self.end = threading.Event()
+        self.total = int(SECONDS * 20)
+        self.clients: list[tuple[PacedPublisher | DurableSubscriber, Mosquitto]] = [
+            (PacedPublisher(f"publisher-{number}", [f"in/{number}"], self.total, window=200), broker)
+            for number, broker in enumerate(self.brokers)
+        ]
+
+    def _config(self, tap: Tap) -> str:
+        return self._control + config_of(tap.port, in_flight=100, version=self._version)
+
+    def move(self, tap: Tap | None = None, *, killed: bool = False) -> None:
+        """Let the link point to a broker, by reload or while the bridge is down."""
+        bridge = self.bridge
+        assert bridge.config is not None
+        assert bridge.process is not None
+        if killed:
+            bridge.kill()
+        bridge.config.write_text(self._config(tap or self.chance.choice(self.taps)))
+        if killed:
+            bridge.start()
+        else:
+            bridge.process.send_signal(signal.SIGHUP)
+
+    def visit(self, tap: Tap) -> None:
+        """Move, and wait for the connections."""
+        before = connections(self.bridge)
+        self.move(tap, killed=True)
+        until_at_last(lambda: connections(self.bridge) >= before + 2, lambda: self.bridge.log)
+
+    def kill_bridge(self) -> None:
+        self.bridge.kill()
+        self.bridge.start()
+
+    def break_broker(self, how: str, *, moving: bool) -> None:
+        """Kill, stop or hang a broker for up to 2 seconds. The link may move meanwhile."""
+        broker = self.chance.choice(self.brokers)
+        if how == "hang":
+            assert broker.process is not None
+            broker.process.send_signal(signal.SIGSTOP)
+        else:
+            getattr(broker, how)()
+        if moving:
+            self.move()
+        self.end.wait(self.chance.uniform(0, 2))
+        if how == "hang":
+            assert broker.process is not None
+            broker.process.send_signal(signal.SIGCONT)
+        else:
+            broker.start()
+
+    def depth(self, queue: str) -> int:
+        return int(self.bridge.mq_json("display", f"QLOCAL('{queue}')", "CURDEPTH")[0]["CURDEPTH"])
+
+    def run(self, faults: dict[str, Callable[[], None]], weights: Sequence[int]) -> None:
+        """Let faults happen under load, then move everything that is left."""
+        publishers = [one for one, _ in self.clients if isinstance(one, PacedPublisher)]
+        threads = [Restless(one, broker, SEED + index, self.end) for index, (one, broker) in enumerate(self.clients)]
+        counts: Counter[str] = Counter()
+        try:
+            # A session at each broker.
+            for tap in reversed(self.taps):
+                self.visit(tap)
+            for thread in threads:
+                thread.start()
+            began, sent = time.monotonic(), 0
+            while (passed := time.monotonic() - began) < SECONDS:
+                share = min(self.total, int(self.total * passed / SECONDS) + 50)
+                for publisher in publishers:
+                    publisher.allowed = share
+                put(self.bridge, ["out"], range(sent, share))
+                sent = share
+                self.end.wait(self.chance.uniform(0.2, 1.5))
+                (what,) = self.chance.choices([*faults], weights)
+                counts[what] += 1
+                faults[what]()
+            for publisher in publishers:
+                publisher.allowed = self.total
+            put(self.bridge, ["out"], range(sent, self.total))
+            until_at_last(
+                lambda: all(one.finished for one in publishers), lambda: [len(one.acknowledged) for one in publishers]
+            )
+            for tap, broker in zip(self.taps, self.brokers, strict=True):
+                self.visit(tap)
+                until_at_last(lambda: self.depth("out") == 0, lambda: self.depth("out"))
+                # It comes after everything that waits in the session.
+                last = ("in/end", self.total + broker.port)
+                publish(broker.port, last[0], str(last[1]), qos=2)
+                until_at_last(lambda last=last: last in on_queue(self.bridge, "in"), lambda: self.depth("in"))  # type: ignore[misc]
+            until_at_last(
+                lambda: not any(one["unfinished"] for one in self.administrator.json("mapping", "list")),
+                lambda: self.bridge.log,
+            )
+            subscribers = [one for one, _ in self.clients if isinstance(one, DurableSubscriber)]
+            until_at_last(
+                lambda: not subscribers or len(set().union(*(one.numbers for one in subscribers))) == self.total,
+                lambda: [len(one.numbers) for one in subscribers],
+            )
+        finally:
+            self.end.set()
+            for thread in threads:
+                if thread.ident is not None:
+                    thread.join()
+            for broker in self.brokers:
+                broker.stop()
+        for thread in threads:
+            assert thread.failure is None, thread.failure
+        print(dict(counts))
+
+
+@pytest.mark.parametrize("version", ["3.1.1", "5"])
+def test_a_link_that_moves_between_two_brokers(
+    new_bridge: Callable[..., BridgeProcess], tmp_path: Path, version: str
+) -> None:
+    """Brokers restart, the bridge is killed, and the link moves by reload or while the bridge is down.
+
+    The taps show what came twice from the bridge: a message in two exchanges. What a mosquitto repeats to its subscriber is
+    printed with its packets.
+    """
+    two = TwoBrokers(new_bridge, tmp_path, version, "max_inflight_messages 3000")
+    subscribers = [DurableSubscriber(f"subscriber-{number}", "out", 2) for number in range(2)]
+    for subscriber, broker in zip(subscribers, two.brokers, strict=True):
+        subscriber.connect(broker.port)
+        subscriber.close()
+        two.clients.append((subscriber, broker))
+    two.run(
+        {
+            "restart": lambda: two.break_broker("stop", moving=False),
+            "kill bridge": two.kill_bridge,
+            "move": two.move,
+            "move killed": lambda: two.move(killed=True),
+        },
+        (1, 1, 2, 1),
+    )
+    moved = [item for item in on_queue(two.bridge, "in") if item[0] != "in/end"]
+    out = Counter(number for one in subscribers for _, number in one.received)
+    for number in sorted(number for number, times in out.items() if times > 1):
+        print(f"{number} came twice to a subscriber of mosquitto; {[one.history[number] for one in subscribers]}")
+        print(f"  accepted from the bridge in {[sorted(tap.accepted[number]) for tap in two.taps]}")
+    assert faults_of(two.taps, moved, two.total) == []
+    assert (len({*moved}), len(moved)) == (2 * two.total, 2 * two.total)
+    assert two.bridge.messages(DEAD_LETTERS) == []
 
 
 @pytest.mark.parametrize("version", ["3.1.1", "5"])
@@ -266,105 +289,18 @@ def test_brokers_that_are_killed(new_bridge: Callable[..., BridgeProcess], tmp_p
     began another exchange for it, or repeated it after PUBCOMP. What left its queue was answered with PUBREC by a broker, in
     one exchange.
     """
-    chance = random.Random(SEED)
-    print(f"MQBRIDGE_TEST_SEED={SEED}")
-    brokers, taps = [], []
-    saving = ("allow_anonymous true", "autosave_on_changes true", "autosave_interval 1")
-    for name in "ab":
-        directory = tmp_path / f"mosquitto-{name}"
-        directory.mkdir()
-        brokers.append(Mosquitto(directory, *saving).start())
-        taps.append(Tap(brokers[-1].port, version))
-    control = f"control_socket: {tmp_path}/control\n"
-    bridge = new_bridge(config=control + config_of(taps[0].port, in_flight=100, version=version)).start()
-    bridge.mqsc(QUEUES)
-    administrator = Administrator(bridge)
-    counts: Counter[str] = Counter()
-
-    def move(tap: Tap, *, killed: bool = False) -> None:
-        assert bridge.config is not None
-        if killed:
-            bridge.kill()
-        bridge.config.write_text(control + config_of(tap.port, in_flight=100, version=version))
-        if killed:
-            bridge.start()
-        else:
-            assert bridge.process is not None
-            bridge.process.send_signal(signal.SIGHUP)
-
-    def visit(tap: Tap) -> None:
-        before = connections(bridge)
-        move(tap, killed=True)
-        until_at_last(lambda: connections(bridge) >= before + 2, lambda: bridge.log)
-
-    def break_broker(how: str, *, moving: bool = True) -> None:
-        with interrupted(chance.choice(brokers), how):
-            if moving:
-                move(chance.choice(taps))
-            end.wait(chance.uniform(0, 2))
-
-    def kill_bridge() -> None:
-        bridge.kill()
-        bridge.start()
-
-    faults: dict[str, Callable[[], None]] = {
-        "kill broker": lambda: break_broker("kill", moving=False),
-        "kill broker, move": lambda: break_broker("kill"),
-        "restart broker, move": lambda: break_broker("stop"),
-        "hang broker, move": lambda: break_broker("hang"),
-        "kill bridge": kill_bridge,
-        "move": lambda: move(chance.choice(taps)),
-        "move killed": lambda: move(chance.choice(taps), killed=True),
-    }
-
-    def depth(queue: str) -> int:
-        return int(bridge.mq_json("display", f"QLOCAL('{queue}')", "CURDEPTH")[0]["CURDEPTH"])
-
-    total = int(SECONDS * 20)
-    publishers = [PacedPublisher(f"publisher-{number}", [f"in/{number}"], total, window=200) for number in range(2)]
-    end = threading.Event()
-    threads = [Restless(one, broker, SEED, end) for one, broker in zip(publishers, brokers, strict=True)]
-    try:
-        for tap in reversed(taps):
-            visit(tap)
-        for thread in threads:
-            thread.start()
-        began, sent = time.monotonic(), 0
-        while (passed := time.monotonic() - began) < SECONDS:
-            share = min(total, int(total * passed / SECONDS) + 50)
-            for publisher in publishers:
-                publisher.allowed = share
-            put(bridge, ["out"], range(sent, share))
-            sent = share
-            end.wait(chance.uniform(0.2, 1.5))
-            what = chance.choice(["kill broker", *faults])
-            counts[what] += 1
-            faults[what]()
-        for publisher in publishers:
-            publisher.allowed = total
-        put(bridge, ["out"], range(sent, total))
-        until_at_last(
-            lambda: all(one.finished for one in publishers), lambda: [len(one.acknowledged) for one in publishers]
-        )
-        for tap, broker in zip(taps, brokers, strict=True):
-            visit(tap)
-            until_at_last(lambda: depth("out") == 0, lambda: depth("out"))
-            # It comes after everything that waits in the session.
-            last = ("in/end", total + broker.port)
-            publish(broker.port, last[0], str(last[1]), qos=2)
-            until_at_last(lambda last=last: last in on_queue(bridge, "in"), lambda: depth("in"))  # type: ignore[misc]
-        until_at_last(
-            lambda: not any(one["unfinished"] for one in administrator.json("mapping", "list")), lambda: bridge.log
-        )
-    finally:
-        end.set()
-        for thread in threads:
-            if thread.ident is not None:
-                thread.join()
-        for broker in brokers:
-            broker.stop()
-    for thread in threads:
-        assert thread.failure is None, thread.failure
-    print(dict(counts))
-    assert faults_of(taps, on_queue(bridge, "in"), total) == []
-    assert bridge.messages(DEAD_LETTERS) == []
+    two = TwoBrokers(new_bridge, tmp_path, version, "autosave_on_changes true", "autosave_interval 1")
+    two.run(
+        {
+            "kill broker": lambda: two.break_broker("kill", moving=False),
+            "kill broker, move": lambda: two.break_broker("kill", moving=True),
+            "restart broker, move": lambda: two.break_broker("stop", moving=True),
+            "hang broker, move": lambda: two.break_broker("hang", moving=True),
+            "kill bridge": two.kill_bridge,
+            "move": two.move,
+            "move killed": lambda: two.move(killed=True),
+        },
+        (2, 1, 1, 1, 1, 1, 1),
+    )
+    assert faults_of(two.taps, on_queue(two.bridge, "in"), two.total) == []
+    assert two.bridge.messages(DEAD_LETTERS) == []

@@ -75,6 +75,9 @@ class Traffic:
         self.check()
         assert not any(thread.is_alive() for thread in self._threads)
         verify(self.subscriber.received, self.publisher, self.qos)
+        # PUBREL follows in the order of PUBREC (MQTT 3.1.1, section 4.6). The last ones have not come yet.
+        released = self.subscriber.released
+        assert released == [number for _, number in self.subscriber.received[: len(released)]]
         assert self.publisher.connections == self.subscriber.connections == 1
         self.publisher.close()
         self.subscriber.close()
@@ -184,6 +187,28 @@ def test_queue_manager_is_killed_under_load(
         traffic.wait_for(mark)
         bridge.queue_manager.kill()
         bridge.queue_manager.start()
+    traffic.finish()
+    bridge.wait_for_depth(TRANSMISSION_QUEUE, 0)
+    assert bridge.stop() == 0
+
+
+@pytest.mark.parametrize("delay_us", [0, pytest.param(2_000, marks=pytest.mark.slow)])
+def test_queue_manager_hangs_under_load(remote: Callable[..., RemoteBridgeProcess], delay_us: int) -> None:
+    """It answers again, or is killed then: units of work that have ended wait for earlier ones of their session.
+
+    With the delay, all removers are at work.
+    """
+    bridge = remote(settings="  removers: 3\n", env={"MQI_STANDIN_DELAY_US": str(delay_us)}).start()
+    manager, traffic = bridge.queue_manager, Traffic(bridge, 2)
+    for number, killed in enumerate((False, True, False, True), 1):
+        traffic.wait_for(number * COUNT // 5)
+        manager.pause()
+        until(lambda: traffic.publisher.full)
+        if killed:
+            manager.kill()
+            manager.start()
+        else:
+            manager.resume()
     traffic.finish()
     bridge.wait_for_depth(TRANSMISSION_QUEUE, 0)
     assert bridge.stop() == 0

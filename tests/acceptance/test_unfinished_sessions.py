@@ -8,9 +8,22 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers import mosquitto
 from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import BridgeProcess
-from tests.helpers.fake_broker import CONNACK, PUBACK, PUBCOMP, PUBREC, PUBREL, FakeBroker, answer, properties_of
+from tests.helpers.fake_broker import (
+    CONNACK,
+    DISCONNECT,
+    PUBACK,
+    PUBCOMP,
+    PUBLISH,
+    PUBREC,
+    PUBREL,
+    FakeBroker,
+    Peer,
+    answer,
+    properties_of,
+)
 from tests.helpers.forked_process import MQBRIDGE
 from tests.helpers.line_process import LineProcess
 from tests.helpers.patience import until
@@ -27,6 +40,30 @@ mappings:
 """
 
 
+def put(bridge: BridgeProcess, broker: FakeBroker) -> Peer:
+    """Put a message for the broker. Return the connection of the mapping."""
+    peer = broker.connected()
+    assert bridge.run_mq("put", "OUT", "--persistent", "reading").returncode == 0
+    return peer
+
+
+def accepted(broker: FakeBroker, peer: Peer) -> int:
+    """Let the broker accept a message, and vanish before it completes the exchange. Return the packet identifier."""
+    ((_, mid),) = peer.published(1, 0x04)
+    peer.send(answer(PUBREC, mid))
+    assert peer.mids(PUBREL, 1) == [mid]
+    broker.close()
+    return mid
+
+
+def completed(broker: FakeBroker, mid: int) -> Peer:
+    """Let the broker, which is back with the session, complete the exchange."""
+    peer = broker.connected(present=True)
+    assert peer.mids(PUBREL, 1) == [mid]
+    peer.send(answer(PUBCOMP, mid))
+    return peer
+
+
 @pytest.mark.parametrize("version", ["3.1.1", "5"])
 def test_an_unfinished_session_is_shown_and_given_up(
     new_bridge: Callable[..., BridgeProcess], version: str, tmp_path: Path
@@ -35,8 +72,7 @@ def test_an_unfinished_session_is_shown_and_given_up(
     bridge = new_bridge(config=CONFIG.format(directory=tmp_path, port=broker.port, version=version)).start()
     administrator = Administrator(bridge)
     bridge.mqsc("DEFINE QLOCAL(OUT)")
-    peer = broker.connected()
-    assert bridge.run_mq("put", "OUT", "--persistent", "reading").returncode == 0
+    peer = put(bridge, broker)
     # The broker has the message, and never acknowledges it.
     assert [topic for topic, _ in peer.published(1, 0x04)] == ["out"]
     address = f"127.0.0.1:{broker.port}"
@@ -71,8 +107,7 @@ def test_a_broker_without_qos_2_gets_an_unfinished_batch_at_least_once(
     bridge = new_bridge(config=config).start()
     administrator = Administrator(bridge)
     bridge.mqsc("DEFINE QLOCAL(OUT)")
-    peer = broker.connected()
-    assert bridge.run_mq("put", "OUT", "--persistent", "reading").returncode == 0
+    peer = put(bridge, broker)
     ((topic, mid),) = peer.published(1, 0x04)
     properties = b"\0" if announced is None else properties_of(CONNACK >> 4, MaximumQoS=announced)
     if announced is None:
@@ -100,6 +135,51 @@ def test_a_broker_without_qos_2_gets_an_unfinished_batch_at_least_once(
     assert "MQB5312W" in bridge.log
 
 
+@pytest.mark.parametrize("interruption", ["kill", "reload, state queue blocked"])
+def test_a_topic_is_left_for_a_queue(
+    new_bridge: Callable[..., BridgeProcess], interruption: str, tmp_path: Path
+) -> None:
+    """The subscription is removed with its queue, after the message there that the broker has accepted was moved."""
+    broker = FakeBroker("5")
+    port = broker.port
+    config = CONFIG.format(directory=tmp_path, port=port, version="5")
+    bridge = new_bridge(config=config.replace("queue: OUT", "topic: readings")).start()
+    bridge.mqsc("DEFINE QLOCAL(OUT)")
+    peer = broker.connected()
+    subscription = "SUB('mqbridge mapping out*')"
+    until(lambda: bridge.run_mq("display", subscription).returncode == 0, lambda: bridge.log)
+    mosquitto.publish(bridge.port, "readings", "reading", qos=1)
+    mid = accepted(broker, peer)
+    assert bridge.config is not None
+    if interruption == "kill":
+        bridge.kill()
+    else:
+        bridge.mqsc("ALTER QLOCAL(SYSTEM.MQTT.MAPPING.STATE) PUT(DISABLED)")
+    bridge.config.write_text(bridge.config.read_text().replace("topic: readings", "queue: OUT"))
+    if interruption == "kill":
+        bridge.start()
+    else:
+        Administrator(bridge).does("reload")
+        bridge.mqsc("ALTER QLOCAL(SYSTEM.MQTT.MAPPING.STATE) PUT(ENABLED)")
+    broker = FakeBroker("5", port)
+    peer = completed(broker, mid)
+    until(lambda: bridge.run_mq("display", subscription).returncode == 3, lambda: bridge.log)
+    assert bridge.run_mq("put", "OUT", "--persistent", "newer").returncode == 0
+    first, body = peer.packet()
+    if first == DISCONNECT:
+        # A separate connection has finished the session before the mapping entered it.
+        peer = broker.connected(present=True)
+        first, body = peer.packet()
+    assert (first, body[:5]) == (PUBLISH | 0x04, b"\0\3out")
+    mid = int.from_bytes(body[5:7], "big")
+    peer.send(answer(PUBREC, mid))
+    assert peer.mids(PUBREL, 1) == [mid]
+    peer.send(answer(PUBCOMP, mid))
+    until(lambda: bridge.messages("OUT") == [], lambda: bridge.log)
+    assert bridge.messages("SYSTEM.DEAD.LETTER.QUEUE") == []
+    broker.close()
+
+
 @pytest.mark.slow
 def test_a_standby_finishes_the_session(remote: Callable[..., RemoteBridgeProcess], tmp_path: Path) -> None:
     """The active bridge left it with a message that the broker has accepted, and is killed."""
@@ -109,12 +189,7 @@ def test_a_standby_finishes_the_session(remote: Callable[..., RemoteBridgeProces
     moved = config.replace(f"port: {port}", "port: 1")
     first = remote("first", config=config).start()
     first.mqsc("DEFINE QLOCAL(OUT)")
-    peer = broker.connected()
-    assert first.run_mq("put", "OUT", "--persistent", "reading").returncode == 0
-    ((_, mid),) = peer.published(1, 0x04)
-    peer.send(answer(PUBREC, mid))
-    assert peer.mids(PUBREL, 1) == [mid]
-    broker.close()
+    mid = accepted(broker, put(first, broker))
     assert first.config is not None
     first.config.write_text(first.config.read_text().replace(f"port: {port}", "port: 1"))
     Administrator(first).does("reload")
@@ -126,9 +201,7 @@ def test_a_standby_finishes_the_session(remote: Callable[..., RemoteBridgeProces
         first.kill()
         standby.line_where(lambda line: "listens for MQTT clients" in line)
         broker = FakeBroker("5", port)
-        peer = broker.connected(present=True)
-        assert peer.mids(PUBREL, 1) == [mid]
-        peer.send(answer(PUBCOMP, mid))
+        completed(broker, mid)
         until(lambda: Administrator(second).json("mapping", "show", "out")[0]["unfinished"] == [], lambda: standby.seen)
         assert first.messages("OUT") == first.messages("SYSTEM.DEAD.LETTER.QUEUE") == []
         assert standby.terminate() == 0

@@ -7,7 +7,7 @@ received with QoS 2 and not released (section 4.3.3, method A). Numbered message
 from __future__ import annotations
 
 import contextlib
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 
 from bridge.mqtt.packets import Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from tests.helpers.patience import PATIENCE
@@ -73,12 +73,17 @@ class Publisher:
         topic = self.topics[number % len(self.topics)]
         return Publish(topic, b"%d.%d" % (number, attempt), self.qos, False, attempt > 0, message_id)
 
+    @property
+    def full(self) -> bool:
+        """Whether as many messages are in flight as may be."""
+        return len(self._unacknowledged) + len(self._released) >= self.window
+
     def step(self, timeout: float = PATIENCE) -> None:
         """Fill the window, then take what has come. Raises ConnectionClosed; TimeoutError when nothing came."""
         client = self._client
         assert client is not None
         new = []
-        while self._next < self.count and len(self._unacknowledged) + len(self._released) < self.window:
+        while self._next < self.count and not self.full:
             message_id = self._free_message_id()
             self._unacknowledged[message_id] = self._next
             new.append(self._packet(message_id, self._next, 0))
@@ -144,6 +149,10 @@ class DurableSubscriber:
         self._payloads: dict[int, bytes] = {}
         #: numbers of messages that a broker repeated after PUBCOMP, with DUP and the same message id, as mosquitto does
         self.repeated: list[int] = []
+        #: numbers in the order of PUBREL
+        self.released: list[int] = []
+        #: by number, the packets of QoS 2 that came, in order
+        self.history: defaultdict[int, list[str]] = defaultdict(list)
         self._seen: set[bytes] = set()
         self._client: RawClient | None = None
 
@@ -175,6 +184,7 @@ class DurableSubscriber:
                     self._deliver(packet)
                     answers.append(Puback(packet.message_id))
                 else:
+                    self._note(packet.payload, f"PUBLISH {packet.message_id}{' with DUP' if packet.dup else ''}")
                     if packet.message_id not in self._not_released:
                         self._not_released.add(packet.message_id)
                         self._deliver(packet)
@@ -183,12 +193,19 @@ class DurableSubscriber:
                         self._payloads[packet.message_id] = packet.payload
                     answers.append(Pubrec(packet.message_id))
             elif type(packet) is Pubrel:
-                self._not_released.discard(packet.message_id)
+                if packet.message_id in self._payloads:
+                    self._note(self._payloads[packet.message_id], f"PUBREL {packet.message_id}")
+                if packet.message_id in self._not_released:
+                    self._not_released.discard(packet.message_id)
+                    self.released.append(number_of(self._payloads[packet.message_id]))
                 answers.append(Pubcomp(packet.message_id))
             else:
                 raise AssertionError(f"unexpected {packet}")
         if answers:
             client.send(*answers)
+
+    def _note(self, payload: bytes, packet: str) -> None:
+        self.history[number_of(payload)].append(f"{packet} on connection {self.connections}")
 
     def _deliver(self, packet: Publish) -> None:
         number = number_of(packet.payload)
