@@ -29,8 +29,7 @@ class IdentifierRelease:
         self._reliable = reliable
         #: the first identifier for which PUBREL was not sent
         self._next = 1
-        #: a bit for each identifier from `_first` on: PUBREL was sent on this connection, and PUBCOMP has not come. A set would
-        #: take 350 KB
+        #: a bit for each identifier from `_first` on, 1 if the client has to answer PUBREL for it. A set would take 350 KB
         self._awaited = 0
         self._first = 1
         #: connections on which PUBREL was sent since the last PUBCOMP
