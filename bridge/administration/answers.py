@@ -245,6 +245,8 @@ class ProblemKind(StrEnum):
     PUBLISH_RATE = "publish_rate"
     #: a channel rejects clients
     REJECTIONS = "rejections"
+    #: several programs use one client identifier
+    CLIENT_IDENTIFIER = "client_identifier"
     #: units of work fail although the queue manager is available
     COMMITS = "commits"
     RELOAD = "reload"

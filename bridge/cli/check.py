@@ -254,6 +254,7 @@ def lacking(configuration: Configuration) -> Iterator[str]:
     if any(pipeline.enabled for pipeline in configuration.pipelines.values()) and find_spec("pyspark") is None:
         yield f"pipelines: pyspark is not installed; `{install('spark')}` installs it"
     yield from _readable_by_others(configuration)
+    yield from _expired(configuration)
     settings = configuration.queue_manager
     if settings.type == "embedded":
         for script in settings.scripts:
@@ -303,11 +304,20 @@ def _has_exporter() -> bool:
 
 def expiring(configuration: Configuration) -> Iterator[str]:
     """Yield a note for each certificate that expires soon."""
-    from bridge.security import tls as certificate_files
+    from bridge.security.tls import SOON, certificates_in_use
 
-    for name, listening, _ in _listening(configuration):
-        if listening.tls is not None:
-            yield from (f"{name}: {line}" for line in certificate_files.expiring(listening.tls))
+    for one in certificates_in_use(configuration):
+        if 0 < one.days_left < SOON:
+            yield f"{one.owner}: {one.option} {one.file} expires on {one.date}, in {one.days_left:.0f} days"
+
+
+def _expired(configuration: Configuration) -> Iterator[str]:
+    """Yield a line for each expired certificate of a link, Spark or the key repository."""
+    from bridge.security.tls import certificates_in_use
+
+    for one in certificates_in_use(configuration):
+        if one.use in ("link", "spark", "key_repository") and one.days_left <= 0:
+            yield f"{one.owner}: {one.option} {one.file} expired on {one.date}"
 
 
 def unreachable(configuration: Configuration) -> Iterator[str]:

@@ -23,7 +23,7 @@ from bridge.administration.answers import BridgeState
 from bridge.config.models import Configuration
 from bridge.console.bridge_access import BridgeAccess
 from bridge.console.pace import Pace
-from bridge.security.tls import expiries
+from bridge.security.tls import certificates_in_use
 from bridge.service.lifecycle import Bridge
 from bridge.service.metric_catalogue import Distribution, Metric, Samples, Value
 from bridge.spark.administration import (
@@ -129,8 +129,8 @@ class MetricsPage:
                 samples = await self._access.run(lambda: _gather(bridge))
         except TimeoutError:
             return PlainTextResponse(f"the event loop has not turned for {TURN_TIMEOUT:g} s\n", 503)
-        for listener, channel, _, expiry in expiries(bridge.configuration):
-            samples.add("mqbridge_certificate_expiry_timestamp_seconds", expiry, listener, channel)
+        for one in certificates_in_use(bridge.configuration):
+            samples.add("mqbridge_certificate_expiry_timestamp_seconds", one.expiry, one.use, one.name)
         gather_pipelines(samples, bridge.configuration)
         text = encode(_Scrape(samples, self._process))
         self._last[content_type] = time.monotonic(), text
