@@ -255,7 +255,7 @@ class Delivery:
         self.limit_hits = LimitHits()
         self._room = room
         room.on_full = lambda limit, owner: self.limit_hits.note(limit, owner[1])
-        self.backlog_limits.reserve_dead_letter = lambda owner, length: room.take((CLIENT, owner), length)
+        self.backlog_limits.reserve_dead_letter = self.reserve_dead_letter
         #: called with the owner whose subscriptions have to end: a client identifier, or the name of a share
         self.on_excess: Callable[[str], None] = lambda _owner: None
         #: called if a session that ends has received messages
@@ -265,6 +265,10 @@ class Delivery:
         #: the backlogs for which publications are rejected
         self._refusing: set[Backlog] = set()
         self.use_limits(limits)
+
+    def reserve_dead_letter(self, owner: str, length: int) -> bool:
+        """Count a message of a client or share, with `length` bytes of data, on the dead-letter queue, if there is room."""
+        return self._room.take((CLIENT, owner), length)
 
     def attached(self, session: Session) -> Client | None:
         """Return the client connected to a session, or None if it is disconnected."""
@@ -583,7 +587,7 @@ class Delivery:
         """
         transmission = refusal.transmission
         topic = transmission.topic or transmission.remote_queue
-        if backlog is None and not self._room.take((CLIENT, recipient), transmission.message.length):
+        if backlog is None and not self.reserve_dead_letter(recipient, transmission.message.length):
             log.error(
                 "MQB2413E discarded a message for client %r, topic %r, which could not be delivered: %s; too many of its "
                 "messages are on the dead-letter queue",

@@ -95,6 +95,7 @@ class FakeBackend:
         self.failure = 0
         self.consumer: Callable[[Sequence[Queued]], None] = lambda batch: None
         self.recovered = Recovered([], [])
+        self.reserve_dead_letter: Callable[[str, int], bool] = lambda client_id, length: True
         self.on_limit: Callable[[str, str, int], None] = lambda limit, subject, number: None
         self.on_completed: Callable[[Sequence[Completion]], None] = lambda completions: None
         self._changed = asyncio.Event()
