@@ -191,6 +191,10 @@ class Backend(Protocol):
         """The number of messages on the transmission queue that the bridge knows."""
 
     @property
+    def unread(self) -> int:
+        """About how many further messages are on the transmission queue: put, and not delivered to the consumer yet."""
+
+    @property
     def outage(self) -> bool:
         """Whether the queue manager has been unreachable for so long that clients should fail over to a standby."""
 

@@ -219,6 +219,11 @@ log = logging.getLogger(__name__)
 
 #: Approximate number of messages sent per turn of the event loop.
 SENT_AT_ONCE = 500
+#: Publishers wait while the transmission queue is fuller than this part of MAXDEPTH, and at least this part of MAXDEPTH is
+#: messages that the bridge has not browsed, or not moved to the dead-letter queue yet.
+NEARLY_FULL, LAG_SHARE = 0.85, 0.02
+#: Seconds between looks whether that is still so.
+BEHIND_INTERVAL = 0.1
 
 
 class Delivery:
@@ -262,6 +267,10 @@ class Delivery:
         self.on_received: Callable[[Session], None] = lambda _session: None
         #: called with a share that has no waiting messages any longer
         self.on_given_out: Callable[[Share], None] = lambda _share: None
+        #: number of messages beyond the limits that are on their way to the dead-letter queue
+        self._moving = 0
+        #: calls to make when the transmission queue is no longer about to become full
+        self._delayed: list[Callable[[], None]] = []
         #: the backlogs for which publications are rejected
         self._refusing: set[Backlog] = set()
         self.use_limits(limits)
@@ -269,6 +278,33 @@ class Delivery:
     def reserve_dead_letter(self, owner: str, length: int) -> bool:
         """Count a message of a client or share, with `length` bytes of data, on the dead-letter queue, if there is room."""
         return self._room.take((CLIENT, owner), length)
+
+    def when_caught_up(self, call: Callable[[], None]) -> None:
+        """Call a function at once, or later if the transmission queue is nearly full because this bridge is behind.
+
+        Publishers wait for that: browsing and moving a message take longer than putting it. They do not wait for clients.
+        """
+        if not self._delayed and not self._is_behind:
+            call()
+            return
+        if not self._delayed:
+            asyncio.get_running_loop().call_later(BEHIND_INTERVAL, self._call_delayed)
+        self._delayed.append(call)
+
+    @property
+    def _is_behind(self) -> bool:
+        most, unread = self.backlog_limits.max_depth, self._backend.unread
+        return (
+            most > 0 and unread + self._moving > most * LAG_SHARE and self._backend.depth + unread > most * NEARLY_FULL
+        )
+
+    def _call_delayed(self) -> None:
+        if self._is_behind and not self.retired:
+            asyncio.get_running_loop().call_later(BEHIND_INTERVAL, self._call_delayed)
+            return
+        delayed, self._delayed = self._delayed, []
+        for call in delayed:
+            self._turns.run(call)
 
     def attached(self, session: Session) -> Client | None:
         """Return the client connected to a session, or None if it is disconnected."""
@@ -607,8 +643,10 @@ class Delivery:
     def dead_letter(self, transmission: Transmission, reason: int, backlog: Backlog | None = None) -> None:
         """Move a message to the dead-letter queue. If that fails, return it to its backlog, if any."""
         try:
+            self._moving += 1
             self._backend.dead_letter(transmission, reason, partial(self._dead_lettered, transmission, reason, backlog))
         except Exception:
+            self._moving -= 1
             log.exception(
                 "MQB2405E dead-lettering a message for client %r failed; it stays on %s",
                 transmission.client_id,
@@ -617,6 +655,7 @@ class Delivery:
 
     def _dead_lettered(self, transmission: Transmission, reason: int, backlog: Backlog | None, moved: bool) -> None:
         """Report a dead-lettered message. One that the dead-letter queue did not take waits for its client after all."""
+        self._moving -= 1
         if moved:
             self._events.publish(DeadLettered(transmission, reason))
             return

@@ -23,7 +23,7 @@ from bridge.config.mapping import ToMqttMapping
 from bridge.config.models import PIPELINES, Configuration
 from bridge.config.queue_manager import SET_ASIDE_QUEUE
 from bridge.mq.host import QueueManagerStatus, QueueStatus
-from bridge.mq.memory import MIB
+from bridge.mq.memory import MIB, in_bytes
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security.tls import SOON, certificates_in_use
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
@@ -513,7 +513,8 @@ def _of_limits(parts: Parts) -> Iterator[Problem]:
         what, command, remedy = _LIMITS[limit]
         *earlier, latest = hit.subjects
         who = f"{latest!r}{f' and {len(earlier):,} more' if earlier else ''}"
-        value = "" if limit == "MAXDEPTH" else f", limits.{limit} is {getattr(parts.service.limits, limit)}"
+        setting = getattr(parts.service.limits, limit, None)
+        value = "" if setting is None else f", limits.{limit} is {in_bytes(setting) / MIB:,.1f} MiB"
         text = f"{what.format(who)}{value}: {counted(hit.number, 'message')} beyond it"
         yield Problem("error", ProblemKind.LIMIT, limit, text, command, hit.since, remedy)
     ending = parts.service.endings.sessions

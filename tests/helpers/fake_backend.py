@@ -57,6 +57,7 @@ class FakeBackend:
     weight_of_all = 1
     transmission_queue = "SYSTEM.MQTT.TRANSMIT.QUEUE"
     depth = 0
+    unread = 0
     takes_dead_letters = True
     #: what lies on the transmission queue at the start
     lying: Sequence[Queued] = ()

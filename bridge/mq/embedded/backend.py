@@ -419,6 +419,7 @@ class EmbeddedBackend:
 
     hands_over_at_once = True
     outage = False
+    unread = 0
     removes_at_once = True
 
     def __init__(
@@ -789,7 +790,8 @@ class EmbeddedBackend:
             # Move segments separately, because the joined message may be too long for the dead-letter queue.
             parts = cast("list[StoredMessage]", separate([transmission]))
             if not all(stored.linked for stored in parts):
-                return  # an administrator or its expiry has removed it
+                done(True)  # an administrator or its expiry has removed it
+                return
             for stored in parts:
                 if not dead_letter(
                     queue_manager, work, stored, reason, stored.remote_queue, stored.client_id, replacing=True

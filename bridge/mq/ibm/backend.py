@@ -171,6 +171,10 @@ class IbmBackend(BackendEvents):
         return self._browser.depth
 
     @property
+    def unread(self) -> int:
+        return self._browser.unread
+
+    @property
     def outage(self) -> bool:
         return self._watch.outage
 
