@@ -237,6 +237,8 @@ class ProblemKind(StrEnum):
     BACKLOG = "backlog"
     #: clients that acknowledge nothing
     CLIENT = "client"
+    #: a limit rejects messages, or ends sessions
+    LIMIT = "limit"
     #: messages that clients have acknowledged are not removed from the transmission queue
     REMOVALS = "removals"
     #: a client that publishes more than all others together

@@ -29,6 +29,7 @@ from bridge.security.tls import SOON, certificates_in_use
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
 from bridge.service.events import ClientDisconnected, ConnectRejected
 from bridge.service.mappings.environment import LOOK_AHEAD
+from bridge.telemetry.session import Session
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,17 @@ ARCHIVE_LOSS_TIMEOUT: Final = 3600.0
 #: The command that lists clients with the largest backlogs first.
 LARGEST_BACKLOGS: Final = "mqbridge client list --sort waiting"
 
+_REMEDY_OF_BACKLOGS: Final = (
+    "Connect the client, or correct its program if it does not acknowledge. Remove the session of a client that will not"
+    " return with `mqbridge client purge CLIENT`, or raise the limit."
+)
+_REMEDY_OF_DEAD_LETTERS: Final = (
+    "Fix the cause (`mqbridge dlq show ID`), then run `mqbridge dlq retry --all` or `mqbridge dlq delete --all`."
+)
+_REMEDY_OF_RETAINED: Final = (
+    "Clear retained publications that nobody needs with `mqbridge mq pub TOPIC '' --retain`, or raise the limit."
+)
+
 _SEVERITIES: Final = ("critical", "error", "warning")
 _LEVELS: Final = {"critical": logging.ERROR, "error": logging.ERROR, "warning": logging.WARNING}
 #: Kinds that have their own log events, which are logged immediately and contain more detail.
@@ -94,6 +106,7 @@ REMEDIES: Final = {
     ProblemKind.BACKLOG: "Connect the clients or start the applications that take the messages, or remove unused sessions"
     " with `mqbridge client purge`.",
     ProblemKind.CLIENT: "Make the client reconnect with `mqbridge client disconnect CLIENT`, and check its program.",
+    ProblemKind.LIMIT: "",
     ProblemKind.REMOVALS: "Allow gets from the transmission queue: ALTER QLOCAL({}) GET(ENABLED)."
     " The log contains the reason code.",
     ProblemKind.PUBLISH_RATE: "Set publish_rate of its channel, then run `mqbridge reload` and `mqbridge client"
@@ -160,6 +173,7 @@ class ProblemList:
             if status is not None:
                 problems += _of_queues(status, self._parts, self._known)
             problems += _of_resources(status, self._parts, self._known)
+            problems += _of_limits(self._parts)
             problems += _of_channels(self._parts)
             problems += _of_links_and_mappings(self._parts)
             problems += self._rejections.problems()
@@ -230,9 +244,8 @@ class ProblemList:
             key = problem.kind, problem.subject
             former = before.pop(key, None)
             since = problem.since or (now if former is None else former.since)
-            problem = msgspec.structs.replace(
-                problem, since=since, remedy=REMEDIES[problem.kind].format(problem.subject)
-            )
+            remedy = problem.remedy or REMEDIES[problem.kind].format(problem.subject)
+            problem = msgspec.structs.replace(problem, since=since, remedy=remedy)
             self._known.setdefault(key, problem)
             if (former is None or _is_worse(problem, former)) and problem.kind not in _LOGGED_ELSEWHERE:
                 _log_beginning(problem)
@@ -480,6 +493,57 @@ def _of_resources(status: QueueManagerStatus | None, parts: Parts, known: Collec
     if parts.failed_reload:
         text = f"the last reload changed nothing: {parts.failed_reload}"
         yield Problem("warning", ProblemKind.RELOAD, "", text, "mqbridge check")
+
+
+#: For each limit: what it means, the command that shows the details, and the remedy.
+_LIMITS: Final = {
+    "waiting_bytes": ("messages wait for {}", LARGEST_BACKLOGS, _REMEDY_OF_BACKLOGS),
+    "waiting_total": ("too many messages wait, most of them for {}", LARGEST_BACKLOGS, _REMEDY_OF_BACKLOGS),
+    "MAXDEPTH": (
+        "the transmission queue is filled to 80 % of MAXDEPTH, most of it for {}",
+        LARGEST_BACKLOGS,
+        _REMEDY_OF_BACKLOGS,
+    ),
+    "dead_letter_bytes": ("too many dead letters of {}", "mqbridge dlq list", _REMEDY_OF_DEAD_LETTERS),
+    "dead_letter_total": ("too many dead letters, the last of {}", "mqbridge dlq list", _REMEDY_OF_DEAD_LETTERS),
+    "retained_bytes": ("too many retained publications of {}", "mqbridge topic show '#'", _REMEDY_OF_RETAINED),
+    "retained_total": (
+        "too many retained publications, the last of {}",
+        "mqbridge topic show '#'",
+        _REMEDY_OF_RETAINED,
+    ),
+}
+
+
+def _of_limits(parts: Parts) -> Iterator[Problem]:
+    """Yield one problem for each limit that was reached in the last minute, and one for the sessions that end."""
+    for limit, hit in parts.service.limit_hits.current().items():
+        what, command, remedy = _LIMITS[limit]
+        *earlier, latest = hit.subjects
+        who = f"{latest!r}{f' and {len(earlier):,} more' if earlier else ''}"
+        value = "" if limit == "MAXDEPTH" else f", limits.{limit} is {getattr(parts.service.limits, limit)}"
+        text = f"{what.format(who)}{value}: {counted(hit.number, 'message')} beyond it"
+        yield Problem("error", ProblemKind.LIMIT, limit, text, command, hit.since, remedy)
+    ending = parts.service.endings.sessions
+    if ending:
+        shares = parts.service.delivery.shares
+
+        def waiting(one: Session) -> int:
+            held = len(one.outbox.backlog) + len(one.outbox.in_flight.deliveries)
+            return held + sum(len(share.waiting) for share in shares.of(one))
+
+        session = max(ending, key=waiting)
+        others = f" and {len(ending) - 1:,} more" if len(ending) > 1 else ""
+        text = (
+            f"the session of client {session.client_id!r}{others} ends, because its backlog exceeded the limits: "
+            f"{counted(waiting(session), 'message')} to be received before that"
+        )
+        command = f"mqbridge client show {quote(session.client_id)}"
+        remedy = (
+            "Let the client connect and acknowledge its messages, or remove them with its session: `mqbridge client purge"
+            f" {quote(session.client_id)}`."
+        )
+        yield Problem("error", ProblemKind.LIMIT, "waiting_full", text, command, 0.0, remedy)
 
 
 def _of_channels(parts: Parts) -> Iterator[Problem]:

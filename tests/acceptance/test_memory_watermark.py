@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ import pytest
 from bridge.mqtt.packets import Puback, Publish
 from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import BridgeProcess
+from tests.helpers.memory_cgroup import MemoryCgroup, memory_cgroup
 from tests.helpers.patience import eventually, until
 from tests.helpers.raw_client import ConnectionClosed, RawClient
 from tests.helpers.scrape import admin_url, ask
@@ -23,55 +22,7 @@ MIB = 1024 * 1024
 SIZE, WINDOW = 20_000, 10
 QUOTA_EXCEEDED = 0x97
 #: No other limit comes before the watermark.
-CONFIG = "limits: {{waiting_bytes: 8 GiB, memory_watermark: {}}}\nadmin: {{port: 0}}\n"
-
-
-_V1, _V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
-
-
-class MemoryCgroup:
-    """A cgroup below the root; see `memory_cgroup`."""
-
-    def __init__(self, directory: Path, version: int) -> None:
-        self.directory = directory
-        self.version = version
-
-    @property
-    def wrapper(self) -> list[str]:
-        """The words before a command that runs it in this cgroup."""
-        return ["sh", "-c", f'echo $$ > {self.directory}/cgroup.procs && exec "$@"', "sh"]
-
-    @property
-    def kills(self) -> int:
-        """How often the kernel has killed a process of the cgroup, for want of memory."""
-        file = self.directory / ("memory.events" if self.version == 2 else "memory.oom_control")
-        counts = dict(line.split() for line in file.read_text().splitlines())
-        return int(counts["oom_kill"])
-
-
-@contextmanager
-def memory_cgroup(limit: int) -> Iterator[MemoryCgroup]:
-    """Make a cgroup whose processes have `limit` bytes of memory and no swap. Skips the test if that is not possible."""
-    version = 2 if (_V2 / "cgroup.controllers").exists() else 1
-    root = _V2 if version == 2 else _V1
-    directory = root / f"mqbridge-test-{os.getpid()}"
-    limits = {1: ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"), 2: ("memory.max", "memory.swap.max")}[
-        version
-    ]
-    try:
-        directory.mkdir()
-    except OSError as error:
-        pytest.skip(f"this user can make no cgroup: {error}")
-    try:
-        if not (directory / limits[0]).exists():
-            pytest.skip(f"{root} has no memory controller for new cgroups")
-        (directory / limits[0]).write_text(str(limit))
-        with suppress(OSError):  # kernels without swap accounting
-            (directory / limits[1]).write_text(str(0 if version == 2 else limit))
-        yield MemoryCgroup(directory, version)
-    finally:
-        until(lambda: not (directory / "cgroup.procs").read_text())
-        directory.rmdir()
+CONFIG = "limits: {{waiting_bytes: 8 GiB, waiting_total: 8 GiB, memory_watermark: {}}}\nadmin: {{port: 0}}\n"
 
 
 def resident(bridge: BridgeProcess) -> int:

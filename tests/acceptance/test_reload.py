@@ -363,7 +363,7 @@ def test_limits_hold_for_sessions_that_begin(bridge: BridgeProcess) -> None:
     for window, name in ((20, "old"), (2, "new")):
         if name == "new":
             lines = reload(bridge, channels(A, more="limits: {in_flight: 2, retained_bytes: 2048}\n"))
-            assert lines == ["limits changed, for clients that connect and sessions that begin from now on"]
+            assert lines == ["limits changed, for clients, sessions and messages from now on"]
         clients[name] = RawClient.connected(bridge.port, name, clean=False)
         clients[name].subscribe((f"to/{name}", 1))
         with RawClient.connected(bridge.port, "pub") as sender:
