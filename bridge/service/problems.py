@@ -11,7 +11,7 @@ import logging
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from shlex import quote
 from typing import Final, Literal, NamedTuple
 
@@ -158,8 +158,12 @@ class ProblemList:
         return await self._evaluate(await self._parts.queue_manager_watch.status())
 
     def not_serving(self) -> list[Problem]:
-        """Return the problems that prevent serving clients: the bridge is not ready."""
+        """Return the problems that prevent serving clients: the bridge is not ready. A limit is none of them."""
         return list(_not_serving(self._parts))
+
+    def latest(self) -> list[Problem]:
+        """Return the problems of the last evaluation, the most severe first."""
+        return _sorted(self._known.values())
 
     async def _evaluate(self, status: QueueManagerStatus | None) -> list[Problem]:
         async with self._evaluating:
@@ -248,7 +252,11 @@ class ProblemList:
         for problem in before.values():
             if problem.kind not in _LOGGED_ELSEWHERE:
                 log.info("MQB0303I problem ended: %s", problem.what)
-        return sorted(self._known.values(), key=lambda problem: _SEVERITIES.index(problem.severity))
+        return _sorted(self._known.values())
+
+
+def _sorted(problems: Iterable[Problem]) -> list[Problem]:
+    return sorted(problems, key=lambda problem: _SEVERITIES.index(problem.severity))
 
 
 class Publishers:
@@ -379,8 +387,6 @@ def _not_serving(parts: Parts) -> Iterator[Problem]:
         else:
             text = f"queue manager {name} does not answer"
             yield Problem("critical", ProblemKind.QUEUE_MANAGER, name, text, "mqbridge check --connect")
-    if parts.host.memory.problem:
-        yield Problem("critical", ProblemKind.MEMORY, "", parts.host.memory.problem, LARGEST_BACKLOGS)
     for channel, text in parts.channels.problems.items():
         yield Problem("critical", ProblemKind.CHANNEL, channel, text, f"mqbridge channel start {channel}")
 
@@ -456,6 +462,8 @@ def _of_resources(status: QueueManagerStatus | None, parts: Parts, known: Collec
         text = f"in the last minute, {'; '.join(failures)}"
         yield Problem("warning", ProblemKind.COMMITS, "", text, "journalctl -u mqbridge -p warning")
     memory = parts.host.memory
+    if memory.problem:
+        yield Problem("critical", ProblemKind.MEMORY, "", memory.problem, LARGEST_BACKLOGS)
     if memory.watermark is not None and not memory.above:
         limit = NORMAL_MEMORY if (ProblemKind.MEMORY, "") in known else HIGH_MEMORY
         if memory.used > limit * memory.watermark:
