@@ -529,12 +529,22 @@ class DeadLetters:
         self._handle: int | None = None
         self._context = 0
 
-    def put(self, md: MQMD, data: bytes, reason: int, why: str, destination: Destination | None = None) -> None:
+    def put(
+        self,
+        md: MQMD,
+        data: bytes,
+        reason: int,
+        why: str,
+        destination: Destination | None = None,
+        *,
+        source: str = "",
+    ) -> None:
         """Put a message in the current unit of work.
 
-        `reason` goes to the MQDLH, `why` to the log. MsgId, CorrelId and data are kept, and the message context too if the
-        bridge has SETALL authority for the queue. Messages are never truncated. Raises DeadLetterRefused, after which the
-        caller must back out the unit of work, or another MQError if the connection is lost.
+        `reason` goes to the MQDLH, `why` and the `source` of this message to the log. MsgId, CorrelId and data are kept, and
+        the message context too if the bridge has SETALL authority for the queue. Messages are never truncated. Raises
+        DeadLetterRefused, after which the caller must back out the unit of work, or another MQError if the connection is
+        lost.
         """
         try:
             handle = self._open()
@@ -560,7 +570,10 @@ class DeadLetters:
         log.warning(
             "MQB5101W mapping %s: dead-lettered a message of %s to queue %s: %s: %s (%d)",
             self._mapping,
-            ", ".join(f"{name} {value!r}" for name, value in publisher.items()) or self._source or "an application",
+            ", ".join(f"{name} {value!r}" for name, value in publisher.items())
+            or source
+            or self._source
+            or "an application",
             self._queue,
             why,
             cmqc.reason_name(reason),

@@ -25,8 +25,9 @@ from bridge.spark import MqDataSource, MqttDataSource, to_messages, to_publicati
 from bridge.spark.columns import PROPERTY_COLUMNS
 from bridge.spark.environment import PipelineEnvironment
 from bridge.spark.failures import column_missing
-from bridge.spark.mapping import MESSAGE_TYPES, PUBLICATION_TYPES
+from bridge.spark.mapping import MESSAGE_TYPES, PUBLICATION_TYPES, with_archived_properties
 from bridge.spark.mq.rows import unencodable
+from bridge.spark.mq.writer import WRITE_OPTIONS, has_begun
 from bridge.spark.options import OptionError
 from bridge.spark.schema import MQ_SCHEMA, MQTT_SCHEMA, REFUSAL
 from bridge.spark.staging import BatchFiles
@@ -45,7 +46,7 @@ REASON: Final = "reason"
 #: Format and character set of a message that is a JSON object.
 _TEXT: Final = {"format": cmqc.MQFMT_STRING.decode().strip(), "ccsid": 1208}
 _MQ_PARTS: Final = ("md", "rfh2", "headers", "format", "ccsid", "encoding")
-_MQTT_PARTS: Final = ("qos", "retain", "properties", *PROPERTY_COLUMNS, "expiry", "msg_id", "md")
+_MQTT_PARTS: Final = ("qos", "retain", "properties", *PROPERTY_COLUMNS, "payload_format", "expiry", "msg_id", "md")
 #: Columns of `input` that are not part of a message that is written.
 _KNOWN: Final = frozenset((*MQ_SCHEMA.names, *MQTT_SCHEMA.names))
 _DELTA: Final = "delta"
@@ -62,6 +63,8 @@ class Sink(msgspec.Struct, frozen=True, kw_only=True):
     write: Callable[[DataFrame, str, int], int]
     #: whether a batch that runs again writes nothing twice
     exactly_once: bool = True
+    #: whether it has begun to write a batch, which it then finishes as it began. None: unknown
+    has_begun: Callable[[str, int], bool | None] = lambda writer, epoch: False
     #: whether it takes columns in addition to those of a source
     is_table: bool = False
 
@@ -125,7 +128,11 @@ def dead_letter_sink(config: PipelineConfig, environment: PipelineEnvironment) -
         made = to_messages(frame.withColumn("letter", refusal), queue=queue, keep=["letter"])
         return made.withColumn(REFUSAL, f.col("letter")).select("md", "headers", BODY, REFUSAL)
 
-    return Sink(check=letters, write=lambda frame, writer, epoch: _put(letters(frame), options, writer, epoch))
+    return Sink(
+        check=letters,
+        write=lambda frame, writer, epoch: _put(letters(frame), options, writer, epoch),
+        has_begun=lambda writer, epoch: _has_begun(options, writer, epoch),
+    )
 
 
 def _queue_sink(
@@ -137,9 +144,10 @@ def _queue_sink(
     all_used: bool = False,
 ) -> Sink:
     """Return the destination for queues and topics of the queue manager. `all_used`: a table gets the other columns."""
-    options = environment.queue_manager | {"persistence": mq.persistence}
+    unstaged = environment.queue_manager | {"persistence": mq.persistence}
     if isinstance(letters, str):
-        options["refused"] = letters
+        unstaged["refused"] = letters
+    options = unstaged | environment.stage
 
     def messages(frame: DataFrame) -> DataFrame:
         return _messages(frame, mq, section, all_used=all_used)
@@ -148,21 +156,33 @@ def _queue_sink(
         made = messages(frame)
         reason = None if letters is None or _body_of(frame) is None else unencodable(made.schema)
         if reason is None:
-            return _put(made, options | environment.stage, writer, epoch)
+            return _put(made, options, writer, epoch)
         judged = made.withColumn(REASON, reason).persist()
         try:
             bad = judged.where(f"{REASON} IS NOT NULL")
             refused = bad.count()
-            if refused and isinstance(letters, Path):
+            if isinstance(letters, Path):
                 made = judged.where(f"{REASON} IS NULL")
-                rows = bad.withColumn(BODY, f.col(BODY).cast("binary"))
-                _archive_sink(letters).write(rows, f"{writer}-refused", epoch)
-            _put(made.drop(REASON), options | environment.stage, writer, epoch)
+                files = BatchFiles(letters.absolute(), f"{writer}-refused")
+                # A repeated batch may reject other rows. The files are those of the attempt whose rows are put.
+                if (refused or files.has_begun(epoch)) and not _has_begun(options, writer, epoch):
+                    files.discard()
+                    if refused:
+                        rows = _archive_rows(bad.withColumn(BODY, f.col(BODY).cast("binary")))
+                        files.stage(epoch, rows.write.partitionBy(DATE, HOUR).parquet)
+                _put(made.drop(REASON), options, writer, epoch)
+                files.publish(epoch)
+            else:
+                _put(made.drop(REASON), options, writer, epoch)
             return refused
         finally:
             judged.unpersist()
 
-    return Sink(check=lambda frame: MqDataSource(options).writer(messages(frame).schema, False), write=write)
+    return Sink(
+        check=lambda frame: MqDataSource(unstaged).writer(messages(frame).schema, False),
+        write=write,
+        has_begun=lambda writer, epoch: _has_begun(options, writer, epoch),
+    )
 
 
 def _archive_sink(path: Path, columns: Rows | None = None) -> Sink:
@@ -175,6 +195,8 @@ def _archive_sink(path: Path, columns: Rows | None = None) -> Sink:
 def _table_sink(to: Destination, columns: Rows) -> Sink:
     """Return the destination for a format of Spark."""
     assert to.format is not None
+    path = to.path.absolute() if isinstance(to.path, Path) else to.path
+    path_of_files = Path(str(path))
 
     def check(frame: DataFrame) -> None:
         names = columns(frame).columns
@@ -188,14 +210,18 @@ def _table_sink(to: Destination, columns: Rows) -> Sink:
             made = made.partitionBy(*to.partition_by)
         if to.format == _DELTA:
             made = made.option("txnAppId", writer).option("txnVersion", epoch)
-        path = to.path.absolute() if isinstance(to.path, Path) else to.path
         if to.writes_files:
-            BatchFiles(Path(str(path)), writer).write(epoch, made.save)
+            BatchFiles(path_of_files, writer).write(epoch, made.save)
         else:
             made.save(None if path is None else str(path))
         return 0
 
-    return Sink(check=check, write=write, exactly_once=to.writes_format_once, is_table=True)
+    def has_begun(writer: str, epoch: int) -> bool | None:
+        if to.writes_files:
+            return BatchFiles(path_of_files, writer).has_begun(epoch)
+        return None if to.format == _DELTA else False
+
+    return Sink(check=check, write=write, exactly_once=to.writes_format_once, has_begun=has_begun, is_table=True)
 
 
 def mapping_sink(
@@ -207,10 +233,16 @@ def mapping_sink(
         def to_mq(frame: DataFrame) -> DataFrame:
             return to_messages(_read_by_mapping(frame, PAYLOAD), mapping, name=name, queue_manager=queue_manager)
 
-        def put(made: DataFrame, refused: int, writer: str, epoch: int) -> int:
-            return _put(made, environment.queue_manager | environment.stage | {"refused": letters}, writer, epoch)
+        options = environment.queue_manager | environment.stage | {"refused": letters}
 
-        return Sink(check=to_mq, write=lambda frame, writer, epoch: _write_mapped(to_mq(frame), put, writer, epoch))
+        def put(made: DataFrame, refused: int, writer: str, epoch: int) -> int:
+            return _put(made, options, writer, epoch)
+
+        return Sink(
+            check=to_mq,
+            write=lambda frame, writer, epoch: _write_mapped(to_mq(frame), put, writer, epoch),
+            has_begun=lambda writer, epoch: _has_begun(options, writer, epoch),
+        )
 
     def to_mqtt(frame: DataFrame) -> DataFrame:
         given = _read_by_mapping(frame, BODY)
@@ -255,6 +287,11 @@ def _put(frame: DataFrame, options: Mapping[str, str], writer: str, epoch: int) 
     return 0
 
 
+def _has_begun(options: Mapping[str, str], writer: str, epoch: int) -> bool:
+    """Return whether a batch was put, or begun."""
+    return has_begun(MqDataSource({**options}).write_options(WRITE_OPTIONS), writer, epoch)
+
+
 def _publish(frame: DataFrame, options: Mapping[str, str], writer: str, epoch: int) -> int:
     """Publish. A batch that runs again repeats the names of its rows (user property mqbridge-row)."""
     frame.write.format("mqtt").options(**options).option("writeId", f"{writer}-{epoch}").mode("append").save()
@@ -296,6 +333,7 @@ def _messages(frame: DataFrame, mq: MqSink, section: str, *, all_used: bool) -> 
 
 def _publications(frame: DataFrame, address: str, *, all_used: bool) -> DataFrame:
     """Return the publications of rows, for the sink `mqtt`. Raises Mistake, TemplateError, OptionError."""
+    frame = with_archived_properties(frame)
     topic = _filled(frame, address, ("to", "mqtt")).alias("topic")
     if (body := _body_of(frame)) is None:
         return frame.select(topic, _json(frame, set()).alias(PAYLOAD))

@@ -38,6 +38,10 @@ def column_missing(location: Location, name: str, columns: list[str]) -> Mistake
     return Mistake(location, f"a column that select makes ({', '.join(columns)})", repr(name))
 
 
+class SettingsChanged(Exception):
+    """A pipeline was changed while a batch was written, in a way that keeps the batch from being finished as it began."""
+
+
 @contextmanager
 def mistakes_at(location: Location, expected: str, text: str | None = None) -> Iterator[None]:
     """Raise errors of the block as a Mistake at `location`. `text` is the SQL that Spark analyses in it."""
@@ -153,7 +157,7 @@ _MQ_REMEDIES: Final = {
     cmqc.MQRC_MSG_TOO_BIG_FOR_Q: "raise MAXMSGL of the queue, or leave out long messages (WHERE length(...) < ...)",
     cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR: "raise MAXMSGL of the queue manager, or leave out long messages",
 }
-#: Exceptions after which another attempt fails, too, until somebody has done what the message says.
+#: Exceptions after which another attempt fails, too, until a user follows the hint.
 _FINAL: Final = re.compile(r"^(?:\w+\.)*(?:DataLoss|StageDamaged|BatchUnfinished)\b", re.MULTILINE)
 #: Parts of an error text, such as the name of the exception that a Python traceback ends with, and remedies.
 _REMEDIES: Final = {
@@ -181,7 +185,7 @@ def query_failure_of(error: BaseException) -> QueryFailure:
         reason = int(found[1])
         default = "wait until the queue manager is available" if reason in LOST else "see the reason code"
         return QueryFailure(what, _MQ_REMEDIES.get(reason, default))
-    if _FINAL.search(text):
+    if _FINAL.search(text) or isinstance(error, SettingsChanged):
         return QueryFailure(what, final=True)
     raised = f"OSError: {text}" if isinstance(error, OSError) else text.rpartition(_TRACEBACK)[2]
     return QueryFailure(what, next((remedy for pattern, remedy in _REMEDIES.items() if pattern.search(raised)), ""))

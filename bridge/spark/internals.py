@@ -124,7 +124,7 @@ def silence(spark: SparkSession) -> None:
     root = logging.getLogger()
     if _not_of_py4j not in root.filters:
         root.addFilter(_not_of_py4j)
-    # The accumulator server prints a stack when the JVM has gone.
+    # The accumulator server prints a stack when the JVM has ended.
     server: Any = getattr(spark.sparkContext, "_accumulatorServer", None)
     if server is not None:
         server.handle_error = lambda request, address: None

@@ -62,8 +62,8 @@ PUBLICATION_TYPES: Final[Mapping[str, str | None]] = {
 }
 #: Type of the JSON of properties in an archive, as far as messages have them.
 _ARCHIVED_PROPERTIES: Final = (
-    "message_expiry_interval bigint, content_type string, response_topic string, correlation_data string,"
-    " user_property array<array<string>>"
+    "payload_format_indicator int, message_expiry_interval bigint, content_type string, response_topic string,"
+    " correlation_data string, user_property array<array<string>>"
 )
 #: Columns of messages that a mapping reads. None: no cast.
 MESSAGE_TYPES: Final[Mapping[str, str | None]] = {
@@ -159,7 +159,7 @@ def to_messages(
     elif not isinstance(rule, ToMqRule):
         raise OptionError(f"{what}: mapping {rule.name} publishes to MQTT; hint: use to_publications")
     types = PUBLICATION_TYPES if not by_column else {**PUBLICATION_TYPES, "queue": "string"}
-    frame = _with_archived_properties(frame, keep)
+    frame = with_archived_properties(frame, keep)
     selected, kept = _selected(what, frame, types, ("topic", "payload"), keep)
     return _mapped(what, selected, Messages(rule, by_column=by_column, kept=kept))
 
@@ -246,7 +246,7 @@ def _checked(what: str, option: str, check: Any, text: str) -> str:
         raise OptionError(f"{what}: {option}: {error}") from error
 
 
-def _with_archived_properties(frame: DataFrame, keep: Sequence[str]) -> DataFrame:
+def with_archived_properties(frame: DataFrame, keep: Sequence[str] = ()) -> DataFrame:
     """Return the columns of MQTT 5 properties in place of their JSON (`bridge.archive.schema.json_of`), if a frame has it."""
     if "properties" not in frame.columns or not isinstance(frame.schema["properties"].dataType, StringType):
         return frame
@@ -261,6 +261,7 @@ def _with_archived_properties(frame: DataFrame, keep: Sequence[str]) -> DataFram
     )
     columns = {
         "properties": users,
+        "payload_format": parsed["payload_format_indicator"],
         "expiry": parsed["message_expiry_interval"],
         "content_type": parsed["content_type"],
         "response_topic": parsed["response_topic"],

@@ -43,9 +43,10 @@ from bridge.spark.destinations import (
     table_rows,
 )
 from bridge.spark.environment import CHECKPOINT, SPOOL, PipelineEnvironment
-from bridge.spark.failures import Mistake, mistakes_at, query_failure_of
+from bridge.spark.failures import Mistake, SettingsChanged, mistakes_at, query_failure_of
 from bridge.spark.input_table import InputTable, input_table
 from bridge.spark.internals import check_sql, check_streaming, columns_read, dropping_clause, has_format, keeps_state
+from bridge.spark.validation import Validation, record_validation, recorded_validation
 
 INPUT: Final = "input"
 #: Name of the observation of the rows that a stateful query reads.
@@ -71,6 +72,7 @@ class Pipeline(msgspec.Struct, frozen=True):
     #: what the query returns
     frame: DataFrame
     table: InputTable
+    validation: Validation
     stateful: bool
     #: reference tables by name
     tables: dict[str, DataFrame]
@@ -84,6 +86,12 @@ class Pipeline(msgspec.Struct, frozen=True):
     def checkpoint(self) -> Path:
         """The directory of Spark's checkpoint."""
         return self.directory / CHECKPOINT
+
+    def writers(self, query: str) -> dict[str, Sink]:
+        """Return all destinations by the names under which a query writes to them."""
+        named: dict[str, Sink | None] = {f"{query}-{index}": sink for index, sink in enumerate(self.sinks)}
+        named |= {f"{query}-dead": self.dead_letters, f"{query}-late": self.late}
+        return {name: sink for name, sink in named.items() if sink is not None}
 
     @property
     def at_least_once(self) -> bool:
@@ -108,7 +116,8 @@ def plan(
         if config.select is not None:
             with mistakes_at(("select",), "a SELECT of Spark SQL", config.select):
                 check_sql(spark, config.select)
-        table = input_table(source, config, _payload_kind(spark, source, config))
+        kind = _payload_kind(spark, source, config)
+        table = input_table(source, config, kind)
         selected = _selected_stream(spark, source, table, config)
         stateful = keeps_state(selected)
         if stateful:
@@ -120,7 +129,10 @@ def plan(
             selected = _selected_stream(spark, good, table, config)
             frame = _union(selected, taken, good, table, config)
         else:
-            frame = _pruned(spark, source, table, config) if reads else source
+            former = recorded_validation(directory) if reads else None
+            # A batch that is finished as it began may have dead letters, of which all columns are needed.
+            prunes = reads and table.fault is None and (former is None or former.fault is None)
+            frame = _pruned(spark, source, table, config) if prunes else source
     if not stateful and config.late is not None:
         raise Mistake(("late",), "no late, because select keeps no state and no row is late")
     environment = environment.staged(directory)
@@ -136,7 +148,8 @@ def plan(
     for location, expected, found in environment.unreachable(config, directory, stateful=stateful):
         raise Mistake(location, expected, found)
     embeds = environment.embeds(name, config)
-    return Pipeline(name, config, directory, frame, table, stateful, tables, sinks, letters, late, embeds)
+    validation = Validation(table.fault, kind, dict(config.fields))
+    return Pipeline(name, config, directory, frame, table, validation, stateful, tables, sinks, letters, late, embeds)
 
 
 @contextmanager
@@ -224,7 +237,7 @@ def _selected_stream(spark: SparkSession, rows: DataFrame, table: InputTable, co
 
 
 def _default(table_: DataFrame, table: InputTable, config: PipelineConfig) -> DataFrame:
-    """Return all columns: without a SELECT, bytes that nobody declared as JSON or text stand in `body` only."""
+    """Return all columns: without a SELECT, bytes that are not declared as JSON or text are only in `body`."""
     drops = table.payload is not None and table.payload == table.column and config.mapping is None
     return table_.drop(PAYLOAD) if drops else table_
 
@@ -251,8 +264,8 @@ def _read_by(spark: SparkSession, made: DataFrame, select: str) -> set[str]:
 
 
 def _pruned(spark: SparkSession, source: DataFrame, table: InputTable, config: PipelineConfig) -> DataFrame:
-    """Return the columns of the source that the SELECT reads. All of them are needed if there may be dead letters."""
-    if config.select is None or table.fault is not None:
+    """Return the columns of the source that the SELECT reads."""
+    if config.select is None:
         return source
     needed = {*_read_by(spark, table.of(source), config.select), *([table.column] if table.column else [])}
     if table.event_time is not None:
@@ -370,6 +383,9 @@ class BatchWriter:
         #: the latest batches, by number. `rows_in` is -1 if only Spark's progress has it
         self.batches: dict[int, Batch] = {}
         self.error: Exception | None = None
+        #: the last batch of former runs
+        self._former = last_planned(pipeline.checkpoint)
+        self._recorded = recorded_validation(pipeline.directory)
         #: no further batch may begin
         self.stopping = False
         self.busy = False
@@ -382,9 +398,12 @@ class BatchWriter:
         try:
             writer = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
             assert writer is not None
-            write = self._write_stateful if self._pipeline.stateful else self._write_stateless
             batch = Batch(epoch)
-            write(frame, writer, batch)
+            validation = self._validation(writer, epoch)
+            if self._pipeline.stateful:
+                self._write_stateful(frame, writer, batch)
+            else:
+                self._write_stateless(frame, writer, batch, validation.fault)
             self.batches[epoch] = batch
             self.batches.pop(epoch - _REMEMBERED, None)
         except Exception as error:
@@ -393,8 +412,28 @@ class BatchWriter:
         finally:
             self.busy = False
 
-    def _write_stateless(self, frame: DataFrame, writer: str, batch: Batch) -> None:
-        fault = self._pipeline.table.fault
+    def _validation(self, writer: str, epoch: int) -> Validation:
+        """Return the validation of a batch: of the run that has begun to write it, otherwise of this one.
+
+        Raises SettingsChanged.
+        """
+        pipeline, former = self._pipeline, self._recorded
+        if former is not None and former.fault == pipeline.validation.fault:
+            return former
+        if former is not None and epoch <= self._former:
+            begun = {sink.has_begun(name, epoch) for name, sink in pipeline.writers(writer).items()}
+            if begun != {False}:
+                if pipeline.stateful or True not in begun:
+                    raise SettingsChanged(
+                        f"batch {epoch} began with other settings ({former}); hint: set them again, finish the batch"
+                        f" (mqbridge pipeline run {pipeline.name} --once), and then change them"
+                    )
+                return former
+        record_validation(pipeline.directory, pipeline.validation)
+        self._recorded = pipeline.validation
+        return pipeline.validation
+
+    def _write_stateless(self, frame: DataFrame, writer: str, batch: Batch, fault: str | None) -> None:
         taken = Observation()
         judged = frame.withColumn(REASON, f.lit(None).cast("string") if fault is None else f.expr(fault))
         good = judged.observe(taken, *_counts()).where(f"{REASON} IS NULL").drop(REASON)
@@ -455,6 +494,11 @@ class BatchWriter:
             self._write_all(frame.where(f"{_ROW} IS NOT NULL").select(f"{_ROW}.*"), writer, batch)
         finally:
             frame.unpersist()
+
+
+def last_planned(checkpoint: Path) -> int:
+    """Return the number of the last batch in a checkpoint, finished or not; -1: none."""
+    return max((int(path.name) for path in (checkpoint / "offsets").glob("*") if path.name.isdecimal()), default=-1)
 
 
 def watermark_for_late_rows(checkpoint: Path, epoch: int) -> int:

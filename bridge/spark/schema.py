@@ -94,13 +94,17 @@ class Refusal(msgspec.Struct, frozen=True):
     destination: Destination | None = None
 
     def __str__(self) -> str:
-        if self.destination is not None:
-            place = f"{'topic' if self.destination.is_topic else 'queue'} {self.destination.name}"
-            return (
-                f"its text cannot be put to {place}: {self.sentence} ({cmqc.reason_name(self.reason)}, {self.reason})"
-            )
         origin = f" from {self.source!r}" if self.source else ""
-        return f"it is rejected{origin}: {self.sentence} ({cmqc.reason_name(self.reason)}, {self.reason})"
+        start = f"it is rejected{origin}: " if self.destination is None else ""
+        return f"{start}{self.problem} ({cmqc.reason_name(self.reason)}, {self.reason})"
+
+    @property
+    def problem(self) -> str:
+        """What is wrong, without source and reason code."""
+        if self.destination is None:
+            return self.sentence
+        kind = "topic" if self.destination.is_topic else "queue"
+        return f"its text cannot be put to {kind} {self.destination.name}: {self.sentence}"
 
     @classmethod
     def of(cls, value: dict[str, Any] | None) -> Refusal | None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: Imported packages of the extra `spark`.
 _PACKAGES: Final = ("pyspark", "pyarrow", "pandas")
-#: A log configuration for the case that nobody has one: warnings only.
+#: A log configuration for users without their own: warnings only.
 _LOGGING: Final = shlex.quote(f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}")
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 #: The setting that bounds a task, in MiB.

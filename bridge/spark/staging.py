@@ -14,12 +14,14 @@ tasks of a repeated batch stage nothing then.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import errno
 import hashlib
 import shutil
 import socket
 import tempfile
+import time
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,7 +32,7 @@ from urllib.parse import quote
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from bridge.files import durable_file, sync
 from bridge.spark import task
@@ -47,6 +49,10 @@ _IN_CHECKPOINT: Final = "stage"
 _MANIFEST: Final = "manifest"
 #: The beginning of the name of a directory for one write.
 _TEMPORARY: Final = "mqbridge-stage-"
+#: The beginning of the names of writes that cannot be repeated.
+_UNNAMED: Final = "unnamed-"
+#: Seconds after which staged files of such a write are deleted.
+_ABANDONED: Final = 30 * 24 * 3600
 #: Bytes of a file name at most; longer names of queries are replaced by their digests.
 _NAME_LENGTH: Final = 200
 _HINT: Final = (
@@ -123,6 +129,7 @@ def stage_of(options: Options) -> str:
 
 def temporary_stage() -> str:
     """Return a directory that does not exist, for a write that cannot be repeated."""
+    delete_abandoned(Path(tempfile.gettempdir()), _TEMPORARY)
     return f"{tempfile.gettempdir()}/{_TEMPORARY}{uuid.uuid4().hex}"
 
 
@@ -131,7 +138,17 @@ def make_stage(stage: str) -> str:
     if stage and "://" not in stage:
         with _disk(stage):
             make_directory(Path(stage))
+        delete_abandoned(Path(stage), quote(_UNNAMED))
     return stage
+
+
+def delete_abandoned(parent: Path, prefix: str) -> None:
+    """Delete the directories of killed writes that cannot be repeated: those with a prefix, unchanged for 30 days."""
+    for directory in parent.glob(f"{prefix}*"):
+        with contextlib.suppress(OSError):  # another write deletes it, or it belongs to another user
+            latest = max(path.lstat().st_mtime for path in (directory, *directory.rglob("*")))
+            if latest < time.time() - _ABANDONED:
+                shutil.rmtree(directory)
 
 
 # Tasks ---------------------------------------------------------------------------------------------------------------
@@ -140,17 +157,16 @@ def make_stage(stage: str) -> str:
 def stage_rows(stage: str, identity: BatchIdentity, attempt: str, batches: Iterable[Any]) -> Staged:
     """Stage the rows of this task, unless the driver has begun to write the batch. Raises StageMissing, OSError."""
     partition = task.partition()
-    place = Place(batch_directory(stage, identity)) if stage else None
     held: list[Any] = []
     size = 0
-    if place is None or not place.exists(_MANIFEST):
-        limit = MAX_MESSAGE_BYTES if place is None else MESSAGE_BYTES
+    if not stage or not is_recorded(stage, identity):
+        limit = MESSAGE_BYTES if stage else MAX_MESSAGE_BYTES
         batches = iter(batches)
         for batch in batches:
             held.append(batch)
             size += batch.nbytes
             if size > limit:
-                if place is None:
+                if not stage:
                     raise StageMissing(
                         f"partition {partition} of {identity} has more than {limit >> 20} MiB of rows, and there is no"
                         f" staging directory for them; hint: {_HINT}"
@@ -159,6 +175,56 @@ def stage_rows(stage: str, identity: BatchIdentity, attempt: str, batches: Itera
     rows = sum(batch.num_rows for batch in held)
     content = _stream_of(held) if rows else b""
     return Staged(identity, StagedFile(partition, "", "", rows, size, zlib.crc32(content)), content)
+
+
+class StagedStreamWriter(DataSourceStreamArrowWriter, abc.ABC):
+    """A writer of a streaming query, whose tasks stage their rows. `put` writes a batch."""
+
+    def __init__(self, stage: str) -> None:
+        self._stage = stage
+        self._attempt = uuid.uuid4().hex
+
+    @abc.abstractmethod
+    def put(self, batch: StagedBatch) -> None:
+        """Write the rows of a batch, on the driver."""
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Stage a partition of a batch."""
+        return stage_rows(self._stage, task.streaming_batch(), self._attempt, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Write a batch. Spark calls this on the driver, after all tasks have succeeded."""
+        self.put(StagedBatch(self._stage, messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Delete the staged rows of a failed batch."""
+        discard(self._stage, messages)
+
+
+class StagedWriter(DataSourceArrowWriter, abc.ABC):
+    """A writer of a batch write, whose tasks stage their rows. `put` writes them."""
+
+    def __init__(self, stage: str, name: str | None, batch: int = 0) -> None:
+        """Make a writer. `name`: the write may be repeated under this name."""
+        self._stage = stage
+        self._attempt = uuid.uuid4().hex
+        self._identity = BatchIdentity(f"{_UNNAMED}{self._attempt}" if name is None else name, batch)
+
+    @abc.abstractmethod
+    def put(self, batch: StagedBatch) -> None:
+        """Write the rows, on the driver."""
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Stage a partition."""
+        return stage_rows(self._stage, self._identity, self._attempt, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Write the rows. Spark calls this on the driver, after all tasks have succeeded."""
+        self.put(StagedBatch(self._stage, messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Delete the staged rows of a failed write."""
+        discard(self._stage, messages)
 
 
 def _staged_file(stage: str, identity: BatchIdentity, attempt: str, partition: int, batches: Iterator[Any]) -> Staged:
@@ -277,10 +343,10 @@ class StagedBatch:
 
     def recorded(self) -> Manifest | None:
         """Return the manifest that an attempt has written, if any. Raises StageDamaged."""
-        if not self._stage:
+        if not self._stage or not is_recorded(self._stage, self.identity):
             return None
         place = Place(batch_directory(self._stage, self.identity))
-        return msgspec.msgpack.decode(place.read(_MANIFEST), type=Manifest) if place.exists(_MANIFEST) else None
+        return msgspec.msgpack.decode(place.read(_MANIFEST), type=Manifest)
 
     def record(self) -> Manifest:
         """Write the rows that are in no file, and then the manifest. Raises StageMissing, OSError."""
@@ -312,6 +378,11 @@ class StagedBatch:
             Place(self._stage if temporary else query_directory(self._stage, self.identity.query)).delete_all()
 
 
+def is_recorded(stage: str, identity: BatchIdentity) -> bool:
+    """Return whether there is a manifest of a batch. Raises OSError."""
+    return Place(batch_directory(stage, identity)).exists(_MANIFEST)
+
+
 def is_temporary(stage: str) -> bool:
     """Return whether a staging directory is that of one write."""
     return Path(stage).name.startswith(_TEMPORARY)
@@ -323,7 +394,7 @@ def discard(stage: str, messages: Iterable[WriterCommitMessage | None]) -> None:
         Place(stage).delete_all()
         return
     files = [(one.identity, one.file) for one in messages if isinstance(one, Staged) and one.file.name]
-    if files and not Place(batch_directory(stage, files[0][0])).exists(_MANIFEST):
+    if files and not is_recorded(stage, files[0][0]):
         for _, file in files:
             Place(file.place).delete(file.name)
 
@@ -378,6 +449,8 @@ def _after(manifest: Manifest, start: int) -> Iterator[tuple[StagedFile, int]]:
 
 #: Spark creates this file when all files of a write are complete.
 _SUCCESS: Final = "_SUCCESS"
+#: This file contains the number of the last batch whose files are all in place.
+_LAST: Final = "last"
 
 
 class BatchFiles:
@@ -392,26 +465,52 @@ class BatchFiles:
     """
 
     def __init__(self, directory: Path, writer: str) -> None:
+        """Make the files of a writer: a query and a role. The role is a number if a pipeline has several destinations."""
         self._directory = directory
         self._own = directory / ".mqbridge" / writer
+        query, _, role = writer.rpartition("-")
+        if role.isdecimal() and not self._own.exists():
+            # The number changes if another destination was added or removed.
+            self._own = next((directory / ".mqbridge").glob(f"{query}-[0-9]"), self._own)
         self._staging = self._own / "staging"
 
     def write(self, batch: int, write: Callable[[str], None]) -> None:
         """Write a batch: `write` writes files below a directory, and `_SUCCESS` when they are complete. Raises OSError."""
-        last = self._own / "last"
-        if last.exists() and batch <= int(last.read_text(encoding="ascii")):
-            return
+        if not self.has_begun(batch):
+            self.stage(batch, write)
+        self.publish(batch)
+
+    def has_begun(self, batch: int) -> bool:
+        """Return whether the files of a batch are complete, in place or in staging."""
+        return self._is_published(batch) or self._is_staged(batch)
+
+    def stage(self, batch: int, write: Callable[[str], None]) -> None:
+        """Write the files of a batch to staging, instead of those of an attempt before. Raises OSError."""
+        self.discard()
+        self._staging.mkdir(parents=True)
         staged = self._staging / str(batch)
-        if not (staged / _SUCCESS).exists():
-            shutil.rmtree(self._staging, ignore_errors=True)
-            self._staging.mkdir(parents=True)
-            write(str(staged))
-        if not (staged / _SUCCESS).exists():
+        write(str(staged))
+        if not self._is_staged(batch):
             raise OSError(f"{staged} has no {_SUCCESS}: expected mapreduce.fileoutputcommitter.marksuccessfuljobs=true")
-        self._move(staged, batch)
-        with durable_file(last) as file:
-            file.write(str(batch).encode())
+
+    def publish(self, batch: int) -> None:
+        """Move the files of a batch in staging to their places. Raises OSError."""
+        if self._is_staged(batch) and not self._is_published(batch):
+            self._move(self._staging / str(batch), batch)
+            with durable_file(self._own / _LAST) as file:
+                file.write(str(batch).encode())
+            self.discard()
+
+    def discard(self) -> None:
+        """Delete what is in staging."""
         shutil.rmtree(self._staging, ignore_errors=True)
+
+    def _is_published(self, batch: int) -> bool:
+        last = self._own / _LAST
+        return last.exists() and batch <= int(last.read_text(encoding="ascii"))
+
+    def _is_staged(self, batch: int) -> bool:
+        return (self._staging / str(batch) / _SUCCESS).exists()
 
     def _move(self, staged: Path, batch: int) -> None:
         """Move the files of a complete batch to their places, those that are still in staging."""

@@ -2,7 +2,8 @@
  *
  * The file that FAULTY_DISK names holds a word: "fsync" or "full"; "once" behind it takes the word away after the first
  * failure; "full while PATH" ends when there is no such file, and has none allocated; "every N" behind it has each Nth call
- * fail. No file, or an empty one: nothing fails. Only files with "queuemanager" in their names are meant.
+ * fail. No file, or an empty one: nothing fails. Only files with "queuemanager" in their paths are meant, or what FAULTY_DISK_NAME
+ * says instead.
  *
  * FAULTY_DISK_SIZE=BYTES: the disk has room for so much of them, as they lie in one directory.
  *
@@ -34,7 +35,8 @@ static int meant(int fd) {
     ssize_t n = readlink(link, name, sizeof name - 1);
     if (n < 0) return 0;
     name[n] = 0;
-    return strstr(name, "queuemanager") != NULL;
+    const char *part = getenv("FAULTY_DISK_NAME");
+    return strstr(name, part ? part : "queuemanager") != NULL;
 }
 
 /* FAULTY_DISK_TOLD names a file that gets a line for each fault that is counted. */

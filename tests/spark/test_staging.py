@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
 
 from bridge.spark import staging
-from bridge.spark.staging import BatchFiles
+from bridge.spark.staging import BatchFiles, make_stage
 
 
 def visible(directory: Path) -> list[str]:
@@ -81,3 +83,25 @@ def test_a_batch_that_is_killed_while_files_are_moved(
 def test_a_format_that_does_not_report_success(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="has no _SUCCESS"):
         BatchFiles(tmp_path, "query").write(0, lambda target: write(target, "a", complete=False))
+
+
+def test_a_writer_whose_number_has_changed(tmp_path: Path) -> None:
+    """Another destination of the pipeline was removed before the batch is repeated."""
+    BatchFiles(tmp_path, "query-1").write(3, lambda target: write(target, "a.parquet"))
+    BatchFiles(tmp_path, "query-0").write(3, lambda target: pytest.fail("written again"))
+    BatchFiles(tmp_path, "query-dead").write(3, lambda target: write(target, "b.parquet"))
+    assert visible(tmp_path) == ["00000003-a.parquet", "00000003-b.parquet"]
+
+
+def test_files_of_killed_writes_are_deleted_after_30_days(tmp_path: Path) -> None:
+    """Those of a write with a `writeId` or of a query are kept, because it may be repeated."""
+    names = ("unnamed-1", "unnamed-2", "write%20daily", "query")
+    for name in names:
+        file = tmp_path / name / "0" / "attempt" / "00000-1.arrow"
+        file.parent.mkdir(parents=True)
+        file.touch()
+        for path in (file, *file.parents[:3]):
+            os.utime(path, (0, time.time() - 31 * 24 * 3600))
+    os.utime(tmp_path / names[1] / "0" / "attempt")
+    make_stage(str(tmp_path))
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[1:])

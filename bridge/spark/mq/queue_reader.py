@@ -5,7 +5,7 @@ number of the segment that has them. The segment is durable before the commit. S
 which segments count: a segment with a higher number is deleted, and its messages are on the queue again.
 
 The queue is open for exclusive input, so one reader at a time takes its messages. Every unit of work also takes the state
-message and compares it with the one that it put last, so a reader that lost its connection cannot continue beside its
+message and compares it with the one that it put last, so a reader that lost its connection cannot continue next to its
 successor.
 """
 

@@ -11,17 +11,11 @@ program runs again, rows are put again, unless the option `writeId` identifies t
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, Self
 
 import msgspec
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
 from pyspark.sql.types import StructType
 
 from bridge.mapping.rule import PERSISTENCE
@@ -29,7 +23,6 @@ from bridge.mq.dead_letter import DeadLetters
 from bridge.mq.message_producer import MessageProducer, name_of
 from bridge.mq.mqi import MQOD, Connection, MQError
 from bridge.mq.remote import Put, RemoteConnection, put_many
-from bridge.spark import task
 from bridge.spark.mq.queue_manager import (
     APPLICATION_NAME,
     QUEUE_MANAGER_OPTIONS,
@@ -45,11 +38,12 @@ from bridge.spark.spool import Place
 from bridge.spark.staging import (
     Manifest,
     StagedBatch,
+    StagedStreamWriter,
+    StagedWriter,
     check_manifest,
-    discard,
+    is_recorded,
     manifest_batches,
     stage_of,
-    stage_rows,
 )
 from bridge.spark.task import BatchIdentity
 from bridge.telemetry.message import Destination, MappedMessage, Message
@@ -64,6 +58,8 @@ _REQUEST_ROWS: Final = 1_000
 _REQUEST_BYTES: Final = 1024 * 1024
 #: Destinations that are kept open, of messages alone and of those with more than that.
 _HANDLES: Final = 100
+#: The beginning of the names of batch writes in their state.
+_WRITE: Final = "write "
 
 
 # Options -------------------------------------------------------------------------------------------------------------
@@ -151,53 +147,48 @@ def sink_options_of(options: Options, schema: StructType) -> SinkOptions:
 # Writers -------------------------------------------------------------------------------------------------------------
 
 
-class MqStreamWriter(DataSourceStreamArrowWriter):
+class MqStreamWriter(StagedStreamWriter):
     """Puts the batches of a streaming query, each exactly once."""
 
     def __init__(self, options: SinkOptions) -> None:
+        super().__init__(options.stage)
         self._options = options
-        self._attempt = uuid.uuid4().hex
 
-    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """Stage a partition of a batch."""
-        return stage_rows(self._options.stage, task.streaming_batch(), self._attempt, iterator)
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Put a batch. Spark calls this on the driver, after all tasks have succeeded."""
-        put_batch(self._options, StagedBatch(self._options.stage, messages))
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Delete the staged rows of a failed batch."""
-        discard(self._options.stage, messages)
+    def put(self, batch: StagedBatch) -> None:
+        """Put a batch."""
+        put_batch(self._options, batch)
 
 
-class MqWriter(DataSourceArrowWriter):
+class MqWriter(StagedWriter):
     """Puts the rows of a batch write."""
 
     def __init__(self, options: SinkOptions, write_id: str | None, epoch: int | None = None) -> None:
         """Make a writer. `epoch` is the number of the batch of a query that writes in foreachBatch."""
+        super().__init__(options.stage, None if write_id is None else f"{_WRITE}{write_id}", epoch or 0)
         self._options = options
-        self._attempt = uuid.uuid4().hex
-        self._identity = BatchIdentity(f"write {write_id or self._attempt}", epoch or 0)
         #: a write without a name cannot be repeated
         self._is_named = write_id is not None
         self._expires = epoch is None
 
-    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """Stage a partition."""
-        return stage_rows(self._options.stage, self._identity, self._attempt, iterator)
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Put the rows. Spark calls this on the driver, after all tasks have succeeded."""
-        batch = StagedBatch(self._options.stage, messages)
+    def put(self, batch: StagedBatch) -> None:
+        """Put the rows."""
         if self._is_named:
             put_batch(self._options, batch, expires=self._expires)
         else:
             put_once(self._options, batch)
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Delete the staged rows of a failed write."""
-        discard(self._options.stage, messages)
+
+def has_begun(options: Options, write_id: str, epoch: int) -> bool:
+    """Return whether a batch write with a `writeId` was put, or begun. Repeated, it is then finished as it began.
+
+    Raises MQError, OSError, OptionError.
+    """
+    identity = BatchIdentity(f"{_WRITE}{write_id}", epoch)
+    stage = stage_of(options)
+    if stage and is_recorded(stage, identity):
+        return True
+    with queue_manager_options_of(options).connected() as connection:
+        return WriterState(connection, identity.query).has_begun(epoch)
 
 
 def put_once(options: SinkOptions, batch: StagedBatch) -> None:
@@ -394,9 +385,8 @@ class Unit:
         self._size += message.length
         if isinstance(more, Refusal):
             self.settle()
-            self._dead_letters.put(
-                message.md, message.data, more.reason, str(more), more.destination or Destination(more.source, True)
-            )
+            destination = more.destination or Destination(more.source, True)
+            self._dead_letters.put(message.md, message.data, more.reason, more.problem, destination, source=more.source)
         elif more is not None:
             self.settle()
             self._producer.put(more)

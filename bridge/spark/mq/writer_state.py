@@ -116,6 +116,12 @@ class WriterState:
         assert self._state is not None
         self._put(QueryState(self._query, batch, complete, rows, self._state.number + 1, self._state.founder))
 
+    def has_begun(self, batch: int) -> bool:
+        """Return whether a batch was put, or a part of it."""
+        return any(
+            msgspec.msgpack.decode(got.data, type=QueryState).batch >= batch for got in self._queue.browse(self._mark)
+        )
+
     def manifest(self) -> Manifest:
         """Return the manifest of the batch that is not complete."""
         got = next(self._queue.browse(self._manifest_mark), None)

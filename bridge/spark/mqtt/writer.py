@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from bridge.config import values
@@ -28,13 +27,11 @@ from bridge.link.outbox import CLIENT_ID, HOPS
 from bridge.link.state import LinkLost
 from bridge.mapping.template import Template, TemplateError
 from bridge.mqtt.packets import PublishProperties
-from bridge.spark import task
 from bridge.spark.columns import PROPERTY_COLUMNS
 from bridge.spark.mqtt.broker import BROKER_OPTIONS, Broker, broker_of
 from bridge.spark.options import OptionError, Options
 from bridge.spark.schema import MQTT_SCHEMA, REFUSAL_NAME, SPARK_OPTIONS, Refusal, column_values, wrong_columns
-from bridge.spark.staging import StagedBatch, discard, stage_of, stage_rows
-from bridge.spark.task import BatchIdentity
+from bridge.spark.staging import StagedBatch, StagedStreamWriter, StagedWriter, stage_of
 from bridge.telemetry.message import Publication, Unmappable
 
 #: Rows that are published, and answered, before the next ones are.
@@ -148,45 +145,28 @@ class BrokerAway(Exception):
     """The broker was unreachable for BROKER_TIMEOUT seconds."""
 
 
-class MqttStreamWriter(DataSourceStreamArrowWriter):
+class MqttStreamWriter(StagedStreamWriter):
     """Publishes the batches of a streaming query."""
 
     def __init__(self, options: SinkOptions) -> None:
+        super().__init__(options.stage)
         self._options = options
-        self._attempt = uuid.uuid4().hex
 
-    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """Stage a partition of a batch."""
-        return stage_rows(self._options.stage, task.streaming_batch(), self._attempt, iterator)
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Publish a batch. Spark calls this on the driver, after all tasks have succeeded."""
-        publish_batch(self._options, StagedBatch(self._options.stage, messages))
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Delete the staged rows of a failed batch."""
-        discard(self._options.stage, messages)
+    def put(self, batch: StagedBatch) -> None:
+        """Publish a batch."""
+        publish_batch(self._options, batch)
 
 
-class MqttWriter(DataSourceArrowWriter):
+class MqttWriter(StagedWriter):
     """Publishes the rows of a batch write."""
 
     def __init__(self, options: SinkOptions, write_id: str | None) -> None:
+        super().__init__(options.stage, write_id)
         self._options = options
-        self._attempt = uuid.uuid4().hex
-        self._identity = BatchIdentity(write_id or self._attempt, 0)
 
-    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """Stage a partition."""
-        return stage_rows(self._options.stage, self._identity, self._attempt, iterator)
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Publish the rows. Spark calls this on the driver, after all tasks have succeeded."""
-        publish_batch(self._options, StagedBatch(self._options.stage, messages))
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Delete the staged rows of a failed write."""
-        discard(self._options.stage, messages)
+    def put(self, batch: StagedBatch) -> None:
+        """Publish the rows."""
+        publish_batch(self._options, batch)
 
 
 def publish_batch(options: SinkOptions, batch: StagedBatch) -> None:

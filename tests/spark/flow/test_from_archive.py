@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from bridge.archive.schema import Outcome, archive_files, json_of
@@ -12,6 +13,8 @@ from bridge.mqtt.packets import PublishProperties
 from bridge.spark.failures import Mistake
 from bridge.wire.mq import decode_mqdlh
 from tests.helpers.archive import NOON, Story, write
+from tests.helpers.mosquitto import Mosquitto
+from tests.helpers.paho_clients import PahoSubscriber
 from tests.spark.flow.conftest import Bench
 
 PROPERTIES = PublishProperties(
@@ -50,6 +53,36 @@ def test_the_archive_of_the_bridge_is_a_source(archive: Path, bench: Bench, text
     mapping = "m: {enabled: false, from: {mqtt: plant/#}, to: {queue: Q}}"
     bench.write(f"mappings: {{{mapping}}}\npipelines: {{p: {{from: {{archive: {archive}}}, {text}}}}}")
     bench.plan("p", reads=reads)
+
+
+def test_the_archive_of_the_bridge_is_replayed_to_a_broker(bench: Bench, broker: Mosquitto) -> None:
+    """With all properties of MQTT 5, which the archive contains as JSON."""
+    properties = msgspec.structs.replace(PROPERTIES, payload_format_indicator=1, message_expiry_interval=600)
+    story = Story().archive(Outcome.STARTED, 0).subscribed("reader", 0, "plant/#", 1)
+    story.put(0, "plant/a", b"one", qos=2, properties=json_of(properties)).put(1, "plant/b", b"two", qos=1)
+    archive = write(bench.directory / "archive", story.rows)
+    bench.write(
+        """
+        links: {b: {host: 127.0.0.1, port: $port, version: "5"}}
+        pipelines:
+          p:
+            from: {archive: $archive}
+            payload: bytes
+            select: SELECT topic, payload, qos, retain, properties FROM input WHERE direction = 'in'
+            to: {mqtt: "again/{topic}", link: b}
+        """,
+        archive=archive, port=broker.port,
+    )  # fmt: skip
+    with PahoSubscriber(broker.port, "again/#") as subscriber:
+        bench.run()
+        first, second = sorted((subscriber.message() for _ in range(2)), key=lambda message: message.topic)
+    assert (first.topic, first.payload, first.qos) == ("again/plant/a", b"one", 2)
+    assert (second.topic, second.payload, second.qos) == ("again/plant/b", b"two", 1)
+    found = first.properties
+    assert (found.ContentType, found.ResponseTopic, found.CorrelationData) == ("text/plain", "answers", b"\0\xff")
+    assert found.PayloadFormatIndicator == 1 and 590 < found.MessageExpiryInterval <= 600
+    # The last value of a name that is repeated.
+    assert {"site": "2", "line": "A"}.items() <= dict(found.UserProperty).items()
 
 
 def test_dead_letters_of_an_archive_have_the_properties_of_the_publication(archive: Path, bench: Bench) -> None:

@@ -126,11 +126,13 @@ def event(number: int, seconds: int = 0) -> bytes:
 class Run:
     """`mqbridge pipeline run` as a process, with its lines in a file."""
 
-    def __init__(self, file: Path, lines: Path, *words: str) -> None:
+    def __init__(self, file: Path, lines: Path, *words: str, **variables: str) -> None:
         self.lines = lines
         command = [sys.executable, "-m", "bridge", "pipeline", "run", "--config", str(file), *words]
         with lines.open("wb") as sink:
-            self.process = subprocess.Popen(command, stderr=sink, start_new_session=True)
+            self.process = subprocess.Popen(
+                command, stderr=sink, start_new_session=True, env={**os.environ, **variables}
+            )
 
     def batches(self) -> int:
         """Return the number of batches that were completed."""

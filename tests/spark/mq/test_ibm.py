@@ -14,6 +14,7 @@ from bridge.spark.mq import source, writer
 from bridge.spark.mq.queue_manager import QueueManagerOptions
 from bridge.spark.mq.queue_reader import QueueReader, managed_queue
 from bridge.spark.mq.writer import SinkOptions, put_batch
+from bridge.spark.mq.writer_state import WriterState
 from bridge.spark.spool import Spool, StreamOptions, read_segments
 from bridge.spark.task import BatchIdentity
 from tests.helpers.client_packages import connecting
@@ -65,6 +66,9 @@ def test_a_batch_is_put_once(
     for _ in range(2):
         put_batch(options, staged_batch(identity, batches(b"1", b"2"), stage=options.stage))
     assert queues.bodies(options.queue or "") == [b"1", b"2"]
+    with queue_manager.connected() as connection:
+        state = WriterState(connection, identity.query)
+        assert state.has_begun(0) and not state.has_begun(1)
 
 
 def test_a_put_that_is_refused_without_an_answer_fails_the_batch(

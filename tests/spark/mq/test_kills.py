@@ -302,3 +302,21 @@ def test_processes_of_a_cluster_are_killed(
         driver.release()
     assert driver.ended() == 0, driver.process.communicate()[1]
     check(queues, write)
+
+
+def test_two_drivers_with_one_checkpoint(start: Start, write: Write, queues: Queues, tmp_path: Path) -> None:
+    """The second one cannot begin the batch again: it finds that the batch is put, or its staged rows are gone."""
+    (tmp_path / "second").mkdir()
+    first = start(write)
+    first.wait_for_tasks(2)
+    second = start(msgspec.structs.replace(write, held=str(tmp_path / "second")))
+    second.wait_for_tasks(2)
+    first.release()
+    assert first.ended() == 0, first.process.communicate()[1]
+    second.release()
+    second.ended()
+    _, error = second.process.communicate()
+    assert second.process.returncode == 0 or "staging directory" in error or "Multiple streaming queries" in error, (
+        error
+    )
+    check(queues, write)

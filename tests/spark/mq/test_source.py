@@ -25,7 +25,7 @@ from bridge.wire.mq import MQMD, RFH2, Folder, decode_mqdlh, encode_chain
 from bridge.wire.mq.ccsid import character_set
 from tests.helpers.patience import PATIENCE, until
 from tests.spark.conftest import Queues, column
-from tests.spark.faults import Fault, fault, is_marker, is_taken
+from tests.spark.faults import Fault, fault, is_marker, is_state, is_taken
 
 Read = Callable[..., DataFrame]
 
@@ -311,6 +311,29 @@ def test_a_second_stream_is_told_who_reads_the_queue(read: Read, queues: Queues,
             run(other, queues, tmp_path / "2", queue=target)
     finally:
         query.stop()
+
+
+def test_a_spool_of_another_query(read: Read, queues: Queues, tmp_path: Path) -> None:
+    """It is rejected while that query runs, and afterwards if it has messages of a queue that is not read."""
+    source, other, target = queues.queue(), queues.queue(), queues.queue()
+    frame = read(queue=source, stream=True).drop("queue", "topic").select("body")
+    writer = frame.writeStream.format("mq").options(**queues.options).option("queue", target)
+    query = writer.option("checkpointLocation", str(tmp_path / "1")).start()
+    try:
+        queues.put(source, b"1")
+        until(lambda: queues.depth(target) == 1)
+        with pytest.raises(StreamingQueryException, match=r"in use by process .* hint: give each streaming query"):
+            run(read(queue=source, stream=True), queues, tmp_path / "2", queue=target)
+    finally:
+        query.stop()
+    queues.put(source, b"2")
+    lost = Fault(lambda verb, request: verb == "MQPUT" and is_state(request), 1)
+    with fault(APPLICATION_NAME, lost), pytest.raises(StreamingQueryException):
+        run(frame, queues, tmp_path / "1", queue=target)  # its batch stays in the spool
+    with pytest.raises(StreamingQueryException, match=f"has 1 messages? of {source}, which is no longer read"):
+        run(read(queue=other, stream=True), queues, tmp_path / "2", queue=target)
+    run(frame, queues, tmp_path / "1", queue=target)
+    assert queues.bodies(target) == [b"1", b"2"]
 
 
 #: Steps of a batch at which the connection ends, and whether the query fails: its reader connects again.

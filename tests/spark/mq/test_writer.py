@@ -25,6 +25,7 @@ from bridge.spark.mq.writer_state import BatchUnfinished, WriterState
 from bridge.spark.schema import REFUSAL_TYPE
 from bridge.spark.staging import Staged, StageDamaged, StagedBatch, StageMissing, discard
 from bridge.spark.task import BatchIdentity
+from bridge.telemetry.headers import rfh2_of
 from bridge.wire import cmqc
 from bridge.wire.mq import decode_mqdlh
 from tests.helpers.staging import stage_partitions
@@ -390,6 +391,27 @@ def test_rows_of_a_mapping_and_a_connection_lost_at_any_verb(
         header = decode_mqdlh(letter.data)
         assert (header.Reason, header.DestQName.rstrip(b" \0"), letter.data[-1:]) == (2152, b"plant/4", b"4")
         queues.take(MAPPING_STATE_QUEUE)  # which each new query reads
+
+
+def test_the_log_names_the_publisher_of_a_dead_letter(
+    options: SinkOptions, queues: Queues, stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Client and topic if the headers of the message contain them, otherwise the topic or queue that it was read from."""
+    md = {"Format": "MQHRF2"}
+    refusal = {"reason": 2110, "sentence": "no JSON", "source": "PLANT.IN"}
+    rows = [
+        {"md": md, "headers": rfh2_of("pump-7", 1, 1, None), "body": b"1", "refusal": refusal},
+        {"md": {}, "headers": b"", "body": b"2", "refusal": refusal},
+    ]
+    schema = pa.schema(
+        {"md": pa.struct({"Format": pa.string()}), "headers": pa.binary(), "body": pa.binary(), "refusal": REFUSAL_TYPE}
+    )
+    to = msgspec.structs.replace(options, refused=queues.queue())
+    put(to, stage(BatchIdentity("dead letters", 0), [pa.RecordBatch.from_pylist(rows, schema=schema)]))
+    end = f" to queue {to.refused}: no JSON: MQRC_FORMAT_ERROR (2110)"
+    start = "MQB5101W mapping mqbridge spark: dead-lettered a message of "
+    lines = [line for line in caplog.messages if line.startswith("MQB")]
+    assert lines == [f"{start}client 'pump-7'{end}", f"{start}PLANT.IN{end}"]
 
 
 def test_a_refused_row_without_a_place_for_it_ends_the_write(
