@@ -237,12 +237,16 @@ class ProblemKind(StrEnum):
     BACKLOG = "backlog"
     #: clients that acknowledge nothing
     CLIENT = "client"
+    #: a limit rejects messages, or ends sessions
+    LIMIT = "limit"
     #: messages that clients have acknowledged are not removed from the transmission queue
     REMOVALS = "removals"
     #: a client that publishes more than all others together
     PUBLISH_RATE = "publish_rate"
     #: a channel rejects clients
     REJECTIONS = "rejections"
+    #: several programs use one client identifier
+    CLIENT_IDENTIFIER = "client_identifier"
     #: units of work fail although the queue manager is available
     COMMITS = "commits"
     RELOAD = "reload"

@@ -94,6 +94,8 @@ class Status(msgspec.Struct, kw_only=True):
     #: of these: discarded to cut a loop
     cut: int = 0
     dead_lettered: int = 0
+    #: messages that could not be processed, discarded because there was no room on the dead-letter queue, by MQRC
+    discarded: dict[str, int] = {}
     #: units of work backed out
     backouts: int = 0
     commits: int = 0

@@ -445,6 +445,8 @@ def show_mapping(name: MappingName) -> None:
         typer.echo(f"mapping {found.name}: {found.state}")
         for count in ("taken", "moved", "filtered", "cut", "dead_lettered", "backouts", "commits"):
             typer.echo(f"{count.replace('_', '-')}: {getattr(found, count):,}")
+        for reason, number in found.discarded.items():
+            typer.echo(f"discarded without room on the dead-letter queue: {number:,} with {reason}")
         if found.last_error_at is not None:
             typer.echo(f"last error at {moment(found.last_error_at)}: {found.last_error}")
         for queue in found.blocked:

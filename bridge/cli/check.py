@@ -126,13 +126,14 @@ def find(config: Path, connect: bool) -> tuple[Findings, int]:
         return findings, WRONG_USAGE
     empty = not configuration.model_fields_set
     configuration = configured(configuration, settings.data_dir, None, None)
-    findings.description = list(describe(configuration))
+    findings.description = [*describe(configuration), *sizes(configuration)]
     findings.loops = [str(loop) for loop in loops_of(configuration)]
     findings.notes = list(warnings_of(configuration))
     findings.notes += advice(configuration)
     findings.notes += long_user_names(configuration)
     findings.notes += expiring(configuration)
     findings.notes += undefined_queues(configuration)
+    findings.notes += late_limits(configuration)
     if empty:
         findings.notes.append(f"{config} is empty: every setting has its default")
     findings.missing = list(lacking(configuration))
@@ -151,6 +152,38 @@ def find(config: Path, connect: bool) -> tuple[Findings, int]:
             findings.description.append(f"queue manager {name} has all that the bridge needs{but}")
     findings.ok = not findings.missing and not findings.queue_manager_lacks
     return findings, 0 if findings.ok else FAILED
+
+
+# Memory ---------------------------------------------------------------------------------------------------------------
+
+
+def sizes(configuration: Configuration) -> Iterator[str]:
+    """Yield a line with the sizes of the limits that are shares of the memory which is available here."""
+    from bridge.mq.memory import MIB, available_memory, in_bytes
+
+    limits = configuration.limits
+    embedded = configuration.queue_manager.type == "embedded"
+    names = ["waiting_total", *(["retained_total"] if embedded else []), "dead_letter_total", "memory_watermark"]
+    values = {name: value for name in names if (value := getattr(limits, name)) is not None}
+    shown = ", ".join(f"{name} {in_bytes(value) / MIB:,.0f} MiB" for name, value in values.items())
+    yield f"of {available_memory() / MIB:,.0f} MiB of available memory: {shown}"
+
+
+def late_limits(configuration: Configuration) -> Iterator[str]:
+    """Yield a note if the memory watermark may reject publications before the limits of backlogs apply."""
+    from bridge.mq.memory import MIB, in_bytes
+
+    limits = configuration.limits
+    if limits.memory_watermark is None or configuration.queue_manager.type != "embedded":
+        return
+    total = sum(map(in_bytes, (limits.waiting_total, limits.retained_total, limits.dead_letter_total)))
+    watermark = in_bytes(limits.memory_watermark)
+    if total > watermark:
+        yield (
+            f"limits.waiting_total, retained_total and dead_letter_total are {total / MIB:,.0f} MiB together, more than"
+            f" limits.memory_watermark ({watermark / MIB:,.0f} MiB): the bridge may reject all publications before these"
+            " limits apply"
+        )
 
 
 # Requirements ---------------------------------------------------------------------------------------------------------
@@ -221,6 +254,7 @@ def lacking(configuration: Configuration) -> Iterator[str]:
     if any(pipeline.enabled for pipeline in configuration.pipelines.values()) and find_spec("pyspark") is None:
         yield f"pipelines: pyspark is not installed; `{install('spark')}` installs it"
     yield from _readable_by_others(configuration)
+    yield from _expired(configuration)
     settings = configuration.queue_manager
     if settings.type == "embedded":
         for script in settings.scripts:
@@ -270,11 +304,20 @@ def _has_exporter() -> bool:
 
 def expiring(configuration: Configuration) -> Iterator[str]:
     """Yield a note for each certificate that expires soon."""
-    from bridge.security import tls as certificate_files
+    from bridge.security.tls import SOON, certificates_in_use
 
-    for name, listening, _ in _listening(configuration):
-        if listening.tls is not None:
-            yield from (f"{name}: {line}" for line in certificate_files.expiring(listening.tls))
+    for one in certificates_in_use(configuration):
+        if 0 < one.days_left < SOON:
+            yield f"{one.owner}: {one.option} {one.file} expires on {one.date}, in {one.days_left:.0f} days"
+
+
+def _expired(configuration: Configuration) -> Iterator[str]:
+    """Yield a line for each expired certificate of a link, Spark or the key repository."""
+    from bridge.security.tls import certificates_in_use
+
+    for one in certificates_in_use(configuration):
+        if one.use in ("link", "spark", "key_repository") and one.days_left <= 0:
+            yield f"{one.owner}: {one.option} {one.file} expired on {one.date}"
 
 
 def unreachable(configuration: Configuration) -> Iterator[str]:

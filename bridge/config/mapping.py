@@ -212,6 +212,7 @@ class PublicationAttributes(Section):
 
 Guarantee = Literal["at-most-once", "at-least-once", "exactly-once"]
 PayloadType = Literal["bytes", "text", "json"]
+DeadLettersFull = Literal["pause", "discard"]
 Others = Literal["dead-letter", "discard"]
 Order = Literal["destination", "strict"]
 
@@ -457,6 +458,11 @@ class MappingConfig(Section):
     """Limits of one unit of work."""
     backouts: Annotated[int, values.integer(0, 1000)] = 3
     """Number of backouts of a message that its destination rejects, before the message goes to the dead-letter queue."""
+    dead_letters_full: Annotated[DeadLettersFull, values.choice(DeadLettersFull)] | None = None
+    """What happens to messages that the mapping cannot process if its messages on the dead-letter queue reach
+    `limits.dead_letter_bytes`, or all messages of the bridge there `limits.dead_letter_total`. `pause`: the mapping waits
+    until an administrator has removed some of them. `discard`: these messages are lost and counted. None: `pause` if the
+    mapping reads a queue, and `discard` if it reads topics or a link, because a device must not stop it."""
     otherwise: list[Name] = Field(default_factory=list)
     """Names of mappings with the same source. This mapping takes the messages that none of their filters accepts. Without
     such a mapping, messages of a topic or broker that no filter accepts are discarded, and counted as filtered."""

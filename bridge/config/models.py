@@ -41,7 +41,7 @@ PIPELINES = "pipelines"
 CONTROL_SOCKET = "control.sock"
 """Name of the control socket in the data directory of an embedded queue manager."""
 
-WhenFull = Literal["refuse", "drop-oldest", "dead-letter"]
+WhenFull = Literal["dead-letter", "end-session", "drop-oldest", "refuse"]
 
 
 class LimitsConfig(Section):
@@ -89,24 +89,37 @@ class LimitsConfig(Section):
     more is rejected in the same way. Clients of Unix sockets are not counted."""
     waiting_bytes: Annotated[int, values.size(1024, 64 * values.GIB)] = 64 * values.MIB
     """Maximum number of bytes in the backlog of one client that is away or does not acknowledge, or of one shared
-    subscription. Each message counts as its data and 512 bytes."""
+    subscription. Each message counts as its data and 512 bytes. Beyond it, `waiting_full` applies to the messages that
+    arrive for this client."""
     waiting_full: Annotated[WhenFull, values.choice(WhenFull)] = "dead-letter"
-    """What happens to messages beyond `waiting_bytes`. `dead-letter`: new messages go to the dead-letter queue
-    (MQRC_Q_SPACE_NOT_AVAILABLE). `drop-oldest`: the oldest messages are dropped, and the log reports how many. `refuse`:
-    publications that the client has subscribed to are rejected (MQRC_Q_SPACE_NOT_AVAILABLE), for other subscribers too. Only
-    the embedded queue manager supports `refuse`. Messages that an application puts directly to the client are always
-    accepted."""
-    waiting_total: Annotated[int, values.size(1024, 1024 * values.GIB)] = 256 * values.MIB
-    """Maximum number of bytes in the backlogs of all clients together, counted in the same way. Above this limit,
-    publications for clients with more than an equal share of it are rejected as with `waiting_full: refuse`. Clients that
-    keep up are not affected. Embedded queue manager only."""
+    """What happens to messages that arrive beyond `waiting_bytes` or `waiting_total`. Messages that wait stay, and other
+    clients are not affected, except with `refuse`. `dead-letter`: non-persistent messages are discarded, persistent ones go
+    to the dead-letter queue (MQRC_Q_SPACE_NOT_AVAILABLE) up to `dead_letter_bytes` and `dead_letter_total`, and then the
+    session ends. `end-session`: non-persistent messages are discarded, and the first persistent one ends the session. The
+    client still receives what waits. Then the bridge closes its connection (DISCONNECT 0x97 in MQTT 5), and its next CONNACK
+    has Session Present 0. `drop-oldest`: the oldest messages are dropped, although their publishers got an acknowledgement.
+    `refuse`: publications that the client has subscribed to are rejected (MQRC_Q_SPACE_NOT_AVAILABLE), so one slow client
+    stops the publishers of all others. Embedded queue manager only. Messages that an application puts directly to the client
+    are then always accepted."""
+    waiting_total: Annotated[str | int, values.share_or_size(1024, 1024 * values.GIB)] = "25%"
+    """Maximum number of bytes in the backlogs of all clients together, counted in the same way: a percentage of the available
+    memory (see `memory_watermark`), or a size. Beyond it, `waiting_full` applies to clients with more than an equal share of
+    it. Clients that keep up are not affected. So does a transmission queue that is filled to 80 % of MAXDEPTH, with equal
+    shares of the number of messages."""
+    dead_letter_bytes: Annotated[int, values.size(0, 64 * values.GIB)] = 16 * values.MIB
+    """Maximum number of bytes of one client, shared subscription or mapping on the dead-letter queue, counted in the same
+    way. Messages that this bridge did not put there do not count. Beyond it, see `waiting_full` for clients and
+    `dead_letters_full` of a mapping."""
+    dead_letter_total: Annotated[str | int, values.share_or_size(1024, 1024 * values.GIB)] = "10%"
+    """Maximum number of bytes of all clients and mappings on the dead-letter queue, counted in the same way: a percentage of
+    the available memory, or a size."""
     retained_bytes: Annotated[int, values.size(1024, 64 * values.GIB)] = 64 * values.MIB
     """Maximum number of bytes in the retained publications of one MQ user, or of one client identifier if there is no MQ
     user. Each counts as its topic string, payload, properties and 512 bytes. More are rejected (MQRC_Q_SPACE_NOT_AVAILABLE).
     Embedded queue manager only."""
-    retained_total: Annotated[int, values.size(1024, 1024 * values.GIB)] = 512 * values.MIB
-    """Maximum number of bytes in the retained publications of all clients together, counted and rejected in the same way.
-    Embedded queue manager only."""
+    retained_total: Annotated[str | int, values.share_or_size(1024, 1024 * values.GIB)] = "15%"
+    """Maximum number of bytes in the retained publications of all clients together, counted and rejected in the same way: a
+    percentage of the available memory, or a size. Embedded queue manager only."""
     memory_watermark: Annotated[str | int, values.share_or_size(values.MIB, 1024 * values.GIB)] | None = "70%"
     """Memory use of the process above which new messages are rejected (MQRC_STORAGE_NOT_AVAILABLE, 0x97), while waiting
     messages are still delivered: a percentage of the available memory, or a size. The available memory is the machine's, or
@@ -282,7 +295,9 @@ def _listener_clashes(configuration: Configuration) -> Iterator[Clash]:
 
 def _limit_clashes(configuration: Configuration) -> Iterator[Clash]:
     if configuration.limits.waiting_full == "refuse" and configuration.queue_manager.type == "ibm":
-        expected = "drop-oldest or dead-letter, because IBM MQ refuses no publication for this (but for MAXDEPTH)"
+        expected = (
+            "dead-letter, end-session or drop-oldest, because IBM MQ refuses no publication for this (but for MAXDEPTH)"
+        )
         yield Clash(("limits", "waiting_full"), expected)
 
 

@@ -72,6 +72,12 @@ class Overview(msgspec.Struct, kw_only=True):
                 | answers.ProblemKind.LOGIN
             ):
                 return "warnings and errors of the log", link("/log", level="warning")
+            case answers.ProblemKind.LIMIT if problem.subject.startswith("dead_letter"):
+                return "dead letters", "/dead-letters"
+            case answers.ProblemKind.LIMIT if problem.subject.startswith("retained"):
+                return "topics", "/topics"
+            case answers.ProblemKind.LIMIT:
+                return "clients with the largest backlogs", link("/clients", sort="waiting", descending="1")
             case answers.ProblemKind.CERTIFICATE:
                 return "the configuration", "/configuration"
         return _PAGES[problem.kind]

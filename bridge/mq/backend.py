@@ -166,8 +166,6 @@ class Backend(Protocol):
 
     #: `start` delivers the messages on the transmission queue before it returns
     hands_over_at_once: bool
-    #: `refuse` works: the queue manager can reject publications because of one of their subscribers
-    refuses_for_clients: bool
     #: removals keep up with acknowledgements, so that limits.removal_backlog does not apply
     removes_at_once: bool
     #: the queue manager names of clients
@@ -176,12 +174,18 @@ class Backend(Protocol):
     transmission_queue: str
     #: called on the event loop with client identifier, filter and reason code when a clean session's subscription is lost
     on_dropped: Callable[[str, str, int], None]
+    #: called with an option of `limits`, who reached it, and the number of publications that were rejected for that
+    on_limit: Callable[[str, str, int], None]
     #: called on the event loop with finished units of work, once for each, in the order that `submit` promises
     on_completed: Callable[[Sequence[Completion]], None]
 
     @property
     def available(self) -> bool:
         """Whether the queue manager is reachable and accepts persistent messages."""
+
+    @property
+    def depth(self) -> int:
+        """The number of messages on the transmission queue that the bridge knows."""
 
     @property
     def outage(self) -> bool:
@@ -262,10 +266,13 @@ class Backend(Protocol):
         these subscriptions are not delivered (MQTT-3.1.2-6).
         """
 
-    def dead_letter(self, transmission: Transmission, reason: int) -> bool:
+    def dead_letter(
+        self, transmission: Transmission, reason: int, done: Callable[[bool], None] = lambda _moved: None
+    ) -> None:
         """Move a message that no client can receive to the dead-letter queue, with an MQDLH that contains the reason.
 
-        Return False if the message stays on the transmission queue. The log explains why.
+        `done` is called on the event loop: with True after the commit, or with False if the message stays on the transmission
+        queue. The log explains why.
         """
 
     def flush(self) -> asyncio.Future[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from bridge.administration.answers import RetainedStatus, TopicDetails, TopicNod
 from bridge.config.models import LimitsConfig
 from bridge.mq.administration import Administration, CommandFailed, PcfResponse
 from bridge.mq.backend import Backend
+from bridge.mq.dead_letter_room import DeadLetterRoom
 from bridge.mq.memory import MemoryWatermark
 from bridge.mq.mqi import Connection, MQError
 from bridge.mq.telemetry_channels import TelemetryChannelRegister
@@ -196,9 +197,11 @@ class QueueManagerStatus(msgspec.Struct, frozen=True, kw_only=True):
     diverts_silently: bool = True
     #: number of local queues omitted from `queues`
     left_out: int = 0
-    #: embedded queue manager only: retained publications, file sizes in bytes by kind, whether the disk is full, whether the
-    #: last commit could not be recorded in the witness, and the free space and size of its file system in bytes
+    #: embedded queue manager only: retained publications and their bytes, file sizes in bytes by kind, whether the disk is
+    #: full, whether the last commit could not be recorded in the witness, and the free space and size of its file system in
+    #: bytes
     retained: int | None = None
+    retained_bytes: int | None = None
     file_sizes: Mapping[str, int] = {}
     disk_full: bool | None = None
     witness_failing: bool | None = None
@@ -217,6 +220,9 @@ class QueueManagerInquiry(Protocol):
 
         `ages` includes the ages of the oldest messages, which needs a command.
         """
+
+    def count_dead_letters(self, room: DeadLetterRoom, mappings: Collection[str]) -> None:
+        """Count the messages of this bridge on the dead-letter queue. Raises MQError."""
 
     def close(self) -> None:
         """Release the resources of the inquiry."""
@@ -256,6 +262,7 @@ class Host(Protocol):
     #: telemetry channels, from the configuration file and from commands
     telemetry_channels: TelemetryChannelRegister
     memory: MemoryWatermark
+    dead_letter_room: DeadLetterRoom
     topic_inquiry: TopicInquiry
 
     @property

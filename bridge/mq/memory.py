@@ -5,7 +5,6 @@ Without it, a backlog that does not fit into memory ends in a kill by the kernel
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import logging
 import os
@@ -13,7 +12,10 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import asyncio  # commands that need no event loop import this module
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +68,13 @@ def available_memory(proc: Path = _PROC) -> int:
         if text != "max":
             found.append(int(text))
     return min(found)
+
+
+def in_bytes(setting: str | int) -> int:
+    """Return a size in bytes: a percentage of the available memory (`25%`), or a number of bytes."""
+    if isinstance(setting, str):
+        return int(available_memory() * float(setting.removesuffix("%")) / 100)
+    return setting
 
 
 def _limit_files(proc: Path) -> list[Path]:
@@ -134,6 +143,8 @@ class MemoryWatermark:
 
     def start(self) -> None:
         """Sample now, and then at intervals."""
+        import asyncio
+
         self._timer = asyncio.get_running_loop().call_later(SAMPLE_INTERVAL, self.start)
         self.use(self._setting)
 

@@ -7,13 +7,20 @@ import ipaddress
 import logging
 import os
 import ssl
+import time
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from bridge.config.models import Configuration
-from bridge.config.queue_manager import EmbeddedQueueManagerConfig, NoPassword, read_password
+from bridge.config.queue_manager import (
+    EmbeddedQueueManagerConfig,
+    IbmQueueManagerConfig,
+    NoPassword,
+    TlsConfig,
+    read_password,
+)
 from bridge.config.tls import ANY_CIPHER, CIPHER_SPECS, ClientTlsConfig, ListenerTlsConfig
 from bridge.security.authenticator import Certificate
 
@@ -264,20 +271,6 @@ def _of_revocation_lists(config: ListenerTlsConfig) -> Iterator[str]:
             yield f"tls.crl_file {config.crl_file}: a list in it expired on {end:%Y-%m-%d}; get a new one"
 
 
-def expiring(config: ListenerTlsConfig) -> Iterator[str]:
-    """Yield a warning if a listener's certificate expires soon."""
-    from cryptography.x509 import load_pem_x509_certificate
-
-    try:
-        certificate = load_pem_x509_certificate(config.certificate_file.read_bytes())
-    except (OSError, ValueError):
-        return  # reported by `lacking`
-    end = certificate.not_valid_after_utc
-    left = end - datetime.datetime.now(datetime.UTC)
-    if datetime.timedelta() < left < datetime.timedelta(days=SOON):
-        yield f"tls.certificate_file {config.certificate_file} expires on {end:%Y-%m-%d}, in {left.days} days"
-
-
 def _of_certificate(config: ListenerTlsConfig, addresses: Sequence[str]) -> Iterator[str]:
     from cryptography.x509 import load_pem_x509_certificate
 
@@ -319,14 +312,57 @@ def _is_for(name: str, host: str) -> bool:
     return name == host or (name.startswith("*.") and host.partition(".")[2] == name[2:])
 
 
-def expiries(configuration: Configuration) -> Iterator[tuple[str, str, Path, float]]:
-    """Yield the listener, channel name, file and expiry date (seconds since the epoch) of each certificate. Reads files."""
-    for listener, channel, tls in _listeners(configuration):
-        file = tls.certificate_file
+class CertificateInUse(NamedTuple):
+    """A certificate of the bridge."""
+
+    #: `channel`, `admin`, `queue_manager` (the listener for MQ applications), `link`, `spark` or `key_repository`
+    use: str
+    #: name of the channel or link
+    name: str
+    #: the option that names the file, in the section of its user
+    option: str
+    file: Path
+    #: seconds since the epoch
+    expiry: float
+
+    @property
+    def owner(self) -> str:
+        """The user of the certificate, in words."""
+        return f"{self.use} {self.name}" if self.name else self.use.replace("_", " ")
+
+    @property
+    def days_left(self) -> float:
+        """Days until it expires. Negative if it has expired."""
+        return (self.expiry - time.time()) / 86_400
+
+    @property
+    def date(self) -> str:
+        """The day on which it expires."""
+        return time.strftime("%Y-%m-%d", time.gmtime(self.expiry))
+
+
+def certificates_in_use(configuration: Configuration) -> Iterator[CertificateInUse]:
+    """Yield the certificates of listeners, links, Spark and the key repository. Reads files.
+
+    Missing and unreadable files are left out, and so are CMS key repositories (`.kdb`), which only IBM's library can read.
+    """
+    for use, name, file in _certificate_files(configuration):
         try:
-            yield listener, channel, file, _expiry(file, file.stat().st_mtime_ns)
+            expiry = _expiry(file, file.stat().st_mtime_ns)
         except (OSError, ValueError) as error:
             log.debug("certificate file %s: %s", file, error)
+        else:
+            yield CertificateInUse(use, name, "tls.certificate_file", file, expiry)
+    settings = configuration.queue_manager
+    if isinstance(settings, IbmQueueManagerConfig) and settings.tls is not None:
+        file = settings.tls.files["key_repository"]
+        try:
+            found = _expiry_in_repository(file, file.stat().st_mtime_ns, _repository_password(settings.tls))
+        except (OSError, ValueError) as error:
+            log.debug("key repository %s: %s", file, error)
+        else:
+            if found is not None:
+                yield CertificateInUse("key_repository", "", "queue_manager.tls.key_repository", file, found)
 
 
 @lru_cache(1_000)
@@ -335,6 +371,30 @@ def _expiry(file: Path, changed: int) -> float:
     from cryptography import x509
 
     return x509.load_pem_x509_certificate(file.read_bytes()).not_valid_after_utc.timestamp()
+
+
+@lru_cache(10)
+def _expiry_in_repository(file: Path, changed: int, password: str) -> float | None:
+    """Return the expiry date of the own certificate in a PKCS#12 file; None if there is none. Raises OSError, ValueError."""
+    from cryptography.hazmat.primitives.serialization import pkcs12
+
+    _, certificate, _ = pkcs12.load_key_and_certificates(file.read_bytes(), password.encode())
+    return None if certificate is None else certificate.not_valid_after_utc.timestamp()
+
+
+def _repository_password(tls: TlsConfig) -> str:
+    """Return the password of a key repository. Raises OSError if it is in a stash file, which only IBM's library can read."""
+    file, variable = tls.key_repository_password_file, tls.key_repository_password_variable
+    return read_password("the key repository", file, variable, os.environ)
+
+
+def _certificate_files(configuration: Configuration) -> Iterator[tuple[str, str, Path]]:
+    for listener, name, tls in _listeners(configuration):
+        yield listener, name, tls.certificate_file
+    clients = [("link", name, link.tls) for name, link in configuration.links.items()]
+    for use, name, client in (*clients, ("spark", "", configuration.spark.tls)):
+        if client is not None and client.certificate_file is not None:
+            yield use, name, client.certificate_file
 
 
 def _listeners(configuration: Configuration) -> Iterator[tuple[str, str, ListenerTlsConfig]]:

@@ -358,6 +358,8 @@ class Handshake:
         client.transport.flush()
         service.delivery.pump(session, client)
         client.transport.take_turn()
+        if session.ending:
+            service.endings.review(session)
 
     async def _purged(self, client_id: str) -> bool:
         """Wait until the messages of an ended session are removed and return False if there are none.

@@ -15,11 +15,17 @@ import msgspec
 
 from bridge.config.models import LimitsConfig
 from bridge.mq.backend import Backend, Completion, UnitOfWork
+from bridge.mq.dead_letter_room import CLIENT, DeadLetterRoom
+from bridge.mq.host import QueueManagerStatus
+from bridge.mq.memory import in_bytes
 from bridge.mqtt.packets import PacketType
+from bridge.security import audit_log
 from bridge.service.client import Client, Turns, Units
 from bridge.service.events import DeadLettered, EventBus, Finished, MessagesAbandoned, Unclaimed
+from bridge.service.limit_hits import LimitHits
+from bridge.telemetry.backlog import Admission, Backlog, BacklogLimits
 from bridge.telemetry.conversion import reason_code_of
-from bridge.telemetry.outbox import FULL, Backlog, BacklogTotal, Refusal, SendEffects, too_many
+from bridge.telemetry.outbox import FULL, UNDELIVERABLE, Refusal, SendEffects
 from bridge.telemetry.packet_identifiers import Chunk
 from bridge.telemetry.record import StateKey, StateRecord
 from bridge.telemetry.session import Session
@@ -228,6 +234,7 @@ class Delivery:
         sessions: Mapping[str, Session],
         clients: Mapping[str, Client],
         limits: LimitsConfig,
+        room: DeadLetterRoom,
     ) -> None:
         self._backend = backend
         self._units = units
@@ -244,7 +251,17 @@ class Delivery:
         self.shares = Shares(self.new_backlog)
         #: during the start: sessions that left a share with unacknowledged messages, by the share's remote queue manager
         self.former: dict[str, list[Session]] = {}
-        self._backlog_total = BacklogTotal()
+        self.backlog_limits = BacklogLimits()
+        self.limit_hits = LimitHits()
+        self._room = room
+        room.on_full = lambda limit, owner: self.limit_hits.note(limit, owner[1])
+        self.backlog_limits.reserve_dead_letter = lambda owner, length: room.take((CLIENT, owner), length)
+        #: called with the owner whose subscriptions have to end: a client identifier, or the name of a share
+        self.on_excess: Callable[[str], None] = lambda _owner: None
+        #: called if a session that ends has received messages
+        self.on_received: Callable[[Session], None] = lambda _session: None
+        #: called with a share that has no waiting messages any longer
+        self.on_given_out: Callable[[Share], None] = lambda _share: None
         #: the backlogs for which publications are rejected
         self._refusing: set[Backlog] = set()
         self.use_limits(limits)
@@ -261,8 +278,9 @@ class Delivery:
         sessions, shares = self._sessions, self.shares
         grouped: dict[Session, list[Transmission]] = {}
         removals: list[Transmission] = []
-        #: shares that get messages, and the bytes of their backlogs before
-        filled: dict[Share, int] = {}
+        #: shares and the messages that arrive for them
+        filled: dict[Share, list[Transmission]] = {}
+        self.backlog_limits.depth = self._backend.depth
         for transmission in batch:
             session = sessions.get(transmission.client_id)
             if session is None or not session.begun:
@@ -272,7 +290,7 @@ class Delivery:
                 elif share is None or transmission.user_data is None:
                     self._unclaimed(session, transmission, removals)
                 else:
-                    filled.setdefault(share, share.waiting.bytes)
+                    filled.setdefault(share, []).append(transmission)
                     share.waiting.append(transmission)
                 continue
             waiting = grouped.get(session)
@@ -280,26 +298,48 @@ class Delivery:
                 grouped[session] = [transmission]
             else:
                 waiting.append(transmission)
-        for share, before in filled.items():
+        for share, arriving in filled.items():
             while share.give_out(grouped):
                 pass
-            self._make_room(share, before, removals)
+            self._admit(share, arriving, removals)
         if len(batch) <= SENT_AT_ONCE and not self._turns.waiting:
             self._send(grouped, removals, recovered=self.recovering)
         else:
             self._send_in_turns(grouped, removals)
 
-    def _make_room(self, share: Share, before: int, removals: list[Transmission]) -> None:
-        """Keep the backlog of a share, which had `before` bytes, within limits.waiting_bytes."""
+    def _admit(self, share: Share, arriving: Sequence[Transmission], removals: list[Transmission]) -> None:
+        """Apply the limits of backlogs to the messages that arrived for a share and were given to no member."""
         backlog = share.waiting
-        if backlog.full and not self.recovering:
-            dropped, dead = backlog.make_room((), before)
-            for transmission in dropped:
-                self._events.publish(Unclaimed(transmission))
-            removals += dropped
-            for transmission in dead:
-                self.reject(backlog.owner, too_many(transmission, backlog.limit))
+        left = min(len(arriving), len(backlog))
+        if left and not self.recovering and backlog.limits.exceeded(backlog, 0, 0):
+            late = [backlog.pop() for _ in range(left)]
+            admission = backlog.admit(late[::-1], ())
+            for transmission in admission.discarded + admission.dropped:
+                self._events.publish(Unclaimed(transmission, FULL))
+            removals += admission.discarded + admission.dropped
+            self._not_admitted(backlog, admission)
         self.review(backlog)
+
+    def _not_admitted(self, backlog: Backlog, admission: Admission) -> None:
+        """Handle the messages that a backlog did not admit, apart from those to remove from the transmission queue."""
+        owner = backlog.owner
+        for transmission in admission.dead_letters:
+            self.reject(owner, Refusal(transmission, cmqc.MQRC_Q_SPACE_NOT_AVAILABLE, FULL), backlog)
+        lost = len(admission.discarded) + len(admission.dropped)
+        if admission.limit:
+            self.limit_hits.note(admission.limit, owner, admission.beyond)
+        if lost:
+            log.warning(
+                "MQB2401W discarded %d messages for client %r (%d that had waited longest): %s, %d bytes (%s)",
+                lost,
+                owner,
+                len(admission.dropped),
+                FULL,
+                backlog.bytes,
+                admission.limit,
+            )
+        if admission.ends:
+            self.on_excess(owner)
 
     def give_out(self, shares: Sequence[Share]) -> None:
         """Distribute the backlogs of shares to their members, as far as these can take more."""
@@ -313,6 +353,8 @@ class Delivery:
             self._send_in_turns(grouped, [])
         for share in shares:
             self.review(share.waiting)
+            if not share.waiting:
+                self.on_given_out(share)
 
     def _send_in_turns(self, grouped: dict[Session, list[Transmission]], removals: list[Transmission]) -> None:
         """Send messages to a few sessions per turn. `removals` need no sending, only the commit."""
@@ -359,7 +401,7 @@ class Delivery:
                     finished.append((session, len(effects.finished)))
                 if client is not None:
                     client.transport.flush()
-                if effects.finished or effects.refusals or effects.more:
+                if effects.finished or effects.refusals or effects.more or effects.admission is not None:
                     self._sent(session, client, effects)
                 if outbox.backlog.messages:
                     self.review(outbox.backlog)
@@ -458,16 +500,9 @@ class Delivery:
         if effects.more and client is not None:
             client.transport.send_more_soon()
         if effects.finished:
-            discarded = effects.discarded
-            self._events.publish(Finished(session, effects.finished, discarded))
-            if discarded and (dropped := sum(why is FULL for why in discarded.values())):
-                log.warning(
-                    "MQB2401W dropped the %d oldest messages for client %r: %s, %d bytes (limits.waiting_bytes)",
-                    dropped,
-                    session.client_id,
-                    FULL,
-                    session.outbox.backlog.limit,
-                )
+            self._events.publish(Finished(session, effects.finished, effects.discarded))
+        if effects.admission is not None:
+            self._not_admitted(session.outbox.backlog, effects.admission)
         for refusal in effects.refusals:
             self.reject(session.client_id, refusal)
 
@@ -481,12 +516,21 @@ class Delivery:
     # Backlogs ----------------------------------------------------------------------------------------------------------
 
     def use_limits(self, limits: LimitsConfig) -> None:
-        """Apply per-backlog limits to new backlogs, and the total limit immediately."""
+        """Apply limits to the messages that arrive from now on."""
         self.limits = limits
         for session in self._sessions.values():
             self.limit_removals(session)
-        if self._backend.refuses_for_clients:
-            self._backlog_total.limit = limits.waiting_total
+        backlogs = self.backlog_limits
+        backlogs.owner_bytes, backlogs.when_full = limits.waiting_bytes, limits.waiting_full
+        backlogs.total_bytes = in_bytes(limits.waiting_total)
+        for backlog in list(self._refusing):
+            self.review(backlog)
+
+    def use_status(self, status: QueueManagerStatus) -> None:
+        """Take MAXDEPTH of the transmission queue from a status of the queue manager."""
+        for queue in status.queues:
+            if queue.name == self._backend.transmission_queue:
+                self.backlog_limits.max_depth = queue.max_depth
 
     def limit_removals(self, session: Session) -> None:
         """Apply limits.removal_backlog to a session."""
@@ -495,18 +539,16 @@ class Delivery:
 
     def new_backlog(self, owner: str) -> Backlog:
         """Return the backlog of a new session or share."""
-        return Backlog(owner, self.limits.waiting_bytes, self.limits.waiting_full, self._backlog_total)
+        return Backlog(owner, self.backlog_limits)
 
     def review(self, backlog: Backlog) -> None:
         """Start or stop rejecting publications, depending on whether a backlog is full."""
-        total = backlog.total
-        if backlog.bytes <= backlog.limit and total.bytes <= total.limit and not self._refusing:
+        if backlog.limits.when_full != "refuse" and not self._refusing:
             return
         if backlog.must_refuse is not backlog.refuses:
             self._refuse(backlog, not backlog.refuses)
-        if self._refusing and total.bytes <= total.limit:
-            for other in [one for one in self._refusing if not one.must_refuse]:
-                self._refuse(other, False)
+        for other in [one for one in self._refusing if not one.must_refuse]:
+            self._refuse(other, False)
 
     def _refuse(self, backlog: Backlog, refuses: bool) -> None:
         backlog.refuses = refuses
@@ -518,10 +560,11 @@ class Delivery:
                 "%d bytes for all clients (limits.waiting_total is %d)",
                 backlog.owner,
                 backlog.bytes,
-                backlog.limit,
-                backlog.total.bytes,
-                backlog.total.limit,
+                backlog.limits.owner_bytes,
+                backlog.limits.bytes,
+                backlog.limits.total_bytes,
             )
+            self.limit_hits.note(backlog.limits.exceeded(backlog, 0, 0), backlog.owner)
         else:
             self._refusing.discard(backlog)
             log.info("MQB2404I publications for client %r are accepted again", backlog.owner)
@@ -531,29 +574,57 @@ class Delivery:
         backlog.clear()
         self.review(backlog)
         # Failed units of work may still return messages to this backlog. They must not count in the total.
-        backlog.total = BacklogTotal()
+        backlog.limits = BacklogLimits()
 
-    def reject(self, recipient: str, refusal: Refusal) -> None:
-        """Dead-letter a message that its client cannot take."""
-        topic = refusal.transmission.topic or refusal.transmission.remote_queue
+    def reject(self, recipient: str, refusal: Refusal, backlog: Backlog | None = None) -> None:
+        """Dead-letter a message that its client cannot take, or that its `backlog` did not admit.
+
+        A message that its client cannot take is discarded if there is no room for it on the dead-letter queue.
+        """
+        transmission = refusal.transmission
+        topic = transmission.topic or transmission.remote_queue
+        if backlog is None and not self._room.take((CLIENT, recipient), transmission.message.length):
+            log.error(
+                "MQB2413E discarded a message for client %r, topic %r, which could not be delivered: %s; too many of its "
+                "messages are on the dead-letter queue",
+                recipient,
+                topic,
+                refusal.why,
+            )
+            audit_log.note("message discarded", session=recipient, topic=topic, why=refusal.why)
+            self._events.publish(Unclaimed(transmission, UNDELIVERABLE))
+            self._units.submit(UnitOfWork(removals=[transmission]))
+            return
         log.warning(
             "MQB2402W a message for client %r, topic %r, could not be delivered: %s", recipient, topic, refusal.why
         )
-        self.dead_letter(refusal.transmission, refusal.reason)
+        self.dead_letter(refusal.transmission, refusal.reason, backlog)
 
-    def dead_letter(self, transmission: Transmission, reason: int) -> None:
-        """Move a message that no client can take to the dead-letter queue."""
+    def dead_letter(self, transmission: Transmission, reason: int, backlog: Backlog | None = None) -> None:
+        """Move a message to the dead-letter queue. If that fails, return it to its backlog, if any."""
         try:
-            if not self._backend.dead_letter(transmission, reason):
-                return
+            self._backend.dead_letter(transmission, reason, partial(self._dead_lettered, transmission, reason, backlog))
         except Exception:
             log.exception(
                 "MQB2405E dead-lettering a message for client %r failed; it stays on %s",
                 transmission.client_id,
                 self._backend.transmission_queue,
             )
+
+    def _dead_lettered(self, transmission: Transmission, reason: int, backlog: Backlog | None, moved: bool) -> None:
+        """Report a dead-lettered message. One that the dead-letter queue did not take waits for its client after all."""
+        if moved:
+            self._events.publish(DeadLettered(transmission, reason))
             return
-        self._events.publish(DeadLettered(transmission, reason))
+        if backlog is None or self.retired:
+            return
+        self._room.give_back((CLIENT, backlog.owner), transmission.message.length)
+        if backlog.limits is self.backlog_limits:
+            backlog.insert(transmission)
+            self.on_excess(backlog.owner)
+        else:  # its session has ended
+            self._events.publish(Unclaimed(transmission))
+            self._units.submit(UnitOfWork(removals=[transmission]))
 
     # Records of sessions ---------------------------------------------------------------------------------------------
 
@@ -584,6 +655,8 @@ class Delivery:
             session.outbox.finishing -= number
             if session.outbox.held:
                 self.resume(session)
+            if session.ending:
+                self.on_received(session)
         for session, chunk in recording:
             if completion.failure:
                 session.records_lost(records)

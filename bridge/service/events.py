@@ -137,9 +137,10 @@ class Finished(Event):
 
 
 class Unclaimed(Event):
-    """A message arrived for a subscription of a session that had ended."""
+    """A message was removed without a session: its session had ended, or the reason is given."""
 
     transmission: Transmission
+    reason: str = ""
 
 
 class DeadLettered(Event):
@@ -156,6 +157,7 @@ Fate = tuple[Got | Received, Outcome, str | None, str | None]
 #: Values of `reason` for messages that a mapping discarded.
 FILTERED: Final = "the mapping's filter does not take it"
 CAME_ROUND: Final = "it has come round"
+NO_DEAD_LETTER_ROOM: Final = "it cannot be processed, and too many dead letters wait"
 LINK_LOST: Final = "the link was lost, and it is sent once at most"
 
 

@@ -229,6 +229,8 @@ class ClientHandler:
             self._refused(session, effects, refusals)
         if session.outbox.held:
             service.delivery.resume(session)
+        if session.ending:
+            service.endings.review(session)
 
     def _refused(self, session: Session, effects: ReceiveEffects, refusals: Mapping[int, int]) -> None:
         """Handle publications that the queue manager rejected.

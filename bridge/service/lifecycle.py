@@ -271,6 +271,7 @@ class Bridge:
                 epoch=self.host.epoch,
                 authentication=authentication,
                 channel_authentication=self.host.channel_authentication,
+                room=self.host.dead_letter_room,
             )
             self.service.journal.trace(self.configuration.log.level, self.configuration.log.trace_clients)
             if self.archive is not None:
@@ -281,6 +282,7 @@ class Bridge:
                 self.service.events.attach(self.traces.deliveries)
                 self.service.units.traces = self.traces.publications
             await self.service.start()
+            self.queue_manager_watch.on_status = self.service.delivery.use_status
             self.queue_manager_watch.begin()
             if self.metrics is not None:
                 self.history = HistoryRecorder(

@@ -50,7 +50,8 @@ METRICS: Final = (
            "Publications and puts rejected because memory use was above the watermark."),
     Metric("mqbridge_units_of_work", "gauge", (), "Units of work of clients that are in progress."),
     Metric("mqbridge_certificate_expiry_timestamp_seconds", "gauge", ("listener", "channel"),
-           "Expiry of a listener's certificate in seconds since the epoch. The listener is channel, admin or queue_manager."),
+           "Expiry of a certificate of the bridge in seconds since the epoch. The listener is channel, admin, queue_manager, "
+           "link, spark or key_repository; the channel is the name of a channel or link."),
     # Clients
     Metric("mqbridge_channel_up", "gauge", _CHANNEL, "1 if a channel listens; 0 if it is stopped or cannot listen."),
     Metric("mqbridge_connections", "gauge", _CHANNEL, "Network connections, including those that have not sent CONNECT."),
@@ -104,7 +105,12 @@ METRICS: Final = (
            "Dead-lettered messages by MQRC: publications of clients (in) and messages for clients (out)."),
     Metric("mqbridge_messages_discarded_total", "counter", ("reason",),
            "Messages for clients that were not sent, by reason: expired, slow_client (QoS 0), waiting_full, no_local, "
-           "not_authorized, session_ended, no_session."),
+           "not_authorized, undeliverable, session_ended, no_session."),
+    Metric("mqbridge_limit_reached_total", "counter", ("limit",),
+           "Messages and publications beyond a limit of the configuration, or beyond 80 % of MAXDEPTH of the transmission "
+           "queue (MAXDEPTH)."),
+    Metric("mqbridge_limit_bytes", "gauge", ("limit",), "Value of a limit for all clients together."),
+    Metric("mqbridge_limit_used_bytes", "gauge", ("limit",), "Bytes that count for such a limit."),
     Metric("mqbridge_messages_resent_total", "counter", _CLIENTS, "PUBLISH packets sent again with DUP."),
     # Queue manager
     Metric("ibmmq_qmgr_status", "gauge", _QUEUE_MANAGER, "Queue manager: 2 (MQQMSTA_RUNNING) if it answers, otherwise 0."),
@@ -143,7 +149,11 @@ METRICS: Final = (
     Metric("mqbridge_mapping_state", "gauge", ("mapping", "state"),
            "1 for the present state of a mapping, 0 for the others."),
     Metric("mqbridge_mapping_messages_total", "counter", ("mapping", "outcome"),
-           "Messages that a mapping has taken, by outcome: moved, filtered, cut (to end a loop), dead_lettered."),
+           "Messages that a mapping has taken, by outcome: moved, filtered, cut (to end a loop), dead_lettered, discarded "
+           "(not processed, without room on the dead-letter queue)."),
+    Metric("mqbridge_mapping_discarded_total", "counter", ("mapping", "reason"),
+           "Messages that a mapping could not process and discarded, because its messages on the dead-letter queue had "
+           "reached a limit, by MQRC."),
     Metric("mqbridge_mapping_commits_total", "counter", ("mapping",), "Units of work that a mapping committed."),
     Metric("mqbridge_mapping_backouts_total", "counter", ("mapping",), "Units of work that a mapping backed out."),
     Metric("mqbridge_mapping_last_error_timestamp_seconds", "gauge", ("mapping",),

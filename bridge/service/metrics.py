@@ -25,7 +25,7 @@ from bridge.config.mapping import ToMqttMapping
 from bridge.config.models import Configuration
 from bridge.mq.backend import Commits
 from bridge.mq.host import Host, QueueManagerStatus
-from bridge.mq.memory import MemoryWatermark
+from bridge.mq.memory import MemoryWatermark, in_bytes
 from bridge.mqtt.packets import PacketType
 from bridge.mqtt.reason_codes import FAILURE, OF_PACKET
 from bridge.service.administration.parts import Parts
@@ -44,7 +44,7 @@ from bridge.service.events import (
 )
 from bridge.service.metric_catalogue import Samples
 from bridge.service.queue_manager_watch import QueueManagerWatch
-from bridge.telemetry.outbox import EXPIRED, FULL, NOT_ALLOWED, OWN, SLOW, Outgoing, PublicationCounts
+from bridge.telemetry.outbox import EXPIRED, FULL, NOT_ALLOWED, OWN, SLOW, UNDELIVERABLE, Outgoing, PublicationCounts
 from bridge.telemetry.session import Session
 from bridge.telemetry.transmission import put_time_of
 from bridge.transport.stream import BY_CLIENT, CONNECTION_LOST, TRANSPORT_ERROR
@@ -104,6 +104,7 @@ _DISCARDED: Final = {
     FULL: "waiting_full",
     OWN: "no_local",
     NOT_ALLOWED: "not_authorized",
+    UNDELIVERABLE: "undeliverable",
     _SESSION_ENDED: "session_ended",
     _NO_SESSION: "no_session",
 }
@@ -239,7 +240,7 @@ class Traffic:
         self._count("mqbridge_messages_discarded_total", _DISCARDED[_SESSION_ENDED], by=len(event.transmissions))
 
     def _unclaimed(self, event: Unclaimed) -> None:
-        self._count("mqbridge_messages_discarded_total", _DISCARDED[_NO_SESSION])
+        self._count("mqbridge_messages_discarded_total", _DISCARDED[event.reason or _NO_SESSION])
 
     def _dead_lettered(self, event: DeadLettered) -> None:
         self._count("mqbridge_dead_letters_total", "out", reason_label(event.reason))
@@ -494,6 +495,7 @@ class Metrics:
             kinds = Counter(problem.kind for problem in await parts.problems())
             for kind in ProblemKind:
                 samples.add("mqbridge_problem", kinds[kind], kind.value)
+            _gather_limits(samples, parts, None if self._watch is None else self._watch.latest)
         return samples
 
     def _gather_commits(self, samples: Samples) -> None:
@@ -515,6 +517,19 @@ def _gather_memory(samples: Samples, memory: MemoryWatermark) -> None:
         samples.add("mqbridge_memory_watermark_bytes", memory.watermark)
     samples.add("mqbridge_memory_above_watermark", memory.above)
     samples.add("mqbridge_memory_rejected_messages_total", memory.rejected)
+
+
+def _gather_limits(samples: Samples, parts: Parts, status: QueueManagerStatus | None) -> None:
+    for limit, number in parts.service.limit_hits.totals().items():
+        samples.add("mqbridge_limit_reached_total", number, limit)
+    backlogs, room = parts.service.delivery.backlog_limits, parts.host.dead_letter_room
+    totals = [("waiting_total", backlogs.bytes, backlogs.total_bytes)]
+    totals.append(("dead_letter_total", room.total, room.total_bytes))
+    if status is not None and status.retained_bytes is not None:
+        totals.append(("retained_total", status.retained_bytes, in_bytes(parts.service.limits.retained_total)))
+    for limit, used, value in totals:
+        samples.add("mqbridge_limit_used_bytes", used, limit)
+        samples.add("mqbridge_limit_bytes", value, limit)
 
 
 def _gather_channels(samples: Samples, parts: Parts) -> None:
@@ -541,6 +556,9 @@ def _gather_mappings(samples: Samples, parts: Parts) -> None:
             samples.add("mqbridge_mapping_state", status.state is state, name, state.value)
         for outcome in ("moved", "filtered", "cut", "dead_lettered"):
             samples.add("mqbridge_mapping_messages_total", getattr(status, outcome), name, outcome)
+        samples.add("mqbridge_mapping_messages_total", sum(status.discarded.values()), name, "discarded")
+        for reason, number in list(status.discarded.items()):
+            samples.add("mqbridge_mapping_discarded_total", number, name, reason)
         samples.add("mqbridge_mapping_commits_total", status.commits, name)
         samples.add("mqbridge_mapping_backouts_total", status.backouts, name)
         samples.add("mqbridge_mapping_unfinished_messages", sum(one.messages for one in status.unfinished), name)

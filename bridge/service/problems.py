@@ -10,10 +10,10 @@ import asyncio
 import logging
 import math
 import time
-from collections import deque
-from collections.abc import Collection, Iterator
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator
 from shlex import quote
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -24,10 +24,12 @@ from bridge.config.models import PIPELINES, Configuration
 from bridge.config.queue_manager import SET_ASIDE_QUEUE
 from bridge.mq.host import QueueManagerStatus, QueueStatus
 from bridge.mq.memory import MIB
-from bridge.security.tls import expiries
+from bridge.mqtt.reason_codes import ReasonCode
+from bridge.security.tls import SOON, certificates_in_use
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
-from bridge.service.events import ConnectRejected
+from bridge.service.events import ClientDisconnected, ConnectRejected
 from bridge.service.mappings.environment import LOOK_AHEAD
+from bridge.telemetry.session import Session
 
 log = logging.getLogger(__name__)
 
@@ -49,8 +51,9 @@ FLOOD_RATE: Final = 1_000.0
 #: Number of rejected connections of a channel within a time in seconds that is reported.
 MANY_REJECTIONS: Final = 5
 REJECTION_PERIOD: Final = 300.0
-#: Seconds before expiry at which a certificate is reported.
-EXPIRES_SOON: Final = 30 * 86_400.0
+#: Number of connections of one client identifier that another one ended, within the same time, that is reported.
+MANY_TAKEOVERS: Final = 3
+_TAKEN_OVER: Final = ReasonCode.SESSION_TAKEN_OVER.name.lower()
 #: Fraction of limits.memory_watermark at which memory use is reported, and the fraction below which it no longer is.
 HIGH_MEMORY: Final = 0.85
 NORMAL_MEMORY: Final = 0.8
@@ -62,6 +65,17 @@ ARCHIVE_LOSS_TIMEOUT: Final = 3600.0
 
 #: The command that lists clients with the largest backlogs first.
 LARGEST_BACKLOGS: Final = "mqbridge client list --sort waiting"
+
+_REMEDY_OF_BACKLOGS: Final = (
+    "Connect the client, or correct its program if it does not acknowledge. Remove the session of a client that will not"
+    " return with `mqbridge client purge CLIENT`, or raise the limit."
+)
+_REMEDY_OF_DEAD_LETTERS: Final = (
+    "Fix the cause (`mqbridge dlq show ID`), then run `mqbridge dlq retry --all` or `mqbridge dlq delete --all`."
+)
+_REMEDY_OF_RETAINED: Final = (
+    "Clear retained publications that nobody needs with `mqbridge mq pub TOPIC '' --retain`, or raise the limit."
+)
 
 _SEVERITIES: Final = ("critical", "error", "warning")
 _LEVELS: Final = {"critical": logging.ERROR, "error": logging.ERROR, "warning": logging.WARNING}
@@ -92,11 +106,14 @@ REMEDIES: Final = {
     ProblemKind.BACKLOG: "Connect the clients or start the applications that take the messages, or remove unused sessions"
     " with `mqbridge client purge`.",
     ProblemKind.CLIENT: "Make the client reconnect with `mqbridge client disconnect CLIENT`, and check its program.",
+    ProblemKind.LIMIT: "",
     ProblemKind.REMOVALS: "Allow gets from the transmission queue: ALTER QLOCAL({}) GET(ENABLED)."
     " The log contains the reason code.",
     ProblemKind.PUBLISH_RATE: "Set publish_rate of its channel, then run `mqbridge reload` and `mqbridge client"
     " disconnect {}`.",
     ProblemKind.REJECTIONS: "Correct the client's password, certificate or configuration, or block its address.",
+    ProblemKind.CLIENT_IDENTIFIER: "Give each program an identifier of its own. The log names their addresses"
+    " (journalctl -u mqbridge -g IDENTIFIER).",
     ProblemKind.COMMITS: "Check the disk or the queue manager that the log names.",
     ProblemKind.RELOAD: "Correct the file, then run `mqbridge reload`.",
     ProblemKind.ARCHIVE: "Free space on the archive's disk, or raise archive.memory.",
@@ -115,6 +132,7 @@ class ProblemList:
         self._known: dict[Key, Problem] = {}
         self._evaluating = asyncio.Lock()
         self._rejections = Rejections(parts)
+        self._takeovers = Takeovers(parts)
         self._publishers = Publishers()
         self._task: asyncio.Task[None] | None = None
 
@@ -140,8 +158,12 @@ class ProblemList:
         return await self._evaluate(await self._parts.queue_manager_watch.status())
 
     def not_serving(self) -> list[Problem]:
-        """Return the problems that prevent serving clients: the bridge is not ready."""
+        """Return the problems that prevent serving clients: the bridge is not ready. A limit is none of them."""
         return list(_not_serving(self._parts))
+
+    def latest(self) -> list[Problem]:
+        """Return the problems of the last evaluation, the most severe first."""
+        return _sorted(self._known.values())
 
     async def _evaluate(self, status: QueueManagerStatus | None) -> list[Problem]:
         async with self._evaluating:
@@ -151,9 +173,11 @@ class ProblemList:
             if status is not None:
                 problems += _of_queues(status, self._parts, self._known)
             problems += _of_resources(status, self._parts, self._known)
+            problems += _of_limits(self._parts)
             problems += _of_channels(self._parts)
             problems += _of_links_and_mappings(self._parts)
             problems += self._rejections.problems()
+            problems += self._takeovers.problems()
             problems += await self._of_clients()
             problems += await asyncio.to_thread(_of_certificates, self._parts.configuration)
             problems += await asyncio.to_thread(_of_pipelines, self._parts.configuration)
@@ -220,16 +244,19 @@ class ProblemList:
             key = problem.kind, problem.subject
             former = before.pop(key, None)
             since = problem.since or (now if former is None else former.since)
-            problem = msgspec.structs.replace(
-                problem, since=since, remedy=REMEDIES[problem.kind].format(problem.subject)
-            )
+            remedy = problem.remedy or REMEDIES[problem.kind].format(problem.subject)
+            problem = msgspec.structs.replace(problem, since=since, remedy=remedy)
             self._known.setdefault(key, problem)
             if (former is None or _is_worse(problem, former)) and problem.kind not in _LOGGED_ELSEWHERE:
                 _log_beginning(problem)
         for problem in before.values():
             if problem.kind not in _LOGGED_ELSEWHERE:
                 log.info("MQB0303I problem ended: %s", problem.what)
-        return sorted(self._known.values(), key=lambda problem: _SEVERITIES.index(problem.severity))
+        return _sorted(self._known.values())
+
+
+def _sorted(problems: Iterable[Problem]) -> list[Problem]:
+    return sorted(problems, key=lambda problem: _SEVERITIES.index(problem.severity))
 
 
 class Publishers:
@@ -257,43 +284,85 @@ class Publishers:
         self._suspect = busiest if floods else ""
 
 
+class _Rejection(NamedTuple):
+    """A rejected connection."""
+
+    #: by time.monotonic()
+    moment: float
+    #: name of the reason code, or of the failure
+    cause: str
+    #: client and reason, in words
+    what: str
+    #: the log message that explains it
+    identifier: str
+
+
 class Rejections:
-    """Counts rejected connections by channel: rejected CONNECTs and failed handshakes."""
+    """Remembers rejected connections by channel: rejected CONNECTs and failed handshakes."""
 
     def __init__(self, parts: Parts) -> None:
         self._channels = parts.channels
-        #: channel -> the times of the last rejections
-        self._times: dict[str, deque[float]] = {}
-        #: channel -> the last rejection, in words, and the log message that explains it
-        self._last: dict[str, tuple[str, str]] = {}
+        #: channel -> the last rejections
+        self._last: dict[str, deque[_Rejection]] = {}
         #: channel -> failed handshakes at the last evaluation
         self._handshakes: dict[str, int] = {}
         parts.service.events.subscribe(ConnectRejected, self._rejected)
 
     def _rejected(self, event: ConnectRejected) -> None:
-        self._note(event.channel, event.what, "MQB1201W", 1)
+        self._note(event.channel, event.reason.name, event.what, "MQB1201W", 1)
 
-    def _note(self, channel: str, what: str, identifier: str, number: int) -> None:
-        times = self._times.setdefault(channel, deque(maxlen=1_000))
-        times.extend([time.monotonic()] * min(number, 1_000))
-        self._last[channel] = what, identifier
+    def _note(self, channel: str, cause: str, what: str, identifier: str, number: int) -> None:
+        last = self._last.setdefault(channel, deque(maxlen=1_000))
+        last.extend([_Rejection(time.monotonic(), cause, what, identifier)] * min(number, 1_000))
 
     def problems(self) -> Iterator[Problem]:
-        """Yield a problem for each channel that rejected many connections recently."""
+        """Yield a problem for each channel that rejected many connections recently, with their most common cause."""
         for config in self._channels.configs:
             name, channel = config.name, self._channels.get(config.name)
             if channel is not None:
                 failed = channel.handshakes_failed - self._handshakes.get(name, 0)
                 self._handshakes[name] = channel.handshakes_failed
                 if failed > 0:
-                    self._note(name, channel.handshake_failure, "MQB1002W", failed)
-            times = self._times.get(name, ())
-            recent = sum(moment > time.monotonic() - REJECTION_PERIOD for moment in times)
-            if recent >= MANY_REJECTIONS:
-                what, identifier = self._last[name]
-                number = counted(recent, "connection")
-                text = f"channel {name} rejected {number} in {REJECTION_PERIOD / 60:.0f} minutes, last {what}"
-                yield Problem("warning", ProblemKind.REJECTIONS, name, text, f"mqbridge explain {identifier}")
+                    self._note(name, "handshake", channel.handshake_failure, "MQB1002W", failed)
+            since = time.monotonic() - REJECTION_PERIOD
+            recent = [one for one in self._last.get(name, ()) if one.moment > since]
+            if len(recent) < MANY_REJECTIONS:
+                continue
+            ((cause, number),) = Counter(one.cause for one in recent).most_common(1)
+            shown = next(one for one in reversed(recent) if one.cause == cause)
+            like = "last" if number == len(recent) else f"{number:,} of them like"
+            text = (
+                f"channel {name} rejected {counted(len(recent), 'connection')} in {REJECTION_PERIOD / 60:.0f} minutes, {like}"
+                f" {shown.what}"
+            )
+            yield Problem("warning", ProblemKind.REJECTIONS, name, text, f"mqbridge explain {shown.identifier}")
+
+
+class Takeovers:
+    """Finds client identifiers that several programs use: their connections end each other."""
+
+    def __init__(self, parts: Parts) -> None:
+        #: client identifier -> times of its last takeovers, by time.monotonic()
+        self._times: dict[str, deque[float]] = {}
+        parts.service.events.subscribe(ClientDisconnected, self._disconnected)
+
+    def _disconnected(self, event: ClientDisconnected) -> None:
+        if event.reason == _TAKEN_OVER:
+            times = self._times.setdefault(event.session.client_id, deque(maxlen=MANY_TAKEOVERS))
+            times.append(time.monotonic())
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield a problem if client identifiers were taken over again and again recently."""
+        since = time.monotonic() - REJECTION_PERIOD
+        self._times = {client_id: times for client_id, times in self._times.items() if times[-1] > since}
+        shared = [
+            client_id for client_id, times in self._times.items() if len(times) == MANY_TAKEOVERS and times[0] > since
+        ]
+        if shared:
+            others = f", and {len(shared) - 1:,} more identifiers like it" if len(shared) > 1 else ""
+            text = f"several programs use client identifier {shared[0]!r}, and each ends the connection of the other{others}"
+            command = f"mqbridge client show {quote(shared[0])}"
+            yield Problem("warning", ProblemKind.CLIENT_IDENTIFIER, shared[0], text, command)
 
 
 def _is_worse(problem: Problem, former: Problem) -> bool:
@@ -318,8 +387,6 @@ def _not_serving(parts: Parts) -> Iterator[Problem]:
         else:
             text = f"queue manager {name} does not answer"
             yield Problem("critical", ProblemKind.QUEUE_MANAGER, name, text, "mqbridge check --connect")
-    if parts.host.memory.problem:
-        yield Problem("critical", ProblemKind.MEMORY, "", parts.host.memory.problem, LARGEST_BACKLOGS)
     for channel, text in parts.channels.problems.items():
         yield Problem("critical", ProblemKind.CHANNEL, channel, text, f"mqbridge channel start {channel}")
 
@@ -395,6 +462,8 @@ def _of_resources(status: QueueManagerStatus | None, parts: Parts, known: Collec
         text = f"in the last minute, {'; '.join(failures)}"
         yield Problem("warning", ProblemKind.COMMITS, "", text, "journalctl -u mqbridge -p warning")
     memory = parts.host.memory
+    if memory.problem:
+        yield Problem("critical", ProblemKind.MEMORY, "", memory.problem, LARGEST_BACKLOGS)
     if memory.watermark is not None and not memory.above:
         limit = NORMAL_MEMORY if (ProblemKind.MEMORY, "") in known else HIGH_MEMORY
         if memory.used > limit * memory.watermark:
@@ -424,6 +493,57 @@ def _of_resources(status: QueueManagerStatus | None, parts: Parts, known: Collec
     if parts.failed_reload:
         text = f"the last reload changed nothing: {parts.failed_reload}"
         yield Problem("warning", ProblemKind.RELOAD, "", text, "mqbridge check")
+
+
+#: For each limit: what it means, the command that shows the details, and the remedy.
+_LIMITS: Final = {
+    "waiting_bytes": ("messages wait for {}", LARGEST_BACKLOGS, _REMEDY_OF_BACKLOGS),
+    "waiting_total": ("too many messages wait, most of them for {}", LARGEST_BACKLOGS, _REMEDY_OF_BACKLOGS),
+    "MAXDEPTH": (
+        "the transmission queue is filled to 80 % of MAXDEPTH, most of it for {}",
+        LARGEST_BACKLOGS,
+        _REMEDY_OF_BACKLOGS,
+    ),
+    "dead_letter_bytes": ("too many dead letters of {}", "mqbridge dlq list", _REMEDY_OF_DEAD_LETTERS),
+    "dead_letter_total": ("too many dead letters, the last of {}", "mqbridge dlq list", _REMEDY_OF_DEAD_LETTERS),
+    "retained_bytes": ("too many retained publications of {}", "mqbridge topic show '#'", _REMEDY_OF_RETAINED),
+    "retained_total": (
+        "too many retained publications, the last of {}",
+        "mqbridge topic show '#'",
+        _REMEDY_OF_RETAINED,
+    ),
+}
+
+
+def _of_limits(parts: Parts) -> Iterator[Problem]:
+    """Yield one problem for each limit that was reached in the last minute, and one for the sessions that end."""
+    for limit, hit in parts.service.limit_hits.current().items():
+        what, command, remedy = _LIMITS[limit]
+        *earlier, latest = hit.subjects
+        who = f"{latest!r}{f' and {len(earlier):,} more' if earlier else ''}"
+        value = "" if limit == "MAXDEPTH" else f", limits.{limit} is {getattr(parts.service.limits, limit)}"
+        text = f"{what.format(who)}{value}: {counted(hit.number, 'message')} beyond it"
+        yield Problem("error", ProblemKind.LIMIT, limit, text, command, hit.since, remedy)
+    ending = parts.service.endings.sessions
+    if ending:
+        shares = parts.service.delivery.shares
+
+        def waiting(one: Session) -> int:
+            held = len(one.outbox.backlog) + len(one.outbox.in_flight.deliveries)
+            return held + sum(len(share.waiting) for share in shares.of(one))
+
+        session = max(ending, key=waiting)
+        others = f" and {len(ending) - 1:,} more" if len(ending) > 1 else ""
+        text = (
+            f"the session of client {session.client_id!r}{others} ends, because its backlog exceeded the limits: "
+            f"{counted(waiting(session), 'message')} to be received before that"
+        )
+        command = f"mqbridge client show {quote(session.client_id)}"
+        remedy = (
+            "Let the client connect and acknowledge its messages, or remove them with its session: `mqbridge client purge"
+            f" {quote(session.client_id)}`."
+        )
+        yield Problem("error", ProblemKind.LIMIT, "waiting_full", text, command, 0.0, remedy)
 
 
 def _of_channels(parts: Parts) -> Iterator[Problem]:
@@ -525,19 +645,19 @@ _PIPELINE_STATES: Final = {"killed": "was killed", "given up": "was given up"}
 
 
 def _of_certificates(configuration: Configuration) -> list[Problem]:
-    """Return a problem for each listener certificate that has expired or expires soon. Reads files."""
-    problems, now = [], time.time()
-    for listener, channel, file, expiry in expiries(configuration):
-        left = expiry - now
-        if left > EXPIRES_SOON:
+    """Return a problem for each certificate of the bridge that has expired or expires soon. Reads files."""
+    problems = []
+    for one in certificates_in_use(configuration):
+        left = one.days_left
+        if left > SOON:
             continue
-        subject = f"channel {channel}" if channel else listener
-        date = time.strftime("%Y-%m-%d", time.gmtime(expiry))
-        text = f"the certificate of {subject}, {file}, "
-        text += f"expired on {date}" if left <= 0 else f"expires on {date}, in {left / 86_400:.0f} days"
-        command = f"openssl x509 -in {file} -noout -enddate"
-        since = expiry if left <= 0 else 0.0
+        text = f"the certificate of {one.owner}, {one.file}, "
+        text += f"expired on {one.date}" if left <= 0 else f"expires on {one.date}, in {left:.0f} days"
+        command = f"openssl x509 -in {one.file} -noout -enddate"
+        if one.use == "key_repository":
+            command = f"openssl pkcs12 -in {one.file} -clcerts -nokeys"
+        since = one.expiry if left <= 0 else 0.0
         problems.append(
-            Problem("error" if left <= 0 else "warning", ProblemKind.CERTIFICATE, subject, text, command, since)
+            Problem("error" if left <= 0 else "warning", ProblemKind.CERTIFICATE, one.owner, text, command, since)
         )
     return problems

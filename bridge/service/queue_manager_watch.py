@@ -90,6 +90,10 @@ class QueueManagerWatch:
         self._found_at = -_STALE
         self._timer: asyncio.TimerHandle | None = None
         self._diverted: DivertedMessages | None = None
+        #: called on the event loop with each result
+        self.on_status: Callable[[QueueManagerStatus], None] = lambda _status: None
+        #: the depth of the dead-letter queue at the last inspection; None: never inspected
+        self._dead_letters: int | None = None
         self._thread.start()
 
     def begin(self) -> None:
@@ -135,6 +139,8 @@ class QueueManagerWatch:
             try:
                 found = self._inquiry.look(names, ages=self.ages)
                 away = False
+                if self._diverted is not None:
+                    self._count_dead_letters(found)
             except MQError as error:
                 if not away:
                     log.warning("MQB9101W queues are not inspected until the queue manager answers: %s", error)
@@ -145,9 +151,19 @@ class QueueManagerWatch:
                 self._loop.call_soon_threadsafe(self._set, found)
         self._inquiry.close()
 
+    def _count_dead_letters(self, found: QueueManagerStatus) -> None:
+        """Count the bytes on the dead-letter queue again if an administrator may have removed messages. Raises MQError."""
+        name, room = self._host.dead_letter_queue or found.dead_letter_queue, self._host.dead_letter_room
+        depth = next((one.depth for one in found.queues if one.name == name), None)
+        before, self._dead_letters = self._dead_letters, depth
+        if depth is not None and (room.stale or before is None or depth < before):
+            self._inquiry.count_dead_letters(room, self._configuration().mappings.keys())
+
     def _set(self, found: QueueManagerStatus | None) -> None:
         self._found, self._found_at = found, time.monotonic()
         self._looked.set()
+        if found is not None:
+            self.on_status(found)
         if found is not None and self._diverted is not None:
             self._diverted.review(found, self._found_at)
 

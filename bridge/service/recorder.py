@@ -206,7 +206,7 @@ class Recorder:
     def _unclaimed(self, event: Unclaimed) -> None:
         transmission = event.transmission
         now = now_us()
-        row = (_FINISHED, now, transmission.client_id, "", [delivery_of(transmission, SESSION_ENDED)])
+        row = (_FINISHED, now, transmission.client_id, "", [delivery_of(transmission, event.reason or SESSION_ENDED)])
         self._producer.add(now, encode(row), 1)
 
     def _dead_lettered(self, event: DeadLettered) -> None:

@@ -73,7 +73,7 @@ class Takeover:
         if after.limits != before.limits:
             parts.service.use_limits(after.limits)
             parts.host.use_limits(after.limits)
-            lines.append("limits changed, for clients that connect and sessions that begin from now on")
+            lines.append("limits changed, for clients, sessions and messages from now on")
         if after.pipelines != before.pipelines or after.spark != before.spark:
             lines.append("pipelines changed, for those that are started from now on: mqbridge pipeline stop, then run")
         admin_section = admin_of(parts.configuration, after)

@@ -79,7 +79,10 @@ async def subscribe(service: TelemetryService, client: Client, session: Session,
         sharing = is_shared(topic_filter)
         error = shared_subscription_error if sharing else topic_filter_error
         why, code = error(topic_filter), ReasonCode.TOPIC_FILTER_INVALID
-        if topic_filter.startswith(_QUEUE):
+        if session.ending:
+            why = "its session ends when it has received what waits, because its backlog exceeded the limits"
+            code = ReasonCode.QUOTA_EXCEEDED
+        elif topic_filter.startswith(_QUEUE):
             why = told = _NO_QUEUE
         elif why is None and len(codes) >= service.limits.subscribe_filters:
             why = f"a SUBSCRIBE has at most {service.limits.subscribe_filters} topic filters (limits.subscribe_filters)"

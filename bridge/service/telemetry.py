@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from bridge.archive.events import now_us
 from bridge.config.models import LimitsConfig
 from bridge.mq.backend import Backend, ClientSubscription, Completion, UnitOfWork, resolve
+from bridge.mq.dead_letter_room import DeadLetterRoom
 from bridge.mqtt.packets import Publish, PublishProperties, Will
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
@@ -37,6 +38,7 @@ from bridge.service.events import (
     SessionEnded,
     Unclaimed,
 )
+from bridge.service.session_endings import SessionEndings
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.headers import PROPERTIES
 from bridge.telemetry.identity import ClientIdentity, Principal
@@ -312,6 +314,7 @@ class TelemetryService:
         authentication: Mapping[str, ChannelAuthentication] = MappingProxyType({}),
         channel_authentication: ChannelAuthenticationRegister | None = None,
         turns: Turns | None = None,
+        room: DeadLetterRoom | None = None,
     ) -> None:
         self.backend = backend
         self.limits = limits
@@ -333,8 +336,18 @@ class TelemetryService:
         #: for deliveries, disconnected clients, and the messages of ended sessions
         self.turns = turns or Turns()
         self.delivery = Delivery(
-            backend, self.units, self.turns, self.events, clock, self.sessions, self.clients, limits
+            backend,
+            self.units,
+            self.turns,
+            self.events,
+            clock,
+            self.sessions,
+            self.clients,
+            limits,
+            DeadLetterRoom(limits) if room is None else room,
         )
+        self.limit_hits = self.delivery.limit_hits
+        backend.on_limit = self.limit_hits.note
         #: client identifier -> futures waiting for the removal of an ended session's messages
         self._purging: dict[str, list[asyncio.Future[None]]] = {}
         #: sessions whose subscriptions are being authorized again for a resuming client
@@ -343,6 +356,16 @@ class TelemetryService:
         #: expiry timers of disconnected clients' sessions, by client identifier
         self.timers = Timers()
         self.subscriptions: Sized = backend.subscriptions
+        self.endings = SessionEndings(
+            backend,
+            self.units,
+            self.turns,
+            self.delivery,
+            self.sessions,
+            purge=self.purge,
+            leave_share=self.leave_share,
+            subscriptions_changed=self.quotas.update_subscriptions,
+        )
         self.wills = Wills(self.units, self.events)
         self.replies = ReplyAddresses(secrets.token_bytes(KEY_LENGTH), self._record_reply_key)
 
@@ -393,13 +416,14 @@ class TelemetryService:
         for session in list(self.sessions.values()):
             self.quotas.update(session)
             self._expire_later(session)
+        self.endings.restore()
 
     def _rejoined(self) -> list[ClientSubscription]:
         """Restore the memberships of durable sessions in shares and return the corresponding subscriptions."""
         shares, found = self.delivery.shares, []
         for session in self.sessions.values():
             for name, (topic_filter, user_data) in list(session.shares.items()):
-                share = shares.get(name)
+                share = shares.share(topic_filter) if session.ending else shares.get(name)
                 if share is None:
                     # An administrator has deleted the subscription.
                     del session.shares[name]
@@ -415,7 +439,7 @@ class TelemetryService:
         asyncio.get_running_loop().call_soon(self.units.submit, unit)
 
     def use_limits(self, limits: LimitsConfig) -> None:
-        """Apply per-client limits to new clients and sessions; total limits and `removal_backlog` immediately."""
+        """Apply per-client limits to new clients and sessions; total limits, and those of backlogs, immediately."""
         self.limits = self.quotas.limits = limits
         self.delivery.use_limits(limits)
 
@@ -514,6 +538,7 @@ class TelemetryService:
         if self.sessions.get(client_id) is session:
             del self.sessions[client_id]
         self.timers.cancel(client_id)
+        self.endings.sessions.discard(session)
         self.wills.publish_now(client_id)
         self._leave_all(session)
         if session.filters:

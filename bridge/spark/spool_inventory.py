@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -145,18 +146,17 @@ def _contents_of(spool: Files, names: list[str], positions: Positions) -> SpoolC
 def absent_spools(messages: Iterable[Message], directories: Iterable[Path]) -> list[SpoolState]:
     """Return the spools that have had segments, according to their state messages, and are not in the directories.
 
-    `messages` are those on the state queue of mappings. Raises OSError, SpoolDamaged.
+    `messages` are those on the state queue of mappings. Raises OSError.
     """
-    present = {
-        Identity.of(str(file.parent), file.read_bytes()).id
-        for directory in directories
-        for file in directory.glob(f"*/{IDENTITY}")
-    }
-    states = [
-        msgspec.msgpack.decode(message.data, type=SpoolState)
-        for message in messages
-        if message.md.CorrelId.startswith(STATE_MARK)
-    ]
+    present: set[str] = set()
+    for file in (file for directory in directories for file in directory.glob(f"*/{IDENTITY}")):
+        with contextlib.suppress(SpoolDamaged):  # a pipeline does not start with it, either
+            present.add(Identity.of(str(file.parent), file.read_bytes()).id)
+    states: list[SpoolState] = []
+    for message in messages:
+        if message.md.CorrelId.startswith(STATE_MARK):
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+                states.append(msgspec.msgpack.decode(message.data, type=SpoolState))
     return [state for state in states if state.last and state.spool not in present]
 
 

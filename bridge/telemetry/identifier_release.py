@@ -22,15 +22,16 @@ ATTEMPTS: Final = 10
 class IdentifierRelease:
     """The release of all packet identifiers of one session, over one or more connections."""
 
-    __slots__ = ("_attempts", "_awaited", "_next", "_reliable")
+    __slots__ = ("_attempts", "_awaited", "_first", "_next", "_reliable")
 
     def __init__(self, *, reliable: bool = False) -> None:
         """Create a release that has not begun. With `reliable`, messages of QoS 1 wait for it, too."""
         self._reliable = reliable
         #: the first identifier for which PUBREL was not sent
         self._next = 1
-        #: identifiers for which PUBREL was sent on this connection, and PUBCOMP has not come
-        self._awaited: set[int] = set()
+        #: a bit for each identifier from `_first` on, 1 if the client has to answer PUBREL for it. A set would take 350 KB
+        self._awaited = 0
+        self._first = 1
         #: connections on which PUBREL was sent since the last PUBCOMP
         self._attempts = 0
 
@@ -65,20 +66,22 @@ class IdentifierRelease:
         identifiers = range(self._next, min(self._next + TOGETHER, MAX_IDENTIFIER + 1))
         for identifier in identifiers:
             protocol.release(identifier)
-        self._awaited.update(identifiers)
-        self._next = identifiers.stop
+        self._awaited = (1 << len(identifiers)) - 1
+        self._first, self._next = identifiers.start, identifiers.stop
         self._attempts += 1
 
     def completed(self, identifier: int) -> bool:
         """Take a PUBCOMP. Return False if it does not answer a PUBREL of this release."""
-        if identifier not in self._awaited:
+        bit = 1 << identifier - self._first if identifier >= self._first else 0
+        if not self._awaited & bit:
             return False
-        self._awaited.discard(identifier)
+        self._awaited ^= bit
         self._attempts = 0
         return True
 
     def interrupted(self) -> None:
         """Note that the connection has ended."""
         if self._awaited:
-            self._next = min(self._awaited)
-            self._awaited.clear()
+            answered = (self._awaited & -self._awaited).bit_length() - 1
+            self._next = self._first + answered
+            self._awaited = 0

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Final
 
@@ -20,6 +19,7 @@ from bridge.mqtt.flow import FAILED_PUBREC, PUBACK, PUBCOMP, PUBREC, SENT, Deliv
 from bridge.mqtt.packets import LEVEL_MQTT_5, PublishProperties
 from bridge.mqtt.reason_codes import MalformedPacket
 from bridge.mqtt.writer import topic_field
+from bridge.telemetry.backlog import Admission, Backlog, size_of
 from bridge.telemetry.conversion import from_mq, publisher_of
 from bridge.telemetry.headers import size_of_properties
 from bridge.telemetry.identifier_release import IdentifierRelease
@@ -93,6 +93,8 @@ SLOW: Final = "the client was too slow"
 OWN: Final = "No Local"
 #: The backlog of the client was full.
 FULL: Final = "the backlog of the client was full"
+#: The client cannot receive it, and the dead-letter queue may take no more messages for this client.
+UNDELIVERABLE: Final = "the client cannot receive it, and too many dead letters wait"
 #: The client may no longer subscribe to the topic.
 NOT_ALLOWED: Final = "the client may no longer receive it"
 
@@ -105,166 +107,8 @@ class Refusal(msgspec.Struct):
     why: str
 
 
-def too_many(transmission: Transmission, limit: int) -> Refusal:
-    """Return the refusal of a message that exceeds the limit of its backlog, in bytes."""
-    return Refusal(transmission, cmqc.MQRC_Q_SPACE_NOT_AVAILABLE, f"{FULL}, {limit} bytes (limits.waiting_bytes)")
-
-
-#: Approximate overhead of a waiting message in bytes, in addition to its data.
-MESSAGE_OVERHEAD: Final = 512
-#: A backlog that rejects publications accepts them again below this fraction of its limit.
-_RECOVERED: Final = 0.9
-
-
-class BacklogTotal:
-    """The bytes of all backlogs of a bridge, and how many backlogs are not empty."""
-
-    __slots__ = ("backlogs", "bytes", "limit")
-
-    def __init__(self, limit: int = sys.maxsize) -> None:
-        self.limit = limit
-        self.bytes = 0
-        self.backlogs = 0
-
-    @property
-    def share(self) -> float:
-        """The bytes that each backlog may have while the total is exceeded."""
-        return self.limit / max(1, self.backlogs)
-
-
-#: The shared, immutable content of empty backlogs. A separate deque would take 760 bytes.
-_NO_MESSAGES: Final[deque[Transmission]] = deque(maxlen=0)
 #: Most sessions never have such numbers, and an empty set takes 216 bytes.
 _NO_NUMBERS: Final[frozenset[int]] = frozenset()
-
-
-class Backlog:
-    """Waiting messages in order.
-
-    `owner` is the remote queue manager of the messages: a client identifier, or the name of a share. `limit` is in
-    bytes. `when_full` is `refuse`, `drop-oldest` or `dead-letter`, as in `limits.waiting_full`.
-    """
-
-    __slots__ = ("bytes", "limit", "messages", "owner", "refuses", "total", "when_full")
-
-    def __init__(
-        self, owner: str, limit: int = sys.maxsize, when_full: str = "dead-letter", total: BacklogTotal | None = None
-    ) -> None:
-        self.owner = owner
-        self.limit = limit
-        self.when_full = when_full
-        self.total = total if total is not None else BacklogTotal()
-        self.messages = _NO_MESSAGES
-        #: bytes of the messages, `MESSAGE_OVERHEAD` included
-        self.bytes = 0
-        #: publications that would be added are rejected
-        self.refuses = False
-
-    def __len__(self) -> int:
-        return len(self.messages)
-
-    def __iter__(self) -> Iterator[Transmission]:
-        return iter(self.messages)
-
-    @property
-    def full(self) -> bool:
-        """Whether the messages exceed the limit."""
-        return self.bytes > self.limit
-
-    @property
-    def must_refuse(self) -> bool:
-        """Whether publications that would be added have to be rejected.
-
-        While the total is exceeded, backlogs with more than their share reject publications: clients that keep up are not
-        affected.
-        """
-        part = _RECOVERED if self.refuses else 1.0
-        if self.when_full == "refuse" and self.bytes > self.limit * part:
-            return True
-        return self.total.bytes > self.total.limit * part and self.bytes > self.total.share * part
-
-    def make_room(self, kept: Container[int], before: int) -> tuple[list[Transmission], list[Transmission]]:
-        """Enforce the limit of the backlog on new messages. Return messages to drop, and those for the dead-letter queue.
-
-        `before` is the number of bytes before the messages arrived. If it exceeds the limit, which may have been lowered, the
-        backlog does not grow. Messages with the numbers `kept` stay: their client may already have them, and they hold a
-        packet identifier.
-        """
-        limit = max(self.limit, before)
-        dropped: list[Transmission] = []
-        dead: list[Transmission] = []
-        if self.when_full == "drop-oldest":
-            stay: list[Transmission] = []
-            while self.bytes > limit and len(self.messages) > 1:
-                transmission = self.popleft()
-                (stay if transmission.msg_number in kept else dropped).append(transmission)
-            self.extendleft(reversed(stay))
-        elif self.when_full == "dead-letter":
-            while self.bytes > limit and self.messages[-1].msg_number not in kept:
-                dead.append(self.pop())
-            dead.reverse()
-        return dropped, dead
-
-    def append(self, transmission: Transmission) -> None:
-        self._own().append(transmission)
-        self._add(transmission.message.length + MESSAGE_OVERHEAD)
-
-    def extend(self, transmissions: list[Transmission]) -> None:
-        self._own().extend(transmissions)
-        size = MESSAGE_OVERHEAD * len(transmissions)
-        for transmission in transmissions:
-            size += transmission.message.length
-        self._add(size)
-
-    def extendleft(self, transmissions: Iterable[Transmission]) -> None:
-        messages = self._own()
-        for transmission in transmissions:
-            messages.appendleft(transmission)
-            self._add(transmission.message.length + MESSAGE_OVERHEAD)
-
-    def popleft(self) -> Transmission:
-        transmission = self.messages.popleft()
-        self._add(-transmission.message.length - MESSAGE_OVERHEAD)
-        return transmission
-
-    def pop(self) -> Transmission:
-        transmission = self.messages.pop()
-        self._add(-transmission.message.length - MESSAGE_OVERHEAD)
-        return transmission
-
-    def clear(self) -> None:
-        """Forget all messages."""
-        self.messages = _NO_MESSAGES
-        self._add(-self.bytes)
-
-    def withdraw(self, wanted: Callable[[Transmission], bool]) -> list[Transmission]:
-        """Remove the wanted messages, and return them."""
-        taken: list[Transmission] = []
-        left: list[Transmission] = []
-        for transmission in self.messages:
-            (taken if wanted(transmission) else left).append(transmission)
-        if taken:
-            self.clear()
-            for one in left:
-                self.append(one)
-        return taken
-
-    def _own(self) -> deque[Transmission]:
-        """Return the deque that messages are added to."""
-        if self.messages is _NO_MESSAGES:
-            self.messages = deque()
-        return self.messages
-
-    def count(self, size: int, messages: int) -> None:
-        """Count messages, with their data in bytes, that were added to `messages`, or removed if negative."""
-        self._add(size + MESSAGE_OVERHEAD * messages)
-
-    def _add(self, size: int) -> None:
-        total = self.total
-        before = self.bytes
-        self.bytes = before + size
-        total.bytes += size
-        total.backlogs += bool(self.bytes) - bool(before)
 
 
 class Requests:
@@ -404,9 +248,11 @@ class Outgoing(Delivery):
 class SendEffects:
     """The effects of one turn of an outbox, in addition to the packets that it wrote."""
 
-    __slots__ = ("discarded", "finished", "more", "refusals")
+    __slots__ = ("admission", "discarded", "finished", "more", "refusals")
 
     def __init__(self) -> None:
+        #: messages that the backlog did not admit, or None if it admitted all of them
+        self.admission: Admission | None = None
         #: messages to remove from the transmission queue: sent with QoS 0, or discarded
         self.finished: list[Transmission] = []
         #: msg_numbers of finished messages that were not sent, with the reason
@@ -554,8 +400,8 @@ class Outbox:
     ) -> SendEffects:
         """Take messages from the transmission queue, in order, and send those that the window allows.
 
-        Without a protocol the client is away, and all messages wait. The limit of the backlog, which may have been lowered,
-        does not apply to messages that the bridge has `recovered` at its start.
+        Without a protocol the client is away, and all messages wait. The limits of the backlog do not apply to messages that
+        the bridge has `recovered` at its start.
         """
         effects = SendEffects()
         backlog, messages = self.backlog, self.backlog.messages
@@ -578,17 +424,24 @@ class Outbox:
                 waiting.append(transmission)
                 if transmission.retained:
                     self._replay(transmission)
-        before = backlog.bytes
         if waiting:
-            backlog.extend(waiting)
-        if backlog.bytes > backlog.limit and not recovered:
-            dropped, dead = backlog.make_room(self.sent_before, before)
-            for transmission in dropped:
-                effects.discard(transmission, FULL)
-            effects.refusals += [too_many(one, backlog.limit) for one in dead]
+            size = size_of(waiting)
+            if recovered or not backlog.limits.exceeded(backlog, size, len(waiting)):
+                backlog.extend(waiting, size)
+            else:
+                self._admit(waiting, effects)
         if self.identifiers is not None:
             self._decide(self.identifiers, effects)
         return effects
+
+    def _admit(self, arriving: Sequence[Transmission], effects: SendEffects) -> None:
+        """Add messages to the backlog, except those beyond its limits."""
+        admission = effects.admission = self.backlog.admit(arriving, self.sent_before)
+        for transmission in admission.discarded + admission.dropped:
+            effects.discard(transmission, FULL)
+        for transmission in (*admission.discarded, *admission.dropped, *admission.dead_letters):
+            if transmission.retained:
+                self._replayed(transmission)
 
     def _waits(self, transmission: Transmission) -> bool:
         """Return whether a message with QoS 0 waits for a client that does not read.

@@ -13,10 +13,11 @@ from bridge.mqtt.connection import Answer
 from bridge.mqtt.flow import MAX_IDENTIFIER, Arrival, Phase, Receiver, WrongAcknowledgement
 from bridge.mqtt.packets import MessagePacket, PacketType, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from bridge.mqtt.reason_codes import FAILURE, ReasonCode
+from bridge.telemetry.backlog import Backlog
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identifier_release import IdentifierRelease
 from bridge.telemetry.identity import ClientIdentity, Principal, TopicAccess
-from bridge.telemetry.outbox import SENT_AT_A_TURN, Backlog, Outbox, Outgoing, PublicationCounts, Requests
+from bridge.telemetry.outbox import SENT_AT_A_TURN, Outbox, Outgoing, PublicationCounts, Requests
 from bridge.telemetry.packet_identifiers import Chunk
 from bridge.telemetry.record import (
     SESSION_VERSION,
@@ -137,6 +138,7 @@ class Session:
         "connected",
         "counts",
         "durable",
+        "ending",
         "epoch",
         "expires_at",
         "expiry_interval",
@@ -190,6 +192,8 @@ class Session:
         self.expiry_interval: int = NEVER if durable else 0
         #: time.time() at which the session expires, or 0.0 if the client is connected or the session does not expire
         self.expires_at = 0.0
+        #: its backlog exceeded the limits: it ends when its client has received what waits
+        self.ending = False
         #: CONNACK has been sent. Messages for subscriptions that arrived earlier belong to a previous session
         self.begun = False
         #: the client is connected, or its CONNECT is being committed
@@ -479,6 +483,7 @@ class Session:
             expiresAt=self.expires_at,
             shares=list(self.shares.values()),
             left=self._left(),
+            ending=self.ending,
             since=self.since,
             channel=self.channel,
             principal=self.principal,
@@ -518,6 +523,7 @@ class Session:
         self.identity = ClientIdentity(self.client_id, record.mqUser.encode(), self.identity.replies)
         self.shares = {shared_subscription(one[0]).remote_queue_manager: one for one in record.shares}
         self.left = dict(record.left)
+        self.ending = record.ending
         if record.connected:
             self.detach(now)
         if record.epoch != self.epoch:

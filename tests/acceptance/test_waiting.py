@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,12 +13,16 @@ from bridge.mq.remote import RemoteConnection
 from bridge.mqtt.packets import Pingreq, Pingresp, Puback, Publish
 from bridge.wire import cmqc
 from bridge.wire.mq import decode_mqdlh
+from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.patience import eventually
 from tests.helpers.raw_client import RawClient
 
 #: Of 1,000 bytes each that is room for 13 messages.
-CONFIG = "limits: {{waiting_bytes: {}, waiting_total: {}, waiting_full: {}, sessions: 3}}\nqueue_manager: {{scripts: [{}]}}\n"
+CONFIG = (
+    "limits: {{waiting_bytes: {}, waiting_total: {}, waiting_full: {}, sessions: 3, dead_letter_bytes: {}}}\n"
+    "queue_manager: {{scripts: [{}]}}\nadmin: {{port: 0}}\n"
+)
 ROOM, SENT = 13, 20
 Started = Callable[..., BridgeProcess]
 
@@ -27,10 +32,13 @@ def started(tmp_path: Path) -> Iterator[Started]:
     """Starts a bridge, with a client that has subscribed and is away."""
     processes: list[BridgeProcess] = []
 
-    def start(when_full: str, *, waiting: int = 20_000, total: int = 1_000_000) -> BridgeProcess:
+    def start(
+        when_full: str, *, waiting: int = 20_000, total: int = 1_000_000, dead_letters: int = 1_000_000
+    ) -> BridgeProcess:
         script = tmp_path / "objects.mqsc"
         script.write_text("DEFINE QLOCAL(DLQ) REPLACE\nALTER QMGR DEADQ(DLQ)\n")
-        process = BridgeProcess(tmp_path / "data", config=CONFIG.format(waiting, total, when_full, script)).start()
+        config = CONFIG.format(waiting, total, when_full, dead_letters, script)
+        process = BridgeProcess(tmp_path / "data", config=config).start()
         processes.append(process)
         with away(process) as client:
             client.subscribe(("w/#", 1))
@@ -109,7 +117,7 @@ def test_dead_letter(started: Started) -> None:
 def test_drop_oldest(started: Started) -> None:
     bridge = started("drop-oldest")
     assert published(bridge) == [0] * SENT
-    assert "oldest messages for client 'away'" in bridge.log
+    assert "for client 'away' (7 that had waited longest)" in bridge.log or "(1 that had waited longest)" in bridge.log
     assert received(bridge, SENT - 1) == list(range(SENT - ROOM, SENT))
     assert published(bridge) == [0] * SENT
 
@@ -147,10 +155,14 @@ def no_more_sessions_than_there_may_be(bridge: BridgeProcess) -> None:
     assert "there are 3 sessions already (limits.sessions)" in bridge.log
 
 
-def test_clients_with_more_than_their_share_of_the_total_reject_publications(started: Started) -> None:
-    """A client that keeps up gets its messages all the time; when the backlog is fetched, publications are accepted again."""
-    bridge = started("dead-letter", waiting=1_000_000, total=20_000)
-    assert published(bridge) == [0] * (ROOM + 1) + [0x97] * (SENT - ROOM - 1)
+@pytest.mark.parametrize("when_full", ["refuse", "dead-letter"])
+def test_only_clients_with_more_than_their_share_of_the_total_are_affected(started: Started, when_full: str) -> None:
+    """A client that keeps up gets its messages all the time. Only `refuse` rejects publications."""
+    bridge = started(when_full, waiting=1_000_000, total=20_000)
+    refuses = when_full == "refuse"
+    assert published(bridge) == ([0] * (ROOM + 1) + [0x97] * (SENT - ROOM - 1) if refuses else [0] * SENT)
+    kept = ROOM + refuses
+    assert dead_letters(bridge) == ([] if refuses else [(2056, number) for number in range(kept, SENT)])
     with RawClient.connected(bridge.port, "reader") as reader, RawClient.connected(bridge.port, "writer") as writer:
         reader.subscribe(("live/#", 1))
         for _ in range(50):
@@ -158,6 +170,39 @@ def test_clients_with_more_than_their_share_of_the_total_reject_publications(sta
             reader.take()
         reader.disconnect()
         writer.disconnect()
-    assert received(bridge, ROOM) == list(range(ROOM + 1))
-    eventually(lambda: "publications for client 'away' are accepted again" in bridge.log, True)
+    assert received(bridge, kept - 1) == list(range(kept))
+    if refuses:
+        eventually(lambda: "publications for client 'away' are accepted again" in bridge.log, True)
     assert published(bridge)[0] == 0
+
+
+def test_the_session_ends_when_the_dead_letter_queue_may_take_no_more(started: Started) -> None:
+    """No publication is rejected and nothing is lost. The count of dead letters survives a restart."""
+    bridge = started("dead-letter", dead_letters=5_000)
+    codes = published(bridge)
+    assert set(codes) <= {0, 0x10}, "0x10: the subscription has ended"
+    kept = [number for number, code in enumerate(codes) if not code and number not in range(ROOM, ROOM + 3)]
+    assert kept[ROOM:]
+    eventually(lambda: "MQB2410W" in bridge.log, True)
+    status = json.loads(Administrator(bridge).run("status", "--json").stdout)
+    problems = {one["subject"]: one for one in status["problems"]}
+    assert {"waiting_bytes", "waiting_full", "dead_letter_bytes"} <= problems.keys()
+    assert "'away'" in problems["waiting_bytes"]["what"]
+    assert bridge.stop() == 0
+    bridge.start()
+    with away(bridge) as client:
+        numbers: list[int] = []
+        for _ in kept:
+            publication = client.expect(Publish)
+            numbers.append(int(bytes(publication.payload[:4])))
+            client.send(Puback(publication.message_id))
+        client.expect_closed()
+    assert numbers == kept
+    client = RawClient(bridge.port, "away", clean=False)
+    connack = client.connect()
+    assert (connack.return_code, connack.session_present) == (0, False)
+    client.subscribe(("w/#", 1))
+    client.disconnect()
+    assert published(bridge)[: ROOM + 1] == [0] * (ROOM + 1)
+    eventually(lambda: bridge.log.count("MQB2410W"), 2)
+    assert len(dead_letters(bridge)) == 3

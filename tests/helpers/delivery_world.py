@@ -65,10 +65,11 @@ class AtOnce(Turns):
 class QueueManager:
     """The backend: units of work lie here until the machine commits the first of them, fails it, or the power goes."""
 
-    refuses_for_clients = False
     removes_at_once = True
     client_names = AS_IS
     outage = False
+    depth = 0
+    on_limit = staticmethod(lambda limit, subject, number: None)
     subscriptions = ()
     transmission_queue = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 
@@ -135,7 +136,7 @@ class QueueManager:
     def unsubscribe(self, client_id: str, filters: object) -> None:
         raise AssertionError("nobody unsubscribes here")
 
-    def dead_letter(self, transmission: Queued, reason: int) -> bool:
+    def dead_letter(self, transmission: Queued, reason: int, done: Callable[[bool], None]) -> None:
         raise AssertionError(f"message {transmission.msg_number} is dead-lettered, {reason}")
 
     def commit(self) -> None:

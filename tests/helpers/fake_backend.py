@@ -51,12 +51,13 @@ class FakeBackend:
 
     hands_over_at_once = True
     outage = False
-    refuses_for_clients = True
     removes_at_once = True
     client_names = AS_IS
     subscriptions: Sized = ()
     weight_of_all = 1
     transmission_queue = "SYSTEM.MQTT.TRANSMIT.QUEUE"
+    depth = 0
+    takes_dead_letters = True
     #: what lies on the transmission queue at the start
     lying: Sequence[Queued] = ()
 
@@ -94,6 +95,7 @@ class FakeBackend:
         self.failure = 0
         self.consumer: Callable[[Sequence[Queued]], None] = lambda batch: None
         self.recovered = Recovered([], [])
+        self.on_limit: Callable[[str, str, int], None] = lambda limit, subject, number: None
         self.on_completed: Callable[[Sequence[Completion]], None] = lambda completions: None
         self._changed = asyncio.Event()
 
@@ -223,10 +225,11 @@ class FakeBackend:
     def flush(self) -> asyncio.Future[None]:
         return self._answer(lambda: None)
 
-    def dead_letter(self, transmission: Any, reason: int) -> bool:
-        self.dead.append((transmission, reason))
+    def dead_letter(self, transmission: Any, reason: int, done: Callable[[bool], None]) -> None:
+        if self.takes_dead_letters:
+            self.dead.append((transmission, reason))
         self._changed.set()
-        return True
+        done(self.takes_dead_letters)
 
     def payloads(self) -> list[bytes]:
         return [message.payload for message, _ in self.entered]

@@ -13,8 +13,10 @@ from pydantic import TypeAdapter
 from bridge.administration.mapping_status import Status
 from bridge.config.link import LinkConfig
 from bridge.config.mapping import AnyMapping
+from bridge.config.models import LimitsConfig
 from bridge.config.values import endpoint
 from bridge.mapping.loops import LoopGuard
+from bridge.mq.dead_letter_room import DeadLetterRoom
 from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.link_sessions import ExchangeRecord, Exchanges, LinkSession
@@ -97,6 +99,7 @@ class Scene:
         self.killed = False
         self.links: dict[str, FakeLink] = {}
         self._connections: list[MortalConnection] = []
+        self.dead_letter_room = DeadLetterRoom(LimitsConfig())
         self.environment = MappingEnvironment(self, OWNER)
 
     # The host --------------------------------------------------------------------------------------------------------

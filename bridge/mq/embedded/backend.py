@@ -352,14 +352,14 @@ def put_answer(queue_manager: QueueManager, work: Unit, message: PublicationMess
 
 def unretainable(
     queue_manager: QueueManager, message: PublicationMessage, asked: int, most_of_user: int, most_in_total: int
-) -> int:
-    """Return the reason code why a publication of a client cannot be retained, or MQRC_NONE.
+) -> str:
+    """Return the option of `limits` that prevents that a publication of a client is retained, or "".
 
     `asked` is the size of the preceding retained publications in the same unit of work. A publication that is not larger than
     the one that it replaces is always accepted.
     """
     if not message.payload:
-        return cmqc.MQRC_NONE
+        return ""
     retained, owner, size = queue_manager.retained, owner_of(message), size_of(message)
     former = retained.get(message.topic)
     replaced = former.message if former is not None else None
@@ -367,9 +367,15 @@ def unretainable(
     freed_of_user = freed if isinstance(replaced, PublicationMessage) and owner_of(replaced) == owner else 0
     of_user = retained.bytes_of.get(owner, 0) + asked + size - freed_of_user
     in_total = retained.total_bytes + asked + size - freed
-    if (of_user > most_of_user and size > freed_of_user) or (in_total > most_in_total and size > freed):
-        return cmqc.MQRC_Q_SPACE_NOT_AVAILABLE
-    return cmqc.MQRC_NONE
+    if of_user > most_of_user and size > freed_of_user:
+        return "retained_bytes"
+    return "retained_total" if in_total > most_in_total and size > freed else ""
+
+
+def _user_of(message: PublicationMessage) -> str:
+    """Return the MQ user, or client identifier, to whose quota a retained publication counts, for display."""
+    owner = owner_of(message)
+    return owner if isinstance(owner, str) else owner.decode(errors="replace")
 
 
 def divert(
@@ -410,7 +416,6 @@ class EmbeddedBackend:
 
     hands_over_at_once = True
     outage = False
-    refuses_for_clients = True
     removes_at_once = True
 
     def __init__(
@@ -424,6 +429,7 @@ class EmbeddedBackend:
     ) -> None:
         self.on_dropped: Callable[[str, str, int], None] = lambda _client_id, _filter, _reason: None
         self.on_completed: Callable[[Sequence[Completion]], None] = lambda _completions: None
+        self.on_limit: Callable[[str, str, int], None] = lambda _limit, _subject, _number: None
         #: limits for the retained publications of one user, and of all clients, in bytes
         self.retained_bytes, self.retained_total = retained_bytes, retained_total
         self._queue_manager = queue_manager
@@ -451,6 +457,10 @@ class EmbeddedBackend:
     @property
     def available(self) -> bool:
         return not self._queue_manager.recovery_log.reserve.full
+
+    @property
+    def depth(self) -> int:
+        return 0 if self._taken is None else self._taken.depth
 
     @property
     def failures(self) -> Sequence[str]:
@@ -627,9 +637,12 @@ class EmbeddedBackend:
                     else:
                         # MQTT-3.3.1-10: an empty retained publication removes the previous one, and is not retained.
                         empty = not message.payload
-                        reason = unretainable(
-                            queue_manager, message, asked, self.retained_bytes, self.retained_total
-                        ) or publish(
+                        limit = unretainable(queue_manager, message, asked, self.retained_bytes, self.retained_total)
+                        if limit:
+                            self.on_limit(limit, _user_of(message), 1)
+                            refusals[index] = cmqc.MQRC_Q_SPACE_NOT_AVAILABLE
+                            continue
+                        reason = publish(
                             work,
                             route,
                             message,
@@ -763,21 +776,27 @@ class EmbeddedBackend:
             queue_manager.recovery_log.submit(work)
         return answer
 
-    def dead_letter(self, transmission: Transmission, reason: int) -> bool:
+    def dead_letter(
+        self, transmission: Transmission, reason: int, done: Callable[[bool], None] = lambda _moved: None
+    ) -> None:
         queue_manager = self._queue_manager
         with queue_manager.lock:
             work = Unit()
             # Move segments separately, because the joined message may be too long for the dead-letter queue.
-            for stored in cast("list[StoredMessage]", separate([transmission])):
-                if not stored.linked or not dead_letter(
+            parts = cast("list[StoredMessage]", separate([transmission]))
+            if not all(stored.linked for stored in parts):
+                return  # an administrator or its expiry has removed it
+            for stored in parts:
+                if not dead_letter(
                     queue_manager, work, stored, reason, stored.remote_queue, stored.client_id, replacing=True
                 ):
                     undo(work)
-                    return False
+                    done(False)
+                    return
                 stored.queue.take(stored)
                 work.gets.append(stored)
+            work.done = lambda failure: self._report(partial(done, not failure))
             queue_manager.recovery_log.submit(work)
-        return True
 
     def flush(self) -> asyncio.Future[None]:
         answer: asyncio.Future[None] = self._loop.create_future()

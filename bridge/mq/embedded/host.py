@@ -7,7 +7,7 @@ import logging
 import shlex
 import shutil
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from heapq import nsmallest
 from itertools import islice
 from pathlib import Path
@@ -18,8 +18,9 @@ from bridge.config.models import Configuration, LimitsConfig
 from bridge.config.queue_manager import EmbeddedQueueManagerConfig
 from bridge.config.values import is_loopback
 from bridge.mq.data_directory import DataDirectoryInUse, StoreError
+from bridge.mq.dead_letter_room import DeadLetterRoom
 from bridge.mq.embedded.admission import Admission
-from bridge.mq.embedded.backend import EmbeddedBackend
+from bridge.mq.embedded.backend import APPLICATION_NAME, EmbeddedBackend
 from bridge.mq.embedded.command_server import CommandServer
 from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.mqsc.commands import ScriptFailed, prepare, run_script
@@ -37,12 +38,13 @@ from bridge.mq.host import (
     QueueStatus,
     TopicInquiry,
 )
-from bridge.mq.memory import MemoryWatermark
+from bridge.mq.memory import MemoryWatermark, in_bytes
 from bridge.mq.mqi import Connection, MQError
 from bridge.mqtt.topics import is_wildcard, overlap
 from bridge.security.authenticator import UnknownPlugin
 from bridge.security.privileged import ADMINISTRATORS
 from bridge.security.tls import TlsError
+from bridge.telemetry.identity import AS_IS
 from bridge.telemetry.subscription import subscription_name
 from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire.mq import decode_chain
@@ -78,6 +80,7 @@ class EmbeddedInquiry:
             queues=[_status(defined[name], now) for name in shown],
             left_out=len(defined) - len(shown),
             retained=len(queue_manager.retained),
+            retained_bytes=queue_manager.retained.total_bytes,
             file_sizes=sizes,
             dead_letter_queue=str(queue_manager.objects.attributes["DEADQ"]),
             diverts_silently=False,
@@ -86,6 +89,14 @@ class EmbeddedInquiry:
             disk_free=disk.free,
             disk_size=disk.total,
         )
+
+    def count_dead_letters(self, room: DeadLetterRoom, mappings: Collection[str]) -> None:
+        connection = EmbeddedConnection(self._queue_manager, user="")
+        try:
+            queue = str(self._queue_manager.objects.attributes["DEADQ"])
+            room.scan(connection, queue, APPLICATION_NAME, mappings, AS_IS)
+        finally:
+            connection.disconnect()
 
     def close(self) -> None:
         return
@@ -239,6 +250,7 @@ class EmbeddedHost:
         self.name = settings.name
         self.dead_letter_queue = ""
         self.memory = MemoryWatermark(configuration.limits.memory_watermark)
+        self.dead_letter_room = DeadLetterRoom(configuration.limits)
         try:
             self.queue_manager = QueueManager(
                 settings.name,
@@ -287,7 +299,7 @@ class EmbeddedHost:
             configuration.transmission_queue,
             loop,
             retained_bytes=configuration.limits.retained_bytes,
-            retained_total=configuration.limits.retained_total,
+            retained_total=in_bytes(configuration.limits.retained_total),
         )
         self.topic_inquiry: TopicInquiry = EmbeddedTopicInquiry(self.queue_manager)
         self._loop = loop
@@ -348,8 +360,10 @@ class EmbeddedHost:
         """Do nothing: an embedded queue manager has no credentials."""
 
     def use_limits(self, limits: LimitsConfig) -> None:
-        self.backend.retained_bytes, self.backend.retained_total = limits.retained_bytes, limits.retained_total
+        self.backend.retained_bytes = limits.retained_bytes
+        self.backend.retained_total = in_bytes(limits.retained_total)
         self.memory.use(limits.memory_watermark)
+        self.dead_letter_room.use_limits(limits)
 
     async def stop(self) -> None:
         self.memory.stop()

@@ -62,7 +62,6 @@ class IbmBackend(BackendEvents):
     """
 
     hands_over_at_once = False
-    refuses_for_clients = False
     removes_at_once = False
 
     def __init__(
@@ -147,6 +146,7 @@ class IbmBackend(BackendEvents):
         #: MsgIds that the record of a session has to name, because their removal is not committed, by client
         self._removing: dict[str, dict[bytes, None]] = {}
         #: units of work with session records that have not ended, in their order, by client
+        self.on_limit: Callable[[str, str, int], None] = lambda _limit, _subject, _number: None
         self._in_order: defaultdict[str, deque[DividedUnit]] = defaultdict(deque)
         #: MsgIds that the records of an earlier run name
         self._acknowledged: frozenset[bytes] = frozenset()
@@ -164,6 +164,10 @@ class IbmBackend(BackendEvents):
     @property
     def available(self) -> bool:
         return not self._watch.silent and all(worker.connection is not None for worker in self._workers)
+
+    @property
+    def depth(self) -> int:
+        return self._browser.depth
 
     @property
     def outage(self) -> bool:
@@ -483,15 +487,21 @@ class IbmBackend(BackendEvents):
 
     # Dead letters and the end ----------------------------------------------------------------------------------------
 
-    def dead_letter(self, transmission: Transmission, reason: int) -> bool:
+    def dead_letter(
+        self, transmission: Transmission, reason: int, done: Callable[[bool], None] = lambda _moved: None
+    ) -> None:
         # Move segments separately, because the joined message may be too long for the dead-letter queue.
         queued = cast("list[QueuedMessage]", separate([transmission]))
         letters = [
             (message.got, *message.undelivered, message.remote_queue, message.queue_manager, reason)
             for message in queued
         ]
-        self._dispatch.submit(transmission.client_id, Removal([], {}, log_failure("dead-lettering a message"), letters))
-        return True
+
+        def ended(failure: int) -> None:
+            log_failure("dead-lettering a message")(failure)
+            done(not failure)
+
+        self._dispatch.submit(transmission.client_id, Removal([], {}, ended, letters))
 
     def flush(self) -> asyncio.Future[None]:
         answer: asyncio.Future[None] = self._loop.create_future()

@@ -84,6 +84,11 @@ class Browser(Worker[None]):
         #: numbers the messages in the order in which they are reported
         self._positions = itertools.count(1)
 
+    @property
+    def depth(self) -> int:
+        """The number of messages that were reported and not removed."""
+        return len(self._known) - len(self._removed)
+
     def when_passed(self, call: Callable[[], None]) -> None:
         """Call `call`, on the thread, when all messages that are on the queue now have been reported."""
         with self._known_lock:

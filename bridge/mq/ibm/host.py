@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,6 +15,7 @@ import msgspec
 from bridge.config.models import Configuration, LimitsConfig
 from bridge.config.queue_manager import IbmQueueManagerConfig
 from bridge.mq.administration import Administration, CommandFailed
+from bridge.mq.dead_letter_room import DeadLetterRoom
 from bridge.mq.host import (
     Events,
     HostError,
@@ -37,6 +38,7 @@ from bridge.mq.telemetry_channels import TelemetryChannelRegister
 from bridge.mq.worker import LOST, raise_if_lost
 from bridge.security.channel_authentication import ChannelAuthenticationRegister
 from bridge.security.privileged import PrivilegedUsers
+from bridge.telemetry.identity import AS_IS, ClientNames
 from bridge.wire import cmqc, cmqcfc
 from bridge.wire.mq.pcf import MQCFST
 
@@ -59,8 +61,16 @@ class IbmInquiry:
 
     interval = 15.0
 
-    def __init__(self, connect: Callable[[], Connection], dead_letter_queue: str) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], Connection],
+        dead_letter_queue: str,
+        application: str = "mqbridge",
+        names: ClientNames = AS_IS,
+    ) -> None:
         self._connect = connect
+        self._application = application
+        self._names = names
         self._dead_letter_queue = dead_letter_queue
         self._connection: Connection | None = None
         self._administration: Administration | None = None
@@ -81,6 +91,11 @@ class IbmInquiry:
             self.close()
             raise
         return QueueManagerStatus(queues=found, dead_letter_queue=dead_letter_queue)
+
+    def count_dead_letters(self, room: DeadLetterRoom, mappings: Collection[str]) -> None:
+        if self._connection is not None:
+            queue = self._dead_letter_queue or _dead_letter_queue(self._connection)
+            room.scan(self._connection, queue, self._application, mappings, self._names)
 
     def close(self) -> None:
         connection, self._connection, self._administration = self._connection, None, None
@@ -159,6 +174,7 @@ class IbmHost:
         self.dead_letter_queue = settings.dead_letter_queue
         self.epoch = ""
         self.memory = MemoryWatermark(configuration.limits.memory_watermark)
+        self.dead_letter_room = DeadLetterRoom(configuration.limits)
         try:
             self._library = load_library(settings.library)
             self._logins = Logins(
@@ -200,7 +216,12 @@ class IbmHost:
         return self._logins.connect()
 
     def inquiry(self) -> QueueManagerInquiry:
-        return IbmInquiry(lambda: self.connect("metrics"), self.dead_letter_queue)
+        return IbmInquiry(
+            lambda: self.connect("metrics"),
+            self.dead_letter_queue,
+            self._settings.application_name,
+            self.backend.client_names,
+        )
 
     def check_password(self, user: str, password: bytes) -> None:
         given = password.decode("utf-8", "replace")
@@ -238,6 +259,7 @@ class IbmHost:
 
     def use_limits(self, limits: LimitsConfig) -> None:
         self.memory.use(limits.memory_watermark)
+        self.dead_letter_room.use_limits(limits)
 
     async def stop(self) -> None:
         self.memory.stop()

@@ -118,7 +118,8 @@ class Remover(StateWriter[Removal]):
             self._note_round_trip(shortest)
 
     def committed(self, batch: Batch) -> None:
-        self._events.removed([msg_id for removal in batch.jobs for msg_id in removal.msg_ids])
+        removed = [msg_id for removal in batch.jobs for msg_id in removal.msg_ids]
+        self._events.removed(removed + [letter[0].md.MsgId for one in batch.jobs for letter in one.dead_letters])
         super().committed(batch)
 
     def _remove(self, connection: Connection, msg_id: bytes) -> bool:

@@ -38,6 +38,8 @@ class Tally(msgspec.Struct):
     filtered: int = 0
     cut: int = 0
     dead_lettered: int = 0
+    #: messages that could not be processed and were discarded, by MQRC
+    discarded: dict[str, int] = {}
     #: outcome of each message, for the archive and traces
     fates: list[Fate] = []
     #: microseconds since the epoch
@@ -50,6 +52,8 @@ class Tally(msgspec.Struct):
         status.filtered += self.filtered
         status.cut += self.cut
         status.dead_lettered += self.dead_lettered
+        for reason, number in self.discarded.items():
+            status.discarded[reason] = status.discarded.get(reason, 0) + number
         status.commits += 1
 
 
@@ -74,6 +78,7 @@ class MappingEnvironment:
         #: prefix of this bridge's hop marks; unlike the queue manager's name, it is globally unique
         self.origin = host.name
         self.dead_letter_queue = host.dead_letter_queue
+        self.dead_letter_room = host.dead_letter_room
         #: changes if the queue manager is restored. Packet identifiers recorded in another epoch mean nothing
         self.epoch = host.epoch
         #: former sessions at brokers may have changed since the last look

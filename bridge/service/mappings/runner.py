@@ -17,12 +17,14 @@ from bridge.archive.events import now_us
 from bridge.archive.schema import Outcome
 from bridge.config.mapping import MappingConfig, ToMqMapping, ToMqttMapping
 from bridge.mapping.rule import ToMqRule, ToMqttRule, rule_of
-from bridge.mq.dead_letter import DeadLetters
+from bridge.mq.dead_letter import DeadLetterRefused, DeadLetters
+from bridge.mq.dead_letter_room import owner_of_mapping, payload_length
 from bridge.mq.message_consumer import OPENED_ELSEWHERE, ConsumerSource, MessageConsumer
 from bridge.mq.message_producer import MessageProducer, name_of
 from bridge.mq.mqi import Connection, Got, MQError
 from bridge.mq.worker import LOST, Worker, WorkerEvents
-from bridge.service.events import CAME_ROUND, FILTERED
+from bridge.security import audit_log
+from bridge.service.events import CAME_ROUND, FILTERED, NO_DEAD_LETTER_ROOM
 from bridge.service.mappings.environment import LOOK_AHEAD, MappingEnvironment, Tally
 from bridge.telemetry.conversion import message_of, publication_of, received_message
 from bridge.telemetry.message import Destination, MappedMessage, Message, Publication, Received, Unmappable
@@ -87,6 +89,37 @@ class MessageRefused(Exception):
         self.destination = destination
 
 
+#: Seconds between log lines about discarded messages of a mapping.
+DISCARDS_LOGGED_EVERY = 60.0
+
+
+class Discards:
+    """Reports the messages that a mapping cannot process and discards: one log line and one audit record a minute."""
+
+    def __init__(self, mapping: str) -> None:
+        self._mapping = mapping
+        self._numbers: dict[str, int] = {}
+        self._logged_at = -DISCARDS_LOGGED_EVERY
+
+    def note(self, reason: str, why: str) -> None:
+        """Count a discarded message, by MQRC."""
+        self._numbers[reason] = self._numbers.get(reason, 0) + 1
+        now = time.monotonic()
+        if now - self._logged_at < DISCARDS_LOGGED_EVERY:
+            return
+        self._logged_at = now
+        numbers, self._numbers = self._numbers, {}
+        shown = ", ".join(f"{number} with {reason}" for reason, number in numbers.items())
+        log.error(
+            "MQB5011E mapping %s: discarded messages that it cannot process, because too many of its messages are on the "
+            "dead-letter queue: %s; the last one: %s",
+            self._mapping,
+            shown,
+            why,
+        )
+        audit_log.note("messages discarded", mapping=self._mapping, numbers=numbers, why=why)
+
+
 class Runner(Worker[Never], WorkerEvents):
     """The common part of all mapping threads: connection, status and waiting."""
 
@@ -115,6 +148,11 @@ class Runner(Worker[Never], WorkerEvents):
         self._queue = ""
         #: loops cut
         self._cuts = 0
+        self._room = environment.dead_letter_room
+        self._owner = owner_of_mapping(name)
+        #: the lengths of the messages that are dead-lettered in this unit of work
+        self._dead_letter_lengths: list[int] = []
+        self._discards = Discards(name)
         #: the current or next pause ends at once
         self._pause_ended = False
         self._recorder = None if environment.recorder is None else environment.recorder(name)
@@ -140,6 +178,8 @@ class Runner(Worker[Never], WorkerEvents):
         )
 
     def lost(self) -> None:
+        self._return_room()
+        self._room.stale = True  # the unit of work may have been committed
         self.status.wrong("the connection to the queue manager is lost", State.WAITING_FOR_QUEUE_MANAGER)
 
     def failed(self, error: MQError) -> None:
@@ -155,6 +195,7 @@ class Runner(Worker[Never], WorkerEvents):
     def back_out(self) -> None:
         """Back out the unit of work. Raises MQError if the connection is lost."""
         assert self.connection is not None
+        self._return_room()
         self.connection.backout()
         if self._traces is not None:
             self._traces.forget()
@@ -174,8 +215,15 @@ class Runner(Worker[Never], WorkerEvents):
         """Record the outcome of a message for the archive and traces, effective after the commit."""
         tally.fates.append((item, outcome, reason, to))
 
+    def _return_room(self) -> None:
+        """Give back the room of dead letters whose unit of work ends without a commit."""
+        lengths, self._dead_letter_lengths = self._dead_letter_lengths, []
+        for length in lengths:
+            self._room.give_back(self._owner, length)
+
     def tell(self, tally: Tally) -> None:
         """Report the recorded outcomes to the archive and traces after the commit."""
+        self._dead_letter_lengths.clear()
         self.seconds.observe((now_us() - tally.began) / 1e6)
         fates, tally.fates = tally.fates, []
         if self._recorder is not None:
@@ -220,11 +268,30 @@ class Runner(Worker[Never], WorkerEvents):
         destination: Destination | None = None,
         to: str | None = None,
     ) -> None:
-        """Dead-letter a message within the unit of work. `to` is its destination at a broker."""
+        """Dead-letter a message within the unit of work. `to` is its destination at a broker.
+
+        Without room for it (`limits.dead_letter_bytes`), discard it, or raise DeadLetterRefused (`dead_letters_full`).
+        """
         message = received_message(item.publication) if isinstance(item, Received) else item
+        to = to if destination is None else destination.name
+        length = payload_length(message.md.Format, message.md.Encoding, message.data, len(message.data))
+        if not self._room.take(self._owner, length):
+            full = self._config.dead_letters_full or ("pause" if self._queue else "discard")
+            if full == "pause":
+                raise DeadLetterRefused(
+                    cmqc.MQRC_Q_SPACE_NOT_AVAILABLE,
+                    f"{why}; too many of its messages are on the dead-letter queue (limits.dead_letter_bytes,"
+                    " dead_letter_total); hint: `mqbridge dlq list`, then retry or delete them",
+                )
+            name = cmqc.reason_name(reason)
+            tally.discarded[name] = tally.discarded.get(name, 0) + 1
+            self._discards.note(name, why)
+            self.note(tally, item, Outcome.DISCARDED, NO_DEAD_LETTER_ROOM, to)
+            self.status.wrong(f"discarded a message: {why}")
+            return
+        self._dead_letter_lengths.append(length)
         self._dead_letters.put(message.md, message.data, reason, why, destination)
         tally.dead_lettered += 1
-        to = to if destination is None else destination.name
         self.note(tally, item, Outcome.DEAD_LETTERED, _in_words(reason), to)
         self.status.wrong(why)
 

@@ -55,8 +55,8 @@ VALUES = {
         " address, port, tls, max_connections, max_connections_per_address or failed_connects), found 'host'"
     ),
     "queue_manager: {type: ibm, name: Q, mode: bindings}\nlimits: {waiting_full: refuse}": (
-        "2:24: limits.waiting_full: expected drop-oldest or dead-letter, because IBM MQ refuses no publication for this (but"
-        " for MAXDEPTH), found 'refuse'"
+        "2:24: limits.waiting_full: expected dead-letter, end-session or drop-oldest, because IBM MQ refuses no"
+        " publication for this (but for MAXDEPTH), found 'refuse'"
     ),
     "queue_manager: {c_programs: true}": (
         "1:17: queue_manager.c_programs: expected a known key (type, name, data_directory, listener, scripts, authorities,"

@@ -1,50 +1,110 @@
-"""The messages that wait for one client: their bytes, and what happens beyond the limits."""
+"""The backlogs of owners: their bytes, and the treatment of messages that arrive beyond the limits."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bridge.config.models import WhenFull
 from bridge.mqtt.packets import Publish
+from bridge.telemetry.backlog import (
+    BEYOND,
+    DEPTH_SHARE,
+    MAXDEPTH,
+    MESSAGE_OVERHEAD,
+    WAITING_BYTES,
+    WAITING_TOTAL,
+    Backlog,
+    BacklogLimits,
+    Verdict,
+    size_of,
+)
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Message
-from bridge.telemetry.outbox import FULL, Backlog, BacklogTotal, Outbox, Requests
-from bridge.wire import cmqc
+from bridge.telemetry.outbox import FULL, Outbox, Requests
 from bridge.wire.mq import MQMD
 from tests.helpers.waiting_message import Waiting as Queued
 
 
 def outbox(messages: int, when_full: str) -> Outbox:
     """An outbox with room for this many messages with a payload of one byte."""
-    size = to_mq(Publish("t", b"1", 1, False, False, 9), ClientIdentity("publisher", b"")).length + 512
-    backlog = Backlog("c", size * messages, when_full)
+    size = to_mq(Publish("t", b"1", 1, False, False, 9), ClientIdentity("publisher", b"")).length + MESSAGE_OVERHEAD
+    backlog = Backlog("c", BacklogLimits(size * messages, when_full))
     return Outbox(10, Requests("c", durable=True, most_bytes=1000), durable=True, backlog=backlog)
 
 
+def message(number: int, size: int = 10, *, owner: str = "c", persistent: bool = True) -> Queued:
+    return Queued(number, Message(MQMD(), bytes(size)), client_id=owner, persistent=persistent)
+
+
 @pytest.mark.parametrize(
-    ("when_full", "left", "given_up", "dead"),
+    ("when_full", "persistent", "left", "discarded", "dead", "ends"),
     [
-        ("drop-oldest", [4, 5, 6], [1, 2, 3], []),
-        ("dead-letter", [1, 2, 3], [], [4, 5, 6]),
-        ("refuse", [1, 2, 3, 4, 5, 6], [], []),
+        ("dead-letter", True, [1, 2, 3], [], [4, 5, 6], False),
+        ("dead-letter", False, [1, 2, 3], [4, 5, 6], [], False),
+        ("end-session", True, [1, 2, 3, 4, 5, 6], [], [], True),
+        ("end-session", False, [1, 2, 3], [4, 5, 6], [], False),
+        ("drop-oldest", True, [4, 5, 6], [1, 2, 3], [], False),
+        ("refuse", True, [1, 2, 3, 4, 5, 6], [], [], False),
     ],
 )
-def test_messages_beyond_the_limit_are_dropped_or_dead_lettered(
-    waiting: Any, when_full: str, left: list[int], given_up: list[int], dead: list[int]
+def test_messages_beyond_the_limit(
+    waiting: Any, when_full: str, persistent: bool, left: list[int], discarded: list[int], dead: list[int], ends: bool
 ) -> None:
+    """The result does not depend on how the messages are divided into batches."""
     for parts in ([[1, 2, 3, 4, 5, 6]], [[1], [2, 3], [4], [5, 6]]):
         box = outbox(3, when_full)
-        effects = [box.deliver([waiting(n, 1) for n in part], 0.0, None) for part in parts]
-        refusals = [refusal for one in effects for refusal in one.refusals]
+        effects = [box.deliver([waiting(n, 1, persistent=persistent) for n in part], 0.0, None) for part in parts]
+        admissions = [one.admission for one in effects if one.admission is not None]
         assert [one.msg_number for one in box.backlog] == left
-        assert [message.msg_number for one in effects for message in one.finished] == given_up
-        assert [entry for one in effects for entry in one.discarded.items()] == [(number, FULL) for number in given_up]
-        assert [one.transmission.msg_number for one in refusals] == dead
-        assert {one.reason for one in refusals} <= {cmqc.MQRC_Q_SPACE_NOT_AVAILABLE}
+        assert [message.msg_number for one in effects for message in one.finished] == discarded
+        assert [entry for one in effects for entry in one.discarded.items()] == [(number, FULL) for number in discarded]
+        assert [message.msg_number for one in admissions for message in one.dead_letters] == dead
+        assert any(one.ends for one in admissions) is ends
+        assert {one.limit for one in admissions} == {WAITING_BYTES}
+
+
+def test_every_choice_has_a_treatment_and_no_default_drops_a_persistent_message() -> None:
+    assert BEYOND.keys() == set(get_args(WhenFull))
+    for when_full, (_, persistent, otherwise) in BEYOND.items():
+        if when_full != "drop-oldest":
+            assert {persistent, otherwise} <= {Verdict.KEEP, Verdict.DEAD_LETTER, Verdict.END}
+
+
+def test_the_session_ends_when_the_dead_letter_queue_may_take_no_more(waiting: Any) -> None:
+    box = outbox(1, "dead-letter")
+    reserved: list[tuple[str, int]] = []
+
+    def reserve(owner: str, size: int) -> bool:
+        reserved.append((owner, size))
+        return len(reserved) <= 2
+
+    box.backlog.limits.reserve_dead_letter = reserve
+    effects = box.deliver([waiting(number, 1) for number in (1, 2, 3, 4, 5)], 0.0, None)
+    admission = effects.admission
+    assert admission is not None and admission.ends
+    assert [one.msg_number for one in admission.dead_letters] == [2, 3]
+    assert [one.msg_number for one in box.backlog] == [1, 4, 5], "an accepted persistent message is never dropped"
+    assert reserved == [("c", 1)] * 4
+
+
+def test_recovered_messages_are_kept_and_new_ones_are_judged(waiting: Any) -> None:
+    box = outbox(2, "dead-letter")
+    assert box.deliver([waiting(number, 1) for number in range(1, 6)], 0.0, None, recovered=True).admission is None
+    effects = box.deliver([waiting(6, 1)], 0.0, None)
+    assert [one.msg_number for one in box.backlog] == [1, 2, 3, 4, 5]
+    assert effects.admission is not None and len(effects.admission.dead_letters) == 1
+
+
+def test_a_lower_limit_drops_only_as_much_as_arrives(waiting: Any) -> None:
+    box = outbox(2, "drop-oldest")
+    box.deliver([waiting(number, 1) for number in range(1, 6)], 0.0, None, recovered=True)
+    box.deliver([waiting(6, 1)], 0.0, None)
+    assert [one.msg_number for one in box.backlog] == [2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("when_full", ["drop-oldest", "dead-letter"])
@@ -55,58 +115,169 @@ def test_messages_that_the_client_may_already_have_are_kept(waiting: Any, when_f
     effects = box.deliver([waiting(number, 2) for number in (1, 2, 3, 4)], 0.0, None)
     kept = {one.msg_number for one in box.backlog}
     assert {1, 2} <= kept
-    assert len(effects.finished) + len(effects.refusals) + len(kept) == 4
+    assert effects.admission is not None
+    assert len(effects.finished) + len(effects.admission.dead_letters) + len(kept) == 4
 
 
-@pytest.mark.parametrize("when_full", ["drop-oldest", "dead-letter"])
-def test_a_message_larger_than_the_limit(waiting: Any, when_full: str) -> None:
+@pytest.mark.parametrize(("when_full", "left"), [("drop-oldest", [2]), ("dead-letter", [1])])
+def test_a_message_larger_than_the_limit(waiting: Any, when_full: str, left: list[int]) -> None:
     box = outbox(1, when_full)
     box.deliver([waiting(1, 1)], 0.0, None)
-    effects = box.deliver([waiting(2, 1, payload=bytes(5000))], 0.0, None)
-    assert [one.msg_number for one in box.backlog] == ([2] if when_full == "drop-oldest" else [1])
-    assert [one.msg_number for one in effects.finished] == ([1] if when_full == "drop-oldest" else [])
-    assert [one.transmission.msg_number for one in effects.refusals] == ([] if when_full == "drop-oldest" else [2])
+    box.deliver([waiting(2, 1, payload=bytes(5000))], 0.0, None)
+    assert [one.msg_number for one in box.backlog] == left
+
+
+def test_messages_of_a_share_count_for_the_share_and_not_against_its_member(waiting: Any) -> None:
+    box = outbox(1, "dead-letter")
+    given = [waiting(number, 1, client_id="SHARE.0") for number in (1, 2, 3)]
+    effects = box.deliver([*given, waiting(4, 1)], 0.0, None)
+    assert [one.msg_number for one in box.backlog] == [1, 2, 3]
+    assert effects.admission is not None and [one.msg_number for one in effects.admission.dead_letters] == [4]
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "total", "depth", "limit"),
+    [
+        # The total is not exceeded.
+        (9, [1], 20, 0, ""),
+        # The total is exceeded, by the owner with more than its share only.
+        (15, [5, 5], 20, 0, WAITING_TOTAL),
+        (5, [15, 5], 20, 0, ""),
+        # An equal share is not more than a share.
+        (9, [10], 20, 0, ""),
+        (10, [10], 20, 0, WAITING_TOTAL),
+        # The first message of another owner.
+        (0, [20], 20, 0, ""),
+        # The transmission queue is above its share of MAXDEPTH.
+        (15, [5], 1000, 100, MAXDEPTH),
+        (5, [95], 1000, 100, ""),
+        (15, [5], 1000, 10, ""),
+    ],
+)
+def test_only_owners_above_an_equal_share_are_treated(
+    own: int, others: list[int], total: int, depth: int, limit: str
+) -> None:
+    size = MESSAGE_OVERHEAD + 10
+    limits = BacklogLimits(total_bytes=total * size)
+    limits.depth, limits.max_depth = depth, int(20 / DEPTH_SHARE)
+    backlog = Backlog("c", limits)
+    for name, number in [("c", own), *((f"o{index}", number) for index, number in enumerate(others))]:
+        other = backlog if name == "c" else Backlog(name, limits)
+        for one in range(number):
+            other.append(message(one, owner=name))
+    assert limits.exceeded(backlog, size, 1) == limit
+
+
+SENDS = st.tuples(st.sampled_from("abc"), st.integers(0, 3000), st.booleans())
+TAKES = st.tuples(st.sampled_from("abc"), st.integers(1, 5))
 
 
 @given(
-    st.lists(
-        st.tuples(st.sampled_from(["append", "popleft", "pop", "extendleft", "withdraw", "clear"]), st.integers(0, 50))
-    )
+    when_full=st.sampled_from([*BEYOND]),
+    limits=st.tuples(st.integers(1024, 10_000), st.integers(1024, 20_000), st.integers(0, 40)),
+    room=st.integers(0, 20_000),
+    steps=st.lists(st.one_of(SENDS, TAKES), max_size=60),
 )
+def test_every_message_waits_or_has_its_treatment(
+    when_full: str, limits: tuple[int, int, int], room: int, steps: list[tuple[Any, ...]]
+) -> None:
+    """A model of owners whose messages arrive and are received.
+
+    No message disappears without a count, no waiting message moves (except with `drop-oldest`), messages wait in order, and
+    an owner within its share is never treated.
+    """
+    sums = BacklogLimits(limits[0], when_full, limits[1])
+    sums.max_depth = limits[2]
+    left = room
+
+    def reserve(_owner: str, size: int) -> bool:
+        nonlocal left
+        if size > left:
+            return False
+        left -= size
+        return True
+
+    sums.reserve_dead_letter = reserve
+    backlogs = {name: Backlog(name, sums) for name in "abc"}
+    outcomes: dict[int, int] = {}
+    for number, (name, *rest) in enumerate(steps):
+        backlog = backlogs[name]
+        if len(rest) == 1:
+            for _ in range(min(rest[0], len(backlog))):
+                del outcomes[backlog.popleft().msg_number]
+            continue
+        one = message(number, rest[0], owner=name, persistent=rest[1])
+        before = [waiting.msg_number for waiting in backlog]
+        exceeded = sums.exceeded(backlog, size_of([one]), 1)
+        admission = backlog.admit([one], ())
+        now = [waiting.msg_number for waiting in backlog]
+        outcomes[number] = sum(
+            number in [treated.msg_number for treated in treated_ones]
+            for treated_ones in (backlog, admission.discarded, admission.dead_letters)
+        )
+        assert outcomes[number] == 1
+        assert admission.limit == exceeded
+        if not exceeded:
+            assert now == [*before, number] and not admission.ends
+        if when_full != "drop-oldest":
+            assert now[: len(before)] == before and not admission.dropped
+            assert one.persistent or number in now or one in admission.discarded
+            assert not one.persistent or one not in admission.discarded
+        else:
+            assert [dropped.msg_number for dropped in admission.dropped] + now == [*before, number]
+        sums.depth = sum(map(len, backlogs.values()))
+    assert now_sorted(backlogs)
+    assert room - left <= room
+
+
+def now_sorted(backlogs: dict[str, Backlog]) -> bool:
+    return all((numbers := [one.msg_number for one in backlog]) == sorted(numbers) for backlog in backlogs.values())
+
+
+STEPS = ["append", "popleft", "pop", "extendleft", "insert", "withdraw", "clear"]
+
+
+@given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 50))))
 def test_bytes_are_those_of_the_messages(steps: list[tuple[str, int]]) -> None:
-    total = BacklogTotal(1000)
-    backlogs = [Backlog("a", 1000, "refuse", total), Backlog("b", 1000, "refuse", total)]
+    limits = BacklogLimits(1000, "refuse", 1000)
+    backlogs = [Backlog("a", limits), Backlog("b", limits)]
     for number, (step, size) in enumerate(steps):
         backlog = backlogs[size % 2]
-        message = Queued(number, Message(MQMD(), bytes(size)))
-        if step == "append":
-            backlog.append(message)
+        one = message(number, size)
+        if step in ("append", "insert"):
+            getattr(backlog, step)(one)
         elif step == "extendleft":
-            backlog.extendleft([message, message])
+            backlog.extendleft([one, one])
         elif step == "withdraw":
             backlog.withdraw(lambda one, parity=number % 2: one.msg_number % 2 == parity)  # type: ignore[misc]
         elif step == "clear":
             backlog.clear()
         elif backlog.messages:
             getattr(backlog, step)()
-        for one in backlogs:
-            assert one.bytes == sum(message.message.length + 512 for message in one)
-        assert total.bytes == sum(one.bytes for one in backlogs)
-        assert total.backlogs == sum(bool(one.messages) for one in backlogs)
+        for each in backlogs:
+            assert each.bytes == size_of(each)
+        assert limits.bytes == sum(each.bytes for each in backlogs)
+        assert limits.backlogs == sum(bool(each.messages) for each in backlogs)
 
 
-def test_backlogs_with_more_than_their_share_refuse_while_the_total_is_exceeded() -> None:
-    total = BacklogTotal(10_000)
-    large, small = Backlog("large", total=total), Backlog("small", total=total)
-    small.append(Queued(1, Message(MQMD(), bytes(10))))
+def test_a_message_that_returns_is_inserted_in_order() -> None:
+    backlog = Backlog("c")
+    for number in (1, 2, 5, 6):
+        backlog.append(message(number))
+    backlog.insert(message(4))
+    assert [one.msg_number for one in backlog] == [1, 2, 4, 5, 6]
+
+
+def test_publications_are_rejected_until_a_tenth_of_the_limit_is_free() -> None:
+    limits = BacklogLimits(total_bytes=10_000, when_full="refuse")
+    large, small = Backlog("large", limits), Backlog("small", limits)
+    small.append(message(1))
     for number in range(2, 22):
-        large.append(Queued(number, Message(MQMD(), bytes(10))))
-    assert total.bytes > total.limit
+        large.append(message(number))
     assert large.must_refuse
     assert not small.must_refuse
     large.refuses = True
-    large.popleft()
-    assert large.must_refuse, "it accepts again when a tenth of the total is free"
-    while total.bytes > 9_000:
+    while limits.bytes > 9_000:
+        assert large.must_refuse
         large.popleft()
     assert not large.must_refuse

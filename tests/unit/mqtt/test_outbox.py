@@ -9,9 +9,10 @@ import pytest
 
 from bridge.mqtt.flow import Phase
 from bridge.mqtt.packets import Publish, PublishProperties, Pubrel
+from bridge.telemetry.backlog import MESSAGE_OVERHEAD, Backlog, BacklogLimits
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity
-from bridge.telemetry.outbox import FULL, MESSAGE_OVERHEAD, Backlog, Outbox, Outgoing, Requests
+from bridge.telemetry.outbox import FULL, Outbox, Outgoing, Requests
 from bridge.telemetry.record import IdentifiersRecord, SentRecord
 from tests.helpers.connected import connected
 from tests.helpers.waiting_message import Waiting
@@ -553,7 +554,7 @@ def test_retained_and_direct_messages_wait_for_a_client_that_does_not_read(
 
 
 def test_retained_messages_obey_the_limit_of_the_backlog(waiting: Any) -> None:
-    backlog = Backlog("c", 3 * MESSAGE_OVERHEAD, "drop-oldest")
+    backlog = Backlog("c", BacklogLimits(3 * MESSAGE_OVERHEAD, "drop-oldest"))
     box = Outbox(10, Requests("c", durable=False, most_bytes=1000), durable=False, backlog=backlog)
     batch = [waiting(number, 0, topic=str(number), retained=True) for number in range(1, 6)]
     effects = box.deliver(batch, 0.0, connected())

@@ -34,7 +34,7 @@ from bridge.security import tls as tls_module
 from bridge.security.password_file import Entry, hash_of, write_password_file
 from bridge.service.lifecycle import Bridge
 from bridge.service.metrics import Metrics
-from bridge.service.problems import ARCHIVE_LOSS_TIMEOUT, MANY_REJECTIONS, REMOVAL_TIMEOUT, Publishers
+from bridge.service.problems import ARCHIVE_LOSS_TIMEOUT, MANY_REJECTIONS, MANY_TAKEOVERS, REMOVAL_TIMEOUT, Publishers
 from bridge.service.reload import ConfigurationSource
 from bridge.spark.administration import LOCK, Batch, StatusRecord, read_status
 from bridge.spark.segment import IDENTITY, Identity, Segment, directory_name
@@ -292,11 +292,11 @@ async def test_problems_of_channels_and_resources_come_and_go(
         assert events() == ["MQB0303I problem ended: channel A is stopped"]
         assert bridge.host is not None and bridge.problems is not None
         memory = bridge.host.memory
-        for limit, severity, serves in ((100, "warning", True), (50, "critical", False)):
+        for limit, severity in ((100, "warning"), (50, "critical")):
             memory.use(memory.used * limit // 90)
             (problem,) = await found(bridge)
             assert (problem.kind, problem.severity) == ("memory", severity)
-            assert (bridge.problems.not_serving() == []) is serves
+            assert bridge.problems.not_serving() == []
             memory.use(None)
             assert await found(bridge) == []
         usage = SimpleNamespace(total=1000 * MIB, free=99 * MIB)
@@ -557,6 +557,54 @@ async def test_rejected_clients_are_a_problem_of_their_channel(tmp_path: Path) -
         )
         assert "the password of user 'pump-7' is wrong" in problem.what
         assert problem.remedy
+
+
+async def test_many_rejections_are_reported_with_their_most_common_cause(tmp_path: Path) -> None:
+    """After a storm of wrong passwords, one client with another mistake is not taken for its cause."""
+    users = tmp_path / "users"
+    write_password_file(users, {"pump-7": Entry(hash_of("secret"))})
+    channels = [{"name": "A", "port": 0, "authentication": [{"method": "password", "file": users}]}]
+    settings = Configuration(queue_manager={"data_directory": tmp_path / "data"}, channels=channels)
+    async with running(settings) as bridge:
+        channel = bridge.channels.get("A")
+        assert channel is not None and channel.endpoint is not None
+        port = channel.endpoint[1]
+
+        def connect() -> None:
+            for _ in range(MANY_REJECTIONS):
+                with RawClient(port, "pump-7", user_name="pump-7", password=b"wrong") as client:
+                    assert client.connect().return_code == 4
+            with RawClient(port, "", clean=False, user_name="pump-7", password=b"secret") as client:
+                assert client.connect().return_code == 2
+
+        await asyncio.to_thread(connect)
+        (problem,) = await found(bridge)
+        assert problem.what.startswith(
+            "channel A rejected 6 connections in 5 minutes, 5 of them like client 'pump-7' at 127.0.0.1:"
+        )
+        assert "the password of user 'pump-7' is wrong" in problem.what
+
+
+async def test_a_client_identifier_of_two_programs(tmp_path: Path) -> None:
+    settings = Configuration(queue_manager={"data_directory": tmp_path / "data"}, channels=[{"name": "A", "port": 0}])
+    async with running(settings) as bridge:
+        channel = bridge.channels.get("A")
+        assert channel is not None and channel.endpoint is not None
+        port = channel.endpoint[1]
+
+        def connect(times: int) -> None:
+            clients = [RawClient.connected(port, "pump-7") for _ in range(times)]
+            for client in clients[:-1]:
+                client.expect_closed()
+            clients[-1].disconnect()
+
+        await asyncio.to_thread(connect, MANY_TAKEOVERS)  # one less takeover than that
+        assert await found(bridge) == []
+        await asyncio.to_thread(connect, 2)
+        (problem,) = await found(bridge)
+        assert (problem.kind, problem.subject) == ("client_identifier", "pump-7")
+        assert "several programs use client identifier 'pump-7'" in problem.what
+        assert problem.command == "mqbridge client show pump-7"
 
 
 def test_a_client_that_publishes_more_than_all_others_floods() -> None:

@@ -96,7 +96,9 @@ async def test_a_message_for_nobody_stays_where_the_transmission_queue_is_the_de
         await service.subscribe("gone", ("t", 1), durable=True)
         await service.execute(unit(publication("t")))
         (transmission,) = service.transmissions
-        assert not service.backend.dead_letter(transmission, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
+        moved: list[bool] = []
+        service.backend.dead_letter(transmission, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR, moved.append)
+        assert moved == [False]
         await service.flush()
         queue = service.queue_manager.objects.queues[TRANSMISSION_QUEUE]
         assert list(queue.messages()) == service.transmissions == [transmission]
@@ -132,7 +134,8 @@ async def test_a_message_of_an_older_release_with_too_long_fields_is_dead_letter
         await service.flush()
     async with started() as service:
         (transmission,) = service.transmissions
-        assert service.backend.dead_letter(transmission, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
+        moved: list[bool] = []
+        service.backend.dead_letter(transmission, cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR, moved.append)
         await service.flush()
         assert not service.queue_manager.objects.queues[TRANSMISSION_QUEUE].depth
         (letter,) = service.queue_manager.objects.queues[DEAD_LETTER_QUEUE].messages()

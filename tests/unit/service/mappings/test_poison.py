@@ -322,3 +322,54 @@ def test_a_broker_that_has_no_room_is_waited_for(scene: Scene, guarantee: str) -
     scene.run(config, lambda: scene.depth("IN") == 0 and scene.settled())
     assert scene.broker.arrived == [b"1"]
     assert scene.depth(DEAD_LETTERS) == 0
+
+
+SOURCES: dict[str, dict[str, str]] = {
+    "topic": {"mqtt": "t/{to}"},
+    "link": {"mqtt": "t/{to}", "link": "L"},
+    "queue": {"queue": "IN"},
+}
+
+
+def send_to(scene: Scene, source: str, *bodies: bytes) -> None:
+    if source == "link":
+        scene.broker.send(*bodies, topic="t/a")
+    elif source == "topic":
+        scene.publish("t/a", *bodies, Persistence=1)
+    else:
+        scene.put("IN", *bodies, Persistence=1)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("full", [None, "pause", "discard"])
+def test_a_mapping_whose_dead_letters_reach_the_limit(
+    scene: Scene, caplog: pytest.LogCaptureFixture, source: str, full: str | None
+) -> None:
+    """A mapping of a queue waits for an administrator. A device does not stop other mappings, unless that is configured."""
+    pauses = full == "pause" or (full is None and source == "queue")
+    destination = {"mqtt": "t/out"} if source == "queue" else {"queue": "OUT"}
+    scene.mqsc("DEFINE SUB(OUTPUT) TOPICSTR('t/out') DEST(OUT)")
+    config = mapping_config(SOURCES[source], destination, payload="json", dead_letters_full=full)
+    room = scene.dead_letter_room
+    room.owner_bytes = 2 * (len(POISON) + 512)
+    reached: list[tuple[str, tuple[str, str]]] = []
+    room.on_full = lambda limit, owner: reached.append((limit, owner))
+    scene.run(config, scene.settled)
+    send_to(scene, source, b"1", POISON, b"2", POISON, b"3", POISON, b"4", POISON, b"5")
+    runner = scene.runner(config)
+    if pauses:
+        until(lambda: runner.status.state is State.STUCK and runner.status.backouts > 3)
+        assert "limits.dead_letter_bytes" in runner.status.last_error
+        assert room.used_by(("mapping", "map")) == scene.depth(DEAD_LETTERS) * (len(POISON) + 512)
+        room.owner_bytes = 100_000
+    until(lambda: scene.depth("OUT") == 5)
+    until(lambda: runner.status.taken == 9)
+    scene.stop(runner)
+    assert scene.bodies("OUT") == [b"1", b"2", b"3", b"4", b"5"]
+    assert {*reached} == {("dead_letter_bytes", ("mapping", "map"))}
+    status = runner.status
+    assert status.dead_lettered == scene.depth(DEAD_LETTERS) == (4 if pauses else 2)
+    assert status.discarded == ({} if pauses else {"MQRC_FORMAT_ERROR": 2})
+    lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("MQB5011E")]
+    assert len(lines) == (0 if pauses else 1), "one line a minute"
+    assert room.used_by(("mapping", "map")) == status.dead_lettered * (len(POISON) + 512)

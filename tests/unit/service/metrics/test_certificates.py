@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
+from bridge.cli.check import expiring
 from bridge.config.models import Configuration
-from bridge.security.tls import expiries
+from bridge.security.tls import certificates_in_use
 from tests.helpers import certificates
 
 
@@ -25,7 +27,7 @@ def configuration(tmp_path: Path) -> Configuration:
 
 
 def gathered(configuration: Configuration) -> dict[tuple[str, ...], object]:
-    return {(listener, channel): expiry for listener, channel, _, expiry in expiries(configuration)}
+    return {(one.use, one.name): one.expiry for one in certificates_in_use(configuration)}
 
 
 def test_each_listener_with_tls(configuration: Configuration) -> None:
@@ -46,3 +48,42 @@ def test_a_file_that_changes(configuration: Configuration, tmp_path: Path) -> No
     shutil.copy(tmp_path / "client.pem", file)
     os.utime(file, (0, 0))
     assert gathered(configuration).keys() == before.keys()
+
+
+def test_client_certificates(tmp_path: Path) -> None:
+    """Those of links and of Spark. A broker rejects an expired one, and nothing else announces it."""
+    certificates.make(tmp_path)
+    tls = {"certificate_file": tmp_path / "client.pem", "key_file": tmp_path / "client.key"}
+    found = gathered(
+        Configuration(
+            links={"cloud": {"host": "h", "tls": tls}, "plain": {"host": "h"}, "server": {"host": "h", "tls": {}}},
+            spark={"tls": tls},
+        )
+    )
+    assert found.keys() == {("link", "cloud"), ("spark", "")}
+
+
+def test_the_key_repository(tmp_path: Path) -> None:
+    """A PKCS#12 file with a password file. Only IBM's library reads stash files and CMS key repositories."""
+    certificates.make(tmp_path)
+    store = tmp_path / "key.p12"
+    command = ["openssl", "pkcs12", "-export", "-in", tmp_path / "server.pem", "-inkey", tmp_path / "server.key"]
+    subprocess.run([*command, "-out", store, "-passout", "pass:s3cret"], check=True, capture_output=True)
+    (tmp_path / "password").write_text("s3cret\n")
+    tls = {"key_repository": store, "cipher_spec": "ANY_TLS12_OR_HIGHER"}
+    queue_manager = {"type": "ibm", "name": "QM1", "channel": "C", "connections": ["h(1)"]}
+    with_password = tls | {"key_repository_password_file": tmp_path / "password"}
+    found = gathered(Configuration(queue_manager=queue_manager | {"tls": with_password}))
+    assert found["key_repository", ""] == pytest.approx(time.time() + 2 * 86_400, abs=3_600)
+    assert gathered(Configuration(queue_manager=queue_manager | {"tls": tls})) == {}
+
+
+@pytest.mark.parametrize(("days", "line"), [(2, "expires on"), (60, "")])
+def test_check_tells_about_the_certificate_of_a_link(tmp_path: Path, days: int, line: str) -> None:
+    certificates.make(tmp_path, days)
+    link = {"host": "h", "tls": {"certificate_file": tmp_path / "client.pem", "key_file": tmp_path / "client.key"}}
+    notes = list(expiring(Configuration(links={"cloud": link})))
+    assert [line for note in notes if f"link cloud: tls.certificate_file {tmp_path / 'client.pem'} {line}" in note] == (
+        [line] if line else []
+    )
+    assert len(notes) == bool(line)

@@ -1,0 +1,287 @@
+"""The backlogs of sessions and shared subscriptions, and the treatment of messages that arrive beyond their limits.
+
+An owner is a session or a shared subscription. A message exceeds the limits if the backlog of its owner becomes larger than
+`limits.waiting_bytes`, or if all backlogs together exceed `limits.waiting_total`, or the transmission queue 80 % of its
+MAXDEPTH, and this backlog is larger than an equal share of that. The limits apply to arriving messages only: messages that
+wait are neither moved nor removed, except with `drop-oldest`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from enum import IntEnum
+from typing import Final
+
+from bridge.telemetry.transmission import Transmission
+
+#: Approximate overhead of a waiting message in bytes, in addition to its data.
+MESSAGE_OVERHEAD: Final = 512
+#: The part of MAXDEPTH of the transmission queue beyond which its messages exceed the limits.
+DEPTH_SHARE: Final = 0.8
+#: A backlog that rejects publications accepts them again below this fraction of its limit.
+_RECOVERED: Final = 0.9
+
+
+class Verdict(IntEnum):
+    """The treatment of an arriving message."""
+
+    KEEP = 0
+    #: remove it from the transmission queue
+    DISCARD = 1
+    #: move it to the dead-letter queue
+    DEAD_LETTER = 2
+    #: keep it, and end the subscriptions of its owner
+    END = 3
+    #: keep it, and remove the oldest messages of the backlog
+    DROP_OLDEST = 4
+
+
+#: `limits.waiting_full` -> treatment of a message beyond the limits: non-persistent; persistent; and persistent if the
+#: dead-letter queue may not take it (`limits.dead_letter_bytes`, `limits.dead_letter_total`).
+BEYOND: Final[dict[str, tuple[Verdict, Verdict, Verdict]]] = {
+    "dead-letter": (Verdict.DISCARD, Verdict.DEAD_LETTER, Verdict.END),
+    "end-session": (Verdict.DISCARD, Verdict.END, Verdict.END),
+    "drop-oldest": (Verdict.DROP_OLDEST, Verdict.DROP_OLDEST, Verdict.DROP_OLDEST),
+    # The publications that follow are rejected.
+    "refuse": (Verdict.KEEP, Verdict.KEEP, Verdict.KEEP),
+}
+#: Enum member access is slow, so bind once.
+_KEEP: Final = Verdict.KEEP
+_DISCARD: Final = Verdict.DISCARD
+_DEAD_LETTER: Final = Verdict.DEAD_LETTER
+_END: Final = Verdict.END
+
+
+#: The names of the limits.
+WAITING_BYTES: Final = "waiting_bytes"
+WAITING_TOTAL: Final = "waiting_total"
+MAXDEPTH: Final = "MAXDEPTH"
+
+
+def above_share(own: float, total: float, limit: float, owners: int) -> bool:
+    """Return whether a total exceeds its limit and one of its owners has more than an equal share of the limit."""
+    return total > limit and own * owners > limit
+
+
+class BacklogLimits:
+    """The limits of all backlogs of a bridge, and their sums. A change applies to the messages that arrive after it."""
+
+    __slots__ = (
+        "backlogs",
+        "bytes",
+        "depth",
+        "max_depth",
+        "owner_bytes",
+        "reserve_dead_letter",
+        "total_bytes",
+        "when_full",
+    )
+
+    def __init__(
+        self, owner_bytes: int = sys.maxsize, when_full: str = "dead-letter", total_bytes: int = sys.maxsize
+    ) -> None:
+        #: `limits.waiting_bytes`
+        self.owner_bytes = owner_bytes
+        #: `limits.waiting_total`
+        self.total_bytes = total_bytes
+        #: `limits.waiting_full`
+        self.when_full = when_full
+        #: bytes of all backlogs, and number of backlogs that are not empty
+        self.bytes = 0
+        self.backlogs = 0
+        #: the depth of the transmission queue, and its MAXDEPTH, 0 if unknown
+        self.depth = 0
+        self.max_depth = 0
+        #: whether the dead-letter queue may take a message of an owner, with this number of bytes of data, which then counts
+        self.reserve_dead_letter: Callable[[str, int], bool] = lambda _owner, _size: True
+
+    def exceeded(self, backlog: Backlog, size: int, messages: int, part: float = 1.0) -> str:
+        """Return which limit a backlog with further messages of `size` bytes exceeds, or "".
+
+        The limits are reduced to `part` of their values.
+        """
+        own = backlog.bytes + size
+        if own > self.owner_bytes * part:
+            return WAITING_BYTES
+        owners = self.backlogs + (not backlog.bytes)
+        if above_share(own, self.bytes + size, self.total_bytes * part, owners):
+            return WAITING_TOTAL
+        most = DEPTH_SHARE * self.max_depth * part
+        return MAXDEPTH if most and above_share(len(backlog.messages) + messages, self.depth, most, owners) else ""
+
+
+#: The shared, immutable content of empty backlogs. A separate deque would take 760 bytes.
+_NO_MESSAGES: Final[deque[Transmission]] = deque(maxlen=0)
+
+
+class Admission:
+    """The messages of a batch that a backlog did not admit."""
+
+    __slots__ = ("beyond", "dead_letters", "discarded", "dropped", "ends", "limit")
+
+    def __init__(self) -> None:
+        #: number of messages beyond the limits, and the limit that the last of them exceeded, or ""
+        self.beyond = 0
+        self.limit = ""
+        #: new messages to discard
+        self.discarded: list[Transmission] = []
+        #: new messages for the dead-letter queue
+        self.dead_letters: list[Transmission] = []
+        #: the oldest messages of the backlog, which were dropped
+        self.dropped: list[Transmission] = []
+        #: the subscriptions of the owner have to end
+        self.ends = False
+
+
+class Backlog:
+    """Waiting messages in order.
+
+    `owner` is the remote queue manager of the messages: a client identifier, or the name of a share.
+    """
+
+    __slots__ = ("bytes", "limits", "messages", "owner", "refuses")
+
+    def __init__(self, owner: str, limits: BacklogLimits | None = None) -> None:
+        self.owner = owner
+        self.limits = limits if limits is not None else BacklogLimits()
+        self.messages = _NO_MESSAGES
+        #: bytes of the messages, `MESSAGE_OVERHEAD` included
+        self.bytes = 0
+        #: publications that would be added are rejected
+        self.refuses = False
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def __iter__(self) -> Iterator[Transmission]:
+        return iter(self.messages)
+
+    @property
+    def must_refuse(self) -> bool:
+        """Whether publications that would be added have to be rejected (`waiting_full: refuse`)."""
+        limits = self.limits
+        part = _RECOVERED if self.refuses else 1.0
+        return limits.when_full == "refuse" and bool(limits.exceeded(self, 0, 0, part))
+
+    def admit(self, arriving: Sequence[Transmission], kept: Container[int]) -> Admission:
+        """Add arriving messages in order, except those beyond the limits.
+
+        `drop-oldest` does not drop messages with the numbers `kept`: their client may already have them, and they hold a
+        packet identifier. Messages of another owner, which a share has given to this member, are always added.
+        """
+        admission = Admission()
+        limits = self.limits
+        for transmission in arriving:
+            size = transmission.message.length + MESSAGE_OVERHEAD
+            verdict = _KEEP
+            if transmission.client_id == self.owner and (limit := limits.exceeded(self, size, 1)):
+                admission.limit = limit
+                admission.beyond += 1
+                verdict = self._verdict(transmission)
+            if verdict == _DISCARD:
+                admission.discarded.append(transmission)
+            elif verdict == _DEAD_LETTER:
+                admission.dead_letters.append(transmission)
+            else:
+                before = self.bytes
+                self.append(transmission)
+                if verdict == _END:
+                    admission.ends = True
+                elif verdict != _KEEP:
+                    self._drop_oldest(before, kept, admission.dropped)
+        return admission
+
+    def _verdict(self, transmission: Transmission) -> Verdict:
+        """Return the treatment of a message beyond the limits."""
+        limits = self.limits
+        non_persistent, persistent, otherwise = BEYOND[limits.when_full]
+        if not transmission.persistent:
+            return non_persistent
+        if persistent == _DEAD_LETTER and not limits.reserve_dead_letter(self.owner, transmission.message.length):
+            return otherwise
+        return persistent
+
+    def _drop_oldest(self, before: int, kept: Container[int], dropped: list[Transmission]) -> None:
+        """Drop messages until the backlog is within the limits, or not larger than `before`, but never the last one."""
+        stay: list[Transmission] = []
+        while len(self.messages) > 1 and self.bytes > before and self.limits.exceeded(self, 0, 0):
+            transmission = self.popleft()
+            (stay if transmission.msg_number in kept else dropped).append(transmission)
+        self.extendleft(reversed(stay))
+
+    def append(self, transmission: Transmission) -> None:
+        self._own().append(transmission)
+        self._add(transmission.message.length + MESSAGE_OVERHEAD)
+
+    def extend(self, transmissions: list[Transmission], size: int) -> None:
+        """Append messages; `size` is that of `size_of`."""
+        self._own().extend(transmissions)
+        self._add(size)
+
+    def extendleft(self, transmissions: Iterable[Transmission]) -> None:
+        messages = self._own()
+        for transmission in transmissions:
+            messages.appendleft(transmission)
+            self._add(transmission.message.length + MESSAGE_OVERHEAD)
+
+    def insert(self, transmission: Transmission) -> None:
+        """Add a message that arrived before the last ones, in order of its number."""
+        later: list[Transmission] = []
+        while self.messages and self.messages[-1].msg_number > transmission.msg_number:
+            later.append(self.pop())
+        for one in (transmission, *reversed(later)):
+            self.append(one)
+
+    def popleft(self) -> Transmission:
+        transmission = self.messages.popleft()
+        self._add(-transmission.message.length - MESSAGE_OVERHEAD)
+        return transmission
+
+    def pop(self) -> Transmission:
+        transmission = self.messages.pop()
+        self._add(-transmission.message.length - MESSAGE_OVERHEAD)
+        return transmission
+
+    def clear(self) -> None:
+        """Forget all messages."""
+        self.messages = _NO_MESSAGES
+        self._add(-self.bytes)
+
+    def withdraw(self, wanted: Callable[[Transmission], bool]) -> list[Transmission]:
+        """Remove the wanted messages, and return them."""
+        taken: list[Transmission] = []
+        left: list[Transmission] = []
+        for transmission in self.messages:
+            (taken if wanted(transmission) else left).append(transmission)
+        if taken:
+            self.clear()
+            for one in left:
+                self.append(one)
+        return taken
+
+    def _own(self) -> deque[Transmission]:
+        """Return the deque that messages are added to."""
+        if self.messages is _NO_MESSAGES:
+            self.messages = deque()
+        return self.messages
+
+    def count(self, size: int, messages: int) -> None:
+        """Count messages, with their data in bytes, that were added to `messages`, or removed if negative."""
+        self._add(size + MESSAGE_OVERHEAD * messages)
+
+    def _add(self, size: int) -> None:
+        limits = self.limits
+        before = self.bytes
+        self.bytes = before + size
+        limits.bytes += size
+        limits.backlogs += bool(self.bytes) - bool(before)
+
+
+def size_of(transmissions: Iterable[Transmission]) -> int:
+    """Return the bytes that messages count for in a backlog."""
+    size = 0
+    for transmission in transmissions:
+        size += transmission.message.length + MESSAGE_OVERHEAD
+    return size
