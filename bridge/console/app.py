@@ -56,7 +56,7 @@ def application(console: Console, pace: Pace) -> ASGIApp:
     app = Starlette(
         routes=[
             Route("/healthz", partial(health, console.bridge)),
-            Route("/readyz", partial(readiness, console.bridge)),
+            Route("/readyz", partial(readiness, console.bridge, may_scrape)),
             Route("/metrics", MetricsPage(console.bridge, may_scrape, pace).answer),
             Route("/openapi.json", _openapi),
             Mount("/static", _Static(directory=Path(__file__).parent / "static")),

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 
 # Health --------------------------------------------------------------------------------------------------------------
 
+#: Authorizes a scrape.
+MayRead = Callable[[Request], Awaitable[bool]]
 #: Maximum duration of one turn of the event loop, in seconds.
 TURN_TIMEOUT = 5.0
 
@@ -57,29 +59,33 @@ async def health(access: BridgeAccess, request: Request) -> Response:
     return _answer([])
 
 
-async def readiness(access: BridgeAccess, request: Request) -> Response:
-    """Answer 200 if clients are served, otherwise 503 with the reasons, one per line. A standby bridge is not ready."""
+async def readiness(access: BridgeAccess, may_read: MayRead, request: Request) -> Response:
+    """Answer 200 if clients are served, otherwise 503 with the reasons, one per line. A standby bridge is not ready.
+
+    The current problems follow for those who may read metrics.
+    """
     try:
         async with asyncio.timeout(TURN_TIMEOUT):
-            why = await access.run(lambda: _why_not(access.bridge))
+            why, problems = await access.run(lambda: _readiness(access.bridge))
     except TimeoutError:
-        why = [f"the event loop has not turned for {TURN_TIMEOUT:g} s"]
-    return _answer(why)
+        return _answer([f"the event loop has not turned for {TURN_TIMEOUT:g} s"])
+    return _answer(why, problems if problems and await may_read(request) else [])
 
 
-def _answer(why: list[str]) -> Response:
-    headers = {"Cache-Control": "no-store"}
-    if why:
-        return PlainTextResponse("\n".join(why) + "\n", 503, headers)
-    return PlainTextResponse("ok\n", headers=headers)
+def _answer(why: list[str], problems: Sequence[str] = ()) -> Response:
+    lines = [*(why or ["ok"]), *(problem for problem in problems if problem not in why)]
+    return PlainTextResponse("\n".join(lines) + "\n", 503 if why else 200, {"Cache-Control": "no-store"})
 
 
 async def _turn() -> None:
     await asyncio.sleep(0)
 
 
-async def _why_not(bridge: Bridge) -> list[str]:
-    return why_not_ready(bridge)
+async def _readiness(bridge: Bridge) -> tuple[list[str], list[str]]:
+    """Return why clients are not served, and the current problems."""
+    if bridge.problems is None or bridge.state is not BridgeState.RUNNING:
+        return why_not_ready(bridge), []
+    return why_not_ready(bridge), [problem.what for problem in bridge.problems.latest()]
 
 
 def why_not_ready(bridge: Bridge) -> list[str]:
@@ -102,7 +108,7 @@ class MetricsPage:
     While requests have to wait, a scrape is reused for a second.
     """
 
-    def __init__(self, access: BridgeAccess, may_read: Callable[[Request], Awaitable[bool]], pace: Pace) -> None:
+    def __init__(self, access: BridgeAccess, may_read: MayRead, pace: Pace) -> None:
         self._access = access
         self._may_read = may_read
         self._pace = pace

@@ -11,7 +11,7 @@ import logging
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from shlex import quote
 from typing import Final, Literal, NamedTuple
 
@@ -158,8 +158,12 @@ class ProblemList:
         return await self._evaluate(await self._parts.queue_manager_watch.status())
 
     def not_serving(self) -> list[Problem]:
-        """Return the problems that prevent serving clients: the bridge is not ready."""
+        """Return the problems that prevent serving clients: the bridge is not ready. A limit is none of them."""
         return list(_not_serving(self._parts))
+
+    def latest(self) -> list[Problem]:
+        """Return the problems of the last evaluation, the most severe first."""
+        return _sorted(self._known.values())
 
     async def _evaluate(self, status: QueueManagerStatus | None) -> list[Problem]:
         async with self._evaluating:
@@ -248,7 +252,11 @@ class ProblemList:
         for problem in before.values():
             if problem.kind not in _LOGGED_ELSEWHERE:
                 log.info("MQB0303I problem ended: %s", problem.what)
-        return sorted(self._known.values(), key=lambda problem: _SEVERITIES.index(problem.severity))
+        return _sorted(self._known.values())
+
+
+def _sorted(problems: Iterable[Problem]) -> list[Problem]:
+    return sorted(problems, key=lambda problem: _SEVERITIES.index(problem.severity))
 
 
 class Publishers:
@@ -379,8 +387,6 @@ def _not_serving(parts: Parts) -> Iterator[Problem]:
         else:
             text = f"queue manager {name} does not answer"
             yield Problem("critical", ProblemKind.QUEUE_MANAGER, name, text, "mqbridge check --connect")
-    if parts.host.memory.problem:
-        yield Problem("critical", ProblemKind.MEMORY, "", parts.host.memory.problem, LARGEST_BACKLOGS)
     for channel, text in parts.channels.problems.items():
         yield Problem("critical", ProblemKind.CHANNEL, channel, text, f"mqbridge channel start {channel}")
 
@@ -456,6 +462,8 @@ def _of_resources(status: QueueManagerStatus | None, parts: Parts, known: Collec
         text = f"in the last minute, {'; '.join(failures)}"
         yield Problem("warning", ProblemKind.COMMITS, "", text, "journalctl -u mqbridge -p warning")
     memory = parts.host.memory
+    if memory.problem:
+        yield Problem("critical", ProblemKind.MEMORY, "", memory.problem, LARGEST_BACKLOGS)
     if memory.watermark is not None and not memory.above:
         limit = NORMAL_MEMORY if (ProblemKind.MEMORY, "") in known else HIGH_MEMORY
         if memory.used > limit * memory.watermark:
@@ -550,6 +558,9 @@ def _of_links_and_mappings(parts: Parts) -> Iterator[Problem]:
     """Yield one problem for each broken link, and for each mapping that does not run for a reason of its own."""
     broken: dict[str, list[str]] = {}
     for mapping, link in parts.mappings.links():
+        if link.certificate_expiry is not None:
+            broker = f"the broker of link {link.name}"
+            yield from _of_certificate(broker, broker, link.certificate_expiry, f"mqbridge link test {link.name}")
         error, _ = link.last_error
         if link.up or not error:
             continue
@@ -637,20 +648,22 @@ def _of_pipelines(configuration: Configuration) -> list[Problem]:
 _PIPELINE_STATES: Final = {"killed": "was killed", "given up": "was given up"}
 
 
+def _of_certificate(subject: str, owner: str, expiry: float, command: str) -> Iterator[Problem]:
+    """Yield a problem if a certificate has expired or expires soon. `owner` is its owner, in words."""
+    left = (expiry - time.time()) / 86_400
+    if left <= SOON:
+        date = time.strftime("%Y-%m-%d", time.gmtime(expiry))
+        when = f"expired on {date}" if left <= 0 else f"expires on {date}, in {left:.0f} days"
+        text, since = f"the certificate of {owner} {when}", expiry if left <= 0 else 0.0
+        yield Problem("error" if left <= 0 else "warning", ProblemKind.CERTIFICATE, subject, text, command, since)
+
+
 def _of_certificates(configuration: Configuration) -> list[Problem]:
     """Return a problem for each certificate of the bridge that has expired or expires soon. Reads files."""
-    problems = []
+    problems: list[Problem] = []
     for one in certificates_in_use(configuration):
-        left = one.days_left
-        if left > SOON:
-            continue
-        text = f"the certificate of {one.owner}, {one.file}, "
-        text += f"expired on {one.date}" if left <= 0 else f"expires on {one.date}, in {left:.0f} days"
         command = f"openssl x509 -in {one.file} -noout -enddate"
         if one.use == "key_repository":
             command = f"openssl pkcs12 -in {one.file} -clcerts -nokeys"
-        since = one.expiry if left <= 0 else 0.0
-        problems.append(
-            Problem("error" if left <= 0 else "warning", ProblemKind.CERTIFICATE, one.owner, text, command, since)
-        )
+        problems += _of_certificate(one.owner, f"{one.owner}, {one.file},", one.expiry, command)
     return problems

@@ -31,8 +31,10 @@ from tests.helpers.raw_client import ConnectionClosed
 
 Sizes = dict[str, tuple[int, int]]
 #: Messages, and kills in each phase. A queue manager elsewhere is the same code with less to lose in a kill.
-SMALL: Sizes = {"embedded": (1_500, 2), "ibmmq": (300, 1)}
-LARGE: Sizes = {"embedded": (10_000, 4), "ibmmq": (1_000, 2)}
+SMALL: Sizes = {"embedded": (1_500, 2), "ibmmq": (300, 1), "pymqi": (300, 1)}
+LARGE: Sizes = {"embedded": (10_000, 4), "ibmmq": (1_000, 2), "pymqi": (1_000, 2)}
+# The packages differ in their calls, not in the units of work that a kill interrupts.
+pytestmark = pytest.mark.queue_managers("embedded", "ibmmq", slow="pymqi")
 CAMPAIGNS = pytest.mark.parametrize(
     ("qos", "sizes"),
     [
@@ -250,7 +252,6 @@ def test_the_audit_is_the_judge(
     assert not verdict.held and verdict.totals.lost == 1
 
 
-@pytest.mark.queue_managers("embedded", "ibmmq")
 @CAMPAIGNS
 def test_kill_while_both_are_at_work(
     own_bridge: BridgeProcess, queue_manager: str, chance: random.Random, qos: int, sizes: Sizes

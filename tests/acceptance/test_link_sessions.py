@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import threading
 import time
@@ -134,8 +135,8 @@ class TwoBrokers:
             data.mkdir()
             self.brokers.append(Mosquitto(data, "allow_anonymous true", *broker_options).start())
             self.taps.append(Tap(self.brokers[-1].port, version))
-        self._control, self._version = f"control_socket: {directory}/control\n", version
-        self.bridge = new_bridge(config=self._config(self.taps[0])).start()
+        config = config_of(self.taps[0].port, in_flight=100, version=version)
+        self.bridge = new_bridge(config=f"control_socket: {directory}/control\n{config}").start()
         self.bridge.mqsc(QUEUES)
         self.administrator = Administrator(self.bridge)
         self.end = threading.Event()
@@ -145,9 +146,6 @@ class TwoBrokers:
             for number, broker in enumerate(self.brokers)
         ]
 
-    def _config(self, tap: Tap) -> str:
-        return self._control + config_of(tap.port, in_flight=100, version=self._version)
-
     def move(self, tap: Tap | None = None, *, killed: bool = False) -> None:
         """Let the link point to a broker, by reload or while the bridge is down."""
         bridge = self.bridge
@@ -155,7 +153,10 @@ class TwoBrokers:
         assert bridge.process is not None
         if killed:
             bridge.kill()
-        bridge.config.write_text(self._config(tap or self.chance.choice(self.taps)))
+        target = tap or self.chance.choice(self.taps)
+        bridge.config.write_text(
+            re.sub(r"port: \d+, in_flight", f"port: {target.port}, in_flight", bridge.config.read_text())
+        )
         if killed:
             bridge.start()
         else:
@@ -190,6 +191,11 @@ class TwoBrokers:
 
     def depth(self, queue: str) -> int:
         return int(self.bridge.mq_json("display", f"QLOCAL('{queue}')", "CURDEPTH")[0]["CURDEPTH"])
+
+    def unfinished(self) -> list[int]:
+        """The numbers of messages from MQ that are unfinished in sessions that were left."""
+        mappings = self.administrator.json("mapping", "list")
+        return [session["messages"] for one in mappings for session in one["unfinished"]]
 
     def run(self, faults: dict[str, Callable[[], None]], weights: Sequence[int]) -> None:
         """Let faults happen under load, then move everything that is left."""
@@ -226,10 +232,7 @@ class TwoBrokers:
                 last = ("in/end", self.total + broker.port)
                 publish(broker.port, last[0], str(last[1]), qos=2)
                 until_at_last(lambda last=last: last in on_queue(self.bridge, "in"), lambda: self.depth("in"))  # type: ignore[misc]
-            until_at_last(
-                lambda: not any(one["unfinished"] for one in self.administrator.json("mapping", "list")),
-                lambda: self.bridge.log,
-            )
+            until_at_last(lambda: not any(self.unfinished()), self.unfinished)
             subscribers = [one for one, _ in self.clients if isinstance(one, DurableSubscriber)]
             until_at_last(
                 lambda: not subscribers or len(set().union(*(one.numbers for one in subscribers))) == self.total,
@@ -247,6 +250,7 @@ class TwoBrokers:
         print(dict(counts))
 
 
+@pytest.mark.queue_managers("embedded", "ibmmq")
 @pytest.mark.parametrize("version", ["3.1.1", "5"])
 def test_a_link_that_moves_between_two_brokers(
     new_bridge: Callable[..., BridgeProcess], tmp_path: Path, version: str

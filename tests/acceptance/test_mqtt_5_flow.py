@@ -105,6 +105,25 @@ def test_options_that_a_channel_grants(new_bridge: Callable[..., BridgeProcess])
         assert ended(client).reason_code == ReasonCode.SERVER_SHUTTING_DOWN
 
 
+def test_a_publication_that_expires_at_once(bridge: BridgeProcess, unique: str) -> None:
+    """MQTT-3.3.2-5, -6: it comes with Message Expiry Interval 0, or not at all."""
+    with client_of(bridge, unique) as client:
+        subscribe(client, unique)
+        with client_of(bridge, f"{unique}-2") as other:
+            for seconds in (0, 1_000):
+                properties = PublishProperties(message_expiry_interval=seconds)
+                for number in range(20):
+                    other.send(Publish(unique, b"%d" % seconds, 1, False, False, number + 1, properties))
+                    other.wait_for(Puback)
+        intervals: list[int | None] = []
+        while len(intervals) - intervals.count(0) < 20:
+            publication = client.wait_for(Publish)
+            assert publication.properties is not None
+            intervals.append(publication.properties.message_expiry_interval)
+            client.send(Puback(publication.message_id))
+        assert all(seconds == 0 or 900 < seconds <= 1_000 for seconds in intervals if seconds is not None), intervals
+
+
 def test_a_publication_that_is_refused_gets_its_reason(bridge: BridgeProcess) -> None:
     """MQTT 5 sections 3.4.2.1 and 3.5.2.1: the connection stays, and the client sends nothing again."""
     bridge.mqsc("DEFINE TOPIC(CLOSED) TOPICSTR('closed') PUB(DISABLED)")

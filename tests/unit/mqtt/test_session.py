@@ -150,3 +150,20 @@ def test_a_rejecting_pubrec_before_publish_is_sent_again_has_no_effect(waiting: 
     session.outbox.fit()
     work = session.receive([Pubrec(10, 0x80)])
     assert work.empty and not work.answers
+
+
+@pytest.mark.parametrize(
+    ("recorded", "epoch", "releases"),
+    [("", "", False), ("a", "a", False), ("", "a", True), ("a", "b", True)],
+    ids=["never restored", "released since the restore", "restored, or of 0.2.0", "restored again"],
+)
+def test_packet_identifiers_are_released_after_a_restore(recorded: str, epoch: str, releases: bool) -> None:
+    """Until they are, the record shows it."""
+    session = Session(ClientIdentity("dev-1", b""), durable=True, window=20, epoch=epoch)
+    session.restore(SentRecord("dev-1", epoch=recorded), 0.0)
+    assert (session.outbox.release is not None) is releases
+    session.save_sent()
+    records: dict[StateKey, StateRecord | None] = {}
+    session.take_records(records)
+    (record,) = records.values()
+    assert isinstance(record, SentRecord) and record.epoch == ("" if releases else epoch)
