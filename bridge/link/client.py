@@ -86,6 +86,12 @@ class Stream:
         #: the error of the last failed send
         self.error: OSError | None = None
 
+    @property
+    def certificate_expiry(self) -> float | None:
+        """The expiry date of the broker's certificate, in seconds since the epoch; None without TLS."""
+        certificate = self._socket.getpeercert() if self._tls else None
+        return ssl.cert_time_to_seconds(certificate["notAfter"]) if certificate else None
+
     def fill(self, missing: int) -> bytes:
         """Return the available bytes from the network without blocking. Raises OSError if the connection is broken.
 

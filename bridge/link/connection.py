@@ -20,7 +20,7 @@ import tenacity
 from bridge.config.link import LinkConfig, client_id_of
 from bridge.config.queue_manager import read_password
 from bridge.config.values import endpoint
-from bridge.link.client import Handshake, LinkClient, Sinks
+from bridge.link.client import Handshake, LinkClient, Sinks, Stream
 from bridge.link.outbox import Outbox, received
 from bridge.link.state import Limits, LinkCounters, LinkLost, LinkPhase, LinkRefused, LinkState, Refusal
 from bridge.link.violations import Reaction, Violation, Violations
@@ -120,6 +120,8 @@ class LinkConnection:
         self._shortest_pause = 0.0
         #: the current state
         self.state = LinkState(LinkPhase.STOPPED, address=self.address)
+        #: expiry date of the certificate that the broker showed last, in seconds since the epoch; None without TLS
+        self.certificate_expiry: float | None = None
         #: time of the last connect or disconnect, in seconds since the epoch, or 0.0 if never connected
         self.since = 0.0
         #: the last error and its time in seconds since the epoch, or "" and 0.0 if there was none
@@ -464,8 +466,11 @@ class LinkConnection:
         except OSError as error:
             raise LinkRefused(str(error)) from error
         handshake.connect(password, self._clean)
-        self._selector.register(client.socket(), selectors.EVENT_READ)  # type: ignore[arg-type]
+        stream = client.socket()
+        self._selector.register(stream, selectors.EVENT_READ)  # type: ignore[arg-type]
         self._turn_until(handshake, lambda: handshake.accepted, "CONNACK")
+        if isinstance(stream, Stream):
+            self.certificate_expiry = stream.certificate_expiry
         present = handshake.session_present
         # With MQTT 3.1.1, each SUBSCRIBE causes the broker to send all retained messages. Subscribe only if the session has
         # no subscription, has former ones as well, or its state is unknown.

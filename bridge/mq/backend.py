@@ -39,7 +39,8 @@ class UnitOfWork(msgspec.Struct, eq=False):
     #: (message, RETAIN flag)
     publications: list[tuple[PublicationMessage, bool]] = []
     removals: list[Transmission] = []
-    #: reason codes for which a publication is dead-lettered, in the same unit of work, instead of refused
+    #: reason codes for which a publication is dead-lettered, in the same unit of work, instead of refused, if
+    #: `Backend.reserve_dead_letter` allows it
     dead_letters: frozenset[int] = frozenset()
     #: indexes of publications that the client is not authorized to make: refused with MQRC_NOT_AUTHORIZED
     forbidden: frozenset[int] = NONE_FORBIDDEN
@@ -176,6 +177,8 @@ class Backend(Protocol):
     on_dropped: Callable[[str, str, int], None]
     #: called with an option of `limits`, who reached it, and the number of publications that were rejected for that
     on_limit: Callable[[str, str, int], None]
+    #: called, on any thread, with client identifier and length of a rejected publication: whether it may be dead-lettered
+    reserve_dead_letter: Callable[[str, int], bool]
     #: called on the event loop with finished units of work, once for each, in the order that `submit` promises
     on_completed: Callable[[Sequence[Completion]], None]
 
@@ -186,6 +189,10 @@ class Backend(Protocol):
     @property
     def depth(self) -> int:
         """The number of messages on the transmission queue that the bridge knows."""
+
+    @property
+    def unread(self) -> int:
+        """About how many further messages are on the transmission queue: put, and not delivered to the consumer yet."""
 
     @property
     def outage(self) -> bool:

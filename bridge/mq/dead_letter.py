@@ -581,6 +581,19 @@ class DeadLetters:
             extra={"fields": {"mapping": self._mapping, **publisher}},
         )
 
+    @property
+    def sets_aside(self) -> bool:
+        """Whether the mapping takes from the dead-letter queue, so that messages go elsewhere. Raises MQError."""
+        if not self._queue_manager:
+            try:
+                self._inquire()
+            except MQError as error:
+                raise_if_lost(error)
+                raise DeadLetterRefused(
+                    error.reason, f"dead-letter queue (DEADQ is blank) takes no message: {error.detail}"
+                ) from error
+        return self._queue == SET_ASIDE_QUEUE
+
     def _open(self) -> int:
         if self._handle is not None:
             return self._handle

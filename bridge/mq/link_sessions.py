@@ -4,7 +4,8 @@ Packet identifiers mean something in one session only: that of a client identifi
 reports that it has no such session (Session Present 0). So each record of packet identifiers names its session:
 
 - `LinkSession`, by mapping: the session that the mapping uses, and the configuration to reach and understand it.
-- `Exchanges`, by session: packet identifiers received and not released, and batches sent and not completed.
+- `Exchanges`, by session: packet identifiers received and not released, and batches sent and not completed. The record of a
+  session that was left remains, even if it is empty: nothing else is unfinished there.
 - `FormerSession`, by session: no mapping uses the session any longer, but something in it is unfinished.
 - `ParkedMessage`, by session: a message of an unfinished batch of a former session. It has left its queue.
 """

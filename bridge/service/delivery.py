@@ -219,6 +219,11 @@ log = logging.getLogger(__name__)
 
 #: Approximate number of messages sent per turn of the event loop.
 SENT_AT_ONCE = 500
+#: Publishers wait while the transmission queue is fuller than this part of MAXDEPTH, and at least this part of MAXDEPTH is
+#: messages that the bridge has not browsed, or not moved to the dead-letter queue yet.
+NEARLY_FULL, LAG_SHARE = 0.85, 0.02
+#: Seconds between looks whether that is still so.
+BEHIND_INTERVAL = 0.1
 
 
 class Delivery:
@@ -255,16 +260,51 @@ class Delivery:
         self.limit_hits = LimitHits()
         self._room = room
         room.on_full = lambda limit, owner: self.limit_hits.note(limit, owner[1])
-        self.backlog_limits.reserve_dead_letter = lambda owner, length: room.take((CLIENT, owner), length)
+        self.backlog_limits.reserve_dead_letter = self.reserve_dead_letter
         #: called with the owner whose subscriptions have to end: a client identifier, or the name of a share
         self.on_excess: Callable[[str], None] = lambda _owner: None
         #: called if a session that ends has received messages
         self.on_received: Callable[[Session], None] = lambda _session: None
         #: called with a share that has no waiting messages any longer
         self.on_given_out: Callable[[Share], None] = lambda _share: None
+        #: number of messages beyond the limits that are on their way to the dead-letter queue
+        self._moving = 0
+        #: calls to make when the transmission queue is no longer about to become full
+        self._delayed: list[Callable[[], None]] = []
         #: the backlogs for which publications are rejected
         self._refusing: set[Backlog] = set()
         self.use_limits(limits)
+
+    def reserve_dead_letter(self, owner: str, length: int) -> bool:
+        """Count a message of a client or share, with `length` bytes of data, on the dead-letter queue, if there is room."""
+        return self._room.take((CLIENT, owner), length)
+
+    def when_caught_up(self, call: Callable[[], None]) -> None:
+        """Call a function at once, or later if the transmission queue is nearly full because this bridge is behind.
+
+        Publishers wait for that: browsing and moving a message take longer than putting it. They do not wait for clients.
+        """
+        if not self._delayed and not self._is_behind:
+            call()
+            return
+        if not self._delayed:
+            asyncio.get_running_loop().call_later(BEHIND_INTERVAL, self._call_delayed)
+        self._delayed.append(call)
+
+    @property
+    def _is_behind(self) -> bool:
+        most, unread = self.backlog_limits.max_depth, self._backend.unread
+        return (
+            most > 0 and unread + self._moving > most * LAG_SHARE and self._backend.depth + unread > most * NEARLY_FULL
+        )
+
+    def _call_delayed(self) -> None:
+        if self._is_behind and not self.retired:
+            asyncio.get_running_loop().call_later(BEHIND_INTERVAL, self._call_delayed)
+            return
+        delayed, self._delayed = self._delayed, []
+        for call in delayed:
+            self._turns.run(call)
 
     def attached(self, session: Session) -> Client | None:
         """Return the client connected to a session, or None if it is disconnected."""
@@ -583,7 +623,7 @@ class Delivery:
         """
         transmission = refusal.transmission
         topic = transmission.topic or transmission.remote_queue
-        if backlog is None and not self._room.take((CLIENT, recipient), transmission.message.length):
+        if backlog is None and not self.reserve_dead_letter(recipient, transmission.message.length):
             log.error(
                 "MQB2413E discarded a message for client %r, topic %r, which could not be delivered: %s; too many of its "
                 "messages are on the dead-letter queue",
@@ -603,8 +643,10 @@ class Delivery:
     def dead_letter(self, transmission: Transmission, reason: int, backlog: Backlog | None = None) -> None:
         """Move a message to the dead-letter queue. If that fails, return it to its backlog, if any."""
         try:
+            self._moving += 1
             self._backend.dead_letter(transmission, reason, partial(self._dead_lettered, transmission, reason, backlog))
         except Exception:
+            self._moving -= 1
             log.exception(
                 "MQB2405E dead-lettering a message for client %r failed; it stays on %s",
                 transmission.client_id,
@@ -613,6 +655,7 @@ class Delivery:
 
     def _dead_lettered(self, transmission: Transmission, reason: int, backlog: Backlog | None, moved: bool) -> None:
         """Report a dead-lettered message. One that the dead-letter queue did not take waits for its client after all."""
+        self._moving -= 1
         if moved:
             self._events.publish(DeadLettered(transmission, reason))
             return

@@ -191,11 +191,12 @@ class ClientHandler:
         service, client = self._service, self._client
         session.outbox.finishing -= effects.finishing
         if effects.publications:
+            release = partial(service.delivery.when_caught_up, partial(client.release, effects.weight))
             if service.turns.waiting:
                 # Limit publishers to the speed of the deliveries that they cause.
-                service.turns.run(partial(client.release, effects.weight))
+                service.turns.run(release)
             else:
-                client.release(effects.weight)
+                release()
             service.events.publish(Published(session, effects.publications, completion, effects.received_at))
         if completion.failure:
             session.failed(effects)

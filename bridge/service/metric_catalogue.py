@@ -50,8 +50,8 @@ METRICS: Final = (
            "Publications and puts rejected because memory use was above the watermark."),
     Metric("mqbridge_units_of_work", "gauge", (), "Units of work of clients that are in progress."),
     Metric("mqbridge_certificate_expiry_timestamp_seconds", "gauge", ("listener", "channel"),
-           "Expiry of a certificate of the bridge in seconds since the epoch. The listener is channel, admin, queue_manager, "
-           "link, spark or key_repository; the channel is the name of a channel or link."),
+           "Expiry of a certificate in seconds since the epoch. The listener is channel, admin, queue_manager, link, spark, "
+           "key_repository or broker (the certificate of a link's broker). The channel is the name of a channel or link."),
     # Clients
     Metric("mqbridge_channel_up", "gauge", _CHANNEL, "1 if a channel listens; 0 if it is stopped or cannot listen."),
     Metric("mqbridge_connections", "gauge", _CHANNEL, "Network connections, including those that have not sent CONNECT."),

@@ -569,7 +569,10 @@ def _gather_mappings(samples: Samples, parts: Parts) -> None:
             samples.add("mqbridge_mapping_last_error_timestamp_seconds", status.last_error_at, name)
     for name, seconds in parts.mappings.durations():
         samples.add("mqbridge_mapping_unit_of_work_seconds", seconds, name)
+    brokers: dict[str, float] = {}
     for mapping, link in parts.mappings.links():
+        if link.certificate_expiry is not None:
+            brokers[link.name] = link.certificate_expiry
         labels = link.name, mapping
         counters = link.counters
         samples.add("mqbridge_link_up", link.up, *labels)
@@ -579,3 +582,5 @@ def _gather_mappings(samples: Samples, parts: Parts) -> None:
         samples.add("mqbridge_link_publications_refused_total", counters.refused, *labels)
         samples.add("mqbridge_link_in_flight_messages", link.in_flight, *labels)
         samples.add("mqbridge_link_publish_seconds", counters.seconds, *labels)
+    for name, expiry in brokers.items():
+        samples.add("mqbridge_certificate_expiry_timestamp_seconds", expiry, "broker", name)

@@ -23,7 +23,7 @@ from bridge.config.mapping import ToMqttMapping
 from bridge.config.models import PIPELINES, Configuration
 from bridge.config.queue_manager import SET_ASIDE_QUEUE
 from bridge.mq.host import QueueManagerStatus, QueueStatus
-from bridge.mq.memory import MIB
+from bridge.mq.memory import MIB, in_bytes
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security.tls import SOON, certificates_in_use
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
@@ -521,7 +521,8 @@ def _of_limits(parts: Parts) -> Iterator[Problem]:
         what, command, remedy = _LIMITS[limit]
         *earlier, latest = hit.subjects
         who = f"{latest!r}{f' and {len(earlier):,} more' if earlier else ''}"
-        value = "" if limit == "MAXDEPTH" else f", limits.{limit} is {getattr(parts.service.limits, limit)}"
+        setting = getattr(parts.service.limits, limit, None)
+        value = "" if setting is None else f", limits.{limit} is {in_bytes(setting) / MIB:,.1f} MiB"
         text = f"{what.format(who)}{value}: {counted(hit.number, 'message')} beyond it"
         yield Problem("error", ProblemKind.LIMIT, limit, text, command, hit.since, remedy)
     ending = parts.service.endings.sessions
@@ -557,6 +558,9 @@ def _of_links_and_mappings(parts: Parts) -> Iterator[Problem]:
     """Yield one problem for each broken link, and for each mapping that does not run for a reason of its own."""
     broken: dict[str, list[str]] = {}
     for mapping, link in parts.mappings.links():
+        if link.certificate_expiry is not None:
+            broker = f"the broker of link {link.name}"
+            yield from _of_certificate(broker, broker, link.certificate_expiry, f"mqbridge link test {link.name}")
         error, _ = link.last_error
         if link.up or not error:
             continue
@@ -644,20 +648,22 @@ def _of_pipelines(configuration: Configuration) -> list[Problem]:
 _PIPELINE_STATES: Final = {"killed": "was killed", "given up": "was given up"}
 
 
+def _of_certificate(subject: str, owner: str, expiry: float, command: str) -> Iterator[Problem]:
+    """Yield a problem if a certificate has expired or expires soon. `owner` is its owner, in words."""
+    left = (expiry - time.time()) / 86_400
+    if left <= SOON:
+        date = time.strftime("%Y-%m-%d", time.gmtime(expiry))
+        when = f"expired on {date}" if left <= 0 else f"expires on {date}, in {left:.0f} days"
+        text, since = f"the certificate of {owner} {when}", expiry if left <= 0 else 0.0
+        yield Problem("error" if left <= 0 else "warning", ProblemKind.CERTIFICATE, subject, text, command, since)
+
+
 def _of_certificates(configuration: Configuration) -> list[Problem]:
     """Return a problem for each certificate of the bridge that has expired or expires soon. Reads files."""
-    problems = []
+    problems: list[Problem] = []
     for one in certificates_in_use(configuration):
-        left = one.days_left
-        if left > SOON:
-            continue
-        text = f"the certificate of {one.owner}, {one.file}, "
-        text += f"expired on {one.date}" if left <= 0 else f"expires on {one.date}, in {left:.0f} days"
         command = f"openssl x509 -in {one.file} -noout -enddate"
         if one.use == "key_repository":
             command = f"openssl pkcs12 -in {one.file} -clcerts -nokeys"
-        since = one.expiry if left <= 0 else 0.0
-        problems.append(
-            Problem("error" if left <= 0 else "warning", ProblemKind.CERTIFICATE, one.owner, text, command, since)
-        )
+        problems += _of_certificate(one.owner, f"{one.owner}, {one.file},", one.expiry, command)
     return problems

@@ -67,6 +67,10 @@ def test_dead_letters_and_then_the_end(tmp_path: Path, new_bridge: NewBridge, le
     eventually(lambda: ("MQB2411W" if shared else "MQB2410W") in bridge.log, True)
     assert {"waiting_bytes", "dead_letter_bytes", "waiting_full"} <= problems(bridge).keys()
     assert "'away'" in problems(bridge)["waiting_full"]["what"]
+    # Much lower limits apply to no message that waits, neither by a reload nor after a restart.
+    assert bridge.config is not None
+    bridge.config.write_text(bridge.config.read_text().replace("waiting_bytes: 20000", "waiting_bytes: 2000"))
+    Administrator(bridge).does("reload")
     bridge.restart()
     with RawClient.connected(bridge.port, "keeping up") as other:
         other.subscribe(("w/#", 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -114,6 +115,9 @@ def test_from_broker_to_broker(tmp_path: Path, brokers: dict[str, Mosquitto], ce
             "MQB1/over-topics-1,MQB1/over-topics-2",
             "MQB1/over-queue-1,MQB1/over-queue-2",
         }
+        status = Administrator(bridge).run("status").stdout  # all certificates of this test are good for two days
+        for owner in ("link by-file", "the broker of link by-file", "the broker of link by-variable"):
+            assert re.search(f"the certificate of {owner}.* expires on", status), status
         assert bridge.stop() == 0, bridge.log
         (tmp_path / "password").write_text("wrong\n")
         bridge.start()

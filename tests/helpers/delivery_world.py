@@ -69,6 +69,8 @@ class QueueManager:
     client_names = AS_IS
     outage = False
     depth = 0
+    unread = 0
+    reserve_dead_letter = staticmethod(lambda client_id, length: True)
     on_limit = staticmethod(lambda limit, subject, number: None)
     subscriptions = ()
     transmission_queue = "SYSTEM.MQTT.TRANSMIT.QUEUE"

@@ -57,6 +57,7 @@ class FakeBackend:
     weight_of_all = 1
     transmission_queue = "SYSTEM.MQTT.TRANSMIT.QUEUE"
     depth = 0
+    unread = 0
     takes_dead_letters = True
     #: what lies on the transmission queue at the start
     lying: Sequence[Queued] = ()
@@ -95,6 +96,7 @@ class FakeBackend:
         self.failure = 0
         self.consumer: Callable[[Sequence[Queued]], None] = lambda batch: None
         self.recovered = Recovered([], [])
+        self.reserve_dead_letter: Callable[[str, int], bool] = lambda client_id, length: True
         self.on_limit: Callable[[str, str, int], None] = lambda limit, subject, number: None
         self.on_completed: Callable[[Sequence[Completion]], None] = lambda completions: None
         self._changed = asyncio.Event()

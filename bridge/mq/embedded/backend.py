@@ -385,12 +385,15 @@ def divert(
     work: Unit,
     refusals: dict[int, int],
     diverted: dict[int, int],
+    reserve: Callable[[str, int], bool],
 ) -> None:
-    """Dead-letter refused publications whose reason codes are in `unit.dead_letters`."""
+    """Dead-letter refused publications whose reason codes are in `unit.dead_letters`, if `reserve` allows it."""
     for index, reason in list(refusals.items()):
         if reason not in unit.dead_letters:
             continue
         message, retain = unit.publications[index]
+        if not reserve(message.client_id, message.length):
+            continue
         name, manager = message.reply_to or ("", "")
         stored = queue_manager.undeliverable(
             transmission_queue,
@@ -416,6 +419,7 @@ class EmbeddedBackend:
 
     hands_over_at_once = True
     outage = False
+    unread = 0
     removes_at_once = True
 
     def __init__(
@@ -430,6 +434,7 @@ class EmbeddedBackend:
         self.on_dropped: Callable[[str, str, int], None] = lambda _client_id, _filter, _reason: None
         self.on_completed: Callable[[Sequence[Completion]], None] = lambda _completions: None
         self.on_limit: Callable[[str, str, int], None] = lambda _limit, _subject, _number: None
+        self.reserve_dead_letter: Callable[[str, int], bool] = lambda _client_id, _length: True
         #: limits for the retained publications of one user, and of all clients, in bytes
         self.retained_bytes, self.retained_total = retained_bytes, retained_total
         self._queue_manager = queue_manager
@@ -663,7 +668,7 @@ class EmbeddedBackend:
                 if reason:
                     refusals[index] = reason
             if refusals and unit.dead_letters:
-                divert(queue_manager, self._queue(), unit, work, refusals, diverted)
+                divert(queue_manager, self._queue(), unit, work, refusals, diverted, self.reserve_dead_letter)
         gets = work.gets
         for transmission in cast("list[StoredMessage]", separate(unit.removals)):  # delivered by this backend
             if transmission.linked:
@@ -785,7 +790,8 @@ class EmbeddedBackend:
             # Move segments separately, because the joined message may be too long for the dead-letter queue.
             parts = cast("list[StoredMessage]", separate([transmission]))
             if not all(stored.linked for stored in parts):
-                return  # an administrator or its expiry has removed it
+                done(True)  # an administrator or its expiry has removed it
+                return
             for stored in parts:
                 if not dead_letter(
                     queue_manager, work, stored, reason, stored.remote_queue, stored.client_id, replacing=True

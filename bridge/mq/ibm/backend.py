@@ -147,6 +147,7 @@ class IbmBackend(BackendEvents):
         self._removing: dict[str, dict[bytes, None]] = {}
         #: units of work with session records that have not ended, in their order, by client
         self.on_limit: Callable[[str, str, int], None] = lambda _limit, _subject, _number: None
+        self.reserve_dead_letter: Callable[[str, int], bool] = lambda _client_id, _length: True
         self._in_order: defaultdict[str, deque[DividedUnit]] = defaultdict(deque)
         #: MsgIds that the records of an earlier run name
         self._acknowledged: frozenset[bytes] = frozenset()
@@ -168,6 +169,10 @@ class IbmBackend(BackendEvents):
     @property
     def depth(self) -> int:
         return self._browser.depth
+
+    @property
+    def unread(self) -> int:
+        return self._browser.unread
 
     @property
     def outage(self) -> bool:
@@ -603,6 +608,9 @@ class IbmBackend(BackendEvents):
             batch = [message for message in batch if message.msg_id not in late]
         if self._consumer is not None and batch:
             self._call(self._consumer, batch)
+
+    def may_dead_letter(self, client_id: str, length: int) -> bool:
+        return self.reserve_dead_letter(client_id, length)
 
     def malformed(self, got: Got, reason: int) -> None:
         letter = (got, got.md, got.data, "", "", reason)

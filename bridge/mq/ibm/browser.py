@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 
 from bridge.mq.ibm.coordination import BackendEvents, BrowsePasses
 from bridge.mq.ibm.transmission import MQXQH_LENGTH, QueuedMessage, read_transmission
-from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError, get_or_none
-from bridge.mq.worker import LOST, Worker
+from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError, get_or_none, inquire
+from bridge.mq.worker import LOST, Worker, raise_if_lost
 from bridge.wire import cmqc
 from bridge.wire.mq import MalformedHeader, decode_mqxqh
 
@@ -28,6 +28,8 @@ IDLE_WAIT, IDLE_AFTER = 1_000, 10.0
 PASS_INTERVAL, MAX_PASS_INTERVAL = 0.0002, 30.0
 #: The maximum number of messages of a batch, and of bytes.
 BATCH_MESSAGES, BATCH_BYTES = 500, 1_048_576
+#: Seconds between inquiries of the depth of the queue while messages arrive.
+DEPTH_INTERVAL = 0.25
 #: Buffer of the first MQGET in bytes. A longer message costs a second MQGET.
 FIRST_BUFFER = 65_536
 _WHOLE = cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2 | cmqc.MQGMO_FAIL_IF_QUIESCING
@@ -81,6 +83,9 @@ class Browser(Worker[None]):
         self._at_front = True
         #: MsgIds of messages on the queue that could not be read over this connection
         self.unreadable: set[bytes] = set()
+        #: number of messages on the queue at the last inquiry that were not reported then, and time.monotonic() of the next
+        self.unread = 0
+        self._inquire_at = 0.0
         #: numbers the messages in the order in which they are reported
         self._positions = itertools.count(1)
 
@@ -254,6 +259,19 @@ class Browser(Worker[None]):
                 return True
             options = _SENTINEL_NEXT
 
+    def _inquire_depth(self, connection: Connection) -> None:
+        """Determine at intervals how many messages wait to be browsed. Without the authority +inq, assume none."""
+        now = time.monotonic()
+        if now < self._inquire_at:
+            return
+        self._inquire_at = now + DEPTH_INTERVAL
+        try:
+            (depth,), _ = inquire(connection, MQOD(ObjectName=self._queue), (cmqc.MQIA_CURRENT_Q_DEPTH,))
+        except MQError as error:
+            raise_if_lost(error)
+            return
+        self.unread = max(0, depth - self.depth)
+
     def serve(self, connection: Connection) -> None:
         with self._known_lock:
             passing, self._passing = self._passing, []
@@ -296,6 +314,8 @@ class Browser(Worker[None]):
         """
         length = 0
         while len(batch) < BATCH_MESSAGES and length < BATCH_BYTES:
+            if not self._idle:
+                self._inquire_depth(connection)
             at_front, waits = self._at_front, wait and self._at_front
             try:
                 got = self._browse(connection, wait=waits)

@@ -30,6 +30,10 @@ class BackendEvents(WorkerEvents):
     def refused(self, error: MQError) -> None:
         """Handle a permanent error because of which the bridge cannot become active."""
 
+    def may_dead_letter(self, client_id: str, length: int) -> bool:
+        """Return whether a rejected publication may be dead-lettered. It counts then."""
+        return True
+
     def browsed(self, batch: Sequence[QueuedMessage]) -> None:
         """Deliver browsed messages. Each message is reported once."""
 

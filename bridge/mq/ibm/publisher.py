@@ -38,6 +38,8 @@ class Part(msgspec.Struct, eq=False):
     refusal: int = 0
     refusals: dict[int, int] = {}
     diverted: dict[int, int] = {}
+    #: publications that may be dead-lettered, by index; False: not. They count once if the unit of work is repeated
+    reserved: dict[int, bool] = {}
 
 
 class Publisher(StateWriter[Part]):
@@ -103,7 +105,7 @@ class Publisher(StateWriter[Part]):
                 reason = cmqc.MQRC_NOT_AUTHORIZED if index in part.unit.forbidden else part.refusal
                 if not reason:
                     reason = self._put(connection, message, options, retain=retain and not clear)
-                if reason in part.unit.dead_letters:
+                if reason in part.unit.dead_letters and self._may_dead_letter(part, index):
                     self._dead_letter(connection, message, reason, options, retain=retain)
                     part.diverted[index] = reason
                 elif reason:
@@ -120,6 +122,12 @@ class Publisher(StateWriter[Part]):
             if time.monotonic() >= until:
                 break
         self.finish(connection, batch, states, options)
+
+    def _may_dead_letter(self, part: Part, index: int) -> bool:
+        if index not in part.reserved:
+            message, _ = part.unit.publications[index]
+            part.reserved[index] = self._events.may_dead_letter(message.client_id, message.length)
+        return part.reserved[index]
 
     def commit_units(self, connection: Connection, units: int) -> None:
         with self._passes.commit(lambda: self._ending):

@@ -275,7 +275,9 @@ class Runner(Worker[Never], WorkerEvents):
         message = received_message(item.publication) if isinstance(item, Received) else item
         to = to if destination is None else destination.name
         length = payload_length(message.md.Format, message.md.Encoding, message.data, len(message.data))
-        if not self._room.take(self._owner, length):
+        # A message that is set aside leaves the dead-letter queue.
+        counts = not (self._queue and self._dead_letters.sets_aside)
+        if counts and not self._room.take(self._owner, length):
             full = self._config.dead_letters_full or ("pause" if self._queue else "discard")
             if full == "pause":
                 raise DeadLetterRefused(
@@ -289,7 +291,8 @@ class Runner(Worker[Never], WorkerEvents):
             self.note(tally, item, Outcome.DISCARDED, NO_DEAD_LETTER_ROOM, to)
             self.status.wrong(f"discarded a message: {why}")
             return
-        self._dead_letter_lengths.append(length)
+        if counts:
+            self._dead_letter_lengths.append(length)
         self._dead_letters.put(message.md, message.data, reason, why, destination)
         tally.dead_lettered += 1
         self.note(tally, item, Outcome.DEAD_LETTERED, _in_words(reason), to)

@@ -138,6 +138,23 @@ async def test_refused_to_dead_letters_dead_letters_rejected_publications(bridge
     assert isinstance(record, ReceivedRecord) and record.received == [1, 3]
 
 
+async def test_publications_without_room_on_the_dead_letter_queue_are_rejected(bridge: Bridge) -> None:
+    await bridge.place.topic_object(bridge.topic("shut"), "PUB(DISABLED)")
+    asked: list[tuple[str, int]] = []
+
+    def reserve(client_id: str, length: int) -> bool:
+        asked.append((client_id, length))
+        return len(asked) == 1
+
+    bridge.backend.reserve_dead_letter = reserve
+    shut = [publication(bridge.topic("shut"), body) for body in (b"letter", b"rejected")]
+    (completion,) = await bridge.run(unit(*shut, dead_letters=[cmqc.MQRC_PUT_INHIBITED]))
+    assert completion.diverted == {0: cmqc.MQRC_PUT_INHIBITED}
+    assert completion.refusals == {1: cmqc.MQRC_PUT_INHIBITED}
+    assert asked == [("dev", 6), ("dev", 8)]
+    assert (await bridge.place.take(DEAD_LETTER_QUEUE)).data.endswith(b"letter")
+
+
 async def test_flush_completes_all_submitted_work(bridge: Bridge) -> None:
     await bridge.subscribed("c1", bridge.topic("#"))
     units = [unit(publication(bridge.topic("a"), client_id=f"c{number}")) for number in range(10)]

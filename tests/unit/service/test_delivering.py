@@ -309,3 +309,22 @@ async def test_an_unusual_message_id_is_used_once_its_own_record_is_committed(br
         await client.silent()
         running.backend.complete()
         assert await client.receive() == Publish("t", b"65541", 2, False, False, 6)
+
+
+async def test_publishers_wait_while_the_bridge_is_behind_on_a_nearly_full_transmission_queue(bridge: Any) -> None:
+    """They do not wait for a queue that is full of messages which the bridge has read: clients have to receive these."""
+    async with bridge({"pending_publication_bytes": 1}) as running:
+        backend, limits = running.backend, running.service.delivery.backlog_limits
+        limits.max_depth = 100
+        client, other = await running.connect("c"), await running.connect("other")
+        for depth, unread, waits in ((95, 0, False), (40, 40, False), (50, 40, True)):
+            backend.depth, backend.unread = depth, unread
+            before = len(backend.entered)
+            await client.publish("first")
+            client.send(Publish("second", b"", 1, False, False, 2))
+            await other.silent()
+            if waits:
+                assert len(backend.entered) == before + 1
+                backend.unread = 0
+            assert await client.receive() == Puback(2)
+            assert len(backend.entered) == before + 2

@@ -23,7 +23,7 @@ from bridge.administration.mapping_status import State, Status, UnfinishedSessio
 from bridge.administration.requests import ListProblems, PauseMapping, Reload, ShowStatus
 from bridge.archive.schema import archive_files
 from bridge.config.document import load
-from bridge.config.models import Configuration
+from bridge.config.models import Configuration, LimitsConfig
 from bridge.files import lock
 from bridge.mq.embedded import host as inquiry
 from bridge.mq.memory import MIB
@@ -32,6 +32,7 @@ from bridge.mq.remote import RemoteConnection
 from bridge.mqtt.packets import Publish
 from bridge.security import tls as tls_module
 from bridge.security.password_file import Entry, hash_of, write_password_file
+from bridge.service import limit_hits, problems
 from bridge.service.lifecycle import Bridge
 from bridge.service.metrics import Metrics
 from bridge.service.problems import ARCHIVE_LOSS_TIMEOUT, MANY_REJECTIONS, MANY_TAKEOVERS, REMOVAL_TIMEOUT, Publishers
@@ -618,3 +619,27 @@ def test_a_client_that_publishes_more_than_all_others_floods() -> None:
     assert publishers.flood == ("a", 2_000.0, 10_000 / 10_100)
     publishers.count({"a": 20_100, "b": 300}, 115.0)
     assert publishers.flood is None
+
+
+def test_every_limit_that_is_counted_has_a_problem() -> None:
+    """Its value and who reached it are in the text, and there is a command and a remedy."""
+    assert problems._LIMITS.keys() == set(limit_hits.LIMITS)
+    options = LimitsConfig.model_fields.keys()
+    assert set(limit_hits.LIMITS) - options == {"MAXDEPTH"}
+
+
+def test_a_problem_of_a_limit_ends_a_minute_after_the_last_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1_000.0
+    monkeypatch.setattr("bridge.service.limit_hits.time", SimpleNamespace(time=lambda: now))
+    hits = limit_hits.LimitHits()
+    hits.note("waiting_bytes", "a", 2)
+    now += limit_hits.CALM
+    hits.note("waiting_bytes", "b")
+    now += limit_hits.CALM
+    assert {limit: (hit.number, [*hit.subjects]) for limit, hit in hits.current().items()} == {
+        "waiting_bytes": (3, ["a", "b"])
+    }
+    now += 1
+    assert hits.current() == {}
+    hits.note("waiting_bytes", "c")
+    assert (hits.current()["waiting_bytes"].since, hits.totals()["waiting_bytes"]) == (now, 4)

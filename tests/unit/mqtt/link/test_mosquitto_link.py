@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -161,6 +162,7 @@ def test_tls(mosquitto: MosquittoFactory, link: LinkFactory, version: str, certi
     tls = {"ca_file": certificates / "ca.pem"}
     receiver = ready(link(port, version, "in", host="localhost", topic_filter="t", qos=1, tls=tls))
     sender = ready(link(port, version, "out", host="localhost", tls=tls))
+    assert receiver.certificate_expiry == pytest.approx(time.time() + 2 * 86_400, abs=3_600)
     sizes = [1, 3_000_000, 0, 16384, 16385, 70_000]
     assert sender.publish([Publication(topic="t", payload=b"x" * size, qos=1) for size in sizes]) == {}
     assert [len(one.publication.payload) for one in receiver.take_all(len(sizes))] == sizes

@@ -228,7 +228,11 @@ def test_what_the_filter_of_a_queue_does_not_take(scene: Scene, link: str, other
 
 
 def test_a_mapping_from_the_dead_letter_queue_sets_messages_aside(scene: Scene) -> None:
-    """What it cannot map does not go round for ever, and does not hold up the messages behind it."""
+    """What it cannot map does not go round for ever, and does not hold up the messages behind it.
+
+    It leaves the dead-letter queue, so no limit of dead letters applies to it.
+    """
+    scene.dead_letter_room.owner_bytes = 0
     config = mapping_config({"queue": DEAD_LETTERS}, {"mqtt": "t/{md.CorrelId|text}"}, backouts=0)
     scene.application.put1(MQOD(ObjectName=DEAD_LETTERS), Message(MQMD(CorrelId=b"\xff" * 24), b"1"))
     scene.application.put1(MQOD(ObjectName=DEAD_LETTERS), Message(MQMD(CorrelId=b"a"), b"2"))

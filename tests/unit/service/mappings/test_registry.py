@@ -192,6 +192,29 @@ async def test_nothing_is_left_of_a_mapping_that_is_removed(scene: Scene, at_onc
     assert mappings.statuses() == []
 
 
+@pytest.mark.parametrize("at_once", [True, False], ids=["while it runs", "while the bridge is down"])
+@pytest.mark.parametrize(
+    "source",
+    [({"queue": "IN"}, {"mqtt": "a"}), ({"mqtt": "b/#", "link": "L"}, {"queue": "OUT"})],
+    ids=["queue", "link"],
+)
+async def test_the_subscription_of_a_mapping_that_reads_another_kind_of_source_is_removed(
+    scene: Scene, source: tuple[dict[str, str], dict[str, str]], at_once: bool
+) -> None:
+    changed = {"a": mapping_config(*source), "c": C}
+    mappings = Mappings(scene.environment)
+    await mappings.start({"a": A, "c": C}, LINKS)
+    await happens(lambda: running(mappings, "a", "c"))
+    if at_once:
+        assert await mappings.apply(changed, LINKS) == ["mapping a changed"]
+    else:
+        await mappings.stop()
+        mappings = Mappings(scene.environment)
+        await mappings.start(changed, LINKS)
+    assert mapping_subscriptions(scene.application, OWNER) == {"c"}
+    await mappings.stop()
+
+
 async def test_a_removed_mapping_is_cleaned_up_if_authorities_are_enforced(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

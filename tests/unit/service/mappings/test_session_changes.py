@@ -386,8 +386,11 @@ SOURCES: dict[str, list[dict[str, str] | None]] = {
 }
 
 
-@pytest.mark.parametrize("blocked", [False, True], ids=["", "state queue blocked"])
-@pytest.mark.parametrize("killed", [False, True], ids=["reload", "kill"])
+@pytest.mark.parametrize(
+    ("killed", "blocked"),
+    [(False, False), (False, True), (True, False)],
+    ids=["reload", "reload, state queue blocked", "kill"],
+)
 @pytest.mark.parametrize("state", range(1, 5))
 @pytest.mark.parametrize("change", SOURCES)
 async def test_a_source_is_left_after_its_unfinished_messages_were_moved(
