@@ -23,7 +23,6 @@ from typing import Any
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
 
 from bridge.mq.remote import RemoteConnection
 from bridge.spark.session import session
@@ -51,19 +50,22 @@ class Sink:
         assert self.connection.command("DEFINE QLOCAL('OUT') MAXDEPTH(10000000) DEFPSIST(YES)")[0].ok
         self.spark = session("benchmark", master=f"local[{PARTITIONS}]", settings={"spark.log.level": "ERROR"})
         stack.callback(self.spark.stop)
-        self.queries = {rows: self.query(self.spark, rows) for rows, _ in LOADS}
+        #: by the rows of their batches, started when they are first measured
+        self.queries: dict[int, Any] = {}
 
-    def query(self, spark: SparkSession, rows: int) -> Any:
+    def query(self, rows: int) -> Any:
         """Start a query whose batches have `rows` rows."""
         name = str(rows)
         (self.directory / name).mkdir()
-        frame = spark.readStream.schema("body binary").option("maxFilesPerTrigger", PARTITIONS)
+        frame = self.spark.readStream.schema("body binary").option("maxFilesPerTrigger", PARTITIONS)
         written = frame.parquet(str(self.directory / name)).writeStream.format("mq").option("queue", "OUT")
         written = written.option("dataDirectory", str(self.directory / "data"))
         return written.option("checkpointLocation", str(self.directory / f"checkpoint {name}")).start()
 
     def run(self, rows: int, batches: int) -> dict[str, float]:
         """Write batches. Return the µs of CPU time of each part per row."""
+        if rows not in self.queries:
+            self.queries[rows] = self.query(rows)
         files = len(list((self.directory / str(rows)).iterdir()))
         for number in range(batches * PARTITIONS):
             body = pa.array([(b"%d" % row).ljust(200, b"x") for row in range(rows // PARTITIONS)], pa.binary())
