@@ -216,7 +216,12 @@ async def test_retained_publications_are_limited_per_user_and_in_total(tmp_path:
                     unit.publications.append((_publication(topic, bytes(1_460), client_id, user, qos=1), True))
                 ended = asyncio.Event()
                 backend.on_completed = lambda _completions, ended=ended: ended.set()  # type: ignore[misc]
+                reached: list[tuple[str, str, int]] = []
+                backend.on_limit = lambda *what, reached=reached: reached.append(what)
                 refusals = backend.submit(unit)
+                assert len(reached) == len(refusals)
+                assert {limit for limit, _, _ in reached} <= limits.keys()
+                assert {subject for _, subject, _ in reached} <= {user.decode() or client_id}
                 assert len(refusals) == (10 if start == "restarted" else 10 - expected[index])
                 assert set(refusals.values()) <= {cmqc.MQRC_Q_SPACE_NOT_AVAILABLE}
                 await ended.wait()
