@@ -96,11 +96,11 @@ class LimitsConfig(Section):
     clients are not affected, except with `refuse`. `dead-letter`: non-persistent messages are discarded, persistent ones go
     to the dead-letter queue (MQRC_Q_SPACE_NOT_AVAILABLE) up to `dead_letter_bytes` and `dead_letter_total`, and then the
     session ends. `end-session`: non-persistent messages are discarded, and the first persistent one ends the session. The
-    client still receives what waits. Then the bridge closes its connection (DISCONNECT 0x97 in MQTT 5), and its next CONNACK
-    has Session Present 0. `drop-oldest`: the oldest messages are dropped, although their publishers got an acknowledgement.
-    `refuse`: publications that the client has subscribed to are rejected (MQRC_Q_SPACE_NOT_AVAILABLE), so one slow client
-    stops the publishers of all others. Embedded queue manager only. Messages that an application puts directly to the client
-    are then always accepted."""
+    client still receives the waiting messages. Then the bridge closes its connection (DISCONNECT 0x97 in MQTT 5), and its
+    next CONNACK has Session Present 0. `drop-oldest`: the oldest messages are dropped, although their publishers got an
+    acknowledgement. `refuse`: publications that the client has subscribed to are rejected (MQRC_Q_SPACE_NOT_AVAILABLE), so
+    one slow client stops the publishers of all others. Embedded queue manager only. Messages that an application puts
+    directly to the client are then always accepted."""
     waiting_total: Annotated[str | int, values.share_or_size(1024, 1024 * values.GIB)] = "25%"
     """Maximum number of bytes in the backlogs of all clients together, counted in the same way: a percentage of the available
     memory (see `memory_watermark`), or a size. Beyond it, `waiting_full` applies to clients with more than an equal share of

@@ -66,7 +66,7 @@ class SessionEndings:
             if share not in self._removing:
                 log.warning(
                     "MQB2411W ending shared subscription %s and the sessions of its %d members: its backlog exceeds the "
-                    "limits, %d bytes; members still receive what waits",
+                    "limits, %d bytes; members still receive the waiting messages",
                     share.subscription.written,
                     len(share.members),
                     share.waiting.bytes,
@@ -78,7 +78,7 @@ class SessionEndings:
             if session not in self.sessions:
                 log.warning(
                     "MQB2410W ending the session of client %r: its backlog exceeds the limits, %d bytes; the client still "
-                    "receives what waits",
+                    "receives the waiting messages",
                     owner,
                     session.outbox.backlog.bytes,
                 )
@@ -198,5 +198,5 @@ def _members(share: Share) -> list[Session]:
 
 
 def _all_end(share: Share) -> bool:
-    """Return whether all members of a share end, so that they have to receive what waits for it."""
+    """Return whether all members of a share end, so that they have to receive its waiting messages."""
     return all(session.ending for session in _members(share))

@@ -80,7 +80,7 @@ async def subscribe(service: TelemetryService, client: Client, session: Session,
         error = shared_subscription_error if sharing else topic_filter_error
         why, code = error(topic_filter), ReasonCode.TOPIC_FILTER_INVALID
         if session.ending:
-            why = "its session ends when it has received what waits, because its backlog exceeded the limits"
+            why = "its session ends when it has received the waiting messages, because its backlog exceeded the limits"
             code = ReasonCode.QUOTA_EXCEEDED
         elif topic_filter.startswith(_QUEUE):
             why = told = _NO_QUEUE

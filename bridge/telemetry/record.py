@@ -110,7 +110,7 @@ class SentRecord(msgspec.Struct, tag_field="side", tag="sent", omit_defaults=Tru
     shares: list[tuple[str, str]] = []
     #: shared subscriptions that the session has left with unacknowledged messages: [remote queue manager, user data]
     left: list[tuple[str, str]] = []
-    #: the backlog of the session exceeded the limits: it ends when its client has received what waits
+    #: the backlog of the session exceeded the limits: it ends when its client has received the waiting messages
     ending: bool = False
     #: time of the last connect or disconnect, in seconds since the epoch, or 0 if unknown
     since: float = 0.0

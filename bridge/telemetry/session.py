@@ -192,7 +192,7 @@ class Session:
         self.expiry_interval: int = NEVER if durable else 0
         #: time.time() at which the session expires, or 0.0 if the client is connected or the session does not expire
         self.expires_at = 0.0
-        #: its backlog exceeded the limits: it ends when its client has received what waits
+        #: its backlog exceeded the limits: it ends when its client has received the waiting messages
         self.ending = False
         #: CONNACK has been sent. Messages for subscriptions that arrived earlier belong to a previous session
         self.begun = False
