@@ -273,7 +273,7 @@ def test_check_tells_of_a_certificate_that_ends_soon(tmp_path: Path) -> None:
     config = tmp_path / "bridge.yaml"
     config.write_text("channels: [{name: A, tls: {certificate_file: server.pem, key_file: server.key}}]\n")
     done = CliRunner().invoke(program, ["check", str(config)])
-    assert done.exit_code == 0 and "note: channel A: tls.certificate_file" in done.output and "in 1 days" in done.output
+    assert done.exit_code == 0 and "note: channel A: tls.certificate_file" in done.output and "in 2 days" in done.output
 
 
 @pytest.mark.parametrize("where", ["file", "credential", "variable", None])
