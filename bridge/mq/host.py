@@ -310,6 +310,12 @@ class Host(Protocol):
     def use_limits(self, limits: LimitsConfig) -> None:
         """Apply the limits that concern the queue manager."""
 
+    def name_publishers(self, wanted: bool) -> bool:
+        """Write the users of MQTT clients into their publications if mappings need them there, and return whether they do.
+
+        They do not if a copy of a publication has the user of its publisher in its MQMD.
+        """
+
     async def stop(self) -> None:
         """Stop in order, after all units of work submitted to the backend have completed."""
 

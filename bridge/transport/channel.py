@@ -70,6 +70,8 @@ class Channel:
         self._look_again = 0.0
         #: time of the next sweep
         self._due = 0.0
+        #: whether the last sweep was left out, because it was late
+        self._left_out = False
         #: connect rates by network, if the rate is limited
         self._rates: dict[str, Rate] = {}
         #: connections by network, and the network of each connection, if their number is limited
@@ -138,8 +140,10 @@ class Channel:
 
     def _sweep(self) -> None:
         now = self.loop.time()
-        # uvloop runs timers before it reads. After a pause of the process, read first what clients have sent meanwhile.
-        if now < self._due + SWEEP_INTERVAL:
+        # uvloop runs timers before it reads. After a pause of the process, read first what clients have sent meanwhile. A
+        # busy event loop is late each time.
+        self._left_out = not self._left_out and now >= self._due + SWEEP_INTERVAL
+        if not self._left_out:
             for connection in list(self.connections):
                 connection.sweep(now)
         if self.tls is not None and now >= self._look_again:

@@ -370,6 +370,9 @@ class EmbeddedHost:
         self.memory.use(limits.memory_watermark)
         self.dead_letter_room.use_limits(limits)
 
+    def name_publishers(self, wanted: bool) -> bool:
+        return False
+
     async def stop(self) -> None:
         self.memory.stop()
         await self._server.close()

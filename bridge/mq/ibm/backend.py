@@ -233,6 +233,11 @@ class IbmBackend(BackendEvents):
                 recovered.subscriptions.append(subscription)
         return recovered
 
+    def name_publishers(self, wanted: bool) -> None:
+        """Write the users of clients into publications from now on, or no longer."""
+        for publisher in self._publishers:
+            publisher.names_users = wanted
+
     def _publisher_of(self, client_id: str) -> Publisher:
         return self._publishers[zlib.crc32(client_id.encode()) % len(self._publishers)]
 

@@ -274,6 +274,10 @@ class IbmHost:
         self.memory.use(limits.memory_watermark)
         self.dead_letter_room.use_limits(limits)
 
+    def name_publishers(self, wanted: bool) -> bool:
+        self.backend.name_publishers(wanted)
+        return True
+
     async def stop(self) -> None:
         self.memory.stop()
 
