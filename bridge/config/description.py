@@ -274,6 +274,8 @@ def describe_mapping(name: str, mapping: mappings.AnyMapping) -> list[str]:
         lines.append(f"  the others {others}")
     if mapping.otherwise:
         lines.append(f"  only messages that no filter of {values.listing(mapping.otherwise, 'and')} accepts")
+    if mapping.destination.authority == "publisher":
+        lines.append("  opens the destination with the authority of the publisher")
     if mapping.allow:
         lines.append(f"  messages may also choose {values.listing(mapping.allow, 'and')}")
     if isinstance(mapping, mappings.ToMqMapping) and mapping.order == "strict":

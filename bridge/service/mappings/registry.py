@@ -102,6 +102,7 @@ class Mappings:
             environment = self._environment
             environment.guard = LoopGuard(mappings, environment.queue_manager, links, mark=environment.origin)
             self._links = dict(links)
+            environment.name_publishers(mappings.values())
             lines = []
             for name in [name for name in self._entries if name not in mappings]:
                 lines.append(f"mapping {name} removed{_with(await self._remove(name, mappings))}")
