@@ -298,6 +298,9 @@ class BridgeStatus(msgspec.Struct, kw_only=True):
     mappings: int
     log_level: str
     problems: list[Problem] = []
+    #: what a bridge that starts or stands by waits for, and since when in seconds since the epoch; blank if it runs
+    waits_for: str = ""
+    waits_since: float = 0.0
 
 
 class TopicNode(msgspec.Struct, kw_only=True):

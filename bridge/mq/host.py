@@ -15,7 +15,7 @@ import msgspec
 from bridge.administration.answers import RetainedStatus, TopicDetails, TopicNode, TopicSubscription
 from bridge.config.models import LimitsConfig
 from bridge.mq.administration import Administration, CommandFailed, PcfResponse
-from bridge.mq.backend import Backend
+from bridge.mq.backend import Backend, Silence
 from bridge.mq.dead_letter_room import DeadLetterRoom
 from bridge.mq.memory import MemoryWatermark
 from bridge.mq.mqi import Connection, MQError
@@ -240,6 +240,8 @@ class Events:
     standing_by: Callable[[str], None]
     #: the queue manager has been unreachable for too long
     outage: Callable[[], None]
+    #: this bridge is the active one now
+    active: Callable[[], None]
 
 
 class HostError(Exception):
@@ -289,6 +291,10 @@ class Host(Protocol):
 
         Raises MQError, with MQRC_NOT_AUTHORIZED and the reason if the queue manager rejects the user.
         """
+
+    @property
+    def silence(self) -> Silence | None:
+        """Since when and why the queue manager does not answer, also during the start. None if it answers."""
 
     @property
     def rejected_logins(self) -> int | None:

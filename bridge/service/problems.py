@@ -22,7 +22,7 @@ from bridge.administration.mapping_status import State, Status
 from bridge.config.mapping import ToMqttMapping
 from bridge.config.models import PIPELINES, Configuration
 from bridge.config.queue_manager import SET_ASIDE_QUEUE
-from bridge.mq.host import QueueManagerStatus, QueueStatus
+from bridge.mq.host import Host, QueueManagerStatus, QueueStatus
 from bridge.mq.memory import MIB, in_bytes
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security.tls import SOON, certificates_in_use
@@ -126,15 +126,19 @@ Key = tuple[ProblemKind, str]
 class ProblemList:
     """Computes the current problems, and logs when a problem begins and ends. Methods are called on the event loop."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, host: Host, configuration: Configuration) -> None:
+        """List the problems of a bridge that starts or stands by, until `serve`."""
+        self._host = host
+        self._configuration = configuration
+        self._serving: _Serving | None = None
         #: the problems of the last evaluation
         self._known: dict[Key, Problem] = {}
         self._evaluating = asyncio.Lock()
-        self._rejections = Rejections(parts)
-        self._takeovers = Takeovers(parts)
-        self._publishers = Publishers()
         self._task: asyncio.Task[None] | None = None
+
+    def serve(self, parts: Parts) -> None:
+        """List the problems of all parts from now on."""
+        self._serving = _Serving(parts)
 
     def begin(self) -> None:
         """Start evaluating the list at regular intervals."""
@@ -148,18 +152,21 @@ class ProblemList:
     async def _run(self) -> None:
         while True:
             try:
-                await self._evaluate(self._parts.queue_manager_watch.latest)
+                await self._evaluate(None if self._serving is None else self._serving.parts.queue_manager_watch.latest)
             except Exception:
                 log.exception("MQB0304E the list of problems could not be computed")
             await asyncio.sleep(INTERVAL)
 
     async def current(self) -> list[Problem]:
         """Return all current problems after inspecting the queues again, the most severe first."""
-        return await self._evaluate(await self._parts.queue_manager_watch.status())
+        serving = self._serving
+        return await self._evaluate(None if serving is None else await serving.parts.queue_manager_watch.status())
 
     def not_serving(self) -> list[Problem]:
         """Return the problems that prevent serving clients: the bridge is not ready. A limit is none of them."""
-        return list(_not_serving(self._parts))
+        if self._serving is None:
+            return list(_of_queue_manager(self._host, self._host.silence is None))
+        return list(_not_serving(self._serving.parts))
 
     def latest(self) -> list[Problem]:
         """Return the problems of the last evaluation, the most severe first."""
@@ -168,24 +175,61 @@ class ProblemList:
     async def _evaluate(self, status: QueueManagerStatus | None) -> list[Problem]:
         async with self._evaluating:
             problems = self.not_serving()
-            if self._parts.host.login_problem and self._parts.service.backend.available:
-                problems.append(_rejected_login(self._parts, "error"))
-            if status is not None:
-                problems += _of_queues(status, self._parts, self._known)
-            problems += _of_resources(status, self._parts, self._known)
-            problems += _of_limits(self._parts)
-            problems += _of_channels(self._parts)
-            problems += _of_links_and_mappings(self._parts)
-            problems += self._rejections.problems()
-            problems += self._takeovers.problems()
-            problems += await self._of_clients()
-            problems += await asyncio.to_thread(_of_certificates, self._parts.configuration)
-            problems += await asyncio.to_thread(_of_pipelines, self._parts.configuration)
+            configuration = self._configuration
+            if self._serving is not None:
+                configuration = self._serving.parts.configuration
+                problems += await self._serving.problems(status, self._known)
+            problems += await asyncio.to_thread(_of_certificates, configuration)
             return self._take(problems)
+
+    def _take(self, problems: list[Problem]) -> list[Problem]:
+        """Set the beginning of each problem, and log the differences from the last evaluation."""
+        before, now = self._known, time.time()
+        self._known = {}
+        for problem in problems:
+            key = problem.kind, problem.subject
+            former = before.pop(key, None)
+            since = problem.since or (now if former is None else former.since)
+            remedy = problem.remedy or REMEDIES[problem.kind].format(problem.subject)
+            problem = msgspec.structs.replace(problem, since=since, remedy=remedy)
+            self._known.setdefault(key, problem)
+            if (former is None or _is_worse(problem, former)) and problem.kind not in _LOGGED_ELSEWHERE:
+                _log_beginning(problem)
+        for problem in before.values():
+            if problem.kind not in _LOGGED_ELSEWHERE:
+                log.info("MQB0303I problem ended: %s", problem.what)
+        return _sorted(self._known.values())
+
+
+class _Serving:
+    """Problems of the parts of a bridge that serves clients."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self._rejections = Rejections(parts)
+        self._takeovers = Takeovers(parts)
+        self._publishers = Publishers()
+
+    async def problems(self, status: QueueManagerStatus | None, known: Collection[Key]) -> list[Problem]:
+        """Return the problems, except those that prevent serving clients. `known` has those of the last evaluation."""
+        parts, problems = self.parts, list[Problem]()
+        if parts.host.login_problem and parts.service.backend.available:
+            problems.append(_rejected_login(parts.host, "error"))
+        if status is not None:
+            problems += _of_queues(status, parts, known)
+        problems += _of_resources(status, parts, known)
+        problems += _of_limits(parts)
+        problems += _of_channels(parts)
+        problems += _of_links_and_mappings(parts)
+        problems += self._rejections.problems()
+        problems += self._takeovers.problems()
+        problems += await self._of_clients()
+        problems += await asyncio.to_thread(_of_pipelines, parts.configuration)
+        return problems
 
     async def _of_clients(self) -> list[Problem]:
         """Return problems of clients: they acknowledge no messages, wait for removals, or flood the bridge."""
-        service = self._parts.service
+        service = self.parts.service
         silent: list[str] = []
         held: list[str] = []
         counts: dict[str, int] = {}
@@ -208,7 +252,7 @@ class ProblemList:
         problems = []
         if held:
             others = f" and {len(held) - 1:,} more" if len(held) > 1 else ""
-            queue = self._parts.configuration.transmission_queue
+            queue = self.parts.configuration.transmission_queue
             unremoved = service.sessions[held[0]].outbox.unremoved
             text = (
                 f"client {held[0]!r}{others} gets no messages, because {counted(unremoved, 'acknowledged message')} "
@@ -235,24 +279,6 @@ class ProblemList:
                     )
                 )
         return problems
-
-    def _take(self, problems: list[Problem]) -> list[Problem]:
-        """Set the beginning of each problem, and log the differences from the last evaluation."""
-        before, now = self._known, time.time()
-        self._known = {}
-        for problem in problems:
-            key = problem.kind, problem.subject
-            former = before.pop(key, None)
-            since = problem.since or (now if former is None else former.since)
-            remedy = problem.remedy or REMEDIES[problem.kind].format(problem.subject)
-            problem = msgspec.structs.replace(problem, since=since, remedy=remedy)
-            self._known.setdefault(key, problem)
-            if (former is None or _is_worse(problem, former)) and problem.kind not in _LOGGED_ELSEWHERE:
-                _log_beginning(problem)
-        for problem in before.values():
-            if problem.kind not in _LOGGED_ELSEWHERE:
-                log.info("MQB0303I problem ended: %s", problem.what)
-        return _sorted(self._known.values())
 
 
 def _sorted(problems: Iterable[Problem]) -> list[Problem]:
@@ -376,25 +402,32 @@ def _log_beginning(problem: Problem) -> None:
         log.error("MQB0302E problem began: %s; hint: `%s`", problem.what, problem.command)
 
 
+def _of_queue_manager(host: Host, available: bool) -> Iterator[Problem]:
+    if available:
+        return
+    if host.login_problem:
+        yield _rejected_login(host, "critical")
+        return
+    silence = host.silence
+    why, since = ("", 0.0) if silence is None else (f": {silence.why}", silence.since)
+    text = f"queue manager {host.name} does not answer{why}"
+    yield Problem("critical", ProblemKind.QUEUE_MANAGER, host.name, text, "mqbridge check --connect", since)
+
+
 def _not_serving(parts: Parts) -> Iterator[Problem]:
-    name = parts.host.name
-    if not parts.service.backend.available:
-        if parts.host.login_problem:
-            yield _rejected_login(parts, "critical")
-        elif parts.configuration.queue_manager.type == "embedded":
-            text = f"the disk of queue manager {name} is full: it accepts no persistent messages"
-            yield Problem("critical", ProblemKind.DISK, name, text, "df -h")
-        else:
-            text = f"queue manager {name} does not answer"
-            yield Problem("critical", ProblemKind.QUEUE_MANAGER, name, text, "mqbridge check --connect")
+    available = parts.service.backend.available
+    if not available and not parts.host.login_problem and parts.configuration.queue_manager.type == "embedded":
+        text = f"the disk of queue manager {parts.host.name} is full: it accepts no persistent messages"
+        yield Problem("critical", ProblemKind.DISK, parts.host.name, text, "df -h")
+    else:
+        yield from _of_queue_manager(parts.host, available)
     for channel, text in parts.channels.problems.items():
         yield Problem("critical", ProblemKind.CHANNEL, channel, text, f"mqbridge channel start {channel}")
 
 
-def _rejected_login(parts: Parts, severity: Literal["critical", "error"]) -> Problem:
-    name = parts.host.name
-    text = f"queue manager {name} {parts.host.login_problem}"
-    return Problem(severity, ProblemKind.LOGIN, name, text, "mqbridge check --connect")
+def _rejected_login(host: Host, severity: Literal["critical", "error"]) -> Problem:
+    text = f"queue manager {host.name} {host.login_problem}"
+    return Problem(severity, ProblemKind.LOGIN, host.name, text, "mqbridge check --connect")
 
 
 def _of_queues(status: QueueManagerStatus, parts: Parts, known: Collection[Key]) -> Iterator[Problem]:

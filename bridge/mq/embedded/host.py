@@ -17,6 +17,7 @@ from bridge.administration.answers import RetainedStatus, TopicDetails, TopicNod
 from bridge.config.models import Configuration, LimitsConfig
 from bridge.config.queue_manager import EmbeddedQueueManagerConfig
 from bridge.config.values import is_loopback
+from bridge.mq.backend import Silence
 from bridge.mq.data_directory import DataDirectoryInUse, StoreError
 from bridge.mq.dead_letter_room import DeadLetterRoom
 from bridge.mq.embedded.admission import Admission
@@ -347,6 +348,10 @@ class EmbeddedHost:
 
     def check_password(self, user: str, password: bytes) -> None:
         asyncio.run_coroutine_threadsafe(self._admission.check_password(user, password), self._loop).result()
+
+    @property
+    def silence(self) -> Silence | None:
+        return None
 
     @property
     def rejected_logins(self) -> int | None:

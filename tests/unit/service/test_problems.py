@@ -8,6 +8,7 @@ import errno
 import logging
 import shutil
 import socket
+import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,19 +21,21 @@ import pytest
 
 from bridge.administration.answers import BridgeState, BridgeStatus, Problem
 from bridge.administration.mapping_status import State, Status, UnfinishedSession
-from bridge.administration.requests import ListProblems, PauseMapping, Reload, ShowStatus
+from bridge.administration.requests import ListClients, ListProblems, PauseMapping, Reload, ShowStatus
 from bridge.archive.schema import archive_files
 from bridge.config.document import load
 from bridge.config.models import Configuration, LimitsConfig
 from bridge.files import lock
+from bridge.mq import host_of
 from bridge.mq.embedded import host as inquiry
+from bridge.mq.host import Host
 from bridge.mq.memory import MIB
 from bridge.mq.mqi import MQOD
 from bridge.mq.remote import RemoteConnection
 from bridge.mqtt.packets import Publish
 from bridge.security import tls as tls_module
 from bridge.security.password_file import Entry, hash_of, write_password_file
-from bridge.service import limit_hits, problems
+from bridge.service import lifecycle, limit_hits, problems
 from bridge.service.lifecycle import Bridge
 from bridge.service.metrics import Metrics
 from bridge.service.problems import ARCHIVE_LOSS_TIMEOUT, MANY_REJECTIONS, MANY_TAKEOVERS, REMOVAL_TIMEOUT, Publishers
@@ -42,7 +45,7 @@ from bridge.spark.segment import IDENTITY, Identity, Segment, directory_name
 from bridge.wire import cmqc
 from tests.helpers.archive import Story, write
 from tests.helpers.certificate_authority import Authority
-from tests.helpers.patience import happens
+from tests.helpers.patience import PATIENCE, happens
 from tests.helpers.raw_client import RawClient
 
 
@@ -503,7 +506,7 @@ async def test_files_missing_from_the_archive_are_a_problem_for_an_hour(tmp_path
         assert bridge.administration is not None
         metrics = Metrics(bridge.configuration, 0, time.monotonic)
         metrics.begin(bridge.administration.parts.host, bridge.administration.parts.queue_manager_watch)
-        samples = await metrics.gather(BridgeState.RUNNING, bridge.administration.parts)
+        samples = await metrics.gather(BridgeState.RUNNING, bridge.administration.parts, await found(bridge))
         assert [values for metric, values in samples if metric.name == "mqbridge_archive_files_missing"] == [
             [((), 1.0)]
         ]
@@ -522,6 +525,36 @@ async def test_a_problem_that_becomes_worse_is_logged_again(
             await found(bridge)
     events = [record.getMessage().split(":")[0] for record in caplog.records if "problem began" in record.getMessage()]
     assert events == ["MQB0301W problem began", "MQB0302E problem began"]
+
+
+async def test_a_bridge_answers_while_its_queue_manager_recovers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recovered = threading.Event()
+
+    def slow(*arguments: Any) -> Host:
+        recovered.wait(PATIENCE)
+        return host_of(*arguments)
+
+    monkeypatch.setattr(lifecycle, "host_of", slow)
+    bridge = Bridge(configuration(tmp_path), lambda _: None)
+    starting = asyncio.create_task(bridge.start())
+    await asyncio.sleep(0)
+    answer = await bridge.answer(ShowStatus(), "user")
+    status = msgspec.json.decode(answer.result, type=BridgeStatus)
+    assert (status.state, status.waits_for, status.problems) == (BridgeState.STARTING, "queue manager MQB1", [])
+    answer = await bridge.answer(ListClients(), "user")
+    assert answer.lines == [
+        "the bridge is starting and waits for queue manager MQB1; queue manager MQB1 is not ready yet"
+    ]
+    recovered.set()
+    await starting
+    assert (await bridge.answer(ListClients(), "user")).ok
+    await bridge.stop()
+    assert bridge.host is not None and bridge.queue_manager_watch is not None and bridge.problems is not None
+    bridge.problems.stop()
+    bridge.queue_manager_watch.stop()
+    await bridge.host.stop()
 
 
 async def test_a_healthy_standby_has_no_problems(tmp_path: Path) -> None:
