@@ -411,6 +411,8 @@ def describe_pipeline(name: str, pipeline: pipelines.PipelineConfig) -> list[str
     if pipeline.late is not None:
         late = pipeline.late
         lines.append(f"  late messages go to {f'archive {late.archive}' if late.mq is None else _sink(late.mq)}")
+    if pipeline.allow:
+        lines.append(f"  rows may also choose {values.listing(pipeline.allow, 'and')}")
     letters = pipeline.dead_letters
     if letters.queue or letters.archive:
         lines.append(f"  bad payloads go to {letters.queue or f'archive {letters.archive}'}")

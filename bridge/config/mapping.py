@@ -281,9 +281,9 @@ class _LocalDestination(Section):
 
     authority: Annotated[Authority, values.choice(Authority)] = Field(default="bridge", alias="as")
     """Whose authority the queue manager checks when the mapping opens the destination: that of the `bridge`, or that of the
-    `publisher` (MQOO_ALTERNATE_USER_AUTHORITY), who is the user in MQMD.UserIdentifier of the message that the mapping takes.
-    A publisher without a user is `nobody`. If an MQTT client publishes, a topic must also match `publish_topics` of each
-    channel that this client may use. `publisher` is recommended if devices choose the destination."""
+    `publisher` (MQOO_ALTERNATE_USER_AUTHORITY). The publisher is the user in MQMD.UserIdentifier of the message that the
+    mapping takes, or `nobody` if there is no user. If an MQTT client publishes, a topic must also match `publish_topics` of
+    each channel that this client may use. `publisher` is recommended if devices choose the destination."""
 
 
 class MqDestination(_LocalDestination):

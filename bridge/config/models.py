@@ -223,6 +223,8 @@ class Configuration(Section):
         names = self._names
         for mapping in self.mappings.values():
             mapping.resolve(self.mappings, names)
+        for pipeline in self.pipelines.values():
+            pipeline.resolve(names)
         return self
 
     @property

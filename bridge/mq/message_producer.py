@@ -31,7 +31,7 @@ class _Opened(NamedTuple):
     destination: Destination
     #: with MQOO_SET_IDENTITY_CONTEXT
     identity: bool = False
-    #: the user of MQOO_ALTERNATE_USER_AUTHORITY; "": none
+    #: the user of MQOO_ALTERNATE_USER_AUTHORITY, or "" without it
     authority: str = ""
 
 

@@ -113,7 +113,7 @@ class MappedMessage(msgspec.Struct, gc=False, kw_only=True):
     hops: tuple[str, ...] = ()
     #: the part of a request to store, with which its reply is returned
     kept: KeptRequest | None = None
-    #: open the destination with the authority of this user; "": with that of the bridge
+    #: the user whose authority applies to the destination, or "" for the bridge
     authority: str = ""
 
 

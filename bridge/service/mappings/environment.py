@@ -97,7 +97,7 @@ class MappingEnvironment:
         self.on_former_sessions()
 
     def name_publishers(self, mappings: Iterable[ToMqMapping | ToMqttMapping]) -> None:
-        """Have the users of MQTT clients in their publications if a mapping puts with the authority of the publisher."""
+        """Write the users of MQTT clients into their publications if a mapping puts with the authority of the publisher."""
         wanted = any(
             config.enabled
             and config.destination.authority == "publisher"
