@@ -87,8 +87,8 @@ class PacketIdentifiers:
         self._chunk_of: dict[int, Chunk] = {}
         #: names of chunks whose records have to be written
         self._changed: set[str] = set()
-        #: names of chunks without messages, whose records are deleted by the next unit of work with records. On IBM MQ, a unit
-        #: of work of their own would be one more commit
+        #: names of chunks without messages, whose records the next unit of work with records deletes: on IBM MQ, a unit of
+        #: work of their own would be one more commit
         self._needless: set[str] = set()
         self._names = 0
         #: the identifier that was given last
