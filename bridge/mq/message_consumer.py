@@ -270,19 +270,19 @@ class MessageConsumer:
         Wait up to `wait` seconds for the first message only. The last message may exceed `size`. If this raises MQError,
         messages got before are in the unit of work.
         """
-        until = time.monotonic() + wait
+        until, left = time.monotonic() + wait, wait
         pause = 0.0
         while True:
-            left = max(0.0, until - time.monotonic())
             changing = bool(self._former) and not self._unsettled
             taken = self._take(messages, size, seconds, min(left, pause) if changing else left)
             if self._former or self._duplicates is not None:
                 taken = self._once(taken)
             if taken:
                 return taken
+            left = max(0.0, until - time.monotonic())
             if changing and self._succeed():
                 continue
-            if left <= 0:
+            if left <= 0 or not (self._former or self._duplicates is not None):
                 return []
             pause = SLICE
 
