@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 log = logging.getLogger(__name__)
 
-#: Seconds before the next attempt to start a thread, if the operating system has no more threads.
+#: Seconds before the next attempt to start a thread, if the process has reached a limit of threads.
 RETRY: Final = 1.0
 
 
@@ -25,7 +25,7 @@ class Pause(NamedTuple):
 
 
 class ParkingThread:
-    """Runs a generator. While the generator pauses (`yield`), there is no thread.
+    """Runs a generator. Its thread ends when it pauses (`yield`).
 
     The generator should only pause if it has had nothing to do for a while, because starting a thread takes about 0.1 ms.
     """

@@ -548,7 +548,7 @@ class LinkConnection:
                 break
 
     def _turn(self, handshake: Handshake) -> bool:
-        """Wait for the network or a wake-up and process what is ready. Return False if nothing was. Raises LinkLost."""
+        """Wait for the network or a wake-up, and process it. Return False if neither came. Raises LinkLost."""
         client, selector = handshake.client, self._selector
         # Set the flag before checking for room: a concurrent take() then wakes this thread.
         self._paused = True

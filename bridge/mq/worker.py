@@ -152,7 +152,7 @@ class Worker(ABC, Generic[Job]):
         #: counters of `commit_units`; None to count nothing
         self.commits: Commits | None = None
         self.events = events or WorkerEvents()
-        #: `serve` has nothing to do until `wake` is called; until then, no thread is needed
+        #: `serve` has nothing to do until `wake` is called, so the thread may end
         self.idle = False
         self._thread = ParkingThread(name, self._run)
 

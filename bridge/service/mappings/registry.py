@@ -43,7 +43,7 @@ class Entry(msgspec.Struct):
     runner: Runner | None = None
 
     def signal_stop(self) -> None:
-        """Let the mapping end after its current unit of work."""
+        """Request the end of the mapping after its current unit of work."""
         if self.runner is not None:
             self.runner.stop()
 

@@ -183,7 +183,7 @@ class Runner(Worker[Never], WorkerEvents):
         )
 
     def taken(self, consumer: MessageConsumer, messages: int) -> list[Got]:
-        """Take messages for a unit of work. If there are none, the mapping is running and idle. Raises MQError."""
+        """Take messages for a unit of work. Without messages, the mapping is running and idle. Raises MQError."""
         batch = self._config.batch
         items = consumer.take(messages, batch.size, batch.time, self._wait)
         if not items and consumer.announce(self.wake):
