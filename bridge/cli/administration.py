@@ -97,17 +97,19 @@ OfChannel = Annotated[
 def status() -> None:
     """Show the status of the running bridge and any problems.
 
-    Exit status 1 if there is a problem, 0 if there is none. A healthy standby has no problem.
+    Exit status 1 if there is a problem or if the bridge is starting, otherwise 0. A healthy standby has no problem.
     """
     found = shown(requests.ShowStatus(), answers.BridgeStatus)
     output.print_record(found, found.state, _print_status)
-    if found.problems:
+    if found.problems or found.state is answers.BridgeState.STARTING:
         raise typer.Exit(FAILED)
 
 
 def _print_status(found: answers.BridgeStatus) -> None:
     since = age(time.time() - found.started_at)
     typer.echo(f"mqbridge {found.version} is {found.state}, process {found.process_id}, for {since}")
+    if found.waits_for:
+        typer.echo(f"it waits for {found.waits_for}, since {moment(found.waits_since)}")
     typer.echo(f"queue manager {found.queue_manager} ({found.queue_manager_type}) {found.queue_manager_state}")
     typer.echo(f"{found.channels_running} of {found.channels} channels listen")
     typer.echo(f"clients connected: {found.clients:,}, sessions: {found.sessions:,}")

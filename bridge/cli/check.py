@@ -72,8 +72,9 @@ def check(
 
     Exit status 1 if a file, environment variable or package is missing. With --connect, also if the queue manager or a
     broker cannot be reached, or the queue manager lacks an object or an authority. Each problem is a line on standard
-    error. For a missing object or authority, the line contains the MQSC command that creates it. Lines that start with
-    note: point out settings that may not do what you expect.
+    error. For a missing object or authority, the line contains the MQSC command that creates it. A queue manager or broker
+    that accepts the connection and does not answer is reported within 15 seconds. Lines that start with note: point out
+    settings that may not do what you expect.
 
     With --as-service, systemd runs the check (systemd-run). Credentials of the unit (LoadCredential=) are missing then.
     """
@@ -138,7 +139,10 @@ def find(config: Path, connect: bool) -> tuple[Findings, int]:
         findings.notes.append(f"{config} is empty: every setting has its default")
     findings.missing = list(lacking(configuration))
     if connect:
-        findings.missing += unreachable(configuration)
+        from bridge.cli.connections import lacking_at_queue_manager, unreachable
+
+        used = ((name, link) for name, link in _used_links(configuration) if not any(_of_link(name, link)))
+        brokers = unreachable(used)
         try:
             findings.queue_manager_lacks, findings.queue_manager_notes = lacking_at_queue_manager(configuration)
         except Exception as error:
@@ -146,6 +150,7 @@ def find(config: Path, connect: bool) -> tuple[Findings, int]:
             if failure is None:
                 raise
             findings.queue_manager_lacks = failure.text.splitlines()
+        findings.missing += brokers()
         if not findings.queue_manager_lacks:
             but = ", except for the notes" if findings.queue_manager_notes else ""
             name = configuration.queue_manager.name
@@ -320,23 +325,6 @@ def _expired(configuration: Configuration) -> Iterator[str]:
             yield f"{one.owner}: {one.option} {one.file} expired on {one.date}"
 
 
-def unreachable(configuration: Configuration) -> Iterator[str]:
-    """Yield a line for each link whose broker cannot be reached.
-
-    No CONNECT packet is sent, because it would end the session of a running bridge. User and password are not checked.
-    """
-    from bridge.link.trial import TrialFailed, reach
-
-    for name, link in _used_links(configuration):
-        if any(_of_link(name, link)):
-            continue  # reported by `lacking`
-        try:
-            for _ in reach(link):
-                pass
-        except TrialFailed as error:
-            yield f"link {name}: {error}"
-
-
 def _used_links(configuration: Configuration) -> Iterator[tuple[str, LinkConfig]]:
     """Yield the links of enabled mappings, by name."""
     ends = [end for one in configuration.mappings.values() if one.enabled for end in (one.source, one.destination)]
@@ -390,28 +378,3 @@ def _of_link(name: str, link: LinkConfig) -> Iterator[str]:
             tls_context(link.tls)
         except OSError as error:
             yield f"link {name}: {error}"
-
-
-def lacking_at_queue_manager(configuration: Configuration) -> tuple[list[str], list[str]]:
-    """Return what the queue manager of a configuration lacks, and notes: what the bridge can do without.
-
-    Raises Failure or MQError if the queue manager cannot be reached.
-    """
-    from bridge.cli.queue_manager import connect
-    from bridge.mq.ibm.requirements_check import missing, refused_connection, requirements_of
-    from bridge.mq.mqi import MQError
-
-    requirements = requirements_of(configuration)
-    name = configuration.queue_manager.name
-    try:
-        connection = connect(None, configuration)
-    except MQError as error:
-        if configuration.queue_manager.type == "embedded":
-            raise
-        raise Failure(str(refused_connection(error, name, requirements.user)), FAILED) from error
-    try:
-        found = missing(connection, requirements)
-    finally:
-        with contextlib.suppress(MQError, OSError):
-            connection.disconnect()
-    return [str(one) for one in found if one.needed], [str(one) for one in found if not one.needed]

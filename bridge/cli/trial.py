@@ -167,6 +167,8 @@ def _message_lines(mapped: MappedMessage) -> Iterator[str]:
     to = mapped.destination
     manager = f" at queue manager {to.queue_manager}" if to.queue_manager else ""
     yield f"published to topic {to.name}" if to.is_topic else f"put to queue {to.name}{manager}"
+    if mapped.authority:
+        yield f"with the authority of user {mapped.authority} (as: publisher)"
     if mapped.kept is not None:
         yield f"its Response Topic and Correlation Data are kept on queue {mapped.kept.queue} for the reply"
     if mapped.clear:

@@ -274,6 +274,8 @@ def describe_mapping(name: str, mapping: mappings.AnyMapping) -> list[str]:
         lines.append(f"  the others {others}")
     if mapping.otherwise:
         lines.append(f"  only messages that no filter of {values.listing(mapping.otherwise, 'and')} accepts")
+    if mapping.destination.authority == "publisher":
+        lines.append("  opens the destination with the authority of the publisher")
     if mapping.allow:
         lines.append(f"  messages may also choose {values.listing(mapping.allow, 'and')}")
     if isinstance(mapping, mappings.ToMqMapping) and mapping.order == "strict":
@@ -409,6 +411,8 @@ def describe_pipeline(name: str, pipeline: pipelines.PipelineConfig) -> list[str
     if pipeline.late is not None:
         late = pipeline.late
         lines.append(f"  late messages go to {f'archive {late.archive}' if late.mq is None else _sink(late.mq)}")
+    if pipeline.allow:
+        lines.append(f"  rows may also choose {values.listing(pipeline.allow, 'and')}")
     letters = pipeline.dead_letters
     if letters.queue or letters.archive:
         lines.append(f"  bad payloads go to {letters.queue or f'archive {letters.archive}'}")

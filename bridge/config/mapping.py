@@ -215,6 +215,8 @@ PayloadType = Literal["bytes", "text", "json"]
 DeadLettersFull = Literal["pause", "discard"]
 Others = Literal["dead-letter", "discard"]
 Order = Literal["destination", "strict"]
+Authority = Literal["bridge", "publisher"]
+"""Whose authority applies to a destination."""
 
 Name = Annotated[
     str,
@@ -274,7 +276,17 @@ class MqSource(Section):
         return self
 
 
-class MqDestination(Section):
+class _LocalDestination(Section):
+    """The option that destinations at the queue manager have in common."""
+
+    authority: Annotated[Authority, values.choice(Authority)] = Field(default="bridge", alias="as")
+    """Whose authority the queue manager checks when the mapping opens the destination: that of the `bridge`, or that of the
+    `publisher` (MQOO_ALTERNATE_USER_AUTHORITY). The publisher is the user in MQMD.UserIdentifier of the message that the
+    mapping takes, or `nobody` if there is no user. If an MQTT client publishes, a topic must also match `publish_topics` of
+    each channel that this client may use. `publisher` is recommended if devices choose the destination."""
+
+
+class MqDestination(_LocalDestination):
     """The queue or topic to which a mapping puts messages."""
 
     model_config = _ONE_SIDE_SCHEMA
@@ -304,7 +316,7 @@ class MqDestination(Section):
         return self
 
 
-class MqttDestination(Section):
+class MqttDestination(_LocalDestination):
     """The MQTT topic to which a mapping publishes."""
 
     REFUSED: ClassVar[Mapping[str, str]] = _MQTT_SIDE
@@ -313,6 +325,12 @@ class MqttDestination(Section):
     """Template of a topic name."""
     link: LinkReference = LOCAL
     """Link to the broker. `local`: the bridge's own clients."""
+
+    @model_validator(mode="after")
+    def _has_publisher(self) -> Self:
+        if self.authority == "publisher" and self.link != LOCAL:
+            raise values.refusal("bridge, because the broker of a link checks the user of the link", "as")
+        return self
 
 
 class TextPayload(Section):
@@ -426,6 +444,16 @@ AllowedName = Annotated[
 ]
 
 
+class PublishTopics(NamedTuple):
+    """The topics that the clients of a channel may publish to, and the MQ users of these clients."""
+
+    topics: tuple[str, ...]
+    """`publish_topics` of the channel."""
+    mcauser: str | None
+    """The user of all its clients. None: each client's own user name, or client identifier."""
+    use_client_id: bool
+
+
 class ConfiguredNames(NamedTuple):
     """The names of a configuration that limit the names that templates can make from the values of a message."""
 
@@ -435,6 +463,10 @@ class ConfiguredNames(NamedTuple):
     """Queue managers and clients that the configuration names literally."""
     users: frozenset[str] = frozenset()
     """User of the bridge at its queue manager."""
+    channels: tuple[PublishTopics, ...] = ()
+    """The channels with `publish_topics`."""
+    mapped_users: frozenset[str] = frozenset()
+    """The users that channel authentication records give to clients of any channel."""
 
 
 class MappingConfig(Section):
@@ -487,8 +519,11 @@ class MappingConfig(Section):
         """Look up the mappings that `otherwise` names, and store the names of the configuration if they matter."""
         self._routes.update((name, mappings[name]) for name in self.otherwise)
         assert isinstance(self, ToMqMapping | ToMqttMapping)
-        if any("{" in text and attribute.target.check in _NAMES for _, attribute, text in templates_of(self)):
-            self._names = names
+        if not any("{" in text and attribute.target.check in _NAMES for _, attribute, text in templates_of(self)):
+            names = names._replace(queues=frozenset(), queue_managers=frozenset(), users=frozenset())
+        if self.destination.authority != "publisher" or getattr(self.destination, "queue", None) is not None:
+            names = names._replace(channels=(), mapped_users=frozenset())
+        self._names = names
 
 
 class ToMqMapping(MappingConfig):
@@ -521,6 +556,12 @@ class ToMqMapping(MappingConfig):
     def _has_order(self) -> Self:
         if "order" in self.model_fields_set and self.order == "destination" and self._strict_because is not None:
             raise values.refusal(f"strict, because {self._strict_because}", "order")
+        return self
+
+    @model_validator(mode="after")
+    def _has_publisher(self) -> Self:
+        if self.destination.authority == "publisher" and self.source.link != LOCAL:
+            raise values.refusal("bridge, because the publications of a link have no MQ user", "to", "as")
         return self
 
     @model_validator(mode="after")

@@ -16,7 +16,15 @@ from bridge.config import values
 from bridge.config.authentication import ChannelAuthenticationConfig
 from bridge.config.channel import ChannelConfig
 from bridge.config.link import LOCAL, MAPPING_PLACE, LinkConfig, LinkName, broker_host
-from bridge.config.mapping import AnyMapping, ConfiguredNames, FilterConfig, Name, ToMqMapping, ToMqttMapping
+from bridge.config.mapping import (
+    AnyMapping,
+    ConfiguredNames,
+    FilterConfig,
+    Name,
+    PublishTopics,
+    ToMqMapping,
+    ToMqttMapping,
+)
 from bridge.config.operations import TOKEN_FILE, AdminConfig, ArchiveConfig, AuditLogConfig, LogConfig, TracesConfig
 from bridge.config.pipeline import Destination, PipelineConfig, PipelineName, PipelineSource, SparkConfig
 from bridge.config.problems import Clash, Location, suggestion
@@ -215,6 +223,8 @@ class Configuration(Section):
         names = self._names
         for mapping in self.mappings.values():
             mapping.resolve(self.mappings, names)
+        for pipeline in self.pipelines.values():
+            pipeline.resolve(names)
         return self
 
     @property
@@ -233,7 +243,15 @@ class Configuration(Section):
             if isinstance(mapping, ToMqMapping):
                 written = mapping.destination.queue_manager, mapping.attributes.reply_to_queue_manager
                 queue_managers.update(name for name in written if name is not None and "{" not in name)
-        return ConfiguredNames(frozenset(queues), frozenset(queue_managers), frozenset(users))
+        channels = tuple(
+            PublishTopics((*channel.publish_topics,), channel.mcauser, channel.use_client_id)
+            for channel in self.channels
+            if channel.publish_topics is not None
+        )
+        mapped = frozenset(one.mcauser for one in self.channel_authentication if one.mcauser is not None)
+        return ConfiguredNames(
+            frozenset(queues), frozenset(queue_managers), frozenset(users), channels=channels, mapped_users=mapped
+        )
 
 
 def default_configuration() -> Configuration:
@@ -476,6 +494,9 @@ def _mapping_clashes(
         yield Clash(place, "a mapping from MQTT to MQ, because the pipeline reads mqtt:", f"{used!r}, which is to MQTT")
     elif pipeline.source.mq is not None and isinstance(mapping, ToMqMapping):
         yield Clash(place, "a mapping from MQ to MQTT, because the pipeline reads mq:", f"{used!r}, which is to MQ")
+    elif mapping.destination.authority == "publisher":
+        sentence = "a mapping without to.as: publisher, because a pipeline puts all its rows with one user"
+        yield Clash(place, sentence, f"{used!r}")
     elif isinstance(mapping, ToMqttMapping) and mapping.source.requests_queue is not None:
         sentence = "a mapping without from.requests_queue, because pipelines do not look up the requests of answers"
         yield Clash(place, sentence, f"{used!r}")

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import ConfigDict, Discriminator, Field, PrivateAttr, Tag, field_validator, model_validator
 
 from bridge.config import values
 from bridge.config.link import LOCAL, LinkReference
-from bridge.config.mapping import Name, PersistenceWord, TemplateText
+from bridge.config.mapping import AllowedName, ConfiguredNames, Name, PersistenceWord, TemplateText
 from bridge.config.tls import ClientTlsConfig
 from bridge.config.values import FilePath, ObjectName, SecretPath, Section, Truth
 
@@ -137,6 +137,11 @@ class MqSink(Section):
     """Topic string. `{name}` is the value of a column."""
     persistence: Annotated[PersistenceWord, values.choice(PersistenceWord)] = "persistent"
     """MQMD.Persistence of messages whose rows do not specify it in a column `md`."""
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether a row chooses the queue or topic."""
+        return "{" in (self.queue or self.topic or "{")
 
     @model_validator(mode="after")
     def _one_side(self) -> Self:
@@ -471,6 +476,21 @@ class PipelineConfig(Section):
     checkpoint: PipelinePath | None = None
     """Directory for the progress of this pipeline only. None: pipelines/NAME in the data directory of the embedded queue
     manager."""
+    allow: list[AllowedName] = Field(default_factory=list)
+    """Queues and topics that a row may choose (`{name}` in `to.mq` and `late.mq`, or a column `queue` or `topic`) and that go
+    to the dead letters otherwise: SYSTEM objects, and queues that the bridge uses itself. `*` stands for any characters."""
+    _names: ConfiguredNames = PrivateAttr(default=ConfiguredNames())
+
+    @property
+    def names(self) -> ConfiguredNames:
+        """The names of the configuration that limit those that a row may choose."""
+        return self._names
+
+    def resolve(self, names: ConfiguredNames) -> None:
+        """Store the names of the configuration if they matter."""
+        sinks = [end.mq for end in (self.destination, self.late) if end is not None and end.mq is not None]
+        if any(sink.is_chosen for sink in sinks):
+            self._names = ConfiguredNames(queues=names.queues)
 
     @model_validator(mode="before")
     @classmethod
@@ -484,6 +504,8 @@ class PipelineConfig(Section):
         if self.mapping is None:
             if self.destination is None:
                 raise values.refusal("the destination: to: (or mapping:, which specifies it)", "to")
+        elif self.allow:
+            raise values.refusal("no allow with mapping:, which has its own", "allow")
         elif self.destination is not None:
             sentence = "no to: with mapping:, which specifies the destination (another pipeline can write an archive)"
             raise values.refusal(sentence, "to")

@@ -53,8 +53,6 @@ _CHANNEL: Final = "admin"
 # Tokens --------------------------------------------------------------------------------------------------------------
 
 #: Maximum size of a token file in bytes, and minimum length of a token: a shorter one could be guessed.
-#: In the state of a request with valid credentials.
-CREDENTIALS: Final = "credentials"
 FILE_SIZE, SHORTEST = 65_536, 16
 _EXPECTED = f"NAME:RIGHT:TOKEN, with RIGHT read or change and a TOKEN of {SHORTEST} characters or more"
 
@@ -291,20 +289,29 @@ class Access:
         address = address_of(request)
         header = request.headers.get("authorization")
         if header is not None:
-            scheme, _, shown = header.partition(" ")
-            token = None
-            if scheme.lower() == "bearer" and self._tokens is not None:
-                token = self._tokens.holder(shown.strip())
+            token = self._bearer(header)
             if token is None:
                 await self._no_token(address)
                 raise Problem(401, "Unknown token", headers={"WWW-Authenticate": "Bearer"})
-            setattr(request.state, CREDENTIALS, True)
             return Who(f"token {token.name}", token.right, address)
         login = self._login(request, by_hand=REFRESH_HEADER not in request.headers)
         if login is None:
             return None
-        setattr(request.state, CREDENTIALS, True)
         return Who(login.name, login.right, address, login)
+
+    def knows(self, request: Request) -> bool:
+        """Return whether a request has valid credentials. It extends no login, and no failure is recorded."""
+        header = request.headers.get("authorization")
+        if header is not None:
+            return self._bearer(header) is not None
+        return self._login(request, by_hand=False) is not None
+
+    def _bearer(self, header: str) -> Token | None:
+        """Return the token that an Authorization header shows; None if it is unknown."""
+        scheme, _, shown = header.partition(" ")
+        if scheme.lower() != "bearer" or self._tokens is None:
+            return None
+        return self._tokens.holder(shown.strip())
 
     def check_change(self, request: Request, who: Who, form: Mapping[str, str | bytes]) -> None:
         """Check that a change comes from a page of this console and is permitted. Raises Problem."""
@@ -371,8 +378,7 @@ class Access:
         """Return whether the credentials of a long-running request are still valid."""
         if who.login is not None:
             return self._login(request, by_hand=False) is who.login
-        _, _, shown = request.headers.get("authorization", "").partition(" ")
-        return self._tokens is not None and self._tokens.holder(shown.strip()) is not None
+        return self._bearer(request.headers.get("authorization", "")) is not None
 
     async def _authenticated(self, user: str, password: str, address: str) -> tuple[str, float | None]:
         """Check a password. Return the user and the validity in seconds, None for unlimited. Raises Problem."""

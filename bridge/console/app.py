@@ -29,7 +29,7 @@ from bridge.console.bridge_access import NotRunning
 from bridge.console.console import Console, Endpoint, LoginNeeded, json_of, wants_json
 from bridge.console.forms import ANONYMOUS_SIZE, FORM_TYPES, Problem, form_of, here, link, local
 from bridge.console.metrics import MetricsPage, health, readiness
-from bridge.console.pace import Pace
+from bridge.console.pace import Pace, PacedRequests
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +40,9 @@ ENDPOINTS: Final[list[Endpoint]] = [
 ]
 
 
-def application(console: Console, pace: Pace) -> ASGIApp:
-    """Return the application of one bridge's admin port, where anonymous requests keep to `pace`."""
+def application(console: Console) -> ASGIApp:
+    """Return the application of one bridge's admin port."""
+    pace = Pace()
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -76,7 +77,7 @@ def application(console: Console, pace: Pace) -> ASGIApp:
         lifespan=lifespan,
     )
     app.state.console = console
-    return SecurityHeaders(app, console.configuration.admin.address)
+    return PacedRequests(SecurityHeaders(app, console.configuration.admin.address), console.access, pace)
 
 
 # Exception handlers --------------------------------------------------------------------------------------------------

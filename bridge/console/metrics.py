@@ -83,9 +83,8 @@ async def _turn() -> None:
 
 async def _readiness(bridge: Bridge) -> tuple[list[str], list[str]]:
     """Return why clients are not served, and the current problems."""
-    if bridge.problems is None or bridge.state is not BridgeState.RUNNING:
-        return why_not_ready(bridge), []
-    return why_not_ready(bridge), [problem.what for problem in bridge.problems.latest()]
+    problems = [] if bridge.problems is None else bridge.problems.latest()
+    return why_not_ready(bridge), [problem.what for problem in problems]
 
 
 def why_not_ready(bridge: Bridge) -> list[str]:
@@ -183,7 +182,10 @@ def family_of(metric: Metric, values: list[tuple[tuple[str, ...], Value]]) -> Fa
 async def _gather(bridge: Bridge) -> Samples:
     assert bridge.metrics is not None  # created before the admin port
     parts = None if bridge.administration is None else bridge.administration.parts
-    samples = await bridge.metrics.gather(bridge.state, parts)
+    problems = [] if bridge.problems is None else await bridge.problems.current()
+    jumps = 0 if bridge.problems is None else bridge.problems.clock.jumps
+    samples = await bridge.metrics.gather(bridge.state, parts, problems)
+    samples.add("mqbridge_clock_jumps_total", jumps)
     samples.add("mqbridge_ready", not why_not_ready(bridge))
     return samples
 

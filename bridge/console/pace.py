@@ -1,44 +1,104 @@
 """The pace of anonymous requests.
 
 The admin port and the MQTT clients share one interpreter. So anonymous requests wait for each other: one after another
-begins, and each leaves the interpreter to others for a multiple of the time that it has used. Requests on a connection that
-has shown valid credentials do not wait.
+begins, and each leaves the interpreter to others for a multiple of the time that it has used. Client addresses take turns, so
+that a flood from one does not keep the health checks and scrapers of others waiting. Requests with valid credentials do not
+wait.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections import deque
 from typing import Final
 
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from bridge.console.access import Access, address_of
+from bridge.security.authenticator import network_of
+
 #: Share of a core that anonymous requests may use.
-SHARE: Final = 0.05
+SHARE: Final = 0.025
 #: Minimum seconds between the beginnings of two requests.
 INTERVAL: Final = 0.01
 #: Maximum CPU seconds that are charged for a request. Other requests may have used them meanwhile.
-_MAX_CHARGE: Final = 0.05
+_MAX_CHARGE: Final = 0.024
+#: In the state of a request that waits for its turn: the future of the turn. The server cancels it if the client leaves.
+TURN: Final = "turn"
 
 
 class Pace:
     """The turns of anonymous requests at one admin port. Used on its event loop."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        #: time of the next turn
+    def __init__(self) -> None:
+        #: time of the next turn, by the clock of the event loop
         self._next = 0.0
+        #: by client network, the requests that wait; the network whose turn is next comes first
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def late(self) -> bool:
         """Whether requests have to wait."""
-        return self._next > self._clock() + INTERVAL
+        return bool(self._waiting) or self._next > _now() + INTERVAL
 
-    def reserve(self) -> float:
-        """Reserve the next turn. Return the seconds until then."""
-        now = self._clock()
-        turn = max(now, self._next)
-        self._next = turn + INTERVAL
-        return turn - now
+    def turn(self, network: str) -> asyncio.Future[None]:
+        """Return the next turn of a client network: it is done as soon as the request may begin."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(network, deque()).append(turn)
+        if self._timer is None:
+            self._give_turns()
+        return turn
 
     def charge(self, cpu: float) -> None:
         """Put off later turns after a request has used `cpu` seconds of CPU time."""
-        self._next = max(self._clock(), self._next) + min(cpu, _MAX_CHARGE) / SHARE
+        self._next = max(_now(), self._next) + min(cpu, _MAX_CHARGE) / SHARE
+
+    def _give_turns(self) -> None:
+        """Give the turns that are due, and wait for the next one."""
+        self._timer = None
+        while self._waiting:
+            if (wait := self._next - _now()) > 0:
+                self._timer = asyncio.get_running_loop().call_later(wait, self._give_turns)
+                return
+            network = next(iter(self._waiting))
+            turns = self._waiting.pop(network)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[network] = turns
+            if not turn.done():
+                self._next = _now() + INTERVAL
+                turn.set_result(None)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+class PacedRequests:
+    """Lets anonymous requests wait for their turns."""
+
+    def __init__(self, app: ASGIApp, access: Access, pace: Pace) -> None:
+        self._app = app
+        self._access = access
+        self._pace = pace
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or self._access.knows(request := Request(scope)):
+            await self._app(scope, receive, send)
+            return
+        turn = self._pace.turn(network_of(address_of(request)))
+        setattr(request.state, TURN, turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                return
+            raise
+        began = time.thread_time()
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._pace.charge(time.thread_time() - began)

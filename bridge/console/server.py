@@ -6,21 +6,19 @@ import asyncio
 import logging
 import socket
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, cast
 
-import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from bridge.config.values import endpoint
-from bridge.console.access import CREDENTIALS, make_token_file
+from bridge.console.access import make_token_file
 from bridge.console.app import application
 from bridge.console.bridge_access import BridgeAccess
 from bridge.console.console import Console
-from bridge.console.pace import Pace
+from bridge.console.pace import TURN
 from bridge.security.tls import ListenerTls, reason_of
 from bridge.service.lifecycle import Bridge
 
@@ -36,22 +34,12 @@ class HttpProtocol(H11Protocol):
     """A connection that is closed if the head of a request takes too long.
 
     If there are too many connections, a new one replaces the one that has waited longest: silent and slow connections do
-    not block others, above all not health checks. Anonymous requests keep to the pace of the admin port.
+    not block others, above all not health checks.
     """
 
     _head_timer: asyncio.TimerHandle | None = None
     #: start of the wait for a request, by the clock of the event loop
     _awaited_since = 0.0
-    #: the turn of a request that waits for it
-    _turn: asyncio.TimerHandle | None = None
-    #: CPU time of this thread at the beginning of the request
-    _began = 0.0
-    #: whether a request on this connection had valid credentials
-    _is_known = False
-
-    def __init__(self, *, pace: Pace, **parts: Any) -> None:
-        super().__init__(**parts)
-        self._pace = pace
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -81,33 +69,7 @@ class HttpProtocol(H11Protocol):
             self._turn.cancel()
         super().connection_lost(exc)
 
-    def handle_events(self) -> None:
-        """Process received data. The next request waits for its turn."""
-        if self._turn is not None:
-            return
-        is_next = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
-        wait = self._pace.reserve() if is_next and not self._is_known else 0.0
-        if not wait:
-            self._process()
-            return
-        self._unset_keepalive_if_required()
-        self.flow.pause_reading()
-        self._turn = self.loop.call_later(wait, self._take_turn)
-
-    def _take_turn(self) -> None:
-        self._turn = None
-        self.flow.resume_reading()
-        self._process()
-        self._wait_for_head()
-
-    def _process(self) -> None:
-        self._began = time.thread_time()
-        super().handle_events()
-
     def on_response_complete(self) -> None:
-        self._is_known = self._is_known or CREDENTIALS in self.scope["state"]
-        if not self._is_known:
-            self._pace.charge(time.thread_time() - self._began)
         super().on_response_complete()
         self._wait_for_head()
 
@@ -120,8 +82,13 @@ class HttpProtocol(H11Protocol):
 
     @property
     def _is_waiting(self) -> bool:
-        """Whether the head of a request or the rest of its body is awaited."""
-        return self._head_timer is not None or self._is_sent_to
+        """Whether the head of a request, the rest of its body, or its turn is awaited."""
+        return self._head_timer is not None or self._is_sent_to or (self._turn is not None and not self._turn.done())
+
+    @property
+    def _turn(self) -> asyncio.Future[None] | None:
+        """The turn of the request, unless it has credentials."""
+        return self.scope["state"].get(TURN) if self._is_answering else None
 
     @property
     def _is_sent_to(self) -> bool:
@@ -227,12 +194,10 @@ class AdminPort:
         login = self._prepare_login()
         listener = _bound(config.address, config.port or 0)
         self._console = Console(BridgeAccess(self._bridge))
-        pace = Pace()
-        protocol = partial(HttpProtocol, pace=pace)
         settings = uvicorn.Config(
-            application(self._console, pace),
+            application(self._console),
             loop="asyncio",
-            http=cast(Any, protocol if tls is None else _behind(TlsGate(tls), protocol)),
+            http=HttpProtocol if tls is None else _behind(TlsGate(tls)),
             lifespan="on",
             log_config=None,
             log_level="warning",
@@ -291,6 +256,10 @@ def _bound(address: str, port: int) -> socket.socket:
     return bound
 
 
-def _behind(gate: TlsGate, protocol: Callable[..., HttpProtocol]) -> Callable[..., Arrival]:
-    """Return a protocol factory for uvicorn: `protocol` after a TLS handshake."""
-    return lambda **parts: Arrival(gate, partial(protocol, **parts))
+def _behind(gate: TlsGate) -> Any:
+    """Return a protocol factory for uvicorn: HTTP after a TLS handshake."""
+
+    def protocol(**parts: Any) -> Arrival:
+        return Arrival(gate, partial(HttpProtocol, **parts))
+
+    return protocol

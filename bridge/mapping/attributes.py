@@ -303,7 +303,8 @@ def checked_template(
     """Return a template of a mapping with its check. Raises RuleError."""
     assert attribute.target.check is not None  # guaranteed by `attributes_of`
     check = CHECKS[attribute.target.check]
-    if isinstance(config, ToMqttMapping) and attribute.target.field == "topic" and config.destination.link == LOCAL:
+    at_broker = isinstance(config, ToMqttMapping) and config.destination.link != LOCAL
+    if isinstance(config, ToMqttMapping) and attribute.target.field == "topic" and not at_broker:
         check = topic_string  # local clients subscribe to MQ topics
     return CheckedTemplate(
         location,
@@ -312,7 +313,7 @@ def checked_template(
         captures,
         of_publication=isinstance(config, ToMqMapping),
         byte_check=BYTE_CHECKS.get(attribute.target.check),
-        chosen=ChosenNames(config, origin).check(attribute.target.check),
+        chosen=ChosenNames(config.names, config.allow, origin, at_broker=at_broker).check(attribute.target.check),
     )
 
 

@@ -117,6 +117,13 @@ def warnings_of(configuration: Configuration) -> Iterator[str]:
             yield f"mapping {name}: {warning}"
         yield from _unlike_routes(name, mapping)
     yield from _unrouted(configuration.mappings)
+    for name, pipeline in configuration.pipelines.items():
+        for key, sink in (("to", pipeline.destination), ("late", pipeline.late)):
+            mq = None if sink is None else sink.mq
+            for kind in ("queue", "topic"):
+                text = None if mq is None else getattr(mq, kind)
+                if text is not None and not pipeline.allow and (first := _system_prefix(text)):
+                    yield f"pipeline {name}: {_only_system(f'{key}.mq.{kind}', first)}"
 
 
 def _unlike_routes(name: str, mapping: AnyMapping) -> Iterator[str]:
@@ -195,7 +202,7 @@ def _warnings_of(mapping: AnyMapping, links: Mapping[str, LinkConfig]) -> Iterat
 
 
 #: Kinds of names that can be those of SYSTEM objects, and of queue managers.
-_NAMED = frozenset(("queue", "reply queue", "topic string"))
+_NAMED = frozenset(("queue", "reply queue", "topic string", "topic name"))
 _QUEUE_MANAGERS = frozenset(("queue manager", "reply queue manager"))
 #: Names of bytes of any number, in hexadecimal.
 _CORRELATION_DATA = frozenset(("correlationData", "mqtt.correlationData"))
@@ -217,16 +224,26 @@ def _digits(mapping: AnyMapping) -> Iterator[str]:
 def _rejected_names(mapping: AnyMapping) -> Iterator[str]:
     """Yield a warning for each template whose names are rejected, all or most of them, because `allow` does not list them."""
     for location, attribute, text in templates_of(mapping):
-        template = template_of(text)
         key = ".".join(location)
-        first = template.pieces[0] if template.names else None
-        if isinstance(first, str) and attribute.target.check in _NAMED and is_system(first) and not mapping.allow:
-            yield f'{key} results in SYSTEM names only, which are rejected (hint: allow: ["{first}*"])'
-        if template.names and attribute.target.check in _QUEUE_MANAGERS and not mapping.allow:
+        at_broker = isinstance(mapping, ToMqttMapping) and mapping.destination.link != LOCAL
+        if attribute.target.check in _NAMED and not mapping.allow and not at_broker and (first := _system_prefix(text)):
+            yield _only_system(key, first)
+        if template_of(text).names and attribute.target.check in _QUEUE_MANAGERS and not mapping.allow:
             yield (
                 f"{key} comes from the message, and names that the configuration does not contain are rejected (hint: allow:"
                 ' ["client:*"] for all clients, or the names of queue managers)'
             )
+
+
+def _system_prefix(text: str) -> str:
+    """Return the literal beginning of a template if all its results are SYSTEM names, otherwise ""."""
+    template = template_of(text)
+    first = template.pieces[0] if template.names else None
+    return first if isinstance(first, str) and is_system(first) else ""
+
+
+def _only_system(key: str, first: str) -> str:
+    return f'{key} results in SYSTEM names only, which are rejected (hint: allow: ["{first}*"])'
 
 
 def _old(link: LinkConfig | None) -> bool:

@@ -2,19 +2,18 @@
 
 Templates put values of a message into names of queues, queue managers, topics and users. The bridge uses these names with its
 own authority. So a device must not reach SYSTEM objects, queues of the bridge, other queue managers, other clients or
-privileged users, unless the mapping lists the name in `allow`. The rule applies to the rendered name, whatever the template.
-Templates without values of a message are not restricted.
+privileged users, unless the mapping or pipeline lists the name in `allow`. The rule applies to the rendered name, whatever
+the template. Templates without values of a message are not restricted.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from functools import cache
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
+from typing import Final, Literal
 
-from bridge.config.link import LOCAL
-from bridge.config.mapping import AnyMapping, Check, ToMqttMapping
+from bridge.config.mapping import Check, ConfiguredNames
 from bridge.security.privileged import PrivilegedUsers, as_mq_has_it
 from bridge.telemetry.message import Unmappable
 from bridge.wire import cmqc
@@ -24,47 +23,79 @@ CLIENT: Final = "client:"
 USER: Final = "user:"
 
 #: Queues of queue managers, and their topics (IBM MQ, "Metrics published on the system topics"; MQTT 4.7.2).
-_SYSTEM: Final = re.compile(r"SYSTEM\.|\$SYS(?:/|\Z)")
+_SYSTEM: Final = r"SYSTEM\.|\$SYS(?:/|(?![\s\S]))"
+#: The end of a name, and an expression that matches nothing, in Python and in Java.
+_END: Final = r"(?![\s\S])"
+_NOTHING: Final = r"(?!)"
+
+ObjectKind = Literal["queue", "topic"]
 
 
 def is_system(name: str) -> bool:
     """Return whether a name belongs to the queue manager."""
-    return _SYSTEM.match(name) is not None
+    return _compiled(_SYSTEM).match(name) is not None
 
 
 class ChosenNames:
-    """The names that the templates of a mapping may result in. `origin` is the name of the queue manager."""
+    """The names that the templates of a mapping or pipeline may result in."""
 
-    def __init__(self, config: AnyMapping, origin: str) -> None:
-        self._names = config.names
-        #: a broker has topics of its own, and its own rules for them
-        self._at_broker = isinstance(config, ToMqttMapping) and config.destination.link != LOCAL
-        self._queue_managers = config.names.queue_managers | {origin}
-        self._objects = [one for one in config.allow if not one.startswith((CLIENT, USER))]
-        self._clients = [one.removeprefix(CLIENT) for one in config.allow if one.startswith(CLIENT)]
-        self._users = [one.removeprefix(USER) for one in config.allow if one.startswith(USER)]
+    def __init__(
+        self,
+        names: ConfiguredNames,
+        allow: Sequence[str],
+        queue_manager: str = "",
+        *,
+        where: Literal["mapping", "pipeline"] = "mapping",
+        at_broker: bool = False,
+    ) -> None:
+        """Initialize with the name of the queue manager. A broker (`at_broker`) has rules of its own for its topics."""
+        self._names = names
+        self._where = where
+        self._queue_managers = names.queue_managers | {queue_manager}
+        self._objects = [one for one in allow if not one.startswith((CLIENT, USER))]
+        self._clients = [one.removeprefix(CLIENT) for one in allow if one.startswith(CLIENT)]
+        self._users = [one.removeprefix(USER) for one in allow if one.startswith(USER)]
+        # MQ ignores blanks at the end of a name.
+        own = "|".join(f"{re.escape(name)} *{_END}" for name in sorted(names.queues)) or _NOTHING
+        topics = [] if at_broker else [(_SYSTEM, "a topic of the queue manager")]
+        #: kind -> regular expressions, and what the names are that begin with a match of them
+        self._rules = {
+            "queue": [(_SYSTEM, "a SYSTEM object"), (own, "a queue that the bridge uses itself")],
+            "topic": topics,
+        }
 
     def check(self, kind: Check) -> Callable[[str], None] | None:
         """Return the function that raises Unmappable for a name. None: names of this kind reach nothing."""
-        return {
-            "queue": self._queue,
-            "reply queue": self._queue,
+        checks: dict[Check, Callable[[str], None]] = {
+            "queue": partial(self.object_name, "queue"),
+            "reply queue": partial(self.object_name, "queue"),
             "queue manager": self._queue_manager,
             "reply queue manager": self._queue_manager,
-            "topic string": self._topic,
-            "topic name": self._topic,
+            "topic string": partial(self.object_name, "topic"),
+            "topic name": partial(self.object_name, "topic"),
             "UserIdentifier": self._user,
-        }.get(kind)
+        }
+        return checks.get(kind)
 
-    def _queue(self, name: str) -> None:
-        if is_system(name):
-            self._require(name, "a SYSTEM object", self._objects)
-        elif name in self._names.queues:
-            self._require(name, "a queue that the bridge uses itself", self._objects)
+    def object_name(self, kind: ObjectKind, name: str) -> None:
+        """Check the name of a queue, or a topic string. Raises Unmappable."""
+        for rule, what in self._rules[kind]:
+            if _compiled(rule).match(name) is not None:
+                self._require(name, what, self._objects)
+                return
 
-    def _topic(self, name: str) -> None:
-        if is_system(name) and not self._at_broker:
-            self._require(name, "a topic of the queue manager", self._objects)
+    def rules(self, kind: ObjectKind) -> Iterator[tuple[str, str]]:
+        """Yield the rules of `object_name` for a program in Java: regular expressions, and the reasons of the rejections.
+
+        A name is rejected if the beginning matches, unless it matches `allowed`. {} in the reason stands for the name.
+        """
+        for rule, what in self._rules[kind]:
+            yield f"^(?:{rule})", self._reason("'{}'", "{}", what)
+
+    @property
+    def allowed(self) -> str:
+        """The regular expression of the queues and topics in `allow`."""
+        return f"(?s)^(?:{'|'.join(map(_regular, self._objects)) or _NOTHING}){_END}"
 
     def _queue_manager(self, name: str) -> None:
         if name not in self._queue_managers and not _matches(name, self._clients):
@@ -78,17 +109,25 @@ class ChosenNames:
     def _require(self, name: str, what: str, allowed: list[str], prefix: str = "") -> None:
         if not _matches(name, allowed):
             shown = name[:100]
-            hint = f'hint: allow: ["{prefix}{shown}"] in the mapping'
-            raise Unmappable(cmqc.MQRC_NOT_AUTHORIZED, f"{shown!r} is {what}, and the message chose it ({hint})")
+            raise Unmappable(cmqc.MQRC_NOT_AUTHORIZED, self._reason(repr(shown), shown, what, prefix))
+
+    def _reason(self, shown: str, name: str, what: str, prefix: str = "") -> str:
+        hint = f'hint: allow: ["{prefix}{name}"] in the {self._where}'
+        return f"{shown} is {what}, and the message chose it ({hint})"
 
 
 def _matches(name: str, patterns: list[str]) -> bool:
-    return any(_compiled(pattern).fullmatch(name) for pattern in patterns)
+    return any(_compiled(_regular(pattern)).fullmatch(name) for pattern in patterns)
+
+
+def _regular(pattern: str) -> str:
+    """Return the regular expression of a name in `allow`."""
+    return ".*".join(map(re.escape, pattern.split("*")))
 
 
 @cache
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
+def _compiled(expression: str) -> re.Pattern[str]:
+    return re.compile(expression, re.DOTALL)
 
 
 @cache

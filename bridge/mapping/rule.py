@@ -28,9 +28,11 @@ from bridge.config.mapping import (
 from bridge.mapping.attributes import MessageScope, PublicationScope, located, read_templates, used_fields_of
 from bridge.mapping.filter import Filter, Routes
 from bridge.mapping.message_view import in_ccsid, json_object, target, utf_8
+from bridge.mapping.publisher import publisher_of
 from bridge.mapping.template import RuleError, Scope
 from bridge.mapping.topic_pattern import pattern_of
 from bridge.mqtt.packets import PublishProperties
+from bridge.telemetry.conversion import message_of
 from bridge.telemetry.headers import (
     HEADER_FORMATS,
     Headers,
@@ -185,6 +187,7 @@ class PublicationRuleCache(_Cache[_Entry]):
             retain=like.retain,
             clear=like.clear,
             hops=like.hops,
+            authority=like.authority,
         )
 
 
@@ -266,6 +269,7 @@ class ToMqRule:
         self._read_templates(config)
         self._read_payload()
         self._read_attributes(config.attributes)
+        self._publisher = publisher_of(config)
         self._cache = PublicationRuleCache(config)
         self._reads_payload = self._filter.reads_payload or config.payload.type != "bytes"
 
@@ -340,6 +344,7 @@ class ToMqRule:
         if not self._filter.takes(scope) or (self._routes and self.accepted_elsewhere(publication) is not None):
             return None
         destination = self._destination(scope)
+        authority = self._publisher.authority(publication, destination) if self._publisher is not None else ""
         retained = self._is_retained(publication)
         clear = retained and destination.is_topic and not publication.payload
         body = self._body(scope, retained)
@@ -393,6 +398,7 @@ class ToMqRule:
             clear=clear,
             hops=hops,
             kept=self._kept(publication, hops, expiry) if asks else None,
+            authority=authority,
         )
 
     def accepted_elsewhere(self, publication: Publication) -> str | None:
@@ -468,6 +474,7 @@ class ToMqttRule:
         self._properties, self._object = templates["usr"], templates["payload"]
         self._read_payload()
         self._read_attributes(config.attributes)
+        self._publisher = publisher_of(config)
         self._cache = MessageRuleCache(config)
 
     def __reduce__(self) -> tuple[type[ToMqttRule], tuple[str, ToMqttMapping, str]]:
@@ -503,6 +510,13 @@ class ToMqttRule:
         publication = self._map(message, topic, None)
         self._cache.remember(key, publication)
         return publication
+
+    def message(self, publication: Publication) -> MappedMessage:
+        """Return the message to put for a publication of this mapping to local clients. Raises Unmappable."""
+        mapped = message_of(publication)
+        if self._publisher is not None:
+            mapped.authority = self._publisher.authority(publication, mapped.destination)
+        return mapped
 
     def accepted_elsewhere(self, message: Message, topic: str | None = None) -> str | None:
         """Return the name of a mapping in `otherwise` that accepts a message, or None."""

@@ -109,6 +109,8 @@ class Trial(msgspec.Struct, frozen=True):
             raise NotTaken(taken.replace("its filter", "its topic or its filter", 1))
         if self.link is not None:
             publication.qos = published_qos(rule.config.guarantee, publication.qos, self.link.maximum_qos)
+        else:
+            rule.message(publication)  # the publisher may not be allowed to publish to its topic
         return publication
 
     def _filtered(self, takes: Callable[[Rule], bool]) -> str:
@@ -146,6 +148,7 @@ def message_json(mapped: MappedMessage) -> dict[str, Any]:
         "retain": mapped.retain,
         "clear": mapped.clear,
         "requestsQueue": mapped.kept.queue if mapped.kept is not None else "",
+        "as": mapped.authority,
         "properties": mapped.properties,
         **MessageView(mapped.message.md, mapped.message.data).json(),
     }

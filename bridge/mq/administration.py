@@ -63,8 +63,10 @@ def open_reply_queue(connection: Connection, name: str = "MQBRIDGE.*") -> tuple[
 class Administration:
     """Commands over one connection. Replies arrive on a temporary dynamic queue, deleted when the connection ends."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, reply_wait: int | None = None) -> None:
+        """Create the reply queue. `reply_wait` is the time for an answer in milliseconds, by default REPLY_WAIT."""
         self._connection = connection
+        self._reply_wait = REPLY_WAIT if reply_wait is None else reply_wait
         self._replies, self.reply_queue = open_reply_queue(connection)
 
     def run(self, command: int, *parameters: PCFParameter, most: int | None = None) -> list[PcfResponse]:
@@ -78,7 +80,7 @@ class Administration:
             CodedCharSetId=CCSID_UTF8,
             MsgType=cmqc.MQMT_REQUEST,
             ReplyToQ=self.reply_queue.encode(),
-            Expiry=REPLY_WAIT // 100,
+            Expiry=self._reply_wait // 100,
         )
         body = encode_pcf(MQCFH(Command=command, Version=cmqcfc.MQCFH_VERSION_1), parameters)
         put = self._connection.put1(
@@ -91,7 +93,7 @@ class Administration:
                 self._replies,
                 GetOptions(
                     Options=cmqc.MQGMO_WAIT | cmqc.MQGMO_NO_SYNCPOINT | cmqc.MQGMO_CONVERT,
-                    WaitInterval=REPLY_WAIT,
+                    WaitInterval=self._reply_wait,
                     CorrelId=put.MsgId,
                     CodedCharSetId=CCSID_UTF8,
                 ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Sized
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -160,6 +160,15 @@ def resolve(future: asyncio.Future[T], result: T) -> None:
     """Resolve a future, unless it is done or cancelled."""
     if not future.done():
         future.set_result(result)
+
+
+class Silence(NamedTuple):
+    """A queue manager does not answer."""
+
+    #: beginning, in seconds since the epoch
+    since: float
+    #: the reason code of the last attempt to connect, or that there is no reply
+    why: str
 
 
 class Backend(Protocol):

@@ -15,7 +15,7 @@ import msgspec
 from bridge.administration.answers import RetainedStatus, TopicDetails, TopicNode, TopicSubscription
 from bridge.config.models import LimitsConfig
 from bridge.mq.administration import Administration, CommandFailed, PcfResponse
-from bridge.mq.backend import Backend
+from bridge.mq.backend import Backend, Silence
 from bridge.mq.dead_letter_room import DeadLetterRoom
 from bridge.mq.memory import MemoryWatermark
 from bridge.mq.mqi import Connection, MQError
@@ -240,6 +240,8 @@ class Events:
     standing_by: Callable[[str], None]
     #: the queue manager has been unreachable for too long
     outage: Callable[[], None]
+    #: this bridge is the active one now
+    active: Callable[[], None]
 
 
 class HostError(Exception):
@@ -291,6 +293,10 @@ class Host(Protocol):
         """
 
     @property
+    def silence(self) -> Silence | None:
+        """Since when and why the queue manager does not answer, also during the start. None if it answers."""
+
+    @property
     def rejected_logins(self) -> int | None:
         """The number of logins of the bridge that the queue manager has rejected, or None if the bridge does not log in."""
 
@@ -303,6 +309,12 @@ class Host(Protocol):
 
     def use_limits(self, limits: LimitsConfig) -> None:
         """Apply the limits that concern the queue manager."""
+
+    def name_publishers(self, wanted: bool) -> bool:
+        """Write the users of MQTT clients into their publications if mappings need them there, and return whether they do.
+
+        They do not if a copy of a publication has the user of its publisher in its MQMD.
+        """
 
     async def stop(self) -> None:
         """Stop in order, after all units of work submitted to the backend have completed."""

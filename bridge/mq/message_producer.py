@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -24,6 +25,16 @@ _INT32 = range(-(1 << 31), 1 << 31)
 _REOPEN = frozenset((cmqc.MQRC_OBJECT_CHANGED, cmqc.MQRC_Q_DELETED))
 
 
+class _Opened(NamedTuple):
+    """How a destination is open."""
+
+    destination: Destination
+    #: with MQOO_SET_IDENTITY_CONTEXT
+    identity: bool = False
+    #: the user of MQOO_ALTERNATE_USER_AUTHORITY, or "" without it
+    authority: str = ""
+
+
 class MessageProducer:
     """Puts the messages of one mapping on one connection.
 
@@ -33,8 +44,8 @@ class MessageProducer:
     def __init__(self, connection: Connection, *, handles: int = HANDLES) -> None:
         self._connection = connection
         self._limit = handles
-        #: least recently used first, by destination and whether it is open with MQOO_SET_IDENTITY_CONTEXT
-        self._handles: OrderedDict[tuple[Destination, bool], int] = OrderedDict()
+        #: least recently used first
+        self._handles: OrderedDict[_Opened, int] = OrderedDict()
         #: an ordered set of topics whose retained publications are cleared after the commit
         self._cleared: dict[str, None] = {}
         self._administration: Administration | None = None
@@ -58,7 +69,7 @@ class MessageProducer:
             # killed before the clear command, an empty publication is retained instead of the old one.
             options |= cmqc.MQPMO_RETAIN
         properties = [_property(name, value) for name, value in mapped.properties.items()] if mapped.properties else ()
-        key = (destination, identity)
+        key = _Opened(destination, identity, mapped.authority)
         try:
             if mapped.kept is not None:
                 self._handle(key)  # fail before anything is put
@@ -75,9 +86,7 @@ class MessageProducer:
             # This later publication of the same unit of work must not be cleared.
             self._cleared.pop(destination.name, None)
 
-    def _put(
-        self, key: tuple[Destination, bool], message: Message, options: int, properties: Sequence[Property] = ()
-    ) -> MQMD:
+    def _put(self, key: _Opened, message: Message, options: int, properties: Sequence[Property] = ()) -> MQMD:
         try:
             return self._connection.put(self._handle(key), message, options, properties)
         except MQError as error:
@@ -89,7 +98,7 @@ class MessageProducer:
     def _keep(self, kept: KeptRequest, request: Message, options: int) -> Message:
         """Store part of a request. Return the request with MsgId and CorrelId set to the MsgId of the stored message."""
         options &= ~(cmqc.MQPMO_SET_IDENTITY_CONTEXT | cmqc.MQPMO_RETAIN)
-        key = (Destination(kept.queue), False)
+        key = _Opened(Destination(kept.queue))
         try:
             md = self._put(key, kept.message, options | cmqc.MQPMO_NEW_MSG_ID)
         except MQError as error:
@@ -119,21 +128,24 @@ class MessageProducer:
                 log.error("MQB5105E clearing the retained publication of topic %r failed: %s", topic, error)
             del self._cleared[topic]
 
-    def _handle(self, key: tuple[Destination, bool]) -> int:
+    def _handle(self, key: _Opened) -> int:
         handle = self._handles.get(key)
         if handle is not None:
             self._handles.move_to_end(key)
             return handle
         while len(self._handles) >= self._limit:
             self._close(next(iter(self._handles)))
-        destination, identity = key
         options = cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
-        if identity:
+        if key.identity:
             options |= cmqc.MQOO_SET_IDENTITY_CONTEXT
-        handle = self._handles[key] = self._connection.open(descriptor_of(destination), options)
+        od = descriptor_of(key.destination)
+        if key.authority:
+            options |= cmqc.MQOO_ALTERNATE_USER_AUTHORITY
+            od.AlternateUserId = key.authority
+        handle = self._handles[key] = self._connection.open(od, options)
         return handle
 
-    def _close(self, key: tuple[Destination, bool]) -> None:
+    def _close(self, key: _Opened) -> None:
         self._connection.close(self._handles.pop(key))
 
 

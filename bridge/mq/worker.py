@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from bridge.mq.backend import Commits
+from bridge.mq.backend import Commits, Silence
 from bridge.mq.mqi import MQOD, Connection, MQError
 from bridge.parking import ParkingThread, Pause
 from bridge.wire import cmqc
@@ -135,6 +135,8 @@ class Worker(ABC, Generic[Job]):
         self.busy_since = 0.0
         #: time.monotonic() when the connection was lost; 0.0 while connected and before the first connection
         self.lost_since = 0.0
+        #: since when and why there is no connection; None if the queue manager answers, and before the first attempt
+        self.silence: Silence | None = None
         #: description and time.monotonic() of the last failure other than a lost connection
         self.failure = ""
         self.failed_at = -FAILURE_KEPT
@@ -296,6 +298,7 @@ class Worker(ABC, Generic[Job]):
                         log.info("MQB4011I %s: an object was changed: %s; opening all objects again", self.name, error)
                     else:
                         self._loss_logged = True
+                        self._unanswered(error)
                         log.info(
                             "MQB4001I %s: lost the connection to the queue manager: %s; reconnecting", self.name, error
                         )
@@ -383,13 +386,35 @@ class Worker(ABC, Generic[Job]):
         return isinstance(error, MQError)
 
     def _attempt(self) -> Connection:
-        connection = self._connect()
         try:
-            self.opened(connection)
-        except BaseException:
-            self._leave(connection)
+            connection = self._connected()
+            try:
+                self.opened(connection)
+            except BaseException:
+                self._leave(connection)
+                raise
+        except MQError as error:
+            if error.reason in LOST:
+                self._unanswered(error)
+            else:
+                self.silence = None
             raise
+        self.silence = None
         return connection
+
+    def _connected(self) -> Connection:
+        self.busy_since = time.monotonic()
+        try:
+            return self._connect()
+        finally:
+            self.busy_since = 0.0
+
+    def _unanswered(self, error: MQError) -> None:
+        """Keep the reason, and the time of the first failure."""
+        if self.silence is None:
+            self.silence = Silence(time.time(), str(error))
+        elif error.reason != cmqc.MQRC_RECONNECTING:  # another thread tries, and knows the reason
+            self.silence = self.silence._replace(why=str(error))
 
     def _leave(self, connection: Connection) -> None:
         with contextlib.suppress(MQError):

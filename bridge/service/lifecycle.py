@@ -43,7 +43,7 @@ from bridge.security.authenticators import Authenticators
 from bridge.security.tls import TlsError
 from bridge.service.activity import Activity, HistoryRecorder
 from bridge.service.administration.commanded_channels import CommandedChannels
-from bridge.service.administration.handlers import Administration, standby_status
+from bridge.service.administration.handlers import Administration, Wait, waiting_status
 from bridge.service.administration.parts import Parts, QueueManagerConnection
 from bridge.service.channels import ChannelError, Channels
 from bridge.service.gateway import handlers_of
@@ -209,8 +209,10 @@ class Bridge:
         #: None if tracing is disabled
         self.traces: Tracing | None = None
         self.status = 0
-        #: why the bridge is not running yet, if known; otherwise ""
-        self._waits_for = ""
+        #: what the bridge waits for until it runs
+        self._wait = Wait(f"queue manager {configuration.queue_manager.name}", self.started_at)
+        #: creates the host
+        self._opening: asyncio.Future[Host] | None = None
         self._supervisor = Supervisor()
         self._started = self._hung_up = False
         self._ended = asyncio.Event()
@@ -248,7 +250,11 @@ class Bridge:
             with contextlib.suppress(StartError):  # reported later, after the other checks
                 await self._let_control_in(path)
         try:
-            self.host = host_of(self.configuration, loop)
+            # On a thread, so that the bridge can be monitored while an embedded queue manager recovers its messages.
+            self._opening = loop.run_in_executor(None, host_of, self.configuration, loop)
+            self.host = await asyncio.shield(self._opening)
+            self.problems = ProblemList(self.host, self.configuration)
+            self.problems.begin()
             authenticators = Authenticators(
                 partial(QueueManagerAuthenticator, self.host.check_password, self._passwords),
                 self.configuration.password_cache_path,
@@ -256,7 +262,8 @@ class Bridge:
             authentication = authenticators.of_channels(self.host.telemetry_channels.channels)
             authenticators.admin = authenticators.of_admin(self.configuration.admin)
             self.authenticators = authenticators
-            for line in await self.host.start(Events(self._failed, self._fenced, self._standing_by, self._outage)):
+            events = Events(self._failed, self._fenced, self._standing_by, self._outage, self._active)
+            for line in await self.host.start(events):
                 self.announce(line)
             self.archive = self._recorder()
             self.traces = tracing_of(self.configuration.traces, loop.time)
@@ -297,6 +304,7 @@ class Bridge:
                 self.announce(line)
         except (HostError, MQError, TracesError, UnknownPlugin) as error:
             raise StartError(str(error)) from error
+        self._wait = Wait("its channels and mappings", time.time())
         environment = MappingEnvironment(self.host, self.configuration.transmission_queue)
         environment.recorder = None if self.archive is None else self.archive.mapping
         environment.traces = None if self.traces is None else self.traces.mapping
@@ -307,7 +315,12 @@ class Bridge:
             file = self.configuration.audit_log.file
             raise StartError(f"audit_log.file {file}: {error.strerror or error}") from error
         audit_log.note("started", version=__version__, queue_manager=self.host.name)
-        self.channels = Channels(handlers_of(self.service), self.configuration.limits, self.host.telemetry_channels)
+        self.channels = Channels(
+            handlers_of(self.service),
+            self.configuration.limits,
+            self.host.telemetry_channels,
+            self.service.limit_hits.note,
+        )
         self._activity = Activity(self.service)
         parts = Parts(
             configuration=self._configuration,
@@ -327,7 +340,6 @@ class Bridge:
         )
         if self.history is not None:
             self.service.journal.keep()
-        self.problems = ProblemList(parts)
         self.administration = Administration(parts)
         self.reload = Reload(self._source, Takeover(parts, authenticators))
         try:
@@ -342,7 +354,7 @@ class Bridge:
             self.announce(line)
         if path is not None and self._control is None:
             await self._let_control_in(path)
-        self.problems.begin()
+        self.problems.serve(parts)
 
     def _recorder(self) -> Recorder | None:
         if self.configuration.archive.directory is None:
@@ -371,13 +383,18 @@ class Bridge:
 
     async def answer(self, request: AnyRequest, user: str) -> Answer:
         """Answer an administration request of a user, in any state of the bridge."""
-        if self.state is BridgeState.STANDING_BY and isinstance(request, ShowStatus | ListProblems):
-            status = standby_status(self.configuration, self.started_at, self._waits_for)
-            result = status.problems if isinstance(request, ListProblems) else status
-            return Answer(result=msgspec.Raw(msgspec.json.encode(result)))
-        if self.administration is None or self.state is BridgeState.STANDING_BY:
-            return Answer(ok=False, lines=[self._waits_for or f"the bridge is {self.state}"])
-        return await self.administration.answer(request, user)
+        if self.administration is not None and self.state is not BridgeState.STANDING_BY:
+            return await self.administration.answer(request, user)
+        status = waiting_status(self.configuration, self.state, self.started_at, self._wait, self.host)
+        if not isinstance(request, ShowStatus | ListProblems):
+            line = (
+                f"the bridge is {self.state} and waits for {self._wait.what}; queue manager {status.queue_manager} "
+                f"{status.queue_manager_state}"
+            )
+            return Answer(ok=False, lines=[line])
+        status.problems = await self._current_problems()
+        result = status.problems if isinstance(request, ListProblems) else status
+        return Answer(result=msgspec.Raw(msgspec.json.encode(result)))
 
     async def _reload(self) -> tuple[bool, list[str]]:
         with self._supervisor.reloading():
@@ -416,9 +433,13 @@ class Bridge:
         self.state = BridgeState.STANDING_BY
         name = self.configuration.queue_manager.name
         log.info("MQB0017I standing by: another bridge serves the clients of queue manager %s", name)
-        self._waits_for = f"the bridge is {why}"
+        self._wait = Wait(f"the active bridge to end ({why})", time.time())
         # A standby is ready. Otherwise systemd would treat it as hanging.
         self._supervisor.ready(why)
+
+    def _active(self) -> None:
+        self.state = BridgeState.STARTING
+        self._wait = Wait("its sessions and messages to be read from the queue manager", time.time())
 
     async def stand_down(self) -> None:
         """Disconnect clients, links and queues immediately, without further puts, removals or records.
@@ -560,6 +581,9 @@ class Bridge:
                 await asyncio.to_thread(self.archive.close, self.configuration.limits.shutdown_timeout)
             if self.traces is not None:
                 await asyncio.to_thread(self.traces.close)
+            if self._opening is not None and self.host is None:
+                with contextlib.suppress(HostError):  # reported by `start`
+                    self.host = await self._opening
             if self.host is not None:
                 await self.host.stop()
             audit_log.note("stopped", status=self.status)

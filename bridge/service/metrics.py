@@ -15,7 +15,7 @@ from itertools import product
 from typing import Final, get_args
 
 import bridge
-from bridge.administration.answers import BridgeState, ProblemKind
+from bridge.administration.answers import BridgeState, Problem, ProblemKind
 from bridge.administration.histogram import Histogram
 from bridge.administration.mapping_status import State
 from bridge.archive.events import now_us
@@ -463,7 +463,7 @@ class Metrics:
         """Stop measuring."""
         self._lag.stop()
 
-    async def gather(self, state: BridgeState, parts: Parts | None) -> Samples:
+    async def gather(self, state: BridgeState, parts: Parts | None, problems: Iterable[Problem]) -> Samples:
         """Return all samples. If `parts` is None (the bridge is starting or standing by), some are missing."""
         samples = Samples()
         build = bridge.__version__, platform.python_version(), "false" if PURE else "true"
@@ -473,6 +473,9 @@ class Metrics:
         samples.add("mqbridge_start_time_seconds", self._started_at)
         self._lag.gather(samples)
         self._gather_commits(samples)
+        kinds = Counter(problem.kind for problem in problems)
+        for kind in ProblemKind:
+            samples.add("mqbridge_problem", kinds[kind], kind.value)
         if self._watch is not None:
             configuration = self._configuration if parts is None else parts.configuration
             name, queue = configuration.queue_manager.name, configuration.transmission_queue
@@ -492,9 +495,6 @@ class Metrics:
                 samples.add("mqbridge_archive_files_missing", bool(parts.archive.loss.files))
             _gather_channels(samples, parts)
             _gather_mappings(samples, parts)
-            kinds = Counter(problem.kind for problem in await parts.problems())
-            for kind in ProblemKind:
-                samples.add("mqbridge_problem", kinds[kind], kind.value)
             _gather_limits(samples, parts, None if self._watch is None else self._watch.latest)
         return samples
 

@@ -22,14 +22,15 @@ from bridge.administration.mapping_status import State, Status
 from bridge.config.mapping import ToMqttMapping
 from bridge.config.models import PIPELINES, Configuration
 from bridge.config.queue_manager import SET_ASIDE_QUEUE
-from bridge.mq.host import QueueManagerStatus, QueueStatus
-from bridge.mq.memory import MIB, in_bytes
+from bridge.mq.host import Host, QueueManagerStatus, QueueStatus
+from bridge.mq.memory import MIB
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security.tls import SOON, certificates_in_use
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
 from bridge.service.events import ClientDisconnected, ConnectRejected
+from bridge.service.limit_problems import LARGEST_BACKLOGS, limit_problems
 from bridge.service.mappings.environment import LOOK_AHEAD
-from bridge.telemetry.session import Session
+from bridge.service.process_problems import Clock, Descriptors
 
 log = logging.getLogger(__name__)
 
@@ -63,20 +64,6 @@ LOW_DISK_BYTES: Final = 2048 * MIB
 #: Seconds for which lost rows and missing files of the archive are reported.
 ARCHIVE_LOSS_TIMEOUT: Final = 3600.0
 
-#: The command that lists clients with the largest backlogs first.
-LARGEST_BACKLOGS: Final = "mqbridge client list --sort waiting"
-
-_REMEDY_OF_BACKLOGS: Final = (
-    "Connect the client, or correct its program if it does not acknowledge. Remove the session of a client that will not"
-    " return with `mqbridge client purge CLIENT`, or raise the limit."
-)
-_REMEDY_OF_DEAD_LETTERS: Final = (
-    "Fix the cause (`mqbridge dlq show ID`), then run `mqbridge dlq retry --all` or `mqbridge dlq delete --all`."
-)
-_REMEDY_OF_RETAINED: Final = (
-    "Clear retained publications that nobody needs with `mqbridge mq pub TOPIC '' --retain`, or raise the limit."
-)
-
 _SEVERITIES: Final = ("critical", "error", "warning")
 _LEVELS: Final = {"critical": logging.ERROR, "error": logging.ERROR, "warning": logging.WARNING}
 #: Kinds that have their own log events, which are logged immediately and contain more detail.
@@ -107,13 +94,17 @@ REMEDIES: Final = {
     " with `mqbridge client purge`.",
     ProblemKind.CLIENT: "Make the client reconnect with `mqbridge client disconnect CLIENT`, and check its program.",
     ProblemKind.LIMIT: "",
+    ProblemKind.DESCRIPTORS: "Raise LimitNOFILE of the systemd unit (`systemctl edit mqbridge`), or the hard limit of the"
+    " shell (ulimit -Hn), and restart, or lower max_clients of the channels.",
+    ProblemKind.CLOCK: "Repair the time service (chrony, systemd-timesyncd, or the clock of the virtual machine). Messages"
+    " and sessions with an expiry time expire earlier or later by the jump.",
     ProblemKind.REMOVALS: "Allow gets from the transmission queue: ALTER QLOCAL({}) GET(ENABLED)."
     " The log contains the reason code.",
     ProblemKind.PUBLISH_RATE: "Set publish_rate of its channel, then run `mqbridge reload` and `mqbridge client"
     " disconnect {}`.",
     ProblemKind.REJECTIONS: "Correct the client's password, certificate or configuration, or block its address.",
-    ProblemKind.CLIENT_IDENTIFIER: "Give each program an identifier of its own. The log names their addresses"
-    " (journalctl -u mqbridge -g IDENTIFIER).",
+    ProblemKind.CLIENT_IDENTIFIER: "If the log names several addresses (journalctl -u mqbridge -g IDENTIFIER), give each"
+    " program an identifier of its own. Otherwise check the network of the client, and shorten its keep-alive.",
     ProblemKind.COMMITS: "Check the disk or the queue manager that the log names.",
     ProblemKind.RELOAD: "Correct the file, then run `mqbridge reload`.",
     ProblemKind.ARCHIVE: "Free space on the archive's disk, or raise archive.memory.",
@@ -126,15 +117,20 @@ Key = tuple[ProblemKind, str]
 class ProblemList:
     """Computes the current problems, and logs when a problem begins and ends. Methods are called on the event loop."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, host: Host, configuration: Configuration) -> None:
+        """List the problems of a bridge that starts or stands by, until `serve`."""
+        self._host = host
+        self._configuration = configuration
+        self._serving: _Serving | None = None
         #: the problems of the last evaluation
         self._known: dict[Key, Problem] = {}
         self._evaluating = asyncio.Lock()
-        self._rejections = Rejections(parts)
-        self._takeovers = Takeovers(parts)
-        self._publishers = Publishers()
         self._task: asyncio.Task[None] | None = None
+        self.clock = Clock()
+
+    def serve(self, parts: Parts) -> None:
+        """List the problems of all parts from now on."""
+        self._serving = _Serving(parts)
 
     def begin(self) -> None:
         """Start evaluating the list at regular intervals."""
@@ -148,18 +144,21 @@ class ProblemList:
     async def _run(self) -> None:
         while True:
             try:
-                await self._evaluate(self._parts.queue_manager_watch.latest)
+                await self._evaluate(None if self._serving is None else self._serving.parts.queue_manager_watch.latest)
             except Exception:
                 log.exception("MQB0304E the list of problems could not be computed")
             await asyncio.sleep(INTERVAL)
 
     async def current(self) -> list[Problem]:
         """Return all current problems after inspecting the queues again, the most severe first."""
-        return await self._evaluate(await self._parts.queue_manager_watch.status())
+        serving = self._serving
+        return await self._evaluate(None if serving is None else await serving.parts.queue_manager_watch.status())
 
     def not_serving(self) -> list[Problem]:
         """Return the problems that prevent serving clients: the bridge is not ready. A limit is none of them."""
-        return list(_not_serving(self._parts))
+        if self._serving is None:
+            return list(_of_queue_manager(self._host, self._host.silence is None))
+        return list(_not_serving(self._serving.parts))
 
     def latest(self) -> list[Problem]:
         """Return the problems of the last evaluation, the most severe first."""
@@ -168,24 +167,65 @@ class ProblemList:
     async def _evaluate(self, status: QueueManagerStatus | None) -> list[Problem]:
         async with self._evaluating:
             problems = self.not_serving()
-            if self._parts.host.login_problem and self._parts.service.backend.available:
-                problems.append(_rejected_login(self._parts, "error"))
-            if status is not None:
-                problems += _of_queues(status, self._parts, self._known)
-            problems += _of_resources(status, self._parts, self._known)
-            problems += _of_limits(self._parts)
-            problems += _of_channels(self._parts)
-            problems += _of_links_and_mappings(self._parts)
-            problems += self._rejections.problems()
-            problems += self._takeovers.problems()
-            problems += await self._of_clients()
-            problems += await asyncio.to_thread(_of_certificates, self._parts.configuration)
-            problems += await asyncio.to_thread(_of_pipelines, self._parts.configuration)
+            configuration = self._configuration
+            if self._serving is not None:
+                configuration = self._serving.parts.configuration
+                problems += await self._serving.problems(status, self._known)
+            problems += self.clock.problems()
+            problems += await asyncio.to_thread(_of_certificates, configuration)
             return self._take(problems)
+
+    def _take(self, problems: list[Problem]) -> list[Problem]:
+        """Set the beginning of each problem, and log the differences from the last evaluation."""
+        before, now = self._known, time.time()
+        self._known = {}
+        for problem in problems:
+            key = problem.kind, problem.subject
+            former = before.pop(key, None)
+            since = problem.since or (now if former is None else former.since)
+            remedy = problem.remedy or REMEDIES[problem.kind].format(problem.subject)
+            problem = msgspec.structs.replace(problem, since=since, remedy=remedy)
+            self._known.setdefault(key, problem)
+            if (former is None or _is_worse(problem, former)) and problem.kind not in _LOGGED_ELSEWHERE:
+                _log_beginning(problem)
+        for problem in before.values():
+            if problem.kind not in _LOGGED_ELSEWHERE:
+                log.info("MQB0303I problem ended: %s", problem.what)
+        return _sorted(self._known.values())
+
+
+class _Serving:
+    """Problems of the parts of a bridge that serves clients."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self._rejections = Rejections(parts)
+        self._takeovers = Takeovers(parts)
+        self._publishers = Publishers()
+        self._descriptors = Descriptors()
+
+    async def problems(self, status: QueueManagerStatus | None, known: Collection[Key]) -> list[Problem]:
+        """Return the problems, except those that prevent serving clients. `known` has those of the last evaluation."""
+        parts, problems = self.parts, list[Problem]()
+        if parts.host.login_problem and parts.service.backend.available:
+            problems.append(_rejected_login(parts.host, "error"))
+        if status is not None:
+            problems += _of_queues(status, parts, known)
+        problems += _of_resources(status, parts, known)
+        hits = parts.service.limit_hits.current()
+        problems += limit_problems(parts, hits)
+        problems += await asyncio.to_thread(lambda: list(self._descriptors.problems(hits.get("open_files"))))
+        problems += _of_channels(parts)
+        problems += _of_links_and_mappings(parts)
+        problems += self._rejections.problems()
+        problems += self._takeovers.problems()
+        problems += await self._of_clients()
+        problems += await asyncio.to_thread(_of_pipelines, parts.configuration)
+        return problems
 
     async def _of_clients(self) -> list[Problem]:
         """Return problems of clients: they acknowledge no messages, wait for removals, or flood the bridge."""
-        service = self._parts.service
+        service = self.parts.service
         silent: list[str] = []
         held: list[str] = []
         counts: dict[str, int] = {}
@@ -208,20 +248,21 @@ class ProblemList:
         problems = []
         if held:
             others = f" and {len(held) - 1:,} more" if len(held) > 1 else ""
-            queue = self._parts.configuration.transmission_queue
-            unremoved = service.sessions[held[0]].outbox.unremoved
+            queue = self.parts.configuration.transmission_queue
+            unremoved, client_id = max((service.sessions[one].outbox.unremoved, one) for one in held)
             text = (
-                f"client {held[0]!r}{others} gets no messages, because {counted(unremoved, 'acknowledged message')} "
+                f"client {client_id!r}{others} gets no messages, because {counted(unremoved, 'acknowledged message')} "
                 f"cannot be removed from {queue} (limits.removal_backlog)"
             )
             problems.append(Problem("error", ProblemKind.REMOVALS, queue, text, "mqbridge check --connect"))
         if silent:
             others = f" and {len(silent) - 1:,} more" if len(silent) > 1 else ""
+            _, client_id = max((len(service.sessions[one].outbox.backlog), one) for one in silent)
             text = (
-                f"client {silent[0]!r}{others} acknowledged no message for {ACKNOWLEDGEMENT_TIMEOUT / 60:.0f} minutes"
+                f"client {client_id!r}{others} acknowledged no message for {ACKNOWLEDGEMENT_TIMEOUT / 60:.0f} minutes"
             )
             problems.append(
-                Problem("warning", ProblemKind.CLIENT, "", text, f"mqbridge client show {quote(silent[0])}")
+                Problem("warning", ProblemKind.CLIENT, "", text, f"mqbridge client show {quote(client_id)}")
             )
         self._publishers.count(counts, now)
         if (flood := self._publishers.flood) is not None:
@@ -235,24 +276,6 @@ class ProblemList:
                     )
                 )
         return problems
-
-    def _take(self, problems: list[Problem]) -> list[Problem]:
-        """Set the beginning of each problem, and log the differences from the last evaluation."""
-        before, now = self._known, time.time()
-        self._known = {}
-        for problem in problems:
-            key = problem.kind, problem.subject
-            former = before.pop(key, None)
-            since = problem.since or (now if former is None else former.since)
-            remedy = problem.remedy or REMEDIES[problem.kind].format(problem.subject)
-            problem = msgspec.structs.replace(problem, since=since, remedy=remedy)
-            self._known.setdefault(key, problem)
-            if (former is None or _is_worse(problem, former)) and problem.kind not in _LOGGED_ELSEWHERE:
-                _log_beginning(problem)
-        for problem in before.values():
-            if problem.kind not in _LOGGED_ELSEWHERE:
-                log.info("MQB0303I problem ended: %s", problem.what)
-        return _sorted(self._known.values())
 
 
 def _sorted(problems: Iterable[Problem]) -> list[Problem]:
@@ -309,7 +332,8 @@ class Rejections:
         parts.service.events.subscribe(ConnectRejected, self._rejected)
 
     def _rejected(self, event: ConnectRejected) -> None:
-        self._note(event.channel, event.reason.name, event.what, "MQB1201W", 1)
+        if not event.by_limit:  # the problem of the limit
+            self._note(event.channel, event.reason.name, event.what, "MQB1201W", 1)
 
     def _note(self, channel: str, cause: str, what: str, identifier: str, number: int) -> None:
         last = self._last.setdefault(channel, deque(maxlen=1_000))
@@ -339,7 +363,7 @@ class Rejections:
 
 
 class Takeovers:
-    """Finds client identifiers that several programs use: their connections end each other."""
+    """Finds client identifiers whose connections end each other: of several programs, or of one on a bad network."""
 
     def __init__(self, parts: Parts) -> None:
         #: client identifier -> times of its last takeovers, by time.monotonic()
@@ -359,10 +383,13 @@ class Takeovers:
             client_id for client_id, times in self._times.items() if len(times) == MANY_TAKEOVERS and times[0] > since
         ]
         if shared:
-            others = f", and {len(shared) - 1:,} more identifiers like it" if len(shared) > 1 else ""
-            text = f"several programs use client identifier {shared[0]!r}, and each ends the connection of the other{others}"
-            command = f"mqbridge client show {quote(shared[0])}"
-            yield Problem("warning", ProblemKind.CLIENT_IDENTIFIER, shared[0], text, command)
+            latest = max(shared, key=lambda client_id: self._times[client_id][-1])
+            others = f" and {len(shared) - 1:,} more" if len(shared) > 1 else ""
+            text = (
+                f"connections of client identifier {latest!r}{others} end each other: several programs use it, or one client"
+                " loses its connection again and again"
+            )
+            yield Problem("warning", ProblemKind.CLIENT_IDENTIFIER, "", text, f"mqbridge client show {quote(latest)}")
 
 
 def _is_worse(problem: Problem, former: Problem) -> bool:
@@ -376,25 +403,32 @@ def _log_beginning(problem: Problem) -> None:
         log.error("MQB0302E problem began: %s; hint: `%s`", problem.what, problem.command)
 
 
+def _of_queue_manager(host: Host, available: bool) -> Iterator[Problem]:
+    if available:
+        return
+    if host.login_problem:
+        yield _rejected_login(host, "critical")
+        return
+    silence = host.silence
+    why, since = ("", 0.0) if silence is None else (f": {silence.why}", silence.since)
+    text = f"queue manager {host.name} does not answer{why}"
+    yield Problem("critical", ProblemKind.QUEUE_MANAGER, host.name, text, "mqbridge check --connect", since)
+
+
 def _not_serving(parts: Parts) -> Iterator[Problem]:
-    name = parts.host.name
-    if not parts.service.backend.available:
-        if parts.host.login_problem:
-            yield _rejected_login(parts, "critical")
-        elif parts.configuration.queue_manager.type == "embedded":
-            text = f"the disk of queue manager {name} is full: it accepts no persistent messages"
-            yield Problem("critical", ProblemKind.DISK, name, text, "df -h")
-        else:
-            text = f"queue manager {name} does not answer"
-            yield Problem("critical", ProblemKind.QUEUE_MANAGER, name, text, "mqbridge check --connect")
+    available = parts.service.backend.available
+    if not available and not parts.host.login_problem and parts.configuration.queue_manager.type == "embedded":
+        text = f"the disk of queue manager {parts.host.name} is full: it accepts no persistent messages"
+        yield Problem("critical", ProblemKind.DISK, parts.host.name, text, "df -h")
+    else:
+        yield from _of_queue_manager(parts.host, available)
     for channel, text in parts.channels.problems.items():
         yield Problem("critical", ProblemKind.CHANNEL, channel, text, f"mqbridge channel start {channel}")
 
 
-def _rejected_login(parts: Parts, severity: Literal["critical", "error"]) -> Problem:
-    name = parts.host.name
-    text = f"queue manager {name} {parts.host.login_problem}"
-    return Problem(severity, ProblemKind.LOGIN, name, text, "mqbridge check --connect")
+def _rejected_login(host: Host, severity: Literal["critical", "error"]) -> Problem:
+    text = f"queue manager {host.name} {host.login_problem}"
+    return Problem(severity, ProblemKind.LOGIN, host.name, text, "mqbridge check --connect")
 
 
 def _of_queues(status: QueueManagerStatus, parts: Parts, known: Collection[Key]) -> Iterator[Problem]:
@@ -495,58 +529,6 @@ def _of_resources(status: QueueManagerStatus | None, parts: Parts, known: Collec
         yield Problem("warning", ProblemKind.RELOAD, "", text, "mqbridge check")
 
 
-#: For each limit: what it means, the command that shows the details, and the remedy.
-_LIMITS: Final = {
-    "waiting_bytes": ("messages wait for {}", LARGEST_BACKLOGS, _REMEDY_OF_BACKLOGS),
-    "waiting_total": ("too many messages wait, most of them for {}", LARGEST_BACKLOGS, _REMEDY_OF_BACKLOGS),
-    "MAXDEPTH": (
-        "the transmission queue is filled to 80 % of MAXDEPTH, most of it for {}",
-        LARGEST_BACKLOGS,
-        _REMEDY_OF_BACKLOGS,
-    ),
-    "dead_letter_bytes": ("too many dead letters of {}", "mqbridge dlq list", _REMEDY_OF_DEAD_LETTERS),
-    "dead_letter_total": ("too many dead letters, the last of {}", "mqbridge dlq list", _REMEDY_OF_DEAD_LETTERS),
-    "retained_bytes": ("too many retained publications of {}", "mqbridge topic show '#'", _REMEDY_OF_RETAINED),
-    "retained_total": (
-        "too many retained publications, the last of {}",
-        "mqbridge topic show '#'",
-        _REMEDY_OF_RETAINED,
-    ),
-}
-
-
-def _of_limits(parts: Parts) -> Iterator[Problem]:
-    """Yield one problem for each limit that was reached in the last minute, and one for the sessions that end."""
-    for limit, hit in parts.service.limit_hits.current().items():
-        what, command, remedy = _LIMITS[limit]
-        *earlier, latest = hit.subjects
-        who = f"{latest!r}{f' and {len(earlier):,} more' if earlier else ''}"
-        setting = getattr(parts.service.limits, limit, None)
-        value = "" if setting is None else f", limits.{limit} is {in_bytes(setting) / MIB:,.1f} MiB"
-        text = f"{what.format(who)}{value}: {counted(hit.number, 'message')} beyond it"
-        yield Problem("error", ProblemKind.LIMIT, limit, text, command, hit.since, remedy)
-    ending = parts.service.endings.sessions
-    if ending:
-        shares = parts.service.delivery.shares
-
-        def waiting(one: Session) -> int:
-            held = len(one.outbox.backlog) + len(one.outbox.in_flight.deliveries)
-            return held + sum(len(share.waiting) for share in shares.of(one))
-
-        session = max(ending, key=waiting)
-        others = f" and {len(ending) - 1:,} more" if len(ending) > 1 else ""
-        text = (
-            f"the session of client {session.client_id!r}{others} ends, because its backlog exceeded the limits: "
-            f"{counted(waiting(session), 'message')} to be received before that"
-        )
-        command = f"mqbridge client show {quote(session.client_id)}"
-        remedy = (
-            "Let the client connect and acknowledge its messages, or remove them with its session: `mqbridge client purge"
-            f" {quote(session.client_id)}`."
-        )
-        yield Problem("error", ProblemKind.LIMIT, "waiting_full", text, command, 0.0, remedy)
-
-
 def _of_channels(parts: Parts) -> Iterator[Problem]:
     for config in parts.channels.configs:
         if parts.channels.get(config.name) is None and config.name not in parts.channels.problems:
@@ -560,7 +542,8 @@ def _of_links_and_mappings(parts: Parts) -> Iterator[Problem]:
     for mapping, link in parts.mappings.links():
         if link.certificate_expiry is not None:
             broker = f"the broker of link {link.name}"
-            yield from _of_certificate(broker, broker, link.certificate_expiry, f"mqbridge link test {link.name}")
+            for problem in _of_certificate(broker, broker, link.certificate_expiry, f"mqbridge link test {link.name}"):
+                yield msgspec.structs.replace(problem, remedy="The operator of the broker must renew its certificate.")
         error, _ = link.last_error
         if link.up or not error:
             continue

@@ -19,7 +19,8 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, StringType, TimestampType, VariantType
 
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
-from bridge.config.pipeline import Destination, LateConfig, MqSink, PipelineConfig
+from bridge.config.pipeline import Destination, MqSink, PipelineConfig
+from bridge.mapping.chosen_names import ChosenNames, ObjectKind
 from bridge.mapping.template import Placeholder, Template, TemplateError
 from bridge.spark import MqDataSource, MqttDataSource, to_messages, to_publications
 from bridge.spark.columns import PROPERTY_COLUMNS
@@ -27,7 +28,7 @@ from bridge.spark.environment import PipelineEnvironment
 from bridge.spark.failures import column_missing
 from bridge.spark.mapping import MESSAGE_TYPES, PUBLICATION_TYPES, with_archived_properties
 from bridge.spark.mq.rows import unencodable
-from bridge.spark.mq.writer import WRITE_OPTIONS, has_begun
+from bridge.spark.mq.writer import WRITE_OPTIONS, NameLimits, has_begun
 from bridge.spark.options import OptionError
 from bridge.spark.schema import MQ_SCHEMA, MQTT_SCHEMA, REFUSAL
 from bridge.spark.staging import BatchFiles
@@ -69,12 +70,14 @@ class Sink(msgspec.Struct, frozen=True, kw_only=True):
     is_table: bool = False
 
 
-def sinks_of(to: Destination, environment: PipelineEnvironment, letters: str | Path) -> list[Sink]:
-    """Return the destinations of a pipeline. Rows whose text cannot be encoded go to `letters`, a queue or an archive."""
+def sinks_of(config: PipelineConfig, environment: PipelineEnvironment) -> list[Sink]:
+    """Return the destinations of a pipeline. Rows that must not be put go to the dead letters, a queue or an archive."""
+    to = config.destination
+    assert to is not None
     sinks: list[Sink] = []
     has_table = to.archive is not None or to.format is not None
     if to.mq is not None:
-        sinks.append(_queue_sink(to.mq, environment, "to", letters, all_used=has_table))
+        sinks.append(_queue_sink(to.mq, config, environment, "to", all_used=has_table))
     if to.archive is not None:
         sinks.append(_archive_sink(to.archive))
     if to.format is not None:
@@ -98,13 +101,15 @@ def sinks_of(to: Destination, environment: PipelineEnvironment, letters: str | P
     return sinks
 
 
-def late_sink(late: LateConfig, environment: PipelineEnvironment) -> Sink:
+def late_sink(config: PipelineConfig, environment: PipelineEnvironment) -> Sink:
     """Return the destination of late rows, which an archive gets with the column `watermark`."""
+    late = config.late
+    assert late is not None
     if late.archive is not None:
         return _archive_sink(late.archive, _source_rows)
     assert late.mq is not None
     # All columns of an archive are those of a late row. The SELECT has not chosen any of them.
-    return _queue_sink(late.mq, environment, "late", all_used=True)
+    return _queue_sink(late.mq, config, environment, "late", all_used=True)
 
 
 def dead_letter_sink(config: PipelineConfig, environment: PipelineEnvironment) -> Sink:
@@ -136,17 +141,17 @@ def dead_letter_sink(config: PipelineConfig, environment: PipelineEnvironment) -
 
 
 def _queue_sink(
-    mq: MqSink,
-    environment: PipelineEnvironment,
-    section: str,
-    letters: str | Path | None = None,
-    *,
-    all_used: bool = False,
+    mq: MqSink, config: PipelineConfig, environment: PipelineEnvironment, section: str, *, all_used: bool = False
 ) -> Sink:
     """Return the destination for queues and topics of the queue manager. `all_used`: a table gets the other columns."""
+    letters = config.dead_letters.archive or config.dead_letters.queue or environment.dead_letter_queue
     unstaged = environment.queue_manager | {"persistence": mq.persistence}
     if isinstance(letters, str):
         unstaged["refused"] = letters
+    chosen = None
+    if mq.is_chosen:
+        limits = NameLimits(sorted(config.names.queues), config.allow)
+        unstaged["names"], chosen = limits.text, limits.rules
     options = unstaged | environment.stage
 
     def messages(frame: DataFrame) -> DataFrame:
@@ -154,9 +159,12 @@ def _queue_sink(
 
     def write(frame: DataFrame, writer: str, epoch: int) -> int:
         made = messages(frame)
-        reason = None if letters is None or _body_of(frame) is None else unencodable(made.schema)
-        if reason is None:
+        reasons = [] if chosen is None else [rejected_name(made, chosen)]
+        if _body_of(frame) is not None and (text := unencodable(made.schema)) is not None:
+            reasons.append(text)
+        if not reasons:
             return _put(made, options, writer, epoch)
+        reason = f.coalesce(*reasons)
         judged = made.withColumn(REASON, reason).persist()
         try:
             bad = judged.where(f"{REASON} IS NOT NULL")
@@ -183,6 +191,19 @@ def _queue_sink(
         write=write,
         has_begun=lambda writer, epoch: _has_begun(options, writer, epoch),
     )
+
+
+def rejected_name(made: DataFrame, chosen: ChosenNames) -> Column:
+    """Return the column with the reason why a row must not choose its queue or topic."""
+    kind: ObjectKind = "queue" if "queue" in made.columns else "topic"
+    name, code = f.col(kind), f" ({cmqc.reason_name(cmqc.MQRC_NOT_AUTHORIZED)}, {cmqc.MQRC_NOT_AUTHORIZED})"
+    reasons = []
+    for expression, reason in chosen.rules(kind):
+        before, between, after = reason.split("{}")
+        shown = f.substring(name, 1, 100)
+        text = f.concat(f.lit(before), shown, f.lit(between), shown, f.lit(after + code))
+        reasons.append(f.when(name.rlike(expression), text))
+    return f.when(~name.rlike(chosen.allowed), f.coalesce(*reasons))
 
 
 def _archive_sink(path: Path, columns: Rows | None = None) -> Sink:

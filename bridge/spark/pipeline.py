@@ -138,7 +138,7 @@ def plan(
     environment = environment.staged(directory)
     sinks = _sinks(spark, config, environment, selected)
     letters = dead_letter_sink(config, environment)
-    late = None if config.late is None else late_sink(config.late, environment)
+    late = None if config.late is None else late_sink(config, environment)
     if table.fault is not None:
         with mistakes_at(("dead_letters",), "a destination"):
             letters.check(source.withColumn(REASON, f.lit("")))
@@ -310,8 +310,7 @@ def _sinks(
     else:
         if to.format is not None and not has_format(spark, to.format):
             raise Mistake(("to", "format"), "a format that this Spark has (--packages adds others)", repr(to.format))
-        letters = config.dead_letters.archive or config.dead_letters.queue or environment.dead_letter_queue
-        sinks, place = sinks_of(to, environment, letters), "to"
+        sinks, place = sinks_of(config, environment), "to"
     with mistakes_at((place,), "a destination"):
         for sink in sinks:
             sink.check(selected)
@@ -487,10 +486,11 @@ class BatchWriter:
             if pipeline.late is not None and (watermark := watermark_for_late_rows(pipeline.checkpoint, epoch)):
                 late = frame.where(f"{_LATE} IS NOT NULL AND {_LATE_END} <= {watermark}").select(f"{_LATE}.*")
                 if rows := late.count():
-                    batch.late = rows
                     if pipeline.late.is_table:
                         late = late.withColumn(WATERMARK, f.timestamp_millis(f.lit(watermark)))
-                    pipeline.late.write(late, f"{writer}-late", epoch)
+                    refused = pipeline.late.write(late, f"{writer}-late", epoch)
+                    batch.late = rows
+                    batch.dead_letters += refused
             self._write_all(frame.where(f"{_ROW} IS NOT NULL").select(f"{_ROW}.*"), writer, batch)
         finally:
             frame.unpersist()

@@ -83,15 +83,17 @@ REFUSAL: Final = "refusal"
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why a row cannot be mapped, or its text not be encoded."""
+    """Why a row must not be put."""
 
     #: MQRC_
     reason: int
     sentence: str
     #: the topic or queue that it came from
     source: str
-    #: of a row whose text cannot be encoded
+    #: of a row whose text cannot be encoded, or that chooses a name which it must not choose
     destination: Destination | None = None
+    #: what cannot be put to the destination
+    what: str = "its text"
 
     def __str__(self) -> str:
         origin = f" from {self.source!r}" if self.source else ""
@@ -104,7 +106,7 @@ class Refusal(msgspec.Struct, frozen=True):
         if self.destination is None:
             return self.sentence
         kind = "topic" if self.destination.is_topic else "queue"
-        return f"its text cannot be put to {kind} {self.destination.name}: {self.sentence}"
+        return f"{self.what} cannot be put to {kind} {self.destination.name}: {self.sentence}"
 
     @classmethod
     def of(cls, value: dict[str, Any] | None) -> Refusal | None:

@@ -152,6 +152,22 @@ def publisher_of(message: AnyMessage) -> str:
         return ""
 
 
+def with_publisher(message: Message) -> Message:
+    """Return a copy of a publication with the user of the MQTT client that published it in its MQMD.
+
+    On IBM MQ, the copy for a subscription has the user of the subscription (IBM MQ documentation, "Subscription security").
+    Raises Unmappable if the message does not name the client's user.
+    """
+    user = Headers(message).publisher
+    if not user:
+        raise Unmappable(
+            cmqc.MQRC_NOT_AUTHORIZED,
+            "the message does not name its publisher: an application published it, a mapping did, or an MQTT client before"
+            " there was a mapping with as: publisher",
+        )
+    return Message(msgspec.structs.replace(message.md, UserIdentifier=user.encode()), message.data)
+
+
 def message_of(publication: Publication) -> MappedMessage:
     """Convert a publication to the message that a client would have published (integration tables 1 and 2).
 

@@ -266,6 +266,8 @@ _PAIR_BYTES: Final = 180
 FOLDER, ELEMENT = "mqbridge", "hops"
 #: Name of the message property, and of the user property.
 HOPS_PROPERTY = f"{FOLDER}.{ELEMENT}"
+#: The element with the user of an MQTT client, for mappings with `as: publisher` on IBM MQ.
+USER_ELEMENT: Final = "user"
 
 
 def mark_of(origin: str, mapping: str) -> str:
@@ -443,6 +445,11 @@ class Headers:
     def user(self) -> bytes:
         """MQMD.UserIdentifier without trailing blanks and NULs."""
         return self.md.UserIdentifier.rstrip(b" \0")
+
+    @property
+    def publisher(self) -> str:
+        """The user that the bridge has written into a publication of an MQTT client, or blank."""
+        return self.folder(FOLDER).get(USER_ELEMENT, "")
 
     @property
     def hops(self) -> tuple[str, ...]:
@@ -652,9 +659,9 @@ def mqps_folder(topic: str, retained: bool, user_data: str | None) -> Folder:
 
 
 @lru_cache(maxsize=1024)
-def hops_folder(hops: tuple[str, ...]) -> Folder:
-    """Return the mqbridge folder of an RFH2, which contains the marks."""
-    return Folder.build(FOLDER, {ELEMENT: hops_text(hops)})
+def bridge_folder(hops: tuple[str, ...], user: str = "") -> Folder:
+    """Return the mqbridge folder of an RFH2, which contains the marks or the user of an MQTT client."""
+    return Folder.build(FOLDER, {USER_ELEMENT: user} if user else {ELEMENT: hops_text(hops)})
 
 
 def _mqtt_content(
@@ -685,13 +692,15 @@ def rfh2_of(
     *,
     mqps: tuple[str, bool, str | None] | None = None,
     hops: tuple[str, ...] = (),
+    user: str = "",
     original_topic: str = "",
     format: bytes | None = None,
     ccsid: int = CCSID_UTF8,
 ) -> bytes:
     """Encode the RFH2 of a publication with its folders mqtt, mqps, usr and mqbridge.
 
-    `mqps` contains topic, retained flag and user data, or None if the queue manager writes that folder. Correlation Data that
+    `mqps` contains topic, retained flag and user data, or None if the queue manager writes that folder. A publication of a
+    client, which has no `hops`, may contain its `user`. Correlation Data that
     does not fit `correl_id`, the CorrelId of the MQMD, is stored in the RFH2. `format` and `ccsid` describe the body. A
     `format` of None is derived from the Payload Format Indicator. Raises Unmappable (MQRC_RFH_FORMAT_ERROR) for a value that
     does not fit an RFH2.
@@ -703,8 +712,8 @@ def rfh2_of(
             folders.append(mqps_folder(*mqps))
         if properties is not None and properties.user_property and (users := named(properties.user_property)):
             folders.append(Folder.build("usr", users))
-        if hops:
-            folders.append(hops_folder(hops))
+        if hops or user:
+            folders.append(bridge_folder(hops, user))
         if format is None:
             format = body_format(None if properties is None else properties.payload_format_indicator)
         return encode_rfh2(

@@ -113,6 +113,8 @@ class MappedMessage(msgspec.Struct, gc=False, kw_only=True):
     hops: tuple[str, ...] = ()
     #: the part of a request to store, with which its reply is returned
     kept: KeptRequest | None = None
+    #: the user whose authority applies to the destination, or "" for the bridge
+    authority: str = ""
 
 
 class Unmappable(Exception):

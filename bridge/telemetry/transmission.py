@@ -55,8 +55,12 @@ class PublicationMessage(msgspec.Struct, tag="p", array_like=True, gc=False):
         """
         return self._with(None, cmqc.MQCI_NONE)
 
-    def _with(self, mqps: tuple[str, bool, str | None] | None, correl_id: bytes) -> bytes:
-        header = rfh2_of(self.client_id, self.qos, self.message_id, self.properties, correl_id, mqps=mqps)
+    def put_data_of(self, user: str) -> bytes:
+        """Return the data for MQPUT with the user of the client, which copies for subscriptions do not have in their MQMD."""
+        return self._with(None, cmqc.MQCI_NONE, user)
+
+    def _with(self, mqps: tuple[str, bool, str | None] | None, correl_id: bytes, user: str = "") -> bytes:
+        header = rfh2_of(self.client_id, self.qos, self.message_id, self.properties, correl_id, mqps=mqps, user=user)
         return header + self.payload
 
     @property

@@ -134,3 +134,41 @@ def test_a_message_for_a_client_that_has_come_goes_to_it(bridge: BridgeProcess) 
         publication = sleeper.take()
         assert (publication.topic, publication.payload) == ("alarms/7", b"wake up")
     assert letters(bridge) == []
+
+
+CHOSEN = """
+control_socket: {0}
+mappings:
+  chosen: {{from: {{mqtt: "chosen/{{queue}}"}}, to: {{queue: "{{queue}}"}}{1}}}
+"""
+
+
+def test_a_name_that_a_message_may_choose_after_a_reload(tmp_path: Path) -> None:
+    """The dead letter reaches the queue after the mapping allows its name."""
+    control = tmp_path / "control"
+    with (
+        at_work(BridgeProcess(tmp_path / "data", config=CHOSEN.format(control, ""))) as bridge,
+        RawClient.connected(bridge.port, "device") as device,
+    ):
+        bridge.mqsc("DEFINE QLOCAL(SYSTEM.PLANT)\nDEFINE QLOCAL(PLANT)")
+        device.publish("chosen/SYSTEM.PLANT", b"chosen", 1)
+        device.publish("chosen/PLANT", b"plain", 1)
+        bridge.wait_for_depth("PLANT", 1)
+        bridge.wait_for_depth(DEAD_LETTERS, 1)
+        (letter,) = letters(bridge)
+        assert (letter["reason_name"], letter["put_by"]) == ("MQRC_NOT_AUTHORIZED", "chosen")
+        (status,) = Administrator(bridge).json("mapping", "list")
+        assert "'SYSTEM.PLANT' is a SYSTEM object, and the message chose it" in status["last_error"]
+        assert 'hint: allow: ["SYSTEM.PLANT"] in the mapping' in status["last_error"]
+        done = dlq(bridge, "retry", "--all")
+        assert done.exit_code == 1 and "1 returned" in done.stdout
+        assert bridge.config is not None
+        head = bridge.config.read_text().split("control_socket:")[0].rstrip("\n")
+        allowed = CHOSEN.format(control, ', allow: ["SYSTEM.PLANT"]')
+        bridge.config.write_text(head + allowed)
+        assert Administrator(bridge).does("reload") == "mapping chosen changed\n"
+        done = dlq(bridge, "retry", "--all")
+        assert done.exit_code == 0, done.stderr
+        assert "retried 1 message: 1 delivered" in done.stdout
+        assert [one["body"] for one in bridge.messages("SYSTEM.PLANT")] == ["chosen"]
+        assert letters(bridge) == []

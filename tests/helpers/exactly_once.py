@@ -130,10 +130,12 @@ class Publisher:
 class DurableSubscriber:
     """Takes numbered messages in a durable session, and notes each that its application would see."""
 
-    def __init__(self, client_id: str, topic_filter: str, qos: int) -> None:
+    def __init__(self, client_id: str, topic_filter: str, qos: int, *, of_mosquitto: bool = False) -> None:
+        """`of_mosquitto`: what the broker repeats after PUBREL, with DUP, is not handed to the application again."""
         self.client_id = client_id
         self.topic_filter = topic_filter
         self.qos = qos
+        self._of_mosquitto = of_mosquitto
         #: (topic, number) in the order in which the application got them; QoS 1 may repeat
         self.received: list[tuple[str, int]] = []
         #: the numbers among them
@@ -147,7 +149,7 @@ class DurableSubscriber:
         self._not_released: set[int] = set()
         #: message id -> its last payload
         self._payloads: dict[int, bytes] = {}
-        #: numbers of messages that a broker repeated after PUBCOMP, with DUP and the same message id, as mosquitto does
+        #: numbers of messages that the broker repeated after PUBREL, with DUP and the same message id
         self.repeated: list[int] = []
         #: numbers in the order of PUBREL
         self.released: list[int] = []
@@ -187,9 +189,11 @@ class DurableSubscriber:
                     self._note(packet.payload, f"PUBLISH {packet.message_id}{' with DUP' if packet.dup else ''}")
                     if packet.message_id not in self._not_released:
                         self._not_released.add(packet.message_id)
-                        self._deliver(packet)
-                        if packet.dup and self._payloads.get(packet.message_id) == packet.payload:
+                        repeated = packet.dup and self._payloads.get(packet.message_id) == packet.payload
+                        if repeated:
                             self.repeated.append(number_of(packet.payload))
+                        if not (repeated and self._of_mosquitto):
+                            self._deliver(packet)
                         self._payloads[packet.message_id] = packet.payload
                     answers.append(Pubrec(packet.message_id))
             elif type(packet) is Pubrel:

@@ -102,6 +102,9 @@ class Scene:
         self.dead_letter_room = DeadLetterRoom(LimitsConfig())
         self.environment = MappingEnvironment(self, OWNER)
 
+    def name_publishers(self, wanted: bool) -> bool:
+        return False
+
     # The host --------------------------------------------------------------------------------------------------------
 
     def connect(self, purpose: str) -> Any:

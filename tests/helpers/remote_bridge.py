@@ -63,9 +63,9 @@ class QueueManagerProcess:
         values = {"script": self.script, "authorities": self._authorities, "listener": self._listener}
         self.config.write_text(_HOST.format(name=NAME, data=self.data_directory, **values))
 
-    def listen(self, *options: str) -> Self:
+    def listen(self, *options: str, port: int = 0) -> Self:
         """Have a TCP listener, with these options of its section, from the next start on."""
-        self._listener = f"{{{', '.join(('port: 0', *options))}}}"
+        self._listener = f"{{{', '.join((f'port: {port}', *options))}}}"
         self._write()
         return self
 

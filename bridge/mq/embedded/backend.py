@@ -441,7 +441,8 @@ class EmbeddedBackend:
         self.transmission_queue = transmission_queue
         self.client_names = AS_IS
         self._loop = loop
-        self._loop_thread = threading.get_ident()
+        #: the thread of the loop, after `open`
+        self._loop_thread = 0
         #: one thread that looks up the groups of users in the operating system, so that results arrive in order
         self._asker = ThreadPoolExecutor(1, "groups")
         #: number of clients that wait for it
@@ -476,6 +477,7 @@ class EmbeddedBackend:
         return (commits,)
 
     async def open(self) -> Recovered:
+        self._loop_thread = threading.get_ident()
         queue = self._queue()
         if queue.inputs:
             raise MQError(cmqc.MQRC_OBJECT_IN_USE, f"queue {queue.name} is open for input elsewhere")

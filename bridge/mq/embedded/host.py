@@ -17,6 +17,7 @@ from bridge.administration.answers import RetainedStatus, TopicDetails, TopicNod
 from bridge.config.models import Configuration, LimitsConfig
 from bridge.config.queue_manager import EmbeddedQueueManagerConfig
 from bridge.config.values import is_loopback
+from bridge.mq.backend import Silence
 from bridge.mq.data_directory import DataDirectoryInUse, StoreError
 from bridge.mq.dead_letter_room import DeadLetterRoom
 from bridge.mq.embedded.admission import Admission
@@ -349,6 +350,10 @@ class EmbeddedHost:
         asyncio.run_coroutine_threadsafe(self._admission.check_password(user, password), self._loop).result()
 
     @property
+    def silence(self) -> Silence | None:
+        return None
+
+    @property
     def rejected_logins(self) -> int | None:
         return None
 
@@ -364,6 +369,9 @@ class EmbeddedHost:
         self.backend.retained_total = in_bytes(limits.retained_total)
         self.memory.use(limits.memory_watermark)
         self.dead_letter_room.use_limits(limits)
+
+    def name_publishers(self, wanted: bool) -> bool:
+        return False
 
     async def stop(self) -> None:
         self.memory.stop()

@@ -28,6 +28,7 @@ from bridge.mq.backend import (
     Consumer,
     Recovered,
     SegmentJoiner,
+    Silence,
     SubscriptionRequest,
     UnitOfWork,
     resolve,
@@ -35,7 +36,7 @@ from bridge.mq.backend import (
 )
 from bridge.mq.host import Events
 from bridge.mq.ibm.browser import Browser
-from bridge.mq.ibm.coordination import AnswerWatch, BackendEvents, BrowsePasses, SubscriptionBarrier
+from bridge.mq.ibm.coordination import NO_REPLY, AnswerWatch, BackendEvents, BrowsePasses, SubscriptionBarrier
 from bridge.mq.ibm.persistent_state import Identifiers
 from bridge.mq.ibm.publisher import DividedUnit, Part, Publisher, UnitsUnderWay
 from bridge.mq.ibm.remover import FirstRemover, Removal, RemovalDispatch, Remover
@@ -132,7 +133,7 @@ class IbmBackend(BackendEvents):
         #: called on the event loop with finished units of work
         self.on_completed: Callable[[Sequence[Completion]], None] = lambda _completions: None
         #: called on the event loop
-        self.events = Events(log.critical, log.critical, standing_by=lambda _why: None, outage=lambda: None)
+        self.events = Events(log.critical, log.critical, lambda _why: None, outage=lambda: None, active=lambda: None)
         self._consumer: Consumer | None = None
         #: clients whose session has ended while messages for it may be on the queue, and their delayed subscriptions
         self._fences: dict[str, int] = {}
@@ -167,6 +168,13 @@ class IbmBackend(BackendEvents):
         return not self._watch.silent and all(worker.connection is not None for worker in self._workers)
 
     @property
+    def silence(self) -> Silence | None:
+        """Since when and why the queue manager does not answer, also before `open` has returned. None if it answers."""
+        known = [worker.silence for worker in self._workers if worker.silence is not None]
+        known += [Silence(since, NO_REPLY) for since in self._watch.silent.values()]
+        return min(known, default=None)
+
+    @property
     def depth(self) -> int:
         return self._browser.depth
 
@@ -197,6 +205,7 @@ class IbmBackend(BackendEvents):
         return counted
 
     async def open(self) -> Recovered:
+        self._watch.start()
         self._first_remover.start()
         records = await self._ready
         self._subscriber.start()
@@ -217,13 +226,17 @@ class IbmBackend(BackendEvents):
             worker.start()
         for client_id, removing in list(self._removing.items()):
             self._finish_removal(client_id, list(removing))
-        self._watch.start()
         recovered = Recovered(found, [])
         for subscription in await subscriptions:
             subscription.client_id = self.client_names.client_of(subscription.client_id)
             if subscription.client_id:
                 recovered.subscriptions.append(subscription)
         return recovered
+
+    def name_publishers(self, wanted: bool) -> None:
+        """Write the users of clients into publications from now on, or no longer."""
+        for publisher in self._publishers:
+            publisher.names_users = wanted
 
     def _publisher_of(self, client_id: str) -> Publisher:
         return self._publishers[zlib.crc32(client_id.encode()) % len(self._publishers)]
@@ -580,6 +593,7 @@ class IbmBackend(BackendEvents):
         self._call(self.events.standing_by, why)
 
     def took_over(self, records: dict[StateKey, tuple[bytes, StateRecord]]) -> None:
+        self._call(self.events.active)
         self._call(self._ready.set_result, records)
 
     def refused(self, error: MQError) -> None:

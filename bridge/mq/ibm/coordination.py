@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from bridge.mq.ibm.transmission import QueuedMessage
 from bridge.mq.mqi import Got, MQError
@@ -177,8 +177,10 @@ class BrowsePasses:
                 self._changed.notify_all()
 
 
-#: Seconds after which the log reports that the queue manager does not answer, and between looks.
+#: Seconds without a reply after which the queue manager counts as hanging, and between looks.
 ANSWER_TIMEOUT, ANSWER_LOOK = 30.0, 1.0
+#: Why a queue manager that hangs does not answer.
+NO_REPLY: Final = "connected, but no reply: the queue manager, its machine or the network hangs"
 #: Seconds without an answer after which the connections of the other vital workers are probed.
 SUSPICION = 2.0
 
@@ -204,8 +206,8 @@ class AnswerWatch:
         self._loop = loop
         self._vital = vital
         self._outage_timeout = outage_timeout
-        #: Names of the workers that wait in vain.
-        self.silent: set[str] = set()
+        #: The workers without a reply, and since when, in seconds since the epoch.
+        self.silent: dict[str, float] = {}
         #: Whether the queue manager is unreachable.
         self.outage = False
         self._events = events or BackendEvents()
@@ -216,18 +218,11 @@ class AnswerWatch:
         now = time.monotonic()
         for worker in self._workers:
             since = worker.busy_since
-            if since and now - since > ANSWER_TIMEOUT and worker.name not in self.silent:
-                self.silent.add(worker.name)
-                # The list of problems reports the lost queue manager as an error, once for all workers.
-                log.info(
-                    "MQB4006I %s: the queue manager has not answered for %d s; the heartbeat interval of its channel "
-                    "(HBINT) determines when the connection is closed",
-                    worker.name,
-                    now - since,
-                )
-            elif worker.name in self.silent and not (since and now - since > ANSWER_TIMEOUT):
-                self.silent.discard(worker.name)
-                log.info("MQB4007I %s: the queue manager answers again", worker.name)
+            if since and now - since > ANSWER_TIMEOUT:
+                # The list of problems reports it, once for all workers.
+                self.silent.setdefault(worker.name, time.time() - (now - since))
+            else:
+                self.silent.pop(worker.name, None)
         if self._outage_timeout is not None and self._vital:
             self._look_for_outage(now, self._outage_timeout)
         self._timer = self._loop.call_later(ANSWER_LOOK, self.start)

@@ -7,14 +7,17 @@ import contextlib
 import logging
 import os
 import shlex
+import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import msgspec
 
+from bridge.background import in_background
 from bridge.config.models import Configuration, LimitsConfig
 from bridge.config.queue_manager import IbmQueueManagerConfig
 from bridge.mq.administration import Administration, CommandFailed
+from bridge.mq.backend import Silence
 from bridge.mq.dead_letter_room import DeadLetterRoom
 from bridge.mq.host import (
     Events,
@@ -27,6 +30,7 @@ from bridge.mq.host import (
 )
 from bridge.mq.ibm.backend import IbmBackend
 from bridge.mq.ibm.connection import connect_ibm
+from bridge.mq.ibm.coordination import ANSWER_TIMEOUT, NO_REPLY
 from bridge.mq.ibm.logins import Logins
 from bridge.mq.ibm.parameters import LibraryMissing, load_library, parameters
 from bridge.mq.ibm.refused_login import RefusedLogins
@@ -192,6 +196,8 @@ class IbmHost:
         )
         self.backend.on_connection_lost = self._logins.lost
         self.topic_inquiry: TopicInquiry = PcfTopicInquiry(self.connect, self.backend.client_names)
+        #: beginning of the examination of the queue manager, in seconds since the epoch; 0.0 if there is none
+        self._examined_since = 0.0
         self._refused_logins = RefusedLogins(lambda: self.connect("login"))
 
     def _examine(self) -> list[Missing]:
@@ -236,8 +242,9 @@ class IbmHost:
     async def start(self, events: Events) -> list[str]:
         self.backend.events = events
         self.memory.start()
-        loop = asyncio.get_running_loop()
-        lacking = await loop.run_in_executor(None, self._examine)
+        self._examined_since = time.time()
+        lacking = await asyncio.wrap_future(in_background(self._examine, "examination"))
+        self._examined_since = 0.0
         if lacking:
             raise HostError("\n".join(map(str, lacking)))
         name = getattr(self._library, "__name__", "?")
@@ -245,6 +252,12 @@ class IbmHost:
 
     async def listen(self) -> list[str]:
         return []
+
+    @property
+    def silence(self) -> Silence | None:
+        if self._examined_since and time.time() - self._examined_since > ANSWER_TIMEOUT:
+            return Silence(self._examined_since, NO_REPLY)
+        return self.backend.silence
 
     @property
     def rejected_logins(self) -> int | None:
@@ -260,6 +273,10 @@ class IbmHost:
     def use_limits(self, limits: LimitsConfig) -> None:
         self.memory.use(limits.memory_watermark)
         self.dead_letter_room.use_limits(limits)
+
+    def name_publishers(self, wanted: bool) -> bool:
+        self.backend.name_publishers(wanted)
+        return True
 
     async def stop(self) -> None:
         self.memory.stop()

@@ -31,9 +31,10 @@ REJECTED: Final = frozenset((cmqc.MQRC_NOT_AUTHORIZED, cmqc.MQRC_SECURITY_ERROR)
 
 
 class Rejected(msgspec.Struct):
-    """Credentials that the queue manager rejected."""
+    """Credentials that the queue manager rejected, or a token that cannot be read."""
 
     credentials: tuple[str, str]
+    without_token: bool
     #: how often
     times: int
     #: time.monotonic() of the next attempt
@@ -41,7 +42,7 @@ class Rejected(msgspec.Struct):
 
 
 class Logins:
-    """Connects with the present credentials, which are read again after a failure. Callable on any thread."""
+    """Connects with credentials that are read again after a loss and after a failure. Callable on any thread."""
 
     def __init__(
         self,
@@ -69,11 +70,14 @@ class Logins:
 
     @property
     def problem(self) -> str:
-        """Why the queue manager rejected the last login. Blank if it accepted it."""
-        failure = self._failure
-        if self._rejected is None or failure is None:
+        """Why the last login failed, if the queue manager rejected it or there is no token. Blank otherwise."""
+        failure, rejected, parameters = self._failure, self._rejected, self.parameters
+        if rejected is None or failure is None:
             return ""
-        who = f"of user {self.parameters.user}" if self.parameters.user else "without credentials"
+        if rejected.without_token:
+            return f"gets no token from the bridge: {failure.detail}"
+        who = f"of user {parameters.user}" if parameters.user else "without credentials"
+        who = f"with the token of {parameters.token_file}" if parameters.token_file else who
         return f"rejected the login {who}: {cmqc.reason_name(failure.reason)} ({failure.reason})"
 
     def lost(self) -> None:
@@ -103,40 +107,41 @@ class Logins:
             self._scout.release()
 
     def _wait_for_turn(self) -> None:
-        """Raise the last failure if it is too early for another attempt. Read credentials that were rejected again."""
-        if self._failure is not None and self._clock() < self._retry_at:
-            raise self._failure
-        rejected = self._rejected
-        if rejected is None or self._failure is None:
-            return
-        with contextlib.suppress(MQError, OSError):  # the file is being replaced: an attempt is due later
+        """Raise the last failure if it is too early for another attempt. Read the credentials again."""
+        failure, rejected = self._failure, self._rejected
+        if failure is not None and self._clock() < self._retry_at:
+            raise failure
+        with contextlib.suppress(MQError, OSError):  # the file is being replaced: the next attempt reads it
             self.parameters = self._read()
+        if failure is None or rejected is None:
+            return
         if _credentials(self.parameters) == rejected.credentials and self._clock() < rejected.retry_at:
-            raise self._failure
+            raise failure
 
     def _attempt(self) -> Connection:
         parameters = self.parameters
+        # Read before the attempt: a token that replaces it meanwhile is another one, and is tried at once.
+        credentials = _credentials(parameters)
         try:
             connection = self._connect(parameters)
         except MQError as error:
-            self._failed(parameters, error)
+            self._failed(credentials, bool(parameters.token_file) and not credentials[1], error)
             raise
         self._reachable = True
         self._failure = self._rejected = None
         return connection
 
-    def _failed(self, parameters: ConnectionParameters, error: MQError) -> None:
+    def _failed(self, credentials: tuple[str, str], without_token: bool, error: MQError) -> None:
         now = self._clock()
         self._reachable = False
         self._failure, self._retry_at = error, now + PAUSE
         if error.reason not in REJECTED:
             return
-        self.rejections += 1
-        credentials = _credentials(parameters)
+        self.rejections += not without_token
         known = self._rejected
         times = known.times + 1 if known is not None and known.credentials == credentials else 1
         pause = self._pauses[min(times, len(self._pauses)) - 1]
-        self._rejected = Rejected(credentials, times, now + pause)
+        self._rejected = Rejected(credentials, without_token, times, now + pause)
 
 
 def _credentials(parameters: ConnectionParameters) -> tuple[str, str]:

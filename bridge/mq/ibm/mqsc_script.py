@@ -243,11 +243,14 @@ def _authorities(requirements: Requirements, grantee: str) -> Iterator[str]:
             "CHLAUTH records below must allow it. For a group devices:\n\n"
             "SET AUTHREC OBJTYPE(QMGR) GROUP('devices') AUTHADD(CONNECT)"
         )
-    for mapping, template in requirements.mapping_templates:
+    for mapping, template, as_publisher in requirements.mapping_templates:
+        words = "SETID" if as_publisher else "PUT,SETID"
+        clients = "\n\nIt puts as the users of its MQTT clients. Each of them needs PUT."
         yield _comment(
             f"Mapping {mapping} puts to queues by the template {template}.\n"
-            "Grant PUT and SETID on each of them, or on a generic profile:\n\n"
-            f"SET AUTHREC PROFILE('GENERIC.**') OBJTYPE(QUEUE) +\n       {grantee} AUTHADD(PUT,SETID)"
+            f"Grant {' and '.join(words.split(','))} on each of them, or on a generic profile:\n\n"
+            f"SET AUTHREC PROFILE('GENERIC.**') OBJTYPE(QUEUE) +\n       {grantee} AUTHADD({words})"
+            f"{clients if as_publisher else ''}"
         )
     yield _comment(
         f"PUB and SUB on {BASE_TOPIC} cover the whole topic tree. To limit\n"

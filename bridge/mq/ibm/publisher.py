@@ -19,6 +19,8 @@ from bridge.mq.ibm.topics import Suspects, TopicHandles, topic_descriptor
 from bridge.mq.mqi import MQOD, Connection, MQError
 from bridge.mq.worker import LOST, Stopped, raise_if_lost
 from bridge.mqtt.topics import topic_string_error
+from bridge.security.privileged import NOBODY
+from bridge.telemetry.message import Message
 from bridge.telemetry.record import StateKey, StateRecord
 from bridge.telemetry.transmission import PublicationMessage
 from bridge.wire import cmqc
@@ -63,6 +65,8 @@ class Publisher(StateWriter[Part]):
         self._limits = limits
         self._topics = TopicHandles()
         self._suspects = Suspects()
+        #: write the users of clients into their publications, for mappings with `as: publisher`
+        self.names_users = False
         #: histogram of committed batches: number of publications -> number of batches
         self.batch_sizes: dict[int, int] = {}
 
@@ -164,17 +168,18 @@ class Publisher(StateWriter[Part]):
             options |= cmqc.MQPMO_RETAIN
         client_id, topic = message.client_id, message.topic
         user = message.md.UserIdentifier.decode("utf-8", "replace")
+        put = Message(message.md, message.put_data_of(user or NOBODY)) if self.names_users else message
         if self._suspects.includes(client_id, topic, user):
             options &= ~cmqc.MQPMO_ASYNC_RESPONSE
         try:
             if message.reply_to is not None:
                 self._answer(connection, message, message.reply_to, user, options)
             elif (handle := self._topics.handle(connection, topic, user)) is not None:
-                connection.put(handle, message, options)
+                connection.put(handle, put, options)
             else:
                 if user:
                     options |= cmqc.MQPMO_ALTERNATE_USER_AUTHORITY
-                connection.put1(topic_descriptor(topic, user), message, options)
+                connection.put1(topic_descriptor(topic, user), put, options)
             if not options & cmqc.MQPMO_ASYNC_RESPONSE:
                 self._suspects.accepted(client_id, topic, user)
         except MQError as error:

@@ -263,6 +263,21 @@ class FirstRemover(Remover):
         return error.reason == cmqc.MQRC_OBJECT_IN_USE  # that it stands by
 
     def opened(self, connection: Connection) -> None:
+        self.answered()
+        try:
+            self._lock(connection)
+        finally:
+            self.busy_since = 0.0
+        super().opened(connection)
+        if self._standing_by and not self._active:
+            log.info("MQB4103I taking over: %s is free", LOCK_QUEUE)
+        self._standing_by = False
+        if not self._active:
+            records = self._take_over(connection)
+            self._active = True
+            self._events.took_over(records)
+
+    def _lock(self, connection: Connection) -> None:
         state = PersistentState(connection, self._identifiers)
         if self._active:
             # Another bridge may have been active since this one lost its connection.
@@ -272,14 +287,6 @@ class FirstRemover(Remover):
         if not self._active:
             # A bridge of an earlier version, or IBM's telemetry service, reads the queue without the lock.
             connection.close(connection.open(MQOD(ObjectName=self._queue), options))
-        super().opened(connection)
-        if self._standing_by and not self._active:
-            log.info("MQB4103I taking over: %s is free", LOCK_QUEUE)
-        self._standing_by = False
-        if not self._active:
-            records = self._take_over(connection)
-            self._active = True
-            self._events.took_over(records)
 
     def _take_over(self, connection: Connection) -> dict[StateKey, tuple[bytes, StateRecord]]:
         """Become the owner, prevent the previous bridge from committing, read the records, and remove obsolete messages.

@@ -163,6 +163,8 @@ class MappingQueue(msgspec.Struct, frozen=True):
     queue_manager: str = ""
     #: the transmission queue to that queue manager. It usually has the same name.
     transmission_queue: str = ""
+    #: the mapping puts with the authority of publishers
+    as_publisher: bool = False
 
     @property
     def profile(self) -> str:
@@ -193,10 +195,12 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
     set_aside: bool = False
     #: queues that mappings name. A mapping whose queue is missing waits, and the bridge runs.
     mapping_queues: tuple[MappingQueue, ...] = ()
-    #: queues of mappings whose names depend on the message: mapping, template
-    mapping_templates: tuple[tuple[str, str], ...] = ()
+    #: queues of mappings whose names depend on the message: mapping, template, whether the publisher needs authority
+    mapping_templates: tuple[tuple[str, str, bool], ...] = ()
     #: whether mappings put to topics as the bridge itself
     mapping_publishes: bool = False
+    #: whether there are mappings, which put messages that they cannot process on the dead-letter queue
+    mappings: bool = False
     #: longest message that clients may publish, with headers; 0 if that is not compared
     message_length: int = 0
     #: channels whose clients the queue manager authenticates (method queue-manager)
@@ -296,6 +300,10 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
             yield _queue(name, "INQ", "inquire its attributes", _INQUIRE)
             yield _queue(name, "PUT", "put undeliverable messages", _OUTPUT)
             yield _status(name)
+        for name in self.dead_letter_queues(dead_letter_queue):
+            count = "count the messages of each client and mapping there (limits.dead_letter_bytes)"
+            browse = Open(_BROWSE, MQOD(ObjectName=name))
+            yield Authority("QUEUE", name, "BROWSE", count, browse, needed=False)
 
     @staticmethod
     def _commands() -> Iterator[Authority]:
@@ -335,10 +343,17 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
                 purpose, options = rows[word]
                 purpose = f"{purpose} (mapping {queue.mapping})"
                 after = (_SET_IDENTITY, put) if word == "SETID" else ()
-                yield Authority("QUEUE", queue.profile, word, purpose, Open(options, od), after=after)
+                # Without PUT, no MQOPEN shows whether the bridge has SETID.
+                dry_run = DryRun.CONNECT if queue.as_publisher else Open(options, od)
+                yield Authority("QUEUE", queue.profile, word, purpose, dry_run, after=after)
+            for user in dict.fromkeys(filter(None, self.identities)) if queue.as_publisher else ():
+                purpose = f"put messages through mapping {queue.mapping}, for the MQTT clients that act as this user"
+                dry_run = Open(_OUTPUT | _ALTERNATE, msgspec.structs.replace(od, AlternateUserId=user))
+                row = Authority("QUEUE", queue.profile, "PUT", purpose, dry_run, user=user, needed=False)
+                yield msgspec.structs.replace(row, after=(_ALTERNATE_USER,))
             if not queue.queue_manager:
                 yield _status(queue.name)
-        if not self.mapping_queues and not self.mapping_templates and not self.mapping_publishes:
+        if not self.mappings:
             return
         keep = "keep the put date and application of messages that mappings cannot process"
         options = _OUTPUT | cmqc.MQOO_SET_ALL_CONTEXT
@@ -436,9 +451,13 @@ def requirements_of(configuration: Configuration) -> Requirements:
         mapping_queues=tuple(_mapping_queues(configuration)),
         mapping_templates=tuple(_mapping_templates(configuration)),
         mapping_publishes=any(
-            mapping.enabled and isinstance(mapping, ToMqMapping) and mapping.destination.topic is not None
+            mapping.enabled
+            and isinstance(mapping, ToMqMapping)
+            and mapping.destination.topic is not None
+            and mapping.destination.authority == "bridge"
             for mapping in mappings
         ),
+        mappings=any(mapping.enabled for mapping in mappings),
     )
     if not isinstance(settings, IbmQueueManagerConfig):
         if settings.authorities != "enforced":
@@ -499,18 +518,24 @@ def _mapping_queues(configuration: Configuration) -> Iterator[MappingQueue]:
         if manager == configuration.queue_manager.name:
             manager = ""
         if manager is not None:
-            words = ("PUT", "SETID") if identity else ("PUT",)
-            yield MappingQueue(name, queue, words, queue_manager=manager, transmission_queue=manager)
+            as_publisher = to.authority == "publisher"
+            words = ("SETID",) if as_publisher else ("PUT", "SETID") if identity else ("PUT",)
+            yield MappingQueue(
+                name, queue, words, queue_manager=manager, transmission_queue=manager, as_publisher=as_publisher
+            )
 
 
-def _mapping_templates(configuration: Configuration) -> Iterator[tuple[str, str]]:
-    """Yield mappings to queues whose name or queue manager depends on the message, with that template."""
+def _mapping_templates(configuration: Configuration) -> Iterator[tuple[str, str, bool]]:
+    """Yield mappings to queues whose name or queue manager depends on the message, with that template.
+
+    The third value is whether the mapping puts with the authority of publishers.
+    """
     for name, mapping in configuration.mappings.items():
         if not mapping.enabled or not isinstance(mapping, ToMqMapping) or mapping.destination.queue is None:
             continue
         for template in (mapping.destination.queue, mapping.destination.queue_manager):
             if template is not None and not template_of(template).literal:
-                yield name, template
+                yield name, template, mapping.destination.authority == "publisher"
 
 
 def _user() -> str:

@@ -71,9 +71,12 @@ _TYPES = {
 }
 
 
-def missing(connection: Connection, requirements: Requirements) -> list[Missing]:
-    """Return the requirements that the queue manager does not meet. Raises MQError when the connection is lost."""
-    return _Examination(connection, requirements).run()
+def missing(connection: Connection, requirements: Requirements, reply_wait: int | None = None) -> list[Missing]:
+    """Return the requirements that the queue manager does not meet. Raises MQError when the connection is lost.
+
+    `reply_wait` is the time of the command server for an answer, as for `Administration`.
+    """
+    return _Examination(connection, requirements, reply_wait).run()
 
 
 def refused_connection(error: MQError, queue_manager: str, user: str) -> Missing:
@@ -88,8 +91,9 @@ def refused_connection(error: MQError, queue_manager: str, user: str) -> Missing
 class _Examination:
     """One comparison of a queue manager with requirements."""
 
-    def __init__(self, connection: Connection, requirements: Requirements) -> None:
+    def __init__(self, connection: Connection, requirements: Requirements, reply_wait: int | None) -> None:
         self._connection = connection
+        self._reply_wait = reply_wait
         self._requirements = requirements
         self._found: list[Missing] = []
         #: queues that are not defined, or cannot be opened, as `_found` reports
@@ -339,7 +343,7 @@ class _Examination:
 
     def _commands(self) -> Administration:
         if self._administration is None:
-            self._administration = Administration(self._connection)
+            self._administration = Administration(self._connection, self._reply_wait)
         return self._administration
 
     def _command(self, command: int, *parameters: MQCFST) -> None:

@@ -15,7 +15,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
 from inspect import iscoroutinefunction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_type_hints
 
 import msgspec
 
@@ -65,6 +65,7 @@ from bridge.administration.requests import (
 from bridge.config.link import LinkConfig
 from bridge.config.models import Configuration
 from bridge.config.values import endpoint, without_password
+from bridge.mq.host import Host
 from bridge.mq.mqi import MQOD, Connection, inquire
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
@@ -319,18 +320,35 @@ async def list_problems(parts: Parts, request: ListProblems) -> list[Problem]:
     return await parts.problems()
 
 
-def standby_status(configuration: Configuration, started_at: float, waits_for: str) -> BridgeStatus:
-    """Return the status of a standby bridge, which has no problems."""
+class Wait(NamedTuple):
+    """What a bridge that starts or stands by waits for."""
+
+    what: str
+    #: seconds since the epoch
+    since: float
+
+
+def waiting_status(
+    configuration: Configuration, state: BridgeState, started_at: float, wait: Wait, host: Host | None
+) -> BridgeStatus:
+    """Return the status of a bridge that starts or stands by, without its problems. `host` may not exist yet."""
     settings = configuration.queue_manager
+    silence = None if host is None else host.silence
+    if silence is not None:
+        condition = f"does not answer: {silence.why}"
+    else:
+        condition = "answers" if state is BridgeState.STANDING_BY else "is not ready yet"
     return BridgeStatus(
-        state=BridgeState.STANDING_BY,
+        state=state,
         version=bridge.__version__,
         started_at=started_at,
         process_id=os.getpid(),
         queue_manager=settings.name,
         queue_manager_type=settings.type,
-        queue_manager_available=True,
-        queue_manager_state=f"is served by another bridge: {waits_for}",
+        queue_manager_available=condition == "answers",
+        queue_manager_state=condition,
+        waits_for=wait.what,
+        waits_since=wait.since,
         channels=len(configuration.channels),
         channels_running=0,
         clients=0,

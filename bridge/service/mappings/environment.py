@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
 from bridge.administration.mapping_status import Status
 from bridge.archive.events import now_us
+from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.mapping.loops import LoopGuard
 from bridge.mq.host import Host
 from bridge.mq.message_consumer import mapping_subscriptions, remove_subscription
@@ -79,6 +80,8 @@ class MappingEnvironment:
         self.origin = host.name
         self.dead_letter_queue = host.dead_letter_queue
         self.dead_letter_room = host.dead_letter_room
+        #: publications of MQTT clients name their users in the RFH2, and not in the MQMD
+        self.names_publishers = False
         #: changes if the queue manager is restored. Packet identifiers recorded in another epoch mean nothing
         self.epoch = host.epoch
         #: former sessions at brokers may have changed since the last look
@@ -92,6 +95,16 @@ class MappingEnvironment:
         """Note that sessions became former, or were finished."""
         self.former_sessions_changed = True
         self.on_former_sessions()
+
+    def name_publishers(self, mappings: Iterable[ToMqMapping | ToMqttMapping]) -> None:
+        """Write the users of MQTT clients into their publications if a mapping puts with the authority of the publisher."""
+        wanted = any(
+            config.enabled
+            and config.destination.authority == "publisher"
+            and getattr(config.source, "queue", None) is None
+            for config in mappings
+        )
+        self.names_publishers = self._host.name_publishers(wanted)
 
     def connect(self, purpose: str) -> Connection:
         """Return a new connection for the calling thread. Raises MQError."""

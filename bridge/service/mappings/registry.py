@@ -107,6 +107,7 @@ class Mappings:
             environment = self._environment
             environment.guard = LoopGuard(mappings, environment.queue_manager, links, mark=environment.origin)
             self._links = dict(links)
+            environment.name_publishers(mappings.values())
             lines = []
             for name, old in self._entries.items():
                 new = mappings.get(name)

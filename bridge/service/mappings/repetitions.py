@@ -30,9 +30,10 @@ class Repetitions:
     earlier connection, the repetition must also have DUP (MQTT-3.3.1-1). Without DUP, the broker uses the identifier for
     another publication, because it has lost the session unnoticed.
 
-    Mosquitto sends publications again whose release it had already begun when it was stopped. Such a repetition has DUP,
-    comes before the first publication without DUP on a connection with Session Present, and equals a publication released on
-    the previous connection. The bridge may have been stopped or killed in between, so the record has digests.
+    Mosquitto sends publications again whose release it had already begun when it was stopped, or when two connections ended
+    in a row. Such a repetition has DUP, comes before the first publication without DUP on a connection with Session
+    Present, and equals a publication released on an earlier connection. The bridge may have been stopped or killed in
+    between, so the record has digests.
 
     A broker that assigns the lowest free identifier might send an equal publication under the same identifier, and send it
     again with DUP because the first attempt was lost. Such a broker is recognized when it uses an identifier again early.

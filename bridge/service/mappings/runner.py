@@ -26,7 +26,7 @@ from bridge.mq.worker import LOST, Worker, WorkerEvents
 from bridge.security import audit_log
 from bridge.service.events import CAME_ROUND, FILTERED, NO_DEAD_LETTER_ROOM
 from bridge.service.mappings.environment import LOOK_AHEAD, MappingEnvironment, Tally
-from bridge.telemetry.conversion import message_of, publication_of, received_message
+from bridge.telemetry.conversion import publication_of, received_message, with_publisher
 from bridge.telemetry.message import Destination, MappedMessage, Message, Publication, Received, Unmappable
 from bridge.wire import cmqc
 
@@ -436,7 +436,9 @@ class PuttingRunner(Runner, Generic[Item]):
             if refusals is None:
                 refusals = self._refusals.get(self.key(item), 0)
             # The information kept about a request was put before it, so the unit of work must be backed out to remove it.
-            if error.reason not in PERMANENT or mapped.kept is not None:
+            # The publisher decides about the authority of the publisher, so it must not delay other publishers.
+            permanent = error.reason in PERMANENT or (mapped.authority and error.reason == cmqc.MQRC_NOT_AUTHORIZED)
+            if not permanent or mapped.kept is not None:
                 # A unit of work with several messages is backed out once before the rejection of a message counts.
                 if error.reason in PASSING or refusals <= self._config.backouts:
                     raise MessageRefused(self.key(item), tally.taken, error, mapped.destination) from error
@@ -609,6 +611,10 @@ class TransferRunner(PuttingRunner[Got]):
         self._consumer_source = consumer_source(name, self._rule, environment.owner)
         self._queue = self._consumer_source.queue
         self._source = self._queue or self._consumer_source.topic_filter
+        #: its messages are copies of publications that do not have the user of the publisher in the MQMD
+        self._names_publisher = (
+            environment.names_publishers and config.destination.authority == "publisher" and not self._queue
+        )
         self._blocked = BlockedQueues(name, FIRST_RETRY, LONGEST_RETRY)
         #: time of the last status update, from time.monotonic()
         self._shown_at = -SHOWN_EVERY
@@ -627,10 +633,12 @@ class TransferRunner(PuttingRunner[Got]):
 
     def map(self, item: Got) -> MappedMessage | None:
         message = Message(item.md, item.data)
+        if self._names_publisher:
+            message = with_publisher(message)
         if isinstance(self._rule, ToMqRule):
             return self._rule.map(self.traced(item, publication_of(message)))
         publication = self._rule.map(message, request=self._consumer.request_of(item.md))
-        return None if publication is None else message_of(self.traced(item, publication))
+        return None if publication is None else self._rule.message(self.traced(item, publication))
 
     def unit(self, connection: Connection, messages: int) -> None:
         if self._blocked:

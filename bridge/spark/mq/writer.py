@@ -18,6 +18,8 @@ from typing import Any, Final, Self
 import msgspec
 from pyspark.sql.types import StructType
 
+from bridge.config.mapping import ConfiguredNames
+from bridge.mapping.chosen_names import ChosenNames
 from bridge.mapping.rule import PERSISTENCE
 from bridge.mq.dead_letter import DeadLetters
 from bridge.mq.message_producer import MessageProducer, name_of
@@ -46,7 +48,7 @@ from bridge.spark.staging import (
     stage_of,
 )
 from bridge.spark.task import BatchIdentity
-from bridge.telemetry.message import Destination, MappedMessage, Message
+from bridge.telemetry.message import Destination, MappedMessage, Message, Unmappable
 from bridge.wire import cmqc
 
 #: Bytes of message data of one unit of work at most.
@@ -72,6 +74,7 @@ WRITE_OPTIONS: Final = (
     "persistence",
     "refused",
     "context",
+    "names",
     "writeId",
     "epoch",
     "stage",
@@ -83,6 +86,25 @@ _CONTEXTS: Final = {
     "identity": (cmqc.MQOO_SET_IDENTITY_CONTEXT, cmqc.MQPMO_SET_IDENTITY_CONTEXT),
     "all": (cmqc.MQOO_SET_ALL_CONTEXT, cmqc.MQPMO_SET_ALL_CONTEXT),
 }
+
+
+class NameLimits(msgspec.Struct, frozen=True):
+    """The value of the option `names`, which pipelines set: limits of the queues and topics that rows choose."""
+
+    #: queues that the bridge uses itself
+    queues: list[str]
+    #: names that are allowed nevertheless
+    allow: list[str]
+
+    @property
+    def text(self) -> str:
+        """The limits as text."""
+        return msgspec.json.encode(self).decode()
+
+    @property
+    def rules(self) -> ChosenNames:
+        """The rules for names."""
+        return ChosenNames(ConfiguredNames(queues=frozenset(self.queues)), self.allow, where="pipeline")
 
 
 class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +125,8 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     stage: str = ""
     #: a mapping made the rows: set the identity context of rows with a UserIdentifier
     mapped: bool = False
+    #: limits of the queues and topics that rows of a pipeline choose
+    chosen: ChosenNames | None = None
 
     def destination(self, row: MessageRow) -> Destination:
         """Return the destination of a row. Raises ValueError if it has none."""
@@ -141,7 +165,16 @@ def sink_options_of(options: Options, schema: StructType) -> SinkOptions:
         context=options.choice("context", _CONTEXTS, "default"),
         stage=stage_of(options),
         mapped=bool(mapped),
+        chosen=_chosen_names(options),
     )
+
+
+def _chosen_names(options: Options) -> ChosenNames | None:
+    text = options.text("names")
+    try:
+        return None if text is None else msgspec.json.decode(text, type=NameLimits).rules
+    except msgspec.DecodeError as error:
+        raise options.wrong("names", f"no value, because only pipelines set it ({error})") from error
 
 
 # Writers -------------------------------------------------------------------------------------------------------------
@@ -314,6 +347,8 @@ def _messages(options: SinkOptions, batches: Iterable[tuple[int, Any]]) -> Itera
             refusal = row.refusal
             if row.unencodable is not None and refusal is None:
                 refusal = Refusal(row.unencodable.reason, str(row.unencodable), "", options.destination(row))
+            if options.chosen is not None and (why := _rejected_name(options.chosen, options.destination(row))):
+                refusal = why
             if refusal is not None:
                 if options.refused is None:
                     others = "" if row.unencodable else "filter out such rows (where refusal IS NULL), or "
@@ -337,6 +372,15 @@ def _messages(options: SinkOptions, batches: Iterable[tuple[int, Any]]) -> Itera
                     kept=row.kept,
                 )
             yield message, destination, retain, mapped
+
+
+def _rejected_name(chosen: ChosenNames, destination: Destination) -> Refusal | None:
+    """Return why a row of a pipeline must not choose its destination, or None."""
+    try:
+        chosen.object_name("topic" if destination.is_topic else "queue", destination.name)
+    except Unmappable as error:
+        return Refusal(error.reason, str(error), "", destination, "it")
+    return None
 
 
 class Unit:

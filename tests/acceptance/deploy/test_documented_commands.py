@@ -20,6 +20,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bridge.cli.program import program as cli
+from bridge.mqtt.packets import Publish
 from tests.helpers.documented_commands import PAGES, ROOT, Command, blocks
 from tests.helpers.forked_process import MQBRIDGE
 from tests.helpers.installed import program
@@ -201,13 +202,35 @@ def mapping_with_a_message(reader: Reader) -> None:
     )
 
 
+def service_with_a_dead_letter(reader: Reader, data: str = "/var/lib/mqbridge") -> None:
+    """The service, and a dead letter whose cause is repaired: the queue of a subscription was full."""
+    service(reader, data)
+    reader.write("small.mqsc", "DEFINE QLOCAL(SMALL) MAXDEPTH(1)\nDEFINE SUB(SMALL) TOPICSTR('full/#') DEST(SMALL)\n")
+    publish = "mosquitto_pub -t full/1 -q 1 -m full"
+    enlarge = "echo 'ALTER QLOCAL(SMALL) MAXDEPTH(10)' | mqbridge mqsc run -"
+    reader.do("mqbridge mqsc run small.mqsc", publish, publish, enlarge)
+
+
+def archive(reader: Reader) -> None:
+    """An archive with messages that a client has received."""
+    reader.write(
+        "bridge.yaml", "channels: [{name: PLAIN.MQTT, port: 1883}]\narchive: {directory: archive, roll: {time: 1s}}\n"
+    )
+    reader.do("export MQBRIDGE_CONFIG=bridge.yaml", "mqbridge run bridge.yaml")
+    with reader.client("pump-7", ("plant/#", 1)) as pump:
+        pump.publish("plant/7", b"21.5", 1)
+        pump.wait_for(Publish)
+    until(lambda: list(reader.directory.glob("archive/**/*.parquet")))
+
+
 #: What the reader of a page has at the beginning.
 SCENES: dict[str, Callable[[Reader], None]] = {
+    "archive": archive,
     "tutorial": lambda reader: None,
     "device-developer": service,
     "devices": service,
     "mappings": mapping_with_a_message,
-    "mq-administrator": lambda reader: service(reader, f"{reader.directory}/data"),
+    "mq-administrator": lambda reader: service_with_a_dead_letter(reader, f"{reader.directory}/data"),
     "operations": service,
     "troubleshooting": service,
     "upgrading": service,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from bridge.mq.mqi import GetOptions, MQError
 from bridge.telemetry.message import Destination, KeptRequest, MappedMessage, Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_rfh2
-from tests.helpers.mq_applications import Application, Workplace
+from tests.helpers.mq_applications import Application, Workplace, refused
 
 RFH2 = GetOptions(Options=cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2)
 
@@ -160,3 +161,26 @@ def test_nothing_is_kept_of_a_request_to_nowhere(
         assert error.value.reason == cmqc.MQRC_UNKNOWN_OBJECT_NAME
     app.commit()
     assert other.all(kept) == []
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+def test_the_authority_of_the_publisher(mq: Workplace, queue: str, app: Application, kind: str) -> None:
+    """The destination is opened for each user. Its message has the user of the message, not that of the authority."""
+    user = os.environ.get("MQBRIDGE_TEST_ALTERNATE_USER", "app")
+    topic = mq.name()
+    node = mq.topic_object(topic)
+    producer = MessageProducer(app.connection)
+    message = mapped(queue if kind == "queue" else topic, topic=kind == "topic", UserIdentifier=b"sensor")
+    producer.put(message)  # with the authority of the connection
+    app.commit()
+    message.authority = user
+    with refused(cmqc.MQRC_NOT_AUTHORIZED):
+        producer.put(message)
+    whose = f"PROFILE('{queue if kind == 'queue' else node}') OBJTYPE({kind.upper()}) PRINCIPAL('{user}')"
+    mq.command(f"SET AUTHREC {whose} AUTHADD({'PUT' if kind == 'queue' else 'PUB'})")
+    mq.at_end(f"DELETE AUTHREC {whose}")
+    producer.put(message)
+    app.commit()
+    if kind == "queue":
+        assert [app.take(queue).md.UserIdentifier.rstrip(b" \0") for _ in range(2)] == [b"sensor", b"sensor"]

@@ -15,10 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import jwt
 import msgspec
 import pytest
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from bridge.config.queue_manager import ListenerConfig
@@ -32,6 +30,7 @@ from tests.helpers import client_packages
 from tests.helpers.certificate_authority import Authority
 from tests.helpers.patience import until
 from tests.helpers.served_queue_manager import ServedQueueManager
+from tests.helpers.token_issuer import Issuer
 from tests.ibm_standin import cmqc
 
 PASSWORD = "key store 1"
@@ -442,20 +441,6 @@ def test_the_client_library_never_reconnects_even_if_the_ccdt_allows_it(connect:
 
 
 # Tokens ----------------------------------------------------------------------------------------------------------------
-
-
-class Issuer:
-    """Issues tokens for a queue manager, into a file that the bridge reads."""
-
-    def __init__(self, directory: Path) -> None:
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self.public = directory / "issuer.pem"
-        form = serialization.PublicFormat.SubjectPublicKeyInfo
-        self.public.write_bytes(self._key.public_key().public_bytes(serialization.Encoding.PEM, form))
-        self.file = directory / "token"
-
-    def issue(self, user: str, lifetime: float, key: ec.EllipticCurvePrivateKey | None = None) -> None:
-        self.file.write_text(jwt.encode({"sub": user, "exp": time.time() + lifetime}, key or self._key, "ES256") + "\n")
 
 
 @pytest.fixture

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import sys
+import threading
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from bridge.cli import connections
 from bridge.mq.ibm.parameters import ConnectionParameters
 from bridge.mq.remote import RemoteConnection
+from tests.helpers.patience import PATIENCE
 
 XMITQ, DLQ = "SYSTEM.MQTT.TRANSMIT.QUEUE", "SYSTEM.DEAD.LETTER.QUEUE"
 IBM = "queue_manager: {type: ibm, name: QM1, channel: C, connections: mq1(1414), user: ours}\n"
@@ -135,6 +139,21 @@ def test_a_broker_that_cannot_be_reached(invoke: Any, config: Path) -> None:
     assert invoke("check", config).exit_code == 0
 
 
+def test_a_broker_that_accepts_the_connection_and_never_answers(
+    invoke: Any, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "TIMEOUT", 0.2)
+    monkeypatch.setattr(connections, "PROBE_TIMEOUT", 0.2)
+    monkeypatch.setattr(connections, "lacking_at_queue_manager", lambda _configuration: ([], []))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        mappings = "mappings: {m: {from: {mqtt: a, link: l}, to: {topic: b}}}\n"
+        config.write_text(f"{config.read_text()}links: {{l: {{host: 127.0.0.1, port: {port}, tls: {{}}}}}}\n{mappings}")
+        result = invoke("check", "--connect", config)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"link l: the broker at 127.0.0.1:{port} did not answer in time\n")
+
+
 def test_no_bridge_runs(invoke: Any, tmp_path: Path) -> None:
     result = invoke("check", "--connect", file(tmp_path, "queue_manager: {data_directory: nothing}"))
     assert result.exit_code == 1
@@ -195,6 +214,34 @@ def test_check_at_ibm_mq(invoke: Any, ibm: FakeIbm, tmp_path: Path) -> None:
         ConnectionParameters(queue_manager="QM1", channel="C", connections="mq1(1414)", user="ours", password="hunter2")
     ]
     assert "hunter2" not in result.output
+
+
+def test_a_queue_manager_that_hangs_after_it_has_accepted_the_connection(
+    invoke: Any, ibm: FakeIbm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time counts from its last answer."""
+    answers, hung, goes_on = itertools.count(), threading.Event(), threading.Event()
+    inquire = RemoteConnection.inquire
+
+    def hangs(*arguments: Any) -> Any:
+        if next(answers) > 3:
+            hung.set()
+            goes_on.wait(PATIENCE)
+        return inquire(*arguments)
+
+    monkeypatch.setattr(RemoteConnection, "inquire", hangs)
+    monkeypatch.setattr(connections, "TIMEOUT", 0.3)
+    try:
+        result = invoke("check", "--connect", file(tmp_path, IBM))
+    finally:
+        goes_on.set()
+        for thread in threading.enumerate():
+            if thread.name == "examination":
+                thread.join(PATIENCE)
+    assert (result.exit_code, hung.is_set()) == (1, True)
+    assert result.stderr.splitlines()[0] == (
+        "connected, but no answer from queue manager QM1 within 0.3 s: the queue manager, its machine or the network hangs"
+    )
 
 
 def test_the_script_warns_before_it_diverts_the_routes_of_a_queue_manager(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 
 import pytest
@@ -12,40 +13,62 @@ from tests.helpers.console import Console
 from tests.helpers.patience import PATIENCE
 
 
-class Clock:
-    now = 100.0
+def in_order(pace: Pace, *networks: str) -> list[str]:
+    """Ask for turns in this order, and return the networks in the order of their turns."""
+    order: list[str] = []
 
-    def __call__(self) -> float:
-        return self.now
+    async def ask() -> None:
+        turns = [pace.turn(network) for network in networks]
+        for turn, network in zip(turns, networks, strict=True):
+            turn.add_done_callback(lambda _, network=network: order.append(network))  # type: ignore[misc]
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.gather(*turns, return_exceptions=True)
 
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-def test_turns_follow_each_other(clock: Clock) -> None:
-    turns = Pace(clock)
-    assert [turns.reserve() for _ in range(3)] == pytest.approx([0, INTERVAL, 2 * INTERVAL])
-    assert turns.late
-    clock.now += 1
-    assert not turns.late
-    assert turns.reserve() == 0
+    asyncio.run(ask())
+    return order
 
 
-@pytest.mark.parametrize("cpu", [0.001, 0.01])
-def test_the_next_turn_comes_after_a_multiple_of_the_time_that_was_used(clock: Clock, cpu: float) -> None:
-    turns = Pace(clock)
-    turns.reserve()
-    turns.charge(cpu)
-    assert turns.reserve() == pytest.approx(INTERVAL + cpu / SHARE)
+def test_networks_take_turns() -> None:
+    """One that sends many requests keeps others waiting for one of them."""
+    assert "".join(in_order(Pace(), *"aaaabc")) == "aabcaa"
 
 
-def test_a_long_request_does_not_put_off_others_for_ever(clock: Clock) -> None:
+@pytest.mark.parametrize("cpu", [0.0, 0.001])
+def test_the_next_turn_comes_after_a_multiple_of_the_time_that_was_used(cpu: float) -> None:
+    async def second() -> tuple[bool, float]:
+        pace = Pace()
+        await pace.turn("a")
+        began = asyncio.get_running_loop().time()
+        pace.charge(cpu)
+        late = pace.late
+        await pace.turn("b")
+        return late, asyncio.get_running_loop().time() - began
+
+    late, waited = asyncio.run(second())
+    assert late is (cpu > 0)
+    assert waited >= (INTERVAL + cpu / SHARE) * 0.99
+
+
+def test_a_long_request_does_not_put_off_others_for_ever() -> None:
     """Its time may be that of others, which ran meanwhile."""
-    turns = Pace(clock)
-    turns.charge(60)
-    assert turns.reserve() <= 1
+    pace = Pace()
+
+    async def charge() -> None:
+        pace.charge(60)
+
+    asyncio.run(charge())
+    assert in_order(pace, "a") == ["a"]
+
+
+def test_a_turn_that_nobody_waits_for_is_left_out() -> None:
+    async def ask() -> list[bool]:
+        pace = Pace()
+        turns = [pace.turn(network) for network in ("a", "a", "b")]
+        turns[1].cancel()
+        await turns[2]
+        return [turn.cancelled() for turn in turns]
+
+    assert asyncio.run(ask()) == [False, True, False]
 
 
 def test_requests_that_are_sent_at_once_are_answered_in_turn(bridge: BridgeProcess, console: Console) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -165,6 +166,20 @@ async def test_connect_has_to_be_whole_within_its_time(bridge: Any) -> None:
 
         await running.until(ended)
         assert not client.packets
+
+
+@pytest.mark.usefixtures("quick_sweep")
+async def test_time_outs_are_also_checked_on_an_event_loop_that_is_always_late(bridge: Any) -> None:
+    async with bridge(connect_timeout=0.05) as running:
+        client = await running.open()
+
+        def work() -> None:
+            time.sleep(0.03)
+            if not client.reader.at_eof():
+                asyncio.get_running_loop().call_soon(work)
+
+        work()
+        await running.until(client.reader.at_eof)
 
 
 # Right behind CONNECT -------------------------------------------------------------------------------------------------

@@ -8,9 +8,8 @@ import errno
 import logging
 import shutil
 import socket
+import threading
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,21 +17,23 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.administration.answers import BridgeState, BridgeStatus, Problem
+from bridge.administration.answers import BridgeState, BridgeStatus
 from bridge.administration.mapping_status import State, Status, UnfinishedSession
-from bridge.administration.requests import ListProblems, PauseMapping, Reload, ShowStatus
+from bridge.administration.requests import ListClients, ListProblems, PauseMapping, Reload, ShowStatus
 from bridge.archive.schema import archive_files
 from bridge.config.document import load
-from bridge.config.models import Configuration, LimitsConfig
+from bridge.config.models import Configuration
 from bridge.files import lock
+from bridge.mq import host_of
 from bridge.mq.embedded import host as inquiry
+from bridge.mq.host import Host
 from bridge.mq.memory import MIB
 from bridge.mq.mqi import MQOD
 from bridge.mq.remote import RemoteConnection
 from bridge.mqtt.packets import Publish
 from bridge.security import tls as tls_module
 from bridge.security.password_file import Entry, hash_of, write_password_file
-from bridge.service import limit_hits, problems
+from bridge.service import lifecycle
 from bridge.service.lifecycle import Bridge
 from bridge.service.metrics import Metrics
 from bridge.service.problems import ARCHIVE_LOSS_TIMEOUT, MANY_REJECTIONS, MANY_TAKEOVERS, REMOVAL_TIMEOUT, Publishers
@@ -42,28 +43,9 @@ from bridge.spark.segment import IDENTITY, Identity, Segment, directory_name
 from bridge.wire import cmqc
 from tests.helpers.archive import Story, write
 from tests.helpers.certificate_authority import Authority
-from tests.helpers.patience import happens
+from tests.helpers.patience import PATIENCE, happens
 from tests.helpers.raw_client import RawClient
-
-
-@asynccontextmanager
-async def running(configuration: Configuration, source: ConfigurationSource | None = None) -> AsyncIterator[Bridge]:
-    bridge = Bridge(configuration, lambda _: None, source=source)
-    await bridge.start()
-    bridge._stands(BridgeState.RUNNING)
-    try:
-        yield bridge
-    finally:
-        await bridge.stop()
-        assert bridge.host is not None and bridge.queue_manager_watch is not None and bridge.problems is not None
-        bridge.problems.stop()
-        bridge.queue_manager_watch.stop()
-        await bridge.host.stop()
-
-
-async def found(bridge: Bridge) -> list[Problem]:
-    assert bridge.problems is not None
-    return await bridge.problems.current()
+from tests.helpers.running_bridge import found, running
 
 
 def configuration(tmp_path: Path, **sections: Any) -> Configuration:
@@ -503,7 +485,7 @@ async def test_files_missing_from_the_archive_are_a_problem_for_an_hour(tmp_path
         assert bridge.administration is not None
         metrics = Metrics(bridge.configuration, 0, time.monotonic)
         metrics.begin(bridge.administration.parts.host, bridge.administration.parts.queue_manager_watch)
-        samples = await metrics.gather(BridgeState.RUNNING, bridge.administration.parts)
+        samples = await metrics.gather(BridgeState.RUNNING, bridge.administration.parts, await found(bridge))
         assert [values for metric, values in samples if metric.name == "mqbridge_archive_files_missing"] == [
             [((), 1.0)]
         ]
@@ -522,6 +504,36 @@ async def test_a_problem_that_becomes_worse_is_logged_again(
             await found(bridge)
     events = [record.getMessage().split(":")[0] for record in caplog.records if "problem began" in record.getMessage()]
     assert events == ["MQB0301W problem began", "MQB0302E problem began"]
+
+
+async def test_a_bridge_answers_while_its_queue_manager_recovers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recovered = threading.Event()
+
+    def slow(*arguments: Any) -> Host:
+        recovered.wait(PATIENCE)
+        return host_of(*arguments)
+
+    monkeypatch.setattr(lifecycle, "host_of", slow)
+    bridge = Bridge(configuration(tmp_path), lambda _: None)
+    starting = asyncio.create_task(bridge.start())
+    await asyncio.sleep(0)
+    answer = await bridge.answer(ShowStatus(), "user")
+    status = msgspec.json.decode(answer.result, type=BridgeStatus)
+    assert (status.state, status.waits_for, status.problems) == (BridgeState.STARTING, "queue manager MQB1", [])
+    answer = await bridge.answer(ListClients(), "user")
+    assert answer.lines == [
+        "the bridge is starting and waits for queue manager MQB1; queue manager MQB1 is not ready yet"
+    ]
+    recovered.set()
+    await starting
+    assert (await bridge.answer(ListClients(), "user")).ok
+    await bridge.stop()
+    assert bridge.host is not None and bridge.queue_manager_watch is not None and bridge.problems is not None
+    bridge.problems.stop()
+    bridge.queue_manager_watch.stop()
+    await bridge.host.stop()
 
 
 async def test_a_healthy_standby_has_no_problems(tmp_path: Path) -> None:
@@ -603,8 +615,8 @@ async def test_a_client_identifier_of_two_programs(tmp_path: Path) -> None:
         assert await found(bridge) == []
         await asyncio.to_thread(connect, 2)
         (problem,) = await found(bridge)
-        assert (problem.kind, problem.subject) == ("client_identifier", "pump-7")
-        assert "several programs use client identifier 'pump-7'" in problem.what
+        assert (problem.kind, problem.subject) == ("client_identifier", "")
+        assert problem.what.startswith("connections of client identifier 'pump-7' end each other: several programs")
         assert problem.command == "mqbridge client show pump-7"
 
 
@@ -619,27 +631,3 @@ def test_a_client_that_publishes_more_than_all_others_floods() -> None:
     assert publishers.flood == ("a", 2_000.0, 10_000 / 10_100)
     publishers.count({"a": 20_100, "b": 300}, 115.0)
     assert publishers.flood is None
-
-
-def test_every_limit_that_is_counted_has_a_problem() -> None:
-    """Its value and who reached it are in the text, and there is a command and a remedy."""
-    assert problems._LIMITS.keys() == set(limit_hits.LIMITS)
-    options = LimitsConfig.model_fields.keys()
-    assert set(limit_hits.LIMITS) - options == {"MAXDEPTH"}
-
-
-def test_a_problem_of_a_limit_ends_a_minute_after_the_last_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 1_000.0
-    monkeypatch.setattr("bridge.service.limit_hits.time", SimpleNamespace(time=lambda: now))
-    hits = limit_hits.LimitHits()
-    hits.note("waiting_bytes", "a", 2)
-    now += limit_hits.CALM
-    hits.note("waiting_bytes", "b")
-    now += limit_hits.CALM
-    assert {limit: (hit.number, [*hit.subjects]) for limit, hit in hits.current().items()} == {
-        "waiting_bytes": (3, ["a", "b"])
-    }
-    now += 1
-    assert hits.current() == {}
-    hits.note("waiting_bytes", "c")
-    assert (hits.current()["waiting_bytes"].since, hits.totals()["waiting_bytes"]) == (now, 4)

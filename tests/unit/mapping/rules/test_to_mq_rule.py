@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bridge.mapping.template import RuleError
 from bridge.mqtt.packets import Publish
 from bridge.telemetry.conversion import to_mq
-from bridge.telemetry.headers import hops_folder
+from bridge.telemetry.headers import bridge_folder
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Destination, MappedMessage, Unmappable
 from bridge.wire.mq import MQMD, decode_chain, encode_rfh2
@@ -55,7 +55,7 @@ def test_without_the_hop_mark_it_is_seed_004_byte_for_byte(
 def test_the_hop_mark_stands_last_and_names_all_mappings() -> None:
     found = mapped(rule(), hops=("QM0/a",))
     assert [folder.name for folder in header(found).folders] == ["mqtt", "mqps", "mqbridge"]
-    assert header(found).folders[-1] == hops_folder(("QM0/a", "QM1/m1"))
+    assert header(found).folders[-1] == bridge_folder(("QM0/a", "QM1/m1"))
     assert folders(found)["mqbridge"] == {"hops": "QM0/a,QM1/m1"}
     assert found.hops == ("QM0/a", "QM1/m1")
 

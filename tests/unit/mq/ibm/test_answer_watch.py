@@ -30,7 +30,7 @@ class Waiting:
 
 
 async def test_a_worker_that_waits_in_vain(caplog: pytest.LogCaptureFixture) -> None:
-    """It is told once, and once that it is over; others are not meant."""
+    """The list of problems reports it, once for all workers. The watch logs nothing."""
     caplog.set_level(logging.INFO)
     first, second = Waiting("first"), Waiting("second")
     watch = AnswerWatch(cast(Any, [first, second]), asyncio.get_running_loop())
@@ -38,17 +38,19 @@ async def test_a_worker_that_waits_in_vain(caplog: pytest.LogCaptureFixture) -> 
     def look() -> set[str]:
         watch.stop()
         watch.start()
-        return watch.silent
+        return set(watch.silent)
 
     assert look() == set()
     first.busy_since = second.busy_since = time.monotonic()
     assert look() == set()
     first.busy_since -= ANSWER_TIMEOUT + 1
-    assert look() == look() == {"first"}
-    assert caplog.text.count("MQB4006I first: the queue manager has not answered for 31 s") == 1
+    assert look() == {"first"}
+    since = watch.silent["first"]
+    assert time.time() - since >= ANSWER_TIMEOUT
+    assert look() == {"first"} and watch.silent["first"] == since
     first.busy_since = 0.0
     assert look() == look() == set()
-    assert caplog.text.count("MQB4007I first: the queue manager answers again") == 1
+    assert caplog.text == ""
     watch.stop()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ class Scene:
         self.reason = cmqc.MQRC_NOT_AUTHORIZED
         self.now = 0.0
         self.attempts: list[str] = []
+        self.when_rejected: Callable[[], object] = lambda: None
         self.logins = Logins(self.read, self.connect, clock=lambda: self.now)
 
     def read(self) -> ConnectionParameters:
@@ -32,6 +34,7 @@ class Scene:
         given = parameters.token() if parameters.token_file else parameters.password
         self.attempts.append(given)
         if given != self.expected:
+            self.when_rejected()
             raise MQError(self.reason, "connect")
         return object()  # type: ignore[return-value]
 
@@ -72,6 +75,37 @@ def test_a_file_that_is_written_after_the_first_failure_is_read(tmp_path: Path) 
     scene.now += 1
     assert scene.all_reconnect() == CONNECTIONS
     assert scene.attempts[:2] == ["a.b.c", "d.e.f"]
+
+
+def test_a_token_that_replaces_another_during_its_attempt_is_tried(tmp_path: Path) -> None:
+    """It is not taken for the one that was rejected, which would make it wait for a minute."""
+    token = tmp_path / "token"
+    token.write_text("a.b.c")
+    scene = Scene(token_file=str(token))
+    scene.expected = "d.e.f"
+    scene.when_rejected = lambda: token.write_text("d.e.f")
+    assert scene.all_reconnect() == 0
+    assert scene.all_reconnect() == CONNECTIONS
+
+
+def test_a_token_that_cannot_be_read_is_a_problem_and_no_rejected_login(tmp_path: Path) -> None:
+    scene = Scene(token_file=str(tmp_path / "token"))
+    assert scene.all_reconnect(rounds=3) == 0
+    assert scene.logins.problem.startswith(f"gets no token from the bridge: token_file {tmp_path}/token cannot be read")
+    assert scene.logins.rejections == 0
+    (tmp_path / "token").write_text("old")
+    assert scene.all_reconnect() == CONNECTIONS
+    assert not scene.logins.problem
+
+
+def test_a_password_that_is_changed_before_a_loss_causes_no_failed_login() -> None:
+    scene = Scene()
+    scene.all_reconnect()
+    scene.expected = scene.written = "new"
+    scene.logins.lost()
+    scene.attempts.clear()
+    assert scene.all_reconnect() == CONNECTIONS
+    assert set(scene.attempts) == {"new"}
 
 
 def test_a_reload_tries_rejected_credentials_at_once() -> None:

@@ -84,8 +84,36 @@ def test_queues_that_mappings_name() -> None:
         MappingQueue("elsewhere", "OUT", ("PUT", "SETID"), queue_manager="QM2", transmission_queue="QM2"),
         MappingQueue("from-queue", "IN", ("INQ", "GET"), exclusive=True),
     )
-    assert needs.mapping_templates == (("by-template", "LINE.{line}"),)
+    assert needs.mapping_templates == (("by-template", "LINE.{line}", False),)
     assert needs.mapping_publishes and needs.mapping_state
+
+
+def test_mappings_with_the_authority_of_publishers() -> None:
+    """The publishers need PUT, and the bridge only SETID. Neither needs authority for topics because of a mapping."""
+    mappings = {
+        "queue": {"from": {"mqtt": "a"}, "to": {"queue": "OUT", "as": "publisher"}},
+        "queues": {"from": {"mqtt": "{q}"}, "to": {"queue": "{q}", "as": "publisher"}},
+        "topic": {"from": {"mqtt": "c"}, "to": {"topic": "d", "as": "publisher"}},
+    }
+    channels = [{"name": "A", "mcauser": "sensor"}, {"name": "B", "port": 1884}]
+    config = Configuration.model_validate(
+        {
+            "queue_manager": {"type": "ibm", "name": "QM1", "mode": "bindings"},
+            "channels": channels,
+            "mappings": mappings,
+        }
+    )
+    needs = requirements_of(config)
+    assert needs.mapping_queues == (MappingQueue("queue", "OUT", ("SETID",), as_publisher=True),)
+    assert needs.mapping_templates == (("queues", "{q}", True),)
+    assert not needs.mapping_publishes
+    rows = [(one.user, one.word, one.needed) for one in needs.authorities("") if one.name == "OUT"]
+    assert rows == [("", "SETID", True), ("sensor", "PUT", False), ("", "DSP", False)]
+    words = mqsc_script(config).replace("+\n", "").split()
+    script = " ".join(words)
+    assert "SET AUTHREC PROFILE('OUT') OBJTYPE(QUEUE) PRINCIPAL('sensor') AUTHADD(PUT)" in script
+    assert "AUTHADD(SETID)" in script
+    assert "It puts as the users of its MQTT clients. Each of them needs PUT." in script
 
 
 @pytest.mark.parametrize(
@@ -251,3 +279,23 @@ def test_the_channel_of_a_script_maps_a_certificate_to_the_user() -> None:
     script = mqsc_script(configuration(**CHANNEL, user=None, tls=TLS), user=OURS)
     assert "SSLCIPH(TLS_AES_256_GCM_SHA384)" in script and "SSLCAUTH(REQUIRED)" in script
     assert "SSLPEER('CN=mqbridge')" in script and f"MCAUSER('{OURS}')" in script
+
+
+def test_a_publisher_without_authority_for_the_queue_of_a_mapping_is_a_note(queue_manager: QueueManager) -> None:
+    needs = msgspec.structs.replace(
+        requirements_of(configuration()),
+        identities=("sensor",),
+        mapping_queues=(MappingQueue("m", "OUT", ("SETID",), as_publisher=True),),
+    )
+
+    def notes() -> list[tuple[bool, str]]:
+        connection = EmbeddedConnection(queue_manager, user=OURS)
+        try:
+            return [(one.needed, one.remedy) for one in missing(connection, needs) if "queue OUT" in one.what]
+        finally:
+            connection.disconnect()
+
+    remedy = "SET AUTHREC PROFILE('OUT') OBJTYPE(QUEUE) PRINCIPAL('sensor') AUTHADD(PUT)"
+    assert notes() == [(False, remedy)]
+    run_script(queue_manager, remedy, "test")
+    assert notes() == []

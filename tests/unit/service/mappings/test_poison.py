@@ -243,6 +243,21 @@ def test_a_mapping_from_the_dead_letter_queue_sets_messages_aside(scene: Scene) 
     assert letter.header.DestQName.decode() == DEAD_LETTERS
 
 
+def test_without_the_queue_of_messages_set_aside_the_mapping_waits_and_names_the_remedy(scene: Scene) -> None:
+    scene.mqsc(f"DELETE QLOCAL({SET_ASIDE_QUEUE})")
+    config = mapping_config({"queue": DEAD_LETTERS}, {"mqtt": "t/{md.CorrelId|text}"}, backouts=0)
+    scene.application.put1(MQOD(ObjectName=DEAD_LETTERS), Message(MQMD(CorrelId=b"\xff" * 24), b"1"))
+    runner = scene.runner(config)
+    until(lambda: "mqbridge mqsc-script" in runner.status.last_error, lambda: runner.status)
+    assert runner.status.state == State.STUCK
+    assert f"{SET_ASIDE_QUEUE} takes no message" in runner.status.last_error
+    assert "(hint: mqbridge mqsc-script defines it)" in runner.status.last_error
+    scene.mqsc(f"DEFINE QLOCAL({SET_ASIDE_QUEUE})")
+    until(lambda: scene.depth(DEAD_LETTERS) == 0)
+    scene.stop(runner)
+    assert [letter.body for letter in scene.letters(SET_ASIDE_QUEUE)] == [b"1"]
+
+
 def test_a_payload_that_a_filter_cannot_decide_in_time_is_dead_lettered(scene: Scene) -> None:
     config = mapping_config(
         {"mqtt": "t/a", "link": "L"}, {"queue": "OUT"}, filter={"json": "!search($.a, '(x|xx)*[yz]')"}
