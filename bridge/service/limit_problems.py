@@ -64,7 +64,7 @@ DESCRIPTIONS: Final = {
     "MAXDEPTH": Limit(
         "the transmission queue is filled to 80 % of MAXDEPTH, most of it for {}",
         LARGEST_BACKLOGS,
-        _BACKLOGS,
+        _BACKLOGS.replace("raise the limit", "raise MAXDEPTH of the queue (ALTER QLOCAL)"),
         severity="error",
     ),
     "dead_letter_bytes": Limit("too many dead letters of {}", "mqbridge dlq list", _DEAD_LETTERS, severity="error"),

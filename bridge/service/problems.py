@@ -40,6 +40,8 @@ INTERVAL: Final = 5.0
 LARGE_BACKLOG: Final = 100_000
 LARGE_FRACTION: Final = 0.8
 OLD_BACKLOG: Final = 86_400.0
+#: The highest MAXDEPTH.
+MAX_DEPTH: Final = 999_999_999
 #: A queue that was full counts as full until its depth falls below this fraction of MAXDEPTH.
 ROOM_FRACTION: Final = 0.9
 #: Seconds after which a connected client should have acknowledged a message.
@@ -87,7 +89,7 @@ REMEDIES: Final = {
     " be started again.",
     ProblemKind.SESSION: "Make the broker reachable at its former address, so that the bridge can finish the session, or run"
     " `mqbridge mapping give-up {}`.",
-    ProblemKind.QUEUE: "Let applications take messages, raise MAXDEPTH, or enable puts: ALTER QLOCAL({}) PUT(ENABLED)",
+    ProblemKind.QUEUE: "Let applications take messages, raise MAXDEPTH, or allow puts.",
     ProblemKind.DEAD_LETTERS: "Fix the cause (`mqbridge dlq show ID`), then run `mqbridge dlq retry --all`, or delete the"
     " messages.",
     ProblemKind.BACKLOG: "Connect the clients or start the applications that take the messages, or remove unused sessions"
@@ -450,22 +452,30 @@ def _of_queues(status: QueueManagerStatus, parts: Parts, known: Collection[Key])
             text = f"{counted(queue.depth, 'message')} on queue {queue.name}: dead letters that a mapping could not process"
             yield Problem("warning", ProblemKind.DEAD_LETTERS, queue.name, text, "mqbridge dlq list --set-aside")
         was_full = (ProblemKind.QUEUE, queue.name) in known
+        remedy = ""
         if queue.put_inhibited:
-            why = "PUT(DISABLED)"
+            why, remedy = "PUT(DISABLED)", f"Allow puts: {_altering(queue.name, 'PUT(ENABLED)')}."
         elif 0 < queue.max_depth * (ROOM_FRACTION if was_full else 1) <= queue.depth:
             why = f"it is full, MAXDEPTH({queue.max_depth})"
+            more = _altering(queue.name, f"MAXDEPTH({min(2 * queue.max_depth, MAX_DEPTH)})")
+            remedy = f"Let applications take messages, or let the queue have more: {more}."
         else:
             why = ""
         if why:
             text = f"queue {queue.name} accepts no messages: {why}"
             if queue.name == transmission_queue:
                 text = f"transmission {text}; publications for clients go to the dead-letter queue"
-            yield Problem("error", ProblemKind.QUEUE, queue.name, text, display)
+            yield Problem("error", ProblemKind.QUEUE, queue.name, text, display, remedy=remedy)
         elif queue.name in read_by_bridge and (why := _backlog(queue)):
             text, command = f"{counted(queue.depth, 'message')} waiting on queue {queue.name}{why}", display
             if queue.name == transmission_queue:
                 text, command = f"{text}{_largest_backlog(parts)}", LARGEST_BACKLOGS
             yield Problem("warning", ProblemKind.BACKLOG, queue.name, text, command)
+
+
+def _altering(queue: str, attribute: str) -> str:
+    """Return a command that alters a queue."""
+    return f"`echo \"ALTER QLOCAL('{queue}') {attribute}\" | mqbridge mqsc run -`"
 
 
 def _largest_backlog(parts: Parts) -> str:
