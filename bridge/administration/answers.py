@@ -239,13 +239,17 @@ class ProblemKind(StrEnum):
     CLIENT = "client"
     #: a limit rejects messages, or ends sessions
     LIMIT = "limit"
+    #: the file descriptors of the process are used up, or nearly
+    DESCRIPTORS = "descriptors"
+    #: the system clock has jumped
+    CLOCK = "clock"
     #: messages that clients have acknowledged are not removed from the transmission queue
     REMOVALS = "removals"
     #: a client that publishes more than all others together
     PUBLISH_RATE = "publish_rate"
     #: a channel rejects clients
     REJECTIONS = "rejections"
-    #: several programs use one client identifier
+    #: connections of one client identifier end each other
     CLIENT_IDENTIFIER = "client_identifier"
     #: units of work fail although the queue manager is available
     COMMITS = "commits"

@@ -183,7 +183,9 @@ async def _gather(bridge: Bridge) -> Samples:
     assert bridge.metrics is not None  # created before the admin port
     parts = None if bridge.administration is None else bridge.administration.parts
     problems = [] if bridge.problems is None else await bridge.problems.current()
+    jumps = 0 if bridge.problems is None else bridge.problems.clock.jumps
     samples = await bridge.metrics.gather(bridge.state, parts, problems)
+    samples.add("mqbridge_clock_jumps_total", jumps)
     samples.add("mqbridge_ready", not why_not_ready(bridge))
     return samples
 

@@ -26,7 +26,9 @@ QUEUES_TIMEOUT: Final = 1.0
 #: The pages of other kinds of problems.
 _PAGES: Final = {
     answers.ProblemKind.CHANNEL: ("channels", "/channels"),
+    answers.ProblemKind.DESCRIPTORS: ("channels", "/channels"),
     answers.ProblemKind.MAPPING: ("mappings", "/mappings"),
+    answers.ProblemKind.SESSION: ("mappings", "/mappings"),
     answers.ProblemKind.LINK: ("links", "/links"),
     answers.ProblemKind.PIPELINE: ("pipelines", "/pipelines"),
     answers.ProblemKind.DEAD_LETTERS: ("dead letters", "/dead-letters"),
@@ -70,6 +72,8 @@ class Overview(msgspec.Struct, kw_only=True):
                 | answers.ProblemKind.RELOAD
                 | answers.ProblemKind.QUEUE_MANAGER
                 | answers.ProblemKind.LOGIN
+                | answers.ProblemKind.CLOCK
+                | answers.ProblemKind.CLIENT_IDENTIFIER
             ):
                 return "warnings and errors of the log", link("/log", level="warning")
             case answers.ProblemKind.LIMIT if problem.subject.startswith("dead_letter"):

@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tenacity
@@ -26,6 +26,7 @@ from bridge.link.state import Limits, LinkCounters, LinkLost, LinkPhase, LinkRef
 from bridge.link.violations import Reaction, Violation, Violations
 from bridge.mqtt.packets import PacketType, Publish
 from bridge.mqtt.writer import encode_acknowledgement
+from bridge.parking import ParkingThread, Pause
 from bridge.telemetry.message import Publication, Received
 
 log = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ SETTLED = 5.0
 ANSWER_TIME = 30.0
 #: Seconds to wait for the acknowledgements of a batch.
 ANSWERS_TIMEOUT = 60.0
-#: The longest wait for the network, in seconds. Afterwards paho checks the keep-alive.
+#: The longest wait for the network, in seconds. Afterwards the link needs no thread until a packet arrives or is due.
 TURN = 1.0
 
 
@@ -68,6 +69,7 @@ class LinkConnection:
         clean: bool | None = None,
         on_state: Callable[[LinkState], None] | None = None,
         on_session: Callable[[bool], None] | None = None,
+        on_arrival: Callable[[], None] = lambda: None,
     ) -> None:
         """Create a link. It connects when `start` is called.
 
@@ -77,7 +79,8 @@ class LinkConnection:
         identifiers of QoS 2 in use after the bridge was killed.
 
         The network thread calls `on_state` when the state changes, and `on_session` at each CONNACK with Session Present
-        before messages of the new connection can be taken. Both must neither block nor raise.
+        before messages of the new connection can be taken. `on_arrival` is called on any thread when `take` would return.
+        All three must neither block nor raise.
         """
         self.name = name
         self.client_id = client_id
@@ -95,7 +98,7 @@ class LinkConnection:
             retain_available=config.retain,
             maximum_packet_size=config.maximum_packet_size,
         )
-        self._inbox = Inbox(config.in_flight)
+        self._inbox = Inbox(config.in_flight, on_arrival)
         self._violations = Violations()
         self._outbox = Outbox(
             config.in_flight,
@@ -150,7 +153,9 @@ class LinkConnection:
         self._ear, self._bell = socket.socketpair()
         self._ear.setblocking(False)
         self._bell.setblocking(False)
-        self._thread = threading.Thread(target=self._run, name=f"link-{name}", daemon=True)
+        #: time.monotonic() of the last turns that read and wrote
+        self._read_at = self._wrote_at = 0.0
+        self._thread = ParkingThread(f"link-{name}", self._run)
 
     def identify(self, client_id: str) -> None:
         """Set the client identifier. Must be called before `start`."""
@@ -175,8 +180,7 @@ class LinkConnection:
         self._hurry.set()
         self._inbox.end()
         self._wake()
-        if self._thread.ident is not None:
-            self._thread.join(timeout)
+        self._thread.join(timeout)
         return not self._thread.is_alive()
 
     @property
@@ -345,17 +349,19 @@ class LinkConnection:
 
     # On the network thread --------------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
+    def _run(self) -> Iterator[Pause]:
         error = ""
         try:
             while not self._stopping.is_set():
                 self._failures = self._tried = 0
-                tenacity.Retrying(
+                for attempt in tenacity.Retrying(
                     retry=tenacity.retry_if_exception_type(LinkLost),
                     wait=self._pause_after,
                     before_sleep=self._tell,
                     sleep=self._pause,
-                )(self._stay_connected)
+                ):
+                    with attempt:
+                        yield from self._stay_connected()
         except _Stopped:
             pass
         except Exception as crash:
@@ -411,7 +417,7 @@ class LinkConnection:
         if self._on_state is not None:
             self._on_state(self.state)
 
-    def _stay_connected(self) -> None:
+    def _stay_connected(self) -> Iterator[Pause]:
         """Connect and serve. Return if the link is stopped or an established connection is lost.
 
         Raises LinkLost if there was no connection, or only a short one.
@@ -428,7 +434,7 @@ class LinkConnection:
             self._selector.register(self._ear, selectors.EVENT_READ)
             handshake = self._open(client)
             since = time.monotonic()
-            self._serve(handshake)
+            yield from self._serve(handshake)
         except LinkLost as error:
             self._outbox.lost(str(error), error.violation)
             if error.violation is not None and self._pauses_after(error.violation):
@@ -523,10 +529,15 @@ class LinkConnection:
                 raise lost
             self._turn(handshake)
 
-    def _serve(self, handshake: Handshake) -> None:
+    def _serve(self, handshake: Handshake) -> Iterator[Pause]:
         """Exchange packets until the link is stopped. Raises LinkLost."""
+        keep_alive = math.ceil(self._config.keep_alive) or math.inf
+        self._read_at = self._wrote_at = time.monotonic()
         while not self._stopping.is_set():
-            self._turn(handshake)
+            if not self._turn(handshake):
+                # The network, or `_wake`. paho checks the keep-alive after each packet of its own.
+                due = min(self._read_at, self._wrote_at) + keep_alive - time.monotonic()
+                yield Pause(self._selector.fileno(), max(TURN, due))
         # DISCONNECT is queued after the pending output.
         client = handshake.client
         client.disconnect()
@@ -536,8 +547,8 @@ class LinkConnection:
             except LinkLost:
                 break
 
-    def _turn(self, handshake: Handshake) -> None:
-        """Wait for the network or a wake-up and process what is ready. Raises LinkLost."""
+    def _turn(self, handshake: Handshake) -> bool:
+        """Wait for the network or a wake-up, and process it. Return False if neither came. Raises LinkLost."""
         client, selector = handshake.client, self._selector
         # Set the flag before checking for room: a concurrent take() then wakes this thread.
         self._paused = True
@@ -555,7 +566,8 @@ class LinkConnection:
         elif registered.events != wanted:
             selector.modify(sock, wanted)
         ready = 0
-        for key, events in selector.select(0 if client.backlog and not self._paused else TURN):
+        selected = selector.select(0 if client.backlog and not self._paused else TURN)
+        for key, events in selected:
             if key.fileobj is self._ear:
                 with contextlib.suppress(BlockingIOError):
                     self._ear.recv(4096)
@@ -565,8 +577,10 @@ class LinkConnection:
         if self._paused:
             client.forgive_silence()
         elif ready & selectors.EVENT_READ or client.backlog:
+            self._read_at = time.monotonic()
             client.loop_read()
         if client.want_write():
+            self._wrote_at = time.monotonic()
             client.loop_write()
         client.loop_misc()
         if client.socket() is None and not (self._stopping.is_set() and client.fault == ""):
@@ -581,6 +595,7 @@ class LinkConnection:
                 "MQB6008W link %s: %s acknowledges QoS 2 with PUBACK: it supports QoS 1", self.name, self.address
             )
         self._outbox.written(lambda: not client.want_write())
+        return bool(selected or client.backlog or client.want_write())
 
     # Callbacks of LinkClient and Handshake ----------------------------------------------------------------------------
 
@@ -616,8 +631,9 @@ class Inbox:
     Flow control: the link stops reading if `room` returns 0.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, on_arrival: Callable[[], None] = lambda: None) -> None:
         self._limit = limit
+        self._on_arrival = on_arrival
         self._changed = threading.Condition()
         self._queue: deque[Received] = deque()
         self._bytes = 0
@@ -662,6 +678,7 @@ class Inbox:
             # Report the session to a waiting worker.
             self._interrupted = True
             self._changed.notify_all()
+        self._on_arrival()
 
     def put(self, received: list[Received]) -> None:
         """Queue received publications."""
@@ -674,6 +691,7 @@ class Inbox:
                 else:
                     self._unconfirmed += 1
             self._changed.notify()
+        self._on_arrival()
 
     def put_released(self, mids: list[int]) -> None:
         """Queue the packet identifiers of received PUBRELs."""
@@ -681,6 +699,7 @@ class Inbox:
             self._released += mids
             self._completing.update(mids)
             self._changed.notify()
+        self._on_arrival()
 
     def room(self) -> int:
         """Return how many more publications may be read."""
@@ -694,6 +713,7 @@ class Inbox:
         with self._changed:
             self._ended = True
             self._changed.notify_all()
+        self._on_arrival()
 
     # On the worker's thread ------------------------------------------------------------------------------------------
 
@@ -728,6 +748,7 @@ class Inbox:
         with self._changed:
             self._interrupted = True
             self._changed.notify_all()
+        self._on_arrival()
 
     def released(self) -> list[int]:
         """Implement LinkConnection.released."""
@@ -775,6 +796,7 @@ def link_connection(
     clean: bool | None = None,
     on_state: Callable[[LinkState], None] | None = None,
     on_session: Callable[[bool], None] | None = None,
+    on_arrival: Callable[[], None] = lambda: None,
 ) -> LinkConnection:
     """Return the connection of a mapping to a link's broker, not yet started. It reads the password itself.
 
@@ -790,6 +812,7 @@ def link_connection(
         clean=clean,
         on_state=on_state,
         on_session=on_session,
+        on_arrival=on_arrival,
     )
 
 

@@ -9,7 +9,7 @@ import ctypes
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -27,6 +27,8 @@ SAMPLE_BYTES: Final = 4 * 1024 * 1024
 MESSAGE_OVERHEAD: Final = 512
 #: Messages are accepted again below this share of the watermark.
 RECOVERY_SHARE: Final = 0.95
+#: The children are listed at one of this number of samples, because the kernel lists them by thread.
+CHILDREN_EVERY: Final = 10
 #: Seconds between attempts to return freed memory to the operating system, and the share of the time that they may take. The
 #: event loop waits meanwhile: 30 ms for 300 MiB of messages of 20 kB, 100 ms for 1.5 GiB.
 TRIM_INTERVAL: Final = 2.0
@@ -47,13 +49,21 @@ def resident_memory(process: str = "self", proc: Path = _PROC) -> int:
     return int((proc / process / "statm").read_bytes().split()[1]) * _PAGE_SIZE
 
 
-def memory_of_children(proc: Path = _PROC) -> int:
-    """Return the resident set size of the children of this process, in bytes: the archive has a process of its own."""
+def children(proc: Path = _PROC) -> list[str]:
+    """Return the numbers of the processes that this process has started: the archive has a process of its own."""
+    found = []
+    for file in proc.glob("self/task/*/children"):  # none on kernels without CONFIG_PROC_CHILDREN
+        with suppress(OSError):  # the thread has ended
+            found += file.read_text().split()
+    return found
+
+
+def memory_of(processes: Iterable[str], proc: Path = _PROC) -> int:
+    """Return the resident set size of processes, in bytes."""
     size = 0
-    for children in proc.glob("self/task/*/children"):  # none on kernels without CONFIG_PROC_CHILDREN
-        with suppress(OSError):  # a thread or a child has ended
-            for child in children.read_text().split():
-                size += resident_memory(child, proc)
+    for process in processes:
+        with suppress(OSError):  # it has ended
+            size += resident_memory(process, proc)
     return size
 
 
@@ -126,7 +136,9 @@ class MemoryWatermark:
     def __init__(self, setting: str | int | None) -> None:
         self._setting = setting
         self._available = 0
+        self._processes: list[str] = []
         self._children = 0
+        self._samples = 0
         self._accepted = 0
         self._trim = _trimmer()
         self._trim_at = 0.0
@@ -157,7 +169,10 @@ class MemoryWatermark:
         """Apply a setting and the limits of the operating system. Accept messages again if memory use allows it."""
         self._setting = setting
         self._available = available_memory()
-        self._children = memory_of_children()
+        if not self._samples % CHILDREN_EVERY:
+            self._processes = children()
+        self._samples += 1
+        self._children = memory_of(self._processes)
         if isinstance(setting, str):
             self.watermark = int(self._available * float(setting.removesuffix("%")) / 100)
         else:

@@ -17,7 +17,7 @@ from contextlib import closing
 import msgspec
 
 from bridge.mq.administration import Administration
-from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, Got, MQError, get_or_none
+from bridge.mq.mqi import MQOD, MQSD, AnnouncingConnection, Connection, GetOptions, Got, MQError, get_or_none
 from bridge.mq.remote import GLANCE
 from bridge.mq.worker import LOST
 from bridge.telemetry.message import Message
@@ -170,7 +170,7 @@ def _content_of(got: Got) -> bytes:
     return hashlib.blake2b(b"\0".join((*made, got.data)), digest_size=16).digest()
 
 
-#: The maximum wait of one MQGET, in seconds, and so the maximum delay of an interruption.
+#: Seconds between looks at the new subscription while the topic filter changes.
 SLICE = 0.25
 #: Reason codes for a source that is open elsewhere. These errors are temporary.
 OPENED_ELSEWHERE = frozenset((cmqc.MQRC_OBJECT_IN_USE, cmqc.MQRC_SUBSCRIPTION_IN_USE))
@@ -207,16 +207,10 @@ class MessageConsumer:
     connection during the switch, a publication that matches both filters may be delivered twice.
     """
 
-    def __init__(
-        self, connection: Connection, source: ConsumerSource, interrupted: Callable[[], bool] = lambda: False
-    ) -> None:
-        """Open the source. Raises MQError. A reason code in OPENED_ELSEWHERE is temporary.
-
-        `interrupted` is called several times a second while `take` waits, and returns whether to stop waiting.
-        """
+    def __init__(self, connection: Connection, source: ConsumerSource) -> None:
+        """Open the source. Raises MQError. A reason code in OPENED_ELSEWHERE is temporary."""
         self._connection = connection
         self._source = source
-        self._interrupted = interrupted
         #: subscriptions for former topic filters of the mapping
         self._former: list[MappingSubscription] = []
         self._subscription: MappingSubscription | None = None
@@ -276,19 +270,19 @@ class MessageConsumer:
         Wait up to `wait` seconds for the first message only. The last message may exceed `size`. If this raises MQError,
         messages got before are in the unit of work.
         """
-        until = time.monotonic() + wait
+        until, left = time.monotonic() + wait, wait
         pause = 0.0
         while True:
-            left = max(0.0, until - time.monotonic())
             changing = bool(self._former) and not self._unsettled
-            taken = self._take(messages, size, seconds, min(left, pause if changing else SLICE))
+            taken = self._take(messages, size, seconds, min(left, pause) if changing else left)
             if self._former or self._duplicates is not None:
                 taken = self._once(taken)
             if taken:
                 return taken
+            left = max(0.0, until - time.monotonic())
             if changing and self._succeed():
                 continue
-            if left <= 0 or self._interrupted():
+            if left <= 0 or not (self._former or self._duplicates is not None):
                 return []
             pause = SLICE
 
@@ -315,6 +309,17 @@ class MessageConsumer:
             if time.monotonic() >= until:
                 break
         return taken
+
+    def announce(self, arrived: Callable[[], None]) -> bool:
+        """Call `arrived` once, on any thread, when messages arrive. Raises MQError.
+
+        Return False if the queue manager does not announce messages, or while the topic filter changes.
+        """
+        connection = self._connection
+        if self._former or self._duplicates is not None or not isinstance(connection, AnnouncingConnection):
+            return False
+        connection.announce(self._queues[0], arrived)
+        return True
 
     def take_exactly(self, msg_ids: Iterable[bytes]) -> list[Got]:
         """Get messages by MsgId, in this order. Skip missing ones. Raises MQError."""

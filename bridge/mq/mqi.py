@@ -6,8 +6,8 @@ belongs to one thread at a time. Every verb raises MQError with the reason code 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
 
@@ -319,6 +319,17 @@ def inquire(
         return connection.inquire(handle, selectors)
     finally:
         connection.close(handle)
+
+
+@runtime_checkable
+class AnnouncingConnection(Protocol):
+    """A connection that any thread may use, of a queue manager that announces messages. Only the embedded one does."""
+
+    def announce(self, handle: int, arrived: Callable[[], None]) -> None:
+        """Call `arrived` once, on any thread, when a message has arrived on a queue or a get fails at once.
+
+        `arrived` must neither block nor raise. A message may have arrived before this call. Raises MQError.
+        """
 
 
 def get_or_none(connection: Connection, handle: int, options: GetOptions) -> Got | None:

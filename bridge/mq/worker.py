@@ -8,11 +8,12 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from bridge.mq.backend import Commits, Silence
 from bridge.mq.mqi import MQOD, Connection, MQError
+from bridge.parking import ParkingThread, Pause
 from bridge.wire import cmqc
 
 if TYPE_CHECKING:
@@ -109,7 +110,8 @@ class Worker(ABC, Generic[Job]):
     """Runs jobs on a connection of its own.
 
     Subclasses open objects on a new connection (`opened`) and run batches (`serve`). Jobs wait while the queue manager is
-    unavailable. Idle connections are probed, so that a loss is reported even without traffic.
+    unavailable. Idle connections are probed, so that a loss is reported even without traffic. A subclass may set `idle` on
+    an embedded queue manager, whose connections any thread may use: its thread ends until `wake` is called.
     """
 
     def __init__(
@@ -152,7 +154,9 @@ class Worker(ABC, Generic[Job]):
         #: counters of `commit_units`; None to count nothing
         self.commits: Commits | None = None
         self.events = events or WorkerEvents()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        #: `serve` has nothing to do until `wake` is called, so the thread may end
+        self.idle = False
+        self._thread = ParkingThread(name, self._run)
 
     def commit_units(self, connection: Connection, units: int) -> None:
         """Commit the MQ unit of work, which contains `units` of the bridge's units of work (MQCMIT). Raises MQError."""
@@ -171,6 +175,15 @@ class Worker(ABC, Generic[Job]):
     def start(self) -> None:
         """Start the thread, which connects to the queue manager."""
         self._thread.start()
+
+    def wake(self) -> None:
+        """End the pause of an idle worker. Callable on any thread. It does not block."""
+        self._thread.wake()
+
+    @property
+    def parked(self) -> bool:
+        """Whether the worker is idle and has no thread."""
+        return self._thread.parked
 
     def submit(self, job: Job) -> None:
         """Submit a job. Callable on any thread."""
@@ -196,17 +209,18 @@ class Worker(ABC, Generic[Job]):
             self._jobs.clear()
             self._ending = True
             self._changed.notify_all()
+        self.wake()
 
     def stop(self) -> None:
         """End after all submitted jobs are done, or immediately if the queue manager is unavailable."""
         with self._changed:
             self._ending = True
             self._changed.notify_all()
+        self.wake()
 
     def join(self, timeout: float) -> bool:
         """Wait for the thread to end. Return False if it did not end within `timeout` seconds."""
-        if self._thread.ident is not None:
-            self._thread.join(timeout)
+        self._thread.join(timeout)
         return not self._thread.is_alive()
 
     @property
@@ -265,7 +279,7 @@ class Worker(ABC, Generic[Job]):
         with self._changed:
             self._jobs.extendleft(reversed(jobs))
 
-    def _run(self) -> None:
+    def _run(self) -> Iterator[Pause]:
         try:
             while not self.ending:
                 connection = self._reconnect()
@@ -276,6 +290,9 @@ class Worker(ABC, Generic[Job]):
                 try:
                     while not self.ending:
                         self._round(connection)
+                        if self.idle:
+                            self.idle = False
+                            yield Pause()
                 except MQError as error:
                     if error.reason in STALE:
                         log.info("MQB4011I %s: an object was changed: %s; opening all objects again", self.name, error)

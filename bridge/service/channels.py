@@ -6,7 +6,7 @@ import asyncio
 import errno
 import logging
 import resource
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from bridge.administration.answers import counted
 from bridge.administration.requests import NotFound, Refused
@@ -65,11 +65,18 @@ class NoChannel(ChannelError, NotFound):
 class Channels:
     """All channels of the configuration file and of commands. Methods are called on the event loop."""
 
-    def __init__(self, make_owner: MakesOwner, limits: LimitsConfig, register: TelemetryChannelRegister) -> None:
+    def __init__(
+        self,
+        make_owner: MakesOwner,
+        limits: LimitsConfig,
+        register: TelemetryChannelRegister,
+        on_refused: Callable[[str, str, int, str], None] = lambda _option, _subject, _number, _channel: None,
+    ) -> None:
         self._make_owner = make_owner
         self._limits = limits
         self._register = register
         self._room = Room(0)
+        self._room.on_refused = on_refused
         #: the sum of max_clients of all channels
         self._clients = 0
         self._configs: dict[str, ChannelConfig] = {}

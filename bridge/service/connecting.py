@@ -85,6 +85,10 @@ class Rejected(Exception):
         self.session = session
 
 
+class OverLimit(Rejected):
+    """A client is rejected because there are too many sessions."""
+
+
 class Gone(Exception):
     """The connection has ended, so no answer is possible."""
 
@@ -246,7 +250,8 @@ class Handshake:
             if await self._purged(client_id):
                 continue
             if existing is None and (excess := service.quotas.session_excess(client.principal, network)):
-                raise Rejected(ConnackCode.SERVER_UNAVAILABLE, excess, ReasonCode.QUOTA_EXCEEDED)
+                service.limit_hits.note(excess.option, excess.owner or client_id)
+                raise OverLimit(ConnackCode.SERVER_UNAVAILABLE, str(excess), ReasonCode.QUOTA_EXCEEDED)
             old = service.clients.get(client_id)
             if old is not None:
                 # MQTT-3.1.4-2
@@ -712,7 +717,12 @@ def reject(service: TelemetryService, client: Client, rejected: Rejected) -> Non
     )
     reason_code = rejected.reason_code
     service.events.publish(
-        ConnectRejected(name, reason_code or REASON_CODES[code], f"client {client.peer}: {rejected}")
+        ConnectRejected(
+            name,
+            reason_code or REASON_CODES[code],
+            f"client {client.peer}: {rejected}",
+            isinstance(rejected, OverLimit),
+        )
     )
     client.protocol.refuse(code, reason_code=reason_code)
     client.transport.flush()

@@ -25,7 +25,7 @@ from bridge.service.events import DeadLettered, EventBus, Finished, MessagesAban
 from bridge.service.limit_hits import LimitHits
 from bridge.telemetry.backlog import Admission, Backlog, BacklogLimits
 from bridge.telemetry.conversion import reason_code_of
-from bridge.telemetry.outbox import FULL, UNDELIVERABLE, Refusal, SendEffects
+from bridge.telemetry.outbox import FULL, SLOW, UNDELIVERABLE, Refusal, SendEffects
 from bridge.telemetry.packet_identifiers import Chunk
 from bridge.telemetry.record import StateKey, StateRecord
 from bridge.telemetry.session import Session
@@ -540,6 +540,8 @@ class Delivery:
         if effects.more and client is not None:
             client.transport.send_more_soon()
         if effects.finished:
+            if effects.discarded and (slow := sum(why == SLOW for why in effects.discarded.values())):
+                self.limit_hits.note("pending_bytes", session.client_id, slow)
             self._events.publish(Finished(session, effects.finished, effects.discarded))
         if effects.admission is not None:
             self._not_admitted(session.outbox.backlog, effects.admission)

@@ -43,6 +43,8 @@ class ConnectRejected(Event):
     reason: ReasonCode
     #: the client and the reason in words
     what: str
+    #: a limit of sessions rejected the client
+    by_limit: bool = False
 
 
 class CredentialsRejected(Event):

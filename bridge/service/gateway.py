@@ -93,9 +93,16 @@ class ClientHandler:
                     client.transport.slow_down(self._rate.spend(len(effects.publications), time.monotonic()))
                 self._commit(session, effects)
                 if effects.violation:
+                    if effects.violation_code == ReasonCode.RECEIVE_MAXIMUM_EXCEEDED:
+                        self._service.limit_hits.note("unreleased", session.client_id)
                     client.close(effects.violation, effects.violation_code)
+                if session.requests.evicted:
+                    self._service.limit_hits.note("request_bytes", session.client_id, session.requests.evicted)
+                    session.requests.evicted = 0
             elif isinstance(event, Disconnected):
                 if event.packet is None:
+                    if event.reason_code == ReasonCode.PACKET_TOO_LARGE:
+                        self._note_packet(client)
                     client.close(event.why, event.reason_code)
                 else:
                     self._disconnected(event.packet)
@@ -103,6 +110,13 @@ class ClientHandler:
                 self._control(event)
             if client.protocol.state >= _DISCONNECTING:
                 return
+
+    def _note_packet(self, client: Client) -> None:
+        """Count a packet that is too large. Before CONNECT, nobody knows its client."""
+        limit, who = "max_packet_size", client.peer.client_id
+        if client.session is None:
+            limit, who = "max_connect_size", client.transport.address or "a Unix socket"
+        self._service.limit_hits.note(limit, who, 1, client.channel.name)
 
     def _portion(self, packets: Sequence[MessagePacket]) -> int:
         """Return the number of packets to process in one turn, and estimate the deliveries that their publications cause."""

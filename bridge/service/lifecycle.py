@@ -315,7 +315,12 @@ class Bridge:
             file = self.configuration.audit_log.file
             raise StartError(f"audit_log.file {file}: {error.strerror or error}") from error
         audit_log.note("started", version=__version__, queue_manager=self.host.name)
-        self.channels = Channels(handlers_of(self.service), self.configuration.limits, self.host.telemetry_channels)
+        self.channels = Channels(
+            handlers_of(self.service),
+            self.configuration.limits,
+            self.host.telemetry_channels,
+            self.service.limit_hits.note,
+        )
         self._activity = Activity(self.service)
         parts = Parts(
             configuration=self._configuration,

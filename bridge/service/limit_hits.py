@@ -11,7 +11,8 @@ import msgspec
 
 #: Seconds after the last rejection by a limit at which its problem ends.
 CALM: Final = 60.0
-#: The limits that are counted, so that their counters exist from the start. MAXDEPTH is that of the transmission queue.
+#: The limits that are counted, so that their counters exist from the start: options of `limits` and of channels. MAXDEPTH is
+#: that of the transmission queue, and `open_files` the limit of the operating system.
 LIMITS: Final = (
     "waiting_bytes",
     "waiting_total",
@@ -20,6 +21,23 @@ LIMITS: Final = (
     "dead_letter_total",
     "retained_bytes",
     "retained_total",
+    "pending_bytes",
+    "request_bytes",
+    "unreleased",
+    "sessions",
+    "sessions_per_user",
+    "sessions_per_network",
+    "subscribe_filters",
+    "subscriptions",
+    "subscriptions_per_user",
+    "subscriptions_total",
+    "max_clients",
+    "max_clients_per_address",
+    "connect_rate",
+    "max_connect_size",
+    "max_packet_size",
+    "proxies",
+    "open_files",
 )
 #: The maximum number of names kept for a limit.
 _NAMES: Final = 100
@@ -28,13 +46,16 @@ _NAMES: Final = 100
 class Hit(msgspec.Struct):
     """A limit that is being reached."""
 
-    #: the first and the last time, in seconds since the epoch
+    #: the first time, in seconds since the epoch
     since: float
+    #: the last time, by time.monotonic()
     last: float
     #: number of messages or requests that were affected
     number: int = 0
     #: who was affected, the latest one at the end
     subjects: dict[str, None] = {}
+    #: the channel of the latest one, if the limit is an option of channels
+    channel: str = ""
 
 
 class LimitHits:
@@ -42,19 +63,22 @@ class LimitHits:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        #: by limit, which is an option of `limits`, or MAXDEPTH
         self._hits: dict[str, Hit] = {}
         self._totals = Counter(dict.fromkeys(LIMITS, 0))
 
-    def note(self, limit: str, subject: str, number: int = 1) -> None:
-        """Count a number of messages or requests of a client, share, user or mapping that a limit affected."""
-        now = time.time()
+    def note(self, limit: str, subject: str, number: int = 1, channel: str = "") -> None:
+        """Count messages, requests or connections that a limit rejected.
+
+        `limit` is one of LIMITS, and `subject` a client, share, user, network, channel or mapping.
+        """
+        now = time.monotonic()
         with self._lock:
             hit = self._hits.get(limit)
             if hit is None or now - hit.last > CALM:
-                hit = self._hits[limit] = Hit(now, now)
+                hit = self._hits[limit] = Hit(time.time(), now)
             hit.last = now
             hit.number += number
+            hit.channel = channel
             hit.subjects.pop(subject, None)
             hit.subjects[subject] = None
             if len(hit.subjects) > _NAMES:
@@ -63,7 +87,7 @@ class LimitHits:
 
     def current(self) -> dict[str, Hit]:
         """Return the limits that were reached in the last minute."""
-        now = time.time()
+        now = time.monotonic()
         with self._lock:
             self._hits = {limit: hit for limit, hit in self._hits.items() if now - hit.last <= CALM}
             return {
@@ -71,6 +95,6 @@ class LimitHits:
             }
 
     def totals(self) -> dict[str, int]:
-        """Return how many messages or requests each limit has affected since the start."""
+        """Return how many messages, requests or connections each limit has rejected since the start."""
         with self._lock:
             return dict(self._totals)

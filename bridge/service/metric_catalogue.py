@@ -35,6 +35,7 @@ METRICS: Final = (
            "1 for the present state of the bridge, 0 for the others: starting, standing by, running, stopping."),
     Metric("mqbridge_ready", "gauge", (), "1 if the bridge serves clients, as reported by /readyz; otherwise 0."),
     Metric("mqbridge_problem", "gauge", ("kind",), "Number of current problems of a kind, as listed by `mqbridge status`."),
+    Metric("mqbridge_clock_jumps_total", "counter", (), "Jumps of the system clock by at least 2 seconds."),
     Metric("mqbridge_start_time_seconds", "gauge", (),
            "Start time of the bridge in seconds since the epoch. Counters begin then."),
     Metric("mqbridge_event_loop_lag_seconds", "histogram", (),
@@ -58,8 +59,8 @@ METRICS: Final = (
     Metric("mqbridge_connections_refused_total", "counter", _CHANNEL,
            "Connections closed before CONNECT because a limit was reached. Reset when the channel is started."),
     Metric("mqbridge_handshakes_failed_total", "counter", _CHANNEL,
-           "Connections closed before CONNECT because the TLS or WebSocket handshake or the PROXY header failed. Reset when "
-           "the channel is started."),
+           "Connections closed before CONNECT because the TLS or WebSocket handshake or the PROXY header failed, or CONNECT "
+           "did not arrive within connect_timeout. Reset when the channel is started."),
     Metric("mqbridge_clients", "gauge", _CLIENTS, "Connected clients."),
     Metric("mqbridge_connects_total", "counter", _CLIENTS, "Accepted clients (CONNACK 0)."),
     Metric("mqbridge_disconnects_total", "counter", ("channel", "reason"),
@@ -107,8 +108,8 @@ METRICS: Final = (
            "Messages for clients that were not sent, by reason: expired, slow_client (QoS 0), waiting_full, no_local, "
            "not_authorized, undeliverable, session_ended, no_session."),
     Metric("mqbridge_limit_reached_total", "counter", ("limit",),
-           "Messages and publications beyond a limit of the configuration, or beyond 80 % of MAXDEPTH of the transmission "
-           "queue (MAXDEPTH)."),
+           "Messages, requests and connections that a limit has rejected: an option of `limits` or of channels, 80 % of "
+           "MAXDEPTH of the transmission queue (MAXDEPTH), or the limit of open files (open_files)."),
     Metric("mqbridge_limit_bytes", "gauge", ("limit",), "Value of a limit for all clients together."),
     Metric("mqbridge_limit_used_bytes", "gauge", ("limit",), "Bytes that count for such a limit."),
     Metric("mqbridge_messages_resent_total", "counter", _CLIENTS, "PUBLISH packets sent again with DUP."),

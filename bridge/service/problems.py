@@ -23,14 +23,15 @@ from bridge.config.mapping import ToMqttMapping
 from bridge.config.models import PIPELINES, Configuration, LimitsConfig
 from bridge.config.queue_manager import SET_ASIDE_QUEUE
 from bridge.mq.host import Host, QueueManagerStatus, QueueStatus
-from bridge.mq.memory import MIB, in_bytes
+from bridge.mq.memory import MIB
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security.tls import SOON, certificates_in_use
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
 from bridge.service.events import ClientDisconnected, ConnectRejected
 from bridge.service.limit_hits import CALM
+from bridge.service.limit_problems import LARGEST_BACKLOGS, limit_problems
 from bridge.service.mappings.environment import LOOK_AHEAD
-from bridge.telemetry.session import Session
+from bridge.service.process_problems import Clock, Descriptors
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,8 @@ INTERVAL: Final = 5.0
 LARGE_BACKLOG: Final = 100_000
 LARGE_FRACTION: Final = 0.8
 OLD_BACKLOG: Final = 86_400.0
+#: The highest MAXDEPTH.
+MAX_DEPTH: Final = 999_999_999
 #: A queue that was full counts as full until its depth falls below this fraction of MAXDEPTH.
 ROOM_FRACTION: Final = 0.9
 #: Seconds after which a connected client should have acknowledged a message.
@@ -64,20 +67,6 @@ LOW_DISK_BYTES: Final = 2048 * MIB
 #: Seconds for which lost rows and missing files of the archive are reported.
 ARCHIVE_LOSS_TIMEOUT: Final = 3600.0
 
-#: The command that lists clients with the largest backlogs first.
-LARGEST_BACKLOGS: Final = "mqbridge client list --sort waiting"
-
-_REMEDY_OF_BACKLOGS: Final = (
-    "Connect the client, or correct its program if it does not acknowledge. Remove the session of a client that will not"
-    " return with `mqbridge client purge CLIENT`, or raise the limit."
-)
-_REMEDY_OF_DEAD_LETTERS: Final = (
-    "Fix the cause (`mqbridge dlq show ID`), then run `mqbridge dlq retry --all` or `mqbridge dlq delete --all`."
-)
-_REMEDY_OF_RETAINED: Final = (
-    "Clear retained publications that nobody needs with `mqbridge mq pub TOPIC '' --retain`, or raise the limit."
-)
-
 _SEVERITIES: Final = ("critical", "error", "warning")
 _LEVELS: Final = {"critical": logging.ERROR, "error": logging.ERROR, "warning": logging.WARNING}
 #: Kinds that have their own log events, which are logged immediately and contain more detail.
@@ -101,20 +90,24 @@ REMEDIES: Final = {
     " be started again.",
     ProblemKind.SESSION: "Make the broker reachable at its former address, so that the bridge can finish the session, or run"
     " `mqbridge mapping give-up {}`.",
-    ProblemKind.QUEUE: "Let applications take messages, raise MAXDEPTH, or enable puts: ALTER QLOCAL({}) PUT(ENABLED)",
+    ProblemKind.QUEUE: "Let applications take messages, raise MAXDEPTH, or allow puts.",
     ProblemKind.DEAD_LETTERS: "Fix the cause (`mqbridge dlq show ID`), then run `mqbridge dlq retry --all`, or delete the"
     " messages.",
     ProblemKind.BACKLOG: "Connect the clients or start the applications that take the messages, or remove unused sessions"
     " with `mqbridge client purge`.",
     ProblemKind.CLIENT: "Make the client reconnect with `mqbridge client disconnect CLIENT`, and check its program.",
     ProblemKind.LIMIT: "",
+    ProblemKind.DESCRIPTORS: "Raise LimitNOFILE of the systemd unit (`systemctl edit mqbridge`), or the hard limit of the"
+    " shell (ulimit -Hn), and restart, or lower max_clients of the channels.",
+    ProblemKind.CLOCK: "Repair the time service (chrony, systemd-timesyncd, or the clock of the virtual machine). Messages"
+    " and sessions with an expiry time expire earlier or later by the jump.",
     ProblemKind.REMOVALS: "Allow gets from the transmission queue: ALTER QLOCAL({}) GET(ENABLED)."
     " The log contains the reason code.",
     ProblemKind.PUBLISH_RATE: "Set publish_rate of its channel, then run `mqbridge reload` and `mqbridge client"
     " disconnect {}`.",
     ProblemKind.REJECTIONS: "Correct the client's password, certificate or configuration, or block its address.",
-    ProblemKind.CLIENT_IDENTIFIER: "Give each program an identifier of its own. The log names their addresses"
-    " (journalctl -u mqbridge -g IDENTIFIER).",
+    ProblemKind.CLIENT_IDENTIFIER: "If the log names several addresses (journalctl -u mqbridge -g IDENTIFIER), give each"
+    " program an identifier of its own. Otherwise check the network of the client, and shorten its keep-alive.",
     ProblemKind.COMMITS: "Check the disk or the queue manager that the log names.",
     ProblemKind.RELOAD: "Correct the file, then run `mqbridge reload`.",
     ProblemKind.ARCHIVE: "Free space on the archive's disk, or raise archive.memory.",
@@ -136,6 +129,7 @@ class ProblemList:
         self._known: dict[Key, Problem] = {}
         self._evaluating = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
+        self.clock = Clock()
 
     def serve(self, parts: Parts) -> None:
         """List the problems of all parts from now on."""
@@ -180,6 +174,7 @@ class ProblemList:
             if self._serving is not None:
                 configuration = self._serving.parts.configuration
                 problems += await self._serving.problems(status, self._known)
+            problems += self.clock.problems()
             problems += await asyncio.to_thread(_of_certificates, configuration)
             return self._take(problems)
 
@@ -210,6 +205,7 @@ class _Serving:
         self._rejections = Rejections(parts)
         self._takeovers = Takeovers(parts)
         self._publishers = Publishers()
+        self._descriptors = Descriptors()
 
     async def problems(self, status: QueueManagerStatus | None, known: Collection[Key]) -> list[Problem]:
         """Return the problems, except those that prevent serving clients. `known` has those of the last evaluation."""
@@ -219,7 +215,9 @@ class _Serving:
         if status is not None:
             problems += _of_queues(status, parts, known)
         problems += _of_resources(status, parts, known)
-        problems += _of_limits(parts)
+        hits = parts.service.limit_hits.current()
+        problems += limit_problems(parts, hits)
+        problems += await asyncio.to_thread(lambda: list(self._descriptors.problems(hits.get("open_files"))))
         problems += _of_channels(parts)
         problems += _of_links_and_mappings(parts)
         problems += self._rejections.problems()
@@ -254,19 +252,20 @@ class _Serving:
         if held:
             others = f" and {len(held) - 1:,} more" if len(held) > 1 else ""
             queue = self.parts.configuration.transmission_queue
-            unremoved = service.sessions[held[0]].outbox.unremoved
+            unremoved, client_id = max((service.sessions[one].outbox.unremoved, one) for one in held)
             text = (
-                f"client {held[0]!r}{others} gets no messages, because {counted(unremoved, 'acknowledged message')} "
+                f"client {client_id!r}{others} gets no messages, because {counted(unremoved, 'acknowledged message')} "
                 f"cannot be removed from {queue} (limits.removal_backlog)"
             )
             problems.append(Problem("error", ProblemKind.REMOVALS, queue, text, "mqbridge check --connect"))
         if silent:
             others = f" and {len(silent) - 1:,} more" if len(silent) > 1 else ""
+            _, client_id = max((len(service.sessions[one].outbox.backlog), one) for one in silent)
             text = (
-                f"client {silent[0]!r}{others} acknowledged no message for {ACKNOWLEDGEMENT_TIMEOUT / 60:.0f} minutes"
+                f"client {client_id!r}{others} acknowledged no message for {ACKNOWLEDGEMENT_TIMEOUT / 60:.0f} minutes"
             )
             problems.append(
-                Problem("warning", ProblemKind.CLIENT, "", text, f"mqbridge client show {quote(silent[0])}")
+                Problem("warning", ProblemKind.CLIENT, "", text, f"mqbridge client show {quote(client_id)}")
             )
         self._publishers.count(counts, now)
         if (flood := self._publishers.flood) is not None:
@@ -336,7 +335,8 @@ class Rejections:
         parts.service.events.subscribe(ConnectRejected, self._rejected)
 
     def _rejected(self, event: ConnectRejected) -> None:
-        self._note(event.channel, event.reason.name, event.what, "MQB1201W", 1)
+        if not event.by_limit:  # the problem of the limit
+            self._note(event.channel, event.reason.name, event.what, "MQB1201W", 1)
 
     def _note(self, channel: str, cause: str, what: str, identifier: str, number: int) -> None:
         last = self._last.setdefault(channel, deque(maxlen=1_000))
@@ -366,7 +366,7 @@ class Rejections:
 
 
 class Takeovers:
-    """Finds client identifiers that several programs use: their connections end each other."""
+    """Finds client identifiers whose connections end each other: of several programs, or of one on a bad network."""
 
     def __init__(self, parts: Parts) -> None:
         #: client identifier -> times of its last takeovers, by time.monotonic()
@@ -386,10 +386,13 @@ class Takeovers:
             client_id for client_id, times in self._times.items() if len(times) == MANY_TAKEOVERS and times[0] > since
         ]
         if shared:
-            others = f", and {len(shared) - 1:,} more identifiers like it" if len(shared) > 1 else ""
-            text = f"several programs use client identifier {shared[0]!r}, and each ends the connection of the other{others}"
-            command = f"mqbridge client show {quote(shared[0])}"
-            yield Problem("warning", ProblemKind.CLIENT_IDENTIFIER, shared[0], text, command)
+            latest = max(shared, key=lambda client_id: self._times[client_id][-1])
+            others = f" and {len(shared) - 1:,} more" if len(shared) > 1 else ""
+            text = (
+                f"connections of client identifier {latest!r}{others} end each other: several programs use it, or one client"
+                " loses its connection again and again"
+            )
+            yield Problem("warning", ProblemKind.CLIENT_IDENTIFIER, "", text, f"mqbridge client show {quote(latest)}")
 
 
 def _is_worse(problem: Problem, former: Problem) -> bool:
@@ -450,22 +453,30 @@ def _of_queues(status: QueueManagerStatus, parts: Parts, known: Collection[Key])
             text = f"{counted(queue.depth, 'message')} on queue {queue.name}: dead letters that a mapping could not process"
             yield Problem("warning", ProblemKind.DEAD_LETTERS, queue.name, text, "mqbridge dlq list --set-aside")
         was_full = (ProblemKind.QUEUE, queue.name) in known
+        remedy = ""
         if queue.put_inhibited:
-            why = "PUT(DISABLED)"
+            why, remedy = "PUT(DISABLED)", f"Allow puts: {_altering(queue.name, 'PUT(ENABLED)')}."
         elif 0 < queue.max_depth * (ROOM_FRACTION if was_full else 1) <= queue.depth:
             why = f"it is full, MAXDEPTH({queue.max_depth})"
+            more = _altering(queue.name, f"MAXDEPTH({min(2 * queue.max_depth, MAX_DEPTH)})")
+            remedy = f"Let applications take messages, or let the queue have more: {more}."
         else:
             why = ""
         if why:
             text = f"queue {queue.name} accepts no messages: {why}"
             if queue.name == transmission_queue:
                 text = f"transmission {text}; publications for clients go to the dead-letter queue"
-            yield Problem("error", ProblemKind.QUEUE, queue.name, text, display)
+            yield Problem("error", ProblemKind.QUEUE, queue.name, text, display, remedy=remedy)
         elif queue.name in read_by_bridge and (why := _backlog(queue)):
             text, command = f"{counted(queue.depth, 'message')} waiting on queue {queue.name}{why}", display
             if queue.name == transmission_queue:
                 text, command = f"{text}{_largest_backlog(parts)}", LARGEST_BACKLOGS
             yield Problem("warning", ProblemKind.BACKLOG, queue.name, text, command)
+
+
+def _altering(queue: str, attribute: str) -> str:
+    """Return a command that alters a queue."""
+    return f"`echo \"ALTER QLOCAL('{queue}') {attribute}\" | mqbridge mqsc run -`"
 
 
 def _largest_backlog(parts: Parts) -> str:
@@ -529,58 +540,6 @@ def _of_resources(status: QueueManagerStatus | None, parts: Parts, known: Collec
         yield Problem("warning", ProblemKind.RELOAD, "", text, "mqbridge check")
 
 
-#: For each limit: what it means, the command that shows the details, and the remedy.
-_LIMITS: Final = {
-    "waiting_bytes": ("messages wait for {}", LARGEST_BACKLOGS, _REMEDY_OF_BACKLOGS),
-    "waiting_total": ("too many messages wait, most of them for {}", LARGEST_BACKLOGS, _REMEDY_OF_BACKLOGS),
-    "MAXDEPTH": (
-        "the transmission queue is filled to 80 % of MAXDEPTH, most of it for {}",
-        LARGEST_BACKLOGS,
-        _REMEDY_OF_BACKLOGS,
-    ),
-    "dead_letter_bytes": ("too many dead letters of {}", "mqbridge dlq list", _REMEDY_OF_DEAD_LETTERS),
-    "dead_letter_total": ("too many dead letters, the last of {}", "mqbridge dlq list", _REMEDY_OF_DEAD_LETTERS),
-    "retained_bytes": ("too many retained publications of {}", "mqbridge topic show '#'", _REMEDY_OF_RETAINED),
-    "retained_total": (
-        "too many retained publications, the last of {}",
-        "mqbridge topic show '#'",
-        _REMEDY_OF_RETAINED,
-    ),
-}
-
-
-def _of_limits(parts: Parts) -> Iterator[Problem]:
-    """Yield one problem for each limit that was reached in the last minute, and one for the sessions that end."""
-    for limit, hit in parts.service.limit_hits.current().items():
-        what, command, remedy = _LIMITS[limit]
-        *earlier, latest = hit.subjects
-        who = f"{latest!r}{f' and {len(earlier):,} more' if earlier else ''}"
-        setting = getattr(parts.service.limits, limit, None)
-        value = "" if setting is None else f", limits.{limit} is {in_bytes(setting) / MIB:,.1f} MiB"
-        text = f"{what.format(who)}{value}: {counted(hit.number, 'message')} beyond it"
-        yield Problem("error", ProblemKind.LIMIT, limit, text, command, hit.since, remedy)
-    ending = parts.service.endings.sessions
-    if ending:
-        shares = parts.service.delivery.shares
-
-        def waiting(one: Session) -> int:
-            held = len(one.outbox.backlog) + len(one.outbox.in_flight.deliveries)
-            return held + sum(len(share.waiting) for share in shares.of(one))
-
-        session = max(ending, key=waiting)
-        others = f" and {len(ending) - 1:,} more" if len(ending) > 1 else ""
-        text = (
-            f"the session of client {session.client_id!r}{others} ends, because its backlog exceeded the limits: "
-            f"{counted(waiting(session), 'message')} to be received before that"
-        )
-        command = f"mqbridge client show {quote(session.client_id)}"
-        remedy = (
-            "Let the client connect and acknowledge its messages, or remove them with its session: `mqbridge client purge"
-            f" {quote(session.client_id)}`."
-        )
-        yield Problem("error", ProblemKind.LIMIT, "waiting_full", text, command, 0.0, remedy)
-
-
 def _of_channels(parts: Parts) -> Iterator[Problem]:
     for config in parts.channels.configs:
         if parts.channels.get(config.name) is None and config.name not in parts.channels.problems:
@@ -594,7 +553,8 @@ def _of_links_and_mappings(parts: Parts) -> Iterator[Problem]:
     for mapping, link in parts.mappings.links():
         if link.certificate_expiry is not None:
             broker = f"the broker of link {link.name}"
-            yield from _of_certificate(broker, broker, link.certificate_expiry, f"mqbridge link test {link.name}")
+            for problem in _of_certificate(broker, broker, link.certificate_expiry, f"mqbridge link test {link.name}"):
+                yield msgspec.structs.replace(problem, remedy="The operator of the broker must renew its certificate.")
         error, _ = link.last_error
         if link.up or not error:
             continue

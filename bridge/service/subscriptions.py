@@ -20,7 +20,7 @@ from bridge.mqtt.topics import FilterTree, topic_filter_error
 from bridge.security import audit_log
 from bridge.service.client import REQUEST_WEIGHT, Client
 from bridge.service.events import Finished, Subscribed, Unsubscribed
-from bridge.service.telemetry import LEVELS_PER_SUBSCRIPTION, TelemetryService, levels_left
+from bridge.service.telemetry import LEVELS_PER_SUBSCRIPTION, Excess, TelemetryService, levels_left
 from bridge.telemetry.conversion import reason_code_of
 from bridge.telemetry.identity import ClientIdentity, TopicAccess
 from bridge.telemetry.outbox import NOT_ALLOWED
@@ -79,24 +79,26 @@ async def subscribe(service: TelemetryService, client: Client, session: Session,
         sharing = is_shared(topic_filter)
         error = shared_subscription_error if sharing else topic_filter_error
         why, code = error(topic_filter), ReasonCode.TOPIC_FILTER_INVALID
+        excess: Excess | None = None
         if session.ending:
             why = "its session ends when it has received the waiting messages, because its backlog exceeded the limits"
             code = ReasonCode.QUOTA_EXCEEDED
         elif topic_filter.startswith(_QUEUE):
             why = told = _NO_QUEUE
         elif why is None and len(codes) >= service.limits.subscribe_filters:
-            why = f"a SUBSCRIBE has at most {service.limits.subscribe_filters} topic filters (limits.subscribe_filters)"
-            code = ReasonCode.QUOTA_EXCEEDED
+            excess = Excess(
+                "subscribe_filters", "", f"a SUBSCRIBE has at most {service.limits.subscribe_filters} topic filters"
+            )
         elif why is None and topic_filter not in known and room <= 0:
-            why, code = full, ReasonCode.QUOTA_EXCEEDED
+            excess = full
         elif why is None and topic_filter not in known and levels <= topic_filter.count("/"):
             most = LEVELS_PER_SUBSCRIPTION * service.limits.subscriptions
-            why = (
-                f"the filters of a client have at most {most} levels ({LEVELS_PER_SUBSCRIPTION} x limits.subscriptions)"
-            )
-            code = ReasonCode.QUOTA_EXCEEDED
+            excess = Excess("subscriptions", "", f"the filters of a client have at most {most} levels")
         elif why is None and session.topics is not None and not session.topics.may_subscribe(topics_of(topic_filter)):
             why, code = "the channel does not let it subscribe to that (subscribe_topics)", ReasonCode.NOT_AUTHORIZED
+        if excess is not None:
+            why, code = str(excess), ReasonCode.QUOTA_EXCEEDED
+            service.limit_hits.note(excess.option, excess.owner or session.client_id)
         if why is not None:
             log.warning("MQB2201W client %s: rejected subscription to %r: %s", client.peer, topic_filter, why)
             audit_log.note(

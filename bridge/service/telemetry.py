@@ -198,6 +198,19 @@ class _Counted(NamedTuple):
     subscriptions: int
 
 
+class Excess(NamedTuple):
+    """A limit that a session or a subscription would exceed."""
+
+    #: the option of `limits`
+    option: str
+    #: the user or network that reached it; blank: the client
+    owner: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.why} (limits.{self.option})"
+
+
 class Quotas:
     """Counts existing sessions and subscriptions by user and by network.
 
@@ -240,28 +253,28 @@ class Quotas:
                 _add(self._subscriptions_of_user, one.user, sign * one.subscriptions)
                 self._subscriptions += sign * one.subscriptions
 
-    def session_excess(self, principal: Principal, network: str) -> str:
-        """Return a description of the limit that another session would exceed, or ""."""
+    def session_excess(self, principal: Principal, network: str) -> Excess | None:
+        """Return the limit that another session would exceed, or None."""
         limits, user = self.limits, _user_of(principal)
         if len(self._counted) >= limits.sessions:
-            return f"there are {len(self._counted)} sessions already (limits.sessions)"
+            return Excess("sessions", "", f"there are {len(self._counted)} sessions already")
         if (count := self._sessions_of_user.get(user, 0)) >= limits.sessions_per_user:
-            return f"user {user!r} has {count} sessions already (limits.sessions_per_user)"
+            return Excess("sessions_per_user", user, f"user {user!r} has {count} sessions already")
         if (count := self._sessions_of_network.get(network, 0)) >= limits.sessions_per_network:
-            return f"network {network} has {count} sessions already (limits.sessions_per_network)"
-        return ""
+            return Excess("sessions_per_network", network, f"network {network} has {count} sessions already")
+        return None
 
-    def subscriptions_left(self, session: Session) -> tuple[int, str]:
-        """Return how many subscriptions a session may add, and a description of the limit reached first."""
+    def subscriptions_left(self, session: Session) -> tuple[int, Excess]:
+        """Return how many subscriptions a session may add, and the limit reached first."""
         limits, user = self.limits, _user_of(session.principal)
         own, most = subscriptions_of(session), limits.subscriptions
-        choices = [(most - own, f"a client has at most {most} subscriptions (limits.subscriptions)")]
+        choices = [(most - own, Excess("subscriptions", "", f"a client has at most {most} subscriptions"))]
         if user:
             of_user = self._subscriptions_of_user.get(user, 0)
-            why = f"user {user!r} has {of_user} subscriptions already (limits.subscriptions_per_user)"
-            choices.append((limits.subscriptions_per_user - of_user, why))
-        why = f"there are {self._subscriptions} subscriptions already (limits.subscriptions_total)"
-        choices.append((limits.subscriptions_total - self._subscriptions, why))
+            why = f"user {user!r} has {of_user} subscriptions already"
+            choices.append((limits.subscriptions_per_user - of_user, Excess("subscriptions_per_user", user, why)))
+        why = f"there are {self._subscriptions} subscriptions already"
+        choices.append((limits.subscriptions_total - self._subscriptions, Excess("subscriptions_total", "", why)))
         return min(choices)
 
 

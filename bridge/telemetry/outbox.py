@@ -117,13 +117,15 @@ class Requests:
     A request may have several answers. It is kept until later requests need its space, or the session ends.
     """
 
-    __slots__ = ("_changed", "_durable", "_of_queue", "_room", "client_id", "most_bytes")
+    __slots__ = ("_changed", "_durable", "_of_queue", "_room", "client_id", "evicted", "most_bytes")
 
     def __init__(self, client_id: str, *, durable: bool, most_bytes: int) -> None:
         self.client_id = client_id
         self._durable = durable
         #: maximum number of bytes of all requests. The last request is kept regardless of its size
         self.most_bytes = most_bytes
+        #: number of requests that later ones replaced. The reader resets it.
+        self.evicted = 0
         self._room = most_bytes
         self._of_queue: dict[str, Request] = {}
         #: queue names whose records are out of date (durable sessions only)
@@ -145,6 +147,7 @@ class Requests:
             oldest = next(iter(of_queue))
             self._room += of_queue.pop(oldest).size
             self._change(oldest)
+            self.evicted += 1
         return self._durable
 
     def _change(self, queue: str) -> None:

@@ -61,7 +61,18 @@ class Restored(NamedTuple):
 class PacketIdentifiers:
     """Packet identifiers that were decided before their messages are sent, and those that are on record."""
 
-    __slots__ = ("_changed", "_chunk_of", "_chunks", "_client_id", "_last", "_names", "decided", "restored", "taken")
+    __slots__ = (
+        "_changed",
+        "_chunk_of",
+        "_chunks",
+        "_client_id",
+        "_last",
+        "_names",
+        "_needless",
+        "decided",
+        "restored",
+        "taken",
+    )
 
     def __init__(self, client_id: str) -> None:
         self._client_id = client_id
@@ -74,8 +85,11 @@ class PacketIdentifiers:
         #: chunks by the name of their record, and by the numbers of their messages
         self._chunks: dict[str, Chunk] = {}
         self._chunk_of: dict[int, Chunk] = {}
-        #: names of chunks whose records are not up to date
+        #: names of chunks whose records have to be written
         self._changed: set[str] = set()
+        #: names of chunks without messages, whose records the next unit of work with records deletes: on IBM MQ, a unit of
+        #: work of their own would be one more commit
+        self._needless: set[str] = set()
         self._names = 0
         #: the identifier that was given last
         self._last = 0
@@ -83,7 +97,7 @@ class PacketIdentifiers:
     @property
     def empty(self) -> bool:
         """Whether nothing is decided, and nothing has to be written."""
-        return not (self.decided or self.restored or self._chunks or self._changed)
+        return not (self.decided or self.restored or self._chunks or self._changed or self._needless)
 
     # Decisions -------------------------------------------------------------------------------------------------------
 
@@ -149,7 +163,7 @@ class PacketIdentifiers:
         if chunk is not None:
             del chunk.identifiers[number]
             if not chunk.identifiers:
-                self._changed.add(chunk.key.queue)
+                self._needless.add(chunk.key.queue)
 
     def keep(self, messages: Iterable[tuple[int, Transmission]], *, durable: bool) -> None:
         """Keep identifiers for messages that return to the backlog. 0 means undecided.
@@ -190,12 +204,13 @@ class PacketIdentifiers:
 
     @property
     def unsaved(self) -> bool:
-        """Whether records are not up to date."""
+        """Whether records have to be written. Records without messages can be deleted later."""
         return bool(self._changed)
 
     def changes(self) -> dict[StateKey, StateRecord | None]:
         """Return the changed records and mark them as written. None deletes a record."""
-        changed, self._changed = self._changed, set()
+        changed = self._changed | self._needless
+        self._changed, self._needless = set(), set()
         records: dict[StateKey, StateRecord | None] = {}
         for name in changed:
             chunk = self._chunk(name)
@@ -215,7 +230,7 @@ class PacketIdentifiers:
 
     def removal(self) -> dict[StateKey, StateRecord | None]:
         """Return the deletion of all records, for a session that has ended."""
-        return {self._chunk(name).key: None for name in self._chunks.keys() | self._changed}
+        return {self._chunk(name).key: None for name in self._chunks.keys() | self._changed | self._needless}
 
     # Restart ---------------------------------------------------------------------------------------------------------
 
@@ -300,7 +315,7 @@ class PacketIdentifiers:
         if not others_may_come:
             self.restored.clear()
         expected = {one.chunk for one in self.restored.values()}
-        self._changed.update(
+        self._needless.update(
             name for name, chunk in self._chunks.items() if not chunk.identifiers and chunk not in expected
         )
 

@@ -275,7 +275,8 @@ class Session:
 
         Return the messages that can be sent when the unit is committed, because their packet identifiers are on record.
         """
-        if self._unsaved:
+        saves_all = self._unsaved
+        if saves_all:
             received = ReceivedRecord(self.client_id, sorted(self.receiver.identifiers))
             self._unsaved = False
             records[received.key] = received if received.received else None
@@ -284,12 +285,15 @@ class Session:
             sent = self._sent_record()
             self.outbox.unsaved = False
             records[sent.key] = sent
-        return self.take_identifiers(records)
+        return self.take_identifiers(records, saves_all)
 
-    def take_identifiers(self, records: dict[StateKey, StateRecord | None]) -> Chunk | None:
-        """Add the records of packet identifiers that are not up to date, like `take_records`."""
+    def take_identifiers(self, records: dict[StateKey, StateRecord | None], saves_all: bool = False) -> Chunk | None:
+        """Add the records of packet identifiers that are not up to date, like `take_records`.
+
+        If records only have to be deleted, do so if the unit of work `saves_all` records of the session.
+        """
         outbox = self.outbox
-        if outbox.identifiers is not None:
+        if outbox.identifiers is not None and (saves_all or outbox.identifiers.unsaved):
             records.update(outbox.identifiers.changes())
         recording = outbox.recording
         return recording if recording is not None and recording.key in records else None

@@ -8,7 +8,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from bridge.config.channel import ChannelConfig
 from bridge.config.values import endpoint
@@ -17,7 +17,7 @@ from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security.authenticator import Certificate, network_of
 from bridge.security.tls import ListenerTls, escaped
 from bridge.security.unix_socket import bound_socket, remove_left_behind
-from bridge.transport.layers import Layer, LayerError, ProxyHeader, ProxyLayer, Stack, TlsLayer, WebSocketLayer
+from bridge.transport.layers import ConnectionLimit, Layer, ProxyHeader, ProxyLayer, Stack, TlsLayer, WebSocketLayer
 from bridge.transport.stream import STOPPING, MakesOwner, Rate, StreamConnection
 
 #: Seconds between checks of the keep-alive, connect and retry timeouts.
@@ -36,6 +36,18 @@ class Room:
     def __init__(self, connections: int) -> None:
         self.connections = connections
         self.taken = 0
+        #: called with the option that refuses a connection, the address or channel, 1, and the channel
+        self.on_refused: Callable[[str, str, int, str], None] = lambda _option, _subject, _number, _channel: None
+
+
+class Refusal(NamedTuple):
+    """Why a connection is refused."""
+
+    #: the option of the channel, or open_files
+    option: str
+    #: who is refused: an address, a network or, if the limit is for all, the channel
+    subject: str
+    why: str
 
 
 #: Number of connections that a stopping channel closes per turn of the event loop.
@@ -130,9 +142,9 @@ class Channel:
             connection.come_from(header.address, header.port)
         if header.common_name is not None:
             connection.certificate = Certificate(f"CN={escaped(header.common_name)}", header.common_name)
-        if why := self.locate(connection):
-            self.refused += 1
-            raise LayerError(why)
+        if refusal := self.locate(connection):
+            self._refuse(refusal)
+            raise ConnectionLimit(refusal.why)
 
     def _await_sweep(self) -> None:
         self._due = self.loop.time() + SWEEP_INTERVAL
@@ -164,41 +176,49 @@ class Channel:
 
     def admit(self, connection: StreamConnection) -> str:
         """Register a new connection. Return why it is refused, or ""."""
-        why = self._admit(connection)
-        self.refused += bool(why)
-        return why
+        refusal = self._admit(connection)
+        return "" if refusal is None else self._refuse(refusal)
 
-    def _admit(self, connection: StreamConnection) -> str:
+    def _refuse(self, refusal: Refusal) -> str:
+        self.refused += 1
+        self.room.on_refused(refusal.option, refusal.subject, 1, self.config.name)
+        return refusal.why
+
+    def _admit(self, connection: StreamConnection) -> Refusal | None:
         if self._networks and not _is_among(connection.address, self._networks):
-            return "it does not come from a proxy of this channel (proxies)"
+            why = "it does not come from a proxy of this channel (proxies)"
+            return Refusal("proxies", connection.address or "a Unix socket", why)
         config = self.config
         full = len(self.connections) >= config.max_clients
         if (full or self.room.taken >= self.room.connections) and not self._make_room():
             if full:
-                return f"max_clients ({config.max_clients}) are connected"
-            return f"the limit of open files leaves room for {self.room.connections} clients"
-        why = "" if config.proxies else self.locate(connection)
-        if not why:
+                return Refusal("max_clients", config.name, f"max_clients ({config.max_clients}) are connected")
+            why = f"the limit of open files leaves room for {self.room.connections} clients"
+            return Refusal("open_files", config.name, why)
+        refusal = None if config.proxies else self.locate(connection)
+        if refusal is None:
             self.connections.add(connection)
             self.room.taken += 1
             self.silent[connection] = None
-        return why
+        return refusal
 
-    def locate(self, connection: StreamConnection) -> str:
-        """Count a connection for its network. Return which limit it exceeds, or ""."""
+    def locate(self, connection: StreamConnection) -> Refusal | None:
+        """Count a connection for its network. Return which limit it exceeds, or None."""
         if not connection.address:
-            return ""
+            return None
         config, network = self.config, network_of(connection.address)
         if config.connect_rate is not None and self._too_fast(network, config.connect_rate):
-            return f"{network} connects more often than {config.connect_rate:g} times in a second (connect_rate)"
+            why = f"{network} connects more often than {config.connect_rate:g} times in a second (connect_rate)"
+            return Refusal("connect_rate", network, why)
         most = config.max_clients_per_address
         if most is None:
-            return ""
+            return None
         if self._addresses[network] >= most:
-            return f"max_clients_per_address ({most}) of {network} are connected"
+            why = f"max_clients_per_address ({most}) of {network} are connected"
+            return Refusal("max_clients_per_address", network, why)
         self._addresses[network] += 1
         self._located[connection] = network
-        return ""
+        return None
 
     def _too_fast(self, network: str, per_second: float) -> bool:
         """Return whether a network exceeds its connect rate. Refused connections do not count."""

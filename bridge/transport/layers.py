@@ -30,6 +30,10 @@ class LayerError(Exception):
     """A violation of a layer's protocol by the peer. The connection must be closed. The message is for the log."""
 
 
+class ConnectionLimit(LayerError):
+    """A limit of connections is reached, which is known when the PROXY header has arrived."""
+
+
 class Layer(Protocol):
     """One layer: converts bytes between the layer below and the layer above."""
 

@@ -17,7 +17,7 @@ from bridge.mqtt.packets import ConnackCode, Event
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
 from bridge.security.authenticator import Certificate
-from bridge.transport.layers import LayerError, Peer, Stack
+from bridge.transport.layers import ConnectionLimit, LayerError, Peer, Stack
 
 #: The burst that a client may send after silence, in seconds of its rate.
 BURST = 2.0
@@ -223,6 +223,11 @@ class StreamConnection:
             self.closing = True
             self.abort()
 
+    def _note_handshake(self, why: str) -> None:
+        """Count a connection that did not get as far as CONNECT."""
+        self._listener.handshakes_failed += 1
+        self._listener.handshake_failure = f"client {self.peer}: {why}"
+
     def _note_refusal(self, why: str) -> None:
         """Record a refused connection in the audit log."""
         audit_log.note("refused", self.peer, stranger=self.address, channel=self._listener.config.name, why=why)
@@ -274,7 +279,7 @@ class StreamConnection:
         transport = self._transport
         if transport is None or self.closing:
             return b""
-        plain, why = b"", ""
+        plain, why, limited = b"", "", False
         if self.protocol.state is State.WAITING_FOR_CONNECT:
             self._before_connect -= len(data)
             if self._before_connect < 0:
@@ -283,7 +288,7 @@ class StreamConnection:
             if not why:
                 plain = stack.receive(data)
         except LayerError as error:
-            why = str(error)
+            why, limited = str(error), isinstance(error, ConnectionLimit)
         answers = stack.send()
         if answers:
             transport.write(answers)
@@ -291,8 +296,8 @@ class StreamConnection:
             name = self._listener.config.name
             log.warning("MQB1002W channel %s: closed the connection of client %s: %s", name, self.peer, why)
             if self.protocol.state is State.WAITING_FOR_CONNECT:
-                self._listener.handshakes_failed += 1
-                self._listener.handshake_failure = f"client {self.peer}: {why}"
+                if not limited:
+                    self._note_handshake(why)
                 self._note_refusal(why)
             self.end_reason = self.end_reason or TRANSPORT_ERROR
             self.protocol.lose()
@@ -461,6 +466,8 @@ class StreamConnection:
                 protocol.hear(now)
         why = protocol.timeout(now)
         if why:
+            if protocol.state is State.WAITING_FOR_CONNECT:
+                self._note_handshake(why)
             self.close(why, ReasonCode.KEEP_ALIVE_TIMEOUT)
         elif protocol.state is State.CONNECTED:
             self.owner.sweep(now)

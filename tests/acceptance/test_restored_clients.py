@@ -84,6 +84,12 @@ class Keeper:
         self.received.append(packet.payload)
         return [Puback(packet.message_id)] if packet.qos else []
 
+    def begin(self, bridge: BridgeProcess, qos: int = 2) -> None:
+        """Connect without a session, and subscribe."""
+        self.connect(bridge, present=False)
+        assert self.connection is not None
+        assert self.connection.subscribe(("t", qos)) == (qos,)
+
     def follow_until_received(self, *payloads: bytes) -> None:
         self.follow(lambda: set(payloads) <= set(self.received))
 
@@ -127,9 +133,7 @@ def numbered(word: str, count: int) -> list[bytes]:
 def backed_up(tmp_path: Path, keeper: Keeper) -> None:
     """Make a backup while the keeper has received messages and not released them. Then let it receive more."""
     with at_work(BridgeProcess(tmp_path / "data")) as bridge:
-        keeper.connect(bridge, present=False)
-        assert keeper.connection is not None
-        assert keeper.connection.subscribe(("t", 2)) == (2,)
+        keeper.begin(bridge)
         at_most = 1 if keeper.properties.receive_maximum == 1 else 3
         send(bridge, *numbered("open at the backup", 3))
         keeper.follow(lambda: len(keeper.received) == at_most, deaf=[Pubrel])
@@ -229,9 +233,7 @@ def test_a_session_that_is_not_in_the_backup(tmp_path: Path) -> None:
         backup(tmp_path, bridge)
     with at_work(restore(tmp_path)) as bridge:
         keeper.held.update(ALL)
-        keeper.connect(bridge, present=False)
-        assert keeper.connection is not None
-        assert keeper.connection.subscribe(("t", 2)) == (2,)
+        keeper.begin(bridge)
         send(bridge, b"after")
         keeper.follow_until_received(b"after")
         keeper.close()
@@ -241,9 +243,7 @@ def test_a_session_releases_nothing_before_it_gets_qos_2(tmp_path: Path) -> None
     """The release then waits until the messages of QoS 1 are acknowledged, because they have packet identifiers, too."""
     keeper = Keeper(5)
     with at_work(BridgeProcess(tmp_path / "data")) as bridge:
-        keeper.connect(bridge, present=False)
-        assert keeper.connection is not None
-        assert keeper.connection.subscribe(("t", 1)) == (1,)
+        keeper.begin(bridge, qos=1)
         keeper.close()
         backup(tmp_path, bridge)
     with at_work(restore(tmp_path)) as bridge:
@@ -266,9 +266,7 @@ def test_a_client_that_does_not_answer_pubrel_is_not_shut_out(tmp_path: Path) ->
     """Some client libraries close the connection instead, against MQTT."""
     keeper = Keeper(4)
     with at_work(BridgeProcess(tmp_path / "data")) as bridge:
-        keeper.connect(bridge, present=False)
-        assert keeper.connection is not None
-        assert keeper.connection.subscribe(("t", 2)) == (2,)
+        keeper.begin(bridge)
         keeper.close()
         backup(tmp_path, bridge)
     with at_work(restore(tmp_path)) as bridge:

@@ -8,7 +8,7 @@ from typing import Any
 
 from bridge.config.link import LinkConfig
 from bridge.config.values import endpoint
-from bridge.link.state import LinkLost, LinkPhase, LinkState, Refusal
+from bridge.link.state import LinkLost, Refusal
 from bridge.telemetry.message import Publication, Received
 from tests.helpers.mapping_broker import Broker, FakeLink, Killed, LinkFault
 
@@ -95,18 +95,13 @@ class RoutedLink(FakeLink):
             if address not in self._network.unreachable:
                 self.address = address
                 self._broker = self._network.at(address, self.client_id)
-                self.away = False
+                self._broker.arrivals.append(self._on_arrival)
                 self.reconnect()
-                if self._on_state is not None:
-                    self._on_state(self.state)
                 return
 
     def leave(self) -> None:
         """The connection is lost."""
-        self.away = True
-        self.state = LinkState(LinkPhase.WAITING, "unreachable")
-        if self._on_state is not None:
-            self._on_state(self.state)
+        super().leave()
         self.find_way()
 
     def stop(self, timeout: float) -> bool:

@@ -44,6 +44,8 @@ class Broker:
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
+        #: what links call when there may be something to take
+        self.arrivals: list[Callable[[], None]] = []
         self.in_flight = 4
         self.limits = Limits()
         #: what each link was told of the session: filters to unsubscribe, whether it is subscribed
@@ -88,7 +90,13 @@ class Broker:
             self.outgoing.extend(
                 publication_of_fields(topic=topic, payload=payload, qos=qos, **fields) for payload in payloads
             )
-            self.changed.notify_all()
+            self.announce()
+
+    def announce(self) -> None:
+        """Something has changed, which `changed` protects."""
+        self.changed.notify_all()
+        for arrived in self.arrivals:
+            arrived()
 
     @property
     def quiet(self) -> bool:
@@ -112,8 +120,11 @@ class FakeLink:
         clean: bool | None = None,
         on_state: Callable[[LinkState], None] | None = None,
         on_session: Callable[[bool], None] | None = None,
+        on_arrival: Callable[[], None] = lambda: None,
     ) -> None:
         self._broker = broker
+        self._on_arrival = on_arrival
+        broker.arrivals.append(on_arrival)
         self._qos = qos
         self._clean = bool(clean)
         self._on_state, self._on_session = on_state, on_session
@@ -197,8 +208,19 @@ class FakeLink:
             self._interrupted = True
             if self._on_session is not None:
                 self._on_session(present)
-            self.state = LinkState(LinkPhase.CONNECTED)
-            broker.changed.notify_all()
+            self.away = False
+            self._change(LinkState(LinkPhase.CONNECTED))
+            broker.announce()
+
+    def leave(self) -> None:
+        """The connection is lost."""
+        self.away = True
+        self._change(LinkState(LinkPhase.WAITING, "unreachable"))
+
+    def _change(self, state: LinkState) -> None:
+        self.state = state
+        if self._on_state is not None:
+            self._on_state(state)
 
     def _break(self) -> None:
         if self._broker.fault.kills:
@@ -247,7 +269,7 @@ class FakeLink:
     def interrupt(self) -> None:
         with self._broker.changed:
             self._interrupted = True
-            self._broker.changed.notify_all()
+            self._broker.announce()
 
     def released(self) -> list[int]:
         with self._broker.changed:
@@ -342,7 +364,7 @@ class FakeLink:
                 if broker.echoes:
                     with broker.changed:
                         broker.outgoing.append(msgspec.structs.replace(publications[index]))
-                        broker.changed.notify_all()
+                        broker.announce()
 
         self._call("publish", publications, one)
         return refusals

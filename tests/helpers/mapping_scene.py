@@ -151,6 +151,7 @@ class Scene:
         """The thread of a mapping, started; the mapping is the only one unless `environment.guard` says otherwise."""
         on_link = (config.source if hasattr(config.source, "mqtt") else config.destination).link != "local"
         runner = runner_of(name, config, LINK if on_link else None, self.environment, status or Status(name=name))
+        self._runner = runner
         runner.start()
         return runner
 
@@ -171,7 +172,7 @@ class Scene:
         runner = self.runner(config)
         before = time.monotonic() + PATIENCE
         while not done():
-            if runner.join(0):
+            if not runner._thread.is_alive():
                 assert self.killed, f"the mapping has ended: {runner.status}"
                 # What killed it is over.
                 self.fault, self.broker.fault = Fault(), LinkFault()
@@ -183,8 +184,8 @@ class Scene:
         return runner.status
 
     def settled(self) -> bool:
-        """The mapping has looked for something to do several times, and found nothing."""
-        return self.broker.idle >= 3
+        """The mapping has looked for something to do several times, and found nothing; or its thread has ended."""
+        return self.broker.idle >= 3 or self._runner.parked
 
     def stop(self, runner: Runner) -> None:
         runner.stop()

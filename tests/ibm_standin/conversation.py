@@ -367,8 +367,8 @@ class MqiConversation(Conversation):
 
     def _mqsub(self, hconn: Hconn, reader: Reader) -> None:
         number, raw = reader.long(), reader.raw()
-        fields = structures.MQSD.read(raw)
-        fields |= {name: reader.text(reason) for name, reason in _MQSD_STRINGS.items()}
+        strings = {name: reader.text(reason) for name, reason in _MQSD_STRINGS.items()}
+        fields = {**structures.MQSD.read(raw), **strings}
         sd = mqi.MQSD(**{name: fields[name] for name in mqi.MQSD.__struct_fields__ if name in fields})
         managed = bool(sd.Options & cmqc.MQSO_MANAGED)
         given = None if managed or number in (cmqc.MQHO_NONE, cmqc.MQHO_UNUSABLE_HOBJ) else _handle(number)

@@ -4,14 +4,16 @@ Layout: IBM MQ, "MQI application reference", data types used in the MQI, for 64-
 multiple of 4 bytes, pointers and MQHMSG on a multiple of 8. A caller's version says how much of a structure there is; the
 answer is as long as the question, so nothing behind the end of it is written in the caller's memory.
 
-A structure is read into a dict of its fields, and written by replacing fields in the bytes that came: pointers, reserved
+A structure is read into a mapping of its fields, and written by replacing fields in the bytes that came: pointers, reserved
 fields and whatever else the queue manager does not know go back as they were.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Final
 
 from bridge.mq.mqi import MQError
@@ -73,6 +75,8 @@ class Structure:
                 self.places[field] = offset, code
                 offset += size
         self._finish(len(versions), form, known, offset + -offset % aligned)
+        #: Programs pass the same descriptors again and again.
+        self.read = lru_cache(1_000)(self._read)
 
     @staticmethod
     def _code(code: str, size: int) -> str:
@@ -84,17 +88,19 @@ class Structure:
         self._readers[version] = struct.Struct(form), tuple(known)
         self.lengths[version] = length
 
-    def read(self, raw: bytes) -> dict[str, Any]:
+    def _read(self, raw: bytes) -> Mapping[str, Any]:
         """Return the values of a structure by field name. Raises MQError for another StrucId, version or length."""
         version = int.from_bytes(raw[4:8], "little")
         if raw[:4] != self._struc_id or self.lengths.get(version) != len(raw):
             raise MQError(self.reason, f"{len(raw)} bytes with StrucId {raw[:4]!r}, version {version}")
         reader, known = self._readers[version]
         _, *values = reader.unpack_from(raw)
-        return {
-            field: _READERS[code[-1]](value) if code[-1] in _READERS else value
-            for (field, code), value in zip(known, values, strict=True)
-        }
+        return MappingProxyType(
+            {
+                field: _READERS[code[-1]](value) if code[-1] in _READERS else value
+                for (field, code), value in zip(known, values, strict=True)
+            }
+        )
 
     def written(self, raw: bytes, **values: Any) -> bytes:
         """Return the structure with other values in fields; those that the caller's version does not have are left out."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Concatenate, ParamSpec, TypeVar
 
 from bridge.mq.embedded.mqsc.commands import Commands
+from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.embedded.verbs.get import WaitingGet, mqget
@@ -38,6 +39,8 @@ class EmbeddedConnection:
         self._lock = queue_manager.lock
         #: set when a message has arrived for a waiting get
         self._arrived = threading.Event()
+        #: what `announce` has added to queues
+        self._announced: list[tuple[Queue, Callable[[], None]]] = []
         self._connected: Hconn | None = mqconn(queue_manager, application, user, user or None)
 
     @property
@@ -116,6 +119,22 @@ class EmbeddedConnection:
         self._end(unit)
         return result
 
+    def announce(self, handle: int, arrived: Callable[[], None]) -> None:
+        """Implement `bridge.mq.mqi.AnnouncingConnection`."""
+        with self._lock:
+            self._withdraw(arrived)
+            queue = self._hconn.find_queue(handle).queue
+            queue.waiters.append(arrived)
+            self._announced.append((queue, arrived))
+
+    def _withdraw(self, arrived: Callable[[], None] | None = None) -> None:
+        """Undo calls of `announce`: those with a callback, or all."""
+        for queue, waiter in self._announced[:]:
+            if arrived in (None, waiter):
+                self._announced.remove((queue, waiter))
+                if waiter in queue.waiters:
+                    queue.waiters.remove(waiter)
+
     def subscribe(self, sd: MQSD, handle: int | None = None) -> tuple[int, int]:
         handles, unit = self._call(mqsub, sd, handle)
         self._end(unit)
@@ -140,6 +159,7 @@ class EmbeddedConnection:
 
     def disconnect(self) -> None:
         with self._lock:
+            self._withdraw()
             units = mqdisc(self._hconn, commit=True)
             self._connected = None
         for unit in units:

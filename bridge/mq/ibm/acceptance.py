@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+import traceback
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -165,6 +166,10 @@ class Acceptance:
             detail, remedy = str(error), "see mqbridge explain and the queue manager's AMQERR01.LOG"
             if isinstance(error, MQError) and error.reason in LOST:
                 self._lose()
+        except Exception as error:  # an answer that nobody has seen yet must not end the other tests
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            detail = f"{type(error).__name__}: {error} ({Path(at.filename).name}, line {at.lineno})"
+            remedy = "report this to the developers of the bridge, with the version of the queue manager"
         else:
             if isinstance(found, Finding):
                 return Outcome(test=name, result="pass", detail=found.detail, meaning=found.meaning)

@@ -19,7 +19,7 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from bridge.administration.mapping_status import State, Status
+from bridge.administration.mapping_status import Status
 from bridge.config.link import LinkConfig
 from bridge.config.mapping import ToMqttMapping
 from bridge.link.state import LinkLost, Refusal
@@ -28,7 +28,6 @@ from bridge.mq.mqi import Connection, Got, MQError
 from bridge.service.mappings import former_sessions
 from bridge.service.mappings.environment import MappingEnvironment, Tally
 from bridge.service.mappings.link_runner import ToLinkRunner
-from bridge.service.mappings.runner import WAIT
 from bridge.telemetry.message import Publication
 
 log = logging.getLogger(__name__)
@@ -108,11 +107,8 @@ class ExactlyOnceRunner(ToLinkRunner):
         self._follow_session(connection)
         if self._uncertain:
             self._go_on(connection)
-        batch = self._config.batch
-        most = min(self._most(batch.messages), self._link.in_flight_limit)
-        items = self._consumer.take(most, batch.size, batch.time, WAIT)
+        items = self.to_publish(min(self._most(self._config.batch.messages), self._link.in_flight_limit))
         if not items:
-            self.status.state = State.RUNNING
             return
         tally = Tally()
         numbered = {self._next_mid(): one for one in self.mapped(items, tally)}

@@ -22,7 +22,8 @@ from bridge.link.state import LinkLost, LinkPhase, LinkState, Refusal
 from bridge.mapping.rule import GUARANTEED_QOS, ToMqRule, ToMqttRule, published_qos
 from bridge.mq.link_sessions import ExchangeRecord, Exchanges, FormerSession, LinkSession, LinkSessions
 from bridge.mq.message_consumer import MessageConsumer
-from bridge.mq.mqi import Connection, Got, MQError
+from bridge.mq.mqi import AnnouncingConnection, Connection, Got, MQError
+from bridge.mq.worker import PROBE_INTERVAL
 from bridge.service.events import LINK_LOST
 from bridge.service.mappings import former_sessions
 from bridge.service.mappings.environment import MappingEnvironment, Tally
@@ -95,6 +96,11 @@ class LinkRunner(Runner):
     def subscribed(self) -> tuple[list[str], int]:
         """Return the topic filters of the mapping's subscription at the broker, and its QoS."""
         return [], 0
+
+    @property
+    def may_park(self) -> bool:
+        """Whether the thread may end while the mapping is idle."""
+        return isinstance(self.connection, AnnouncingConnection)
 
     @property
     def sends_exactly_once(self) -> bool:
@@ -210,6 +216,8 @@ class LinkRunner(Runner):
             self.status.wrong(f"link {self._link_name}: {state.error}")
         if state.phase is not LinkPhase.CONNECTED:
             self.wait_for_link()
+        self._link.interrupt()
+        self.wake()
 
     def wait_for_link(self) -> None:
         """Report that the mapping waits for the link, unless it reports another problem.
@@ -223,8 +231,8 @@ class LinkRunner(Runner):
 #: The state queue is missing or not accessible. Only exactly-once mappings need it.
 NO_STATE_QUEUE = frozenset((cmqc.MQRC_UNKNOWN_OBJECT_NAME, cmqc.MQRC_NOT_AUTHORIZED, cmqc.MQRC_OBJECT_IN_USE))
 
-#: Seconds to wait for a publication.
-LINK_WAIT = 1.0
+#: Seconds to wait for a publication if the mapping needs its thread: probes of the connection come in between.
+LINK_WAIT = PROBE_INTERVAL
 
 
 class _Connection(msgspec.Struct, frozen=True):
@@ -277,6 +285,7 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
             qos=GUARANTEED_QOS[config.guarantee],
             on_state=self._link_state,
             on_session=self._note_session,
+            on_arrival=self.wake,
         )
 
     def subscribed(self) -> tuple[list[str], int]:
@@ -371,6 +380,7 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
                 self.status.state = State.RUNNING
             else:
                 self.wait_for_link()
+            self.idle = self.may_park
             return
         tally = Tally()
         repetitions = self._repetitions.copy()
@@ -393,7 +403,8 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
 
     def _take(self) -> None:
         batch = self._config.batch
-        self._waiting = self._link.take(min(batch.messages, self._link_config.in_flight), batch.size, LINK_WAIT)
+        wait = WAIT if self.may_park else LINK_WAIT
+        self._waiting = self._link.take(min(batch.messages, self._link_config.in_flight), batch.size, wait)
         # Packet identifiers from previous calls may not have been processed yet.
         self._released += self._link.released()
 
@@ -502,7 +513,7 @@ class ToLinkRunner(LinkRunner):
         if not self._begun:
             # Before the source is opened, for it may take messages from there.
             self.begin(connection)
-        self._consumer = MessageConsumer(connection, self._consumer_source, lambda: self._ending)
+        self._consumer = MessageConsumer(connection, self._consumer_source)
 
     def back_out(self) -> None:
         super().back_out()
@@ -520,6 +531,7 @@ class ToLinkRunner(LinkRunner):
         if not self._link.wait_connected(WAIT):
             # The consumer is opened nevertheless. Its messages stay on the queue.
             self.wait_for_link()
+            self.idle = self.may_park
             return
         if self._link.limits.maximum_qos < self._qos:
             # Messages stay on the queue: the broker may be replaced.
@@ -554,12 +566,17 @@ class ToLinkRunner(LinkRunner):
     def _most(self, messages: int) -> int:
         return 1 if self._singly else messages
 
+    def to_publish(self, messages: int) -> list[Got]:
+        """Take messages to publish. Raises LinkLost if the link was lost while the mapping waited for them."""
+        items = self.taken(self._consumer, messages)
+        if items and not self._link.up:
+            raise LinkLost("the connection was lost")
+        return items
+
     def unit(self, connection: Connection) -> None:
         """Run one unit of work, up to its commit. Raises LinkLost."""
-        batch = self._config.batch
-        items = self._consumer.take(self._most(batch.messages), batch.size, batch.time, WAIT)
+        items = self.to_publish(self._most(self._config.batch.messages))
         if not items:
-            self.status.state = State.RUNNING
             return
         tally = Tally()
         taken = self.mapped(items, tally)

@@ -35,12 +35,17 @@ SETTLE_INTERVAL = 10.0
 
 
 class Entry(msgspec.Struct):
-    """A configured mapping, and its thread if it has one."""
+    """A configured mapping, and its runner if it is enabled."""
 
     config: AnyMapping
     link: LinkConfig | None
     status: Status
     runner: Runner | None = None
+
+    def signal_stop(self) -> None:
+        """Request the end of the mapping after its current unit of work."""
+        if self.runner is not None:
+            self.runner.stop()
 
 
 class Mappings:
@@ -104,6 +109,11 @@ class Mappings:
             self._links = dict(links)
             environment.name_publishers(mappings.values())
             lines = []
+            for name, old in self._entries.items():
+                new = mappings.get(name)
+                if new is None or (old.config, old.link) != (new, links.get(link_name(new))):
+                    # They end at the same time: an MQGET of IBM MQ may wait for seconds.
+                    old.signal_stop()
             for name in [name for name in self._entries if name not in mappings]:
                 lines.append(f"mapping {name} removed{_with(await self._remove(name, mappings))}")
             for name, config in mappings.items():
@@ -246,8 +256,7 @@ class Mappings:
         async with self._changing:
             running = [(name, entry) for name, entry in self._entries.items() if entry.runner is not None]
             for _, entry in running:
-                assert entry.runner is not None
-                entry.runner.stop()
+                entry.signal_stop()
             await asyncio.gather(*(self._stop(name, entry) for name, entry in running))
             self._environment.on_former_sessions = lambda: None
 

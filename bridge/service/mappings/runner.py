@@ -1,4 +1,4 @@
-"""The thread of a mapping: takes messages, maps them and puts them, many per unit of work."""
+"""The work of a mapping: takes messages, maps them and puts them, many per unit of work."""
 
 from __future__ import annotations
 
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: Seconds that a mapping waits for a message. On the embedded queue manager, its thread then ends until a message arrives.
+#: On IBM MQ, each empty wait is twice as long as the one before. The longest one is the maximum delay of a stop.
+WAIT, LONGEST_WAIT = 0.25, 5.0
 #: Seconds before a rejected message is tried again: first and longest pause.
 FIRST_RETRY, LONGEST_RETRY = 0.1, 5.0
 
@@ -153,6 +156,8 @@ class Runner(Worker[Never], WorkerEvents):
         #: the lengths of the messages that are dead-lettered in this unit of work
         self._dead_letter_lengths: list[int] = []
         self._discards = Discards(name)
+        #: seconds of the next wait for a message
+        self._wait = WAIT
         #: the current or next pause ends at once
         self._pause_ended = False
         self._recorder = None if environment.recorder is None else environment.recorder(name)
@@ -176,6 +181,23 @@ class Runner(Worker[Never], WorkerEvents):
         self._dead_letters = DeadLetters(
             connection, self._environment.dead_letter_queue, self.mapping, self._source, taken_from=self._queue
         )
+
+    def taken(self, consumer: MessageConsumer, messages: int) -> list[Got]:
+        """Take messages for a unit of work. Without messages, the mapping is running and idle. Raises MQError."""
+        batch = self._config.batch
+        items = consumer.take(messages, batch.size, batch.time, self._wait)
+        if not items and consumer.announce(self.wake):
+            # A message may have arrived before the call.
+            items = consumer.take(messages, batch.size, batch.time, 0.0)
+            self.idle = not items
+        elif not items:
+            self._wait = min(2 * self._wait, LONGEST_WAIT)
+            self._probed = time.monotonic()  # MQGET is a probe
+        if items:
+            self._wait = WAIT
+        else:
+            self.status.state = State.RUNNING
+        return items
 
     def lost(self) -> None:
         self._return_room()
@@ -574,8 +596,6 @@ def _in_words(reason: int) -> str:
     return f"{cmqc.reason_name(reason)} ({reason})"
 
 
-#: Seconds to wait for a message, which is also the maximum delay of a stop.
-WAIT = 0.25
 #: Seconds between updates of the blocked queues in the status.
 SHOWN_EVERY = 0.5
 
@@ -604,7 +624,7 @@ class TransferRunner(PuttingRunner[Got]):
         self._open_source(connection)
 
     def _open_source(self, connection: Connection) -> None:
-        self._consumer = MessageConsumer(connection, self._consumer_source, lambda: self._ending)
+        self._consumer = MessageConsumer(connection, self._consumer_source)
         # MsgTokens and marks belong to the previous handle.
         self._blocked.forget_messages()
 
@@ -624,10 +644,8 @@ class TransferRunner(PuttingRunner[Got]):
         if self._blocked:
             self._unit_past_blocked(connection, messages)
             return
-        batch = self._config.batch
-        items = self._consumer.take(messages, batch.size, batch.time, WAIT)
+        items = self.taken(self._consumer, messages)
         if not items:
-            self.status.state = State.RUNNING
             return
         tally = Tally()
         for item in items:

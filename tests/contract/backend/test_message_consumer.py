@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -120,13 +119,6 @@ def test_properties_come_in_an_rfh2(app: Application, consumer: MessageConsumer,
     header = decode_rfh2(got.data)
     assert [(one.name, one.content) for one in header.folders] == [("usr", {"n": "v"})]
     assert (got.data[header.StrucLength :], header.Format) == (b"body", cmqc.MQFMT_STRING)
-
-
-def test_a_wait_ends_when_it_is_interrupted(app: Application, queue: str) -> None:
-    asked = itertools.count()
-    consumer = MessageConsumer(app.connection, ConsumerSource(mapping="m", queue=queue), lambda: next(asked) == 1)
-    assert consumer.take(MANY, LARGE, LONG, LONG) == []
-    assert next(asked) == 2
 
 
 def test_messages_are_found_by_their_identifiers(app: Application, consumer: MessageConsumer, queue: str) -> None:

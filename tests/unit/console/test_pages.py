@@ -7,14 +7,19 @@ import re
 import subprocess
 import sys
 from html import unescape
+from pathlib import Path
+from typing import Any, cast
 from urllib.parse import quote
 
 import pytest
 from markupsafe import escape as markup
 
+from bridge.administration.answers import Problem, ProblemKind
 from bridge.console.console import commands
+from bridge.console.operation import Overview
 from bridge.mqtt.packets import Publish
 from bridge.service.administration.handlers import HIDDEN, without_secrets
+from bridge.service.problems import REMEDIES
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.console import Console, Page
 from tests.helpers.patience import until
@@ -511,3 +516,13 @@ def test_secrets_are_hidden(key: str, value: object, shown: object) -> None:
 
 def test_commands_in_a_text_are_elements() -> None:
     assert commands("run `mqbridge <x>` & wait") == "run <code>mqbridge &lt;x&gt;</code> &amp; wait"
+
+
+@pytest.mark.parametrize("kind", ProblemKind)
+def test_each_kind_of_problem_has_a_page_a_remedy_and_an_alert(kind: ProblemKind) -> None:
+    problem = Problem("warning", kind, "subject", "what", "command")
+    words, page = Overview.details(cast(Any, None), problem)
+    assert words and page.startswith("/")
+    assert REMEDIES[kind] or kind is ProblemKind.LIMIT  # whose remedies depend on the limit
+    alerts = (Path(__file__).parents[3] / "deploy" / "alerts.yaml").read_text()
+    assert f'mqbridge_problem{{kind="{kind}"}} > 0' in alerts

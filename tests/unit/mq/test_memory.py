@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 
 from bridge.mq import memory
-from bridge.mq.memory import MIB, SAMPLE_BYTES, MemoryWatermark, available_memory, memory_of_children, resident_memory
+from bridge.mq.memory import (
+    CHILDREN_EVERY,
+    MIB,
+    SAMPLE_BYTES,
+    MemoryWatermark,
+    available_memory,
+    children,
+    memory_of,
+    resident_memory,
+)
 
 TOTAL = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 UNLIMITED_V1 = "9223372036854771712"
@@ -97,16 +106,17 @@ def test_this_process_has_memory_and_uses_some_of_it() -> None:
     assert 0 < resident_memory() < available_memory()
 
 
-def test_memory_of_children_counts(proc: Path) -> None:
+def test_the_children_of_all_threads_are_found(proc: Path) -> None:
     """The archive's process is in the same cgroup. A child that has just ended has none."""
     for process, pages in (("71", 200), ("72", 30)):
         (proc / process).mkdir()
         (proc / process / "statm").write_text(f"90000 {pages} 50 1 0 70 0\n")
-    assert memory_of_children(proc) == 0  # a kernel that does not list them
-    for thread, children in (("70", "71 "), ("74", "72 73 "), ("75", "")):
+    assert children(proc) == []  # a kernel that does not list them
+    for thread, processes in (("70", "71 "), ("74", "72 73 "), ("75", "")):
         (proc / "self/task" / thread).mkdir(parents=True)
-        (proc / "self/task" / thread / "children").write_text(children)
-    assert memory_of_children(proc) == 230 * os.sysconf("SC_PAGE_SIZE")
+        (proc / "self/task" / thread / "children").write_text(processes)
+    assert sorted(children(proc)) == ["71", "72", "73"]
+    assert memory_of(children(proc), proc) == 230 * os.sysconf("SC_PAGE_SIZE")
 
 
 class Process:
@@ -128,7 +138,8 @@ class Process:
 def process(monkeypatch: pytest.MonkeyPatch) -> Process:
     made = Process()
     monkeypatch.setattr(memory, "resident_memory", lambda: made.used)
-    monkeypatch.setattr(memory, "memory_of_children", lambda: made.children)
+    monkeypatch.setattr(memory, "children", lambda: ["71"] if made.children else [])
+    monkeypatch.setattr(memory, "memory_of", lambda processes: made.children if [*processes] else 0)
     monkeypatch.setattr(memory, "available_memory", lambda: made.available)
     monkeypatch.setattr(memory, "_trimmer", lambda: made.trim)
     return made
@@ -173,7 +184,8 @@ def test_above_the_watermark_messages_are_rejected_until_memory_use_is_below_it_
 def test_memory_of_children_is_part_of_memory_use(process: Process) -> None:
     made = watermark("70%")
     process.used, process.children = 200 * MIB, 90 * MIB
-    tick(made)
+    for _ in range(CHILDREN_EVERY):
+        tick(made)
     assert (made.used, made.above) == (290 * MIB, True)
 
 

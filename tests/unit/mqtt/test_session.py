@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from bridge.mqtt.connection import ServerProtocol
-from bridge.mqtt.packets import PacketType, Puback, Publish, PublishProperties, Pubrec
+from bridge.mqtt.packets import PacketType, Puback, Pubcomp, Publish, PublishProperties, Pubrec
 from bridge.telemetry.identity import ClientIdentity
-from bridge.telemetry.record import IdentifiersRecord, RequestRecord, SentRecord, StateKey, StateRecord
+from bridge.telemetry.record import IdentifiersRecord, RequestRecord, SentRecord, Side, StateKey, StateRecord
 from bridge.telemetry.session import ReceiveEffects, Session
 from tests.helpers.connected import connected as protocol_of
+from tests.ibm_standin.message_identifiers import FORMS
 
 PUBREC = (PacketType.PUBREC, 7)
 PUBLISH = Publish("plant/1", b"21.5", 2, False, False, 7)
@@ -167,3 +168,53 @@ def test_packet_identifiers_are_released_after_a_restore(recorded: str, epoch: s
     session.take_records(records)
     (record,) = records.values()
     assert isinstance(record, SentRecord) and record.epoch == ("" if releases else epoch)
+
+
+#: Messages that the browser hands over at a time.
+BATCH = 500
+
+
+@pytest.mark.parametrize(("form", "commits"), [("distinct", 0), ("linux", 3), ("aix", 3)])
+@pytest.mark.parametrize("qos", [1, 2])
+def test_packet_identifiers_need_one_commit_for_each_batch_of_messages(
+    waiting: Any, qos: int, form: str, commits: int
+) -> None:
+    """On IBM MQ, records of packet identifiers are committed apart from removals, and the deletion of records, too."""
+    session, out = Session(ClientIdentity("dev-1", b""), durable=True, window=1000), protocol_of()
+    session.attach(session.identity)
+    session.take_records({})
+    msg_ids = FORMS[form]("QM1")
+    numbers = [
+        number << 16 | int.from_bytes(msg_ids.generated(number)[-2:], "big") for number in range(1, 3 * BATCH + 1)
+    ]
+    counted = 0
+
+    def save() -> None:
+        nonlocal counted
+        records: dict[StateKey, StateRecord | None] = {}
+        chunk = session.take_records(records)
+        counted += any(key.side is Side.IDENTIFIERS for key in records)
+        if chunk is not None:
+            session.outbox.recorded()
+            session.outbox.pump(0.0, out)
+
+    for start in range(0, len(numbers), BATCH):
+        deliver(session, out, *(waiting(number, qos) for number in numbers[start : start + BATCH]))
+        if session.unsaved:
+            save()
+        # The client is a batch behind.
+        message_ids = list(session.outbox.in_flight.deliveries)
+        for message_id in message_ids[:BATCH] if start else ():
+            acknowledgements = [Puback(message_id)] if qos == 1 else [Pubrec(message_id), Pubcomp(message_id)]
+            for acknowledgement in acknowledgements:
+                work = session.receive([acknowledgement])
+                if session.unsaved:
+                    save()
+                session.committed(work, [], 0.0)
+    assert len(session.outbox.in_flight.deliveries) == BATCH
+    assert counted == commits
+    session.save_again()
+    records: dict[StateKey, StateRecord | None] = {}
+    session.take_records(records)
+    deleted = [record for key, record in records.items() if key.side is Side.IDENTIFIERS]
+    assert deleted == [None] * bool(commits), "with all other records of the session"

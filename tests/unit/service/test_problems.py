@@ -10,8 +10,6 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,12 +17,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.administration.answers import BridgeState, BridgeStatus, Problem
+from bridge.administration.answers import BridgeState, BridgeStatus
 from bridge.administration.mapping_status import State, Status, UnfinishedSession
 from bridge.administration.requests import ListClients, ListProblems, PauseMapping, Reload, ShowStatus
 from bridge.archive.schema import archive_files
 from bridge.config.document import load
-from bridge.config.models import Configuration, LimitsConfig
+from bridge.config.models import Configuration
 from bridge.files import lock
 from bridge.mq import host_of
 from bridge.mq.embedded import host as inquiry
@@ -35,7 +33,7 @@ from bridge.mq.remote import RemoteConnection
 from bridge.mqtt.packets import Publish
 from bridge.security import tls as tls_module
 from bridge.security.password_file import Entry, hash_of, write_password_file
-from bridge.service import lifecycle, limit_hits, problems
+from bridge.service import lifecycle
 from bridge.service.lifecycle import Bridge
 from bridge.service.metrics import Metrics
 from bridge.service.problems import ARCHIVE_LOSS_TIMEOUT, MANY_REJECTIONS, MANY_TAKEOVERS, REMOVAL_TIMEOUT, Publishers
@@ -47,26 +45,7 @@ from tests.helpers.archive import Story, write
 from tests.helpers.certificate_authority import Authority
 from tests.helpers.patience import PATIENCE, happens
 from tests.helpers.raw_client import RawClient
-
-
-@asynccontextmanager
-async def running(configuration: Configuration, source: ConfigurationSource | None = None) -> AsyncIterator[Bridge]:
-    bridge = Bridge(configuration, lambda _: None, source=source)
-    await bridge.start()
-    bridge._stands(BridgeState.RUNNING)
-    try:
-        yield bridge
-    finally:
-        await bridge.stop()
-        assert bridge.host is not None and bridge.queue_manager_watch is not None and bridge.problems is not None
-        bridge.problems.stop()
-        bridge.queue_manager_watch.stop()
-        await bridge.host.stop()
-
-
-async def found(bridge: Bridge) -> list[Problem]:
-    assert bridge.problems is not None
-    return await bridge.problems.current()
+from tests.helpers.running_bridge import found, running
 
 
 def configuration(tmp_path: Path, **sections: Any) -> Configuration:
@@ -636,8 +615,8 @@ async def test_a_client_identifier_of_two_programs(tmp_path: Path) -> None:
         assert await found(bridge) == []
         await asyncio.to_thread(connect, 2)
         (problem,) = await found(bridge)
-        assert (problem.kind, problem.subject) == ("client_identifier", "pump-7")
-        assert "several programs use client identifier 'pump-7'" in problem.what
+        assert (problem.kind, problem.subject) == ("client_identifier", "")
+        assert problem.what.startswith("connections of client identifier 'pump-7' end each other: several programs")
         assert problem.command == "mqbridge client show pump-7"
 
 
@@ -652,27 +631,3 @@ def test_a_client_that_publishes_more_than_all_others_floods() -> None:
     assert publishers.flood == ("a", 2_000.0, 10_000 / 10_100)
     publishers.count({"a": 20_100, "b": 300}, 115.0)
     assert publishers.flood is None
-
-
-def test_every_limit_that_is_counted_has_a_problem() -> None:
-    """Its value and who reached it are in the text, and there is a command and a remedy."""
-    assert problems._LIMITS.keys() == set(limit_hits.LIMITS)
-    options = LimitsConfig.model_fields.keys()
-    assert set(limit_hits.LIMITS) - options == {"MAXDEPTH"}
-
-
-def test_a_problem_of_a_limit_ends_a_minute_after_the_last_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 1_000.0
-    monkeypatch.setattr("bridge.service.limit_hits.time", SimpleNamespace(time=lambda: now))
-    hits = limit_hits.LimitHits()
-    hits.note("waiting_bytes", "a", 2)
-    now += limit_hits.CALM
-    hits.note("waiting_bytes", "b")
-    now += limit_hits.CALM
-    assert {limit: (hit.number, [*hit.subjects]) for limit, hit in hits.current().items()} == {
-        "waiting_bytes": (3, ["a", "b"])
-    }
-    now += 1
-    assert hits.current() == {}
-    hits.note("waiting_bytes", "c")
-    assert (hits.current()["waiting_bytes"].since, hits.totals()["waiting_bytes"]) == (now, 4)

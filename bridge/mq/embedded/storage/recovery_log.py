@@ -40,6 +40,9 @@ log = logging.getLogger(__name__)
 RESERVE_BYTES = 2 * LOG_BYTES
 #: Size in bytes that suffices if the database has so many bytes in free pages that a checkpoint does not extend it.
 MIN_RESERVE_BYTES = RESERVE_BYTES * 3 // 4
+#: Fraction of the file system, and maximum in bytes, that must be free beside the reserve when the disk is no longer full.
+#: Otherwise the next messages would fill it again.
+FREE_FRACTION, MAX_FREE_BYTES = 0.05, 64 * 2**20
 #: Seconds between attempts to allocate the reserve again.
 LOOK_INTERVAL = 5.0
 
@@ -117,10 +120,15 @@ class Reserve:
         """Allocate the reserve, and return whether there was room for it."""
         try:
             disk = os.statvfs(self._path.parent)
-            if disk.f_bavail * disk.f_frsize + self._store.log_bytes() < MIN_RESERVE_BYTES:
+            free = disk.f_bavail * disk.f_frsize + self._store.log_bytes()
+            if free < MIN_RESERVE_BYTES:
                 return False
             self._store.checkpoint("TRUNCATE")
-            size = MIN_RESERVE_BYTES if self._store.spare_bytes() >= RESERVE_BYTES else RESERVE_BYTES
+            spare = self._store.spare_bytes()
+            size = MIN_RESERVE_BYTES if spare >= RESERVE_BYTES else RESERVE_BYTES
+            beside = min(FREE_FRACTION * disk.f_blocks * disk.f_frsize, MAX_FREE_BYTES)
+            if self.full and free + spare < size + beside:
+                return False
         except (OSError, sqlite3.Error):
             return False
         return _allocate(self._path, size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.ibm.acceptance import Acceptance, Outcome, Trials, traffic
 from bridge.mq.ibm.acceptance_measurements import Failed, message_identifiers
 from bridge.mq.ibm.requirements import Requirements
-from bridge.mq.mqi import MQOD, CommandResponse, Connection, GetOptions, Got, MQError
+from bridge.mq.mqi import MQOD, MQSTS, CommandResponse, Connection, GetOptions, Got, MQError
 from bridge.telemetry.message import Message
 from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
@@ -123,6 +124,21 @@ def test_message_identifiers_that_are_not_unique_fail() -> None:
     assert "about 99 % of a large window" in message_identifiers(like_ibm).meaning
     with pytest.raises(Failed, match="1 of 101 MsgIds are not unique"):
         message_identifiers([*like_ibm, like_ibm[0]])
+
+
+class _Unforeseen(EmbeddedConnection):
+    """A connection whose MQSTAT returns what the program does not expect."""
+
+    def statistics(self, type: int = cmqc.MQSTAT_TYPE_ASYNC_ERROR) -> MQSTS:
+        raise struct.error("unpack requires a buffer of 224 bytes")
+
+
+def test_an_unexpected_error_fails_one_test_and_is_located(queue_manager: QueueManager) -> None:
+    found = results(queue_manager, _Unforeseen)
+    assert failed(found) == ["asynchronous MQPUT1"]
+    detail = found["asynchronous MQPUT1"].detail
+    assert re.fullmatch(r"error: unpack requires a buffer of 224 bytes \(test_acceptance\.py, line \d+\)", detail)
+    assert found["asynchronous MQPUT1"].remedy.startswith("report this to the developers")
 
 
 class _Lossy(EmbeddedConnection):

@@ -12,7 +12,7 @@ from bridge.mq import message_consumer, worker
 from bridge.mq.embedded.command_server import CommandServer
 from bridge.mq.embedded.mqsc.commands import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.service.mappings import exactly_once, link_runner, runner
+from bridge.service.mappings import link_runner, runner
 from tests.helpers.mapping_scene import Scene
 
 QUEUES = ("IN", "OUT")
@@ -24,7 +24,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     monkeypatch.setattr(worker, "FIRST_PAUSE", 0.002)
     monkeypatch.setattr(worker, "MAX_PAUSE", 0.01)
     monkeypatch.setattr(message_consumer, "SLICE", 0.005)
-    for module in (runner, link_runner, exactly_once):
+    for module in (runner, link_runner):
         monkeypatch.setattr(module, "WAIT", 0.005)
     monkeypatch.setattr(link_runner, "LINK_WAIT", 0.005)
     for module in (runner, link_runner):

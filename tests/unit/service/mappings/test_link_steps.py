@@ -9,7 +9,6 @@ import pytest
 
 from bridge.administration.mapping_status import State, Status
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE
-from bridge.link.state import LinkPhase, LinkState
 from bridge.mq.link_sessions import Exchanges, LinkSession, LinkSessions
 from bridge.mq.state import MappingState
 from bridge.service.mappings import former_sessions
@@ -236,11 +235,12 @@ def test_no_message_is_taken_while_the_link_is_away(scene: Scene) -> None:
     config = mapping_config(*TO_LINK)
     runner = scene.runner(config)
     until(lambda: runner.status.state is State.RUNNING)
-    scene.links["map"].away = True
-    runner.pause(0)
+    link = scene.links["map"]
+    link.leave()
     scene.put("IN", b"1")
-    until(lambda: scene.links["map"].asked > 3)
-    scene.links["map"].away = False
+    until(lambda: runner.parked and runner.status.state is State.WAITING_FOR_LINK)
+    assert scene.depth("IN") == 1
+    link.reconnect()
     until(lambda: scene.broker.arrived == [b"1"])
     scene.stop(runner)
 
@@ -252,11 +252,12 @@ def test_a_mapping_that_lost_its_link_does_not_report_running(
     runner = scene.runner(mapping_config(*direction))
     until(lambda: runner.status.state is State.RUNNING)
     link = scene.links["map"]
-    link.state, link.away = LinkState(LinkPhase.WAITING, "refused"), True
+    link.leave()
     # The network thread reported the loss just before the mapping's thread reported that it runs.
     runner.status.state = State.RUNNING
+    runner.wake()
     until(lambda: runner.status.state is State.WAITING_FOR_LINK)
-    link.state, link.away = LinkState(LinkPhase.CONNECTED), False
+    link.reconnect()
     until(lambda: runner.status.state is State.RUNNING)
     scene.stop(runner)
 

@@ -1,0 +1,180 @@
+"""The problems of limits: one for each limit that was reached in the last minute, and one for the sessions that end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from shlex import quote
+from typing import Final, Literal
+
+import msgspec
+
+from bridge.administration.answers import Problem, ProblemKind, counted
+from bridge.config.channel import ChannelConfig
+from bridge.config.models import LimitsConfig
+from bridge.mq.memory import MIB, in_bytes
+from bridge.service.administration.parts import Parts
+from bridge.service.limit_hits import Hit
+from bridge.telemetry.session import Session
+
+#: The commands that list clients with the largest backlogs first, and log lines about rejections.
+LARGEST_BACKLOGS: Final = "mqbridge client list --sort waiting"
+_LOG: Final = "journalctl -u mqbridge -p warning"
+_CHANNELS: Final = "mqbridge channel list"
+
+_BACKLOGS: Final = (
+    "Connect the client, or correct its program if it does not acknowledge. Remove the session of a client that will not"
+    " return with `mqbridge client purge CLIENT`, or raise the limit."
+)
+_DEAD_LETTERS: Final = (
+    "Fix the cause (`mqbridge dlq show ID`), then run `mqbridge dlq retry --all` or `mqbridge dlq delete --all`."
+)
+_RETAINED: Final = (
+    "Clear retained publications that nobody needs with `mqbridge mq pub TOPIC '' --retain`, or raise the limit."
+)
+_SESSIONS: Final = (
+    "Remove the sessions of clients that will not return, for example with `mqbridge client purge --away 90d`, or raise the"
+    " limit."
+)
+_SUBSCRIPTIONS: Final = "Let the program subscribe to fewer filters with wildcards, or raise the limit."
+_CONNECTIONS: Final = (
+    "Find out who connects with `mqbridge client list`, and block or correct it, or raise the option and run `mqbridge"
+    " reload`."
+)
+_PACKETS: Final = "Correct the program, or raise the option of its channel and run `mqbridge reload`."
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """How the list of problems describes a limit."""
+
+    #: `{}` stands for who has reached it
+    what: str
+    command: str
+    remedy: str
+    #: what the limit rejects, in the singular
+    rejects: str = "message"
+    severity: Literal["error", "warning"] = "warning"
+
+
+#: Limits that are reported as a problem of kind `limit`, by option. `open_files` has its own problem.
+DESCRIPTIONS: Final = {
+    "waiting_bytes": Limit("messages wait for {}", LARGEST_BACKLOGS, _BACKLOGS, severity="error"),
+    "waiting_total": Limit(
+        "too many messages wait, most of them for {}", LARGEST_BACKLOGS, _BACKLOGS, severity="error"
+    ),
+    "MAXDEPTH": Limit(
+        "the transmission queue is filled to 80 % of MAXDEPTH, most of it for {}",
+        LARGEST_BACKLOGS,
+        _BACKLOGS.replace("raise the limit", "raise MAXDEPTH of the queue (ALTER QLOCAL)"),
+        severity="error",
+    ),
+    "dead_letter_bytes": Limit("too many dead letters of {}", "mqbridge dlq list", _DEAD_LETTERS, severity="error"),
+    "dead_letter_total": Limit(
+        "too many dead letters, the last of {}", "mqbridge dlq list", _DEAD_LETTERS, severity="error"
+    ),
+    "retained_bytes": Limit(
+        "too many retained publications of {}", "mqbridge topic show '#'", _RETAINED, severity="error"
+    ),
+    "retained_total": Limit(
+        "too many retained publications, the last of {}", "mqbridge topic show '#'", _RETAINED, severity="error"
+    ),
+    "pending_bytes": Limit(
+        "messages with QoS 0 are dropped, because {} reads too slowly",
+        "mqbridge client list --sort waiting",
+        "Let the program read faster or subscribe to less, or subscribe with QoS 1, or raise the limit.",
+    ),
+    "request_bytes": Limit(
+        "requests are forgotten before their answers arrive, the last of {}",
+        "mqbridge dlq list",
+        "Let the applications of the queue manager answer sooner, or raise the limit.",
+        "request",
+    ),
+    "unreleased": Limit(
+        "{} was disconnected, because it does not release its publications with QoS 2",
+        _LOG,
+        "Correct the program: it must send PUBREL after PUBREC.",
+        "publication",
+    ),
+    "sessions": Limit(
+        "there are too many sessions, the last one rejected is of {}", LARGEST_BACKLOGS, _SESSIONS, "client"
+    ),
+    "sessions_per_user": Limit("user {} has too many sessions", LARGEST_BACKLOGS, _SESSIONS, "client"),
+    "sessions_per_network": Limit("network {} has too many sessions", LARGEST_BACKLOGS, _SESSIONS, "client"),
+    "subscribe_filters": Limit(
+        "a SUBSCRIBE of {} has too many topic filters",
+        _LOG,
+        "Let the program send several SUBSCRIBE packets, or raise the limit.",
+        "subscription",
+    ),
+    "subscriptions": Limit("{} has too many subscriptions", _LOG, _SUBSCRIPTIONS, "subscription"),
+    "subscriptions_per_user": Limit("user {} has too many subscriptions", _LOG, _SUBSCRIPTIONS, "subscription"),
+    "subscriptions_total": Limit(
+        "there are too many subscriptions, the last one rejected is of {}", _LOG, _SUBSCRIPTIONS, "subscription"
+    ),
+    "max_clients": Limit("channel {} accepts no more clients", _CHANNELS, _CONNECTIONS, "connection"),
+    "max_clients_per_address": Limit("too many clients connect from {}", _CHANNELS, _CONNECTIONS, "connection"),
+    "connect_rate": Limit("connections from {} follow each other too fast", _CHANNELS, _CONNECTIONS, "connection"),
+    "max_connect_size": Limit("a CONNECT packet from {} is too large", _LOG, _PACKETS, "packet"),
+    "max_packet_size": Limit("a packet of {} is too large", _LOG, _PACKETS, "packet"),
+    "proxies": Limit(
+        "{} is not a proxy of its channel",
+        _LOG,
+        "Add the address of the proxy to the option and run `mqbridge reload`, or block the address.",
+        "connection",
+    ),
+}
+
+
+def limit_problems(parts: Parts, hits: Mapping[str, Hit]) -> Iterator[Problem]:
+    """Yield one problem for each limit that was reached in the last minute, and one for the sessions that end."""
+    for limit, hit in hits.items():
+        if limit not in DESCRIPTIONS:
+            continue
+        description = DESCRIPTIONS[limit]
+        *earlier, latest = hit.subjects
+        who = f"{latest!r}{f' and {len(earlier):,} more' if earlier else ''}"
+        beyond = f"{counted(hit.number, description.rejects)} beyond it"
+        text = f"{description.what.format(who)}{_value(parts, limit, hit)}: {beyond}"
+        yield Problem(
+            description.severity, ProblemKind.LIMIT, limit, text, description.command, hit.since, description.remedy
+        )
+    ending = parts.service.endings.sessions
+    if ending:
+        shares = parts.service.delivery.shares
+
+        def waiting(one: Session) -> int:
+            held = len(one.outbox.backlog) + len(one.outbox.in_flight.deliveries)
+            return held + sum(len(share.waiting) for share in shares.of(one))
+
+        session = max(ending, key=waiting)
+        others = f" and {len(ending) - 1:,} more" if len(ending) > 1 else ""
+        text = (
+            f"the session of client {session.client_id!r}{others} ends, because its backlog exceeded the limits: "
+            f"{counted(waiting(session), 'message')} to be received before that"
+        )
+        command = f"mqbridge client show {quote(session.client_id)}"
+        remedy = (
+            "Let the client connect and acknowledge its messages, or remove them with its session: `mqbridge client purge"
+            f" {quote(session.client_id)}`."
+        )
+        yield Problem("error", ProblemKind.LIMIT, "waiting_full", text, command, 0.0, remedy)
+
+
+def _value(parts: Parts, limit: str, hit: Hit) -> str:
+    """Return the value of a limit in words, or "" if it is not an option of the configuration."""
+    if limit in LimitsConfig.model_fields:
+        return f", limits.{limit} is {_shown(limit, getattr(parts.service.limits, limit))}"
+    channel = next((one for one in parts.channels.configs if one.name == hit.channel), None)
+    if limit not in ChannelConfig.model_fields or channel is None:
+        return ""
+    return f", {limit} of channel {channel.name} is {_shown(limit, getattr(channel, limit))}"
+
+
+def _shown(limit: str, value: object) -> str:
+    if (
+        limit.endswith(("_bytes", "_total", "_size"))
+        and limit != "subscriptions_total"
+        and isinstance(value, int | str)
+    ):
+        size = in_bytes(value)
+        return f"{size / MIB:,.1f} MiB" if size >= MIB // 10 else f"{size:,} bytes"
+    return f"{value:,}" if isinstance(value, int) else ", ".join(value) if isinstance(value, list) else f"{value}"

@@ -1,0 +1,31 @@
+"""A bridge on the event loop of a test, and its problems."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from bridge.administration.answers import BridgeState, Problem
+from bridge.config.models import Configuration
+from bridge.service.lifecycle import Bridge
+from bridge.service.reload import ConfigurationSource
+
+
+@asynccontextmanager
+async def running(configuration: Configuration, source: ConfigurationSource | None = None) -> AsyncIterator[Bridge]:
+    bridge = Bridge(configuration, lambda _: None, source=source)
+    await bridge.start()
+    bridge._stands(BridgeState.RUNNING)
+    try:
+        yield bridge
+    finally:
+        await bridge.stop()
+        assert bridge.host is not None and bridge.queue_manager_watch is not None and bridge.problems is not None
+        bridge.problems.stop()
+        bridge.queue_manager_watch.stop()
+        await bridge.host.stop()
+
+
+async def found(bridge: Bridge) -> list[Problem]:
+    assert bridge.problems is not None
+    return await bridge.problems.current()

@@ -1,0 +1,58 @@
+"""A full disk is full until there is clearly room again: acceptance of messages does not flap."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bridge.mq.embedded.queuemanager import QueueManager
+from bridge.mq.embedded.storage import recovery_log
+from bridge.mq.embedded.storage.recovery_log import MIN_RESERVE_BYTES, RESERVE_BYTES
+
+MIB = 2**20
+BLOCK = 4096
+
+
+@pytest.fixture
+def reserve(tmp_path: Path) -> Any:
+    manager = QueueManager("QM1", tmp_path)
+    yield manager.recovery_log.reserve
+    manager.close()
+
+
+@pytest.mark.parametrize(
+    ("size", "free", "spare", "recovers"),
+    [
+        (1000 * MIB, MIN_RESERVE_BYTES - 1, 1000 * MIB, False),  # there is no room for the reserve
+        (1000 * MIB, RESERVE_BYTES, 0, False),  # the next messages would fill the disk again
+        (1000 * MIB, RESERVE_BYTES + 49 * MIB, 0, False),
+        (1000 * MIB, RESERVE_BYTES + 51 * MIB, 0, True),
+        (1000 * MIB, RESERVE_BYTES, 51 * MIB, True),  # applications have taken messages
+        (100_000 * MIB, RESERVE_BYTES + 65 * MIB, 0, True),
+        (40 * MIB, RESERVE_BYTES + 3 * MIB, 0, True),
+    ],
+)
+def test_a_disk_that_was_full(
+    reserve: Any, monkeypatch: pytest.MonkeyPatch, size: int, free: int, spare: int, recovers: bool
+) -> None:
+    reserve.keep()
+    reserve.give_up()
+    assert reserve.full
+    disk = SimpleNamespace(f_bavail=free // BLOCK, f_frsize=BLOCK, f_blocks=size // BLOCK)
+    monkeypatch.setattr(recovery_log, "os", SimpleNamespace(**{**vars(os), "statvfs": lambda _path: disk}))
+    monkeypatch.setattr(type(reserve._store), "spare_bytes", lambda _self: spare)
+    monkeypatch.setattr(type(reserve._store), "log_bytes", lambda _self: 0)
+    monkeypatch.setattr(reserve, "until_look", lambda: 0.0)
+    reserve.look()
+    assert reserve.full is not recovers
+
+
+def test_a_start_needs_room_for_the_reserve_only(reserve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = SimpleNamespace(f_bavail=RESERVE_BYTES // BLOCK, f_frsize=BLOCK, f_blocks=1000 * MIB // BLOCK)
+    monkeypatch.setattr(recovery_log, "os", SimpleNamespace(**{**vars(os), "statvfs": lambda _path: disk}))
+    reserve.keep()
+    assert not reserve.full
