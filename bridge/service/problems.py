@@ -11,16 +11,16 @@ import logging
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from shlex import quote
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
 from bridge.administration.answers import Problem, ProblemKind, counted
 from bridge.administration.mapping_status import State, Status
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
-from bridge.config.models import PIPELINES, Configuration
+from bridge.config.models import PIPELINES, Configuration, LimitsConfig
 from bridge.config.queue_manager import SET_ASIDE_QUEUE
 from bridge.mq.host import Host, QueueManagerStatus, QueueStatus
 from bridge.mq.memory import MIB
@@ -28,6 +28,7 @@ from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security.tls import SOON, certificates_in_use
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
 from bridge.service.events import ClientDisconnected, ConnectRejected
+from bridge.service.limit_hits import CALM
 from bridge.service.limit_problems import LARGEST_BACKLOGS, limit_problems
 from bridge.service.mappings.environment import LOOK_AHEAD
 from bridge.service.process_problems import Clock, Descriptors
@@ -646,6 +647,8 @@ def _of_pipelines(configuration: Configuration) -> list[Problem]:
         except (StatusDamaged, OSError) as error:
             text = f"the condition of pipeline {name} is unknown: {error}"
         else:
+            if now - (one["discarded_at"] or 0.0) < CALM:
+                problems.append(_of_discards(name, one, configuration.limits))
             if one["failing"] and (config.enabled or one["process"] is not None):
                 last = one["last_error"]
                 why = f": {last['what']}" if one["state"] != "killed" and last is not None else ""
@@ -667,6 +670,19 @@ def _of_pipelines(configuration: Configuration) -> list[Problem]:
         text = f"the spool of pipeline {name}, which was removed, has {counted(messages, 'message')} of {source}"
         problems.append(Problem("warning", ProblemKind.PIPELINE, name, text, "mqbridge pipeline spool list"))
     return problems
+
+
+def _of_discards(name: str, condition: Mapping[str, Any], limits: LimitsConfig) -> Problem:
+    """Return the problem of a pipeline that discards dead letters."""
+    most = f"limits.dead_letter_bytes is {limits.dead_letter_bytes / MIB:,.1f} MiB"
+    why = f"; the last one: {condition['discarded_why']}" if condition["discarded_why"] else ""
+    text = (
+        f"pipeline {name} has discarded {counted(condition['discarded'], 'message')} that it cannot process, because too many"
+        f" dead letters are on the queue, {most}{why}"
+    )
+    remedy = "Retry the dead letters or delete them: `mqbridge dlq list`."
+    command = f"mqbridge pipeline show {name}"
+    return Problem("error", ProblemKind.LIMIT, f"pipeline {name}", text, command, condition["discarded_at"], remedy)
 
 
 #: Verbs for states of a pipeline that processes nothing.

@@ -20,8 +20,8 @@ import msgspec
 from bridge.mq.administration import Administration, open_reply_queue
 from bridge.mq.ibm import acceptance_measurements as measurements
 from bridge.mq.ibm.acceptance_measurements import Failed, Finding
-from bridge.mq.ibm.requirements import HEADERS, MAX_MESSAGE_LENGTH, Requirements
-from bridge.mq.ibm.requirements_check import missing
+from bridge.mq.ibm.requirements import HEADERS, MAX_MESSAGE_LENGTH, PROBE_CLIENT, Requirements
+from bridge.mq.ibm.requirements_check import has_aliases, missing
 from bridge.mq.ibm.transmission import read_transmission
 from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, Got, MQError, get_or_none, inquire
 from bridge.mq.worker import LOST, raise_if_lost
@@ -104,6 +104,8 @@ class Acceptance:
         self._client = f"{PREFIX}.{self._id}"
         self._topic = f"{TOPIC}/{self._id}"
         self._connection: Connection | None = None
+        #: whether DEFXMITQ leads to clients. Otherwise queue manager aliases do
+        self._by_default = True
         #: queue manager names of clients that messages were sent to
         self._known_clients: list[str] = []
         #: handle of the transmission queue; None if it cannot be opened
@@ -370,12 +372,15 @@ class Acceptance:
     def _opens_transmission_queue(self) -> str:
         """Open the transmission queue as the bridge does, so that no bridge takes the messages of the tests."""
         (default,) = self._inquire(MQOD(ObjectType=cmqc.MQOT_Q_MGR), cmqc.MQCA_DEF_XMIT_Q_NAME)[1]
-        if default.rstrip(" \0") != self._requirements.transmission_queue:
+        self._by_default = default.rstrip(" \0") == self._requirements.transmission_queue
+        if not self._by_default:
+            self._client = PROBE_CLIENT
+        if not self._by_default and not self._has_aliases():
             raise Failed(
                 f"DEFXMITQ is {default.rstrip() or 'blank'}, so the identifiers of these tests do not lead to"
                 f" {self._requirements.transmission_queue}, and no messages are sent",
                 f"ALTER QMGR DEFXMITQ('{self._requirements.transmission_queue}'), unless DEFXMITQ routes to other queue"
-                " managers. Then run these tests on another queue manager",
+                " managers. Then run the script of mqbridge mqsc-script --aliases",
             )
         options = cmqc.MQOO_INPUT_EXCLUSIVE | cmqc.MQOO_BROWSE | cmqc.MQOO_FAIL_IF_QUIESCING
         try:
@@ -384,7 +389,22 @@ class Acceptance:
             if error.reason != cmqc.MQRC_OBJECT_IN_USE:
                 raise
             raise Skipped("a bridge runs on this queue manager; stop it for the tests that send messages") from error
+        if not self._by_default:
+            return f"the queue is free. Only the queue manager alias of client {PROBE_CLIENT} is tested"
         return "the queue is free"
+
+    def _has_aliases(self) -> bool:
+        try:
+            with closing(Administration(self._mq)) as administration:
+                return has_aliases(administration, self._requirements.transmission_queue)
+        except MQError as error:
+            raise_if_lost(error)
+            return False
+
+    def _needs_default_route(self) -> None:
+        """Raise Skipped if messages for clients without a queue manager alias go to another queue."""
+        if not self._by_default:
+            raise Skipped(f"only client {PROBE_CLIENT} has a queue manager alias")
 
     def _destination(self, client: str, connection: Connection | None = None) -> int:
         if self._transmissions is None:
@@ -568,6 +588,7 @@ class Acceptance:
 
     def _unreachable(self, clients: Mapping[str, str]) -> list[str]:
         """Send a message to each client, by its queue manager name. Return what fails, with the reason."""
+        self._needs_default_route()
         topic, failed = f"{self._topic}/identifier", []
         self._known_clients += clients.values()
         for label, client in clients.items():
@@ -692,6 +713,7 @@ class Acceptance:
         """Kill a bridge under load. It needs the transmission queue, which is closed meanwhile."""
         if self._trials.kill is None:
             raise Skipped("there is nothing to start a bridge with")
+        self._needs_default_route()
         if self._transmissions is None:
             raise Skipped("the transmission queue is not open")
         self._mq.close(self._transmissions)

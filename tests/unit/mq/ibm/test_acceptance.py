@@ -70,6 +70,18 @@ def test_no_messages_are_sent_if_they_would_go_to_another_queue(queue_manager: Q
     assert found["publication to a client"].result == "skip"
 
 
+def test_with_queue_manager_aliases_only_a_client_that_has_one_is_sent_messages(queue_manager: QueueManager) -> None:
+    script = f"DEFINE QREMOTE('mqbridge.check') RQMNAME('mqbridge.check') XMITQ('{XMITQ}')"
+    run_script(queue_manager, f"DEFINE QLOCAL(HUB) USAGE(XMITQ)\nALTER QMGR DEFXMITQ(HUB)\n{script}", "test")
+    found = results(queue_manager)
+    assert failed(found) == []
+    skipped = {name: one.detail for name, one in found.items() if one.result == "skip"}
+    only = "only client mqbridge.check has a queue manager alias"
+    assert skipped["client identifiers"] == skipped["escaped client identifiers"] == only
+    assert found["publication to a client"].result == found["durable subscription"].result == "pass"
+    assert queue_manager.objects.queues["HUB"].depth == queue_manager.objects.queues[XMITQ].depth == 0
+
+
 def test_what_a_failed_test_leaves_is_removed(queue_manager: QueueManager) -> None:
     """Messages for clients are taken by another program, so that each test of them fails halfway."""
     found = results(queue_manager, _Robbed)
