@@ -19,7 +19,7 @@ import msgspec
 
 from bridge.administration.answers import Problem, ProblemKind, counted
 from bridge.administration.mapping_status import State, Status
-from bridge.config.mapping import ToMqttMapping
+from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.config.models import PIPELINES, Configuration, LimitsConfig
 from bridge.config.queue_manager import SET_ASIDE_QUEUE
 from bridge.mq.host import Host, QueueManagerStatus, QueueStatus
@@ -91,8 +91,8 @@ REMEDIES: Final = {
     ProblemKind.SESSION: "Make the broker reachable at its former address, so that the bridge can finish the session, or run"
     " `mqbridge mapping give-up {}`.",
     ProblemKind.QUEUE: "Let applications take messages, raise MAXDEPTH, or allow puts.",
-    ProblemKind.DEAD_LETTERS: "Fix the cause (`mqbridge dlq show ID`), then run `mqbridge dlq retry --all`, or delete the"
-    " messages.",
+    ProblemKind.DEAD_LETTERS: "Fix the cause (`mqbridge dlq show ID`), then run `mqbridge dlq retry --all` or `mqbridge dlq"
+    " delete --all`.",
     ProblemKind.BACKLOG: "Connect the clients or start the applications that take the messages, or remove unused sessions"
     " with `mqbridge client purge`.",
     ProblemKind.CLIENT: "Make the client reconnect with `mqbridge client disconnect CLIENT`, and check its program.",
@@ -219,7 +219,7 @@ class _Serving:
         problems += limit_problems(parts, hits)
         problems += await asyncio.to_thread(lambda: list(self._descriptors.problems(hits.get("open_files"))))
         problems += _of_channels(parts)
-        problems += _of_links_and_mappings(parts)
+        problems += _of_links_and_mappings(parts, {one.subject for one in problems if one.kind is ProblemKind.QUEUE})
         problems += self._rejections.problems()
         problems += self._takeovers.problems()
         problems += await self._of_clients()
@@ -440,6 +440,10 @@ def _of_queues(status: QueueManagerStatus, parts: Parts, known: Collection[Key])
     transmission_queue = configuration.transmission_queue
     read_by_bridge = {transmission_queue, *_sources(configuration)}
     diverted = parts.queue_manager_watch.diverted
+    waiting: dict[str, list[str]] = {}
+    for mapping in parts.mappings.statuses():
+        for name in _awaited_queues(parts, mapping):
+            waiting.setdefault(name, []).append(mapping.name)
     for queue in status.queues:
         display = f"mqbridge mqsc display 'QLOCAL({queue.name})'"
         if queue.name == dead_letter_queue and (queue.depth or diverted):
@@ -466,6 +470,9 @@ def _of_queues(status: QueueManagerStatus, parts: Parts, known: Collection[Key])
             text = f"queue {queue.name} accepts no messages: {why}"
             if queue.name == transmission_queue:
                 text = f"transmission {text}; publications for clients go to the dead-letter queue"
+            if mappings := waiting.get(queue.name):
+                others = f" and {len(mappings) - 1:,} more" if len(mappings) > 1 else ""
+                text += f"; messages of mapping {mappings[0]}{others} wait for it"
             yield Problem("error", ProblemKind.QUEUE, queue.name, text, display, remedy=remedy)
         elif queue.name in read_by_bridge and (why := _backlog(queue)):
             text, command = f"{counted(queue.depth, 'message')} waiting on queue {queue.name}{why}", display
@@ -547,8 +554,11 @@ def _of_channels(parts: Parts) -> Iterator[Problem]:
             yield Problem("warning", ProblemKind.CHANNEL, config.name, f"channel {config.name} is stopped", command)
 
 
-def _of_links_and_mappings(parts: Parts) -> Iterator[Problem]:
-    """Yield one problem for each broken link, and for each mapping that does not run for a reason of its own."""
+def _of_links_and_mappings(parts: Parts, shut: Collection[str]) -> Iterator[Problem]:
+    """Yield one problem for each broken link, and for each mapping that does not run for a reason of its own.
+
+    The queues in `shut` accept no messages, which is a problem already.
+    """
     broken: dict[str, list[str]] = {}
     for mapping, link in parts.mappings.links():
         if link.certificate_expiry is not None:
@@ -572,6 +582,8 @@ def _of_links_and_mappings(parts: Parts) -> Iterator[Problem]:
             continue
         if state is State.WAITING_FOR_QUEUE_MANAGER and not parts.service.backend.available:
             continue
+        if state in (State.RETRYING, State.STUCK) and _is_consequence(parts, status, shut):
+            continue
         paused = state is State.PAUSED
         if state is State.RETRYING and (blocked := status.blocked):
             more = f" (and {len(blocked) - 1:,} more queues)" if len(blocked) > 1 else ""
@@ -583,6 +595,26 @@ def _of_links_and_mappings(parts: Parts) -> Iterator[Problem]:
             text = f"mapping {status.name} is {state}{why}"
         command = f"mqbridge mapping resume {status.name}" if paused else "mqbridge mapping list"
         yield Problem("warning" if paused else "error", ProblemKind.MAPPING, status.name, text, command)
+
+
+def _is_consequence(parts: Parts, status: Status, shut: Collection[str]) -> bool:
+    """Return whether another problem explains why a mapping does not continue: a queue, the disk, or the memory."""
+    if queues := _awaited_queues(parts, status):
+        return queues <= set(shut)
+    disk_full = not parts.service.backend.available and "MQRC_RESOURCE_PROBLEM" in status.last_error
+    return disk_full or (parts.host.memory.above and "MQRC_STORAGE_NOT_AVAILABLE" in status.last_error)
+
+
+def _awaited_queues(parts: Parts, status: Status) -> set[str]:
+    """Return the queues that accept no messages of a mapping, if they are known."""
+    if status.state is not State.RETRYING:
+        return set()
+    if status.blocked:
+        return {f"{one.queue} at {one.queue_manager}" if one.queue_manager else one.queue for one in status.blocked}
+    mapping = parts.configuration.mappings.get(status.name)
+    queue = mapping.destination.queue if isinstance(mapping, ToMqMapping) else None
+    full = any(reason in status.last_error for reason in ("MQRC_Q_FULL", "MQRC_PUT_INHIBITED"))
+    return {queue} if queue is not None and full else set()
 
 
 def _of_unfinished_sessions(status: Status) -> Iterator[Problem]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bridge.config.queue_manager import ListenerConfig
+from bridge.mq.embedded.mqsc.commands import run_script
 from tests.helpers.bridges import at_work
 from tests.helpers.certificate_authority import Authority
 from tests.helpers.forked_process import MQBRIDGE
@@ -100,6 +101,7 @@ def test_all_tests_pass_on_a_queue_manager_with_tls_and_passwords(environments: 
     }
     listener = ListenerConfig.model_validate({"tls": tls, "password_file": tmp_path / "users", "failed_connects": 1000})
     with ServedQueueManager(tmp_path / "data", listener=listener, stand_in=True, channels=[CHANNEL]) as served:
+        run_script(served.itself, "DEFINE QLOCAL(A)\nDEFINE QLOCAL(B)", "test")
         config = tmp_path / "bridge.yaml"
         config.write_text(
             f"""
@@ -118,6 +120,9 @@ queue_manager:
     certificate_label: bridge
     peer_name: CN=QM1
 channels: []
+mappings:
+  active: {{from: {{queue: A}}, to: {{mqtt: a}}}}
+  disabled: {{enabled: false, from: {{queue: B}}, to: {{mqtt: b}}}}
 """
         )
         command = [MQBRIDGE, "ibm-acceptance", "--config", str(config), "--json", "--subscriptions", "20"]
@@ -139,4 +144,5 @@ channels: []
         "unknown channel: MQRC_UNKNOWN_CHANNEL_NAME (2540), unknown queue manager: MQRC_Q_MGR_NAME_ERROR (2058),"
         " unused port: MQRC_HOST_NOT_AVAILABLE (2538)"
     )
+    assert results["connections"]["detail"] == "42 connections at the same time, besides this one"
     assert SECRET not in "".join(lines)

@@ -386,7 +386,8 @@ async def test_a_rejected_login_at_the_queue_manager_is_one_problem(
         assert await found(bridge) == []
 
 
-async def test_a_blocked_queue_of_a_mapping_is_a_problem(tmp_path: Path) -> None:
+async def test_a_blocked_queue_of_a_mapping_is_one_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is that of the queue, or of the mapping if the bridge does not inspect the queue."""
     mappings = {"m": {"from": {"mqtt": "t/{queue}"}, "to": {"queue": "{queue}"}}}
     async with running(configuration(tmp_path, mappings=mappings)) as bridge:
         await mqsc(bridge, tmp_path, "DEFINE QLOCAL(SHUT) PUT(DISABLED)", "DEFINE QLOCAL(OPEN)")
@@ -395,15 +396,37 @@ async def test_a_blocked_queue_of_a_mapping_is_a_problem(tmp_path: Path) -> None
         await put(tmp_path, "", topic="t/SHUT")
         await put(tmp_path, "", topic="t/OPEN")
         await happens(lambda: [queue.waiting for queue in status.blocked] == [1] and status.moved == 1)
-        (problem,) = [one for one in await found(bridge) if one.kind == "mapping"]
-        assert (problem.severity, problem.command) == ("error", "mqbridge mapping list")
+        (problem,) = await found(bridge)
+        assert (problem.kind, problem.subject) == ("queue", "SHUT")
+        assert problem.what == "queue SHUT accepts no messages: PUT(DISABLED); messages of mapping m wait for it"
+        monkeypatch.setattr("bridge.service.problems._of_queues", lambda *_: [])
+        (problem,) = await found(bridge)
+        assert (problem.kind, problem.severity, problem.command) == ("mapping", "error", "mqbridge mapping list")
         assert problem.what == (
             "mapping m: queue SHUT accepts no messages: MQRC_PUT_INHIBITED (2051); 1 message waits; "
             "messages for other destinations continue"
         )
         await mqsc(bridge, tmp_path, "ALTER QLOCAL(SHUT) PUT(ENABLED)")
         await happens(lambda: status.moved == 2)
-        assert [one for one in await found(bridge) if one.kind == "mapping"] == []
+        assert await found(bridge) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"), [("MQRC_RESOURCE_PROBLEM (2102)", "disk"), ("MQRC_STORAGE_NOT_AVAILABLE (2071)", "memory")]
+)
+async def test_a_mapping_that_waits_for_disk_or_memory_is_no_problem_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, kind: str
+) -> None:
+    async with running(configuration(tmp_path)) as bridge:
+        status = Status(name="m", state=State.RETRYING, last_error=f"queue Q: {error}")
+        monkeypatch.setattr(bridge.mappings, "statuses", lambda: [status])
+        assert [one.kind for one in await found(bridge)] == ["mapping"]
+        assert bridge.host is not None
+        if kind == "disk":
+            monkeypatch.setattr(type(bridge.host.backend), "available", False)
+        else:
+            bridge.host.memory.use(1)
+        assert [one.kind for one in await found(bridge)] == [kind]
 
 
 @pytest.mark.parametrize(("days", "severity"), [(-1, "error"), (10, "warning")])
