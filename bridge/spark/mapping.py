@@ -229,7 +229,9 @@ def _rule(
 def _of_program(what: str, rule: ToMqRule | ToMqttRule) -> ToMqRule | ToMqttRule:
     """Return a rule that a program can apply, which puts with its own authority. Raises OptionError."""
     if rule.config.destination.authority == "publisher":
-        raise OptionError(f"{what}: mapping {rule.name} has to.as: publisher, and a program puts all rows with one user")
+        raise OptionError(
+            f"{what}: mapping {rule.name} has to.as: publisher, and a program puts all rows with one user"
+        )
     return rule
 
 
