@@ -43,7 +43,8 @@ LARGE_FRACTION: Final = 0.8
 OLD_BACKLOG: Final = 86_400.0
 #: The highest MAXDEPTH.
 MAX_DEPTH: Final = 999_999_999
-#: A queue that was full counts as full until its depth falls below this fraction of MAXDEPTH.
+#: A queue that was full counts as full until its depth falls below this fraction of MAXDEPTH, and a large backlog as large
+#: until it falls below this fraction of the threshold.
 ROOM_FRACTION: Final = 0.9
 #: Seconds after which a connected client should have acknowledged a message.
 ACKNOWLEDGEMENT_TIMEOUT: Final = 300.0
@@ -64,6 +65,8 @@ NORMAL_MEMORY: Final = 0.8
 #: Free disk space that is reported: less than this fraction of the file system, and less than this number of bytes.
 LOW_DISK_FRACTION: Final = 0.1
 LOW_DISK_BYTES: Final = 2048 * MIB
+#: Free disk space is reported until it is this many times as much.
+ENOUGH_DISK: Final = 1.2
 #: Seconds for which lost rows and missing files of the archive are reported.
 ARCHIVE_LOSS_TIMEOUT: Final = 3600.0
 
@@ -184,11 +187,13 @@ class ProblemList:
         self._known = {}
         for problem in problems:
             key = problem.kind, problem.subject
+            if key in self._known:  # for example, the certificate of a broker to which several mappings connect
+                continue
             former = before.pop(key, None)
             since = problem.since or (now if former is None else former.since)
             remedy = problem.remedy or REMEDIES[problem.kind].format(problem.subject)
             problem = msgspec.structs.replace(problem, since=since, remedy=remedy)
-            self._known.setdefault(key, problem)
+            self._known[key] = problem
             if (former is None or _is_worse(problem, former)) and problem.kind not in _LOGGED_ELSEWHERE:
                 _log_beginning(problem)
         for problem in before.values():
@@ -474,7 +479,7 @@ def _of_queues(status: QueueManagerStatus, parts: Parts, known: Collection[Key])
                 others = f" and {len(mappings) - 1:,} more" if len(mappings) > 1 else ""
                 text += f"; messages of mapping {mappings[0]}{others} wait for it"
             yield Problem("error", ProblemKind.QUEUE, queue.name, text, display, remedy=remedy)
-        elif queue.name in read_by_bridge and (why := _backlog(queue)):
+        elif queue.name in read_by_bridge and (why := _backlog(queue, (ProblemKind.BACKLOG, queue.name) in known)):
             text, command = f"{counted(queue.depth, 'message')} waiting on queue {queue.name}{why}", display
             if queue.name == transmission_queue:
                 text, command = f"{text}{_largest_backlog(parts)}", LARGEST_BACKLOGS
@@ -494,13 +499,14 @@ def _largest_backlog(parts: Parts) -> str:
     return f"; {waiting:,} of them for client {session.client_id!r}"
 
 
-def _backlog(queue: QueueStatus) -> str:
-    """Return why a backlog is a problem, or ""."""
-    if queue.depth >= LARGE_FRACTION * queue.max_depth:
+def _backlog(queue: QueueStatus, was_large: bool) -> str:
+    """Return why a backlog is a problem, or "". One that was large is large until it is clearly smaller."""
+    fraction = ROOM_FRACTION if was_large else 1
+    if queue.depth >= fraction * LARGE_FRACTION * queue.max_depth:
         return f", which is nearly full: MAXDEPTH({queue.max_depth})"
     if queue.depth and queue.oldest_message_age is not None and queue.oldest_message_age > OLD_BACKLOG:
         return f", the oldest for {queue.oldest_message_age / 3600:,.0f} hours"
-    return ": a large backlog" if queue.depth >= LARGE_BACKLOG else ""
+    return ": a large backlog" if queue.depth >= fraction * LARGE_BACKLOG else ""
 
 
 def _sources(configuration: Configuration) -> Iterator[str]:
@@ -529,7 +535,7 @@ def _of_resources(status: QueueManagerStatus | None, parts: Parts, known: Collec
         yield Problem("error", ProblemKind.DISK, "witness", text, "mqbridge explain MQB3012E")
     if status is not None and status.disk_free is not None and status.disk_size and parts.service.backend.available:
         low = min(LOW_DISK_FRACTION * status.disk_size, LOW_DISK_BYTES)
-        if status.disk_free < low:
+        if status.disk_free < low * (ENOUGH_DISK if (ProblemKind.DISK, parts.host.name) in known else 1):
             text = f"only {status.disk_free / MIB:,.0f} MiB are free on the disk of queue manager {parts.host.name}"
             yield Problem("warning", ProblemKind.DISK, parts.host.name, text, "df -h")
     if (
@@ -561,6 +567,7 @@ def _of_links_and_mappings(parts: Parts, shut: Collection[str]) -> Iterator[Prob
     """
     broken: dict[str, list[str]] = {}
     for mapping, link in parts.mappings.links():
+        expired = link.certificate_expiry is not None and link.certificate_expiry <= time.time()
         if link.certificate_expiry is not None:
             broker = f"the broker of link {link.name}"
             for problem in _of_certificate(broker, broker, link.certificate_expiry, f"mqbridge link test {link.name}"):
@@ -569,7 +576,7 @@ def _of_links_and_mappings(parts: Parts, shut: Collection[str]) -> Iterator[Prob
         if link.up or not error:
             continue
         broken.setdefault(link.name, []).append(mapping)
-        if len(broken[link.name]) == 1:
+        if len(broken[link.name]) == 1 and not expired:
             text = f"link {link.name} is not connected to {link.address}: {error}"
             yield Problem("error", ProblemKind.LINK, link.name, text, f"mqbridge link test {link.name}", link.since)
     waiting_for_link = {mapping for mappings in broken.values() for mapping in mappings}
@@ -662,12 +669,14 @@ def _of_pipelines(configuration: Configuration) -> list[Problem]:
                 continue
         problems.append(Problem(severity, ProblemKind.PIPELINE, name, text, f"mqbridge pipeline show {name}", since))
     try:
-        left = list(left_by_removed(configuration.pipelines, environment))
+        left: dict[str, list[str]] = {}
+        for name, source, messages in left_by_removed(configuration.pipelines, environment):
+            left.setdefault(name, []).append(f"{counted(messages, 'message')} of {source}")
     except (StatusDamaged, OSError) as error:
         text = f"the spool of a removed pipeline cannot be read: {error}"
         return [*problems, Problem("error", ProblemKind.PIPELINE, "", text, "mqbridge pipeline spool list")]
-    for name, source, messages in left:
-        text = f"the spool of pipeline {name}, which was removed, has {counted(messages, 'message')} of {source}"
+    for name, spooled in left.items():
+        text = f"the spool of pipeline {name}, which was removed, has {', '.join(spooled)}"
         problems.append(Problem("warning", ProblemKind.PIPELINE, name, text, "mqbridge pipeline spool list"))
     return problems
 

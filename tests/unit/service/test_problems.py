@@ -287,7 +287,10 @@ async def test_problems_of_channels_and_resources_come_and_go(
         (problem,) = await found(bridge)
         assert (problem.kind, problem.severity) == ("disk", "warning")
         assert problem.what.startswith("only 99 MiB are free on the disk of queue manager ")
-        usage.free = 101 * MIB
+        usage.free = 119 * MIB
+        (problem,) = await found(bridge)
+        assert problem.what.startswith("only 119 MiB")
+        usage.free = 121 * MIB
         assert await found(bridge) == []
 
 
@@ -654,3 +657,29 @@ def test_a_client_that_publishes_more_than_all_others_floods() -> None:
     assert publishers.flood == ("a", 2_000.0, 10_000 / 10_100)
     publishers.count({"a": 20_100, "b": 300}, 115.0)
     assert publishers.flood is None
+
+
+async def test_the_certificate_of_a_broker_is_one_problem_for_all_mappings_of_its_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged once. If it has expired, it is the reason for which the link is not connected."""
+    link = SimpleNamespace(
+        name="cloud",
+        address="b:8883",
+        certificate_expiry=time.time() + 86_400,
+        up=True,
+        last_error=("", 0.0),
+        since=1.0,
+    )
+    async with running(configuration(tmp_path)) as bridge:
+        monkeypatch.setattr(bridge.mappings, "links", lambda: [("a", link), ("b", link)])
+        for _ in range(3):
+            (problem,) = await found(bridge)
+        assert (problem.kind, problem.severity) == ("certificate", "warning")
+        assert problem.remedy == "The operator of the broker must renew its certificate."
+        assert caplog.text.count("problem began: the certificate of the broker of link cloud expires") == 1
+        link.up, link.last_error = False, ("connection refused", 0.0)
+        assert {one.kind for one in await found(bridge)} == {"certificate", "link"}
+        link.certificate_expiry -= 2 * 86_400
+        (problem,) = await found(bridge)
+        assert (problem.kind, problem.severity) == ("certificate", "error")
