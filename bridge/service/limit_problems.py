@@ -21,22 +21,21 @@ LARGEST_BACKLOGS: Final = "mqbridge client list --sort waiting"
 _LOG: Final = "journalctl -u mqbridge -p warning"
 _CHANNELS: Final = "mqbridge channel list"
 
+_RAISE: Final = "or raise the limit and run `mqbridge reload`."
 _BACKLOGS: Final = (
     "Connect the client, or correct its program if it does not acknowledge. Remove the session of a client that will not"
-    " return with `mqbridge client purge CLIENT`, or raise the limit."
+    f" return with `mqbridge client purge CLIENT`, {_RAISE}"
 )
 _DEAD_LETTERS: Final = (
     "Connect the client or remove its session (`mqbridge client purge CLIENT`), or fix the mapping (`mqbridge dlq show ID`)."
     " Then run `mqbridge dlq retry --all` or `mqbridge dlq delete --all`."
 )
-_RETAINED: Final = (
-    "Clear retained publications that nobody needs with `mqbridge mq pub TOPIC '' --retain`, or raise the limit."
-)
+_RETAINED: Final = f"Clear retained publications that nobody needs with `mqbridge mq pub TOPIC '' --retain`, {_RAISE}"
 _SESSIONS: Final = (
-    "Remove the sessions of clients that will not return, for example with `mqbridge client purge --away 90d`, or raise the"
-    " limit."
+    "Remove the sessions of clients that will not return, for example with `mqbridge client purge --away 90d`,"
+    f" {_RAISE}"
 )
-_SUBSCRIPTIONS: Final = "Let the program subscribe to fewer filters with wildcards, or raise the limit."
+_SUBSCRIPTIONS: Final = f"Let the program subscribe to fewer filters with wildcards, {_RAISE}"
 _CONNECTIONS: Final = (
     "Find out who connects with `mqbridge client list`, and block or correct it, or raise the option and run `mqbridge"
     " reload`."
@@ -65,7 +64,7 @@ DESCRIPTIONS: Final = {
     "MAXDEPTH": Limit(
         "the transmission queue is filled to 80 % of MAXDEPTH, most of it for {}",
         LARGEST_BACKLOGS,
-        _BACKLOGS.replace("raise the limit", "raise MAXDEPTH of the queue (ALTER QLOCAL)"),
+        _BACKLOGS.replace(_RAISE, "or raise MAXDEPTH of the queue (ALTER QLOCAL)."),
         severity="error",
     ),
     "dead_letter_bytes": Limit("too many dead letters of {}", "mqbridge dlq list", _DEAD_LETTERS, severity="error"),
@@ -81,12 +80,12 @@ DESCRIPTIONS: Final = {
     "pending_bytes": Limit(
         "messages with QoS 0 are dropped, because {} reads too slowly",
         "mqbridge client list --sort waiting",
-        "Let the program read faster or subscribe to less, or subscribe with QoS 1, or raise the limit.",
+        f"Let the program read faster or subscribe to less, or subscribe with QoS 1, {_RAISE}",
     ),
     "request_bytes": Limit(
         "requests are forgotten before their answers arrive, the last of {}",
         "mqbridge dlq list",
-        "Let the applications of the queue manager answer sooner, or raise the limit.",
+        f"Let the applications of the queue manager answer sooner, {_RAISE}",
         "request",
     ),
     "unreleased": Limit(
@@ -103,7 +102,7 @@ DESCRIPTIONS: Final = {
     "subscribe_filters": Limit(
         "a SUBSCRIBE of {} has too many topic filters",
         _LOG,
-        "Let the program send several SUBSCRIBE packets, or raise the limit.",
+        f"Let the program send several SUBSCRIBE packets, {_RAISE}",
         "subscription",
     ),
     "subscriptions": Limit("{} has too many subscriptions", _LOG, _SUBSCRIPTIONS, "subscription"),

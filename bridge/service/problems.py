@@ -104,8 +104,8 @@ REMEDIES: Final = {
     " shell (ulimit -Hn), and restart, or lower max_clients of the channels.",
     ProblemKind.CLOCK: "Repair the time service (chrony, systemd-timesyncd, or the clock of the virtual machine). Messages"
     " and sessions with an expiry time expire earlier or later by the jump.",
-    ProblemKind.REMOVALS: "Allow gets from the transmission queue: ALTER QLOCAL({}) GET(ENABLED)."
-    " The log contains the reason code.",
+    ProblemKind.REMOVALS: "Allow gets from the transmission queue: `echo \"ALTER QLOCAL('{}') GET(ENABLED)\" | mqbridge mqsc"
+    " run -`. The log contains the reason code.",
     ProblemKind.PUBLISH_RATE: "Set publish_rate of its channel, then run `mqbridge reload` and `mqbridge client"
     " disconnect {}`.",
     ProblemKind.REJECTIONS: "Correct the client's password, certificate or configuration, or block its address.",

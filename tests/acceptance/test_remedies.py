@@ -132,3 +132,47 @@ def test_a_paused_mapping_and_a_stopped_channel(incident: Make) -> None:
         at.execute(problem)
     at.wait_for()
     assert bridge.stop() == 0
+
+
+def two_clients(port: int) -> bool:
+    with RawClient(port, "first", clean=False) as first, RawClient(port, "second", clean=False) as second:
+        return not first.connect().return_code and not second.connect().return_code
+
+
+def two_subscriptions(port: int) -> bool:
+    with RawClient.connected(port, "c") as client:
+        return client.subscribe(("a", 1), ("b", 1)) == (1, 1)
+
+
+def large_packet(port: int) -> bool:
+    with RawClient.connected(port, "c") as client:
+        try:
+            client.publish("t", b"x" * 1_000, 1)
+        except ConnectionClosed:
+            return False
+        return True
+
+
+#: Limits, with the part of the file that has {} for their value, and what they reject.
+RAISED: dict[str, tuple[str, Callable[[int], bool]]] = {
+    "sessions": ("limits: {{sessions: {}}}\n", two_clients),
+    "subscriptions_total": ("limits: {{subscriptions_total: {}}}\n", two_subscriptions),
+    "max_clients": ("channels: [{{name: A, port: 0, max_clients: {}}}]\n", two_clients),
+    "max_packet_size": ("channels: [{{name: A, port: 0, max_packet_size: {}}}]\n", large_packet),
+}
+
+
+@pytest.mark.parametrize("limit", RAISED)
+def test_a_limit_that_is_raised(incident: Make, limit: str) -> None:
+    config, accepted = RAISED[limit]
+    low = 64 if limit == "max_packet_size" else 1
+    bridge, at = incident(config.format(low))
+    assert not accepted(bridge.port)
+    (problem,) = at.wait_for(f"limit {limit}").values()
+    assert f"{limit} is {low}" in problem["what"] or f"{limit} of channel A is {low}" in problem["what"]
+    assert bridge.config is not None
+    text = bridge.config.read_text()
+    bridge.config.write_text(text.replace(f"{limit}: {low}", f"{limit}: {1_000 * low}"))
+    at.execute(problem, "reload")
+    assert accepted(bridge.port)
+    assert bridge.stop() == 0

@@ -366,7 +366,7 @@ async def test_a_client_that_waits_for_removals_is_a_problem(tmp_path: Path, mon
             "client 'held' gets no messages, because 500 acknowledged messages cannot be removed from "
             "PLANT.XMITQ (limits.removal_backlog)"
         )
-        assert "ALTER QLOCAL(PLANT.XMITQ) GET(ENABLED)" in problem.remedy
+        assert "`echo \"ALTER QLOCAL('PLANT.XMITQ') GET(ENABLED)\" | mqbridge mqsc run -`" in problem.remedy
         outbox.held = False
         assert await found(bridge) == []
         await asyncio.to_thread(client.disconnect)
