@@ -225,7 +225,7 @@ def _queue_sink(
 
 def _sums(frame: DataFrame, body: str) -> tuple[int, int]:
     """Return the number of rows, and the bytes of their messages."""
-    row = frame.agg(f.count(f.lit(1)), f.coalesce(f.sum(f.length(body)), f.lit(0))).first()
+    row = frame.agg(f.count(f.lit(1)), f.coalesce(f.sum(f.octet_length(body)), f.lit(0))).first()
     assert row is not None
     return row[0], row[1]
 

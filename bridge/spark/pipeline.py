@@ -550,7 +550,7 @@ def watermark_for_late_rows(checkpoint: Path, epoch: int) -> int:
 
 def _counts(frame: DataFrame) -> list[Column]:
     """Return the counts of rows with the column REASON, and the bytes of their messages."""
-    body = next((f.length(name) for name in (BODY, PAYLOAD) if name in frame.columns), f.lit(0))
+    body = next((f.octet_length(name) for name in (BODY, PAYLOAD) if name in frame.columns), f.lit(0))
     size = f.sum(f.when(f.col(REASON).isNotNull(), body)).alias("size")
     return [f.count(f.lit(1)).alias("rows"), f.count(REASON).alias("bad"), f.min(REASON).alias("why"), size]
 

@@ -39,8 +39,7 @@ admin: {{port: 0}}
 #: Kind of each problem, and a part of its description.
 INCIDENTS = {
     "rejections": "channel PASSWORDS rejected 5 connections in 5 minutes, last client 'pump-7' at 127.0.0.1:",
-    "queue": "queue FULL accepts no messages: it is full, MAXDEPTH(2)",
-    "mapping": "mapping orders: queue FULL accepts no messages: MQRC_Q_FULL (2053); 1 message waits",
+    "queue": "queue FULL accepts no messages: it is full, MAXDEPTH(2); messages of mapping orders wait for it",
     "dead_letters": "1 message on dead-letter queue SYSTEM.DEAD.LETTER.QUEUE",
     "link": "link cloud is not connected to 127.0.0.1:",
 }
@@ -64,6 +63,7 @@ def test_all_places_report_the_same_problems(tmp_path: Path) -> None:
         status = json.loads(administrator.run("status", "--json").stdout)
         return {problem["kind"]: problem for problem in status["problems"]}
 
+    until(lambda: "messages of mapping" in listed().get("queue", {}).get("what", ""), lambda: str(listed()))
     until(lambda: listed().keys() == INCIDENTS.keys(), lambda: str(listed()))
     problems = listed()
     shown = administrator.run("status")

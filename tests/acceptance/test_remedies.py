@@ -84,7 +84,8 @@ def test_a_queue_that_accepts_no_messages(incident: Make, attribute: str, word: 
     with RawClient.connected(bridge.port, "shop") as shop:
         for _ in range(3):
             shop.publish("orders", b"order", 1)
-    problems = at.wait_for("queue FULL", "mapping orders")
+    until(lambda: "; messages of mapping orders wait for it" in str(at.problems()), lambda: str(at.problems()))
+    problems = at.wait_for("queue FULL")
     assert word in problems["queue FULL"]["remedy"]
     at.execute(problems["queue FULL"])
     at.wait_for()
@@ -104,11 +105,12 @@ def test_a_silent_durable_client(incident: Make) -> None:
                 sensor.publish("plant/1", b"%04d" % number + bytes(996), 1)
                 assert screen.take().payload.startswith(b"%04d" % number)
             dead = "dead_letters SYSTEM.DEAD.LETTER.QUEUE"
-            problems = at.wait_for("limit waiting_bytes", "limit dead_letter_bytes", "limit waiting_full", dead)
-            assert all("'silent'" in problems[key]["what"] for key in problems if key != dead)
+            problems = at.wait_for("limit waiting_full", dead)
+            what = problems["limit waiting_full"]["what"]
+            assert all(word in what for word in ("'silent'", "limits.waiting_bytes (", "limits.dead_letter_bytes ("))
             at.execute(problems["limit waiting_full"])
             assert "silent" not in Administrator(bridge).clients()
-            at.execute(problems["limit dead_letter_bytes"], "delete")
+            at.execute(problems[dead], "delete")
             at.wait_for()  # a limit is a problem for a minute after the last message
             sensor.publish("plant/1", b"after", 1)
             assert screen.take().payload == b"after"
@@ -129,4 +131,48 @@ def test_a_paused_mapping_and_a_stopped_channel(incident: Make) -> None:
     for problem in problems.values():
         at.execute(problem)
     at.wait_for()
+    assert bridge.stop() == 0
+
+
+def two_clients(port: int) -> bool:
+    with RawClient(port, "first", clean=False) as first, RawClient(port, "second", clean=False) as second:
+        return not first.connect().return_code and not second.connect().return_code
+
+
+def two_subscriptions(port: int) -> bool:
+    with RawClient.connected(port, "c") as client:
+        return client.subscribe(("a", 1), ("b", 1)) == (1, 1)
+
+
+def large_packet(port: int) -> bool:
+    with RawClient.connected(port, "c") as client:
+        try:
+            client.publish("t", b"x" * 1_000, 1)
+        except ConnectionClosed:
+            return False
+        return True
+
+
+#: Limits, with the part of the file that has {} for their value, and what they reject.
+RAISED: dict[str, tuple[str, Callable[[int], bool]]] = {
+    "sessions": ("limits: {{sessions: {}}}\n", two_clients),
+    "subscriptions_total": ("limits: {{subscriptions_total: {}}}\n", two_subscriptions),
+    "max_clients": ("channels: [{{name: A, port: 0, max_clients: {}}}]\n", two_clients),
+    "max_packet_size": ("channels: [{{name: A, port: 0, max_packet_size: {}}}]\n", large_packet),
+}
+
+
+@pytest.mark.parametrize("limit", RAISED)
+def test_a_limit_that_is_raised(incident: Make, limit: str) -> None:
+    config, accepted = RAISED[limit]
+    low = 64 if limit == "max_packet_size" else 1
+    bridge, at = incident(config.format(low))
+    assert not accepted(bridge.port)
+    (problem,) = at.wait_for(f"limit {limit}").values()
+    assert f"{limit} is {low}" in problem["what"] or f"{limit} of channel A is {low}" in problem["what"]
+    assert bridge.config is not None
+    text = bridge.config.read_text()
+    bridge.config.write_text(text.replace(f"{limit}: {low}", f"{limit}: {1_000 * low}"))
+    at.execute(problem, "reload")
+    assert accepted(bridge.port)
     assert bridge.stop() == 0
