@@ -29,7 +29,7 @@ from bridge.telemetry.identity import ClientNames
 from bridge.telemetry.message import Message
 from bridge.telemetry.subscription import PUBLICATION_QUEUE
 from bridge.wire import cmqc, cmqcfc
-from bridge.wire.mq import MQMD, MalformedHeader, decode_mqxqh
+from bridge.wire.mq import MQMD, MalformedHeader, decode_chain, decode_mqxqh
 from bridge.wire.mq.pcf import MQCFIN, MQCFST
 
 PREFIX = "MQBRIDGE.ACCEPTANCE"
@@ -106,6 +106,8 @@ class Acceptance:
         self._connection: Connection | None = None
         #: whether DEFXMITQ leads to clients. Otherwise queue manager aliases do
         self._by_default = True
+        #: a message on the transmission queue that does not begin with an MQXQH, for error messages
+        self._without_header = ""
         #: queue manager names of clients that messages were sent to
         self._known_clients: list[str] = []
         #: handle of the transmission queue; None if it cannot be opened
@@ -456,6 +458,7 @@ class Acceptance:
         """Take the next message for a client off the transmission queue; None if there is none within `wait` ms."""
         assert self._transmissions is not None
         common = cmqc.MQGMO_NO_SYNCPOINT | cmqc.MQGMO_FAIL_IF_QUIESCING | cmqc.MQGMO_ACCEPT_TRUNCATED_MSG
+        common |= cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2
         step = cmqc.MQGMO_BROWSE_FIRST
         until = time.monotonic() + wait / 1000
         while True:
@@ -465,6 +468,8 @@ class Acceptance:
             if got is None:
                 return None
             step = cmqc.MQGMO_BROWSE_NEXT
+            if got.md.Format != cmqc.MQFMT_XMIT_Q_HEADER:
+                self._without_header = f", and a message with Format {got.md.Format!r} begins with {got.data[:4]!r}"
             if _client_of(got) == client:
                 taking = GetOptions(
                     Options=cmqc.MQGMO_NO_SYNCPOINT | cmqc.MQGMO_FAIL_IF_QUIESCING | cmqc.MQGMO_PROPERTIES_FORCE_MQRFH2,
@@ -477,8 +482,10 @@ class Acceptance:
         got = self._next(client, wait)
         if got is None:
             raise Failed(
-                f"no message for client {client} on {self._requirements.transmission_queue}",
-                "check DEFXMITQ, and whether another program takes messages from the queue",
+                f"no message for client {client} on {self._requirements.transmission_queue}{self._without_header}",
+                "report this to the developers of the bridge, with the version of the queue manager"
+                if self._without_header
+                else "check DEFXMITQ, and whether another program takes messages from the queue",
             )
         if not got.data.endswith(data):
             raise Failed(f"a message of {len(got.data)} bytes that does not end with the payload published")
@@ -519,16 +526,18 @@ class Acceptance:
             self._publish(self._topic, b"headers")
             got = self._expect(b"headers")
         embedded = decode_mqxqh(got.data).MsgDesc
-        begins = got.data[_HEADER : _HEADER + 4]
-        if begins != b"RFH " or embedded.Format != cmqc.MQFMT_RF_HEADER_2:
+        described = embedded.Format, embedded.Encoding, embedded.CodedCharSetId
+        chain = decode_chain(*described, got.data[_HEADER:], strict=False)
+        order = ["MQXQH", *(type(header).__name__ for header in chain.headers)]
+        if "RFH2" not in order:
             raise Failed(
-                f"the MQXQH is followed by {begins!r} with Format {embedded.Format!r}, not by an RFH2",
+                f"{', then '.join(order)}, then {got.data[_HEADER : _HEADER + 4]!r} with Format {embedded.Format!r}; no RFH2",
                 "report this to the developers of the bridge, with the version of the queue manager and PROPCTL of the queue",
             )
         same = "the embedded MsgId" if got.md.CorrelId == embedded.MsgId else "another value than the embedded MsgId"
         new = "a new MsgId" if got.md.MsgId != embedded.MsgId else "the MsgId of the publication"
         return Finding(
-            f"MQXQH, then RFH2, {len(got.data)} bytes in all; the outer MQMD has {new}, and as CorrelId {same}",
+            f"{', then '.join(order)}, {len(got.data)} bytes in all; the outer MQMD has {new}, and as CorrelId {same}",
             "the bridge finds topic and properties without a conversion",
         )
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from bridge.mq.embedded.connection import EmbeddedConnection
@@ -16,11 +17,12 @@ from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.ibm.acceptance import Acceptance, Outcome, Trials, traffic
 from bridge.mq.ibm.acceptance_measurements import Failed, message_identifiers
 from bridge.mq.ibm.requirements import Requirements
+from bridge.mq.ibm.transmission import MQXQH_LENGTH
 from bridge.mq.mqi import MQOD, MQSTS, CommandResponse, Connection, GetOptions, Got, MQError
 from bridge.telemetry.message import Message
 from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD
+from bridge.wire.mq import MQMD, MQMDE, decode_mqxqh, encode_mqmde, encode_mqxqh
 from tests.helpers.guarded_connection import GuardedConnection
 from tests.ibm_standin.pcf.command_server import StandInCommandServer
 
@@ -117,6 +119,47 @@ class _Robbed(EmbeddedConnection):
         if options.Options & cmqc.MQGMO_BROWSE_FIRST and options.WaitInterval:
             raise MQError(cmqc.MQRC_NO_MSG_AVAILABLE)
         return super().get(handle, options)
+
+
+class _Extended(EmbeddedConnection):
+    """A connection to a queue manager that puts an MQMDE between MQXQH and RFH2."""
+
+    def get(self, handle: int, options: GetOptions) -> Got:
+        got = super().get(handle, options)
+        if got.md.Format != cmqc.MQFMT_XMIT_Q_HEADER or len(got.data) <= MQXQH_LENGTH:
+            return got
+        header = decode_mqxqh(got.data)
+        md = header.MsgDesc
+        extension = MQMDE(Format=md.Format, Encoding=md.Encoding, CodedCharSetId=md.CodedCharSetId)
+        head = msgspec.structs.replace(header, MsgDesc=msgspec.structs.replace(md, Format=cmqc.MQFMT_MD_EXTENSION))
+        data = encode_mqxqh(head) + encode_mqmde(extension) + got.data[MQXQH_LENGTH:]
+        return msgspec.structs.replace(got, data=data)
+
+
+def test_the_position_of_the_rfh2_is_reported(queue_manager: QueueManager) -> None:
+    for connection, order in ((EmbeddedConnection, "MQXQH, then RFH2,"), (_Extended, "MQXQH, then MQMDE, then RFH2,")):
+        found = results(queue_manager, connection)
+        assert failed(found) == []
+        assert found["headers on the transmission queue"].detail.startswith(order)
+
+
+class _PropertiesFirst(EmbeddedConnection):
+    """A connection to a queue manager that puts an RFH2 before the MQXQH."""
+
+    def get(self, handle: int, options: GetOptions) -> Got:
+        if options.Options & cmqc.MQGMO_BROWSE_NEXT and options.WaitInterval:
+            raise MQError(cmqc.MQRC_NO_MSG_AVAILABLE)
+        got = super().get(handle, options)
+        if got.md.Format != cmqc.MQFMT_XMIT_Q_HEADER or not options.WaitInterval:
+            return got
+        md = msgspec.structs.replace(got.md, Format=cmqc.MQFMT_RF_HEADER_2)
+        return msgspec.structs.replace(got, md=md, data=b"RFH " + got.data)
+
+
+def test_a_message_without_an_mqxqh_at_its_beginning_is_reported(queue_manager: QueueManager) -> None:
+    found = results(queue_manager, _PropertiesFirst)
+    assert found["publication to a client"].detail.endswith("a message with Format b'MQHRF2' begins with b'RFH '")
+    assert found["publication to a client"].remedy.startswith("report this to the developers")
 
 
 def test_each_result_explains_what_it_means_for_the_bridge(queue_manager: QueueManager) -> None:
