@@ -35,10 +35,10 @@ _SESSIONS: Final = (
     "Remove the sessions of clients that will not return, for example with `mqbridge client purge --away 90d`,"
     f" {_RAISE}"
 )
-_SUBSCRIPTIONS: Final = f"Let the program subscribe to fewer filters with wildcards, {_RAISE}"
+_SUBSCRIPTIONS: Final = f"Subscribe to fewer filters, with wildcards, {_RAISE}"
 _CONNECTIONS: Final = (
-    "Find out who connects with `mqbridge client list`, and block or correct it, or raise the option and run `mqbridge"
-    " reload`."
+    "List the clients with `mqbridge client list`, and block or correct those that connect too often, or raise the option and"
+    " run `mqbridge reload`."
 )
 _PACKETS: Final = "Correct the program, or raise the option of its channel and run `mqbridge reload`."
 
@@ -80,12 +80,12 @@ DESCRIPTIONS: Final = {
     "pending_bytes": Limit(
         "messages with QoS 0 are dropped, because {} reads too slowly",
         "mqbridge client list --sort waiting",
-        f"Let the program read faster or subscribe to less, or subscribe with QoS 1, {_RAISE}",
+        f"Correct the program, which must read faster or subscribe with QoS 1, {_RAISE}",
     ),
     "request_bytes": Limit(
         "requests are forgotten before their answers arrive, the last of {}",
         "mqbridge dlq list",
-        f"Let the applications of the queue manager answer sooner, {_RAISE}",
+        f"Answer requests sooner in the applications of the queue manager, {_RAISE}",
         "request",
     ),
     "unreleased": Limit(
@@ -102,7 +102,7 @@ DESCRIPTIONS: Final = {
     "subscribe_filters": Limit(
         "a SUBSCRIBE of {} has too many topic filters",
         _LOG,
-        f"Let the program send several SUBSCRIBE packets, {_RAISE}",
+        f"Send several SUBSCRIBE packets, {_RAISE}",
         "subscription",
     ),
     "subscriptions": Limit("{} has too many subscriptions", _LOG, _SUBSCRIPTIONS, "subscription"),
@@ -110,7 +110,7 @@ DESCRIPTIONS: Final = {
     "subscriptions_total": Limit(
         "there are too many subscriptions, the last one rejected is of {}", _LOG, _SUBSCRIPTIONS, "subscription"
     ),
-    "max_clients": Limit("channel {} accepts no more clients", _CHANNELS, _CONNECTIONS, "connection"),
+    "max_clients": Limit("channel {} has as many clients as it accepts", _CHANNELS, _CONNECTIONS, "connection"),
     "max_clients_per_address": Limit("too many clients connect from {}", _CHANNELS, _CONNECTIONS, "connection"),
     "connect_rate": Limit("connections from {} follow each other too fast", _CHANNELS, _CONNECTIONS, "connection"),
     "max_connect_size": Limit("a CONNECT packet from {} is too large", _LOG, _PACKETS, "packet"),
@@ -178,7 +178,7 @@ def _of_ending_sessions(parts: Parts, hits: Mapping[str, Hit]) -> Iterator[Probl
         )
         command = f"mqbridge client show {quote(session.client_id)}"
         remedy = (
-            "Let the client connect and acknowledge its messages, or remove them with its session: `mqbridge client purge"
+            "Connect the client, which must acknowledge its messages, or remove them with its session: `mqbridge client purge"
             f" {quote(session.client_id)}`."
         )
         yield Problem("error", ProblemKind.LIMIT, "waiting_full", text, command, 0.0, remedy)
