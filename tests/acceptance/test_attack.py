@@ -29,8 +29,8 @@ MINUTES = float(os.environ.get("MQBRIDGE_TEST_ATTACK_MINUTES") or 60)
 ORDINARY = 100
 #: An ordinary client connects again after this number of publications.
 RECONNECTS_AFTER = 60
-#: The limits are shares of the memory, and should be reached.
-MEMORY = 512 * 1024 * 1024
+#: Some limits are shares of the memory.
+MEMORY = 1024 * 1024 * 1024
 CONFIG = """
 control_socket: {directory}/control
 channels:
@@ -114,7 +114,7 @@ def attack(bridge: BridgeProcess) -> None:
     print(f"{sum(client.published for client in ordinary)} publications, {scrapes} scrapes, problems: {sorted(kinds)}")
     # Each of the attacks has reached a limit.
     subjects = {subject for kind, subject in kinds if kind == "limit"}
-    assert subjects >= {"waiting_total", "dead_letter_bytes", "retained_bytes"}
+    assert subjects >= {"waiting_bytes", "dead_letter_bytes", "retained_bytes"}
     assert "MQB0008E" not in bridge.log, "the memory watermark comes last"
 
 

@@ -33,7 +33,7 @@ def attacker(name: str, port: int, *, clean: bool = True) -> RawClient:
 
 
 def subscribe_and_do_not_read(port: int) -> None:
-    client = attacker("silent-reads-nothing", port, clean=False)
+    client = attacker("silent-read", port, clean=False)
     client.subscribe((READ, 1))
     while True:
         time.sleep(PING)
@@ -48,20 +48,23 @@ def subscribe_and_stay_away(port: int) -> None:
 
 
 def subscribe_and_do_not_acknowledge(port: int) -> None:
-    client = attacker("silent-acknowledges-nothing", port, clean=False)
+    client = attacker("silent-ack", port, clean=False)
     client.subscribe((READ, 2))
     while not isinstance(client.receive(PING), Disconnect):
         client.send(Pingreq())
 
 
-def publish_all(client: RawClient, publications: Iterable[tuple[str, bytes]], *, retain: bool = False) -> None:
-    """Publish without end, a batch at a time. Rejections do not matter."""
+def publish_all(
+    client: RawClient, publications: Iterable[tuple[str, bytes]], *, retain: bool = False, pause: float = 0.0
+) -> None:
+    """Publish without end, a batch at a time, with a pause in seconds between them. Rejections do not matter."""
     publications = iter(publications)
     while True:
         batch = itertools.islice(publications, BATCH)
         client.send(*(Publish(topic, data, 1, retain, False, mid) for mid, (topic, data) in enumerate(batch, 1)))
         for _ in range(BATCH):
             client.wait_for(Puback)
+        time.sleep(pause)
 
 
 def flood(port: int) -> None:
@@ -70,12 +73,12 @@ def flood(port: int) -> None:
 
 def flood_with_retained(port: int) -> None:
     topics = ((f"public/retained/{number}", bytes(10_000)) for number in itertools.count())
-    publish_all(attacker("floods-retained", port), topics, retain=True)
+    publish_all(attacker("floods-kept", port), topics, retain=True)
 
 
 def flood_with_dead_letters(port: int) -> None:
-    """Publications that a mapping cannot process."""
-    publish_all(attacker("floods-dead-letters", port), itertools.repeat(("orders/nowhere", bytes(1_000))))
+    """Publish what a mapping cannot process, not faster than it takes that: no limit applies to the backlog of a mapping."""
+    publish_all(attacker("floods-dead", port), itertools.repeat(("orders/nowhere", bytes(1_000))), pause=1.0)
 
 
 def flood_with_requests(port: int) -> None:
@@ -110,14 +113,14 @@ def main() -> None:
     sys.stdin.read()
 
 
-#: The users that `main` needs: their password is their name.
+#: The users that `main` needs. The password of a user is its name, which has 12 bytes at most, as an MQ user.
 USERS = (
-    "silent-reads-nothing",
+    "silent-read",
     "silent-away",
-    "silent-acknowledges-nothing",
+    "silent-ack",
     "floods",
-    "floods-retained",
-    "floods-dead-letters",
+    "floods-kept",
+    "floods-dead",
 )
 
 if __name__ == "__main__":
