@@ -129,6 +129,8 @@ class Incident(NamedTuple):
     hint: str = ""
     #: whether the problem ends soon after the remedy: some are reported for minutes or an hour
     ends: bool = True
+    #: a part of the log when it ends
+    ended: str = "MQB0303I problem ended: "
     embedded: bool = True
 
 
@@ -531,6 +533,7 @@ INCIDENTS = {
         write_reload("nonsense: 1\n", 1),
         write_reload("", 0),
         hint="then run `mqbridge reload`",
+        ended="MQB0101I reload: ",
     ),
     "queue manager ended": Incident(
         "queue_manager",
@@ -609,7 +612,7 @@ def test_an_incident(site: Site, name: str) -> None:
     incident.remedy(site)
     if incident.ends:
         until(lambda: not listed(), lambda: str(site.problems()))
-        until(lambda: "problem ended: " in site.bridge.log, lambda: site.bridge.log)
+        until(lambda: incident.ended in site.bridge.log, lambda: site.bridge.log)
         until(lambda: Scrape(site.bridge).get("mqbridge_problem", kind=incident.kind) == 0)
         assert not incident.alert or not fires(incident.alert, Scrape(site.bridge), site.directory)
     for client in site.clients:
@@ -630,8 +633,7 @@ def report_everywhere(site: Site, incident: Incident) -> None:
     scrape = Scrape(site.bridge)
     assert (scrape.get("mqbridge_problem", kind=incident.kind) or 0) >= 1
     assert not incident.alert or fires(incident.alert, scrape, site.directory)
-    begun = f"{incident.what}"
-    until(lambda: begun in site.bridge.log, lambda: site.bridge.log)
+    until(lambda: incident.what in site.bridge.log, lambda: site.bridge.log)
 
 
 def test_there_are_twenty() -> None:
