@@ -267,7 +267,7 @@ def ibm_acceptance(
         refused=_refused(found),
         without_tls=_without_tls(found),
         kill=lambda: kill_under_load(found),
-        connections=ibm.publishers + ibm.removers + 5 if ibm.type == "ibm" else 0,
+        connections=_connections(found),
         subscriptions=subscriptions,
     )
     acceptance = Acceptance(
@@ -295,6 +295,14 @@ def ibm_acceptance(
     if settings.output is Format.table:
         say(f"queue manager {ibm.name}: " + ", ".join(f"{number} {word}" for word, number in results.items()))
     raise typer.Exit(FAILED if results["fail"] else 0)
+
+
+def _connections(found: Configuration) -> int:
+    """Return the number of connections of a bridge without subscriptions of clean sessions; 0 for the embedded one."""
+    ibm = found.queue_manager
+    if ibm.type != "ibm":
+        return 0
+    return ibm.publishers + ibm.removers + 5 + sum(mapping.enabled for mapping in found.mappings.values())
 
 
 def _refuse_traffic(found: Configuration, traffic: Callable[[Connection, str, str], list[str]]) -> None:

@@ -435,6 +435,11 @@ def _print_conditions(conditions: list[dict[str, Any]]) -> None:
                 f"{one['name']}: {messages} messages of {source} are in its spool, and it no longer reads them; hint:"
                 f" mqbridge pipeline spool return {source}"
             )
+        if one["discarded"]:
+            say(
+                f"{one['name']}: discarded {one['discarded']} dead letters, the last ones at {when(one['discarded_at'])},"
+                " because too many are on the queue (limits.dead_letter_bytes); hint: mqbridge dlq list"
+            )
         if (error := one["last_error"]) is not None:
             remedy = f"; hint: {error['remedy']}" if error["remedy"] else ""
             say(f"{one['name']}: last error at {when(error['at'])}: {error['what']}{remedy}")

@@ -115,12 +115,12 @@ class LimitsConfig(Section):
     it. Clients that keep up are not affected. So does a transmission queue that is filled to 80 % of MAXDEPTH, with equal
     shares of the number of messages."""
     dead_letter_bytes: Annotated[int, values.size(0, 64 * values.GIB)] = 16 * values.MIB
-    """Maximum number of bytes of one client, shared subscription or mapping on the dead-letter queue, counted in the same
-    way. Messages that this bridge did not put there do not count. Beyond it, see `waiting_full` for clients and
-    `dead_letters_full` of a mapping."""
+    """Maximum number of bytes of one client, shared subscription, mapping or pipeline on the dead-letter queue, counted in
+    the same way. Messages that this bridge did not put there do not count. Beyond it, see `waiting_full` for clients and
+    `dead_letters_full` of a mapping or pipeline."""
     dead_letter_total: Annotated[str | int, values.share_or_size(1024, 1024 * values.GIB)] = "10%"
-    """Maximum number of bytes of all clients and mappings on the dead-letter queue, counted in the same way: a percentage of
-    the available memory, or a size."""
+    """Maximum number of bytes of all clients, mappings and pipelines on the dead-letter queue, counted in the same way: a
+    percentage of the available memory, or a size."""
     retained_bytes: Annotated[int, values.size(1024, 64 * values.GIB)] = 64 * values.MIB
     """Maximum number of bytes in the retained publications of one MQ user, or of one client identifier if there is no MQ
     user. Each counts as its topic string, payload, properties and 512 bytes. More are rejected (MQRC_Q_SPACE_NOT_AVAILABLE).

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Discriminator, Field, PrivateAttr, Tag, field_v
 
 from bridge.config import values
 from bridge.config.link import LOCAL, LinkReference
-from bridge.config.mapping import AllowedName, ConfiguredNames, Name, PersistenceWord, TemplateText
+from bridge.config.mapping import AllowedName, ConfiguredNames, DeadLettersFull, Name, PersistenceWord, TemplateText
 from bridge.config.tls import ClientTlsConfig
 from bridge.config.values import FilePath, ObjectName, SecretPath, Section, Truth
 
@@ -465,6 +465,11 @@ class PipelineConfig(Section):
     """The destinations. None: the mapping determines the destination."""
     dead_letters: DeadLetterConfig = Field(default_factory=DeadLetterConfig)
     """Destination of messages with an invalid payload."""
+    dead_letters_full: Annotated[DeadLettersFull, values.choice(DeadLettersFull)] | None = None
+    """What happens to the dead letters of a batch if those of the pipeline on the queue have reached
+    `limits.dead_letter_bytes`, or all messages of the bridge there `limits.dead_letter_total`. `pause`: the pipeline waits
+    until an administrator has removed some of them. `discard`: they are lost and counted. None: `pause` if the pipeline reads
+    a queue or an archive, and `discard` if it reads topics, because a device must not stop it. An archive has no limit."""
     late: LateConfig | None = None
     """Destination of messages that are too late for the windows (or groups by time) of `select`. None: they are only
     counted."""
@@ -511,8 +516,20 @@ class PipelineConfig(Section):
             raise values.refusal(sentence, "to")
         return self
 
+    @property
+    def when_dead_letters_full(self) -> DeadLettersFull:
+        """What happens to dead letters beyond the limits."""
+        if self.dead_letters_full is not None:
+            return self.dead_letters_full
+        source = self.source
+        return "pause" if source.archive is not None or (source.mq and source.mq.queue) else "discard"
+
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        if self.dead_letters_full is not None and self.dead_letters.archive is not None:
+            raise values.refusal(
+                "no dead_letters_full, because an archive of dead letters has no limit", "dead_letters_full"
+            )
         if self.fields and self.payload != "json":
             raise values.refusal("no schema, because payload is not json", "schema")
         for name, path in self.tables.items():

@@ -218,6 +218,7 @@ def _gather_pipeline(samples: Samples, name: str, directory: Path) -> None:
     if status is None:
         return
     kinds = {"in": status.rows_in, "out": status.rows_out, "dead_letter": status.dead_letters, "late": status.late}
+    kinds["discarded"] = status.discarded
     for kind, rows in kinds.items():
         samples.add("mqbridge_pipeline_rows_total", rows, name, kind)
     samples.add("mqbridge_pipeline_batches_total", status.batches, name)

@@ -15,8 +15,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import tenacity
-
 from bridge.config.link import LinkConfig, client_id_of
 from bridge.config.queue_manager import read_password
 from bridge.config.values import endpoint
@@ -118,7 +116,7 @@ class LinkConnection:
         self._shared = config.failover_sessions == "shared"
         #: host and port of the last accepted connection, or of the first address before that
         self.connected_address = self.address
-        #: addresses tried since the last pause, and the shortest pause that their errors require, in seconds
+        #: attempts since the last settled connection, and the shortest pause that their errors require, in seconds
         self._tried = 0
         self._shortest_pause = 0.0
         #: the current state
@@ -353,17 +351,14 @@ class LinkConnection:
         error = ""
         try:
             while not self._stopping.is_set():
-                self._failures = self._tried = 0
-                for attempt in tenacity.Retrying(
-                    retry=tenacity.retry_if_exception_type(LinkLost),
-                    wait=self._pause_after,
-                    before_sleep=self._tell,
-                    sleep=self._pause,
-                ):
-                    with attempt:
-                        yield from self._stay_connected()
-        except _Stopped:
-            pass
+                try:
+                    yield from self._stay_connected()
+                    self._failures = self._tried = 0
+                except LinkLost as lost:
+                    self._tried += 1
+                    pause = self._pause_after(lost)
+                    self._tell(lost, pause)
+                    self._pause(pause)
         except Exception as crash:
             log.exception("MQB6006E link %s (%s) ended because of an internal error", self.name, self.address)
             error = f"ended by {type(crash).__name__}: {crash}"
@@ -375,12 +370,10 @@ class LinkConnection:
             log.info("MQB6004I link %s: stopped, %s", self.name, self.address)
             self._change(LinkPhase.STOPPED, error)
 
-    def _pause_after(self, attempt: tenacity.RetryCallState) -> float:
+    def _pause_after(self, error: LinkLost) -> float:
         """Return the seconds until the next attempt: 0.0 for the next address, until all addresses were tried."""
-        error = attempt.outcome.exception() if attempt.outcome is not None else None
         if isinstance(error, LinkRefused):
             self._shortest_pause = REFUSED_PAUSE
-        self._tried += 1
         if self._tried % len(self._addresses):
             return 0.0
         exponential = min(FIRST_PAUSE * 2.0 ** min(self._failures, 30), LONGEST_PAUSE)
@@ -388,22 +381,21 @@ class LinkConnection:
         shortest, self._shortest_pause = self._shortest_pause, 0.0
         return max(exponential, shortest) * random.uniform(1, 1.5)
 
-    def _tell(self, attempt: tenacity.RetryCallState) -> None:
-        error = attempt.outcome.exception() if attempt.outcome is not None else None
+    def _tell(self, error: LinkLost, pause: float) -> None:
         # Count the attempts of each address.
-        number = (attempt.attempt_number - 1) // len(self._addresses) + 1
+        number = (self._tried - 1) // len(self._addresses) + 1
         if number in (1, 5) or number % 30 == 0:
             log.warning(
                 "MQB6002W link %s: connecting to %s failed (attempt %d): %s", self.name, self.address, number, error
             )
-        self._change(LinkPhase.WAITING, str(error), attempt.upcoming_sleep)
+        self._change(LinkPhase.WAITING, str(error), pause)
 
     def _pause(self, seconds: float) -> None:
         self._hurry.clear()
         if not self._stopping.is_set():
             self._hurry.wait(seconds)
         if self._stopping.is_set():
-            raise _Stopped
+            return
         self._address = (self._address + 1) % len(self._addresses)
 
     def _change(self, phase: LinkPhase, error: str = "", pause: float = 0.0) -> None:
@@ -444,7 +436,7 @@ class LinkConnection:
             log.warning("MQB6003W link %s: lost the connection to %s: %s; reconnecting", self.name, self.address, error)
             self._change(LinkPhase.CONNECTING, str(error))
         except _Stopped:
-            raise
+            return
         except Exception as crash:
             # The broker's data caused an error in the bridge: close this connection, not the link.
             why = f"{type(crash).__name__}: {crash}"

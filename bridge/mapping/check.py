@@ -112,7 +112,14 @@ _DEFAULT = "default"
 
 def warnings_of(configuration: Configuration) -> Iterator[str]:
     """Yield the warnings about the mappings of a configuration, one sentence each."""
+    queue_manager = configuration.queue_manager
+    ignores_users = queue_manager.type == "embedded" and queue_manager.authorities != "enforced"
     for name, mapping in configuration.mappings.items():
+        if ignores_users and mapping.destination.authority == "publisher":
+            yield (
+                f"mapping {name}: as: publisher checks publish_topics only, because the embedded queue manager ignores the"
+                " authorities of users (hint: queue_manager.authorities: enforced)"
+            )
         for warning in _warnings_of(mapping, configuration.links):
             yield f"mapping {name}: {warning}"
         yield from _unlike_routes(name, mapping)

@@ -1,11 +1,12 @@
 """The room on the dead-letter queue for messages of this bridge, by owner (`limits.dead_letter_bytes`, `dead_letter_total`).
 
-An owner is a client, a shared subscription or a mapping. Messages that others have put on the queue do not count. Only an
-administrator removes messages from it, so the bridge browses the queue when it starts and when the depth has fallen.
+An owner is a client, a shared subscription, a mapping or a pipeline. Messages that others have put on the queue do not count.
+Only an administrator removes messages from it, so the bridge browses the queue when it starts and when the depth has fallen.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -14,7 +15,8 @@ from typing import Final, Literal
 from bridge.config.models import LimitsConfig
 from bridge.mq.dead_letter import HEADER_LENGTH, characters, header_of, put_application, read_letter
 from bridge.mq.memory import MESSAGE_OVERHEAD, in_bytes
-from bridge.mq.mqi import MQOD, Connection, GetOptions, get_or_none
+from bridge.mq.mqi import MQOD, Connection, GetOptions, MQError, get_or_none
+from bridge.mq.worker import raise_if_lost
 from bridge.telemetry.identity import ClientNames
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
@@ -32,17 +34,31 @@ _NEXT: Final = (
 #: The end of the field StrucLength of an MQRFH2.
 _RFH2_LENGTH_END: Final = 12
 
-#: Kinds of owners: clients and shared subscriptions; mappings.
+#: Kinds of owners. A shared subscription counts as a client.
 CLIENT: Final = "client"
 MAPPING: Final = "mapping"
+PIPELINE: Final = "pipeline"
 
-#: Kind and name. The name of a mapping is cut to the length of PutApplName.
+#: Kind and name. The name of a mapping or pipeline is cut to the length of PutApplName.
 Owner = tuple[str, str]
 
 
 def owner_of_mapping(name: str) -> Owner:
     """Return the owner of the dead letters of a mapping."""
     return MAPPING, put_application(name)
+
+
+def application_of_pipeline(name: str) -> str:
+    """Return the MQDLH.PutApplName of a pipeline. No mapping has a name with a blank."""
+    return put_application(f"{PIPELINE} {name}")
+
+
+def owner_of_pipeline(name: str) -> Owner:
+    """Return the owner of the dead letters of a pipeline."""
+    return PIPELINE, application_of_pipeline(name)
+
+
+log = logging.getLogger(__name__)
 
 
 class DeadLetterRoom:
@@ -58,6 +74,8 @@ class DeadLetterRoom:
         self._during: Counter[Owner] | None = None
         #: the queue has to be browsed (again)
         self.stale = True
+        #: the log has why it cannot be browsed
+        self._unreadable = False
         self.use_limits(limits)
 
     def use_limits(self, limits: LimitsConfig) -> None:
@@ -88,6 +106,18 @@ class DeadLetterRoom:
         self.on_full(full, owner)
         return False
 
+    def reached(self, owner: Owner) -> str:
+        """Return the option whose value an owner has reached, or ""."""
+        with self._lock:
+            if self._used[owner] >= self.owner_bytes:
+                return "dead_letter_bytes"
+            return "dead_letter_total" if self._total >= self.total_bytes else ""
+
+    def add(self, owner: Owner, messages: int, length: int) -> None:
+        """Count messages of an owner, with `length` bytes of data together."""
+        with self._lock:
+            self._add(owner, length + messages * MESSAGE_OVERHEAD)
+
     def give_back(self, owner: Owner, length: int) -> None:
         """Stop counting a message that did not reach the queue."""
         with self._lock:
@@ -98,6 +128,25 @@ class DeadLetterRoom:
         self._total += size
         if self._during is not None:
             self._during[owner] += size
+
+    def try_scan(self, scan: Callable[[], None]) -> bool:
+        """Count the messages on the queue with `scan`, and return whether that was possible. The reason is logged once.
+
+        Raises MQError if the connection is lost.
+        """
+        try:
+            scan()
+        except MQError as error:
+            raise_if_lost(error)
+            if not self._unreadable:
+                log.warning(
+                    "MQB9104W messages on the dead-letter queue are not counted, so its limits apply to later ones only: %s",
+                    error,
+                )
+            self._unreadable = True
+            return False
+        self._unreadable = False
+        return True
 
     def scan(
         self, connection: Connection, queue: str, application: str, mappings: Collection[str], names: ClientNames
@@ -149,6 +198,8 @@ def _owner_of(md: MQMD, data: bytes, application: str, mappings: Collection[str]
     # Only a client's rejected publication names no queue manager.
     if put_by in mappings and put_by != application and manager:
         return MAPPING, put_by
+    if put_by.startswith(f"{PIPELINE} ") and manager:
+        return PIPELINE, put_by
     if characters(md.PutApplName) != application:
         return None
     letter = read_letter(md, data, len(data))

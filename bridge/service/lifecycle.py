@@ -28,7 +28,7 @@ import uvloop
 from bridge import __version__
 from bridge.administration.answers import BridgeState, Problem
 from bridge.administration.control_server import ControlServer, answers
-from bridge.administration.requests import Answer, AnyRequest, ListProblems, ShowStatus
+from bridge.administration.requests import Answer, AnyRequest, ListProblems, ShowLog, ShowStatus
 from bridge.config.models import Configuration
 from bridge.config.values import endpoint
 from bridge.extras import install
@@ -43,7 +43,7 @@ from bridge.security.authenticators import Authenticators
 from bridge.security.tls import TlsError
 from bridge.service.activity import Activity, HistoryRecorder
 from bridge.service.administration.commanded_channels import CommandedChannels
-from bridge.service.administration.handlers import Administration, Wait, waiting_status
+from bridge.service.administration.handlers import Administration, Wait, lines_of, waiting_status
 from bridge.service.administration.parts import Parts, QueueManagerConnection
 from bridge.service.channels import ChannelError, Channels
 from bridge.service.gateway import handlers_of
@@ -385,6 +385,8 @@ class Bridge:
         """Answer an administration request of a user, in any state of the bridge."""
         if self.administration is not None and self.state is not BridgeState.STANDING_BY:
             return await self.administration.answer(request, user)
+        if isinstance(request, ShowLog) and self.log_tail is not None:
+            return Answer(result=msgspec.Raw(msgspec.json.encode(lines_of(self.log_tail, request))))
         status = waiting_status(self.configuration, self.state, self.started_at, self._wait, self.host)
         if not isinstance(request, ShowStatus | ListProblems):
             line = (

@@ -21,24 +21,24 @@ LARGEST_BACKLOGS: Final = "mqbridge client list --sort waiting"
 _LOG: Final = "journalctl -u mqbridge -p warning"
 _CHANNELS: Final = "mqbridge channel list"
 
+_RAISE: Final = "or raise the limit and run `mqbridge reload`."
 _BACKLOGS: Final = (
     "Connect the client, or correct its program if it does not acknowledge. Remove the session of a client that will not"
-    " return with `mqbridge client purge CLIENT`, or raise the limit."
+    f" return with `mqbridge client purge CLIENT`, {_RAISE}"
 )
 _DEAD_LETTERS: Final = (
-    "Fix the cause (`mqbridge dlq show ID`), then run `mqbridge dlq retry --all` or `mqbridge dlq delete --all`."
+    "Connect the client or remove its session (`mqbridge client purge CLIENT`), or fix the mapping (`mqbridge dlq show ID`)."
+    " Then run `mqbridge dlq retry --all` or `mqbridge dlq delete --all`."
 )
-_RETAINED: Final = (
-    "Clear retained publications that nobody needs with `mqbridge mq pub TOPIC '' --retain`, or raise the limit."
-)
+_RETAINED: Final = f"Clear retained publications that nobody needs with `mqbridge mq pub TOPIC '' --retain`, {_RAISE}"
 _SESSIONS: Final = (
-    "Remove the sessions of clients that will not return, for example with `mqbridge client purge --away 90d`, or raise the"
-    " limit."
+    "Remove the sessions of clients that will not return, for example with `mqbridge client purge --away 90d`,"
+    f" {_RAISE}"
 )
-_SUBSCRIPTIONS: Final = "Let the program subscribe to fewer filters with wildcards, or raise the limit."
+_SUBSCRIPTIONS: Final = f"Subscribe to fewer filters, with wildcards, {_RAISE}"
 _CONNECTIONS: Final = (
-    "Find out who connects with `mqbridge client list`, and block or correct it, or raise the option and run `mqbridge"
-    " reload`."
+    "List the clients with `mqbridge client list`, and block or correct those that connect too often, or raise the option and"
+    " run `mqbridge reload`."
 )
 _PACKETS: Final = "Correct the program, or raise the option of its channel and run `mqbridge reload`."
 
@@ -64,7 +64,7 @@ DESCRIPTIONS: Final = {
     "MAXDEPTH": Limit(
         "the transmission queue is filled to 80 % of MAXDEPTH, most of it for {}",
         LARGEST_BACKLOGS,
-        _BACKLOGS,
+        _BACKLOGS.replace(_RAISE, "or raise MAXDEPTH of the queue (ALTER QLOCAL)."),
         severity="error",
     ),
     "dead_letter_bytes": Limit("too many dead letters of {}", "mqbridge dlq list", _DEAD_LETTERS, severity="error"),
@@ -80,12 +80,12 @@ DESCRIPTIONS: Final = {
     "pending_bytes": Limit(
         "messages with QoS 0 are dropped, because {} reads too slowly",
         "mqbridge client list --sort waiting",
-        "Let the program read faster or subscribe to less, or subscribe with QoS 1, or raise the limit.",
+        f"Correct the program, which must read faster or subscribe with QoS 1, {_RAISE}",
     ),
     "request_bytes": Limit(
         "requests are forgotten before their answers arrive, the last of {}",
         "mqbridge dlq list",
-        "Let the applications of the queue manager answer sooner, or raise the limit.",
+        f"Answer requests sooner in the applications of the queue manager, {_RAISE}",
         "request",
     ),
     "unreleased": Limit(
@@ -102,7 +102,7 @@ DESCRIPTIONS: Final = {
     "subscribe_filters": Limit(
         "a SUBSCRIBE of {} has too many topic filters",
         _LOG,
-        "Let the program send several SUBSCRIBE packets, or raise the limit.",
+        f"Send several SUBSCRIBE packets, {_RAISE}",
         "subscription",
     ),
     "subscriptions": Limit("{} has too many subscriptions", _LOG, _SUBSCRIPTIONS, "subscription"),
@@ -110,7 +110,7 @@ DESCRIPTIONS: Final = {
     "subscriptions_total": Limit(
         "there are too many subscriptions, the last one rejected is of {}", _LOG, _SUBSCRIPTIONS, "subscription"
     ),
-    "max_clients": Limit("channel {} accepts no more clients", _CHANNELS, _CONNECTIONS, "connection"),
+    "max_clients": Limit("channel {} has as many clients as it accepts", _CHANNELS, _CONNECTIONS, "connection"),
     "max_clients_per_address": Limit("too many clients connect from {}", _CHANNELS, _CONNECTIONS, "connection"),
     "connect_rate": Limit("connections from {} follow each other too fast", _CHANNELS, _CONNECTIONS, "connection"),
     "max_connect_size": Limit("a CONNECT packet from {} is too large", _LOG, _PACKETS, "packet"),
@@ -124,19 +124,37 @@ DESCRIPTIONS: Final = {
 }
 
 
+#: The limits that the backlog of one client reaches one after the other, the last one first. Then its session ends.
+STAGES: Final = ("dead_letter_total", "dead_letter_bytes", "MAXDEPTH", "waiting_total", "waiting_bytes")
+
+
 def limit_problems(parts: Parts, hits: Mapping[str, Hit]) -> Iterator[Problem]:
-    """Yield one problem for each limit that was reached in the last minute, and one for the sessions that end."""
-    for limit, hit in hits.items():
-        if limit not in DESCRIPTIONS:
+    """Yield one problem for each limit that was reached in the last minute, and one for the sessions that end.
+
+    The backlog of one client may reach several limits. Only the problem of the last one in STAGES names the client.
+    """
+    named = {session.client_id for session in parts.service.endings.sessions}
+    for limit in (*STAGES, *(hits.keys() - set(STAGES))):
+        hit = hits.get(limit)
+        if hit is None or limit not in DESCRIPTIONS:
             continue
         description = DESCRIPTIONS[limit]
-        *earlier, latest = hit.subjects
+        subjects = [one for one in hit.subjects if limit not in STAGES or one not in named]
+        if not subjects:
+            continue
+        if limit in STAGES:
+            named.update(subjects)
+        *earlier, latest = subjects
         who = f"{latest!r}{f' and {len(earlier):,} more' if earlier else ''}"
         beyond = f"{counted(hit.number, description.rejects)} beyond it"
         text = f"{description.what.format(who)}{_value(parts, limit, hit)}: {beyond}"
         yield Problem(
             description.severity, ProblemKind.LIMIT, limit, text, description.command, hit.since, description.remedy
         )
+    yield from _of_ending_sessions(parts, hits)
+
+
+def _of_ending_sessions(parts: Parts, hits: Mapping[str, Hit]) -> Iterator[Problem]:
     ending = parts.service.endings.sessions
     if ending:
         shares = parts.service.delivery.shares
@@ -147,13 +165,20 @@ def limit_problems(parts: Parts, hits: Mapping[str, Hit]) -> Iterator[Problem]:
 
         session = max(ending, key=waiting)
         others = f" and {len(ending) - 1:,} more" if len(ending) > 1 else ""
+        reached = [one for one in reversed(STAGES) if one in hits and session.client_id in hits[one].subjects]
+        limits = " and ".join(
+            f"limits.{one} ({_shown(one, getattr(parts.service.limits, one))})"
+            if one != "MAXDEPTH"
+            else "80 % of MAXDEPTH"
+            for one in reached
+        )
         text = (
-            f"the session of client {session.client_id!r}{others} ends, because its backlog exceeded the limits: "
-            f"{counted(waiting(session), 'message')} to be received before that"
+            f"the session of client {session.client_id!r}{others} ends, because its backlog exceeded "
+            f"{limits or 'the limits'}: {counted(waiting(session), 'message')} to be received before that"
         )
         command = f"mqbridge client show {quote(session.client_id)}"
         remedy = (
-            "Let the client connect and acknowledge its messages, or remove them with its session: `mqbridge client purge"
+            "Connect the client, which must acknowledge its messages, or remove them with its session: `mqbridge client purge"
             f" {quote(session.client_id)}`."
         )
         yield Problem("error", ProblemKind.LIMIT, "waiting_full", text, command, 0.0, remedy)

@@ -184,7 +184,8 @@ METRICS: Final = (
     Metric("mqbridge_pipeline_failing", "gauge", ("pipeline",),
            "1 if a pipeline processes nothing because of an error, or because its process was killed; otherwise 0."),
     Metric("mqbridge_pipeline_rows_total", "counter", ("pipeline", "kind"),
-           "Rows of a pipeline by kind: in, out, dead_letter, late. Reset with each run."),
+           "Rows of a pipeline by kind: in, out, dead_letter, late, discarded (dead letters beyond "
+           "limits.dead_letter_bytes). Reset with each run."),
     Metric("mqbridge_pipeline_batches_total", "counter", ("pipeline",), "Finished batches of a pipeline."),
     Metric("mqbridge_pipeline_last_batch_timestamp_seconds", "gauge", ("pipeline",),
            "End of a pipeline's last batch in seconds since the epoch."),

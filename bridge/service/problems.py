@@ -11,16 +11,16 @@ import logging
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from shlex import quote
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
 from bridge.administration.answers import Problem, ProblemKind, counted
 from bridge.administration.mapping_status import State, Status
-from bridge.config.mapping import ToMqttMapping
-from bridge.config.models import PIPELINES, Configuration
+from bridge.config.mapping import ToMqMapping, ToMqttMapping
+from bridge.config.models import PIPELINES, Configuration, LimitsConfig
 from bridge.config.queue_manager import SET_ASIDE_QUEUE
 from bridge.mq.host import Host, QueueManagerStatus, QueueStatus
 from bridge.mq.memory import MIB
@@ -28,6 +28,7 @@ from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security.tls import SOON, certificates_in_use
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
 from bridge.service.events import ClientDisconnected, ConnectRejected
+from bridge.service.limit_hits import CALM
 from bridge.service.limit_problems import LARGEST_BACKLOGS, limit_problems
 from bridge.service.mappings.environment import LOOK_AHEAD
 from bridge.service.process_problems import Clock, Descriptors
@@ -40,7 +41,10 @@ INTERVAL: Final = 5.0
 LARGE_BACKLOG: Final = 100_000
 LARGE_FRACTION: Final = 0.8
 OLD_BACKLOG: Final = 86_400.0
-#: A queue that was full counts as full until its depth falls below this fraction of MAXDEPTH.
+#: The highest MAXDEPTH.
+MAX_DEPTH: Final = 999_999_999
+#: A queue that was full counts as full until its depth falls below this fraction of MAXDEPTH, and a large backlog as large
+#: until it falls below this fraction of the threshold.
 ROOM_FRACTION: Final = 0.9
 #: Seconds after which a connected client should have acknowledged a message.
 ACKNOWLEDGEMENT_TIMEOUT: Final = 300.0
@@ -61,6 +65,8 @@ NORMAL_MEMORY: Final = 0.8
 #: Free disk space that is reported: less than this fraction of the file system, and less than this number of bytes.
 LOW_DISK_FRACTION: Final = 0.1
 LOW_DISK_BYTES: Final = 2048 * MIB
+#: Free disk space is reported until it is this many times as much.
+ENOUGH_DISK: Final = 1.2
 #: Seconds for which lost rows and missing files of the archive are reported.
 ARCHIVE_LOSS_TIMEOUT: Final = 3600.0
 
@@ -87,9 +93,9 @@ REMEDIES: Final = {
     " be started again.",
     ProblemKind.SESSION: "Make the broker reachable at its former address, so that the bridge can finish the session, or run"
     " `mqbridge mapping give-up {}`.",
-    ProblemKind.QUEUE: "Let applications take messages, raise MAXDEPTH, or enable puts: ALTER QLOCAL({}) PUT(ENABLED)",
-    ProblemKind.DEAD_LETTERS: "Fix the cause (`mqbridge dlq show ID`), then run `mqbridge dlq retry --all`, or delete the"
-    " messages.",
+    ProblemKind.QUEUE: "Let applications take messages, raise MAXDEPTH, or allow puts.",
+    ProblemKind.DEAD_LETTERS: "Fix the cause (`mqbridge dlq show ID`), then run `mqbridge dlq retry --all` or `mqbridge dlq"
+    " delete --all`.",
     ProblemKind.BACKLOG: "Connect the clients or start the applications that take the messages, or remove unused sessions"
     " with `mqbridge client purge`.",
     ProblemKind.CLIENT: "Make the client reconnect with `mqbridge client disconnect CLIENT`, and check its program.",
@@ -98,8 +104,8 @@ REMEDIES: Final = {
     " shell (ulimit -Hn), and restart, or lower max_clients of the channels.",
     ProblemKind.CLOCK: "Repair the time service (chrony, systemd-timesyncd, or the clock of the virtual machine). Messages"
     " and sessions with an expiry time expire earlier or later by the jump.",
-    ProblemKind.REMOVALS: "Allow gets from the transmission queue: ALTER QLOCAL({}) GET(ENABLED)."
-    " The log contains the reason code.",
+    ProblemKind.REMOVALS: "Allow gets from the transmission queue: `echo \"ALTER QLOCAL('{}') GET(ENABLED)\" | mqbridge mqsc"
+    " run -`. The log contains the reason code.",
     ProblemKind.PUBLISH_RATE: "Set publish_rate of its channel, then run `mqbridge reload` and `mqbridge client"
     " disconnect {}`.",
     ProblemKind.REJECTIONS: "Correct the client's password, certificate or configuration, or block its address.",
@@ -181,11 +187,13 @@ class ProblemList:
         self._known = {}
         for problem in problems:
             key = problem.kind, problem.subject
+            if key in self._known:  # for example, the certificate of a broker to which several mappings connect
+                continue
             former = before.pop(key, None)
             since = problem.since or (now if former is None else former.since)
             remedy = problem.remedy or REMEDIES[problem.kind].format(problem.subject)
             problem = msgspec.structs.replace(problem, since=since, remedy=remedy)
-            self._known.setdefault(key, problem)
+            self._known[key] = problem
             if (former is None or _is_worse(problem, former)) and problem.kind not in _LOGGED_ELSEWHERE:
                 _log_beginning(problem)
         for problem in before.values():
@@ -216,7 +224,7 @@ class _Serving:
         problems += limit_problems(parts, hits)
         problems += await asyncio.to_thread(lambda: list(self._descriptors.problems(hits.get("open_files"))))
         problems += _of_channels(parts)
-        problems += _of_links_and_mappings(parts)
+        problems += _of_links_and_mappings(parts, {one.subject for one in problems if one.kind is ProblemKind.QUEUE})
         problems += self._rejections.problems()
         problems += self._takeovers.problems()
         problems += await self._of_clients()
@@ -437,6 +445,10 @@ def _of_queues(status: QueueManagerStatus, parts: Parts, known: Collection[Key])
     transmission_queue = configuration.transmission_queue
     read_by_bridge = {transmission_queue, *_sources(configuration)}
     diverted = parts.queue_manager_watch.diverted
+    waiting: dict[str, list[str]] = {}
+    for mapping in parts.mappings.statuses():
+        for name in _awaited_queues(parts, mapping):
+            waiting.setdefault(name, []).append(mapping.name)
     for queue in status.queues:
         display = f"mqbridge mqsc display 'QLOCAL({queue.name})'"
         if queue.name == dead_letter_queue and (queue.depth or diverted):
@@ -450,22 +462,33 @@ def _of_queues(status: QueueManagerStatus, parts: Parts, known: Collection[Key])
             text = f"{counted(queue.depth, 'message')} on queue {queue.name}: dead letters that a mapping could not process"
             yield Problem("warning", ProblemKind.DEAD_LETTERS, queue.name, text, "mqbridge dlq list --set-aside")
         was_full = (ProblemKind.QUEUE, queue.name) in known
+        remedy = ""
         if queue.put_inhibited:
-            why = "PUT(DISABLED)"
+            why, remedy = "PUT(DISABLED)", f"Allow puts: {_altering(queue.name, 'PUT(ENABLED)')}."
         elif 0 < queue.max_depth * (ROOM_FRACTION if was_full else 1) <= queue.depth:
             why = f"it is full, MAXDEPTH({queue.max_depth})"
+            more = _altering(queue.name, f"MAXDEPTH({min(2 * queue.max_depth, MAX_DEPTH)})")
+            remedy = f"Let applications take messages, or let the queue have more: {more}."
         else:
             why = ""
         if why:
             text = f"queue {queue.name} accepts no messages: {why}"
             if queue.name == transmission_queue:
                 text = f"transmission {text}; publications for clients go to the dead-letter queue"
-            yield Problem("error", ProblemKind.QUEUE, queue.name, text, display)
-        elif queue.name in read_by_bridge and (why := _backlog(queue)):
+            if mappings := waiting.get(queue.name):
+                others = f" and {len(mappings) - 1:,} more" if len(mappings) > 1 else ""
+                text += f"; messages of mapping {mappings[0]}{others} wait for it"
+            yield Problem("error", ProblemKind.QUEUE, queue.name, text, display, remedy=remedy)
+        elif queue.name in read_by_bridge and (why := _backlog(queue, (ProblemKind.BACKLOG, queue.name) in known)):
             text, command = f"{counted(queue.depth, 'message')} waiting on queue {queue.name}{why}", display
             if queue.name == transmission_queue:
                 text, command = f"{text}{_largest_backlog(parts)}", LARGEST_BACKLOGS
             yield Problem("warning", ProblemKind.BACKLOG, queue.name, text, command)
+
+
+def _altering(queue: str, attribute: str) -> str:
+    """Return a command that alters a queue."""
+    return f"`echo \"ALTER QLOCAL('{queue}') {attribute}\" | mqbridge mqsc run -`"
 
 
 def _largest_backlog(parts: Parts) -> str:
@@ -476,13 +499,14 @@ def _largest_backlog(parts: Parts) -> str:
     return f"; {waiting:,} of them for client {session.client_id!r}"
 
 
-def _backlog(queue: QueueStatus) -> str:
-    """Return why a backlog is a problem, or ""."""
-    if queue.depth >= LARGE_FRACTION * queue.max_depth:
+def _backlog(queue: QueueStatus, was_large: bool) -> str:
+    """Return why a backlog is a problem, or "". One that was large is large until it is clearly smaller."""
+    fraction = ROOM_FRACTION if was_large else 1
+    if queue.depth >= fraction * LARGE_FRACTION * queue.max_depth:
         return f", which is nearly full: MAXDEPTH({queue.max_depth})"
     if queue.depth and queue.oldest_message_age is not None and queue.oldest_message_age > OLD_BACKLOG:
         return f", the oldest for {queue.oldest_message_age / 3600:,.0f} hours"
-    return ": a large backlog" if queue.depth >= LARGE_BACKLOG else ""
+    return ": a large backlog" if queue.depth >= fraction * LARGE_BACKLOG else ""
 
 
 def _sources(configuration: Configuration) -> Iterator[str]:
@@ -511,7 +535,7 @@ def _of_resources(status: QueueManagerStatus | None, parts: Parts, known: Collec
         yield Problem("error", ProblemKind.DISK, "witness", text, "mqbridge explain MQB3012E")
     if status is not None and status.disk_free is not None and status.disk_size and parts.service.backend.available:
         low = min(LOW_DISK_FRACTION * status.disk_size, LOW_DISK_BYTES)
-        if status.disk_free < low:
+        if status.disk_free < low * (ENOUGH_DISK if (ProblemKind.DISK, parts.host.name) in known else 1):
             text = f"only {status.disk_free / MIB:,.0f} MiB are free on the disk of queue manager {parts.host.name}"
             yield Problem("warning", ProblemKind.DISK, parts.host.name, text, "df -h")
     if (
@@ -536,10 +560,14 @@ def _of_channels(parts: Parts) -> Iterator[Problem]:
             yield Problem("warning", ProblemKind.CHANNEL, config.name, f"channel {config.name} is stopped", command)
 
 
-def _of_links_and_mappings(parts: Parts) -> Iterator[Problem]:
-    """Yield one problem for each broken link, and for each mapping that does not run for a reason of its own."""
+def _of_links_and_mappings(parts: Parts, shut: Collection[str]) -> Iterator[Problem]:
+    """Yield one problem for each broken link, and for each mapping that does not run for a reason of its own.
+
+    The queues in `shut` accept no messages, which is a problem already.
+    """
     broken: dict[str, list[str]] = {}
     for mapping, link in parts.mappings.links():
+        expired = link.certificate_expiry is not None and link.certificate_expiry <= time.time()
         if link.certificate_expiry is not None:
             broker = f"the broker of link {link.name}"
             for problem in _of_certificate(broker, broker, link.certificate_expiry, f"mqbridge link test {link.name}"):
@@ -548,7 +576,7 @@ def _of_links_and_mappings(parts: Parts) -> Iterator[Problem]:
         if link.up or not error:
             continue
         broken.setdefault(link.name, []).append(mapping)
-        if len(broken[link.name]) == 1:
+        if len(broken[link.name]) == 1 and not expired:
             text = f"link {link.name} is not connected to {link.address}: {error}"
             yield Problem("error", ProblemKind.LINK, link.name, text, f"mqbridge link test {link.name}", link.since)
     waiting_for_link = {mapping for mappings in broken.values() for mapping in mappings}
@@ -561,6 +589,8 @@ def _of_links_and_mappings(parts: Parts) -> Iterator[Problem]:
             continue
         if state is State.WAITING_FOR_QUEUE_MANAGER and not parts.service.backend.available:
             continue
+        if state in (State.RETRYING, State.STUCK) and _is_consequence(parts, status, shut):
+            continue
         paused = state is State.PAUSED
         if state is State.RETRYING and (blocked := status.blocked):
             more = f" (and {len(blocked) - 1:,} more queues)" if len(blocked) > 1 else ""
@@ -572,6 +602,26 @@ def _of_links_and_mappings(parts: Parts) -> Iterator[Problem]:
             text = f"mapping {status.name} is {state}{why}"
         command = f"mqbridge mapping resume {status.name}" if paused else "mqbridge mapping list"
         yield Problem("warning" if paused else "error", ProblemKind.MAPPING, status.name, text, command)
+
+
+def _is_consequence(parts: Parts, status: Status, shut: Collection[str]) -> bool:
+    """Return whether another problem explains why a mapping does not continue: a queue, the disk, or the memory."""
+    if queues := _awaited_queues(parts, status):
+        return queues <= set(shut)
+    disk_full = not parts.service.backend.available and "MQRC_RESOURCE_PROBLEM" in status.last_error
+    return disk_full or (parts.host.memory.above and "MQRC_STORAGE_NOT_AVAILABLE" in status.last_error)
+
+
+def _awaited_queues(parts: Parts, status: Status) -> set[str]:
+    """Return the queues that accept no messages of a mapping, if they are known."""
+    if status.state is not State.RETRYING:
+        return set()
+    if status.blocked:
+        return {f"{one.queue} at {one.queue_manager}" if one.queue_manager else one.queue for one in status.blocked}
+    mapping = parts.configuration.mappings.get(status.name)
+    queue = mapping.destination.queue if isinstance(mapping, ToMqMapping) else None
+    full = any(reason in status.last_error for reason in ("MQRC_Q_FULL", "MQRC_PUT_INHIBITED"))
+    return {queue} if queue is not None and full else set()
 
 
 def _of_unfinished_sessions(status: Status) -> Iterator[Problem]:
@@ -604,6 +654,8 @@ def _of_pipelines(configuration: Configuration) -> list[Problem]:
         except (StatusDamaged, OSError) as error:
             text = f"the condition of pipeline {name} is unknown: {error}"
         else:
+            if now - (one["discarded_at"] or 0.0) < CALM:
+                problems.append(_of_discards(name, one, configuration.limits))
             if one["failing"] and (config.enabled or one["process"] is not None):
                 last = one["last_error"]
                 why = f": {last['what']}" if one["state"] != "killed" and last is not None else ""
@@ -617,14 +669,29 @@ def _of_pipelines(configuration: Configuration) -> list[Problem]:
                 continue
         problems.append(Problem(severity, ProblemKind.PIPELINE, name, text, f"mqbridge pipeline show {name}", since))
     try:
-        left = list(left_by_removed(configuration.pipelines, environment))
+        left: dict[str, list[str]] = {}
+        for name, source, messages in left_by_removed(configuration.pipelines, environment):
+            left.setdefault(name, []).append(f"{counted(messages, 'message')} of {source}")
     except (StatusDamaged, OSError) as error:
         text = f"the spool of a removed pipeline cannot be read: {error}"
         return [*problems, Problem("error", ProblemKind.PIPELINE, "", text, "mqbridge pipeline spool list")]
-    for name, source, messages in left:
-        text = f"the spool of pipeline {name}, which was removed, has {counted(messages, 'message')} of {source}"
+    for name, spooled in left.items():
+        text = f"the spool of pipeline {name}, which was removed, has {', '.join(spooled)}"
         problems.append(Problem("warning", ProblemKind.PIPELINE, name, text, "mqbridge pipeline spool list"))
     return problems
+
+
+def _of_discards(name: str, condition: Mapping[str, Any], limits: LimitsConfig) -> Problem:
+    """Return the problem of a pipeline that discards dead letters."""
+    most = f"limits.dead_letter_bytes is {limits.dead_letter_bytes / MIB:,.1f} MiB"
+    why = f"; the last one: {condition['discarded_why']}" if condition["discarded_why"] else ""
+    text = (
+        f"pipeline {name} has discarded {counted(condition['discarded'], 'message')} that it cannot process, because too many"
+        f" dead letters are on the queue, {most}{why}"
+    )
+    remedy = "Retry the dead letters or delete them: `mqbridge dlq list`."
+    command = f"mqbridge pipeline show {name}"
+    return Problem("error", ProblemKind.LIMIT, f"pipeline {name}", text, command, condition["discarded_at"], remedy)
 
 
 #: Verbs for states of a pipeline that processes nothing.

@@ -17,7 +17,6 @@ from bridge.config.queue_manager import MAPPING_STATE_QUEUE, SET_ASIDE_QUEUE, ST
 from bridge.mq.dead_letter import dead_letters_made
 from bridge.mq.host import Host, QueueManagerStatus
 from bridge.mq.mqi import MQError
-from bridge.mq.worker import raise_if_lost
 
 #: Seconds without growth after which the dead-letter queue is no longer reported.
 CALM: Final = 60.0
@@ -95,8 +94,6 @@ class QueueManagerWatch:
         self.on_status: Callable[[QueueManagerStatus], None] = lambda _status: None
         #: the depth of the dead-letter queue at the last inspection; None: never inspected
         self._dead_letters: int | None = None
-        #: the log has why dead letters cannot be counted
-        self._uncounted = False
         self._thread.start()
 
     def begin(self) -> None:
@@ -163,19 +160,9 @@ class QueueManagerWatch:
         depth = next((one.depth for one in found.queues if one.name == name), None)
         before, self._dead_letters = self._dead_letters, depth
         if depth is not None and (room.stale or before is None or depth < before):
-            try:
-                self._inquiry.count_dead_letters(room, self._configuration().mappings.keys())
-                self._uncounted = False
-            except MQError as error:
-                raise_if_lost(error)
+            mappings = self._configuration().mappings.keys()
+            if not room.try_scan(lambda: self._inquiry.count_dead_letters(room, mappings)):
                 self._dead_letters = None
-                if not self._uncounted:
-                    log.warning(
-                        "MQB9104W messages on the dead-letter queue are not counted, so its limits apply to later ones "
-                        "only: %s",
-                        error,
-                    )
-                self._uncounted = True
 
     def _set(self, found: QueueManagerStatus | None) -> None:
         self._found, self._found_at = found, time.monotonic()

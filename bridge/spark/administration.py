@@ -75,6 +75,8 @@ class Batch(msgspec.Struct):
     oldest: float | None = None
     #: what is wrong with one of the dead letters
     why: str | None = None
+    #: dead letters beyond the limits that were discarded
+    discarded: int = 0
 
 
 class LastError(msgspec.Struct, frozen=True):
@@ -106,6 +108,10 @@ class Status(msgspec.Struct, frozen=True):
     failing: bool = False
     #: time, rows in and rows out of recent batches
     recent: tuple[tuple[float, int, int], ...] = ()
+    #: dead letters beyond the limits, the time of the last one, and why it is one
+    discarded: int = 0
+    discarded_at: float = 0.0
+    discarded_why: str = ""
 
     def rate(self, now: float) -> tuple[float, float]:
         """Return the rows per second, in and out, during the last minute of the run."""
@@ -168,6 +174,9 @@ class StatusRecord:
             rows_out=status.rows_out + batch.rows_out,
             dead_letters=status.dead_letters + batch.dead_letters,
             late=status.late + batch.late,
+            discarded=status.discarded + batch.discarded,
+            discarded_at=batch.at if batch.discarded else status.discarded_at,
+            discarded_why=(batch.why or "") if batch.discarded else status.discarded_why,
             last_batch=batch,
             recent=(*recent, (batch.at, batch.rows_in, batch.rows_out)),
         )

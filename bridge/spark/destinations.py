@@ -22,8 +22,10 @@ from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.config.pipeline import Destination, MqSink, PipelineConfig
 from bridge.mapping.chosen_names import ChosenNames, ObjectKind
 from bridge.mapping.template import Placeholder, Template, TemplateError
+from bridge.mq.dead_letter_room import application_of_pipeline
 from bridge.spark import MqDataSource, MqttDataSource, to_messages, to_publications
 from bridge.spark.columns import PROPERTY_COLUMNS
+from bridge.spark.dead_letter_limits import DeadLetterLimits
 from bridge.spark.environment import PipelineEnvironment
 from bridge.spark.failures import column_missing
 from bridge.spark.mapping import MESSAGE_TYPES, PUBLICATION_TYPES, with_archived_properties
@@ -70,14 +72,36 @@ class Sink(msgspec.Struct, frozen=True, kw_only=True):
     is_table: bool = False
 
 
-def sinks_of(config: PipelineConfig, environment: PipelineEnvironment) -> list[Sink]:
+class DeadLetterPlace(msgspec.Struct, frozen=True):
+    """The place of the dead letters of a pipeline."""
+
+    #: queue, or directory of an archive
+    letters: str | Path
+    #: the options of the sink `mq` for rows that must not be put
+    options: dict[str, str]
+    #: None for an archive
+    limits: DeadLetterLimits | None
+
+
+def dead_letter_place(name: str, config: PipelineConfig, environment: PipelineEnvironment) -> DeadLetterPlace:
+    """Return the place of the dead letters of a pipeline."""
+    if config.dead_letters.archive is not None:
+        return DeadLetterPlace(config.dead_letters.archive, {}, None)
+    queue = config.dead_letters.queue or environment.dead_letter_queue
+    limits = DeadLetterLimits(
+        name, queue, environment.queue_manager, environment.letter_counts, config.when_dead_letters_full
+    )
+    return DeadLetterPlace(queue, {"refused": queue, "refusedBy": application_of_pipeline(name)}, limits)
+
+
+def sinks_of(config: PipelineConfig, environment: PipelineEnvironment, place: DeadLetterPlace) -> list[Sink]:
     """Return the destinations of a pipeline. Rows that must not be put go to the dead letters, a queue or an archive."""
     to = config.destination
     assert to is not None
     sinks: list[Sink] = []
     has_table = to.archive is not None or to.format is not None
     if to.mq is not None:
-        sinks.append(_queue_sink(to.mq, config, environment, "to", all_used=has_table))
+        sinks.append(_queue_sink(to.mq, config, environment, place, "to", all_used=has_table))
     if to.archive is not None:
         sinks.append(_archive_sink(to.archive))
     if to.format is not None:
@@ -101,7 +125,7 @@ def sinks_of(config: PipelineConfig, environment: PipelineEnvironment) -> list[S
     return sinks
 
 
-def late_sink(config: PipelineConfig, environment: PipelineEnvironment) -> Sink:
+def late_sink(config: PipelineConfig, environment: PipelineEnvironment, place: DeadLetterPlace) -> Sink:
     """Return the destination of late rows, which an archive gets with the column `watermark`."""
     late = config.late
     assert late is not None
@@ -109,15 +133,15 @@ def late_sink(config: PipelineConfig, environment: PipelineEnvironment) -> Sink:
         return _archive_sink(late.archive, _source_rows)
     assert late.mq is not None
     # All columns of an archive are those of a late row. The SELECT has not chosen any of them.
-    return _queue_sink(late.mq, config, environment, "late", all_used=True)
+    return _queue_sink(late.mq, config, environment, place, "late", all_used=True)
 
 
-def dead_letter_sink(config: PipelineConfig, environment: PipelineEnvironment) -> Sink:
+def dead_letter_sink(environment: PipelineEnvironment, place: DeadLetterPlace) -> Sink:
     """Return the destination of the dead letters of a pipeline: source rows with the column `reason`."""
-    if config.dead_letters.archive is not None:
-        return _archive_sink(config.dead_letters.archive, _source_rows)
-    queue = config.dead_letters.queue or environment.dead_letter_queue
-    options = environment.queue_manager | environment.stage | {"queue": queue, "refused": queue}
+    queue = place.letters
+    if isinstance(queue, Path):
+        return _archive_sink(queue, _source_rows)
+    options = environment.queue_manager | environment.stage | place.options | {"queue": queue}
 
     def letters(frame: DataFrame) -> DataFrame:
         """Return messages as they arrived, which the writer puts after an MQDLH."""
@@ -141,13 +165,17 @@ def dead_letter_sink(config: PipelineConfig, environment: PipelineEnvironment) -
 
 
 def _queue_sink(
-    mq: MqSink, config: PipelineConfig, environment: PipelineEnvironment, section: str, *, all_used: bool = False
+    mq: MqSink,
+    config: PipelineConfig,
+    environment: PipelineEnvironment,
+    place: DeadLetterPlace,
+    section: str,
+    *,
+    all_used: bool = False,
 ) -> Sink:
     """Return the destination for queues and topics of the queue manager. `all_used`: a table gets the other columns."""
-    letters = config.dead_letters.archive or config.dead_letters.queue or environment.dead_letter_queue
-    unstaged = environment.queue_manager | {"persistence": mq.persistence}
-    if isinstance(letters, str):
-        unstaged["refused"] = letters
+    letters = place.letters
+    unstaged = environment.queue_manager | {"persistence": mq.persistence} | place.options
     chosen = None
     if mq.is_chosen:
         limits = NameLimits(sorted(config.names.queues), config.allow)
@@ -165,10 +193,10 @@ def _queue_sink(
         if not reasons:
             return _put(made, options, writer, epoch)
         reason = f.coalesce(*reasons)
-        judged = made.withColumn(REASON, reason).persist()
+        kept = judged = made.withColumn(REASON, reason).persist()
         try:
             bad = judged.where(f"{REASON} IS NOT NULL")
-            refused = bad.count()
+            refused, size = _sums(bad, BODY)
             if isinstance(letters, Path):
                 made = judged.where(f"{REASON} IS NULL")
                 files = BatchFiles(letters.absolute(), f"{writer}-refused")
@@ -181,16 +209,30 @@ def _queue_sink(
                 _put(made.drop(REASON), options, writer, epoch)
                 files.publish(epoch)
             else:
-                _put(made.drop(REASON), options, writer, epoch)
+                if not _admitted(place, refused, size, lambda: _has_begun(options, writer, epoch)):
+                    judged = judged.where(f"{REASON} IS NULL")
+                _put(judged.drop(REASON), options, writer, epoch)
             return refused
         finally:
-            judged.unpersist()
+            kept.unpersist()
 
     return Sink(
         check=lambda frame: MqDataSource(unstaged).writer(messages(frame).schema, False),
         write=write,
         has_begun=lambda writer, epoch: _has_begun(options, writer, epoch),
     )
+
+
+def _sums(frame: DataFrame, body: str) -> tuple[int, int]:
+    """Return the number of rows, and the bytes of their messages."""
+    row = frame.agg(f.count(f.lit(1)), f.coalesce(f.sum(f.octet_length(body)), f.lit(0))).first()
+    assert row is not None
+    return row[0], row[1]
+
+
+def _admitted(place: DeadLetterPlace, messages: int, size: int, has_begun: Callable[[], bool]) -> bool:
+    """Return whether dead letters of a batch are put. A batch that has begun is finished as it began."""
+    return not messages or place.limits is None or has_begun() or place.limits.admit(messages, size)
 
 
 def rejected_name(made: DataFrame, chosen: ChosenNames) -> Column:
@@ -246,23 +288,29 @@ def _table_sink(to: Destination, columns: Rows) -> Sink:
 
 
 def mapping_sink(
-    name: str, mapping: ToMqMapping | ToMqttMapping, queue_manager: str, environment: PipelineEnvironment, letters: str
+    name: str,
+    mapping: ToMqMapping | ToMqttMapping,
+    queue_manager: str,
+    environment: PipelineEnvironment,
+    place: DeadLetterPlace,
 ) -> Sink:
-    """Return the destination that a mapping specifies. Rows that it rejects go to the dead-letter queue `letters`."""
+    """Return the destination that a mapping specifies. Rows that it rejects go to the dead letters."""
+    staged = environment.queue_manager | environment.stage | place.options
     if isinstance(mapping, ToMqMapping):
 
         def to_mq(frame: DataFrame) -> DataFrame:
             return to_messages(_read_by_mapping(frame, PAYLOAD), mapping, name=name, queue_manager=queue_manager)
 
-        options = environment.queue_manager | environment.stage | {"refused": letters}
-
         def put(made: DataFrame, refused: int, writer: str, epoch: int) -> int:
-            return _put(made, options, writer, epoch)
+            return _put(made, staged, writer, epoch)
+
+        def begun(writer: str, epoch: int) -> bool:
+            return _has_begun(staged, writer, epoch)
 
         return Sink(
             check=to_mq,
-            write=lambda frame, writer, epoch: _write_mapped(to_mq(frame), put, writer, epoch),
-            has_begun=lambda writer, epoch: _has_begun(options, writer, epoch),
+            write=lambda frame, writer, epoch: _write_mapped(to_mq(frame), BODY, place, put, begun, writer, epoch),
+            has_begun=begun,
         )
 
     def to_mqtt(frame: DataFrame) -> DataFrame:
@@ -271,18 +319,24 @@ def mapping_sink(
         given = given.withColumn("original", original)
         return to_publications(given, mapping, name=name, queue_manager=queue_manager, keep=["original"])
 
+    of_letters = staged | {"queue": str(place.letters)}
+
     def publish(made: DataFrame, refused: int, writer: str, epoch: int) -> int:
         good = made.where(f"{REFUSAL} IS NULL").drop("original", REFUSAL)
         _publish(good, environment.broker(mapping.destination.link) | environment.stage, writer, epoch)
         if not refused:
             return 0
         bad = made.where(f"{REFUSAL} IS NOT NULL").select("original.*", REFUSAL).drop("queue")
-        options = environment.queue_manager | environment.stage | {"queue": letters, "refused": letters}
-        return _put(bad, options, f"{writer}-refused", epoch)
+        return _put(bad, of_letters, f"{writer}-refused", epoch)
+
+    def begun_letters(writer: str, epoch: int) -> bool:
+        return _has_begun(of_letters, f"{writer}-refused", epoch)
 
     return Sink(
         check=to_mqtt,
-        write=lambda frame, writer, epoch: _write_mapped(to_mqtt(frame), publish, writer, epoch),
+        write=lambda frame, writer, epoch: _write_mapped(
+            to_mqtt(frame), f"original.{BODY}", place, publish, begun_letters, writer, epoch
+        ),
         exactly_once=False,
     )
 
@@ -291,12 +345,23 @@ def mapping_sink(
 _ORIGINAL: Final = ("queue", "headers", "format", "ccsid", "encoding", "md", BODY)
 
 
-def _write_mapped(made: DataFrame, write: Callable[[DataFrame, int, str, int], int], writer: str, epoch: int) -> int:
-    """Write mapped rows. Return how many of them the mapping has rejected."""
+def _write_mapped(
+    made: DataFrame,
+    body: str,
+    place: DeadLetterPlace,
+    write: Callable[[DataFrame, int, str, int], int],
+    has_begun: Callable[[str, int], bool],
+    writer: str,
+    epoch: int,
+) -> int:
+    """Write mapped rows, with the message in the column `body`. Return how many of them the mapping has rejected."""
     made.persist()
     try:
-        refused = made.where(f"{REFUSAL} IS NOT NULL").count()
-        write(made, refused, writer, epoch)
+        refused, size = _sums(made.where(f"{REFUSAL} IS NOT NULL"), body)
+        if _admitted(place, refused, size, lambda: has_begun(writer, epoch)):
+            write(made, refused, writer, epoch)
+        else:
+            write(made.where(f"{REFUSAL} IS NULL"), 0, writer, epoch)
         return refused
     finally:
         made.unpersist()

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from bridge.config.models import PIPELINES, Configuration
+from bridge.config.models import PIPELINES, Configuration, LimitsConfig
 from bridge.config.pipeline import PipelineConfig, is_remote
 from bridge.spark.options import TLS_OPTIONS, UNIT_ROWS
 
@@ -21,8 +21,18 @@ SPOOL: Final = "spool"
 STAGE: Final = "stage"
 #: The subscription of a pipeline is named this and the pipeline's name.
 _SUBSCRIPTION: Final = "MQBRIDGE.PIPELINE."
-#: Dead-letter queue of the embedded queue manager.
+#: Dead-letter queue of the embedded queue manager, and the name of the bridge as its application.
 _EMBEDDED_DEAD_LETTERS: Final = "SYSTEM.DEAD.LETTER.QUEUE"
+_EMBEDDED_APPLICATION: Final = "mqbridge"
+
+
+class LetterCounts(msgspec.Struct, frozen=True):
+    """What counts the dead letters of a bridge and its pipelines."""
+
+    limits: LimitsConfig
+    #: with which the bridge puts messages
+    application: str
+    mappings: tuple[str, ...] = ()
 
 
 class PipelineEnvironment(msgspec.Struct, frozen=True):
@@ -43,6 +53,7 @@ class PipelineEnvironment(msgspec.Struct, frozen=True):
     shared: tuple[Path, ...] = ()
     #: the option `stage` of the sinks of one pipeline, if the workers reach its directory
     stage: dict[str, str] = {}
+    letter_counts: LetterCounts = LetterCounts(LimitsConfig(), "")
 
     def staged(self, directory: Path) -> PipelineEnvironment:
         """Return the environment of one pipeline, whose sinks stage rows in its directory if the workers reach it."""
@@ -170,7 +181,9 @@ def environment_of(
         options = {"dataDirectory": str(data), "queueManager": settings.name}
     if far is not None:
         options = _remote_options(configuration, options)
-    return PipelineEnvironment(path, options, dead_letters, directory, patience, far, shared)
+    application = settings.application_name if settings.type == "ibm" else _EMBEDDED_APPLICATION
+    counts = LetterCounts(configuration.limits, application, tuple(configuration.mappings))
+    return PipelineEnvironment(path, options, dead_letters, directory, patience, far, shared, letter_counts=counts)
 
 
 def environment_at_bridge(configuration: Configuration) -> PipelineEnvironment:

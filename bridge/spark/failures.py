@@ -38,6 +38,10 @@ def column_missing(location: Location, name: str, columns: list[str]) -> Mistake
     return Mistake(location, f"a column that select makes ({', '.join(columns)})", repr(name))
 
 
+class DeadLettersRejected(Exception):
+    """The dead letters of a batch are beyond the limits, and the pipeline pauses."""
+
+
 class SettingsChanged(Exception):
     """A pipeline was changed while a batch was written, in a way that keeps the batch from being finished as it began."""
 
@@ -140,6 +144,7 @@ _DATA_REMEDY: Final = (
     "declare the field in schema, so that such messages go to the dead letters, or use a function that returns NULL"
     " (try_cast, try_divide, try_variant_get, try_to_timestamp)"
 )
+_LETTERS_REMEDY: Final = "retry or delete some of them (mqbridge dlq list), or set dead_letters_full: discard"
 _DISK_REMEDY: Final = "free disk space on the queue manager"
 _PLACE_REMEDY: Final = "check the disk, the permissions or the network that the error names"
 _SERVER_REMEDY: Final = "wait until the server is available; the pipeline retries"
@@ -181,6 +186,8 @@ def query_failure_of(error: BaseException) -> QueryFailure:
         sentence, line, column = " ".join(found[2].split()).rstrip("."), found[3], found[4]
         place = f" (line {line}, column {column} of select)" if line else ""
         return QueryFailure(f"{found[1]}: {sentence}{place}", _DATA_REMEDY, data=True, final=True)
+    if isinstance(error, DeadLettersRejected):
+        return QueryFailure(what, _LETTERS_REMEDY)
     if (found := _REASON.search(text)) is not None:
         reason = int(found[1])
         default = "wait until the queue manager is available" if reason in LOST else "see the reason code"

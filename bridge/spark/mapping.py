@@ -215,7 +215,7 @@ def _rule(
     if not isinstance(profile, str):
         if name is None or queue_manager is None:
             raise OptionError(f"{what}: name and queue_manager are required with a mapping object (for its hop mark)")
-        return rule_of(name, profile, queue_manager)
+        return _of_program(what, rule_of(name, profile, queue_manager))
     _refuse(what, "because the configuration file specifies it", name=name, queue_manager=queue_manager)
     if config is None:
         raise OptionError(f"{what}: config is needed, the configuration file that has the mapping {profile!r}")
@@ -223,7 +223,16 @@ def _rule(
     if profile not in configuration.mappings:
         known = ", ".join(configuration.mappings) or "none"
         raise OptionError(f"{what}: {config} has no mapping {profile!r}; it has {known}")
-    return rule_of(profile, configuration.mappings[profile], configuration.queue_manager.name)
+    return _of_program(what, rule_of(profile, configuration.mappings[profile], configuration.queue_manager.name))
+
+
+def _of_program(what: str, rule: ToMqRule | ToMqttRule) -> ToMqRule | ToMqttRule:
+    """Return a rule that a program can apply, which puts with its own authority. Raises OptionError."""
+    if rule.config.destination.authority == "publisher":
+        raise OptionError(
+            f"{what}: mapping {rule.name} has to.as: publisher, and a program puts all rows with one user"
+        )
+    return rule
 
 
 def _refuse(what: str, why: str, **given: str | None) -> None:

@@ -31,10 +31,14 @@ from bridge.mapping.rule import rule_of
 from bridge.spark import MqDataSource, MqttDataSource
 from bridge.spark.administration import Batch
 from bridge.spark.changes import only_changes
+from bridge.spark.dead_letter_limits import DeadLetterLimits
 from bridge.spark.destinations import (
+    BODY,
     PAYLOAD,
     REASON,
+    DeadLetterPlace,
     Sink,
+    dead_letter_place,
     dead_letter_sink,
     late_sink,
     mapping_sink,
@@ -81,6 +85,8 @@ class Pipeline(msgspec.Struct, frozen=True):
     late: Sink | None
     #: messages travel with the tasks
     embeds: bool
+    #: None: dead letters go to an archive
+    dead_letter_limits: DeadLetterLimits | None
 
     @property
     def checkpoint(self) -> Path:
@@ -136,9 +142,10 @@ def plan(
     if not stateful and config.late is not None:
         raise Mistake(("late",), "no late, because select keeps no state and no row is late")
     environment = environment.staged(directory)
-    sinks = _sinks(spark, config, environment, selected)
-    letters = dead_letter_sink(config, environment)
-    late = None if config.late is None else late_sink(config, environment)
+    place = dead_letter_place(name, config, environment)
+    sinks = _sinks(spark, config, environment, place, selected)
+    letters = dead_letter_sink(environment, place)
+    late = None if config.late is None else late_sink(config, environment, place)
     if table.fault is not None:
         with mistakes_at(("dead_letters",), "a destination"):
             letters.check(source.withColumn(REASON, f.lit("")))
@@ -149,7 +156,21 @@ def plan(
         raise Mistake(location, expected, found)
     embeds = environment.embeds(name, config)
     validation = Validation(table.fault, kind, dict(config.fields))
-    return Pipeline(name, config, directory, frame, table, validation, stateful, tables, sinks, letters, late, embeds)
+    return Pipeline(
+        name,
+        config,
+        directory,
+        frame,
+        table,
+        validation,
+        stateful,
+        tables,
+        sinks,
+        letters,
+        late,
+        embeds,
+        place.limits,
+    )
 
 
 @contextmanager
@@ -300,24 +321,28 @@ def _late_end(event_time: str, late: LateConfig) -> Column:
 
 
 def _sinks(
-    spark: SparkSession, config: PipelineConfig, environment: PipelineEnvironment, selected: DataFrame
+    spark: SparkSession,
+    config: PipelineConfig,
+    environment: PipelineEnvironment,
+    letters: DeadLetterPlace,
+    selected: DataFrame,
 ) -> list[Sink]:
     """Return the destinations, checked against the columns of the SELECT. Raises Mistake."""
     to = config.destination
     if to is None:
-        sinks = [_mapping(config, environment)]
+        sinks = [_mapping(config, environment, letters)]
         place = "mapping"
     else:
         if to.format is not None and not has_format(spark, to.format):
             raise Mistake(("to", "format"), "a format that this Spark has (--packages adds others)", repr(to.format))
-        sinks, place = sinks_of(config, environment), "to"
+        sinks, place = sinks_of(config, environment, letters), "to"
     with mistakes_at((place,), "a destination"):
         for sink in sinks:
             sink.check(selected)
     return sinks
 
 
-def _mapping(config: PipelineConfig, environment: PipelineEnvironment) -> Sink:
+def _mapping(config: PipelineConfig, environment: PipelineEnvironment, letters: DeadLetterPlace) -> Sink:
     assert environment.file is not None and config.mapping is not None
     try:
         configuration = load(environment.file)
@@ -330,7 +355,6 @@ def _mapping(config: PipelineConfig, environment: PipelineEnvironment) -> Sink:
     mapping, queue_manager = configuration.mappings[config.mapping], configuration.queue_manager.name
     with mistakes_at(("mapping",), "a mapping"):
         rule_of(config.mapping, mapping, queue_manager)
-    letters = config.dead_letters.queue or environment.dead_letter_queue
     return mapping_sink(config.mapping, mapping, queue_manager, environment, letters)
 
 
@@ -398,11 +422,17 @@ class BatchWriter:
             writer = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
             assert writer is not None
             batch = Batch(epoch)
+            limits = self._pipeline.dead_letter_limits
+            if limits is not None:
+                limits.discarded = 0
             validation = self._validation(writer, epoch)
             if self._pipeline.stateful:
                 self._write_stateful(frame, writer, batch)
             else:
                 self._write_stateless(frame, writer, batch, validation.fault)
+            if limits is not None:
+                batch.discarded = limits.discarded
+                batch.dead_letters -= limits.discarded
             self.batches[epoch] = batch
             self.batches.pop(epoch - _REMEMBERED, None)
         except Exception as error:
@@ -435,11 +465,12 @@ class BatchWriter:
     def _write_stateless(self, frame: DataFrame, writer: str, batch: Batch, fault: str | None) -> None:
         taken = Observation()
         judged = frame.withColumn(REASON, f.lit(None).cast("string") if fault is None else f.expr(fault))
-        good = judged.observe(taken, *_counts()).where(f"{REASON} IS NULL").drop(REASON)
+        counts = _counts(judged)
+        good = judged.observe(taken, *counts).where(f"{REASON} IS NULL").drop(REASON)
         self._write_all(self._selected(good), writer, batch)
-        seen = _observed(taken, judged, _counts())
+        seen = _observed(taken, judged, counts)
         batch.rows_in = seen["rows"]
-        self._write_dead(judged.where(f"{REASON} IS NOT NULL"), seen["bad"], seen["why"], writer, batch)
+        self._write_dead(judged.where(f"{REASON} IS NOT NULL"), seen, writer, batch)
 
     def _selected(self, good: DataFrame) -> DataFrame:
         """Return the rows of the SELECT over a batch. Spark has a session of its own for each query."""
@@ -469,11 +500,16 @@ class BatchWriter:
         batch.rows_out += written - refused
         batch.dead_letters += refused
 
-    def _write_dead(self, rows: DataFrame, count: int, why: str | None, writer: str, batch: Batch) -> None:
-        if count:
-            batch.dead_letters += count
-            batch.why = why
-            self._pipeline.dead_letters.write(rows, f"{writer}-dead", batch.number)
+    def _write_dead(self, rows: DataFrame, seen: dict[str, Any], writer: str, batch: Batch) -> None:
+        """Write dead letters, of which there are as many as were `seen`, or discard them if there are too many."""
+        count, sink, limits = seen["bad"], self._pipeline.dead_letters, self._pipeline.dead_letter_limits
+        if not count:
+            return
+        batch.dead_letters += count
+        batch.why = seen["why"]
+        name = f"{writer}-dead"
+        if limits is None or sink.has_begun(name, batch.number) or limits.admit(count, seen["size"] or 0):
+            sink.write(rows, name, batch.number)
 
     def _write_stateful(self, frame: DataFrame, writer: str, batch: Batch) -> None:
         pipeline, epoch = self._pipeline, batch.number
@@ -481,8 +517,7 @@ class BatchWriter:
         try:
             if _DEAD in frame.columns:
                 dead = frame.where(f"{_DEAD} IS NOT NULL").select(f"{_DEAD}.*")
-                seen = _counted(dead, _counts())
-                self._write_dead(dead, seen["bad"], seen["why"], writer, batch)
+                self._write_dead(dead, _counted(dead, _counts(dead)), writer, batch)
             if pipeline.late is not None and (watermark := watermark_for_late_rows(pipeline.checkpoint, epoch)):
                 late = frame.where(f"{_LATE} IS NOT NULL AND {_LATE_END} <= {watermark}").select(f"{_LATE}.*")
                 if rows := late.count():
@@ -513,9 +548,11 @@ def watermark_for_late_rows(checkpoint: Path, epoch: int) -> int:
     return int(json.loads(lines[1])["batchWatermarkMs"])
 
 
-def _counts() -> list[Column]:
-    """Return the counts of rows with the column REASON. Spark must run when they are made."""
-    return [f.count(f.lit(1)).alias("rows"), f.count(REASON).alias("bad"), f.min(REASON).alias("why")]
+def _counts(frame: DataFrame) -> list[Column]:
+    """Return the counts of rows with the column REASON, and the bytes of their messages."""
+    body = next((f.octet_length(name) for name in (BODY, PAYLOAD) if name in frame.columns), f.lit(0))
+    size = f.sum(f.when(f.col(REASON).isNotNull(), body)).alias("size")
+    return [f.count(f.lit(1)).alias("rows"), f.count(REASON).alias("bad"), f.min(REASON).alias("why"), size]
 
 
 def _counted(frame: DataFrame, counts: Sequence[Column]) -> dict[str, Any]:

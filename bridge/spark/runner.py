@@ -292,6 +292,8 @@ def _line_of(pipeline: Pipeline, batch: Batch) -> str:
     parts = [f"{batch.rows_in} in", f"{batch.rows_out} out"]
     if batch.dead_letters:
         parts.append(f"{batch.dead_letters} dead letter{'s' if batch.dead_letters > 1 else ''}")
+    if batch.discarded:
+        parts.append(f"{batch.discarded} discarded, because too many dead letters are on the queue (dead_letters_full)")
     if batch.late:
         parts.append(f"{'at least ' if pipeline.late is None else ''}{batch.late} late")
     parts.append(f"{batch.seconds:.2f} s")

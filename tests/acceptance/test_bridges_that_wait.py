@@ -55,6 +55,9 @@ class Observer:
         assert 'mqbridge_problem{kind="queue_manager"} 1.0' in ask(f"{self._url}/metrics")[1]
         page = ask(f"{self._url}/", "text/html", TOKEN)[1]
         assert what.search(page) and status["waits_for"] in page
+        assert what.search(
+            ask(f"{self._url}/log?level=error", "text/html", TOKEN)[1]
+        )  # the page that the problem names
         assert self.status()["problems"][0]["since"] == problem["since"]
 
     def expect_none(self, state: str) -> None:
@@ -107,13 +110,16 @@ def test_a_standby_whose_queue_manager_dies(
         assert process.terminate() == 0
 
 
-def test_a_bridge_that_starts_at_a_hanging_queue_manager_ends(remote: Callable[..., RemoteBridgeProcess]) -> None:
-    bridge = remote()
+def test_a_bridge_that_starts_at_a_hanging_queue_manager_ends(
+    remote: Callable[..., RemoteBridgeProcess], settings: Callable[[str], str]
+) -> None:
+    bridge = remote(settings=settings("data"))
     bridge.queue_manager.start()
     bridge.queue_manager.pause()
     assert bridge.config is not None
     with LineProcess([MQBRIDGE, "run", bridge.config, "--port", "0"], env=bridge.env) as process:
-        process.line_where(lambda line: "MQB0011I starting" in line)
+        process.line_where(lambda line: "console, metrics and health" in line)
+        assert Observer(bridge, process).status()["state"] == "starting"
         assert process.terminate() == 0
 
 

@@ -9,12 +9,20 @@ from typing import Any
 
 import pytest
 
+from bridge.config.queue_manager import ListenerConfig
+from bridge.mq.embedded.mqsc.commands import run_script
 from tests.helpers.bridges import at_work
+from tests.helpers.certificate_authority import Authority
 from tests.helpers.forked_process import MQBRIDGE
+from tests.helpers.known_secrets import register
 from tests.helpers.line_process import LineProcess
 from tests.helpers.patience import eventually, until
-from tests.helpers.remote_bridge import RemoteBridgeProcess
+from tests.helpers.remote_bridge import RemoteBridgeProcess, library_environment
+from tests.helpers.served_queue_manager import ServedQueueManager
 
+CHANNEL = "MQTT.BRIDGE"
+SECRET = "of the bridge 21"
+register(SECRET)
 NOT_IN_USE = "a bridge runs on this queue manager"
 
 
@@ -74,3 +82,67 @@ def test_the_stand_in_passes(environments: None, tmp_path: Path, library: str) -
     assert any(line.startswith(f"skip  exclusive use of the transmission queue: {NOT_IN_USE}") for line in lines), lines
     assert [line for line in lines if line.startswith("fail")][2:] == [], lines
     assert status == 1 and lines[-1].startswith("queue manager MQB1: ")
+
+
+def test_all_tests_pass_on_a_queue_manager_with_tls_and_passwords(environments: None, tmp_path: Path) -> None:
+    """Only the attributes of the channel cannot be inquired on the stand-in."""
+    authority = Authority(tmp_path)
+    authority.issue("qm1", common_name="QM1")
+    authority.client("client")
+    repository = authority.key_repository("client", SECRET, label="bridge")
+    for name, content in (("users", f"bridge:{SECRET}"), ("password", SECRET), ("key.password", SECRET)):
+        (tmp_path / name).write_text(f"{content}\n")
+        (tmp_path / name).chmod(0o600)
+    tls = {
+        "certificate_file": tmp_path / "qm1.pem",
+        "key_file": tmp_path / "qm1.key",
+        "client_certificates": "required",
+        "ca_file": authority.file,
+    }
+    listener = ListenerConfig.model_validate({"tls": tls, "password_file": tmp_path / "users", "failed_connects": 1000})
+    with ServedQueueManager(tmp_path / "data", listener=listener, stand_in=True, channels=[CHANNEL]) as served:
+        run_script(served.itself, "DEFINE QLOCAL(A)\nDEFINE QLOCAL(B)", "test")
+        config = tmp_path / "bridge.yaml"
+        config.write_text(
+            f"""
+queue_manager:
+  type: ibm
+  name: MQB1
+  library: ibmmq
+  channel: {CHANNEL}
+  connections: 127.0.0.1({served.port})
+  user: bridge
+  password_file: password
+  tls:
+    key_repository: {repository}
+    key_repository_password_file: key.password
+    cipher_spec: ANY_TLS12_OR_HIGHER
+    certificate_label: bridge
+    peer_name: CN=QM1
+channels: []
+mappings:
+  active: {{from: {{queue: A}}, to: {{mqtt: a}}}}
+  disabled: {{enabled: false, from: {{queue: B}}, to: {{mqtt: b}}}}
+"""
+        )
+        command = [MQBRIDGE, "ibm-acceptance", "--config", str(config), "--json", "--subscriptions", "20"]
+        with LineProcess(command, env=library_environment("ibmmq")) as process:
+            lines = process.rest()
+            status = process.process.wait()
+    results = {one["test"]: one for one in map(json.loads, lines)}
+    assert {name: one["result"] for name, one in results.items() if one["result"] != "pass"} == {"channel": "skip"}, (
+        lines
+    )
+    assert status == 0
+    assert results["wrong password"]["detail"] == "rejected with MQRC_NOT_AUTHORIZED (2035)"
+    assert re.fullmatch(
+        r"connected with TLS; rejected without TLS: MQRC_\w+ \(\d+\), with another peer name:"
+        r" MQRC_SSL_PEER_NAME_MISMATCH \(2398\)",
+        results["TLS"]["detail"],
+    )
+    assert results["refusal codes"]["detail"] == (
+        "unknown channel: MQRC_UNKNOWN_CHANNEL_NAME (2540), unknown queue manager: MQRC_Q_MGR_NAME_ERROR (2058),"
+        " unused port: MQRC_HOST_NOT_AVAILABLE (2538)"
+    )
+    assert results["connections"]["detail"] == "42 connections at the same time, besides this one"
+    assert SECRET not in "".join(lines)

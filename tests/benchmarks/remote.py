@@ -89,12 +89,21 @@ class Running:
 
     port: int
     process: psutil.Process
+    queue_manager: psutil.Process
     directory: Path
 
     def cpu(self) -> float:
         """The CPU time of the bridge's process in seconds."""
-        times = self.process.cpu_times()
-        return float(times.user + times.system)
+        return _cpu(self.process)
+
+    def queue_manager_cpu(self) -> float:
+        """The CPU time of the queue manager's process in seconds."""
+        return _cpu(self.queue_manager)
+
+
+def _cpu(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
 
 
 @dataclass
@@ -197,11 +206,11 @@ def bridge(options: argparse.Namespace, code: Path, mode: str, delay_us: int, re
         log = directory / "bridge.log"
         host = started(STAND_IN, directory / "host.yaml", r"connect at (\S+mqi\.sock)", directory / "host.log")
         command = [sys.executable, "-P", "-m", "bridge"]
-        with host as (place, _):
+        with host as (place, host_pid):
             environment["MQI_STANDIN"] = f"unix:{place}"
             with started(command, directory / "bridge.yaml", r"127\.0\.0\.1:(\d+)", log, **environment) as (port, pid):
                 try:
-                    yield Running(int(port), psutil.Process(pid), directory)
+                    yield Running(int(port), psutil.Process(pid), psutil.Process(host_pid), directory)
                 except RuntimeError as error:
                     raise RuntimeError(f"{error}; the end of its log: {log.read_text()[-2000:]}") from error
 

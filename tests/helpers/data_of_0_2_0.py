@@ -59,9 +59,12 @@ class OldBroker:
         self._listener.listen()
 
     def connections(self, number: int, *, present: bool) -> dict[str, Peer]:
-        """Accept connections. Returns them by the end of their client identifier: the name of the mapping."""
-        peers = {}
-        for _ in range(number):
+        """Accept connections. Returns them by the end of their client identifier: the name of the mapping.
+
+        On a busy machine, a link may give up a connection that is answered too late, and connect again.
+        """
+        peers: dict[str, Peer] = {}
+        while len(peers) < number:
             connection, _ = self._listener.accept()
             connection.settimeout(PATIENCE)
             peer = Peer(connection, "3.1.1")

@@ -6,9 +6,9 @@ import subprocess
 from pathlib import Path
 
 
-def compiled(directory: Path) -> Path:
-    """The library, made in a directory."""
-    library = directory / "faulty_disk.so"
-    source = Path(__file__).with_suffix(".c")
+def compiled(directory: Path, name: str = "faulty_disk") -> Path:
+    """The library, or that of another source file here, made in a directory."""
+    library = directory / f"{name}.so"
+    source = Path(__file__).with_name(f"{name}.c")
     subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", str(library), str(source), "-ldl"], check=True)
     return library

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import json
+import secrets
 import socket
 import subprocess
 import time
@@ -16,10 +18,12 @@ from tests.helpers.patience import PATIENCE
 
 
 def free_port() -> int:
-    """A port that nothing listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """A port that nothing listens on. Linux does not use it for outgoing connections either (ip_local_port_range)."""
+    while True:
+        port = 20_000 + secrets.randbelow(12_768)
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
 
 
 class Mosquitto:

@@ -42,6 +42,11 @@ _REACHED = """\
 """
 
 
+def library_environment(library: str) -> dict[str, str]:
+    """Return the variables by which the bridge of this directory, whichever is installed, finds a package for IBM MQ."""
+    return {"LD_LIBRARY_PATH": str(BUILD / "lib64"), "PYTHONPATH": f"{ROOT}:{CLIENT_PACKAGES / library}"}
+
+
 class QueueManagerProcess:
     """An embedded queue manager without channels on one data directory."""
 
@@ -139,8 +144,7 @@ class RemoteBridgeProcess(BridgeProcess):
         super().__init__(data_directory, config=text, **options)
         self.queue_manager = queue_manager or QueueManagerProcess(data_directory)
         self.data_directory = self.queue_manager.data_directory
-        # The bridge of this directory, whichever is installed.
-        packages = {"LD_LIBRARY_PATH": str(BUILD / "lib64"), "PYTHONPATH": f"{ROOT}:{CLIENT_PACKAGES / library}"}
+        packages = library_environment(library)
         self.given = dict(env or {})
         self.env |= packages | {"MQI_STANDIN": self.queue_manager.place} | self.given
 

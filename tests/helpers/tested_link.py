@@ -23,6 +23,11 @@ class TestedLink(LinkConnection):
         self.sessions: list[bool] = []
         super().__init__(*arguments, on_state=self.states.put, on_session=self.sessions.append, **options)
 
+    @property
+    def idle(self) -> bool:
+        """Whether it has no thread, because nothing happens."""
+        return self._thread.parked
+
     def state_where(self, phase: LinkPhase) -> LinkState:
         """The next change to this phase; others before it are passed over."""
         while (state := self.states.get(timeout=PATIENCE)).phase != phase:

@@ -105,6 +105,7 @@ def test_a_column_says_where(spark: SparkSession) -> None:
 
 
 MAPPING = ToMqMapping.model_validate({"from": {"mqtt": "#"}, "to": {"queue": "Q"}})
+OF_PUBLISHERS = ToMqMapping.model_validate({"from": {"mqtt": "#"}, "to": {"queue": "Q", "as": "publisher"}})
 
 
 @pytest.mark.parametrize(
@@ -116,6 +117,7 @@ MAPPING = ToMqMapping.model_validate({"from": {"mqtt": "#"}, "to": {"queue": "Q"
         ({"profile": "in", "config": True, "queue": "Q"}, "queue: expected no value, because the mapping specifies"),
         ({"profile": "in", "config": True, "name": "m"}, "name: expected no value"),
         ({"profile": MAPPING}, "name and queue_manager are required"),
+        ({"profile": OF_PUBLISHERS, "name": "m", "queue_manager": "QM1"}, "mapping m has to.as: publisher"),
         ({"queue": "Q", "topic": "t"}, "topic: expected no value, because queue is set"),
         ({"queue": "no name"}, "queue: 'no name' is not a valid name for a queue"),
         ({"topic": "a/+"}, "topic: 'a/\\+' is not a valid topic name"),

@@ -79,6 +79,12 @@ def missing(connection: Connection, requirements: Requirements, reply_wait: int 
     return _Examination(connection, requirements, reply_wait).run()
 
 
+def has_aliases(administration: Administration, transmission_queue: str) -> bool:
+    """Return whether the alias that `mqsc-script --aliases` defines leads to the transmission queue. Raises MQError."""
+    (alias,) = administration.run(cmqcfc.MQCMD_INQUIRE_Q, MQCFST(cmqc.MQCA_Q_NAME, PROBE_CLIENT.encode()))
+    return alias.text(cmqc.MQCA_XMIT_Q_NAME) == transmission_queue
+
+
 def refused_connection(error: MQError, queue_manager: str, user: str) -> Missing:
     """Describe a connection that cannot be made, with a remedy if one is known."""
     what = f"no connection to queue manager {queue_manager}: {error}"
@@ -200,13 +206,11 @@ class _Examination:
         )
 
     def _has_aliases(self) -> bool:
-        """Return whether the queue manager alias that `mqsc-script --aliases` defines leads to the transmission queue."""
         try:
-            (alias,) = self._commands().run(cmqcfc.MQCMD_INQUIRE_Q, MQCFST(cmqc.MQCA_Q_NAME, PROBE_CLIENT.encode()))
+            return has_aliases(self._commands(), self._requirements.transmission_queue)
         except MQError as error:
             raise_if_lost(error)
             return False
-        return alias.text(cmqc.MQCA_XMIT_Q_NAME) == self._requirements.transmission_queue
 
     def _queue(self, queue: QueueRequirement) -> None:
         """Compare type and attributes of a queue."""

@@ -72,7 +72,7 @@ from bridge.security import audit_log
 from bridge.service.administration import clients, dead_letters, queues
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
 from bridge.service.channels import place_of
-from bridge.service.log import set_level
+from bridge.service.log import LogTail, set_level
 from bridge.wire import cmqc
 
 if TYPE_CHECKING:
@@ -378,7 +378,12 @@ async def show_log(parts: Parts, request: ShowLog) -> list[LogLine]:
     """Return the last lines of the log. Raises Refused."""
     if parts.log_tail is None:
         raise Refused("the bridge keeps lines of the log only if it has an admin port (admin.port)")
-    return parts.log_tail.lines(logging.getLevelNamesMapping()[request.level.upper()], request.search)
+    return lines_of(parts.log_tail, request)
+
+
+def lines_of(log_tail: LogTail, request: ShowLog) -> list[LogLine]:
+    """Return the last lines of the log that were requested."""
+    return log_tail.lines(logging.getLevelNamesMapping()[request.level.upper()], request.search)
 
 
 async def show_audit_log(parts: Parts, request: ShowAuditLog) -> AuditEntries:

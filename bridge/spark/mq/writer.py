@@ -73,6 +73,7 @@ WRITE_OPTIONS: Final = (
     "retain",
     "persistence",
     "refused",
+    "refusedBy",
     "context",
     "names",
     "writeId",
@@ -119,6 +120,8 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     persistence: int = cmqc.MQPER_PERSISTENT
     #: queue for the rows that a mapping has refused; None: they end the write
     refused: str | None = None
+    #: PutApplName in the MQDLH of these rows
+    refused_by: str = APPLICATION_NAME
     #: a key of _CONTEXTS
     context: str = "default"
     #: directory or URL for rows of a batch until they are put; "": none
@@ -162,6 +165,7 @@ def sink_options_of(options: Options, schema: StructType) -> SinkOptions:
         retain=options.truth("retain", False),
         persistence=PERSISTENCE[options.choice("persistence", PERSISTENCE, "persistent")],
         refused=options.text("refused"),
+        refused_by=options.text("refusedBy") or APPLICATION_NAME,
         context=options.choice("context", _CONTEXTS, "default"),
         stage=stage_of(options),
         mapped=bool(mapped),
@@ -399,7 +403,7 @@ class Unit:
         self._handles: dict[tuple[Destination, str], int] = {}
         #: for what is more than a message
         self._producer = MessageProducer(connection, handles=_HANDLES)
-        self._dead_letters = DeadLetters(connection, options.refused or "", APPLICATION_NAME)
+        self._dead_letters = DeadLetters(connection, options.refused or "", options.refused_by)
         #: messages, and bytes of their data, since the last commit
         self._messages = self._size = 0
         #: rows that are in no request yet

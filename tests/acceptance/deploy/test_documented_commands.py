@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from bridge.archive.schema import archive_files
 from bridge.cli.program import program as cli
 from bridge.mqtt.packets import Publish
 from tests.helpers.documented_commands import PAGES, ROOT, Command, blocks
@@ -220,7 +221,7 @@ def archive(reader: Reader) -> None:
     with reader.client("pump-7", ("plant/#", 1)) as pump:
         pump.publish("plant/7", b"21.5", 1)
         pump.wait_for(Publish)
-    until(lambda: list(reader.directory.glob("archive/**/*.parquet")))
+    until(lambda: archive_files(reader.directory / "archive"))
 
 
 #: What the reader of a page has at the beginning.

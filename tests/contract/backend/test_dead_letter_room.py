@@ -8,7 +8,7 @@ import pytest
 
 from bridge.config.models import LimitsConfig
 from bridge.mq.dead_letter import DeadLetters, OriginContext, dead_letter
-from bridge.mq.dead_letter_room import DeadLetterRoom, owner_of_mapping
+from bridge.mq.dead_letter_room import DeadLetterRoom, application_of_pipeline, owner_of_mapping, owner_of_pipeline
 from bridge.mq.mqi import MQOD, GetOptions
 from bridge.telemetry.headers import rfh2_of
 from bridge.telemetry.identity import AS_IS
@@ -48,10 +48,14 @@ def test_only_messages_of_this_bridge_count(mq: Any, letters: str) -> None:
         connection, letters, dead_letter(md, BODY, 2053, "Q", "elsewhere", OriginContext.now("another program"))
     )
     put_message(connection, letters, Message(md, BODY))
+    # A message of a pipeline.
+    DeadLetters(connection, letters, application_of_pipeline(NAME)).put(MQMD(Persistence=1), BODY, 2110, "why")
+    connection.commit()
     room = DeadLetterRoom(LimitsConfig())
     scanned(room, connection, letters, "no such application")
     assert room.used_by(owner_of_mapping(NAME)) == 2 * SIZE
-    assert (room.total, room.stale) == (2 * SIZE, False)
+    assert room.used_by(owner_of_pipeline(NAME)) == SIZE
+    assert (room.total, room.stale) == (3 * SIZE, False)
 
 
 def test_messages_for_clients_count_for_the_client(mq: Any, letters: str) -> None:

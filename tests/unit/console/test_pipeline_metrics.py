@@ -57,6 +57,7 @@ def test_a_pipeline_that_runs(configuration: Configuration, tmp_path: Path) -> N
         ("mqbridge_pipeline_rows_total", "runs", "out"): 3,
         ("mqbridge_pipeline_rows_total", "runs", "dead_letter"): 1,
         ("mqbridge_pipeline_rows_total", "runs", "late"): 1,
+        ("mqbridge_pipeline_rows_total", "runs", "discarded"): 0,
         ("mqbridge_pipeline_batches_total", "runs"): 1,
         ("mqbridge_pipeline_last_batch_timestamp_seconds", "runs"): 1_000.0,
         ("mqbridge_pipeline_waiting_messages", "runs"): 9,

@@ -11,6 +11,7 @@ from bridge.config.description import describe
 from bridge.config.document import load
 from bridge.config.models import Configuration
 from bridge.config.problems import ConfigurationError
+from bridge.mapping.check import warnings_of
 from bridge.mapping.rule import ToMqRule, rule_of
 from bridge.mapping.trial import message_json, trial_of
 from bridge.telemetry.headers import rfh2_of
@@ -168,6 +169,19 @@ def test_mistakes_are_reported_with_file_and_line(tmp_path: Path, case: str) -> 
 def test_check_describes_it(tmp_path: Path) -> None:
     lines: list[Any] = describe(configuration(tmp_path, TO_QUEUE))
     assert "  opens the destination with the authority of the publisher" in lines
+
+
+def test_check_warns_if_the_queue_manager_ignores_users(tmp_path: Path) -> None:
+    ignored = [note for note in warnings_of(configuration(tmp_path, TO_QUEUE)) if "as: publisher" in note]
+    assert ignored == [
+        "mapping chosen: as: publisher checks publish_topics only, because the embedded queue manager ignores the authorities"
+        " of users (hint: queue_manager.authorities: enforced)"
+    ]
+    for more in ("queue_manager: {authorities: enforced}", "queue_manager: {type: ibm, name: QM1, mode: bindings}"):
+        found = warnings_of(configuration(tmp_path, TO_QUEUE, more=more))
+        assert not [note for note in found if "as: publisher" in note]
+    bridge = TO_QUEUE.replace(", as: publisher", "")
+    assert not [note for note in warnings_of(configuration(tmp_path, bridge)) if "as: publisher" in note]
 
 
 def test_a_changed_channel_changes_only_mappings_that_depend_on_it(tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ from bridge.config.models import LimitsConfig
 from bridge.mq import dead_letter_room
 from bridge.mq.dead_letter_room import DeadLetterRoom
 from bridge.mq.memory import MESSAGE_OVERHEAD
+from bridge.mq.mqi import MQError
 from bridge.telemetry.identity import AS_IS
+from bridge.wire import cmqc
 
 A, B = ("client", "a"), ("mapping", "a")
 
@@ -72,3 +74,32 @@ def test_messages_that_are_added_during_a_scan_are_counted(monkeypatch: pytest.M
     assert (made.used_by(A), made.used_by(B), made.stale) == (MESSAGE_OVERHEAD + 10, 0, True)
     made.scan(connection, "DLQ", "mqbridge", [], AS_IS)
     assert (made.total, made.stale) == (0, False)
+
+
+def test_a_limit_is_reached_after_it_was_filled() -> None:
+    """Messages that are added together may exceed it."""
+    made = room(5_000, 8_000)
+    assert made.reached(A) == ""
+    made.add(A, 10, 0)
+    assert (made.used_by(A), made.reached(A), made.reached(B)) == (10 * MESSAGE_OVERHEAD, "dead_letter_bytes", "")
+    made.add(B, 1, 2_500)
+    assert made.reached(B) == "dead_letter_total"
+
+
+def test_a_queue_that_cannot_be_browsed_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    made = room(5_000, 8_000)
+
+    def fails(reason: int) -> Any:
+        def scan() -> None:
+            raise MQError(reason, "open")
+
+        return scan
+
+    for _ in range(2):
+        assert not made.try_scan(fails(cmqc.MQRC_NOT_AUTHORIZED))
+    assert [record.getMessage().split()[0] for record in caplog.records] == ["MQB9104W"]
+    assert made.try_scan(lambda: None)
+    assert not made.try_scan(fails(cmqc.MQRC_NOT_AUTHORIZED))
+    assert len(caplog.records) == 2
+    with pytest.raises(MQError):
+        made.try_scan(fails(cmqc.MQRC_CONNECTION_BROKEN))

@@ -287,7 +287,10 @@ async def test_problems_of_channels_and_resources_come_and_go(
         (problem,) = await found(bridge)
         assert (problem.kind, problem.severity) == ("disk", "warning")
         assert problem.what.startswith("only 99 MiB are free on the disk of queue manager ")
-        usage.free = 101 * MIB
+        usage.free = 119 * MIB
+        (problem,) = await found(bridge)
+        assert problem.what.startswith("only 119 MiB")
+        usage.free = 121 * MIB
         assert await found(bridge) == []
 
 
@@ -363,7 +366,7 @@ async def test_a_client_that_waits_for_removals_is_a_problem(tmp_path: Path, mon
             "client 'held' gets no messages, because 500 acknowledged messages cannot be removed from "
             "PLANT.XMITQ (limits.removal_backlog)"
         )
-        assert "ALTER QLOCAL(PLANT.XMITQ) GET(ENABLED)" in problem.remedy
+        assert "`echo \"ALTER QLOCAL('PLANT.XMITQ') GET(ENABLED)\" | mqbridge mqsc run -`" in problem.remedy
         outbox.held = False
         assert await found(bridge) == []
         await asyncio.to_thread(client.disconnect)
@@ -386,7 +389,8 @@ async def test_a_rejected_login_at_the_queue_manager_is_one_problem(
         assert await found(bridge) == []
 
 
-async def test_a_blocked_queue_of_a_mapping_is_a_problem(tmp_path: Path) -> None:
+async def test_a_blocked_queue_of_a_mapping_is_one_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is that of the queue, or of the mapping if the bridge does not inspect the queue."""
     mappings = {"m": {"from": {"mqtt": "t/{queue}"}, "to": {"queue": "{queue}"}}}
     async with running(configuration(tmp_path, mappings=mappings)) as bridge:
         await mqsc(bridge, tmp_path, "DEFINE QLOCAL(SHUT) PUT(DISABLED)", "DEFINE QLOCAL(OPEN)")
@@ -395,15 +399,37 @@ async def test_a_blocked_queue_of_a_mapping_is_a_problem(tmp_path: Path) -> None
         await put(tmp_path, "", topic="t/SHUT")
         await put(tmp_path, "", topic="t/OPEN")
         await happens(lambda: [queue.waiting for queue in status.blocked] == [1] and status.moved == 1)
-        (problem,) = [one for one in await found(bridge) if one.kind == "mapping"]
-        assert (problem.severity, problem.command) == ("error", "mqbridge mapping list")
+        (problem,) = await found(bridge)
+        assert (problem.kind, problem.subject) == ("queue", "SHUT")
+        assert problem.what == "queue SHUT accepts no messages: PUT(DISABLED); messages of mapping m wait for it"
+        monkeypatch.setattr("bridge.service.problems._of_queues", lambda *_: [])
+        (problem,) = await found(bridge)
+        assert (problem.kind, problem.severity, problem.command) == ("mapping", "error", "mqbridge mapping list")
         assert problem.what == (
             "mapping m: queue SHUT accepts no messages: MQRC_PUT_INHIBITED (2051); 1 message waits; "
             "messages for other destinations continue"
         )
         await mqsc(bridge, tmp_path, "ALTER QLOCAL(SHUT) PUT(ENABLED)")
         await happens(lambda: status.moved == 2)
-        assert [one for one in await found(bridge) if one.kind == "mapping"] == []
+        assert await found(bridge) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"), [("MQRC_RESOURCE_PROBLEM (2102)", "disk"), ("MQRC_STORAGE_NOT_AVAILABLE (2071)", "memory")]
+)
+async def test_a_mapping_that_waits_for_disk_or_memory_is_no_problem_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, kind: str
+) -> None:
+    async with running(configuration(tmp_path)) as bridge:
+        status = Status(name="m", state=State.RETRYING, last_error=f"queue Q: {error}")
+        monkeypatch.setattr(bridge.mappings, "statuses", lambda: [status])
+        assert [one.kind for one in await found(bridge)] == ["mapping"]
+        assert bridge.host is not None
+        if kind == "disk":
+            monkeypatch.setattr(type(bridge.host.backend), "available", False)
+        else:
+            bridge.host.memory.use(1)
+        assert [one.kind for one in await found(bridge)] == [kind]
 
 
 @pytest.mark.parametrize(("days", "severity"), [(-1, "error"), (10, "warning")])
@@ -631,3 +657,29 @@ def test_a_client_that_publishes_more_than_all_others_floods() -> None:
     assert publishers.flood == ("a", 2_000.0, 10_000 / 10_100)
     publishers.count({"a": 20_100, "b": 300}, 115.0)
     assert publishers.flood is None
+
+
+async def test_the_certificate_of_a_broker_is_one_problem_for_all_mappings_of_its_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged once. If it has expired, it is the reason for which the link is not connected."""
+    link = SimpleNamespace(
+        name="cloud",
+        address="b:8883",
+        certificate_expiry=time.time() + 86_400,
+        up=True,
+        last_error=("", 0.0),
+        since=1.0,
+    )
+    async with running(configuration(tmp_path)) as bridge:
+        monkeypatch.setattr(bridge.mappings, "links", lambda: [("a", link), ("b", link)])
+        for _ in range(3):
+            (problem,) = await found(bridge)
+        assert (problem.kind, problem.severity) == ("certificate", "warning")
+        assert problem.remedy == "The operator of the broker must renew its certificate."
+        assert caplog.text.count("problem began: the certificate of the broker of link cloud expires") == 1
+        link.up, link.last_error = False, ("connection refused", 0.0)
+        assert {one.kind for one in await found(bridge)} == {"certificate", "link"}
+        link.certificate_expiry -= 2 * 86_400
+        (problem,) = await found(bridge)
+        assert (problem.kind, problem.severity) == ("certificate", "error")

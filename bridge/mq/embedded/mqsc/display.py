@@ -106,7 +106,7 @@ def _queue_managers(queue_manager: QueueManager, _name: str) -> Rows:
         "QMID": identifier[:48],
         **made,
         **queue_manager.objects.attributes,
-        **_SECURITY,
+        **_CONSTANT,
     }
 
 
@@ -337,7 +337,12 @@ class _Noun(NamedTuple):
 
 
 #: constant attributes of the queue manager
-_SECURITY = {"CHLAUTH": "ENABLED", "CONNAUTH": CONNECTION_AUTHENTICATION}
+_CONSTANT: dict[str, Value] = {
+    "CHLAUTH": "ENABLED",
+    "CMDLEVEL": cmqc.MQCMDL_LEVEL_940,
+    "CONNAUTH": CONNECTION_AUTHENTICATION,
+    "PLATFORM": "UNIX",
+}
 _QUEUE_STATUS = ("CURDEPTH", "DEFTYPE", "IPPROCS", "OPPROCS")
 _ALTERED = ("ALTDATE", "ALTTIME")
 _QUEUE, _CONN, _CHANNEL = ("QUEUE", "TYPE"), ("CONN", "TYPE"), ("CHANNEL", "CHLTYPE")
@@ -404,7 +409,7 @@ _NOUNS = {
         _queues, selections={"TYPE": ("ALL", "QLOCAL", "QALIAS", "QREMOTE", "QMODEL")},
     ),
     "QMGR": _Noun(
-        ("QMNAME",), "AMQ8408I", "Queue manager", {*ATTRIBUTES["QMGR"], *_SECURITY, "QMID", *STAMPS}, _queue_managers, True
+        ("QMNAME",), "AMQ8408I", "Queue manager", {*ATTRIBUTES["QMGR"], *_CONSTANT, "QMID", *STAMPS}, _queue_managers, True
     ),
     "NAMELIST": _Noun(
         ("NAMELIST",), "AMQ8550I", "Namelist", {*ATTRIBUTES["NAMELIST"], "NAMCOUNT", *_ALTERED}, _namelists

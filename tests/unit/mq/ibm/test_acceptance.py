@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from bridge.mq.embedded.connection import EmbeddedConnection
@@ -15,11 +17,12 @@ from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.ibm.acceptance import Acceptance, Outcome, Trials, traffic
 from bridge.mq.ibm.acceptance_measurements import Failed, message_identifiers
 from bridge.mq.ibm.requirements import Requirements
-from bridge.mq.mqi import MQOD, CommandResponse, Connection, GetOptions, Got, MQError
+from bridge.mq.ibm.transmission import MQXQH_LENGTH
+from bridge.mq.mqi import MQOD, MQSTS, CommandResponse, Connection, GetOptions, Got, MQError
 from bridge.telemetry.message import Message
 from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
-from bridge.wire.mq import MQMD
+from bridge.wire.mq import MQMD, MQMDE, decode_mqxqh, encode_mqmde, encode_mqxqh
 from tests.helpers.guarded_connection import GuardedConnection
 from tests.ibm_standin.pcf.command_server import StandInCommandServer
 
@@ -69,6 +72,18 @@ def test_no_messages_are_sent_if_they_would_go_to_another_queue(queue_manager: Q
     assert found["publication to a client"].result == "skip"
 
 
+def test_with_queue_manager_aliases_only_a_client_that_has_one_is_sent_messages(queue_manager: QueueManager) -> None:
+    script = f"DEFINE QREMOTE('mqbridge.check') RQMNAME('mqbridge.check') XMITQ('{XMITQ}')"
+    run_script(queue_manager, f"DEFINE QLOCAL(HUB) USAGE(XMITQ)\nALTER QMGR DEFXMITQ(HUB)\n{script}", "test")
+    found = results(queue_manager)
+    assert failed(found) == []
+    skipped = {name: one.detail for name, one in found.items() if one.result == "skip"}
+    only = "only client mqbridge.check has a queue manager alias"
+    assert skipped["client identifiers"] == skipped["escaped client identifiers"] == only
+    assert found["publication to a client"].result == found["durable subscription"].result == "pass"
+    assert queue_manager.objects.queues["HUB"].depth == queue_manager.objects.queues[XMITQ].depth == 0
+
+
 def test_what_a_failed_test_leaves_is_removed(queue_manager: QueueManager) -> None:
     """Messages for clients are taken by another program, so that each test of them fails halfway."""
     found = results(queue_manager, _Robbed)
@@ -106,6 +121,47 @@ class _Robbed(EmbeddedConnection):
         return super().get(handle, options)
 
 
+class _Extended(EmbeddedConnection):
+    """A connection to a queue manager that puts an MQMDE between MQXQH and RFH2."""
+
+    def get(self, handle: int, options: GetOptions) -> Got:
+        got = super().get(handle, options)
+        if got.md.Format != cmqc.MQFMT_XMIT_Q_HEADER or len(got.data) <= MQXQH_LENGTH:
+            return got
+        header = decode_mqxqh(got.data)
+        md = header.MsgDesc
+        extension = MQMDE(Format=md.Format, Encoding=md.Encoding, CodedCharSetId=md.CodedCharSetId)
+        head = msgspec.structs.replace(header, MsgDesc=msgspec.structs.replace(md, Format=cmqc.MQFMT_MD_EXTENSION))
+        data = encode_mqxqh(head) + encode_mqmde(extension) + got.data[MQXQH_LENGTH:]
+        return msgspec.structs.replace(got, data=data)
+
+
+def test_the_position_of_the_rfh2_is_reported(queue_manager: QueueManager) -> None:
+    for connection, order in ((EmbeddedConnection, "MQXQH, then RFH2,"), (_Extended, "MQXQH, then MQMDE, then RFH2,")):
+        found = results(queue_manager, connection)
+        assert failed(found) == []
+        assert found["headers on the transmission queue"].detail.startswith(order)
+
+
+class _PropertiesFirst(EmbeddedConnection):
+    """A connection to a queue manager that puts an RFH2 before the MQXQH."""
+
+    def get(self, handle: int, options: GetOptions) -> Got:
+        if options.Options & cmqc.MQGMO_BROWSE_NEXT and options.WaitInterval:
+            raise MQError(cmqc.MQRC_NO_MSG_AVAILABLE)
+        got = super().get(handle, options)
+        if got.md.Format != cmqc.MQFMT_XMIT_Q_HEADER or not options.WaitInterval:
+            return got
+        md = msgspec.structs.replace(got.md, Format=cmqc.MQFMT_RF_HEADER_2)
+        return msgspec.structs.replace(got, md=md, data=b"RFH " + got.data)
+
+
+def test_a_message_without_an_mqxqh_at_its_beginning_is_reported(queue_manager: QueueManager) -> None:
+    found = results(queue_manager, _PropertiesFirst)
+    assert found["publication to a client"].detail.endswith("a message with Format b'MQHRF2' begins with b'RFH '")
+    assert found["publication to a client"].remedy.startswith("report this to the developers")
+
+
 def test_each_result_explains_what_it_means_for_the_bridge(queue_manager: QueueManager) -> None:
     found = results(queue_manager)
     assert [name for name, one in found.items() if not one.meaning] == []
@@ -123,6 +179,21 @@ def test_message_identifiers_that_are_not_unique_fail() -> None:
     assert "about 99 % of a large window" in message_identifiers(like_ibm).meaning
     with pytest.raises(Failed, match="1 of 101 MsgIds are not unique"):
         message_identifiers([*like_ibm, like_ibm[0]])
+
+
+class _Unforeseen(EmbeddedConnection):
+    """A connection whose MQSTAT returns what the program does not expect."""
+
+    def statistics(self, type: int = cmqc.MQSTAT_TYPE_ASYNC_ERROR) -> MQSTS:
+        raise struct.error("unpack requires a buffer of 224 bytes")
+
+
+def test_an_unexpected_error_fails_one_test_and_is_located(queue_manager: QueueManager) -> None:
+    found = results(queue_manager, _Unforeseen)
+    assert failed(found) == ["asynchronous MQPUT1"]
+    detail = found["asynchronous MQPUT1"].detail
+    assert re.fullmatch(r"error: unpack requires a buffer of 224 bytes \(test_acceptance\.py, line \d+\)", detail)
+    assert found["asynchronous MQPUT1"].remedy.startswith("report this to the developers")
 
 
 class _Lossy(EmbeddedConnection):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from tests.helpers.fake_broker import (
     properties_of,
 )
 from tests.helpers.mosquitto import free_port
-from tests.helpers.patience import PATIENCE
+from tests.helpers.patience import PATIENCE, until
 from tests.helpers.tested_link import LinkFactory, calling
 
 CLEAN, PASSWORD, USER = 0x02, 0x40, 0x80
@@ -245,6 +246,24 @@ def test_a_connection_that_had_settled_is_made_again_at_once(
     assert settled.state_where(LinkPhase.CONNECTED)
 
 
+@pytest.mark.parametrize("settled", [0.0, math.inf])
+def test_an_idle_link_that_loses_its_connection_connects_again(
+    broker: FakeBroker, link: LinkFactory, impatient: None, monkeypatch: pytest.MonkeyPatch, settled: float
+) -> None:
+    """Its thread has ended, and another one continues."""
+    monkeypatch.setattr(link_connection, "TURN", 0.05)
+    monkeypatch.setattr(link_connection, "SETTLED", settled)
+    made = link(broker.port, broker.version, topic_filter="t", qos=1)
+    for _ in range(3):
+        peer = broker.connected(subscribes=1)
+        made.state_where(LinkPhase.CONNECTED)
+        until(lambda: made.idle)
+        peer.close()
+    peer = broker.connected(subscribes=1)
+    peer.send(peer.publish("t", 1, qos=1))
+    assert len(made.take_all(1)) == 1
+
+
 def test_a_broker_that_is_silent_for_longer_than_keep_alive_is_left(
     broker: FakeBroker, link: LinkFactory, impatient: None
 ) -> None:
@@ -289,6 +308,13 @@ def test_stop_while_it_waits(link: LinkFactory, monkeypatch: pytest.MonkeyPatch)
     waiting.state_where(LinkPhase.WAITING)
     assert waiting.stop(PATIENCE)
     assert waiting.state.phase == LinkPhase.STOPPED
+
+
+def test_stop_before_the_broker_has_answered(broker: FakeBroker, link: LinkFactory) -> None:
+    made = link(broker.port, broker.version)
+    broker.connecting()
+    assert made.stop(PATIENCE)
+    assert made.state_where(LinkPhase.STOPPED).error == ""
 
 
 def test_a_batch_larger_than_the_sockets_buffers(broker: FakeBroker, link: LinkFactory) -> None:

@@ -392,3 +392,24 @@ def test_a_mapping_whose_dead_letters_reach_the_limit(
     lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("MQB5011E")]
     assert len(lines) == (0 if pauses else 1), "one line a minute"
     assert room.used_by(("mapping", "map")) == status.dead_lettered * (len(POISON) + 512)
+
+
+def test_a_publication_that_does_not_name_its_publisher(scene: Scene) -> None:
+    """On IBM MQ, the copy for a mapping has the user of the mapping's subscription in its MQMD."""
+    scene.environment.names_publishers = True
+    config = mapping_config({"mqtt": "t/{to}"}, {"queue": "{to}", "as": "publisher"})
+    runner = scene.runner(config)
+    until(lambda: runner.status.state == State.RUNNING)
+    format_ = cmqc.MQFMT_RF_HEADER_2
+    scene.publish("t/OUT", rfh2_of("client", 1, 1, None, user="alice") + b"1", Format=format_)
+    scene.publish("t/OUT", rfh2_of("client", 1, 1, None) + b"2", Format=format_)
+    scene.publish("t/OUT", rfh2_of("client", 1, 1, None, user="bob") + b"3", Format=format_)
+    until(lambda: runner.status.taken == 3, lambda: runner.status)
+    scene.stop(runner)
+    assert [(got.md.UserIdentifier.rstrip(b" \0"), got.data[-1:]) for got in scene.got("OUT")] == [
+        (b"alice", b"1"),
+        (b"bob", b"3"),
+    ]
+    (letter,) = scene.letters()
+    assert letter.header.Reason == cmqc.MQRC_NOT_AUTHORIZED
+    assert "does not name its publisher" in runner.status.last_error

@@ -344,3 +344,24 @@ def test_a_record_of_exactly_once_is_not_left_to_a_later_time(scene: Scene) -> N
     scene.broker.send(b"new")
     scene.run(exactly, lambda: scene.broker.quiet and scene.settled())
     assert scene.bodies("OUT") == [b"new"]
+
+
+async def test_publications_name_their_publishers_only_while_a_mapping_needs_them(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted: list[bool] = []
+
+    def name_publishers(needed: bool) -> bool:
+        wanted.append(needed)
+        return True
+
+    monkeypatch.setattr(scene, "name_publishers", name_publishers)
+    from_topic = mapping_config({"mqtt": "a/#"}, {"queue": "OUT", "as": "publisher"})
+    from_queue = mapping_config({"queue": "IN"}, {"mqtt": "a", "as": "publisher"})
+    mappings = Mappings(scene.environment)
+    await mappings.start({"c": C}, {})
+    for config in (from_queue, from_topic, disabled(from_topic)):
+        await mappings.apply({"a": config}, {})
+    assert wanted == [False, False, True, False]
+    assert scene.environment.names_publishers
+    await mappings.stop()

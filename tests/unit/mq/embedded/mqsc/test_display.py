@@ -146,6 +146,7 @@ def test_which_attributes_are_shown(connection: EmbeddedConnection, command: str
         ("DISPLAY QREMOTE(FAR)", [("QUEUE", "FAR"), ("TYPE", "QREMOTE")], {"RQMNAME": "QM2", "XMITQ": "B"}),
         ("DISPLAY TOPIC(PRICES)", [("TOPIC", "PRICES"), ("TYPE", "LOCAL")], {"TOPICSTR": "prices", "SUB": "ASPARENT"}),
         ("DISPLAY QMGR", [("QMNAME", "MQB1")], {"CCSID": 1208, "DEADQ": ""}),
+        ("DISPLAY QMGR CMDLEVEL PLATFORM", [("QMNAME", "MQB1")], {"CMDLEVEL": 940, "PLATFORM": "UNIX"}),
         ("DISPLAY SBSTATUS('c2:x')", [("SUB", "c2:x"), ("DURABLE", "YES")], {"TOPICSTR": "x"}),
         (
             "DISPLAY QSTATUS(APP.I*)",
