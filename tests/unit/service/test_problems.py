@@ -402,7 +402,7 @@ async def test_a_blocked_queue_of_a_mapping_is_one_problem(tmp_path: Path, monke
         (problem,) = await found(bridge)
         assert (problem.kind, problem.subject) == ("queue", "SHUT")
         assert problem.what == "queue SHUT accepts no messages: PUT(DISABLED); messages of mapping m wait for it"
-        monkeypatch.setattr("bridge.service.problems._of_queues", lambda *_: [])
+        monkeypatch.setattr("bridge.service.problems._of_queues", lambda *_, **_options: [])
         (problem,) = await found(bridge)
         assert (problem.kind, problem.severity, problem.command) == ("mapping", "error", "mqbridge mapping list")
         assert problem.what == (
