@@ -29,7 +29,7 @@ from bridge.security.tls import SOON, certificates_in_use
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
 from bridge.service.events import ClientDisconnected, ConnectRejected
 from bridge.service.limit_hits import CALM
-from bridge.service.limit_problems import LARGEST_BACKLOGS, limit_problems
+from bridge.service.limit_problems import LARGEST_BACKLOGS, STAGES, limit_problems
 from bridge.service.mappings.environment import LOOK_AHEAD
 from bridge.service.process_problems import Clock, Descriptors
 
@@ -217,10 +217,12 @@ class _Serving:
         parts, problems = self.parts, list[Problem]()
         if parts.host.login_problem and parts.service.backend.available:
             problems.append(_rejected_login(parts.host, "error"))
-        if status is not None:
-            problems += _of_queues(status, parts, known)
-        problems += _of_resources(status, parts, known)
         hits = parts.service.limit_hits.current()
+        if status is not None:
+            problems += _of_queues(
+                status, parts, known, limited=bool(parts.service.endings.sessions or hits.keys() & set(STAGES))
+            )
+        problems += _of_resources(status, parts, known)
         problems += limit_problems(parts, hits)
         problems += await asyncio.to_thread(lambda: list(self._descriptors.problems(hits.get("open_files"))))
         problems += _of_channels(parts)
@@ -439,7 +441,8 @@ def _rejected_login(host: Host, severity: Literal["critical", "error"]) -> Probl
     return Problem(severity, ProblemKind.LOGIN, host.name, text, "mqbridge check --connect")
 
 
-def _of_queues(status: QueueManagerStatus, parts: Parts, known: Collection[Key]) -> Iterator[Problem]:
+def _of_queues(status: QueueManagerStatus, parts: Parts, known: Collection[Key], *, limited: bool) -> Iterator[Problem]:
+    """Yield problems of queues. `limited`: the problems of limits name the clients with the largest backlogs."""
     configuration = parts.configuration
     dead_letter_queue = parts.host.dead_letter_queue or status.dead_letter_queue
     transmission_queue = configuration.transmission_queue
@@ -479,6 +482,8 @@ def _of_queues(status: QueueManagerStatus, parts: Parts, known: Collection[Key])
                 others = f" and {len(mappings) - 1:,} more" if len(mappings) > 1 else ""
                 text += f"; messages of mapping {mappings[0]}{others} wait for it"
             yield Problem("error", ProblemKind.QUEUE, queue.name, text, display, remedy=remedy)
+        elif limited and queue.name == transmission_queue:
+            continue
         elif queue.name in read_by_bridge and (why := _backlog(queue, (ProblemKind.BACKLOG, queue.name) in known)):
             text, command = f"{counted(queue.depth, 'message')} waiting on queue {queue.name}{why}", display
             if queue.name == transmission_queue:

@@ -72,7 +72,7 @@ class Logins:
     def problem(self) -> str:
         """Why the last login failed, if the queue manager rejected it or there is no token. Blank otherwise."""
         failure, rejected, parameters = self._failure, self._rejected, self.parameters
-        if rejected is None or failure is None:
+        if rejected is None or failure is None or failure.reason not in REJECTED:
             return ""
         if rejected.without_token:
             return f"gets no token from the bridge: {failure.detail}"

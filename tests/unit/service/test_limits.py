@@ -314,3 +314,22 @@ async def test_connections_without_a_file_descriptor_are_a_problem(tmp_path: Pat
         assert (problem.kind, problem.severity) == ("descriptors", "error")
         assert problem.what.endswith(" file descriptors are in use: 1 connection refused, the last one by channel A")
         assert bridge.service.limit_hits.totals()["open_files"] == 1
+
+
+async def test_a_backlog_beyond_a_limit_is_one_problem(tmp_path: Path) -> None:
+    """The limit names its client, and the transmission queue is no problem of its own."""
+    configuration = Configuration(
+        queue_manager={"data_directory": tmp_path / "data"}, channels=[{"name": "A", "port": 0}]
+    )
+    async with running(configuration) as bridge:
+        channel = bridge.channels.get("A")
+        assert channel is not None and channel.endpoint is not None and bridge.host is not None
+        await asyncio.to_thread(backlog, channel.endpoint[1])
+        connection = bridge.host.connect("test")
+        command = "ALTER QLOCAL(SYSTEM.MQTT.TRANSMIT.QUEUE) MAXDEPTH(7)"
+        (response,) = await asyncio.to_thread(connection.command, command)
+        assert response.ok
+        assert [(one.kind, one.subject) for one in await found(bridge)] == [("backlog", "SYSTEM.MQTT.TRANSMIT.QUEUE")]
+        bridge.service.limit_hits.note("MAXDEPTH", "c")
+        assert [(one.kind, one.subject) for one in await found(bridge)] == [("limit", "MAXDEPTH")]
+        connection.disconnect()

@@ -98,6 +98,18 @@ def test_a_token_that_cannot_be_read_is_a_problem_and_no_rejected_login(tmp_path
     assert not scene.logins.problem
 
 
+def test_a_queue_manager_that_goes_away_after_a_rejection_is_not_reported_as_a_rejection() -> None:
+    scene = Scene()
+    scene.expected = "new"
+    scene.all_reconnect()
+    assert scene.logins.problem == "rejected the login of user u: MQRC_NOT_AUTHORIZED (2035)"
+    scene.reason = cmqc.MQRC_HOST_NOT_AVAILABLE
+    scene.now += 3600
+    scene.all_reconnect()
+    assert not scene.logins.problem
+    assert scene.logins.rejections == 1
+
+
 def test_a_password_that_is_changed_before_a_loss_causes_no_failed_login() -> None:
     scene = Scene()
     scene.all_reconnect()
