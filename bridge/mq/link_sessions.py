@@ -13,7 +13,7 @@ reports that it has no such session (Session Present 0). So each record of packe
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -193,10 +193,21 @@ class LinkSessions:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
+    @contextlib.contextmanager
+    def _opened(self, name: str, what: str) -> Iterator[MappingState]:
+        """Open a record and close it afterwards: the connection may be used for weeks, and has 256 handles (MAXHANDS)."""
+        state = MappingState(self._connection, name, what=what)
+        try:
+            yield state
+        finally:
+            with contextlib.suppress(MQError):  # the next call finds out that the connection is lost
+                state.close()
+
     def load(self, mapping: str) -> LinkSession | None:
         """Return the session that a mapping uses, or None. Raises MQError."""
         try:
-            data = MappingState(self._connection, mapping, what=_SESSION).load(create=False)
+            with self._opened(mapping, _SESSION) as state:
+                data = state.load(create=False)
         except MQError as error:
             if error.reason not in _NO_QUEUE:
                 raise
@@ -208,20 +219,23 @@ class LinkSessions:
     def save(self, session: LinkSession) -> None:
         """Save the session that a mapping uses and commit. Raises MQError."""
         try:
-            MappingState(self._connection, session.mapping, what=_SESSION).save(msgspec.msgpack.encode(session))
-            self._connection.commit()
+            with self._opened(session.mapping, _SESSION) as state:
+                state.save(msgspec.msgpack.encode(session))
+                self._connection.commit()
         except MQError as error:
             if error.reason not in _NO_QUEUE:
                 raise
 
     def remove(self, mapping: str) -> None:
         """Remove the session of a mapping in the unit of work of the connection. Raises MQError."""
-        MappingState(self._connection, mapping, what=_SESSION).remove()
+        with self._opened(mapping, _SESSION) as state:
+            state.remove()
 
     def former(self, session: LinkSession) -> FormerSession | None:
         """Return what is recorded of a session that no mapping used, or None. Raises MQError."""
         try:
-            data = MappingState(self._connection, session.key, what=_FORMER).load(create=False)
+            with self._opened(session.key, _FORMER) as state:
+                data = state.load(create=False)
         except MQError as error:
             if error.reason not in _NO_QUEUE:
                 raise
@@ -230,11 +244,13 @@ class LinkSessions:
 
     def save_former(self, former: FormerSession) -> None:
         """Save a former session in the unit of work of the connection. Raises MQError."""
-        MappingState(self._connection, former.session.key, what=_FORMER).save(msgspec.msgpack.encode(former))
+        with self._opened(former.session.key, _FORMER) as state:
+            state.save(msgspec.msgpack.encode(former))
 
     def remove_former(self, session: LinkSession) -> None:
         """Remove the record of a former session in the unit of work of the connection. Raises MQError."""
-        MappingState(self._connection, session.key, what=_FORMER).remove()
+        with self._opened(session.key, _FORMER) as state:
+            state.remove()
 
     def unnamed(self, mapping: str) -> bytes | None:
         """Return the record of exchanges of a release before 0.3.0, which does not name its session, or None.
@@ -242,7 +258,8 @@ class LinkSessions:
         Raises MQError.
         """
         try:
-            return MappingState(self._connection, mapping, what=_UNNAMED).load(create=False)
+            with self._opened(mapping, _UNNAMED) as state:
+                return state.load(create=False)
         except MQError as error:
             if error.reason not in _NO_QUEUE:
                 raise
@@ -250,7 +267,8 @@ class LinkSessions:
 
     def remove_unnamed(self, mapping: str) -> None:
         """Remove the record of a release before 0.3.0 in the unit of work of the connection. Raises MQError."""
-        MappingState(self._connection, mapping, what=_UNNAMED).remove()
+        with self._opened(mapping, _UNNAMED) as state:
+            state.remove()
 
     def all(self, owner: str) -> tuple[list[LinkSession], list[FormerSession]]:
         """Return the sessions that a bridge's mappings use, and the former ones. Raises MQError."""

@@ -137,3 +137,7 @@ class MappingState:
         while self._queue.remove(self._correl_id) is not None:
             found = True
         return found
+
+    def close(self) -> None:
+        """Close the queue. Raises MQError."""
+        self._queue.close()

@@ -7,6 +7,7 @@ session and finishes the exchanges there. `give_up` moves the messages to the de
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -36,7 +37,7 @@ from bridge.mq.link_sessions import (
     session_key,
 )
 from bridge.mq.message_consumer import MessageConsumer
-from bridge.mq.mqi import Connection
+from bridge.mq.mqi import Connection, MQError
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.runner import consumer_source
 from bridge.telemetry.message import Message, Publication, Unmappable
@@ -340,8 +341,26 @@ def _finish(
     qos: int = 2,
 ) -> int:
     """Do the steps of `exactly_once` with the parked messages in place of the queue. With another `qos`, publish them."""
+    parked = ParkedMessages(connection, former.session)
+    try:
+        return _finish_parked(connection, environment, former, link, lives, recorded, parked, qos)
+    finally:
+        # LinkLost is usual here, and the connection to the queue manager is kept.
+        with contextlib.suppress(MQError):
+            parked.close()
+
+
+def _finish_parked(
+    connection: Connection,
+    environment: MappingEnvironment,
+    former: FormerSession,
+    link: links.LinkConnection,
+    lives: Callable[[], int],
+    recorded: int,
+    parked: ParkedMessages,
+    qos: int,
+) -> int:
     session = former.session
-    parked = ParkedMessages(connection, session)
     letters = DeadLetters(connection, environment.dead_letter_queue, session.mapping, _source_queue(session))
     most = link.in_flight_limit
     for first in range(0, len(former.releasing), most):
@@ -377,7 +396,6 @@ def _finish(
             link.release([one.message_id for one in part])
         if lives() == recorded:
             _replace(connection, parked, rest)
-    parked.close()
     log.info("MQB5311I mapping %s: finished its messages in session %s", session.mapping, session.key)
     return recorded
 

@@ -74,3 +74,16 @@ def test_sessions_are_found_among_other_messages(app: Application, other: Applic
     app.commit()
     assert LinkSessions(app.connection).all("owner") == ([session], [former])
     other.drain(other.open_queue(MAPPING_STATE_QUEUE), 0x2)
+
+
+def test_records_of_sessions_use_no_handles_for_long(app: Application, record: MappingState) -> None:
+    """A mapping that waits for its former session looks for it again and again. MAXHANDS is 256."""
+    session = LinkSession("map", "owner", "L", "broker", 1883, "client", [])
+    sessions = LinkSessions(app.connection)
+    for _ in range(300):
+        assert sessions.load("nothing") is None
+        assert sessions.former(session) is None
+    sessions.save(session)
+    assert sessions.load("map") == session
+    sessions.remove("map")
+    app.commit()

@@ -573,22 +573,32 @@ async def test_a_healthy_standby_has_no_problems(tmp_path: Path) -> None:
     assert (status.state, status.problems) == (BridgeState.STANDING_BY, [])
 
 
-async def test_rejected_clients_are_a_problem_of_their_channel(tmp_path: Path) -> None:
-    users = tmp_path / "users"
+async def reject_many(bridge: Bridge) -> int:
+    """Let many connections of a client fail with a wrong password. Return the port of the channel."""
+    channel = bridge.channels.get("A")
+    assert channel is not None and channel.endpoint is not None
+    port = channel.endpoint[1]
+
+    def connect() -> None:
+        for _ in range(MANY_REJECTIONS):
+            with RawClient(port, "pump-7", user_name="pump-7", password=b"wrong") as client:
+                assert client.connect().return_code == 4
+
+    await asyncio.to_thread(connect)
+    return port
+
+
+def settings_with_a_password(directory: Path) -> Configuration:
+    """The configuration of a channel with the user pump-7, whose password is `secret`."""
+    users = directory / "users"
     write_password_file(users, {"pump-7": Entry(hash_of("secret"))})
     channels = [{"name": "A", "port": 0, "authentication": [{"method": "password", "file": users}]}]
-    settings = Configuration(queue_manager={"data_directory": tmp_path / "data"}, channels=channels)
-    async with running(settings) as bridge:
-        channel = bridge.channels.get("A")
-        assert channel is not None and channel.endpoint is not None
-        port = channel.endpoint[1]
+    return Configuration(queue_manager={"data_directory": directory / "data"}, channels=channels)
 
-        def connect() -> None:
-            for _ in range(MANY_REJECTIONS):
-                with RawClient(port, "pump-7", user_name="pump-7", password=b"wrong") as client:
-                    assert client.connect().return_code == 4
 
-        await asyncio.to_thread(connect)
+async def test_rejected_clients_are_a_problem_of_their_channel(tmp_path: Path) -> None:
+    async with running(settings_with_a_password(tmp_path)) as bridge:
+        await reject_many(bridge)
         (problem,) = await found(bridge)
         assert (problem.kind, problem.subject, problem.command) == ("rejections", "A", "mqbridge explain MQB1201W")
         assert problem.what.startswith(
@@ -600,19 +610,10 @@ async def test_rejected_clients_are_a_problem_of_their_channel(tmp_path: Path) -
 
 async def test_many_rejections_are_reported_with_their_most_common_cause(tmp_path: Path) -> None:
     """After a storm of wrong passwords, one client with another mistake is not taken for its cause."""
-    users = tmp_path / "users"
-    write_password_file(users, {"pump-7": Entry(hash_of("secret"))})
-    channels = [{"name": "A", "port": 0, "authentication": [{"method": "password", "file": users}]}]
-    settings = Configuration(queue_manager={"data_directory": tmp_path / "data"}, channels=channels)
-    async with running(settings) as bridge:
-        channel = bridge.channels.get("A")
-        assert channel is not None and channel.endpoint is not None
-        port = channel.endpoint[1]
+    async with running(settings_with_a_password(tmp_path)) as bridge:
+        port = await reject_many(bridge)
 
         def connect() -> None:
-            for _ in range(MANY_REJECTIONS):
-                with RawClient(port, "pump-7", user_name="pump-7", password=b"wrong") as client:
-                    assert client.connect().return_code == 4
             with RawClient(port, "", clean=False, user_name="pump-7", password=b"secret") as client:
                 assert client.connect().return_code == 2
 

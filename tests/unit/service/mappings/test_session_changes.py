@@ -130,6 +130,19 @@ async def happens(condition: Callable[[], bool], what: Callable[[], object]) -> 
         await asyncio.sleep(0.002)
 
 
+def arrivals(scene: Scene, network: BrokerNetwork, to: bool) -> Callable[[], Counter[bytes]]:
+    """Return what counts the messages that have arrived so far, at the brokers or on the queue."""
+    arrived: Counter[bytes] = Counter()
+
+    def seen() -> Counter[bytes]:
+        if to:
+            return given(network)
+        arrived.update(scene.bodies("OUT"))
+        return arrived
+
+    return seen
+
+
 def given(network: BrokerNetwork) -> Counter[bytes]:
     return Counter(payload for broker in network.sessions.values() for payload in broker.given)
 
@@ -165,13 +178,7 @@ async def run_change(
     before = Setting(link, mapping=mapping(to, **first))
     session = network.at(A, "id-map")
     bridge = Bridge(scene, network)
-    arrived: Counter[bytes] = Counter()
-
-    def seen() -> Counter[bytes]:
-        if to:
-            return given(network)
-        arrived.update(scene.bodies("OUT"))
-        return arrived
+    seen = arrivals(scene, network, to)
 
     def report() -> object:
         statuses = [] if bridge.mappings is None else bridge.mappings.statuses()
@@ -325,13 +332,7 @@ async def test_a_mapping_gets_another_name_and_its_former_one_again(
     first = Setting(LINK.model_copy(update={"client_id": client_id}), mapping=mapping(to))
     second = msgspec.structs.replace(first, name="renamed")
     session, bridge = network.at(A, client_id.replace("{mapping}", "map")), Bridge(scene, network)
-    arrived: Counter[bytes] = Counter()
-
-    def seen() -> Counter[bytes]:
-        if to:
-            return given(network)
-        arrived.update(scene.bodies("OUT"))
-        return arrived
+    seen = arrivals(scene, network, to)
 
     def report() -> object:
         return seen(), bridge.mappings and bridge.mappings.statuses(), vars(session)
