@@ -56,8 +56,7 @@ def test_nothing_is_lost_or_duplicated(
     fault.write_text(word)
     bridge.config.write_text(config(1) if change == "moved" else config(1, "another", "OTHER"))
     administrator.run("reload")
-    problem = "is stuck: MQRC_RESOURCE_PROBLEM"
-    until(lambda: problem in administrator.run("status").stdout, lambda: bridge.log)
+    until(lambda: "MQRC_RESOURCE_PROBLEM" in administrator.does("mapping", "list"), lambda: bridge.log)
     fault.unlink()
     until(lambda: "kept until" in administrator.does("mapping", "list"), lambda: bridge.log)
     bridge.kill()

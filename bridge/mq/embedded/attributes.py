@@ -505,7 +505,7 @@ _FIXED: dict[str, tuple[Selector, ...]] = {
         Selector("QMID", cmqc.MQCA_Q_MGR_IDENTIFIER, length=48),
         Selector("COMMANDQ", cmqc.MQCA_COMMAND_INPUT_Q_NAME, length=48, fixed="SYSTEM.ADMIN.COMMAND.QUEUE"),
         Selector("CMDLEVEL", cmqc.MQIA_COMMAND_LEVEL, fixed=cmqc.MQCMDL_LEVEL_940),
-        Selector("PLATFORM", cmqc.MQIA_PLATFORM, fixed=cmqc.MQPL_UNIX),
+        Selector("PLATFORM", cmqc.MQIA_PLATFORM, {"UNIX": cmqc.MQPL_UNIX}, fixed=cmqc.MQPL_UNIX),
         Selector("MAXPRTY", cmqc.MQIA_MAX_PRIORITY, fixed=9),
         Selector("SYNCPT", cmqc.MQIA_SYNCPOINT, fixed=cmqc.MQSP_AVAILABLE),
         Selector("CHLAUTH", cmqc.MQIA_CHLAUTH_RECORDS, {"ENABLED": cmqcfc.MQCHLA_ENABLED}, fixed=cmqcfc.MQCHLA_ENABLED),
