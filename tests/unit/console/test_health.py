@@ -115,7 +115,9 @@ def test_a_loop_that_hung_once(running: BridgeThread) -> None:
 
 def test_a_full_disk(running: BridgeThread, monkeypatch: pytest.MonkeyPatch) -> None:
     """A queue manager that accepts no persistent messages serves nobody: the bridge lives, but is not ready."""
-    monkeypatch.setattr(running.bridge.host.queue_manager.recovery_log.reserve, "full", True)
+    reserve = running.bridge.host.queue_manager.recovery_log.reserve
+    monkeypatch.setattr(reserve, "_take", lambda: False)
+    monkeypatch.setattr(reserve, "full", True)
     assert ask(f"{running.url}/healthz")[0] == 200
     status, text = ask(f"{running.url}/readyz")
     assert status == 503
