@@ -17,7 +17,7 @@ from contextlib import closing
 import msgspec
 
 from bridge.mq.administration import Administration
-from bridge.mq.mqi import MQOD, MQSD, AnnouncingConnection, Connection, GetOptions, Got, MQError, get_or_none
+from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, Got, MQError, announcing, get_or_none
 from bridge.mq.remote import GLANCE
 from bridge.mq.worker import LOST
 from bridge.telemetry.message import Message
@@ -315,8 +315,8 @@ class MessageConsumer:
 
         Return False if the queue manager does not announce messages, or while the topic filter changes.
         """
-        connection = self._connection
-        if self._former or self._duplicates is not None or not isinstance(connection, AnnouncingConnection):
+        connection = announcing(self._connection)
+        if self._former or self._duplicates is not None or connection is None:
             return False
         connection.announce(self._queues[0], arrived)
         return True

@@ -7,7 +7,7 @@ belongs to one thread at a time. Every verb raises MQError with the reason code 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, cast
 
 import msgspec
 
@@ -321,7 +321,6 @@ def inquire(
         connection.close(handle)
 
 
-@runtime_checkable
 class AnnouncingConnection(Protocol):
     """A connection that any thread may use, of a queue manager that announces messages. Only the embedded one does."""
 
@@ -330,6 +329,12 @@ class AnnouncingConnection(Protocol):
 
         `arrived` must neither block nor raise. A message may have arrived before this call. Raises MQError.
         """
+
+
+def announcing(connection: Connection | None) -> AnnouncingConnection | None:
+    """Return a connection whose queue manager announces messages, or None."""
+    # Since Python 3.12, isinstance with a protocol does not find what a wrapper delegates.
+    return cast("AnnouncingConnection", connection) if hasattr(connection, "announce") else None
 
 
 def get_or_none(connection: Connection, handle: int, options: GetOptions) -> Got | None:

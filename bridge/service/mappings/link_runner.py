@@ -22,7 +22,7 @@ from bridge.link.state import LinkLost, LinkPhase, LinkState, Refusal
 from bridge.mapping.rule import GUARANTEED_QOS, ToMqRule, ToMqttRule, published_qos
 from bridge.mq.link_sessions import ExchangeRecord, Exchanges, FormerSession, LinkSession, LinkSessions
 from bridge.mq.message_consumer import MessageConsumer
-from bridge.mq.mqi import AnnouncingConnection, Connection, Got, MQError
+from bridge.mq.mqi import Connection, Got, MQError, announcing
 from bridge.mq.worker import PROBE_INTERVAL
 from bridge.service.events import LINK_LOST
 from bridge.service.mappings import former_sessions
@@ -100,7 +100,7 @@ class LinkRunner(Runner):
     @property
     def may_park(self) -> bool:
         """Whether the thread may end while the mapping is idle."""
-        return isinstance(self.connection, AnnouncingConnection)
+        return announcing(self.connection) is not None
 
     @property
     def sends_exactly_once(self) -> bool:
