@@ -519,27 +519,37 @@ class LinkConnection:
                 lost = LinkLost(f"no {answer} within {ANSWER_TIME:g} s")
                 lost.violation = Violation.NO_HANDSHAKE
                 raise lost
-            self._turn(handshake)
+            self._turn(handshake, TURN)
 
     def _serve(self, handshake: Handshake) -> Iterator[Pause]:
         """Exchange packets until the link is stopped. Raises LinkLost."""
         keep_alive = math.ceil(self._config.keep_alive) or math.inf
         self._read_at = self._wrote_at = time.monotonic()
+        wait = linger = TURN
         while not self._stopping.is_set():
-            if not self._turn(handshake):
-                # The network, or `_wake`. paho checks the keep-alive after each packet of its own.
-                due = min(self._read_at, self._wrote_at) + keep_alive - time.monotonic()
-                yield Pause(self._selector.fileno(), max(TURN, due))
+            idle = not self._turn(handshake, wait)
+            now = time.monotonic()
+            # paho sends PINGREQ after keep-alive without a packet in one of the directions.
+            due = min(self._read_at, self._wrote_at) + keep_alive - now
+            if due <= TURN:
+                wait = TURN  # for PINGREQ or its answer
+            elif not idle:
+                wait = linger
+            else:
+                yield Pause(self._selector.fileno(), due)
+                wait = 0.0  # the pause was the wait
+                # A link with rare packets does not keep its thread. Else the PINGREQs of many links would need many.
+                linger = TURN if time.monotonic() - now < TURN else 0.0
         # DISCONNECT is queued after the pending output.
         client = handshake.client
         client.disconnect()
         while client.socket() is not None and time.monotonic() < self._stop_before:
             try:
-                self._turn(handshake)
+                self._turn(handshake, TURN)
             except LinkLost:
                 break
 
-    def _turn(self, handshake: Handshake) -> bool:
+    def _turn(self, handshake: Handshake, wait: float) -> bool:
         """Wait for the network or a wake-up, and process it. Return False if neither came. Raises LinkLost."""
         client, selector = handshake.client, self._selector
         # Set the flag before checking for room: a concurrent take() then wakes this thread.
@@ -558,7 +568,7 @@ class LinkConnection:
         elif registered.events != wanted:
             selector.modify(sock, wanted)
         ready = 0
-        selected = selector.select(0 if client.backlog and not self._paused else TURN)
+        selected = selector.select(0 if client.backlog and not self._paused else wait)
         for key, events in selected:
             if key.fileobj is self._ear:
                 with contextlib.suppress(BlockingIOError):

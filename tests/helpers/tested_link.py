@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from bridge.link.client import Handshake
 from bridge.link.connection import LinkConnection
 from bridge.link.state import LinkPhase, LinkState
 from bridge.telemetry.message import Received
@@ -21,7 +22,13 @@ class TestedLink(LinkConnection):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.states: queue.Queue[LinkState] = queue.Queue()
         self.sessions: list[bool] = []
+        #: how long it waits in each turn, in seconds
+        self.waits: list[float] = []
         super().__init__(*arguments, on_state=self.states.put, on_session=self.sessions.append, **options)
+
+    def _turn(self, handshake: Handshake, wait: float) -> bool:
+        self.waits.append(wait)
+        return super()._turn(handshake, wait)
 
     @property
     def idle(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 from typing import Any
@@ -12,6 +13,7 @@ from paho.mqtt.properties import Properties
 
 from bridge.link import connection as link_connection
 from bridge.link.state import LinkPhase
+from bridge.parking import Pause
 from bridge.telemetry.message import Publication
 from tests.helpers.fake_broker import (
     DISCONNECT,
@@ -262,6 +264,32 @@ def test_an_idle_link_that_loses_its_connection_connects_again(
     peer = broker.connected(subscribes=1)
     peer.send(peer.publish("t", 1, qos=1))
     assert len(made.take_all(1)) == 1
+
+
+@pytest.mark.parametrize(("turn", "pauses"), [(0.05, True), (1.0, False)])
+def test_an_idle_link_wakes_up_for_its_keep_alive(
+    broker: FakeBroker, link: LinkFactory, monkeypatch: pytest.MonkeyPatch, turn: float, pauses: bool
+) -> None:
+    """A strict broker closes the connection after one and a half times the keep-alive."""
+    seconds: list[float] = []
+
+    def pause(fd: int, due: float) -> Pause:
+        seconds.append(due)
+        made.waits.append(due)
+        return Pause(fd, due)
+
+    monkeypatch.setattr(link_connection, "TURN", turn)
+    monkeypatch.setattr(link_connection, "Pause", pause)
+    made = link(broker.port, broker.version, keep_alive=1)
+    peer = broker.connected()
+    for _ in range(2):
+        peer.expect(PINGREQ)
+        peer.send(b"\xd0\0")
+    assert bool(seconds) is pauses
+    assert all(turn < due <= 1 for due in seconds)
+    # A pause is not followed by another wait.
+    after = [wait for due, wait in itertools.pairwise(made.waits) if due in seconds]
+    assert after == [0.0] * len(after)
 
 
 def test_a_broker_that_is_silent_for_longer_than_keep_alive_is_left(
