@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+import types
 from collections import deque
-from typing import Final
+from collections.abc import Coroutine, Generator
+from typing import Any, Final, cast
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -23,7 +25,7 @@ from bridge.security.authenticator import network_of
 SHARE: Final = 0.025
 #: Minimum seconds between the beginnings of two requests.
 INTERVAL: Final = 0.01
-#: Maximum CPU seconds that are charged for a request. Other requests may have used them meanwhile.
+#: Maximum CPU seconds that are charged for a step of a request, so that one step delays others by at most a second.
 _MAX_CHARGE: Final = 0.024
 #: In the state of a request that waits for its turn: the future of the turn. The server cancels it if the client leaves.
 TURN: Final = "turn"
@@ -53,7 +55,7 @@ class Pace:
         return turn
 
     def charge(self, cpu: float) -> None:
-        """Put off later turns after a request has used `cpu` seconds of CPU time."""
+        """Put off later turns after a step of a request has used `cpu` seconds of CPU time."""
         self._next = max(_now(), self._next) + min(cpu, _MAX_CHARGE) / SHARE
 
     def _give_turns(self) -> None:
@@ -97,8 +99,23 @@ class PacedRequests:
             if turn.cancelled():
                 return
             raise
+        await _charged(cast(Coroutine[Any, Any, None], self._app(scope, receive, send)), self._pace)
+
+
+@types.coroutine
+def _charged(request: Coroutine[Any, Any, None], pace: Pace) -> Generator[Any, Any, None]:
+    """Run a request, and charge the CPU time of its own steps: it may wait for its body while others use the thread."""
+    step, argument = request.send, None
+    while True:
         began = time.thread_time()
         try:
-            await self._app(scope, receive, send)
+            awaited = step(argument)
+        except StopIteration:
+            return
         finally:
-            self._pace.charge(time.thread_time() - began)
+            pace.charge(time.thread_time() - began)
+        try:
+            argument = yield awaited
+            step = request.send
+        except BaseException as error:
+            step, argument = request.throw, error

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, cast
@@ -19,6 +20,7 @@ from bridge.console.app import application
 from bridge.console.bridge_access import BridgeAccess
 from bridge.console.console import Console
 from bridge.console.pace import TURN
+from bridge.security.authenticator import network_of
 from bridge.security.tls import ListenerTls, reason_of
 from bridge.service.lifecycle import Bridge
 
@@ -26,34 +28,38 @@ log = logging.getLogger(__name__)
 
 #: Maximum time to receive the head of a request, from the connection or the previous answer, in seconds.
 HEAD_TIMEOUT: Final = 10.0
-#: Number of connections above which a new one replaces the one that has waited longest for a request.
+#: Number of connections above which a new one replaces one that waits for a request.
 MAX_CONNECTIONS: Final = 64
 
 
 class HttpProtocol(H11Protocol):
     """A connection that is closed if the head of a request takes too long.
 
-    If there are too many connections, a new one replaces the one that has waited longest: silent and slow connections do
-    not block others, above all not health checks.
+    If there are too many connections, a new one replaces the one that has waited longest, of the client network with most
+    of them: silent and slow connections do not block others, above all not health checks.
     """
 
     _head_timer: asyncio.TimerHandle | None = None
     #: start of the wait for a request, by the clock of the event loop
     _awaited_since = 0.0
+    _network = ""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if self.client is not None:
+            self._network = network_of(self.client[0])
         if len(self.connections) > MAX_CONNECTIONS:
             self._make_room()
         self._wait_for_head()
 
     def _make_room(self) -> None:
-        """Abort the connection that has waited longest for a request, or for the rest of one."""
+        """Abort the connection that has waited longest for a request, its rest or its turn, of the largest network."""
         waiting = [
             one for one in self.connections if isinstance(one, HttpProtocol) and one is not self and one._is_waiting
         ]
         if waiting:
-            oldest = min(waiting, key=lambda one: one._awaited_since)
+            sizes = Counter(one._network for one in waiting)
+            oldest = min(waiting, key=lambda one: (-sizes[one._network], one._awaited_since))
             oldest._stop_waiting()
             # asyncio reports its end later, and many connections may arrive in one turn of the event loop.
             self.connections.discard(oldest)

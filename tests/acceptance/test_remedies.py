@@ -135,8 +135,8 @@ def test_a_paused_mapping_and_a_stopped_channel(incident: Make) -> None:
 
 
 def two_clients(port: int) -> bool:
-    with RawClient(port, "first", clean=False) as first, RawClient(port, "second", clean=False) as second:
-        return not first.connect().return_code and not second.connect().return_code
+    with RawClient.connected(port, "first", clean=False), RawClient(port, "second", clean=False) as second:
+        return not second.connect().return_code
 
 
 def two_subscriptions(port: int) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -82,6 +84,23 @@ def test_slow_connections_keep_nobody_out(running: BridgeThread, sent: str) -> N
     with unfinished_connections(address.hostname, address.port, count, sent.encode()) as oldest:
         assert ask(f"{running.url}/healthz") == (200, "ok\n")
         assert_cut_off(oldest)
+
+
+def test_many_connections_of_one_address_give_way_to_those_of_others(running: BridgeThread) -> None:
+    address = urlsplit(running.url)
+    assert address.hostname is not None and address.port is not None
+    place = address.hostname, address.port
+    with ExitStack() as connections:
+
+        def connect(source: str) -> socket.socket:
+            return connections.enter_context(socket.create_connection(place, PATIENCE, (source, 0)))
+
+        idle = connect("127.0.0.3")
+        for _ in range(2 * MAX_CONNECTIONS):
+            connect("127.0.0.2")
+        assert ask(f"{running.url}/healthz") == (200, "ok\n")
+        idle.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert idle.recv(1_024).startswith(b"HTTP/1.1 200")
 
 
 @pytest.fixture

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
+from typing import cast
 
 import pytest
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope, Send
 
-from bridge.console.pace import INTERVAL, SHARE, Pace
+from bridge.console.access import Access
+from bridge.console.pace import INTERVAL, SHARE, Pace, PacedRequests
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.console import Console
 from tests.helpers.patience import PATIENCE
@@ -50,7 +55,6 @@ def test_the_next_turn_comes_after_a_multiple_of_the_time_that_was_used(cpu: flo
 
 
 def test_a_long_request_does_not_put_off_others_for_ever() -> None:
-    """Its time may be that of others, which ran meanwhile."""
     pace = Pace()
 
     async def charge() -> None:
@@ -58,6 +62,37 @@ def test_a_long_request_does_not_put_off_others_for_ever() -> None:
 
     asyncio.run(charge())
     assert in_order(pace, "a") == ["a"]
+
+
+def test_a_request_is_not_charged_for_what_others_do_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many requests with unfinished bodies would put off those of others for a minute."""
+    charges: list[float] = []
+
+    class Unknown:
+        def knows(self, request: Request) -> bool:
+            return False
+
+    async def wait(scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.sleep(0.001)
+        with pytest.raises(OSError, match="lost"):
+            await receive()
+
+    async def use_the_thread() -> Message:
+        while time.thread_time() - began < 0.1:
+            pass
+        await asyncio.sleep(0)
+        raise OSError("lost")
+
+    async def ask() -> None:
+        pace = Pace()
+        monkeypatch.setattr(pace, "charge", charges.append)
+        receiving = asyncio.get_running_loop().create_task(use_the_thread())
+        scope = {"type": "http", "headers": [], "client": ("127.0.0.1", 1), "state": {}}
+        await PacedRequests(wait, cast(Access, Unknown()), pace)(scope, lambda: receiving, cast(Send, None))
+
+    began = time.thread_time()
+    asyncio.run(ask())
+    assert 0 < sum(charges) < 0.05
 
 
 def test_a_turn_that_nobody_waits_for_is_left_out() -> None:
