@@ -82,7 +82,8 @@ def test_the_total_of_all_mappings_affects_the_largest() -> None:
 
 
 def test_each_publication_beyond_the_limit_is_reported() -> None:
-    shared, reported = limits(), []
+    reported: list[str] = []
+    shared = limits()
     shared.on_excess = reported.append
     publish(MappingBacklog("m", shared), "a", 103)
     assert reported == ["m", "m", "m"]
