@@ -16,7 +16,6 @@ import msgspec
 
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.config.queue_manager import DEFAULT_TRANSMISSION_QUEUE
-from bridge.mq.administration import Administration
 from bridge.mq.dead_letter import (
     Letter,
     Selection,
@@ -453,9 +452,7 @@ class DeadLetterQueue:
     def _clear(self, topic: str) -> None:
         """Clear a retained publication. In MQTT, an empty retained message does that (MQTT-3.3.1-10); MQ needs a command."""
         try:
-            administration = Administration(self._connection)
-            administration.clear_retained(topic)
-            administration.close()
+            self._connection.clear_retained(topic)
         except MQError as error:
             raise_if_lost(error)
             log.error("MQB3108E clearing the retained publication of topic %r failed: %s", topic, error)

@@ -737,7 +737,7 @@ class Acceptance:
 
     def _own_subscriptions(self) -> list[str]:
         with closing(Administration(self._mq)) as administration:
-            return [name for name, *_ in administration.subscriptions(f"{self._client}*")]
+            return [entry.name for entry in administration.subscriptions(f"{self._client}*")]
 
     def _clean_up(self) -> str:
         """Remove what is left of the tests, and disconnect."""

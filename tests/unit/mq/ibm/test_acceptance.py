@@ -24,7 +24,7 @@ from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MQMDE, decode_mqxqh, encode_mqmde, encode_mqxqh
 from tests.helpers.guarded_connection import GuardedConnection
-from tests.ibm_standin.pcf.command_server import StandInCommandServer
+from tests.ibm_standin.pcf.command_server import CommandServer
 
 UNKNOWN_CHANNEL = 2540
 XMITQ = "SYSTEM.MQTT.TRANSMIT.QUEUE"
@@ -34,7 +34,7 @@ XMITQ = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 def queue_manager(tmp_path: Path) -> Iterator[QueueManager]:
     queue_manager = QueueManager("MQB1", tmp_path)
     prepare(queue_manager)
-    StandInCommandServer(queue_manager).start()
+    CommandServer(queue_manager).start()
     yield queue_manager
     queue_manager.close()
 
