@@ -178,15 +178,16 @@ class Structures:
         return md.pack(), gmo.pack()
 
     def get(self, options: GetOptions) -> tuple[bytes, bytes]:
-        """Return the MD and GMO of a get."""
+        """Return the MD and GMO of a get: new ones, because ibmmq writes the results into them."""
         if options.NeedsMd:
-            return _packed_get(*self._initial_get, options)
+            md, gmo = _packed_get(*self._initial_get, options)
+            return bytes(bytearray(md)), bytes(bytearray(gmo))
         # A removal by MsgId: all but that is the same as before.
         packed = self._packed_removals.get(options.Options)
         if packed is None:
             packed = self._packed_removals[options.Options] = _packed_get(*self._initial_get, options)
         md, gmo = packed
-        return md[:_MSG_ID_AT] + options.MsgId + md[_MSG_ID_AT + 24 :], gmo
+        return md[:_MSG_ID_AT] + options.MsgId + md[_MSG_ID_AT + 24 :], bytes(bytearray(gmo))
 
     def got(self, md: bytes, gmo: bytes, data: bytes, length: int, reason: int) -> Got:
         name, _, group, segment, segmentation, token, returned = _RESULT.unpack_from(gmo, _RESOLVED_Q_NAME_AT)
