@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import msgspec
@@ -44,7 +44,7 @@ from bridge.wire.mq import MQMD, decode_mqmd, encode_mqmd, fitted_mqmd
 
 #: MQMD version 1 and 2, in bytes.
 _MQMD_1, _MQMD_2 = 324, 364
-#: The maximum number of packed message descriptors of a connection.
+#: The maximum number of packed message descriptors of a connection, and of object descriptors.
 PACKED_DESCRIPTORS = 4_096
 #: The maximum length of a returned string (MQ_TOPIC_STR_LENGTH, MQ_SELECTOR_LENGTH).
 _ROOM = 10_240
@@ -93,6 +93,8 @@ class Structures:
         #: MDs by identity of the MQMD, PMOs by options
         self._packed_descriptors: dict[int, Any] = {}
         self._packed_options: dict[int, Any] = {}
+        #: ODs by topic string and user
+        self._packed_topics: dict[tuple[str, str], Any] = {}
         #: MDs and GMOs of removals by options
         self._packed_removals: dict[int, tuple[bytes, bytes]] = {}
 
@@ -162,7 +164,16 @@ class Structures:
         return packed
 
     def topic(self, od: MQOD) -> Any:
-        """Return the OD of a topic string, for a put whose results are not read."""
+        """Return the OD of a topic string, for a put whose results are not read. Packed once for all puts to the topic."""
+        key = od.ObjectString, od.AlternateUserId
+        made = self._packed_topics.get(key)
+        if made is None:
+            if len(self._packed_topics) >= PACKED_DESCRIPTORS:
+                self._packed_topics.clear()
+            made = self._packed_topics[key] = self._topic(od)
+        return made
+
+    def _topic(self, od: MQOD) -> Any:
         check_od(od)
         packed, string = bytearray(self._topic_descriptor), od.ObjectString.encode()
         _USER.pack_into(packed, _ALTERNATE_USER_AT, od.AlternateUserId.encode())
@@ -516,10 +527,7 @@ class IbmConnection(ABC):
         properties: Sequence[Property] = (),
     ) -> MQMD:
         if isinstance(options, int) and options & cmqc.MQPMO_ASYNC_RESPONSE and not properties and _is_topic_string(od):
-            topic = self._structures.topic(od)
-            return self._put_unanswered(
-                message, options, lambda data, md, pmo: self._manager.put1(topic, data, md, pmo)
-            )
+            return self._put_unanswered(message, options, partial(self._manager.put1, self._structures.topic(od)))
         made = self._structures.od(od)
         return self._put(
             message,
