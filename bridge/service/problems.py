@@ -12,6 +12,7 @@ import math
 import time
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from shlex import quote
 from typing import Any, Final, Literal, NamedTuple
 
@@ -25,6 +26,7 @@ from bridge.config.queue_manager import SET_ASIDE_QUEUE
 from bridge.mq.host import Host, QueueManagerStatus, QueueStatus
 from bridge.mq.memory import MIB
 from bridge.mqtt.reason_codes import ReasonCode
+from bridge.security import audit_log
 from bridge.security.tls import SOON, certificates_in_use
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
 from bridge.service.events import ClientDisconnected, ConnectRejected
@@ -211,6 +213,7 @@ class _Serving:
         self._takeovers = Takeovers(parts)
         self._publishers = Publishers()
         self._descriptors = Descriptors()
+        self._pipeline_discards = PipelineDiscards()
 
     async def problems(self, status: QueueManagerStatus | None, known: Collection[Key]) -> list[Problem]:
         """Return the problems, except those that prevent serving clients. `known` has those of the last evaluation."""
@@ -230,7 +233,7 @@ class _Serving:
         problems += self._rejections.problems()
         problems += self._takeovers.problems()
         problems += await self._of_clients()
-        problems += await asyncio.to_thread(_of_pipelines, parts.configuration)
+        problems += await asyncio.to_thread(_of_pipelines, parts.configuration, self._pipeline_discards)
         return problems
 
     async def _of_clients(self) -> list[Problem]:
@@ -638,7 +641,26 @@ def _of_unfinished_sessions(status: Status) -> Iterator[Problem]:
         yield Problem("warning", ProblemKind.SESSION, status.name, text, f"mqbridge mapping show {status.name}", since)
 
 
-def _of_pipelines(configuration: Configuration) -> list[Problem]:
+class PipelineDiscards:
+    """Writes audit records about dead letters that pipelines have discarded: one a minute for each pipeline."""
+
+    def __init__(self) -> None:
+        #: pipeline -> when it had discarded the last message of the last record, and the time of the record
+        self._noted: dict[str, tuple[float, float]] = {}
+
+    def note(self, name: str, condition: Mapping[str, Any]) -> None:
+        """Write a record if a pipeline has discarded messages since the last one. The number is that since its start."""
+        discarded_at, now = condition["discarded_at"] or 0.0, time.monotonic()
+        before, noted_at = self._noted.get(name, (0.0, now - CALM))
+        if discarded_at == before or now - noted_at < CALM:
+            return
+        self._noted[name] = discarded_at, now
+        last = datetime.fromtimestamp(discarded_at, UTC).isoformat(timespec="milliseconds")
+        number, why = condition["discarded"], condition["discarded_why"]
+        audit_log.note("messages discarded", pipeline=name, number_since_start=number, last=last, why=why)
+
+
+def _of_pipelines(configuration: Configuration, discards: PipelineDiscards) -> list[Problem]:
     """Return a problem for each pipeline that fails, was killed, or has messages of a former queue. Reads files."""
     settings = configuration.queue_manager
     if not configuration.pipelines and (
@@ -659,6 +681,7 @@ def _of_pipelines(configuration: Configuration) -> list[Problem]:
         except (StatusDamaged, OSError) as error:
             text = f"the condition of pipeline {name} is unknown: {error}"
         else:
+            discards.note(name, one)
             if now - (one["discarded_at"] or 0.0) < CALM:
                 problems.append(_of_discards(name, one, configuration.limits))
             if one["failing"] and (config.enabled or one["process"] is not None):

@@ -138,7 +138,8 @@ def test_topics_at_the_bridge(bench: Bench, broker: Mosquitto, archived: bool, m
         def run(allow: str, link: str) -> list[str]:
             """Run the pipeline, and return the topics of the publications."""
             bench.write(
-                TO_MQTT, port=broker.port, queue=queue, more=more, dead=where, allow=allow, link=link, bytes=10_000, full="null"
+                TO_MQTT, port=broker.port, queue=queue, more=more, dead=where, allow=allow, link=link, bytes=10_000,
+                full="null",
             )  # fmt: skip
             topics = (own, f"SYSTEM.X/{queue}", own)
             bench.queues.put(queue, *(json.dumps({"q": name}).encode() for name in topics))

@@ -32,7 +32,7 @@ from tests.helpers.waiting_message import Waiting as Queued
 
 def outbox(messages: int, when_full: str) -> Outbox:
     """An outbox with room for this many messages with a payload of one byte."""
-    size = to_mq(Publish("t", b"1", 1, False, False, 9), ClientIdentity("publisher", b"")).length + MESSAGE_OVERHEAD
+    size = to_mq(Publish("t", b"1", 1, False, False, 9), ClientIdentity("publisher", b"")).size + MESSAGE_OVERHEAD
     backlog = Backlog("c", BacklogLimits(size * messages, when_full))
     return Outbox(10, Requests("c", durable=True, most_bytes=1000), durable=True, backlog=backlog)
 
