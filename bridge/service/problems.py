@@ -22,7 +22,7 @@ from bridge.administration.answers import Problem, ProblemKind, counted
 from bridge.administration.mapping_status import State, Status
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.config.models import PIPELINES, Configuration, LimitsConfig
-from bridge.config.queue_manager import SET_ASIDE_QUEUE
+from bridge.config.queue_manager import SET_ASIDE_QUEUE, STATE_QUEUE
 from bridge.mq.host import Host, QueueManagerStatus, QueueStatus
 from bridge.mq.memory import MIB
 from bridge.mqtt.reason_codes import ReasonCode
@@ -106,7 +106,7 @@ REMEDIES: Final = {
     " shell (ulimit -Hn), and restart, or lower max_clients of the channels.",
     ProblemKind.CLOCK: "Repair the time service (chrony, systemd-timesyncd, or the clock of the virtual machine). Messages"
     " and sessions with an expiry time expire earlier or later by the jump.",
-    ProblemKind.REMOVALS: "Allow gets from the transmission queue: `echo \"ALTER QLOCAL('{}') GET(ENABLED)\" | mqbridge mqsc"
+    ProblemKind.REMOVALS: "Allow gets from the queue: `echo \"ALTER QLOCAL('{}') GET(ENABLED)\" | mqbridge mqsc"
     " run -`. The log contains the reason code.",
     ProblemKind.PUBLISH_RATE: "Set publish_rate of its channel, then run `mqbridge reload` and `mqbridge client"
     " disconnect {}`.",
@@ -467,6 +467,9 @@ def _of_queues(status: QueueManagerStatus, parts: Parts, known: Collection[Key],
         if queue.name == SET_ASIDE_QUEUE and queue.depth:
             text = f"{counted(queue.depth, 'message')} on queue {queue.name}: dead letters that a mapping could not process"
             yield Problem("warning", ProblemKind.DEAD_LETTERS, queue.name, text, "mqbridge dlq list --set-aside")
+        if queue.get_inhibited and queue.name in (transmission_queue, STATE_QUEUE):
+            text = f"the bridge can remove no messages from {queue.name}: GET(DISABLED)"
+            yield Problem("error", ProblemKind.REMOVALS, queue.name, text, display)
         was_full = (ProblemKind.QUEUE, queue.name) in known
         remedy = ""
         if queue.put_inhibited:
@@ -524,7 +527,8 @@ def _sources(configuration: Configuration) -> Iterator[str]:
 
 
 def _of_resources(status: QueueManagerStatus | None, parts: Parts, known: Collection[Key]) -> Iterator[Problem]:
-    if failures := parts.service.backend.failures:
+    # A queue with GET(DISABLED) is a problem of its own.
+    if failures := [one for one in parts.service.backend.failures if "MQRC_GET_INHIBITED" not in one]:
         text = f"in the last minute, {'; '.join(failures)}"
         yield Problem("warning", ProblemKind.COMMITS, "", text, "journalctl -u mqbridge -p warning")
     memory = parts.host.memory

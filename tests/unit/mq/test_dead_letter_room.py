@@ -79,8 +79,8 @@ def test_a_limit_is_reached_after_it_was_filled() -> None:
     """Messages that are added together may exceed it."""
     made = room(5_000, 8_000)
     assert made.reached(A) == ""
-    made.add(A, 10, 0)
-    assert (made.used_by(A), made.reached(A), made.reached(B)) == (10 * OVERHEAD, "dead_letter_bytes", "")
+    made.add(A, 3, 300)
+    assert (made.used_by(A), made.reached(A), made.reached(B)) == (3 * OVERHEAD + 300, "dead_letter_bytes", "")
     made.add(B, 1, 2_500)
     assert made.reached(B) == "dead_letter_total"
 

@@ -89,7 +89,7 @@ def test_the_session_ends_when_the_dead_letter_queue_may_take_no_more(waiting: A
     assert admission is not None and admission.ends
     assert [one.msg_number for one in admission.dead_letters] == [2, 3]
     assert [one.msg_number for one in box.backlog] == [1, 4, 5], "an accepted persistent message is never dropped"
-    assert reserved == [("c", 1)] * 4
+    assert reserved == [("c", waiting(1, 1).message.size)] * 4
 
 
 def test_recovered_messages_are_kept_and_new_ones_are_judged(waiting: Any) -> None:
