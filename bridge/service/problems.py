@@ -599,7 +599,9 @@ def _of_links_and_mappings(parts: Parts, shut: Collection[str]) -> Iterator[Prob
             continue
         if state is State.WAITING_FOR_LINK and status.name in waiting_for_link:
             continue
-        if state is State.WAITING_FOR_QUEUE_MANAGER and not parts.service.backend.available:
+        if state is State.WAITING_FOR_QUEUE_MANAGER and (
+            not parts.service.backend.available or parts.host.login_problem
+        ):
             continue
         if state in (State.RETRYING, State.STUCK) and _is_consequence(parts, status, shut):
             continue
@@ -616,8 +618,14 @@ def _of_links_and_mappings(parts: Parts, shut: Collection[str]) -> Iterator[Prob
         yield Problem("warning" if paused else "error", ProblemKind.MAPPING, status.name, text, command)
 
 
+#: Reasons with which a queue manager rejects a login.
+_LOGIN_REASONS: Final = ("MQRC_NOT_AUTHORIZED", "MQRC_SECURITY_ERROR")
+
+
 def _is_consequence(parts: Parts, status: Status, shut: Collection[str]) -> bool:
-    """Return whether another problem explains why a mapping does not continue: a queue, the disk, or the memory."""
+    """Return whether another problem explains why a mapping does not continue: queue, login, disk or memory."""
+    if parts.host.login_problem and any(reason in status.last_error for reason in _LOGIN_REASONS):
+        return True
     if queues := _awaited_queues(parts, status):
         return queues <= set(shut)
     disk_full = not parts.service.backend.available and "MQRC_RESOURCE_PROBLEM" in status.last_error

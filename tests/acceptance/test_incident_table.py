@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import secrets
 import shutil
 import struct
@@ -458,7 +459,7 @@ def write_password(site: Site, password: str = PRESENT) -> None:
 def run_pipeline(site: Site) -> None:
     command = [sys.executable, "-m", "bridge", "pipeline", "run", "--config", str(site.bridge.config), "rows"]
     site.pipeline = LineProcess(command)
-    until(lambda: "rows: running" in site.run("pipeline show rows"), lambda: site.run("pipeline show rows"))
+    until(lambda: re.search("rows +running", site.run("pipeline show rows")), lambda: site.run("pipeline show rows"))
 
 
 def kill_pipeline(site: Site) -> None:
@@ -783,7 +784,7 @@ def test_an_incident(site: Site, name: str) -> None:
     (site.problem,) = listed()
     assert incident.hint in site.problem["remedy"] + site.problem["command"]
     # Problems with one cause are one entry.
-    assert {problem["kind"] for problem in site.problems()} <= {incident.kind, *incident.others}
+    assert {problem["kind"] for problem in site.problems()} <= {incident.kind, *incident.others}, site.problems()
     report_everywhere(site, incident)
     incident.remedy(site)
     if incident.ends is not None:
