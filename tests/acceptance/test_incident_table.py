@@ -459,7 +459,12 @@ def write_password(site: Site, password: str = PRESENT) -> None:
 def run_pipeline(site: Site) -> None:
     command = [sys.executable, "-m", "bridge", "pipeline", "run", "--config", str(site.bridge.config), "rows"]
     site.pipeline = LineProcess(command)
-    until(lambda: re.search("rows +running", site.run("pipeline show rows")), lambda: site.run("pipeline show rows"))
+    # Two interpreters and Java start.
+    until(
+        lambda: re.search("rows +running", site.run("pipeline show rows")),
+        lambda: site.run("pipeline show rows"),
+        3 * PATIENCE,
+    )
 
 
 def kill_pipeline(site: Site) -> None:
