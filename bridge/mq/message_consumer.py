@@ -54,6 +54,11 @@ def names(mapping: str) -> tuple[str, str]:
     return PREFIX + mapping, PREFIX + mapping + _SECOND
 
 
+def mapping_of(subscription: str) -> str:
+    """Return the mapping that a subscription belongs to by its name, or ""."""
+    return subscription.removeprefix(PREFIX).removesuffix(_SECOND) if subscription.startswith(PREFIX) else ""
+
+
 def resume(connection: Connection, name: str) -> MappingSubscription | None:
     """Open an existing subscription. Return None if there is no subscription with this name.
 
@@ -125,11 +130,7 @@ def mapping_subscriptions(connection: Connection, owner: str = "") -> set[str]:
     """Return the names of the bridge's mappings that have subscriptions on the queue manager. Raises MQError."""
     with closing(Administration(connection)) as administration:
         found = administration.subscriptions(PREFIX + "*")
-    return {
-        name.removeprefix(PREFIX).removesuffix(_SECOND)
-        for name, _, whose, _ in found
-        if name.startswith(PREFIX) and whose == owner
-    }
+    return {mapping for name, _, whose, _ in found if (mapping := mapping_of(name)) and whose == owner}
 
 
 class DuplicatePublications:

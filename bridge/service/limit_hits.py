@@ -12,11 +12,13 @@ import msgspec
 #: Seconds after the last rejection by a limit at which its problem ends.
 CALM: Final = 60.0
 #: The limits that are counted, so that their counters exist from the start: options of `limits` and of channels. MAXDEPTH is
-#: that of the transmission queue, and `open_files` the limit of the operating system.
+#: that of the transmission queue, `mapping_backlog` is `waiting_bytes` and `waiting_total` for a mapping that reads a topic,
+#: and `open_files` the limit of the operating system.
 LIMITS: Final = (
     "waiting_bytes",
     "waiting_total",
     "MAXDEPTH",
+    "mapping_backlog",
     "dead_letter_bytes",
     "dead_letter_total",
     "retained_bytes",

@@ -67,6 +67,14 @@ DESCRIPTIONS: Final = {
         _BACKLOGS.replace(_RAISE, "or raise MAXDEPTH of the queue (ALTER QLOCAL)."),
         severity="error",
     ),
+    "mapping_backlog": Limit(
+        "publications are rejected, because too many wait for mapping {} (limits.waiting_bytes, waiting_total)",
+        "mqbridge mapping list",
+        "See what delays the mapping (`mqbridge mapping show NAME`), or who publishes too fast (`mqbridge top`): set"
+        f" `publish_rate` of the channel, {_RAISE}",
+        "publication",
+        severity="error",
+    ),
     "dead_letter_bytes": Limit("too many dead letters of {}", "mqbridge dlq list", _DEAD_LETTERS, severity="error"),
     "dead_letter_total": Limit(
         "too many dead letters, the last of {}", "mqbridge dlq list", _DEAD_LETTERS, severity="error"

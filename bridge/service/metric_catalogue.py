@@ -109,7 +109,8 @@ METRICS: Final = (
            "not_authorized, undeliverable, session_ended, no_session."),
     Metric("mqbridge_limit_reached_total", "counter", ("limit",),
            "Messages, requests and connections that a limit has rejected: an option of `limits` or of channels, 80 % of "
-           "MAXDEPTH of the transmission queue (MAXDEPTH), or the limit of open files (open_files)."),
+           "MAXDEPTH of the transmission queue (MAXDEPTH), the backlog of a mapping that reads a topic (mapping_backlog), or "
+           "the limit of open files (open_files)."),
     Metric("mqbridge_limit_bytes", "gauge", ("limit",), "Value of a limit for all clients together."),
     Metric("mqbridge_limit_used_bytes", "gauge", ("limit",), "Bytes that count for such a limit."),
     Metric("mqbridge_messages_resent_total", "counter", _CLIENTS, "PUBLISH packets sent again with DUP."),

@@ -54,10 +54,10 @@ class Manager:
         md = MQMD(Persistence=int(persistent), Priority=priority)
         self.connection.put1(MQOD(ObjectName=name), Message(md, data))
 
-    def publish(self, topic: str, data: bytes = b"x", *, retain: bool = False) -> None:
+    def publish(self, topic: str, data: bytes = b"x", *, retain: bool = False, persistent: bool = True) -> None:
         od = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=topic)
         options = cmqc.MQPMO_RETAIN if retain else cmqc.MQPMO_NONE
-        self.connection.put1(od, Message(MQMD(Persistence=1), data), options)
+        self.connection.put1(od, Message(MQMD(Persistence=int(persistent)), data), options)
 
     def get_all(self, name: str) -> list[bytes]:
         handle = self.connection.open(MQOD(ObjectName=name), cmqc.MQOO_INPUT_SHARED)

@@ -392,7 +392,7 @@ def divert(
         if reason not in unit.dead_letters:
             continue
         message, retain = unit.publications[index]
-        if not reserve(message.client_id, message.length):
+        if not reserve(message.client_id, message.size):
             continue
         name, manager = message.reply_to or ("", "")
         stored = queue_manager.undeliverable(
@@ -438,6 +438,8 @@ class EmbeddedBackend:
         self.reserve_dead_letter: Callable[[str, int], bool] = lambda _client_id, _length: True
         #: limits for the retained publications of one user, and of all clients, in bytes
         self.retained_bytes, self.retained_total = retained_bytes, retained_total
+        mappings = queue_manager.objects.topics.mapping_limits
+        mappings.on_excess = lambda mapping: self.on_limit("mapping_backlog", mapping, 1)
         self._queue_manager = queue_manager
         self.transmission_queue = transmission_queue
         self.client_names = AS_IS

@@ -302,6 +302,7 @@ class EmbeddedHost:
             retained_bytes=configuration.limits.retained_bytes,
             retained_total=in_bytes(configuration.limits.retained_total),
         )
+        self.queue_manager.objects.topics.mapping_limits.use(configuration.limits)
         self.topic_inquiry: TopicInquiry = EmbeddedTopicInquiry(self.queue_manager)
         self._loop = loop
         try:
@@ -367,6 +368,7 @@ class EmbeddedHost:
     def use_limits(self, limits: LimitsConfig) -> None:
         self.backend.retained_bytes = limits.retained_bytes
         self.backend.retained_total = in_bytes(limits.retained_total)
+        self.queue_manager.objects.topics.mapping_limits.use(limits)
         self.memory.use(limits.memory_watermark)
         self.dead_letter_room.use_limits(limits)
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from bridge.mq.embedded.attributes import Value
+from bridge.mq.embedded.mapping_backlog import MappingBacklog
 from bridge.telemetry.message import Held
 from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
@@ -122,6 +123,8 @@ class Queue:
         self.deleted = False
         #: the creator of a dynamic queue, who has all authorities for it; None for the bridge, and for other queues
         self.owner: str | None = None
+        #: counts the messages, if a mapping reads them from topics
+        self.backlog: MappingBacklog | None = None
         #: message number -> the handle that has locked the message (MQGMO_LOCK)
         self.locks: dict[int, object] = {}
         #: message number -> time.monotonic() until which the message is marked for cooperating browsers
@@ -129,6 +132,12 @@ class Queue:
         self.attributes = attributes
         self.refresh()
         self.reset_statistics()
+
+    def count(self, backlog: MappingBacklog) -> None:
+        """Limit the queue by the size of its messages, those that are already on it included."""
+        self.backlog = backlog
+        for stored in self.messages():
+            backlog.add(stored.message.length)
 
     def reset_statistics(self) -> None:
         """Reset the counters of RESET QSTATS: messages put, messages got, and the maximum depth."""
@@ -178,6 +187,8 @@ class Queue:
             self.high_depth = self.depth
         if stored.expires_at:
             self.expiring = True
+        if self.backlog is not None:
+            self.backlog.add(stored.message.length)
 
     def announce(self) -> None:
         """Wake waiting gets."""
@@ -189,10 +200,14 @@ class Queue:
     def take(self, stored: StoredMessage) -> None:
         """Unlink a message, so that it cannot be got again. The unit of work ends with `forget` or `restore`."""
         self._chain(stored).unlink(stored)
+        if self.backlog is not None:
+            self.backlog.remove(stored.message.length)
 
     def restore(self, stored: StoredMessage) -> None:
         """Restore a message to its position after a backout."""
         self._chain(stored).restore(stored)
+        if self.backlog is not None:
+            self.backlog.add(stored.message.length)
 
     def messages(self) -> Iterator[StoredMessage]:
         """Yield available messages in the order of gets. Messages may be taken during the iteration."""

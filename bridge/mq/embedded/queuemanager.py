@@ -37,6 +37,7 @@ from bridge.mq.embedded.topics import Route
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.memory import MESSAGE_OVERHEAD, MemoryWatermark
 from bridge.mq.mqi import MQError
+from bridge.telemetry.conversion import publisher_of
 from bridge.telemetry.headers import Headers
 from bridge.telemetry.message import Message, Unmappable
 from bridge.telemetry.subscription import is_for_subscription
@@ -506,7 +507,9 @@ class QueueManager:
         """Publish a message in a unit of work. Return MQRC_NONE, or the reason code if it is rejected.
 
         MQRC_NO_SUBS_MATCHED is not returned. If a destination rejects its copy, only that copy is lost or dead-lettered,
-        unless the topic's PMSGDLV or NPMSGDLV requires all deliveries. If this raises, the unit of work is unchanged.
+        unless the topic's PMSGDLV or NPMSGDLV requires all deliveries. Beyond the limits of a mapping's backlog, a persistent
+        publication is rejected, and a non-persistent one does not reach the mapping. If this raises, the unit of work is
+        unchanged.
         """
         topics = self.objects.topics
         if route.reviewed != topics.full_version:
@@ -540,6 +543,14 @@ class QueueManager:
                         _withdraw(puts, first)
                         return reason
                     continue
+                backlog = queue.backlog
+                if backlog is not None and backlog.is_large:
+                    publisher = publisher_of(message) or application or ""
+                    if not backlog.accepts(publisher, length):
+                        if persistent:
+                            _withdraw(puts, first)
+                            return cmqc.MQRC_Q_SPACE_NOT_AVAILABLE
+                        continue
                 number = self._next
                 self._next = number + 1 if (number + 1) & 0xFFFF else number + 2
                 queue.depth += 1
@@ -694,6 +705,9 @@ class QueueManager:
 
     def _forget(self, queue: Queue) -> None:
         self.objects.queues.pop(queue.name, None)
+        if queue.backlog is not None:
+            queue.backlog.end()
+            queue.backlog = None
 
     def managed_queue(self, unit: Unit, *, durable: bool) -> Queue:
         """Create the queue of a managed subscription."""

@@ -15,8 +15,10 @@ from typing import Final
 import msgspec
 
 from bridge.mq.embedded.attributes import BASE_TOPIC, Value
+from bridge.mq.embedded.mapping_backlog import MappingBacklog, MappingBacklogLimits
 from bridge.mq.embedded.subscription import Subscription, literal_prefix
 from bridge.mq.memory import MESSAGE_OVERHEAD
+from bridge.mq.message_consumer import mapping_of
 from bridge.mq.mqi import MQError
 from bridge.mqtt.topics import is_wildcard, topic_string_error
 from bridge.telemetry.subscription import SubscriptionData, merged, subscription_data
@@ -197,6 +199,8 @@ class TopicTree:
         self.full_version = 0
         #: an MQTT client with several matching subscriptions gets one copy (MQTT-3.3.4-2), otherwise several (-3.3.4-3)
         self.overlapping_once = False
+        #: limits of the backlogs of mappings
+        self.mapping_limits = MappingBacklogLimits()
         #: see `copy_as_subscriber`
         self.copies_as_subscriber = False
         #: incremented when an object changes
@@ -235,6 +239,9 @@ class TopicTree:
         """Add a new or altered subscription."""
         self.remove(subscription.name)
         self.subscriptions[subscription.name] = subscription
+        mapping = mapping_of(subscription.name)
+        if mapping and subscription.managed and subscription.queue.backlog is None:
+            subscription.queue.count(MappingBacklog(mapping, self.mapping_limits))
         levels = subscription.topic_filter.split("/")
         if "#" in levels[:-1] or subscription.characters:
             self._irregular[subscription.name] = subscription

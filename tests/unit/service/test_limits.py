@@ -68,7 +68,8 @@ def test_each_option_that_rejects_has_a_problem_a_metric_and_an_alert(option: st
 
 def test_each_counted_limit_has_a_problem() -> None:
     assert DESCRIPTIONS.keys() == set(LIMITS) - {"open_files"}
-    assert DESCRIPTIONS.keys() - LimitsConfig.model_fields.keys() - ChannelConfig.model_fields.keys() == {"MAXDEPTH"}
+    options = LimitsConfig.model_fields.keys() | ChannelConfig.model_fields.keys()
+    assert DESCRIPTIONS.keys() - options == {"MAXDEPTH", "mapping_backlog"}
 
 
 # Each limit is exceeded ------------------------------------------------------------------------------------------------
@@ -189,8 +190,8 @@ EXCEEDED: Final[dict[str, tuple[dict[str, Any], dict[str, Any], Callable[[int], 
 
 
 def test_each_limit_is_exceeded() -> None:
-    # Of a queue manager of IBM MQ only: tests/acceptance/test_backlog_campaign.py.
-    assert EXCEEDED.keys() == DESCRIPTIONS.keys() - {"MAXDEPTH"}
+    # Tested with a queue manager of IBM MQ (test_backlog_campaign.py), and with a mapping (test_mapping_backlogs.py).
+    assert EXCEEDED.keys() == DESCRIPTIONS.keys() - {"MAXDEPTH", "mapping_backlog"}
 
 
 @pytest.mark.parametrize("limit", EXCEEDED)

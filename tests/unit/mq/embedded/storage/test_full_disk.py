@@ -46,7 +46,7 @@ def test_a_disk_that_was_full(
     monkeypatch.setattr(recovery_log, "os", SimpleNamespace(**{**vars(os), "statvfs": lambda _path: disk}))
     monkeypatch.setattr(type(reserve._store), "spare_bytes", lambda _self: spare)
     monkeypatch.setattr(type(reserve._store), "log_bytes", lambda _self: 0)
-    monkeypatch.setattr(reserve, "until_look", lambda: 0.0)
+    reserve._look = 0.0
     reserve.look()
     assert reserve.full is not recovers
 

@@ -1,0 +1,107 @@
+"""The backlogs of mappings that read topics, and the treatment of publications beyond their limits.
+
+A mapping's subscription takes all that is published to its topics, however fast the mapping is. A backlog exceeds the limits
+if it is larger than `limits.waiting_bytes`, or if those of all mappings together are larger than `limits.waiting_total` and
+this one is larger than an equal share of that. The publishers with more than an equal share of the publications meanwhile are
+affected first, so that one that publishes too fast does not stop the others.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Final
+
+from bridge.config.models import LimitsConfig
+from bridge.mq.memory import MESSAGE_OVERHEAD, in_bytes
+
+#: The part of the limits from which on the publishers are counted.
+_COUNTED: Final = 0.5
+#: The part of the limits beyond which publications of all publishers are affected.
+_HARD: Final = 1.25
+
+
+class MappingBacklogLimits:
+    """The limits of the backlogs of all mappings, and their sum."""
+
+    __slots__ = ("bytes", "number", "on_excess", "owner_bytes", "total_bytes")
+
+    def __init__(self) -> None:
+        #: `limits.waiting_bytes` and `limits.waiting_total`
+        self.owner_bytes = sys.maxsize
+        self.total_bytes = sys.maxsize
+        #: bytes of all backlogs, and their number
+        self.bytes = 0
+        self.number = 0
+        #: called with the name of a mapping for each publication beyond the limits
+        self.on_excess: Callable[[str], None] = lambda _mapping: None
+
+    def use(self, limits: LimitsConfig) -> None:
+        """Apply limits to the publications that follow."""
+        self.owner_bytes = limits.waiting_bytes
+        self.total_bytes = in_bytes(limits.waiting_total)
+
+
+class MappingBacklog:
+    """The size of a mapping's backlog, and of the latest publications of each publisher while it is large."""
+
+    __slots__ = ("_counted", "_limits", "_publishers", "bytes", "mapping")
+
+    def __init__(self, mapping: str, limits: MappingBacklogLimits) -> None:
+        self.mapping = mapping
+        self._limits = limits
+        #: bytes of the messages, `MESSAGE_OVERHEAD` included
+        self.bytes = 0
+        self._publishers: dict[str, int] = {}
+        self._counted = 0
+        limits.number += 1
+
+    def add(self, length: int) -> None:
+        """Count a message on the queue."""
+        self.bytes += length + MESSAGE_OVERHEAD
+        self._limits.bytes += length + MESSAGE_OVERHEAD
+
+    def remove(self, length: int) -> None:
+        """Stop counting a message."""
+        self.bytes -= length + MESSAGE_OVERHEAD
+        self._limits.bytes -= length + MESSAGE_OVERHEAD
+
+    def end(self) -> None:
+        """Stop counting: the queue is deleted."""
+        self._limits.bytes -= self.bytes
+        self._limits.number -= 1
+        self.bytes = 0
+
+    @property
+    def is_large(self) -> bool:
+        """Whether `accepts` has to be asked."""
+        if not self._exceeds(0, _COUNTED):
+            if self._publishers:
+                self._publishers, self._counted = {}, 0
+            return False
+        return True
+
+    def accepts(self, publisher: str, length: int) -> bool:
+        """Count a publication while the backlog is large, and return whether it is within the limits."""
+        size = length + MESSAGE_OVERHEAD
+        publishers = self._publishers
+        own = publishers.get(publisher, 0) + size
+        publishers[publisher] = own
+        self._counted += size
+        if self._counted > self._limits.owner_bytes:
+            # What was published long ago has left the queue.
+            self._publishers = publishers = {name: counted // 2 for name, counted in publishers.items() if counted > 1}
+            self._counted = sum(publishers.values())
+            own //= 2
+        if not self._exceeds(size):
+            return True
+        if own * len(publishers) < self._counted and not self._exceeds(size, _HARD):
+            return True
+        self._limits.on_excess(self.mapping)
+        return False
+
+    def _exceeds(self, size: int, part: float = 1.0) -> bool:
+        """Return whether the backlog with further `size` bytes exceeds a part of the limits."""
+        limits = self._limits
+        own, total = self.bytes + size, limits.total_bytes * part
+        return own > limits.owner_bytes * part or (limits.bytes + size > total and own * limits.number > total)
