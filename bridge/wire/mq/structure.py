@@ -112,7 +112,8 @@ class Layout:
         if struc_id != self.struc_id:
             raise MalformedHeader(self.name, offset, f"StrucId is {struc_id!r}, not {self.struc_id!r}")
         # Only blanks: IBM lets a NUL end a name, and what follows it must still come out again as it went in.
-        for index, value in zip(self._char_indexes, map(bytes.rstrip, self._char_values(values), repeat(b" "))):
+        stripped = map(bytes.rstrip, self._char_values(values), repeat(b" "))
+        for index, value in zip(self._char_indexes, stripped, strict=False):
             values[index] = value
         return values
 
