@@ -275,9 +275,9 @@ class Delivery:
         self._refusing: set[Backlog] = set()
         self.use_limits(limits)
 
-    def reserve_dead_letter(self, owner: str, length: int) -> bool:
-        """Count a message of a client or share, with `length` bytes of data, on the dead-letter queue, if there is room."""
-        return self._room.take((CLIENT, owner), length)
+    def reserve_dead_letter(self, owner: str, size: int) -> bool:
+        """Count a message of a client or share, of `size` bytes, on the dead-letter queue, if there is room."""
+        return self._room.take((CLIENT, owner), size)
 
     def when_caught_up(self, call: Callable[[], None]) -> None:
         """Call a function at once, or later if the transmission queue is nearly full because this bridge is behind.
@@ -625,7 +625,7 @@ class Delivery:
         """
         transmission = refusal.transmission
         topic = transmission.topic or transmission.remote_queue
-        if backlog is None and not self.reserve_dead_letter(recipient, transmission.message.length):
+        if backlog is None and not self.reserve_dead_letter(recipient, transmission.message.size):
             log.error(
                 "MQB2413E discarded a message for client %r, topic %r, which could not be delivered: %s; too many of its "
                 "messages are on the dead-letter queue",
@@ -663,7 +663,7 @@ class Delivery:
             return
         if backlog is None or self.retired:
             return
-        self._room.give_back((CLIENT, backlog.owner), transmission.message.length)
+        self._room.give_back((CLIENT, backlog.owner), transmission.message.size)
         if backlog.limits is self.backlog_limits:
             backlog.insert(transmission)
             self.on_excess(backlog.owner)

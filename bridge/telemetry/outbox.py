@@ -486,7 +486,7 @@ class Outbox:
                 if not self._send(transmission, now, protocol, effects):
                     break
                 messages.popleft()
-                size += transmission.message.length
+                size += transmission.message.size
                 count += 1
                 if transmission.retained:
                     self._replayed(transmission)

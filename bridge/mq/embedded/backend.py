@@ -392,7 +392,7 @@ def divert(
         if reason not in unit.dead_letters:
             continue
         message, retain = unit.publications[index]
-        if not reserve(message.client_id, message.length):
+        if not reserve(message.client_id, message.size):
             continue
         name, manager = message.reply_to or ("", "")
         stored = queue_manager.undeliverable(

@@ -8,7 +8,13 @@ import pytest
 
 from bridge.config.models import LimitsConfig
 from bridge.mq.dead_letter import DeadLetters, OriginContext, dead_letter
-from bridge.mq.dead_letter_room import DeadLetterRoom, application_of_pipeline, owner_of_mapping, owner_of_pipeline
+from bridge.mq.dead_letter_room import (
+    OVERHEAD,
+    DeadLetterRoom,
+    application_of_pipeline,
+    owner_of_mapping,
+    owner_of_pipeline,
+)
 from bridge.mq.mqi import MQOD, GetOptions
 from bridge.telemetry.headers import rfh2_of
 from bridge.telemetry.identity import AS_IS
@@ -18,7 +24,7 @@ from bridge.wire.mq import MQMD
 
 #: The data of each message, and what it counts.
 BODY = b"x" * 100
-SIZE = len(BODY) + 512
+SIZE = len(BODY) + OVERHEAD
 NAME = "a mapping whose name is cut in the header"
 
 
