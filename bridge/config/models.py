@@ -60,7 +60,8 @@ class LimitsConfig(Section):
     removal_backlog: Annotated[int, values.integer(1, 1_000_000)] = 500
     """Maximum number of messages sent to one client that are still on the transmission queue: messages without an
     acknowledgement, and acknowledged messages whose removal is not committed. Above this limit, the bridge stops sending to
-    the client. After a crash, at most this number of messages with QoS 0 or 1 are delivered to the client again. IBM MQ only:
+    the client. After a crash, at most this number of messages with QoS 0 or 1 are delivered to the client again. While
+    removals take longer than a second, the bridge uses a lower limit, at least 8. IBM MQ only:
     the embedded queue manager removes messages as fast as clients acknowledge them."""
     pending_bytes: Annotated[int, values.size(1, values.GIB)] = values.MIB
     """Maximum number of bytes written to one client's connection that the client has not read. Above this limit, the bridge
@@ -97,10 +98,10 @@ class LimitsConfig(Section):
     more is rejected in the same way. Clients of Unix sockets are not counted."""
     waiting_bytes: Annotated[int, values.size(1024, 64 * values.GIB)] = 64 * values.MIB
     """Maximum number of bytes in the backlog of one client that is away or does not acknowledge, or of one shared
-    subscription. Each message counts as its data and 512 bytes. Beyond it, `waiting_full` applies to the messages that
-    arrive for this client. On the embedded queue manager, it also limits the backlog of a mapping that reads a topic: beyond
-    it, publications with QoS 1 and 2 are rejected (MQRC_Q_SPACE_NOT_AVAILABLE), first those of the publishers that publish
-    most, and others do not reach the mapping."""
+    subscription. Each message counts as its payload, topic and properties and 600 bytes. Beyond it, `waiting_full` applies to
+    the messages that arrive for this client. On the embedded queue manager, it also limits the backlog of a mapping that
+    reads a topic: beyond it, publications with QoS 1 and 2 are rejected (MQRC_Q_SPACE_NOT_AVAILABLE), first those of the
+    publishers that publish most, and others do not reach the mapping."""
     waiting_full: Annotated[WhenFull, values.choice(WhenFull)] = "dead-letter"
     """What happens to messages that arrive beyond `waiting_bytes` or `waiting_total`. Messages that wait stay, and other
     clients are not affected, except with `refuse`. `dead-letter`: non-persistent messages are discarded, persistent ones go
@@ -117,16 +118,16 @@ class LimitsConfig(Section):
     it. Clients that keep up are not affected. So does a transmission queue that is filled to 80 % of MAXDEPTH, with equal
     shares of the number of messages."""
     dead_letter_bytes: Annotated[int, values.size(0, 64 * values.GIB)] = 16 * values.MIB
-    """Maximum number of bytes of one client, shared subscription, mapping or pipeline on the dead-letter queue, counted in
-    the same way. Messages that this bridge did not put there do not count. Beyond it, see `waiting_full` for clients and
-    `dead_letters_full` of a mapping or pipeline."""
+    """Maximum number of bytes of one client, shared subscription, mapping or pipeline on the dead-letter queue. Each message
+    counts as its data and 1,600 bytes. Messages that this bridge did not put there do not count. Beyond it, see
+    `waiting_full` for clients and `dead_letters_full` of a mapping or pipeline."""
     dead_letter_total: Annotated[str | int, values.share_or_size(1024, 1024 * values.GIB)] = "10%"
     """Maximum number of bytes of all clients, mappings and pipelines on the dead-letter queue, counted in the same way: a
     percentage of the available memory, or a size."""
     retained_bytes: Annotated[int, values.size(1024, 64 * values.GIB)] = 64 * values.MIB
     """Maximum number of bytes in the retained publications of one MQ user, or of one client identifier if there is no MQ
-    user. Each counts as its topic string, payload, properties and 512 bytes. More are rejected (MQRC_Q_SPACE_NOT_AVAILABLE).
-    Embedded queue manager only."""
+    user. Each counts as its topic string, payload, properties and 1,080 bytes. More are rejected
+    (MQRC_Q_SPACE_NOT_AVAILABLE). Embedded queue manager only."""
     retained_total: Annotated[str | int, values.share_or_size(1024, 1024 * values.GIB)] = "15%"
     """Maximum number of bytes in the retained publications of all clients together, counted and rejected in the same way: a
     percentage of the available memory, or a size. Embedded queue manager only."""

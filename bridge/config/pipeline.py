@@ -186,6 +186,11 @@ class Destination(Section):
     """Columns by which a file format partitions its output into directories."""
 
     @property
+    def chooses_local_topic(self) -> bool:
+        """Whether a row chooses the topic at the bridge itself."""
+        return self.link == LOCAL and "{" in (self.mqtt or "")
+
+    @property
     def writes_files(self) -> bool:
         """Whether the format writes files on a file system."""
         return self.format in _FILE_FORMATS and isinstance(self.path, Path)
@@ -482,8 +487,9 @@ class PipelineConfig(Section):
     """Directory for the progress of this pipeline only. None: pipelines/NAME in the data directory of the embedded queue
     manager."""
     allow: list[AllowedName] = Field(default_factory=list)
-    """Queues and topics that a row may choose (`{name}` in `to.mq` and `late.mq`, or a column `queue` or `topic`) and that go
-    to the dead letters otherwise: SYSTEM objects, and queues that the bridge uses itself. `*` stands for any characters."""
+    """Queues and topics that a row may choose (`{name}` in `to.mq`, `late.mq` and, at the bridge itself, `to.mqtt`, or a
+    column `queue` or `topic`) and that go to the dead letters otherwise: SYSTEM objects, and queues that the bridge uses
+    itself. `*` stands for any characters."""
     _names: ConfiguredNames = PrivateAttr(default=ConfiguredNames())
 
     @property

@@ -7,9 +7,9 @@ import logging
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -30,6 +30,18 @@ log = logging.getLogger(__name__)
 HEAD_TIMEOUT: Final = 10.0
 #: Number of connections above which a new one replaces one that waits for a request.
 MAX_CONNECTIONS: Final = 64
+
+
+Waiting = TypeVar("Waiting")
+
+
+def to_replace(networks: Mapping[Waiting, str]) -> Waiting:
+    """Return the oldest connection of the client network with most of them.
+
+    `networks` contains the network of each connection, the oldest connection first.
+    """
+    sizes = Counter(networks.values())
+    return max(networks, key=lambda one: sizes[networks[one]])
 
 
 class HttpProtocol(H11Protocol):
@@ -58,8 +70,8 @@ class HttpProtocol(H11Protocol):
             one for one in self.connections if isinstance(one, HttpProtocol) and one is not self and one._is_waiting
         ]
         if waiting:
-            sizes = Counter(one._network for one in waiting)
-            oldest = min(waiting, key=lambda one: (-sizes[one._network], one._awaited_since))
+            waiting.sort(key=lambda one: one._awaited_since)
+            oldest = to_replace({one: one._network for one in waiting})
             oldest._stop_waiting()
             # asyncio reports its end later, and many connections may arrive in one turn of the event loop.
             self.connections.discard(oldest)
@@ -123,7 +135,7 @@ class HttpProtocol(H11Protocol):
             self.transport.close()
 
 
-#: Maximum number of handshakes (a new one replaces the oldest), and maximum duration of one in seconds.
+#: Maximum number of handshakes (a new one replaces another), and maximum duration of one in seconds.
 MAX_HANDSHAKES, HANDSHAKE_TIMEOUT = 64, 10.0
 #: Creates the protocol of a connection after its handshake.
 ProtocolFactory = Callable[[], asyncio.Protocol]
@@ -138,17 +150,22 @@ class TlsGate:
 
     def __init__(self, tls: ListenerTls) -> None:
         self._tls = tls
-        #: handshakes in progress, the oldest first
-        self._handshakes: dict[asyncio.Task[None], None] = {}
+        #: handshakes in progress, the oldest first, with the networks of the clients
+        self._handshakes: dict[asyncio.Task[None], str] = {}
 
     def begin(self, connection: socket.socket, protocol: ProtocolFactory) -> None:
-        """Begin a handshake."""
+        """Begin a handshake. If there are too many, it replaces the oldest one of the client network with most of them."""
+        try:
+            network = network_of(connection.getpeername()[0])
+        except OSError:  # the client has closed the connection
+            connection.close()
+            return
         if len(self._handshakes) >= MAX_HANDSHAKES:
-            oldest = next(iter(self._handshakes))
+            oldest = to_replace(self._handshakes)
             self._handshakes.pop(oldest)
             oldest.cancel()
         task = asyncio.get_running_loop().create_task(self._handshake(connection, protocol))
-        self._handshakes[task] = None
+        self._handshakes[task] = network
         task.add_done_callback(lambda done: self._handshakes.pop(done, None))
 
     async def _handshake(self, connection: socket.socket, protocol: ProtocolFactory) -> None:

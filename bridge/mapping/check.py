@@ -131,6 +131,9 @@ def warnings_of(configuration: Configuration) -> Iterator[str]:
                 text = None if mq is None else getattr(mq, kind)
                 if text is not None and not pipeline.allow and (first := _system_prefix(text)):
                     yield f"pipeline {name}: {_only_system(f'{key}.mq.{kind}', first)}"
+        to = pipeline.destination
+        if to is not None and to.chooses_local_topic and not pipeline.allow and (first := _system_prefix(str(to.mqtt))):
+            yield f"pipeline {name}: {_only_system('to.mqtt', first)}"
 
 
 def _unlike_routes(name: str, mapping: AnyMapping) -> Iterator[str]:

@@ -14,13 +14,18 @@ from typing import Final, Literal
 
 from bridge.config.models import LimitsConfig
 from bridge.mq.dead_letter import HEADER_LENGTH, characters, header_of, put_application, read_letter
-from bridge.mq.memory import MESSAGE_OVERHEAD, in_bytes
+from bridge.mq.memory import in_bytes
 from bridge.mq.mqi import MQOD, Connection, GetOptions, MQError, get_or_none
 from bridge.mq.worker import raise_if_lost
 from bridge.telemetry.identity import ClientNames
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
+#: Overhead of a dead letter in bytes, including its MQDLH and a usual RFH2, in addition to its data: 1,580 to 1,680 on the
+#: embedded queue manager, in pure Python, measured with 20,000 messages of 100 bytes.
+OVERHEAD: Final = 1600
+#: The length of an RFH2 in bytes that OVERHEAD includes.
+_USUAL_RFH2: Final = 512
 #: Bytes to browse for the headers of a message.
 _HEADERS: Final = 4096
 _BROWSE: Final = cmqc.MQOO_BROWSE | cmqc.MQOO_FAIL_IF_QUIESCING
@@ -94,7 +99,7 @@ class DeadLetterRoom:
 
     def take(self, owner: Owner, length: int) -> bool:
         """Count a message of an owner, with `length` bytes of data. Return False if there is no room for it."""
-        size = length + MESSAGE_OVERHEAD
+        size = length + OVERHEAD
         with self._lock:
             if self._used[owner] + size > self.owner_bytes:
                 full = "dead_letter_bytes"
@@ -116,12 +121,12 @@ class DeadLetterRoom:
     def add(self, owner: Owner, messages: int, length: int) -> None:
         """Count messages of an owner, with `length` bytes of data together."""
         with self._lock:
-            self._add(owner, length + messages * MESSAGE_OVERHEAD)
+            self._add(owner, length + messages * OVERHEAD)
 
     def give_back(self, owner: Owner, length: int) -> None:
         """Stop counting a message that did not reach the queue."""
         with self._lock:
-            self._add(owner, -length - MESSAGE_OVERHEAD)
+            self._add(owner, -length - OVERHEAD)
 
     def _add(self, owner: Owner, size: int) -> None:
         self._used[owner] += size
@@ -175,7 +180,7 @@ class DeadLetterRoom:
                             got.data[HEADER_LENGTH:],
                             got.DataLength - HEADER_LENGTH,
                         )
-                        used[owner] += length + MESSAGE_OVERHEAD
+                        used[owner] += length + OVERHEAD
                 complete = True
             finally:
                 connection.close(handle)
@@ -209,10 +214,14 @@ def _owner_of(md: MQMD, data: bytes, application: str, mappings: Collection[str]
 
 
 def payload_length(format_: bytes, encoding: int, data: bytes, length: int) -> int:
-    """Return the length of the data of a message after its first RFH2. `data` may be truncated to the headers."""
+    """Return the length of the data of a message, to which an RFH2 of usual length does not count.
+
+    `data` may be truncated to the headers.
+    """
     if format_.rstrip(b" \0") != cmqc.MQFMT_RF_HEADER_2.rstrip() or len(data) < _RFH2_LENGTH_END:
         return length
     order: Literal["little", "big"] = (
         "little" if encoding & cmqc.MQENC_INTEGER_MASK == cmqc.MQENC_INTEGER_REVERSED else "big"
     )
-    return max(length - int.from_bytes(data[_RFH2_LENGTH_END - 4 : _RFH2_LENGTH_END], order), 0)
+    header = int.from_bytes(data[_RFH2_LENGTH_END - 4 : _RFH2_LENGTH_END], order)
+    return max(length - min(header, _USUAL_RFH2), 0)

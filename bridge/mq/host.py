@@ -185,6 +185,8 @@ class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
     output_handles: int
     #: PUT(DISABLED)
     put_inhibited: bool = False
+    #: GET(DISABLED). Always False on the embedded queue manager, where it does not stop the bridge
+    get_inhibited: bool = False
 
 
 class QueueManagerStatus(msgspec.Struct, frozen=True, kw_only=True):

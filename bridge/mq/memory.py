@@ -24,7 +24,7 @@ SAMPLE_INTERVAL: Final = 1.0
 #: Bytes of accepted messages after which memory use is sampled between two intervals.
 SAMPLE_BYTES: Final = 4 * 1024 * 1024
 #: Bytes that one message takes in memory in addition to its payload, about. Copies for several subscriptions share that.
-MESSAGE_OVERHEAD: Final = 512
+MESSAGE_OVERHEAD: Final = 600
 #: Messages are accepted again below this share of the watermark.
 RECOVERY_SHARE: Final = 0.95
 #: The children are listed at one of this number of samples, because the kernel lists them by thread.

@@ -28,6 +28,7 @@ from bridge.telemetry.conversion import reason_code_of
 from bridge.telemetry.outbox import FULL, SLOW, UNDELIVERABLE, Refusal, SendEffects
 from bridge.telemetry.packet_identifiers import Chunk
 from bridge.telemetry.record import StateKey, StateRecord
+from bridge.telemetry.removal_limit import RemovalLimit
 from bridge.telemetry.session import Session
 from bridge.telemetry.subscription import FOREIGN, SharedSubscription, shared_subscription, subscription_data
 from bridge.telemetry.transmission import Transmission
@@ -257,6 +258,7 @@ class Delivery:
         #: during the start: sessions that left a share with unacknowledged messages, by the share's remote queue manager
         self.former: dict[str, list[Session]] = {}
         self.backlog_limits = BacklogLimits()
+        self.removal_limit = RemovalLimit()
         self.limit_hits = LimitHits()
         self._room = room
         room.on_full = lambda limit, owner: self.limit_hits.note(limit, owner[1])
@@ -275,9 +277,9 @@ class Delivery:
         self._refusing: set[Backlog] = set()
         self.use_limits(limits)
 
-    def reserve_dead_letter(self, owner: str, length: int) -> bool:
-        """Count a message of a client or share, with `length` bytes of data, on the dead-letter queue, if there is room."""
-        return self._room.take((CLIENT, owner), length)
+    def reserve_dead_letter(self, owner: str, size: int) -> bool:
+        """Count a message of a client or share, of `size` bytes, on the dead-letter queue, if there is room."""
+        return self._room.take((CLIENT, owner), size)
 
     def when_caught_up(self, call: Callable[[], None]) -> None:
         """Call a function at once, or later if the transmission queue is nearly full because this bridge is behind.
@@ -560,8 +562,7 @@ class Delivery:
     def use_limits(self, limits: LimitsConfig) -> None:
         """Apply limits to the messages that arrive from now on."""
         self.limits = limits
-        for session in self._sessions.values():
-            self.limit_removals(session)
+        self.removal_limit.configure(limits.removal_backlog)
         backlogs = self.backlog_limits
         backlogs.owner_bytes, backlogs.when_full = limits.waiting_bytes, limits.waiting_full
         backlogs.total_bytes = in_bytes(limits.waiting_total)
@@ -574,10 +575,14 @@ class Delivery:
             if queue.name == self._backend.transmission_queue:
                 self.backlog_limits.max_depth = queue.max_depth
 
+    def note_removal_lag(self, seconds: float) -> None:
+        """Adapt the limit of unremoved messages to the lag of removals."""
+        self.removal_limit.note_lag(seconds, self._clock())
+
     def limit_removals(self, session: Session) -> None:
         """Apply limits.removal_backlog to a session."""
         if not self._backend.removes_at_once:
-            session.outbox.removal_backlog = self.limits.removal_backlog
+            session.outbox.removal_limit = self.removal_limit
 
     def new_backlog(self, owner: str) -> Backlog:
         """Return the backlog of a new session or share."""
@@ -625,7 +630,7 @@ class Delivery:
         """
         transmission = refusal.transmission
         topic = transmission.topic or transmission.remote_queue
-        if backlog is None and not self.reserve_dead_letter(recipient, transmission.message.length):
+        if backlog is None and not self.reserve_dead_letter(recipient, transmission.message.size):
             log.error(
                 "MQB2413E discarded a message for client %r, topic %r, which could not be delivered: %s; too many of its "
                 "messages are on the dead-letter queue",
@@ -663,7 +668,7 @@ class Delivery:
             return
         if backlog is None or self.retired:
             return
-        self._room.give_back((CLIENT, backlog.owner), transmission.message.length)
+        self._room.give_back((CLIENT, backlog.owner), transmission.message.size)
         if backlog.limits is self.backlog_limits:
             backlog.insert(transmission)
             self.on_excess(backlog.owner)

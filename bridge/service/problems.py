@@ -12,6 +12,7 @@ import math
 import time
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from shlex import quote
 from typing import Any, Final, Literal, NamedTuple
 
@@ -21,10 +22,11 @@ from bridge.administration.answers import Problem, ProblemKind, counted
 from bridge.administration.mapping_status import State, Status
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.config.models import PIPELINES, Configuration, LimitsConfig
-from bridge.config.queue_manager import SET_ASIDE_QUEUE
+from bridge.config.queue_manager import SET_ASIDE_QUEUE, STATE_QUEUE
 from bridge.mq.host import Host, QueueManagerStatus, QueueStatus
 from bridge.mq.memory import MIB
 from bridge.mqtt.reason_codes import ReasonCode
+from bridge.security import audit_log
 from bridge.security.tls import SOON, certificates_in_use
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
 from bridge.service.events import ClientDisconnected, ConnectRejected
@@ -104,7 +106,7 @@ REMEDIES: Final = {
     " shell (ulimit -Hn), and restart, or lower max_clients of the channels.",
     ProblemKind.CLOCK: "Repair the time service (chrony, systemd-timesyncd, or the clock of the virtual machine). Messages"
     " and sessions with an expiry time expire earlier or later by the jump.",
-    ProblemKind.REMOVALS: "Allow gets from the transmission queue: `echo \"ALTER QLOCAL('{}') GET(ENABLED)\" | mqbridge mqsc"
+    ProblemKind.REMOVALS: "Allow gets from the queue: `echo \"ALTER QLOCAL('{}') GET(ENABLED)\" | mqbridge mqsc"
     " run -`. The log contains the reason code.",
     ProblemKind.PUBLISH_RATE: "Set publish_rate of its channel, then run `mqbridge reload` and `mqbridge client"
     " disconnect {}`.",
@@ -211,6 +213,7 @@ class _Serving:
         self._takeovers = Takeovers(parts)
         self._publishers = Publishers()
         self._descriptors = Descriptors()
+        self._pipeline_discards = PipelineDiscards()
 
     async def problems(self, status: QueueManagerStatus | None, known: Collection[Key]) -> list[Problem]:
         """Return the problems, except those that prevent serving clients. `known` has those of the last evaluation."""
@@ -230,7 +233,7 @@ class _Serving:
         problems += self._rejections.problems()
         problems += self._takeovers.problems()
         problems += await self._of_clients()
-        problems += await asyncio.to_thread(_of_pipelines, parts.configuration)
+        problems += await asyncio.to_thread(_of_pipelines, parts.configuration, self._pipeline_discards)
         return problems
 
     async def _of_clients(self) -> list[Problem]:
@@ -464,6 +467,9 @@ def _of_queues(status: QueueManagerStatus, parts: Parts, known: Collection[Key],
         if queue.name == SET_ASIDE_QUEUE and queue.depth:
             text = f"{counted(queue.depth, 'message')} on queue {queue.name}: dead letters that a mapping could not process"
             yield Problem("warning", ProblemKind.DEAD_LETTERS, queue.name, text, "mqbridge dlq list --set-aside")
+        if queue.get_inhibited and queue.name in (transmission_queue, STATE_QUEUE):
+            text = f"the bridge can remove no messages from {queue.name}: GET(DISABLED)"
+            yield Problem("error", ProblemKind.REMOVALS, queue.name, text, display)
         was_full = (ProblemKind.QUEUE, queue.name) in known
         remedy = ""
         if queue.put_inhibited:
@@ -521,7 +527,8 @@ def _sources(configuration: Configuration) -> Iterator[str]:
 
 
 def _of_resources(status: QueueManagerStatus | None, parts: Parts, known: Collection[Key]) -> Iterator[Problem]:
-    if failures := parts.service.backend.failures:
+    # A queue with GET(DISABLED) is a problem of its own.
+    if failures := [one for one in parts.service.backend.failures if "MQRC_GET_INHIBITED" not in one]:
         text = f"in the last minute, {'; '.join(failures)}"
         yield Problem("warning", ProblemKind.COMMITS, "", text, "journalctl -u mqbridge -p warning")
     memory = parts.host.memory
@@ -592,7 +599,9 @@ def _of_links_and_mappings(parts: Parts, shut: Collection[str]) -> Iterator[Prob
             continue
         if state is State.WAITING_FOR_LINK and status.name in waiting_for_link:
             continue
-        if state is State.WAITING_FOR_QUEUE_MANAGER and not parts.service.backend.available:
+        if state is State.WAITING_FOR_QUEUE_MANAGER and (
+            not parts.service.backend.available or parts.host.login_problem
+        ):
             continue
         if state in (State.RETRYING, State.STUCK) and _is_consequence(parts, status, shut):
             continue
@@ -609,8 +618,14 @@ def _of_links_and_mappings(parts: Parts, shut: Collection[str]) -> Iterator[Prob
         yield Problem("warning" if paused else "error", ProblemKind.MAPPING, status.name, text, command)
 
 
+#: Reasons with which a queue manager rejects a login.
+_LOGIN_REASONS: Final = ("MQRC_NOT_AUTHORIZED", "MQRC_SECURITY_ERROR")
+
+
 def _is_consequence(parts: Parts, status: Status, shut: Collection[str]) -> bool:
-    """Return whether another problem explains why a mapping does not continue: a queue, the disk, or the memory."""
+    """Return whether another problem explains why a mapping does not continue: queue, login, disk or memory."""
+    if parts.host.login_problem and any(reason in status.last_error for reason in _LOGIN_REASONS):
+        return True
     if queues := _awaited_queues(parts, status):
         return queues <= set(shut)
     disk_full = not parts.service.backend.available and "MQRC_RESOURCE_PROBLEM" in status.last_error
@@ -638,7 +653,26 @@ def _of_unfinished_sessions(status: Status) -> Iterator[Problem]:
         yield Problem("warning", ProblemKind.SESSION, status.name, text, f"mqbridge mapping show {status.name}", since)
 
 
-def _of_pipelines(configuration: Configuration) -> list[Problem]:
+class PipelineDiscards:
+    """Writes audit records about dead letters that pipelines have discarded: one a minute for each pipeline."""
+
+    def __init__(self) -> None:
+        #: pipeline -> when it had discarded the last message of the last record, and the time of the record
+        self._noted: dict[str, tuple[float, float]] = {}
+
+    def note(self, name: str, condition: Mapping[str, Any]) -> None:
+        """Write a record if a pipeline has discarded messages since the last one. The number is that since its start."""
+        discarded_at, now = condition["discarded_at"] or 0.0, time.monotonic()
+        before, noted_at = self._noted.get(name, (0.0, now - CALM))
+        if discarded_at == before or now - noted_at < CALM:
+            return
+        self._noted[name] = discarded_at, now
+        last = datetime.fromtimestamp(discarded_at, UTC).isoformat(timespec="milliseconds")
+        number, why = condition["discarded"], condition["discarded_why"]
+        audit_log.note("messages discarded", pipeline=name, number_since_start=number, last=last, why=why)
+
+
+def _of_pipelines(configuration: Configuration, discards: PipelineDiscards) -> list[Problem]:
     """Return a problem for each pipeline that fails, was killed, or has messages of a former queue. Reads files."""
     settings = configuration.queue_manager
     if not configuration.pipelines and (
@@ -659,6 +693,7 @@ def _of_pipelines(configuration: Configuration) -> list[Problem]:
         except (StatusDamaged, OSError) as error:
             text = f"the condition of pipeline {name} is unknown: {error}"
         else:
+            discards.note(name, one)
             if now - (one["discarded_at"] or 0.0) < CALM:
                 problems.append(_of_discards(name, one, configuration.limits))
             if one["failing"] and (config.enabled or one["process"] is not None):

@@ -107,21 +107,7 @@ def sinks_of(config: PipelineConfig, environment: PipelineEnvironment, place: De
     if to.format is not None:
         sinks.append(_table_sink(to, table_rows))
     if to.mqtt is not None:
-        options = environment.broker(to.link) | {"qos": str(to.qos), "retain": str(to.retain).lower()}
-
-        def published(frame: DataFrame) -> DataFrame:
-            return _publications(frame, str(to.mqtt), all_used=has_table)
-
-        def write(frame: DataFrame, writer: str, epoch: int) -> int:
-            return _publish(published(frame), options | environment.stage, writer, epoch)
-
-        sinks.append(
-            Sink(
-                check=lambda frame: MqttDataSource(options).writer(published(frame).schema, False),
-                write=write,
-                exactly_once=False,
-            )
-        )
+        sinks.append(_topic_sink(to, config, environment, place, all_used=has_table))
     return sinks
 
 
@@ -136,8 +122,13 @@ def late_sink(config: PipelineConfig, environment: PipelineEnvironment, place: D
     return _queue_sink(late.mq, config, environment, place, "late", all_used=True)
 
 
-def dead_letter_sink(environment: PipelineEnvironment, place: DeadLetterPlace) -> Sink:
-    """Return the destination of the dead letters of a pipeline: source rows with the column `reason`."""
+def dead_letter_sink(
+    environment: PipelineEnvironment, place: DeadLetterPlace, code: int = cmqc.MQRC_FORMAT_ERROR
+) -> Sink:
+    """Return the destination of the dead letters of a pipeline: rows of a source with the column `reason`.
+
+    `code` is the reason code in the MQDLH.
+    """
     queue = place.letters
     if isinstance(queue, Path):
         return _archive_sink(queue, _source_rows)
@@ -147,7 +138,7 @@ def dead_letter_sink(environment: PipelineEnvironment, place: DeadLetterPlace) -
         """Return messages as they arrived, which the writer puts after an MQDLH."""
         source = "queue" if "headers" in frame.columns else "topic"
         refusal = f.struct(
-            f.lit(cmqc.MQRC_FORMAT_ERROR).alias("reason"),
+            f.lit(code).alias("reason"),
             f.col(REASON).alias("sentence"),
             f.col(source).alias("source"),
         ).alias(REFUSAL)
@@ -220,6 +211,45 @@ def _queue_sink(
         check=lambda frame: MqDataSource(unstaged).writer(messages(frame).schema, False),
         write=write,
         has_begun=lambda writer, epoch: _has_begun(options, writer, epoch),
+    )
+
+
+def _topic_sink(
+    to: Destination,
+    config: PipelineConfig,
+    environment: PipelineEnvironment,
+    place: DeadLetterPlace,
+    *,
+    all_used: bool,
+) -> Sink:
+    """Return the destination for topics of a broker. Only the bridge itself has topics that rows must not choose."""
+    options = environment.broker(to.link) | {"qos": str(to.qos), "retain": str(to.retain).lower()}
+    chosen = ChosenNames(config.names, config.allow, where="pipeline") if to.chooses_local_topic else None
+    letters = dead_letter_sink(environment, place, cmqc.MQRC_NOT_AUTHORIZED)
+
+    def publications(frame: DataFrame) -> DataFrame:
+        return _publications(frame, str(to.mqtt), all_used=all_used)
+
+    def write(frame: DataFrame, writer: str, epoch: int) -> int:
+        made = publications(frame)
+        if chosen is None:
+            return _publish(made, options | environment.stage, writer, epoch)
+        made = made.withColumn(REASON, rejected_name(made, chosen)).persist()
+        try:
+            bad, of_letters = made.where(f"{REASON} IS NOT NULL"), f"{writer}-refused"
+            refused, size = _sums(bad, PAYLOAD)
+            admitted = _admitted(place, refused, size, lambda: bool(letters.has_begun(of_letters, epoch)))
+            _publish(made.where(f"{REASON} IS NULL").drop(REASON), options | environment.stage, writer, epoch)
+            if refused and admitted:
+                letters.write(bad.withColumn(PAYLOAD, f.col(PAYLOAD).cast("binary")), of_letters, epoch)
+            return refused
+        finally:
+            made.unpersist()
+
+    return Sink(
+        check=lambda frame: MqttDataSource(options).writer(publications(frame).schema, False),
+        write=write,
+        exactly_once=False,
     )
 
 

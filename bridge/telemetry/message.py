@@ -34,6 +34,11 @@ class Message(msgspec.Struct, tag="m", array_like=True, gc=False):
         """The length in bytes that counts towards MAXMSGL."""
         return len(self.data)
 
+    @property
+    def size(self) -> int:
+        """The length in bytes that counts towards the limits of backlogs and dead letters."""
+        return len(self.data)
+
 
 #: The properties of a publication without properties.
 NO_PROPERTIES: Final = PublishProperties()

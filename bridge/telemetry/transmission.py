@@ -8,7 +8,7 @@ from typing import Protocol
 import msgspec
 
 from bridge.mqtt.packets import PublishProperties
-from bridge.telemetry.headers import rfh2_of, whole_seconds
+from bridge.telemetry.headers import rfh2_of, size_of_properties, whole_seconds
 from bridge.telemetry.message import Message
 from bridge.telemetry.record import MessageKey
 from bridge.wire import cmqc
@@ -67,6 +67,12 @@ class PublicationMessage(msgspec.Struct, tag="p", array_like=True, gc=False):
     def length(self) -> int:
         """The length in bytes of the message data without its RFH2: message properties do not count towards MAXMSGL."""
         return len(self.payload)
+
+    @property
+    def size(self) -> int:
+        """The bytes of payload, topic and properties in memory, for the limits of backlogs and dead letters."""
+        size = len(self.payload) + len(self.topic)
+        return size if self.properties is None else size + size_of_properties(self.properties)
 
 
 AnyMessage = Message | PublicationMessage

@@ -30,7 +30,7 @@ ORDINARY = 100
 #: An ordinary client connects again after this number of publications.
 RECONNECTS_AFTER = 60
 #: Some limits are shares of the memory.
-MEMORY = 1024 * 1024 * 1024
+MEMORY = 512 * 1024 * 1024
 CONFIG = """
 control_socket: {directory}/control
 channels:

@@ -21,7 +21,7 @@ pytestmark = [
 ]
 NewBridge = Callable[..., BridgeProcess]
 #: Of 1,000 bytes each, room for 13 messages that wait, and for 3 dead letters of a client.
-LIMITS = "control_socket: {}/control\nlimits: {{waiting_bytes: 20000, dead_letter_bytes: 5000, waiting_full: {}}}\n"
+LIMITS = "control_socket: {}/control\nlimits: {{waiting_bytes: 21000, dead_letter_bytes: 8000, waiting_full: {}}}\n"
 ROOM, DEAD = 13, 3
 DEAD_LETTERS = "SYSTEM.DEAD.LETTER.QUEUE"
 TRANSMISSION_QUEUE = "SYSTEM.MQTT.TRANSMIT.QUEUE"
@@ -68,13 +68,13 @@ def test_dead_letters_and_then_the_end(tmp_path: Path, new_bridge: NewBridge, le
     if not shared:  # the problem of the session names the limits
         assert not {"waiting_bytes", "dead_letter_bytes"} & problems(bridge).keys()
         limits = (
-            "'away' ends, because its backlog exceeded limits.waiting_bytes (20,000 bytes) and limits.dead_letter_bytes"
+            "'away' ends, because its backlog exceeded limits.waiting_bytes (21,000 bytes) and limits.dead_letter_bytes"
         )
         assert limits in problems(bridge)["waiting_full"]["what"]
     assert "'away'" in problems(bridge)["waiting_full"]["what"]
     # Much lower limits apply to no message that waits, neither by a reload nor after a restart.
     assert bridge.config is not None
-    bridge.config.write_text(bridge.config.read_text().replace("waiting_bytes: 20000", "waiting_bytes: 2000"))
+    bridge.config.write_text(bridge.config.read_text().replace("waiting_bytes: 21000", "waiting_bytes: 2000"))
     Administrator(bridge).does("reload")
     bridge.restart()
     with RawClient.connected(bridge.port, "keeping up") as other:

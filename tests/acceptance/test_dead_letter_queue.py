@@ -15,6 +15,7 @@ from bridge.config.queue_manager import SET_ASIDE_QUEUE
 from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.bridges import at_work
+from tests.helpers.console import Console
 from tests.helpers.patience import until
 from tests.helpers.raw_client import RawClient
 
@@ -172,3 +173,26 @@ def test_a_name_that_a_message_may_choose_after_a_reload(tmp_path: Path) -> None
         assert "retried 1 message: 1 delivered" in done.stdout
         assert [one["body"] for one in bridge.messages("SYSTEM.PLANT")] == ["chosen"]
         assert letters(bridge) == []
+
+
+def test_a_retry_in_the_console_while_the_mapping_is_blocked(tmp_path: Path) -> None:
+    """The page answers that the outcome is unknown, and the message follows when the mapping continues."""
+    script = tmp_path / "objects.mqsc"
+    script.write_text("DEFINE QLOCAL(FULL) MAXDEPTH(1)\n")
+    config = (
+        f"admin: {{port: 0}}\nqueue_manager: {{scripts: [{script}]}}\n"
+        'mappings: {orders: {from: {mqtt: "orders/{queue}", link: local}, to: {queue: "{queue}"}, order: strict}}\n'
+    )
+    with at_work(BridgeProcess(tmp_path / "data", config=config)) as bridge:
+        administrator, console = Administrator(bridge), Console(bridge).log_in()
+        with RawClient.connected(bridge.port, "shop") as shop:
+            for queue in ("LATER", "FULL", "FULL"):
+                shop.publish(f"orders/{queue}", queue.encode(), 1)
+        until(lambda: administrator.json("mapping", "list")[0]["state"] == "retrying", lambda: bridge.log)
+        bridge.wait_for_depth(DEAD_LETTERS, 1)
+        bridge.mqsc("DEFINE QLOCAL(LATER)")
+        page = console.change("/dead-letters/retry", all="1")
+        assert "Retried 1 message" in page.text and "its outcome is not known after" in page.text, page.text
+        bridge.mqsc("ALTER QLOCAL(FULL) MAXDEPTH(2)")
+        bridge.wait_for_depth("LATER", 1)
+        assert bridge.messages(DEAD_LETTERS) == []

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import shlex
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +11,9 @@ import pytest
 
 from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import BridgeProcess
-from tests.helpers.patience import PATIENCE, until
+from tests.helpers.patience import until
 from tests.helpers.raw_client import ConnectionClosed, RawClient
+from tests.helpers.remedies import execute
 
 pytestmark = [pytest.mark.queue_managers("embedded", "ibmmq", slow="pymqi")]
 NewBridge = Callable[..., BridgeProcess]
@@ -43,22 +39,7 @@ class Incident:
         return self.problems()
 
     def execute(self, problem: Any, which: str = "", **names: str) -> None:
-        """Run the command of a remedy that contains a word, in a shell. `names` stand for words in capitals."""
-        command = next(one for one in re.findall("`([^`]+)`", problem["remedy"]) if which in one)
-        for name, value in names.items():
-            command = command.replace(name, value)
-        program = shlex.join([str(Path(sys.executable).with_name("mqbridge"))])
-        options = ["--config", str(self._bridge.config), *map(str, self._bridge.data_options())]
-        script = f'mqbridge() {{ {program} "$@" {shlex.join(options)}; }}; {command}'
-        done = subprocess.run(
-            ["bash", "-c", script],
-            env={**os.environ, **self._bridge.env},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-        )
-        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+        execute(self._bridge, problem, which, **names)
 
 
 @pytest.fixture
@@ -175,4 +156,17 @@ def test_a_limit_that_is_raised(incident: Make, limit: str) -> None:
     bridge.config.write_text(text.replace(f"{limit}: {low}", f"{limit}: {1_000 * low}"))
     at.execute(problem, "reload")
     assert accepted(bridge.port)
+    assert bridge.stop() == 0
+
+
+def test_sessions_that_were_away_for_long_are_purged(incident: Make) -> None:
+    bridge, at = incident("limits: {sessions: 2}\n")
+    assert two_clients(bridge.port)  # they stay away
+    with RawClient(bridge.port, "third", clean=False) as third:
+        assert third.connect().return_code == 3
+    (problem,) = at.wait_for("limit sessions").values()
+    at.execute(problem, "purge", **{"90d": "0s"})
+    with RawClient(bridge.port, "third", clean=False) as third:
+        assert third.connect().return_code == 0
+    assert Administrator(bridge).clients().keys() == {"third"}
     assert bridge.stop() == 0

@@ -2,7 +2,7 @@
 
 A comment before a block states why it is not run: `<!-- not run: REASON -->`. With words in parentheses, it is about
 the commands that begin with them: `<!-- not run (journalctl, mqbridge top): REASON -->`. `<!-- file: NAME -->` makes a
-block a file of the reader.
+block a file of the reader, and `<!-- first: COMMAND -->` is a command that the tests run before the block.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ _BLOCK = re.compile(
 )
 _MARK = re.compile(r"not run(?: \((?P<words>[^)]*)\))?: (?P<reason>\S.*)", re.S)
 _FILE = re.compile(r"file: (?P<name>\S+)")
+_FIRST = re.compile(r"first: (?P<command>.+)", re.S)
 _HERE_DOCUMENT = re.compile(r"<<'(\w+)'")
 
 
@@ -58,6 +59,12 @@ class Block:
         return found["name"] if found else ""
 
     @property
+    def first(self) -> str:
+        """The command that is run before the block, or blank."""
+        found = _FIRST.fullmatch(self.mark)
+        return found["command"] if found else ""
+
+    @property
     def reason(self) -> str:
         """Why the whole block is not run, or blank."""
         found = _MARK.fullmatch(self.mark)
@@ -74,6 +81,8 @@ class Block:
                 assert command is not None
                 command.text += f"\n{line}"
                 end = "" if line == end else end
+            elif line.startswith("> ") and command is not None:
+                command.text += f"\n{line[2:]}"
             elif line.startswith(("$ ", "# ")):
                 if command is not None and not (skipped and " ".join(command.text.split()).startswith(skipped)):
                     yield command

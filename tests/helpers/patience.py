@@ -17,9 +17,13 @@ _PAUSE = 0.005
 _LOOK = 1.0
 
 
-def until(condition: Callable[[], object], say: Callable[[], object] = lambda: "it did not come about") -> None:
-    """Return when a condition holds; `say` says what there is instead."""
-    before = time.monotonic() + PATIENCE
+def until(
+    condition: Callable[[], object],
+    say: Callable[[], object] = lambda: "it did not come about",
+    patience: float = PATIENCE,
+) -> None:
+    """Return when a condition holds; `say` says what there is instead, after `patience` seconds."""
+    before = time.monotonic() + patience
     while not condition():
         assert time.monotonic() < before, say()
         time.sleep(_PAUSE)

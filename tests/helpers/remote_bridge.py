@@ -50,8 +50,11 @@ def library_environment(library: str) -> dict[str, str]:
 class QueueManagerProcess:
     """An embedded queue manager without channels on one data directory."""
 
-    def __init__(self, data_directory: Path, script: str = "", *, authorities: str = "ignored") -> None:
+    def __init__(
+        self, data_directory: Path, script: str = "", *, name: str = NAME, authorities: str = "ignored"
+    ) -> None:
         self.data_directory = data_directory
+        self.name = name
         self.script = data_directory.with_suffix(".mqsc")
         self.script.write_text(_SCRIPT + script)
         self.config = data_directory.with_suffix(".host.yaml")
@@ -66,7 +69,7 @@ class QueueManagerProcess:
 
     def _write(self) -> None:
         values = {"script": self.script, "authorities": self._authorities, "listener": self._listener}
-        self.config.write_text(_HOST.format(name=NAME, data=self.data_directory, **values))
+        self.config.write_text(_HOST.format(name=self.name, data=self.data_directory, **values))
 
     def listen(self, *options: str, port: int = 0) -> Self:
         """Have a TCP listener, with these options of its section, from the next start on."""

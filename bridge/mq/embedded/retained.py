@@ -15,8 +15,9 @@ from bridge.mqtt.topics import is_wildcard, matches
 from bridge.telemetry.headers import size_of_properties
 from bridge.telemetry.transmission import PublicationMessage
 
-#: Approximate memory overhead of a retained publication in bytes, in addition to topic string and payload.
-OVERHEAD = 512
+#: Memory overhead of a retained publication in bytes, in addition to topic string, payload and properties: 1,080 in pure
+#: Python, measured with 20,000 publications.
+OVERHEAD = 1080
 #: The number of visited levels of the tree that takes about as long as putting one publication.
 PUT_LOOKS = 20
 

@@ -57,6 +57,7 @@ _ATTRIBUTES = (
     cmqc.MQIA_OPEN_INPUT_COUNT,
     cmqc.MQIA_OPEN_OUTPUT_COUNT,
     cmqc.MQIA_INHIBIT_PUT,
+    cmqc.MQIA_INHIBIT_GET,
 )
 
 
@@ -117,7 +118,7 @@ class IbmInquiry:
             raise_if_lost(error)
             log.debug("queue %s is in no metric: %s", name, error)
             return None
-        kind, usage, depth, max_depth, inputs, outputs, inhibited = values
+        kind, usage, depth, max_depth, inputs, outputs, inhibit_put, inhibit_get = values
         if kind != cmqc.MQQT_LOCAL:
             return None
         return QueueStatus(
@@ -128,7 +129,8 @@ class IbmInquiry:
             oldest_message_age=self._age(connection, name) if depth and ages else None,
             input_handles=inputs,
             output_handles=outputs,
-            put_inhibited=inhibited == cmqc.MQQA_PUT_INHIBITED,
+            put_inhibited=inhibit_put == cmqc.MQQA_PUT_INHIBITED,
+            get_inhibited=inhibit_get == cmqc.MQQA_GET_INHIBITED,
         )
 
     def _age(self, connection: Connection, name: str) -> float | None:

@@ -128,7 +128,7 @@ class Publisher(StateWriter[Part]):
     def _may_dead_letter(self, part: Part, index: int) -> bool:
         if index not in part.reserved:
             message, _ = part.unit.publications[index]
-            part.reserved[index] = self._events.may_dead_letter(message.client_id, message.length)
+            part.reserved[index] = self._events.may_dead_letter(message.client_id, message.size)
         return part.reserved[index]
 
     def commit_units(self, connection: Connection, units: int) -> None:

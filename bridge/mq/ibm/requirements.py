@@ -15,7 +15,7 @@ import msgspec
 
 from bridge.config.description import may_be_nobody
 from bridge.config.link import LOCAL
-from bridge.config.mapping import ToMqMapping, ToMqttMapping
+from bridge.config.mapping import MqDestination, MqttDestination, ToMqMapping, ToMqttMapping
 from bridge.config.models import Configuration
 from bridge.config.queue_manager import (
     COMMAND_QUEUE,
@@ -455,10 +455,7 @@ def requirements_of(configuration: Configuration) -> Requirements:
         mapping_queues=tuple(_mapping_queues(configuration)),
         mapping_templates=tuple(_mapping_templates(configuration)),
         mapping_publishes=any(
-            mapping.enabled
-            and isinstance(mapping, ToMqMapping)
-            and mapping.destination.topic is not None
-            and mapping.destination.authority == "bridge"
+            mapping.enabled and _publishes(mapping.destination) and mapping.destination.authority == "bridge"
             for mapping in mappings
         ),
         mappings=any(mapping.enabled for mapping in mappings),
@@ -488,6 +485,11 @@ def requirements_of(configuration: Configuration) -> Requirements:
             if any(one.method == "queue-manager" for one in channel.authentication)
         ),
     )
+
+
+def _publishes(destination: MqDestination | MqttDestination) -> bool:
+    """Return whether a destination is a topic of the queue manager."""
+    return destination.topic is not None if isinstance(destination, MqDestination) else destination.link == LOCAL
 
 
 def _identities(configuration: Configuration) -> Iterator[str]:

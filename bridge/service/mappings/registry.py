@@ -89,7 +89,8 @@ class Mappings:
             await asyncio.to_thread(self._environment.forget_others, subscribing)
 
     async def _settle_former_sessions(self) -> None:
-        while True:
+        # If `stop` was called before the task began, `clear` must not delete its request.
+        while not self._stopping.is_set():
             self._settle_now.clear()
             if self._untidy:
                 async with self._changing:
@@ -98,8 +99,6 @@ class Mappings:
             await asyncio.to_thread(self._unfinished.settle, self._links, in_use, self._stopping.is_set)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._settle_now.wait(), SETTLE_INTERVAL)
-            if self._stopping.is_set():
-                return
 
     async def apply(self, mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> list[str]:
         """Apply changed mappings and return lines that describe the changes. Unchanged mappings keep running."""

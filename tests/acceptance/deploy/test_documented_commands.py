@@ -1,49 +1,72 @@
 """The commands of README, tutorial and how-to pages, in their order, with the output that the pages show.
 
 tests/helpers/documented_commands.py describes the marks of commands that are not run. The page on TLS has tests of its own
-(test_tls_and_client_code.py), which also try what the page says must fail.
+(test_tls_and_client_code.py), which also try what the page says must fail. On pages about IBM MQ, the queue manager is the
+stand-in, `runmqsc` is `mqbridge mqsc run`, and `have` signs a certificate request. `systemctl` starts and stops the bridge.
 """
 
 from __future__ import annotations
 
 import contextlib
+import datetime
 import os
 import re
 import shlex
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from typer.testing import CliRunner
 
 from bridge.archive.schema import archive_files
 from bridge.cli.program import program as cli
 from bridge.mqtt.packets import Publish
+from tests.helpers import forked_process
+from tests.helpers.certificate_authority import Authority
 from tests.helpers.documented_commands import PAGES, ROOT, Command, blocks
 from tests.helpers.forked_process import MQBRIDGE
-from tests.helpers.installed import program
+from tests.helpers.installed import CLIENT_PACKAGES, built, program
 from tests.helpers.line_process import LineProcess
 from tests.helpers.mosquitto import free_port
 from tests.helpers.patience import PATIENCE, until
 from tests.helpers.raw_client import RawClient
+from tests.helpers.remote_bridge import QueueManagerProcess, library_environment
 
+HOW_TO = ROOT / "docs" / "how-to"
 #: Input for `mqbridge passwd`, which asks on a terminal.
 PASSWORD = "secret"
 PORTS = ("1883", "1884", "8883", "9158")
-#: Directories of a service and of backups, which the reader has below the temporary directory.
-DIRECTORIES = ("/etc/mqbridge", "/var/lib/mqbridge", "/backup")
+#: Hosts of the bridge.
+HOSTS = ("bridge.example.com", "mqtt.example.com")
+#: Directories of a service, of backups and of data, which the reader has below the temporary directory.
+DIRECTORIES = ("/etc/mqbridge", "/var/lib/mqbridge", "/backup", "/srv")
 #: Commands that run until Ctrl-C.
-ENDLESS = ("make run", "mqbridge run", "mosquitto_sub")
+ENDLESS = ("make run", "mqbridge run", "mosquitto_sub", "mqbridge lake", "while ")
 SERVICE = """
 queue_manager: {{scripts: [orders.mqsc], data_directory: {data}}}
 control_socket: {data}/control
-channels: [{{name: PLAIN.MQTT, port: 1883}}]
+channels:
+- {{name: PLAIN.MQTT, port: 1883}}
+{channels}
 admin: {{port: 9158, authentication: []}}
 mappings:
   orders: {{from: {{mqtt: "orders/#"}}, to: {{queue: ORDERS}}}}
+"""
+IBM_QM1 = "queue_manager: {type: ibm, name: QM1, channel: MQTT.BRIDGE, connections: mq1(1414), library: ibmmq}\n"
+#: IBM's runmqsc ends with 0, too, if a command fails. The embedded queue manager has the bridge's objects already.
+RUNMQSC = """
+output=$(MQI_STANDIN={place} mqbridge mqsc run - -c administrator.yaml 2>&1)
+echo "$output"
+! echo "$output" | grep '^-:' | grep -v AMQ8150E
+"""
+TLS_CHANNEL = """
+- name: DEVICES
+  port: 8883
+  tls: {{certificate_file: {directory}/server.pem, key_file: {directory}/server.key}}
+  authentication: [{{method: password, file: {directory}/etc/mqbridge/clients.passwd}}]
 """
 
 
@@ -54,21 +77,34 @@ class Reader:
         self.directory = directory
         self.stack = stack
         self._replaced = {port: str(free_port()) for port in PORTS}
-        self._replaced |= {path: f"{directory}{path}" for path in DIRECTORIES}
+        self._replaced |= {path: f"{directory}{path}" for path in DIRECTORIES} | dict.fromkeys(HOSTS, "localhost")
         #: the running bridge
         self.bridge: LineProcess | None = None
-        self._devices: list[LineProcess] = []
+        #: the command of the bridge that ran last; at first, that of the service
+        self._started = [str(MQBRIDGE), "run", self._replaced["/etc/mqbridge"] + "/bridge.yaml"]
+        #: the configuration file of the second host
+        self.standby: Path | None = None
+        #: what runs until Ctrl-C, except bridges
+        self.devices: list[LineProcess] = []
+        #: A package for IBM MQ is loaded by processes of their own only.
+        self.on_ibm_mq = False
         for path in (*DIRECTORIES, "/bin"):
             (directory / path[1:]).mkdir(parents=True)
         for name in ("mosquitto_pub", "mosquitto_sub"):  # with the port of the bridge in place of 1883
-            wrapper = directory / "bin" / name
             real = shlex.join(["stdbuf", "-oL", program(name)])
-            wrapper.write_text(
-                f'#!/bin/sh\ncase " $* " in *" -p "*) exec {real} "$@" ;; esac\n'
-                f'exec {real} -p {self._replaced["1883"]} "$@"\n'
-            )
-            wrapper.chmod(0o755)
+            port = self._replaced["1883"]
+            self.install(name, f'case " $* " in *" -p "*) exec {real} "$@" ;; esac\nexec {real} -p {port} "$@"\n')
         self.env = {**os.environ, "PATH": f"{directory}/bin:{MQBRIDGE.parent}:{os.environ['PATH']}"}
+
+    def install(self, name: str, script: str) -> None:
+        """Install a command of this reader."""
+        file = self.directory / "bin" / name
+        file.write_text(f"#!/bin/sh\n{script}")
+        file.chmod(0o755)
+
+    def replace(self, written: str, own: str) -> None:
+        """Type something else than the page, from now on."""
+        self._replaced = {written: own, **self._replaced}
 
     def here(self, text: str) -> str:
         """Return a text of the page with the ports and directories of this reader."""
@@ -84,14 +120,16 @@ class Reader:
     def follow(self, page: Path) -> None:
         """Run the blocks of a page in order."""
         for block in blocks(page):
+            if block.first:
+                self.do(block.first)
             if block.file:
                 self.write(block.file, block.text)
             elif block.language == "console" and not block.reason:
                 for command in block.commands():
                     self.type(command, f"{page.name}:{block.line}")
-            elif block.language == "text" and self._devices:
+            elif block.language == "text" and page.stem == "tutorial":  # printed by mosquitto_sub
                 for line in block.text.splitlines():
-                    self._devices[-1].line_where(line.__eq__)
+                    self.devices[-1].line_where(line.__eq__)
 
     def do(self, *commands: str) -> None:
         """Type commands that are not on the page."""
@@ -106,19 +144,27 @@ class Reader:
         if text.startswith(ENDLESS):
             self._start(text, shown)
             return
+        if text.startswith("systemctl "):
+            self._systemctl(text.split()[1])
+            return
         if text.startswith("mqbridge passwd"):
             text = f"echo {PASSWORD} | {text} --stdin"
         status, stdout, stderr = self.run(text)
-        assert status == 0, f"{place}\n{stdout}{stderr}"
-        lines = iter(stdout.splitlines())
+        fails = any(line.startswith("mqbridge: error:") for line in shown)
+        assert (status != 0) == fails, f"{place}\n{stdout}{stderr}"
+        lines = iter(f"{stdout}\n{stderr}".splitlines())
         for expected in shown:
-            assert any(matches(expected, line) for line in lines), f"{place}\nexpected {expected!r}\n{stdout}"
+            assert any(matches(expected, line) for line in lines), f"{place}\nexpected {expected!r}\n{stdout}{stderr}"
 
     def run(self, text: str) -> tuple[int, str, str]:
         """Run a command to its end, and return its exit status and what it printed."""
-        if text.startswith("mqbridge ") and not re.search(r"[|<>;&$]", text):  # in this process, which is faster
+        if text.startswith("mqbridge ") and not re.search(r"[|<>;&$]", text):  # without a shell, which is faster
+            words = shlex.split(text, comments=True)[1:]
+            if self.on_ibm_mq:
+                done = forked_process.run(*words, env=self.env, cwd=self.directory)
+                return done.returncode, done.stdout, done.stderr
             with contextlib.chdir(self.directory):
-                result = CliRunner().invoke(cli, shlex.split(text, comments=True)[1:], env=self.env)
+                result = CliRunner().invoke(cli, words, env=self.env)
             return result.exit_code, result.stdout, result.stderr
         file = self.directory / "environment"
         done = subprocess.run(
@@ -135,19 +181,51 @@ class Reader:
         return done.returncode, done.stdout, done.stderr
 
     def _start(self, text: str, shown: list[str]) -> None:
-        text = re.sub(r"^make run$", f"mqbridge run --port {self._replaced['1883']}", text)
+        if text == "make run":
+            text = f"mqbridge run --port {self._replaced['1883']}"
+            # The other lines need make and a terminal (tests/acceptance/test_life_cycle.py).
+            shown = [line for line in shown if " INFO " in line]
         if text.startswith("mqbridge run"):
             self.stop()
-            words = [str(MQBRIDGE), *shlex.split(text)[1:]]
-            self.bridge = self.stack.enter_context(LineProcess(words, cwd=self.directory, env=self.env))
+            self._started = [str(MQBRIDGE), *shlex.split(text)[1:]]
+            self.bridge = self.stack.enter_context(LineProcess(self._started, cwd=self.directory, env=self.env))
             for expected in shown or ["… MQB0012I ready after …"]:
                 self.bridge.line_where(lambda line, expected=expected: matches(expected, line))  # type: ignore[misc]
             return
+        if text.startswith("mqbridge lake"):
+            self._write_lake(text)
+            return
         count = self._subscriptions()
-        words = shlex.split(text)
-        words[0] = shutil.which(words[0], path=self.env["PATH"]) or words[0]
-        self._devices.append(self.stack.enter_context(LineProcess(words, cwd=self.directory, env=self.env)))
-        until(lambda: self._subscriptions() > count)
+        command = ["bash", "-c", text if text.startswith("while ") else f"exec {text}"]
+        self.devices.append(self.stack.enter_context(LineProcess(command, cwd=self.directory, env=self.env)))
+        if text.startswith("mosquitto_sub"):
+            until(lambda: self._subscriptions() > count, lambda: self.devices[-1].lines_so_far())
+
+    def _write_lake(self, text: str) -> None:
+        """Stop the command when it has taken a message, which its next run writes to a file."""
+        words = shlex.split(text)[1:]
+        lake = Path(words[1])
+        count = self._subscriptions()
+        with LineProcess([MQBRIDGE, *words], cwd=self.directory, env=self.env) as process:
+            if "--topic" in words:
+                until(lambda: self._subscriptions() > count)
+                self.do("mosquitto_pub -t sensors/1 -q 1 -m 21.5")
+            until(lambda: any(lake.rglob("*.arrow")))
+            assert process.terminate() == 0
+        status, stdout, stderr = self.run(f"{text} --once")
+        assert status == 0, stdout + stderr
+        assert any(lake.rglob("*.parquet")) and not any(lake.rglob("*.arrow"))
+
+    def _systemctl(self, verb: str) -> None:
+        """Start or stop the bridge that ran last, as its service."""
+        if verb in ("stop", "restart"):
+            self.stop()
+        if verb in ("start", "restart", "enable"):
+            self._start(shlex.join(["mqbridge", *self._started[1:]]), [])
+            if self.standby:
+                command = [MQBRIDGE, "run", self.standby]
+                second = self.stack.enter_context(LineProcess(command, cwd=self.directory, env=self.env))
+                second.line_where(lambda line: "MQB0017I" in line)
 
     def _subscriptions(self) -> int:
         _, names, _ = self.run("mqbridge mqsc display SUB(*) -o name")
@@ -156,7 +234,7 @@ class Reader:
     def stop(self) -> None:
         """Stop the bridge, as Ctrl-C does."""
         if self.bridge is not None:
-            assert self.bridge.terminate() == 0
+            assert self.bridge.terminate() == 0, self.bridge.rest()
             self.bridge = None
 
     def client(self, client_id: str, *filters: tuple[str, int]) -> RawClient:
@@ -179,12 +257,17 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
         yield Reader(tmp_path, stack)
 
 
-def service(reader: Reader, data: str = "/var/lib/mqbridge") -> None:
-    """A bridge with the configuration of a service, a mapping, a connected client, and two that are away."""
+def start_service(reader: Reader, data: str = "/var/lib/mqbridge", channels: str = "") -> None:
+    """A bridge with the configuration of a service, and a mapping."""
     reader.write("etc/mqbridge/orders.mqsc", "DEFINE QLOCAL(ORDERS) REPLACE\n")
-    reader.write("etc/mqbridge/bridge.yaml", SERVICE.format(data=data))
+    reader.write("etc/mqbridge/bridge.yaml", SERVICE.format(data=data, channels=channels))
     config = "/etc/mqbridge/bridge.yaml"
     reader.do("cp etc/mqbridge/* .", f"export MQBRIDGE_CONFIG={config}", f"mqbridge run {config}")
+
+
+def service(reader: Reader, data: str = "/var/lib/mqbridge") -> None:
+    """The service with a connected client, and two that are away."""
+    start_service(reader, data)
     for name in ("pump-1", "pump-2"):
         with reader.client(name, (f"devices/{name}/#", 1)):
             pass
@@ -221,20 +304,124 @@ def archive(reader: Reader) -> None:
     with reader.client("pump-7", ("plant/#", 1)) as pump:
         pump.publish("plant/7", b"21.5", 1)
         pump.wait_for(Publish)
-    until(lambda: archive_files(reader.directory / "archive"))
+        for number in range(1, 4):
+            until(lambda number=number: len(archive_files(reader.directory / "archive")) >= number)  # type: ignore[misc]
+            pump.publish("plant/7", b"21.5", 1)
+    reader.do("echo 'DEFINE QLOCAL(PLANT.AGAIN)' | mqbridge mqsc run -")
+    now = datetime.datetime.now(datetime.UTC)
+    for written, hours in (("2026-11-21T09:00", -1), ("2026-11-21T10:00", 1)):
+        reader.replace(written, f"{now + datetime.timedelta(hours=hours):%Y-%m-%dT%H:%M}")
+
+
+def console(reader: Reader) -> None:
+    """The service, and a token of its console."""
+    program("curl")
+    service(reader)
+    (token,) = re.findall(
+        r"^admin:change:(\S+)$", (reader.directory / "var/lib/mqbridge/admin.tokens").read_text(), re.M
+    )
+    reader.do(f"export TOKEN={token}")
+
+
+def lake(reader: Reader) -> None:
+    """A bridge with a message on a queue."""
+    reader.write("bridge.yaml", "control_socket: control\nchannels: [{name: PLAIN.MQTT, port: 1883}]\n")
+    reader.do("export MQBRIDGE_CONFIG=bridge.yaml", "mqbridge run bridge.yaml")
+    reader.do("echo 'DEFINE QLOCAL(ORDERS)' | mqbridge mqsc run -", "mqbridge mq put ORDERS hello")
+
+
+def service_with_tls(reader: Reader) -> None:
+    """The service, with a channel that other machines reach."""
+    authority = Authority(reader.directory)
+    authority.issue("server")
+    reader.write("etc/mqbridge/clients.passwd", "")
+    reader.do("mqbridge passwd etc/mqbridge/clients.passwd pump-7")
+    start_service(reader, channels=TLS_CHANNEL.format(directory=reader.directory))
+
+
+def queue_manager(reader: Reader, host: QueueManagerProcess | None = None) -> QueueManagerProcess:
+    """The stand-in for IBM MQ with queue manager QM1, a package on it, and IBM's command for MQSC."""
+    built("the stand-in for IBM MQ", CLIENT_PACKAGES / "versions")
+    host = host or QueueManagerProcess(reader.directory / "qm1", name="QM1")
+    reader.stack.callback(host.discard)
+    reader.on_ibm_mq = True
+    reader.env |= library_environment("ibmmq") | {"MQI_STANDIN": host.start().place}
+    reader.write(
+        "administrator.yaml", "queue_manager: {type: ibm, name: QM1, channel: A, connections: a(1), library: ibmmq}\n"
+    )
+    reader.install("runmqsc", RUNMQSC.format(place=host.place))
+    return host
+
+
+def empty_queue_manager(reader: Reader) -> None:
+    """A queue manager with TLS and users, the configuration of the page with a channel for the first message, and a CA."""
+    authority = Authority(reader.directory)
+    authority.issue("qm1", common_name="QM1")
+    key = authority.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (reader.directory / "ca.key").write_bytes(key)
+    reader.write("mq.password", f"{PASSWORD}\n").chmod(0o600)
+    reader.write("key.password", f"{PASSWORD}\n")
+    reader.write("users", f"mqbridge:{PASSWORD}\n")
+    place = reader.directory
+    tls = f"{{certificate_file: {place}/qm1.pem, key_file: {place}/qm1.key,"
+    tls += f" client_certificates: required, ca_file: {place}/ca.pem}}"
+    host = QueueManagerProcess(place / "qm1", name="QM1").listen(f"password_file: {place}/users", f"tls: {tls}")
+    queue_manager(reader, host)
+    reader.env["MQI_STANDIN"] = ""
+    reader.replace("mq1(1414)", f"localhost({host.port})")
+    (file,) = [block.text for block in blocks(HOW_TO / "ibm-mq.md") if "password_file: mq.password  " in block.text]
+    reader.write(
+        "bridge.yaml", f"{file}- name: LOCAL\n  port: 1883\n".replace("type: ibm", "type: ibm\n  library: ibmmq")
+    )
+    reader.do("export MQBRIDGE_CONFIG=bridge.yaml")
+    # have REQUEST signed by the CA: CERTIFICATE
+    reader.install("have", 'exec openssl x509 -req -in "$1" -CA ca.pem -CAkey ca.key -CAcreateserial -out "$6"\n')
+
+
+def standby(reader: Reader) -> None:
+    """The configuration files of two hosts. The second bridge starts after the first one, and stands by."""
+    program("curl")
+    authority = Authority(reader.directory)
+    authority.issue("server")
+    reader.do("mqbridge passwd etc/mqbridge/clients.passwd USER")
+    queue_manager(reader)
+    ports = {"10.0.0.11:9158": free_port(), "10.0.0.12:9158": free_port()}
+    for (written, port), name, mqtt in zip(ports.items(), ("bridge", "second"), ("8883", "8884"), strict=True):
+        reader.replace(written, f"127.0.0.1:{port}")
+        channels = TLS_CHANNEL.format(directory=reader.directory).replace("8883", mqtt)
+        control = f"{reader.directory}/{name}.control"
+        text = f"{IBM_QM1}control_socket: {control}\nchannels:{channels}admin: {{port: {port}, authentication: []}}\n"
+        reader.standby = reader.write(f"etc/mqbridge/{name}.yaml", text)
+    reader.replace("PASSWORD", PASSWORD)
+    reader.do("printf 'DEFINE CHANNEL(MQTT.BRIDGE) CHLTYPE(SVRCONN) HBINT(10)\\n' | runmqsc QM1")
+
+
+def prepared_queue_manager(reader: Reader) -> None:
+    """A queue manager, and a bridge that is not prepared yet."""
+    queue_manager(reader)
+    for name in ("bridge.yaml", "etc/mqbridge/bridge.yaml"):
+        channels = "channels: [{name: PLAIN.MQTT, port: 1883}]\n"
+        reader.write(name, f"{IBM_QM1}control_socket: {reader.directory}/control\n{channels}")
+    reader.do("export MQBRIDGE_CONFIG=bridge.yaml")
 
 
 #: What the reader of a page has at the beginning.
 SCENES: dict[str, Callable[[Reader], None]] = {
     "archive": archive,
     "tutorial": lambda reader: None,
-    "device-developer": service,
+    "console": console,
+    "data-lake": lake,
+    "device-developer": service_with_tls,
     "devices": service,
+    "high-availability": standby,
+    "ibm-mq": empty_queue_manager,
     "mappings": mapping_with_a_message,
     "mq-administrator": lambda reader: service_with_a_dead_letter(reader, f"{reader.directory}/data"),
+    "moving-from-mqxr": prepared_queue_manager,
     "operations": service,
     "troubleshooting": service,
     "upgrading": service,
+    "without-mqxr": prepared_queue_manager,
 }
 
 
@@ -243,9 +430,19 @@ def test_the_commands_of_a_page(name: str, reader: Reader) -> None:
     (page,) = [page for page in PAGES if page.stem == name]
     SCENES[name](reader)
     reader.follow(page)
+    if name == "ibm-mq":
+        reader.devices[-1].line_where("now".__eq__)
+    if name == "high-availability":
+        a_publication_arrives_each_second(reader)
     if name == "tutorial":
         a_wrong_password_is_rejected_as_the_page_says(reader, page)
     reader.stop()
+
+
+def a_publication_arrives_each_second(reader: Reader) -> None:
+    command = f"mosquitto_sub -p 8883 --cafile ca.pem -u USER -P {PASSWORD} -t test/failover -C 2"
+    status, stdout, stderr = reader.run(reader.here(command))
+    assert status == 0 and len(stdout.split()) == 2, stdout + stderr
 
 
 def a_wrong_password_is_rejected_as_the_page_says(reader: Reader, page: Path) -> None:
@@ -261,9 +458,11 @@ def a_wrong_password_is_rejected_as_the_page_says(reader: Reader, page: Path) ->
 
 
 def test_the_quick_start(reader: Reader) -> None:
-    """Its blocks are typed into one shell."""
+    """Its blocks are typed into one shell, after the command that starts the bridge."""
     page = blocks(ROOT / "README.md")
-    reader.do("mqbridge run --port 1883")
+    (start,) = [block for block in page if block.text.startswith("$ make run\n")]
+    for command in start.commands():
+        reader.type(command, "README")
     script = "\n".join(block.text for block in page if block.language == "sh")
     (expected,) = [block.text for block in page if block.language == "text"]
     done = subprocess.run(

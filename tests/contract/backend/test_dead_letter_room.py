@@ -8,8 +8,15 @@ import pytest
 
 from bridge.config.models import LimitsConfig
 from bridge.mq.dead_letter import DeadLetters, OriginContext, dead_letter
-from bridge.mq.dead_letter_room import DeadLetterRoom, application_of_pipeline, owner_of_mapping, owner_of_pipeline
+from bridge.mq.dead_letter_room import (
+    OVERHEAD,
+    DeadLetterRoom,
+    application_of_pipeline,
+    owner_of_mapping,
+    owner_of_pipeline,
+)
 from bridge.mq.mqi import MQOD, GetOptions
+from bridge.mqtt.packets import PublishProperties
 from bridge.telemetry.headers import rfh2_of
 from bridge.telemetry.identity import AS_IS
 from bridge.telemetry.message import Message
@@ -18,7 +25,7 @@ from bridge.wire.mq import MQMD
 
 #: The data of each message, and what it counts.
 BODY = b"x" * 100
-SIZE = len(BODY) + 512
+SIZE = len(BODY) + OVERHEAD
 NAME = "a mapping whose name is cut in the header"
 
 
@@ -56,6 +63,18 @@ def test_only_messages_of_this_bridge_count(mq: Any, letters: str) -> None:
     assert room.used_by(owner_of_mapping(NAME)) == 2 * SIZE
     assert room.used_by(owner_of_pipeline(NAME)) == SIZE
     assert (room.total, room.stale) == (3 * SIZE, False)
+
+
+def test_a_long_rfh2_counts(mq: Any, letters: str) -> None:
+    connection = mq.connect()
+    headers = rfh2_of("client", 1, 1, PublishProperties(user_property=(("name", "x" * 5_000),)))
+    DeadLetters(connection, letters, NAME).put(
+        MQMD(Persistence=1, Format=cmqc.MQFMT_RF_HEADER_2), headers + BODY, 2053, "why"
+    )
+    connection.commit()
+    room = DeadLetterRoom(LimitsConfig())
+    scanned(room, connection, letters, "no such application")
+    assert room.total == SIZE + len(headers) - 512 > 5_000
 
 
 def test_messages_for_clients_count_for_the_client(mq: Any, letters: str) -> None:

@@ -13,11 +13,14 @@ from bridge.config.mapping import ConfiguredNames
 from bridge.config.problems import ConfigurationError
 from bridge.mapping.check import warnings_of
 from bridge.mapping.chosen_names import ChosenNames, ObjectKind
+from bridge.mqtt.packets import Publish
 from bridge.spark.destinations import rejected_name
 from bridge.spark.options import OptionError
 from bridge.telemetry.message import Unmappable
 from bridge.wire import cmqc
 from bridge.wire.mq import decode_mqdlh
+from tests.helpers.mosquitto import Mosquitto
+from tests.helpers.raw_client import RawClient
 from tests.spark.conftest import Queues
 from tests.spark.flow.conftest import Bench
 
@@ -107,6 +110,78 @@ def test_topics(bench: Bench) -> None:
     assert bench.sums() == {"in": 2, "out": 1, "dead": 1}
 
 
+TO_MQTT = """
+channels: [{name: LOCAL, port: $port}]
+links: {elsewhere: {host: 127.0.0.1, port: $port}}
+limits: {dead_letter_bytes: $bytes}
+pipelines:
+  chosen:
+    from: {mq: {queue: $queue}}
+    select: "SELECT payload:q::string AS q$more FROM input"
+    to: {mqtt: "{q}", link: $link}
+    dead_letters: $dead
+    dead_letters_full: $full
+    allow: [$allow]
+"""
+
+
+@pytest.mark.parametrize("more", ["", ", body"], ids=["json", "body"])
+@pytest.mark.parametrize("archived", [False, True], ids=["queue", "archive"])
+def test_topics_at_the_bridge(bench: Bench, broker: Mosquitto, archived: bool, more: str) -> None:
+    """A broker plays the bridge, because the link `local` is the first channel."""
+    queue, dead = bench.queues.queue(), bench.queues.queue()
+    where = f"{{archive: {bench.directory}/dead}}" if archived else f"{{queue: {dead}}}"
+    own = f"chosen/{queue}"
+    with RawClient.connected(broker.port, f"chosen-{queue}") as client:
+        client.subscribe((own, 1), (f"SYSTEM.X/{queue}", 1))
+
+        def run(allow: str, link: str) -> list[str]:
+            """Run the pipeline, and return the topics of the publications."""
+            bench.write(
+                TO_MQTT, port=broker.port, queue=queue, more=more, dead=where, allow=allow, link=link, bytes=10_000,
+                full="null",
+            )  # fmt: skip
+            topics = (own, f"SYSTEM.X/{queue}", own)
+            bench.queues.put(queue, *(json.dumps({"q": name}).encode() for name in topics))
+            bench.run()
+            client.ping()
+            found = [packet.topic for packet in client.inbox if isinstance(packet, Publish)]
+            client.inbox.clear()
+            return found
+
+        assert run("", "local") == [own, own]
+        assert bench.sums() == {"in": 3, "out": 2, "dead": 1}
+        if archived:
+            (letter,) = bench.spark.read.parquet(str(bench.directory / "dead")).collect()
+            assert letter.topic == f"SYSTEM.X/{queue}"
+            assert "is a topic of the queue manager, and the message chose it (hint: allow:" in letter.reason
+            assert bytes(letter.payload) == json.dumps({"q": letter.topic}).encode().replace(
+                b" ", b" " if more else b""
+            )
+        else:
+            (message,) = bench.queues.take(dead)
+            header = decode_mqdlh(message.data)
+            assert header.Reason == cmqc.MQRC_NOT_AUTHORIZED
+            assert header.DestQName.decode().strip(" \0") == f"SYSTEM.X/{queue}"[:48]
+            assert message.data.endswith(b"}")
+        assert run('"SYSTEM.X/*"', "local") == [own, f"SYSTEM.X/{queue}", own]
+        # Another broker has rules of its own.
+        assert run("", "elsewhere") == [own, f"SYSTEM.X/{queue}", own]
+        assert bench.sums() == {"in": 9, "out": 8, "dead": 1}
+
+
+def test_rows_with_such_topics_are_discarded_beyond_the_limit_of_dead_letters(bench: Bench, broker: Mosquitto) -> None:
+    queue, dead = bench.queues.queue(), bench.queues.queue()
+    bench.write(
+        TO_MQTT, port=broker.port, queue=queue, more="", dead=f"{{queue: {dead}}}", allow="", link="local", bytes=0,
+        full="discard",
+    )  # fmt: skip
+    bench.queues.put(queue, b'{"q": "SYSTEM.X"}', b'{"q": "t"}')
+    bench.run()
+    assert bench.queues.bodies(dead) == []
+    assert [(batch.rows_out, batch.dead_letters, batch.discarded) for batch in bench.batches] == [(1, 0, 1)]
+
+
 def test_late_rows(bench: Bench) -> None:
     queue, out, dead = bench.queues.queue(), bench.queues.queue(), bench.queues.queue()
     bench.write(
@@ -159,6 +234,15 @@ def test_check_prints_what_to_add(bench: Bench) -> None:
     assert notes('{queue: "SYSTEM.X.{q}"}') == [note]
     assert notes('{queue: "SYSTEM.X.{q}"}', "SYSTEM.X.*") == []
     assert notes('{queue: "X.{q}"}') == []
+
+    def notes_of_topic(topic: str, link: str) -> list[str]:
+        names = {"port": 1, "queue": "Q", "more": "", "dead": "{queue: D}", "allow": "", "bytes": 0, "full": "null"}
+        file = bench.write(TO_MQTT.replace('"{q}"', f'"{topic}"'), link=link, **names)
+        return [note for note in warnings_of(load(file)) if note.startswith("pipeline")]
+
+    note = 'pipeline chosen: to.mqtt results in SYSTEM names only, which are rejected (hint: allow: ["$SYS/*"])'
+    assert notes_of_topic("$SYS/{q}", "local") == [note]
+    assert notes_of_topic("$SYS/{q}", "elsewhere") == notes_of_topic("X/{q}", "local") == []
 
 
 def test_mistakes_have_file_and_line(bench: Bench) -> None:

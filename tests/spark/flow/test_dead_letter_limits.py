@@ -12,9 +12,12 @@ import pytest
 
 from bridge.config.document import load
 from bridge.config.models import LimitsConfig
+from bridge.config.operations import AuditLogConfig
 from bridge.config.problems import ConfigurationError
 from bridge.mq.dead_letter import characters
-from bridge.service.problems import _of_pipelines
+from bridge.security import audit_log
+from bridge.service import problems
+from bridge.service.problems import PipelineDiscards, _of_pipelines
 from bridge.spark.administration import read_status
 from bridge.spark.dead_letter_limits import DeadLetterLimits
 from bridge.spark.environment import LetterCounts
@@ -169,13 +172,32 @@ def test_mistakes(bench: Bench) -> None:
     assert f"{file}:8:" in lines and "pause or discard" in lines
 
 
-def test_the_problem_of_discards(bench: Bench, tmp_path: Path) -> None:
+def test_discards_are_a_problem_and_an_audit_record(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     queue, _, _ = write(bench, "payload", full="discard", bytes=0)
     bench.queues.put(queue, b"no JSON")
     bench.run()
     text = bench.file.read_text().replace("    from:", f"    checkpoint: {bench.directory}/state/limited\n    from:")
     bench.file.write_text(text)
-    (problem,) = _of_pipelines(load(bench.file))
+    discards, file = PipelineDiscards(), tmp_path / "audit"
+    audit_log.begin(AuditLogConfig(file=file))
+    try:
+        for _ in range(2):
+            (problem,) = _of_pipelines(load(bench.file), discards)
+        # Further ones are in the record of the next minute.
+        bench.queues.put(queue, b"no JSON", b"no JSON")
+        bench.run()
+        _of_pipelines(load(bench.file), discards)
+        assert file.read_text().count('"messages discarded"') == 1
+        monkeypatch.setattr(problems, "CALM", 0.0)
+        _of_pipelines(load(bench.file), discards)
+    finally:
+        audit_log.end()
+    records = [json.loads(line) for line in file.read_text().splitlines() if '"messages discarded"' in line]
+    facts = [(one["event"], one["pipeline"], one["number_since_start"]) for one in records]
+    assert facts == [("messages discarded", "limited", number) for number in (1, 2)]
+    assert "the payload is not JSON" in records[0]["why"]
     assert (problem.kind, problem.subject, problem.severity) == ("limit", "pipeline limited", "error")
     assert "pipeline limited has discarded 1 message that it cannot process" in problem.what
     assert "the payload is not JSON" in problem.what

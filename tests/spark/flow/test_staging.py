@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bridge.config.document import load
-from bridge.service.problems import _of_pipelines
+from bridge.service.problems import PipelineDiscards, _of_pipelines
 from bridge.spark.mq.queue_manager import APPLICATION_NAME
 from tests.spark.faults import Fault, fault, is_state
 from tests.spark.flow.conftest import Bench
@@ -34,7 +34,7 @@ def pipeline(bench: Bench) -> tuple[str, Path]:
 
 def problems(bench: Bench) -> list[str]:
     """The problems that a bridge with this configuration reports."""
-    return [problem.what for problem in _of_pipelines(load(bench.file))]
+    return [problem.what for problem in _of_pipelines(load(bench.file), PipelineDiscards())]
 
 
 def shown(bench: Bench) -> dict[str, Any]:

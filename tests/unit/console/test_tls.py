@@ -6,6 +6,7 @@ import http.client
 import socket
 import ssl
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -94,3 +95,19 @@ def test_handshakes_that_do_not_end_keep_nobody_out(bridge: BridgeProcess, trust
     with unfinished_connections(host, int(port), 3 * MAX_HANDSHAKES, sent) as oldest:
         assert console.get("/healthz").status == 200
         assert_cut_off(oldest)
+
+
+def test_handshakes_of_one_address_give_way_to_those_of_others(bridge: BridgeProcess, trust: ssl.SSLContext) -> None:
+    console = at(bridge, trust)
+    host, _, port = console.place.partition(":")
+    place = host, int(port)
+    with ExitStack() as connections:
+
+        def connect(source: str) -> socket.socket:
+            return connections.enter_context(socket.create_connection(place, PATIENCE, (source, 0)))
+
+        slow = connect("127.0.0.3")
+        first, *_ = [connect("127.0.0.2") for _ in range(2 * MAX_HANDSHAKES)]
+        assert console.get("/healthz").status == 200
+        assert_cut_off(first)
+        trust.wrap_socket(slow, server_hostname=host).close()

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from bridge.config.models import LimitsConfig
 from bridge.mq import dead_letter_room
-from bridge.mq.dead_letter_room import DeadLetterRoom
-from bridge.mq.memory import MESSAGE_OVERHEAD
+from bridge.mq.dead_letter_room import OVERHEAD, DeadLetterRoom
 from bridge.mq.mqi import MQError
 from bridge.telemetry.identity import AS_IS
 from bridge.wire import cmqc
@@ -24,7 +23,7 @@ def room(owner_bytes: int, total: int) -> DeadLetterRoom:
 
 
 def test_an_owner_and_all_of_them_reach_their_limits() -> None:
-    size = MESSAGE_OVERHEAD + 100
+    size = OVERHEAD + 100
     made = room(2 * size, 3 * size)
     full: list[Any] = []
     made.on_full = lambda limit, owner: full.append((limit, owner))
@@ -47,7 +46,7 @@ def test_no_limit_is_exceeded_and_the_total_is_the_sum(steps: list[tuple[tuple[s
         elif made.take(owner, length):
             on_queue.append((owner, length))
         for one in (A, B):
-            assert made.used_by(one) == sum(length + MESSAGE_OVERHEAD for owner, length in on_queue if owner == one)
+            assert made.used_by(one) == sum(length + OVERHEAD for owner, length in on_queue if owner == one)
             assert made.used_by(one) <= 5_000
         assert made.total == made.used_by(A) + made.used_by(B) <= 8_000
 
@@ -64,14 +63,14 @@ def test_messages_that_are_added_during_a_scan_are_counted(monkeypatch: pytest.M
             return
 
     def get(*_: object) -> None:
-        if made.total == MESSAGE_OVERHEAD:
+        if made.total == OVERHEAD:
             made.take(A, 10)
 
     monkeypatch.setattr(dead_letter_room, "get_or_none", get)
     made.take(B, 0)
     connection: Any = Connection()
     made.scan(connection, "DLQ", "mqbridge", [], AS_IS)
-    assert (made.used_by(A), made.used_by(B), made.stale) == (MESSAGE_OVERHEAD + 10, 0, True)
+    assert (made.used_by(A), made.used_by(B), made.stale) == (OVERHEAD + 10, 0, True)
     made.scan(connection, "DLQ", "mqbridge", [], AS_IS)
     assert (made.total, made.stale) == (0, False)
 
@@ -80,8 +79,8 @@ def test_a_limit_is_reached_after_it_was_filled() -> None:
     """Messages that are added together may exceed it."""
     made = room(5_000, 8_000)
     assert made.reached(A) == ""
-    made.add(A, 10, 0)
-    assert (made.used_by(A), made.reached(A), made.reached(B)) == (10 * MESSAGE_OVERHEAD, "dead_letter_bytes", "")
+    made.add(A, 3, 300)
+    assert (made.used_by(A), made.reached(A), made.reached(B)) == (3 * OVERHEAD + 300, "dead_letter_bytes", "")
     made.add(B, 1, 2_500)
     assert made.reached(B) == "dead_letter_total"
 

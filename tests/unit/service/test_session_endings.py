@@ -25,7 +25,7 @@ from bridge.telemetry.subscription import shared_subscription
 SHARE = "$share/g/t"
 NAME = shared_subscription(SHARE).remote_queue_manager
 #: Room for two waiting messages.
-LIMITS = {"waiting_bytes": 1100, "waiting_full": "end-session", "in_flight": 1}
+LIMITS = {"waiting_bytes": 1300, "waiting_full": "end-session", "in_flight": 1}
 
 
 async def subscriber(

@@ -168,7 +168,7 @@ async def test_the_retained_publications_of_a_client_are_bounded(tmp_path: Path)
     manager = QueueManager("MQB1", tmp_path)
     prepare(manager)
     try:
-        backend = EmbeddedBackend(manager, XMITQ, asyncio.get_running_loop(), retained_bytes=10_000)
+        backend = EmbeddedBackend(manager, XMITQ, asyncio.get_running_loop(), retained_bytes=14_000)
         unit = UnitOfWork()
         unit.publications = [(_publication(f"t/{number}", bytes(1_000)), True) for number in range(20)]
         refusals = backend.submit(unit)
@@ -188,12 +188,12 @@ async def test_the_retained_publications_of_a_client_are_bounded(tmp_path: Path)
 #: limits, clients (client identifier, MQ user) that publish one after the other, and how many publications of each are
 #: retained. One takes 2,018 bytes or a few more.
 RETAINED: dict[str, tuple[dict[str, int], list[tuple[str, bytes]], list[int]]] = {
-    "clients of one user": ({"retained_bytes": 10_000}, [("a", b"u"), ("b", b"u")], [4, 0]),
-    "two users": ({"retained_bytes": 10_000}, [("a", b"u"), ("a", b"v")], [4, 4]),
-    "clients without a user": ({"retained_bytes": 10_000}, [("a", b""), ("b", b"")], [4, 4]),
-    "a client named like a user": ({"retained_bytes": 10_000}, [("a", b""), ("b", b"a")], [4, 4]),
-    "in total": ({"retained_total": 15_000}, [("a", b"u"), ("b", b"v"), ("c", b"")], [7, 0, 0]),
-    "both": ({"retained_bytes": 10_000, "retained_total": 15_000}, [("a", b"u"), ("b", b"v")], [4, 3]),
+    "clients of one user": ({"retained_bytes": 12_000}, [("a", b"u"), ("b", b"u")], [4, 0]),
+    "two users": ({"retained_bytes": 12_000}, [("a", b"u"), ("a", b"v")], [4, 4]),
+    "clients without a user": ({"retained_bytes": 12_000}, [("a", b""), ("b", b"")], [4, 4]),
+    "a client named like a user": ({"retained_bytes": 12_000}, [("a", b""), ("b", b"a")], [4, 4]),
+    "in total": ({"retained_total": 20_000}, [("a", b"u"), ("b", b"v"), ("c", b"")], [7, 0, 0]),
+    "both": ({"retained_bytes": 12_000, "retained_total": 20_000}, [("a", b"u"), ("b", b"v")], [4, 3]),
 }
 
 
@@ -272,7 +272,7 @@ async def test_retained_publications_can_be_replaced_after_a_limit_was_lowered(
 
 async def test_a_user_over_the_limit_cannot_replace_what_another_user_retains(manager: QueueManager) -> None:
     """It would be one more of that user, though no more in total."""
-    backend = EmbeddedBackend(manager, XMITQ, asyncio.get_running_loop(), retained_bytes=2_000)
+    backend = EmbeddedBackend(manager, XMITQ, asyncio.get_running_loop(), retained_bytes=3_000)
     for topic, user, reasons in (("a", b"u", {}), ("b", b"v", {}), ("b", b"u", {0: cmqc.MQRC_Q_SPACE_NOT_AVAILABLE})):
         unit = UnitOfWork()
         unit.publications = [(_publication(topic, bytes(1_000), "c", user), True)]

@@ -88,6 +88,34 @@ def test_queues_that_mappings_name() -> None:
     assert needs.mapping_publishes and needs.mapping_state
 
 
+@pytest.mark.parametrize(
+    ("to", "publishes"),
+    [
+        ({"mqtt": "t"}, True),
+        ({"mqtt": "t", "link": "cloud"}, False),
+        ({"mqtt": "t", "as": "publisher"}, False),
+        ({"topic": "t"}, True),
+        ({"topic": "t", "as": "publisher"}, False),
+        ({"queue": "OUT"}, False),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("enabled", [True, False])
+def test_mappings_that_publish_as_the_bridge(to: dict[str, str], publishes: bool, enabled: bool) -> None:
+    source = {"topic": "a"} if "mqtt" in to else {"mqtt": "a"}
+    config = Configuration.model_validate(
+        {
+            "channels": [{"name": "C", "port": 1, "mcauser": "sensor"}],
+            "links": {"cloud": {"host": "broker"}},
+            "mappings": {"m": {"enabled": enabled, "from": source, "to": to}},
+        }
+    )
+    needs = requirements_of(config)
+    assert needs.mapping_publishes is (publishes and enabled)
+    purposes = [one.purpose for one in needs.authorities("") if (one.user, one.word) == ("", "PUB")]
+    assert purposes == (["publish for mappings"] if publishes and enabled else [])
+
+
 def test_mappings_with_the_authority_of_publishers() -> None:
     """The publishers need PUT, and the bridge only SETID. Neither needs authority for topics because of a mapping."""
     mappings = {

@@ -11,6 +11,7 @@ import pytest
 from bridge.administration.mapping_status import State
 from bridge.config.queue_manager import SET_ASIDE_QUEUE
 from bridge.link.state import Limits
+from bridge.mq.dead_letter_room import OVERHEAD
 from bridge.mq.mqi import MQOD, Property
 from bridge.service.log import JsonFormatter, entry_of
 from bridge.telemetry.headers import rfh2_of
@@ -370,7 +371,7 @@ def test_a_mapping_whose_dead_letters_reach_the_limit(
     scene.mqsc("DEFINE SUB(OUTPUT) TOPICSTR('t/out') DEST(OUT)")
     config = mapping_config(SOURCES[source], destination, payload="json", dead_letters_full=full)
     room = scene.dead_letter_room
-    room.owner_bytes = 2 * (len(POISON) + 512)
+    room.owner_bytes = 2 * (len(POISON) + OVERHEAD)
     reached: list[tuple[str, tuple[str, str]]] = []
     room.on_full = lambda limit, owner: reached.append((limit, owner))
     scene.run(config, scene.settled)
@@ -379,7 +380,7 @@ def test_a_mapping_whose_dead_letters_reach_the_limit(
     if pauses:
         until(lambda: runner.status.state is State.STUCK and runner.status.backouts > 3)
         assert "limits.dead_letter_bytes" in runner.status.last_error
-        assert room.used_by(("mapping", "map")) == scene.depth(DEAD_LETTERS) * (len(POISON) + 512)
+        assert room.used_by(("mapping", "map")) == scene.depth(DEAD_LETTERS) * (len(POISON) + OVERHEAD)
         room.owner_bytes = 100_000
     until(lambda: scene.depth("OUT") == 5)
     until(lambda: runner.status.taken == 9)
@@ -391,7 +392,7 @@ def test_a_mapping_whose_dead_letters_reach_the_limit(
     assert status.discarded == ({} if pauses else {"MQRC_FORMAT_ERROR": 2})
     lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("MQB5011E")]
     assert len(lines) == (0 if pauses else 1), "one line a minute"
-    assert room.used_by(("mapping", "map")) == status.dead_lettered * (len(POISON) + 512)
+    assert room.used_by(("mapping", "map")) == status.dead_lettered * (len(POISON) + OVERHEAD)
 
 
 def test_a_publication_that_does_not_name_its_publisher(scene: Scene) -> None:

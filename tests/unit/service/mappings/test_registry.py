@@ -257,6 +257,14 @@ async def test_link_connect_ends_the_pause_between_attempts_at_former_sessions(
     await mappings.stop()
 
 
+async def test_a_stop_directly_after_the_start_does_not_wait(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "SETTLE_INTERVAL", 10 * PATIENCE)
+    mappings = Mappings(scene.environment)
+    await mappings.start({}, {})
+    async with asyncio.timeout(PATIENCE):
+        await mappings.stop()
+
+
 # Moved, and renamed -----------------------------------------------------------------------------------------------------
 
 ELSEWHERE = LINK.model_copy(update={"port": 1884})
