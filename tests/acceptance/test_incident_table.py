@@ -614,6 +614,7 @@ INCIDENTS = {
         restore_file,
         with_archive,
         "Restore the files from a copy",
+        ended="MQB0012I",  # the next start
     ),
     "full disk": Incident(
         "disk",

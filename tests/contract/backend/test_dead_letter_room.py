@@ -16,6 +16,7 @@ from bridge.mq.dead_letter_room import (
     owner_of_pipeline,
 )
 from bridge.mq.mqi import MQOD, GetOptions
+from bridge.mqtt.packets import PublishProperties
 from bridge.telemetry.headers import rfh2_of
 from bridge.telemetry.identity import AS_IS
 from bridge.telemetry.message import Message
@@ -62,6 +63,18 @@ def test_only_messages_of_this_bridge_count(mq: Any, letters: str) -> None:
     assert room.used_by(owner_of_mapping(NAME)) == 2 * SIZE
     assert room.used_by(owner_of_pipeline(NAME)) == SIZE
     assert (room.total, room.stale) == (3 * SIZE, False)
+
+
+def test_a_long_rfh2_counts(mq: Any, letters: str) -> None:
+    connection = mq.connect()
+    headers = rfh2_of("client", 1, 1, PublishProperties(user_property=(("name", "x" * 5_000),)))
+    DeadLetters(connection, letters, NAME).put(
+        MQMD(Persistence=1, Format=cmqc.MQFMT_RF_HEADER_2), headers + BODY, 2053, "why"
+    )
+    connection.commit()
+    room = DeadLetterRoom(LimitsConfig())
+    scanned(room, connection, letters, "no such application")
+    assert room.total == SIZE + len(headers) - 512 > 5_000
 
 
 def test_messages_for_clients_count_for_the_client(mq: Any, letters: str) -> None:

@@ -40,13 +40,16 @@ def test_a_look(mq: Workplace, app: Application, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.smoke
 def test_an_inhibited_queue_and_the_dead_letter_queue_are_named(mq: Workplace) -> None:
     open_, closed = mq.queue("USAGE(XMITQ)"), mq.queue("USAGE(XMITQ) PUT(DISABLED)")
+    kept = mq.queue("USAGE(XMITQ) GET(DISABLED)")
     mq.alter(DEADQ=(dead := mq.queue()))
     own = mq.queue()
     looking = IbmInquiry(mq.connect, own)
-    found = looking.look([open_, closed], ages=False)
+    found = looking.look([open_, closed, kept], ages=False)
     looking.close()
-    assert {one.name: one.put_inhibited for one in found.queues if one.transmission} == {open_: False, closed: True}
-    assert {one.name for one in found.queues} == {open_, closed, own, dead}
+    transmission = [one for one in found.queues if one.transmission]
+    assert {one.name: one.put_inhibited for one in transmission} == {open_: False, closed: True, kept: False}
+    assert {one.name: one.get_inhibited for one in transmission} == {open_: False, closed: False, kept: True}
+    assert {one.name for one in found.queues} == {open_, closed, kept, own, dead}
     assert found.dead_letter_queue == dead, "where the queue manager puts messages, not the bridge"
 
 

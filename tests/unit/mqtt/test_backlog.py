@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.config.models import WhenFull
-from bridge.mqtt.packets import Publish
+from bridge.mqtt.packets import Publish, PublishProperties
 from bridge.telemetry.backlog import (
     BEYOND,
     DEPTH_SHARE,
@@ -90,6 +90,19 @@ def test_the_session_ends_when_the_dead_letter_queue_may_take_no_more(waiting: A
     assert [one.msg_number for one in admission.dead_letters] == [2, 3]
     assert [one.msg_number for one in box.backlog] == [1, 4, 5], "an accepted persistent message is never dropped"
     assert reserved == [("c", waiting(1, 1).message.size)] * 4
+
+
+def test_topic_and_properties_count() -> None:
+    """Otherwise, publications with large properties and empty payloads would fill the memory."""
+
+    def size(topic: str, *values: str) -> int:
+        properties = PublishProperties(user_property=tuple(("name", value) for value in values))
+        publish = Publish(topic, b"12345", 1, False, False, 9, properties=properties)
+        return to_mq(publish, ClientIdentity("publisher", b"")).size
+
+    assert size("t") == 6
+    assert size("t" * 1_000) == 1_005
+    assert size("t", "x" * 10_000, "y" * 10_000) > 20_000
 
 
 def test_recovered_messages_are_kept_and_new_ones_are_judged(waiting: Any) -> None:
