@@ -39,7 +39,9 @@ check: $(VENV)/.ready-test
 .PHONY: $(VENV)/.unit
 $(VENV)/.unit: $(VENV)/.ready-test
 	@# Two files try a fault at every verb, and one all changes of mappings with unfinished sessions: 50 CPU seconds.
-	@MQBRIDGE_TEST_EXAMPLES=$${MQBRIDGE_TEST_EXAMPLES:-5} $(PYTEST) -n 2 -m 'not process and not slow' tests/unit $(ARGS) \
+	@# In memory: each queue manager creates and syncs a database.
+	@[ ! -w /dev/shm ] || export TMPDIR="$${TMPDIR:-/dev/shm}"; \
+	    MQBRIDGE_TEST_EXAMPLES=$${MQBRIDGE_TEST_EXAMPLES:-5} $(PYTEST) -n 2 -m 'not process and not slow' tests/unit $(ARGS) \
 	    $(patsubst %,--ignore=tests/unit/service/mappings/test_%.py,guarantees blocked_queues session_changes)
 
 # Campaigns that take too long for every change. The bridge compiled. More examples of each property. The newest packages.
