@@ -364,14 +364,13 @@ class MessageConsumer:
         The queue manager keeps the marks (IBM MQ documentation, "MQGMO - Get-message options", MQGMO_MARK_BROWSE_HANDLE),
         so a call does not scan the backlog again. Raises MQError.
         """
-        options = GetOptions(
-            Options=_BROWSE_NEW | (cmqc.MQGMO_BROWSE_FIRST if self._at_front else cmqc.MQGMO_BROWSE_NEXT)
-        )
+        options = _BROWSE_NEW | (cmqc.MQGMO_BROWSE_FIRST if self._at_front else cmqc.MQGMO_BROWSE_NEXT)
+        interval = 0
         if wait:
-            options.Options |= cmqc.MQGMO_WAIT
-            options.WaitInterval = max(1, int(wait * 1000))
+            options |= cmqc.MQGMO_WAIT
+            interval = max(1, int(wait * 1000))
         self.has_browsed = True
-        got = get_or_none(self._connection, self._queues[0], options)
+        got = get_or_none(self._connection, self._queues[0], GetOptions(Options=options, WaitInterval=interval))
         self._at_front = False
         return got
 

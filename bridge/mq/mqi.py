@@ -194,7 +194,7 @@ class MQSTS(msgspec.Struct, kw_only=True, omit_defaults=True):
     SubOptions: int = 0
 
 
-class GetOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
+class GetOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """MQGMO, and the MQMD fields that MQGET reads: those for MatchOptions and MQGMO_CONVERT."""
 
     Options: MQLONG = cmqc.MQGMO_NO_SYNCPOINT

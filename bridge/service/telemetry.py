@@ -361,6 +361,7 @@ class TelemetryService:
         )
         self.limit_hits = self.delivery.limit_hits
         backend.on_limit = self.limit_hits.note
+        backend.on_removed = self.delivery.note_removal_lag
         backend.reserve_dead_letter = self.delivery.reserve_dead_letter
         #: client identifier -> futures waiting for the removal of an ended session's messages
         self._purging: dict[str, list[asyncio.Future[None]]] = {}
