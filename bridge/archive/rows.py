@@ -55,7 +55,7 @@ def provenance_of(message: Message, put: int) -> Provenance:
         headers.body,
         put,
         headers.client_id,
-        headers.message_id,
+        headers.packet_id,
         headers.qos,
         headers.folder("usr").get(REPLAYED),
         headers.retained,

@@ -309,9 +309,9 @@ _FOREVER = 0xFFFFFFFF
 _PASSING = frozenset((0x80, 0x81, 0x82, 0x83, 0x88, 0x89, 0x97, 0x9C, 0x9F))
 
 #: Packet identifiers of SUBSCRIBE and UNSUBSCRIBE. At most one of each is in flight. Publications never use them.
-SUBSCRIBE_MID, UNSUBSCRIBE_MID = 65535, 65534
+SUBSCRIBE_PACKET_ID, UNSUBSCRIBE_PACKET_ID = 65535, 65534
 #: The highest packet identifier of a publication.
-HIGHEST_MID = 65533
+HIGHEST_PACKET_ID = 65533
 
 Answer = Puback | Pubrec | Pubcomp
 """A broker's acknowledgement of a publication from the link."""
@@ -379,7 +379,7 @@ class LinkClient(Client):
     def _mid_generate(self) -> int:
         # paho asks once for each of its own packets with a packet identifier: SUBSCRIBE, then UNSUBSCRIBE.
         self._asked = not self._asked
-        return SUBSCRIBE_MID if self._asked else UNSUBSCRIBE_MID
+        return SUBSCRIBE_PACKET_ID if self._asked else UNSUBSCRIBE_PACKET_ID
 
     def queue(self, packets: bytes) -> None:
         """Queue encoded packets for writing. May be called on any thread, which then must wake the network thread."""
@@ -456,7 +456,7 @@ class LinkClient(Client):
             elif isinstance(packet, (Puback, Pubrec, Pubcomp)):
                 answers.append(packet)
             elif isinstance(packet, Pubrel):
-                releases.append(packet.message_id)
+                releases.append(packet.packet_id)
             elif isinstance(packet, OtherPacket):
                 self._hand_over(publications, answers, releases)
                 publications, answers, releases = [], [], []
@@ -597,10 +597,12 @@ class Handshake:
         self.accepted = True
         self._on_accepted(flags.session_present)
 
-    def _on_subscribe(self, client: Any, userdata: Any, mid: int, reasons: list[ReasonCode], properties: Any) -> None:
+    def _on_subscribe(
+        self, client: Any, userdata: Any, packet_id: int, reasons: list[ReasonCode], properties: Any
+    ) -> None:
         self.granted = reasons
 
-    def _on_unsubscribe(self, client: Any, userdata: Any, mid: int, reasons: Any, properties: Any) -> None:
+    def _on_unsubscribe(self, client: Any, userdata: Any, packet_id: int, reasons: Any, properties: Any) -> None:
         self.unsubscribed = True
 
     def _on_disconnect(

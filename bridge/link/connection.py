@@ -266,9 +266,9 @@ class LinkConnection:
         """Return the packet identifiers of PUBRELs received since the last call, after a restart also unknown ones."""
         return self._inbox.released()
 
-    def complete(self, mids: Sequence[int]) -> None:
+    def complete(self, packet_ids: Sequence[int]) -> None:
         """Send PUBCOMP. PUBRELs of earlier connections are ignored: the broker sends them again."""
-        generation, packets = self._inbox.complete(mids)
+        generation, packets = self._inbox.complete(packet_ids)
         if packets:
             self._submit(generation, b"".join(packets))
 
@@ -287,25 +287,25 @@ class LinkConnection:
     def publish(
         self,
         publications: Sequence[Publication],
-        mids: Sequence[int] | None = None,
+        packet_ids: Sequence[int] | None = None,
         dup: bool = False,
         timeout: float = ANSWERS_TIMEOUT,
     ) -> dict[int, Refusal]:
         """Send publications in order, each with its own QoS, and wait for all acknowledgements.
 
-        A QoS 0 publication is complete when written to the network, QoS 1 at PUBACK, QoS 2 at PUBCOMP. `mids` are packet
-        identifiers from 1 to 65533 (ignored for QoS 0). None assigns new ones. `dup` sets DUP.
+        A QoS 0 publication is complete when written to the network, QoS 1 at PUBACK, QoS 2 at PUBCOMP. `packet_ids` are
+        from 1 to 65533 (ignored for QoS 0). None assigns new ones. `dup` sets DUP.
 
         Returns permanently rejected publications by index. The broker has accepted all others. Raises LinkLost, which lists
         the unacknowledged publications, if there is no connection, if it breaks, or if the broker needs more than `timeout`
         seconds (the connection is then closed). Raises ValueError for invalid packet identifiers.
         """
-        return self._outbox.publish(publications, mids, dup, False, timeout)
+        return self._outbox.publish(publications, packet_ids, dup, False, timeout)
 
     def publish_exactly(
         self,
         publications: Sequence[Publication],
-        mids: Sequence[int],
+        packet_ids: Sequence[int],
         dup: bool = False,
         timeout: float = ANSWERS_TIMEOUT,
     ) -> dict[int, Refusal]:
@@ -318,11 +318,11 @@ class LinkConnection:
         """
         if any(publication.qos != 2 for publication in publications):
             raise ValueError("exactly once is QoS 2")
-        return self._outbox.publish(publications, mids, dup, True, timeout)
+        return self._outbox.publish(publications, packet_ids, dup, True, timeout)
 
-    def release(self, mids: Sequence[int], timeout: float = ANSWERS_TIMEOUT) -> None:
+    def release(self, packet_ids: Sequence[int], timeout: float = ANSWERS_TIMEOUT) -> None:
         """Send PUBREL and wait for all PUBCOMPs, also for packet identifiers of an earlier connection. Raises LinkLost."""
-        self._outbox.release(mids, timeout)
+        self._outbox.release(packet_ids, timeout)
 
     def _submit(self, generation: int, packets: bytes) -> bool:
         """Write packets to the connection of a generation. Return False if that connection is gone."""
@@ -689,17 +689,17 @@ class Inbox:
             for one in received:
                 self._bytes += len(one.publication.payload)
                 if one.qos:
-                    self._owed.add(one.mid)
+                    self._owed.add(one.packet_id)
                 else:
                     self._unconfirmed += 1
             self._changed.notify()
         self._on_arrival()
 
-    def put_released(self, mids: list[int]) -> None:
+    def put_released(self, packet_ids: list[int]) -> None:
         """Queue the packet identifiers of received PUBRELs."""
         with self._changed:
-            self._released += mids
-            self._completing.update(mids)
+            self._released += packet_ids
+            self._completing.update(packet_ids)
             self._changed.notify()
         self._on_arrival()
 
@@ -763,17 +763,17 @@ class Inbox:
         packets = []
         with self._changed:
             for one in received:
-                if one.qos and one.generation == self.generation and one.mid in self._owed:
-                    self._owed.discard(one.mid)
-                    packets.append(encode_acknowledgement(_PUBACK if one.qos == 1 else _PUBREC, one.mid))
+                if one.qos and one.generation == self.generation and one.packet_id in self._owed:
+                    self._owed.discard(one.packet_id)
+                    packets.append(encode_acknowledgement(_PUBACK if one.qos == 1 else _PUBREC, one.packet_id))
             return self.generation, packets
 
-    def complete(self, mids: Sequence[int]) -> tuple[int, list[bytes]]:
+    def complete(self, packet_ids: Sequence[int]) -> tuple[int, list[bytes]]:
         """Return the connection's generation and the PUBCOMP packets for its PUBRELs."""
         with self._changed:
-            known = [mid for mid in mids if mid in self._completing]
+            known = [packet_id for packet_id in packet_ids if packet_id in self._completing]
             self._completing.difference_update(known)
-            return self.generation, [encode_acknowledgement(_PUBCOMP, mid) for mid in known]
+            return self.generation, [encode_acknowledgement(_PUBCOMP, packet_id) for packet_id in known]
 
 
 #: Seconds to wait for the end of a session.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from bridge.link.client import HIGHEST_MID, Answer
+from bridge.link.client import HIGHEST_PACKET_ID, Answer
 from bridge.link.state import Limits, LinkCounters, LinkLost, Refusal
 from bridge.link.violations import Reaction, Violation, Violations
 from bridge.mqtt.flow import (
@@ -77,12 +77,12 @@ def received(packet: Publish, origin: str, generation: int, trusted: bool) -> Re
         payload=packet.payload,
         qos=qos,
         retain=packet.retain,
-        message_id=packet.message_id,
+        packet_id=packet.packet_id,
         client_id=origin,
     )
     if properties is not None:
         _take_over(properties, publication, trusted)
-    return Received(publication, qos, packet.message_id, packet.dup, generation)
+    return Received(publication, qos, packet.packet_id, packet.dup, generation)
 
 
 def _take_over(properties: PublishProperties, publication: Publication, trusted: bool) -> None:
@@ -107,8 +107,8 @@ def _take_over(properties: PublishProperties, publication: Publication, trusted:
     publication.properties = kept(properties) or NO_PROPERTIES
 
 
-def encode(publication: Publication, mid: int, dup: bool, version_5: bool, limits: Limits) -> bytes | Refusal:
-    """Encode a PUBLISH, or return why the broker would reject it. `mid` and `dup` apply to QoS 1 and 2 only."""
+def encode(publication: Publication, packet_id: int, dup: bool, version_5: bool, limits: Limits) -> bytes | Refusal:
+    """Encode a PUBLISH, or return why the broker would reject it. `packet_id` and `dup` apply to QoS 1 and 2 only."""
     qos = publication.qos
     retain = publication.retain
     if qos > limits.maximum_qos:
@@ -127,11 +127,11 @@ def encode(publication: Publication, mid: int, dup: bool, version_5: bool, limit
             return _refusal(ReasonCode.UNSPECIFIED_ERROR, error.rule)
     if len(field) + len(properties) + len(publication.payload) + 2 > MAX_REMAINING_LENGTH:
         return _refusal(ReasonCode.PACKET_TOO_LARGE, f"MQTT allows {MAX_REMAINING_LENGTH} bytes")
-    again, message_id = (dup, mid) if qos else (False, 0)
+    again, packet_id = (dup, packet_id) if qos else (False, 0)
     if version_5:
-        packet = encode_publish_5(field, properties, publication.payload, qos, retain, again, message_id)
+        packet = encode_publish_5(field, properties, publication.payload, qos, retain, again, packet_id)
     else:
-        packet = encode_publish(field, publication.payload, qos, retain, again, message_id)
+        packet = encode_publish(field, publication.payload, qos, retain, again, packet_id)
     if len(packet) > limits.maximum_packet_size:
         return _refusal(
             ReasonCode.PACKET_TOO_LARGE, f"{len(packet)} bytes, the broker accepts {limits.maximum_packet_size}"
@@ -220,7 +220,7 @@ class Outbox:
         self._enough = 0
         #: packet identifiers of interrupted QoS 2 flows that the broker may still know
         self._stale: set[int] = set()
-        self._last_mid = 0
+        self._last_packet_id = 0
         self._submitted = self._written = 0
 
     @property
@@ -276,7 +276,11 @@ class Outbox:
             self._unanswered.update(self._positions.values())
             if not self._holding:
                 deliveries = self._window.deliveries
-                self._stale.update(mid for mid in self._positions if deliveries[mid].phase is not Phase.AWAITING_PUBACK)
+                self._stale.update(
+                    packet_id
+                    for packet_id in self._positions
+                    if deliveries[packet_id].phase is not Phase.AWAITING_PUBACK
+                )
             self._clear()
             self._changed.notify_all()
 
@@ -303,27 +307,27 @@ class Outbox:
         with self._changed:
             window = self._window
             for answer in answers:
-                mid = answer.message_id
+                packet_id = answer.packet_id
                 try:
-                    sent, step = window.answered(_column(answer), mid)
+                    sent, step = window.answered(_column(answer), packet_id)
                 except WrongAcknowledgement as wrong:
                     self._accept(answer, wrong)
                     continue
                 if sent is None or isinstance(step, Step):
-                    if step is Step.PUBREL and (sent is not None or mid in self._stale):
-                        # The worker may still send any other message identifier again, and PUBLISH must not follow PUBREL
+                    if step is Step.PUBREL and (sent is not None or packet_id in self._stale):
+                        # The worker may still send any other packet identifier again, and PUBLISH must not follow PUBREL
                         # (MQTT 5.0 section 4.3.3). PUBREL then answers the PUBREC for that PUBLISH.
-                        releases.append(mid)
+                        releases.append(packet_id)
                     elif isinstance(answer, Pubcomp):
-                        self._stale.discard(mid)
+                        self._stale.discard(packet_id)
                 elif step is _RELEASING and not self._holding:
                     self._counters.sent += 1
                     window.move(sent, Phase.AWAITING_PUBCOMP)
-                    releases.append(mid)
+                    releases.append(packet_id)
                 else:
-                    position = self._positions.pop(mid)
+                    position = self._positions.pop(packet_id)
                     if step is not _RELEASING:
-                        window.free((mid,))
+                        window.free((packet_id,))
                     # PUBCOMP is final for any reason code: Packet Identifier not found means that the flow was complete
                     # before.
                     if step is not _COMPLETED:
@@ -339,8 +343,8 @@ class Outbox:
 
     def _accept(self, answer: Answer, wrong: WrongAcknowledgement) -> None:
         """Accept an acknowledgement that MQTT forbids, if that is the reaction to it. Otherwise raise it again."""
-        mid = answer.message_id
-        for_qos_2 = isinstance(answer, Puback) and mid in self._positions
+        packet_id = answer.packet_id
+        for_qos_2 = isinstance(answer, Puback) and packet_id in self._positions
         violation = Violation.PUBACK_FOR_QOS_2 if for_qos_2 else Violation.WRONG_ACKNOWLEDGEMENT
         reaction = self._violations.react(violation, exactly=self._holding)
         if for_qos_2:
@@ -348,10 +352,10 @@ class Outbox:
             self.limits = msgspec.structs.replace(self.limits, maximum_qos=min(self.limits.maximum_qos, 1))
         if reaction is Reaction.STOP:
             self.unsuitable = str(wrong)
-        if reaction is not Reaction.ACCEPT or mid not in self._positions:
+        if reaction is not Reaction.ACCEPT or packet_id not in self._positions:
             raise wrong
-        position = self._positions.pop(mid)
-        self._window.free((mid,))
+        position = self._positions.pop(packet_id)
+        self._window.free((packet_id,))
         if answer.reason_code >= FAILURE:
             self._refusals[position] = refusal(answer)
         else:
@@ -366,11 +370,16 @@ class Outbox:
             return self._generation != 0
 
     def publish(
-        self, publications: Sequence[Publication], mids: Sequence[int] | None, dup: bool, held: bool, timeout: float
+        self,
+        publications: Sequence[Publication],
+        packet_ids: Sequence[int] | None,
+        dup: bool,
+        held: bool,
+        timeout: float,
     ) -> dict[int, Refusal]:
         """Implement LinkConnection.publish and, with `held`, LinkConnection.publish_exactly."""
-        if mids is not None:
-            _check_mids(mids, len(publications))
+        if packet_ids is not None:
+            _check_packet_ids(packet_ids, len(publications))
         began = time.monotonic()
         deadline = began + timeout
         with self._calls:
@@ -378,7 +387,11 @@ class Outbox:
                 generation = self._begin_call(held)
                 limit = self.in_flight_limit - self._held
                 # Publications that the broker already has are not sent again on the same connection (MQTT-4.4.0-1).
-                new = sum(mid not in self._window.deliveries for mid in mids) if held and mids is not None else 1
+                new = (
+                    sum(packet_id not in self._window.deliveries for packet_id in packet_ids)
+                    if held and packet_ids is not None
+                    else 1
+                )
                 if limit < new:
                     raise ValueError(
                         f"{new} publications at once: {self.in_flight_limit} may be in flight, and"
@@ -391,7 +404,7 @@ class Outbox:
                         # Refill the window in halves: neither side idles, and few wake-ups are needed.
                         self._await(generation, limit // 2, False, deadline)
                         room = self._window.room
-                    position = self._send(generation, publications, position, mids, dup, held, room)
+                    position = self._send(generation, publications, position, packet_ids, dup, held, room)
                 with self._changed:
                     self._await(generation, 0, True, deadline)
             except LinkLost as error:
@@ -409,14 +422,14 @@ class Outbox:
                 self._counters.seconds.observe(time.monotonic() - began)
                 return refusals
 
-    def release(self, mids: Sequence[int], timeout: float) -> None:
+    def release(self, packet_ids: Sequence[int], timeout: float) -> None:
         """Implement LinkConnection.release."""
-        _check_mids(mids, len(mids))
+        _check_packet_ids(packet_ids, len(packet_ids))
         deadline = time.monotonic() + timeout
         with self._calls, self._changed:
             generation = self._begin_call(True)
-            self._add((mid, Phase.AWAITING_PUBCOMP, index) for index, mid in enumerate(mids))
-            self._hand_over(generation, _releases(mids))
+            self._add((packet_id, Phase.AWAITING_PUBCOMP, index) for index, packet_id in enumerate(packet_ids))
+            self._hand_over(generation, _releases(packet_ids))
             self._await(generation, 0, True, deadline)
 
     def _begin_call(self, holding: bool) -> int:
@@ -437,7 +450,7 @@ class Outbox:
         generation: int,
         publications: Sequence[Publication],
         position: int,
-        mids: Sequence[int] | None,
+        packet_ids: Sequence[int] | None,
         dup: bool,
         held: bool,
         room: int,
@@ -452,22 +465,22 @@ class Outbox:
             if self.no_qos_2 and publication.qos == 2 and not held:
                 publication = msgspec.structs.replace(publication, qos=1)
             qos = publication.qos
-            if held and mids is not None and mids[position] in self._window.deliveries:
+            if held and packet_ids is not None and packet_ids[position] in self._window.deliveries:
                 position += 1
                 continue
             if qos:
                 if len(sent) == room:
                     break
-                mid = self._new_mid() if mids is None else mids[position]
+                packet_id = self._new_packet_id() if packet_ids is None else packet_ids[position]
             else:
-                mid = 0
-            packet = encode(publication, mid, dup, self._version_5, self.limits)
+                packet_id = 0
+            packet = encode(publication, packet_id, dup, self._version_5, self.limits)
             if isinstance(packet, Refusal):
                 refusals[position] = packet
             else:
                 packets.append(packet)
                 if qos:
-                    sent.append((mid, SENT[qos], position))
+                    sent.append((packet_id, SENT[qos], position))
             position += 1
         with self._changed:
             if self._generation != generation:
@@ -479,11 +492,11 @@ class Outbox:
 
     def _add(self, deliveries: Iterable[tuple[int, Phase, int]]) -> None:
         """Add packet identifiers with their phases and call indices."""
-        for mid, phase, position in deliveries:
+        for packet_id, phase, position in deliveries:
             # A released publication may still be in the window.
-            self._window.free((mid,))
-            self._window.add(mid, Delivery(phase))
-            self._positions[mid] = position
+            self._window.free((packet_id,))
+            self._window.add(packet_id, Delivery(phase))
+            self._positions[packet_id] = position
 
     def _hand_over(self, generation: int, packets: bytes) -> None:
         if packets:
@@ -515,15 +528,19 @@ class Outbox:
         lost.violation = self._violation
         return lost
 
-    def _new_mid(self) -> int:
-        self._last_mid = self._window.free_identifier(self._last_mid + 1, self._stale, HIGHEST_MID)
-        return self._last_mid
+    def _new_packet_id(self) -> int:
+        self._last_packet_id = self._window.free_identifier(self._last_packet_id + 1, self._stale, HIGHEST_PACKET_ID)
+        return self._last_packet_id
 
 
-def _releases(mids: Iterable[int]) -> bytes:
-    return b"".join(encode_acknowledgement(_PUBREL, mid) for mid in mids)
+def _releases(packet_ids: Iterable[int]) -> bytes:
+    return b"".join(encode_acknowledgement(_PUBREL, packet_id) for packet_id in packet_ids)
 
 
-def _check_mids(mids: Sequence[int], number: int) -> None:
-    if len(mids) != number or len(set(mids)) != number or not all(0 < mid <= HIGHEST_MID for mid in mids):
-        raise ValueError(f"message ids have to be {number} different numbers of 1 to {HIGHEST_MID}: {mids}")
+def _check_packet_ids(packet_ids: Sequence[int], number: int) -> None:
+    if (
+        len(packet_ids) != number
+        or len(set(packet_ids)) != number
+        or not all(0 < packet_id <= HIGHEST_PACKET_ID for packet_id in packet_ids)
+    ):
+        raise ValueError(f"message ids have to be {number} different numbers of 1 to {HIGHEST_PACKET_ID}: {packet_ids}")

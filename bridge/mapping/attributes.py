@@ -167,14 +167,14 @@ _OF_PUBLICATION: dict[str, Callable[[Publication], str]] = {
     "topic": lambda publication: publication.topic,
     "clientId": lambda publication: publication.client_id,
     "qos": lambda publication: str(publication.qos),
-    "messageId": lambda publication: str(publication.message_id or ""),
+    "messageId": lambda publication: str(publication.packet_id or ""),
     "retained": lambda publication: "true" if publication.retain else "false",
     "user": lambda publication: publication.user.decode("utf-8", "replace"),
     "text": lambda publication: text_of(publication.payload, CCSID_UTF8),
     # the same values, under their names as message properties
     "mqtt.clientId": lambda publication: publication.client_id,
     "mqtt.qos": lambda publication: str(publication.qos),
-    "mqtt.msgid": lambda publication: str(publication.message_id or ""),
+    "mqtt.msgid": lambda publication: str(publication.packet_id or ""),
     "mqps.Top": lambda publication: publication.topic,
     "mqps.Ret": lambda publication: "true" if publication.retain else "",
     f"{FOLDER}.{ELEMENT}": lambda publication: hops_text(publication.hops),
@@ -201,7 +201,7 @@ _OF_MESSAGE: dict[str, Callable[[MessageScope], str]] = {
     "topic": lambda scope: scope.topic,
     "clientId": lambda scope: scope.headers.client_id,
     "qos": lambda scope: str(scope.qos),
-    "messageId": lambda scope: str(scope.headers.message_id or ""),
+    "messageId": lambda scope: str(scope.headers.packet_id or ""),
     "retained": lambda scope: "true" if scope.headers.retained else "false",
     "user": lambda scope: scope.headers.user.decode("utf-8", "replace"),
     "text": lambda scope: scope.text,
@@ -364,7 +364,7 @@ class UsedFields(msgspec.Struct, frozen=True):
     #: minimum and maximum payload size in bytes. None: any size
     size: tuple[int, int] | None = None
     #: whether the message id is used outside its own place in the mqtt folder
-    message_id: bool = False
+    packet_id: bool = False
     #: MQMD fields
     md: frozenset[str] = _MD_ALWAYS
 
@@ -379,6 +379,6 @@ def used_fields_of(config: AnyMapping) -> UsedFields:
         payload="text" in names or config.filter.json_path is not None,
         text="text" in names,
         size=None if least is None and most is None else (least or 0, _MAX_LENGTH if most is None else most),
-        message_id=without_header or not names.isdisjoint(_MESSAGE_ID_NAMES),
+        packet_id=without_header or not names.isdisjoint(_MESSAGE_ID_NAMES),
         md=_MD_ALWAYS | {field for name in names if (field := name.removeprefix("md.")) != name and field in MD_FIELDS},
     )

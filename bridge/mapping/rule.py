@@ -128,7 +128,7 @@ class PublicationRuleCache(_Cache[_Entry]):
             and config.destination.requests_queue is None
             and not used.text
             and used.size is None
-            and not used.message_id
+            and not used.packet_id
         )
 
     def key(self, publication: Publication) -> Key | None:
@@ -149,7 +149,7 @@ class PublicationRuleCache(_Cache[_Entry]):
             publication.hops,
             publication.expiry,
             properties,
-            len(str(publication.message_id)) if publication.qos and publication.message_id else 0,
+            len(str(publication.packet_id)) if publication.qos and publication.packet_id else 0,
             not publication.payload,
         )
 
@@ -161,7 +161,7 @@ class PublicationRuleCache(_Cache[_Entry]):
         data = mapped.message.data
         header = data[: len(data) - len(publication.payload)]
         before, behind = header, b""
-        if publication.qos and publication.message_id:
+        if publication.qos and publication.packet_id:
             # The mqtt folder is the first one, and "<" in its text is escaped as an entity. The preceding Format is not
             # escaped.
             start = header.index(b">", header.index(_MSGID, cmqc.MQRFH_STRUC_LENGTH_FIXED_2)) + 1
@@ -176,7 +176,7 @@ class PublicationRuleCache(_Cache[_Entry]):
         if entry is None:
             return None
         if entry.behind:
-            data = b"%b%d%b%b" % (entry.before, publication.message_id, entry.behind, publication.payload)
+            data = b"%b%d%b%b" % (entry.before, publication.packet_id, entry.behind, publication.payload)
         else:
             data = entry.before + publication.payload
         like = entry.mapped
@@ -377,7 +377,7 @@ class ToMqRule:
         hops = (*publication.hops, self._mark)
         original = publication.topic if destination.is_topic or not self._rfh2 else ""
         beside: dict[str, str | int | bool] = {}
-        said = (publication.client_id or None, publication.qos, publication.message_id, properties, correl_id)
+        said = (publication.client_id or None, publication.qos, publication.packet_id, properties, correl_id)
         if self._rfh2:
             header = rfh2_of(
                 *said,
@@ -413,7 +413,7 @@ class ToMqRule:
         header = rfh2_of(
             publication.client_id or None,
             publication.qos,
-            publication.message_id,
+            publication.packet_id,
             msgspec.structs.replace(publication.properties, user_property=()),
             mqps=(publication.topic, False, None),
             hops=hops,

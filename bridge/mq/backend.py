@@ -56,9 +56,9 @@ class UnitOfWork(msgspec.Struct, eq=False):
             return self.records
         messages = [self.publications[index][0] for index in refused]
         client_id = messages[0].client_id
-        message_ids = {message.message_id for message in messages if message.qos == 2}
+        packet_ids = {message.packet_id for message in messages if message.qos == 2}
         return {
-            key: record.without(message_ids)
+            key: record.without(packet_ids)
             if isinstance(record, ReceivedRecord) and key.client_id == client_id
             else record
             for key, record in self.records.items()

@@ -140,10 +140,10 @@ class ExchangeRecord:
         self._state.remove()
 
 
-class ParkedMessage(msgspec.Struct, tag="parked"):
+class ParkedMessage(msgspec.Struct, tag="parked", rename={"packet_id": "message_id"}):
     """A message of an unfinished batch of a former session."""
 
-    message_id: int
+    packet_id: int
     publication: Publication
     #: MQMD and data of the message, for the dead-letter queue
     md: bytes

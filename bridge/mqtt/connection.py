@@ -218,7 +218,7 @@ _ACKNOWLEDGEMENTS: Final[dict[PacketType, type[Puback | Pubrec | Pubrel | Pubcom
     PacketType.PUBCOMP: Pubcomp,
 }
 _REFUSALS: Final = FROM_SERVER[PacketType.CONNACK] - {ReasonCode.SUCCESS}
-#: An answer to a packet about messages: its type, and its message id (0 for PINGRESP).
+#: An answer to a packet about messages: its type, and its packet identifier (0 for PINGRESP).
 Answer = tuple[PacketType, int]
 #: A reason code of MQTT 5, and a Reason String, or "" for none.
 Reason = tuple[ReasonCode, str]
@@ -599,18 +599,18 @@ class ServerProtocol:
         qos: int,
         retain: bool,
         dup: bool,
-        message_id: int,
+        packet_id: int,
         properties: PublishProperties | None = None,
     ) -> None:
         """Send PUBLISH. `topic` is a result of `writer.encode_topic`; properties are for MQTT 5 only."""
         if self.level != LEVEL_MQTT_5:
-            self._out.append(encode_publish(topic, payload, qos, retain, dup, message_id, self.byte_order))
+            self._out.append(encode_publish(topic, payload, qos, retain, dup, packet_id, self.byte_order))
             return
         if self._outgoing_aliases is not None:
             topic, alias = self._outgoing_aliases.of(topic)
             properties = msgspec.structs.replace(properties or PublishProperties(), topic_alias=alias)
         encoded = _NO_PROPERTIES if properties is None else encode_properties(PacketType.PUBLISH, properties)
-        self._out.append(encode_publish_5(topic, encoded, payload, qos, retain, dup, message_id))
+        self._out.append(encode_publish_5(topic, encoded, payload, qos, retain, dup, packet_id))
 
     def takes(self, topic: bytes, payload: bytes, properties: PublishProperties | None) -> bool:
         """Return whether the client's Maximum Packet Size allows a PUBLISH (MQTT-3.1.2-24)."""
@@ -621,9 +621,9 @@ class ServerProtocol:
         alias = 0 if self._outgoing_aliases is None else 3
         return len(encode_publish_5(topic, encoded, payload, 1, False, False, 1)) + alias <= self.max_packet_size
 
-    def release(self, message_id: int) -> None:
+    def release(self, packet_id: int) -> None:
         """Send PUBREL."""
-        self._out.append(encode_acknowledgement(PacketType.PUBREL, message_id, self.byte_order))
+        self._out.append(encode_acknowledgement(PacketType.PUBREL, packet_id, self.byte_order))
 
     def answer(self, answers: Iterable[Answer], reasons: Mapping[Answer, Reason] | None = None) -> None:
         """Send PUBACK, PUBREC, PUBREL, PUBCOMP and PINGRESP, in the order given.
@@ -638,34 +638,34 @@ class ServerProtocol:
                     self.answer((answer,))
             return
         byte_order, out = self.byte_order, self._out
-        for kind, message_id in answers:
-            out.append(encode_acknowledgement(kind, message_id, byte_order) if message_id else _PINGRESP)
+        for kind, packet_id in answers:
+            out.append(encode_acknowledgement(kind, packet_id, byte_order) if packet_id else _PINGRESP)
 
     def _answer(self, answer: Answer, reason_code: ReasonCode, why: str) -> None:
         """Write an acknowledgement of MQTT 5 with a reason code and a Reason String."""
-        kind, message_id = answer
+        kind, packet_id = answer
         properties = self._reason_string(why)
-        self._write(_ACKNOWLEDGEMENTS[kind](message_id, reason_code=reason_code, properties=properties))
+        self._write(_ACKNOWLEDGEMENTS[kind](packet_id, reason_code=reason_code, properties=properties))
 
     def _reason_string(self, why: str) -> AcknowledgementProperties | None:
         """Return the properties for a Reason String, or None if empty or unwanted (MQTT-3.1.2-29)."""
         return AcknowledgementProperties(reason_string=why) if why and self.problem_information else None
 
-    def suback(self, message_id: int, codes: Sequence[int], why: str = "") -> bool:
+    def suback(self, packet_id: int, codes: Sequence[int], why: str = "") -> bool:
         """Answer SUBSCRIBE with the granted QoS or a reason code for each filter; `why` is the Reason String.
 
         Return False if the answer would exceed the client's Maximum Packet Size.
         """
         if self.level == LEVEL_MQTT_5:
-            return self._write(Suback(message_id, tuple(codes), self._reason_string(why)))
-        self._out.append(encode(Suback(message_id, tuple(codes)), self.byte_order))
+            return self._write(Suback(packet_id, tuple(codes), self._reason_string(why)))
+        self._out.append(encode(Suback(packet_id, tuple(codes)), self.byte_order))
         return True
 
-    def unsuback(self, message_id: int, reason_codes: Sequence[int] = ()) -> bool:
+    def unsuback(self, packet_id: int, reason_codes: Sequence[int] = ()) -> bool:
         """Answer UNSUBSCRIBE, in MQTT 5 with a reason code for each filter. Return False as `suback` does."""
         if self.level == LEVEL_MQTT_5:
-            return self._write(Unsuback(message_id, tuple(reason_codes)))
-        self._out.append(encode(Unsuback(message_id), self.byte_order))
+            return self._write(Unsuback(packet_id, tuple(reason_codes)))
+        self._out.append(encode(Unsuback(packet_id), self.byte_order))
         return True
 
     def disconnect(self, reason_code: int | None = None, why: str = "") -> None:

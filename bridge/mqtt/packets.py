@@ -3,7 +3,7 @@
 A packet contains the meaning, not the encoding: lengths, flag bits and byte order belong to the reader and the writer.
 Sources: MQTT 3.1 sections 2.1 and 3.10, MQTT 3.1.1 chapter 3, and MQTT 5 chapter 3 for reason codes and properties.
 
-Fields with the same name mean the same in all packets: `message_id` is a number from 1 to 65,535, in a response that of the
+Fields with the same name mean the same in all packets: `packet_id` is a number from 1 to 65,535, in a response that of the
 request. `reason_code` is a ReasonCode, always 0 before MQTT 5. `properties` is None if there are none, and always before MQTT
 5. `dup` of PUBREL, SUBSCRIBE and UNSUBSCRIBE marks a possible duplicate in MQTT 3.1. The bit is reserved in later versions.
 
@@ -145,8 +145,8 @@ Properties = (
 
 
 ByteOrder = Literal["big", "little"]
-"""Byte order of two-byte integers (message ids, keep-alive): big-endian (MQTT 3.1 section 2.1), or little-endian in the older
-dialect. String lengths are big-endian in both."""
+"""Byte order of two-byte integers (packet identifiers, keep-alive): big-endian (MQTT 3.1 section 2.1), or little-endian in
+the older dialect. String lengths are big-endian in both."""
 
 LEVEL_MQTT_3_1, LEVEL_MQTT_3_1_1, LEVEL_MQTT_5 = 3, 4, 5
 """Protocol levels in CONNECT (MQTT 3.1.1 section 3.1.2.2, MQTT 5 section 3.1.2.2)."""
@@ -255,13 +255,13 @@ class Publish(msgspec.Struct, frozen=True, gc=False):
     """To the server: retain the message for later subscribers. From the server: this is a retained message."""
     dup: bool = False
     """Whether it may be a redelivery. Always False for QoS 0."""
-    message_id: int = 0
+    packet_id: int = 0
     """1 to 65,535, or 0 for QoS 0."""
     properties: PublishProperties | None = None
 
 
 class _Acknowledgement(msgspec.Struct, frozen=True, gc=False):
-    message_id: int
+    packet_id: int
     reason_code: int = 0
     properties: AcknowledgementProperties | None = None
 
@@ -277,7 +277,7 @@ class Pubrec(_Acknowledgement, frozen=True, gc=False):
 class Pubrel(msgspec.Struct, frozen=True, gc=False):
     """Release of a QoS 2 message, assured delivery part 2 (MQTT 3.1.1 section 3.6)."""
 
-    message_id: int
+    packet_id: int
     dup: bool = False
     reason_code: int = 0
     properties: AcknowledgementProperties | None = None
@@ -301,7 +301,7 @@ class SubscriptionOptions(msgspec.Struct, frozen=True, gc=False):
 class Subscribe(msgspec.Struct, frozen=True, gc=False):
     """A request for subscriptions (MQTT 3.1.1 section 3.8)."""
 
-    message_id: int
+    packet_id: int
     """1 to 65,535."""
     topics: tuple[tuple[str, int], ...]
     """Topic filters with the requested QoS (0 to 2), at least one."""
@@ -314,7 +314,7 @@ class Subscribe(msgspec.Struct, frozen=True, gc=False):
 class Suback(msgspec.Struct, frozen=True, gc=False):
     """The server's response to SUBSCRIBE (MQTT 3.1.1 section 3.9)."""
 
-    message_id: int
+    packet_id: int
     return_codes: tuple[int, ...]
     """For each filter, in order: the granted QoS, or SUBACK_FAILURE. In MQTT 5, a ReasonCode."""
     properties: AcknowledgementProperties | None = None
@@ -323,7 +323,7 @@ class Suback(msgspec.Struct, frozen=True, gc=False):
 class Unsubscribe(msgspec.Struct, frozen=True, gc=False):
     """A request to remove subscriptions (MQTT 3.1 section 3.10)."""
 
-    message_id: int
+    packet_id: int
     """1 to 65,535."""
     topics: tuple[str, ...]
     """Topic filters, at least one."""
@@ -334,7 +334,7 @@ class Unsubscribe(msgspec.Struct, frozen=True, gc=False):
 class Unsuback(msgspec.Struct, frozen=True, gc=False):
     """The server's response to UNSUBSCRIBE (MQTT 3.1 section 3.11)."""
 
-    message_id: int
+    packet_id: int
     reason_codes: tuple[int, ...] = ()
     """A ReasonCode for each filter, in order. Empty before MQTT 5."""
     properties: AcknowledgementProperties | None = None

@@ -120,12 +120,12 @@ class Body:
         """Read a two-byte integer in the connection's byte order."""
         return int.from_bytes(self._take(2, field)[:: self._word_order], "big")
 
-    def message_id(self) -> int:
-        """Read a message identifier, which must not be 0 (MQTT 3.1 section 3.10)."""
-        message_id = self.word("message id")
-        if message_id == 0:
+    def packet_id(self) -> int:
+        """Read a packet identifier, which must not be 0 (MQTT 3.1 section 3.10)."""
+        packet_id = self.word("message id")
+        if packet_id == 0:
             self.fail_protocol("MQTT-2.3.1-1: message id is 0", back=2)
-        return message_id
+        return packet_id
 
     def binary(self, field: str) -> bytes:
         """Read bytes that follow a two-byte length, which is big-endian in both dialects."""
@@ -380,33 +380,33 @@ def read_publish(body: Body, flags: int, level: int) -> Publish:
     fault = topic_name_fault(topic)
     if fault and (topic or level != LEVEL_MQTT_5):
         body.fail(fault, back=len(raw) + 2)
-    message_id = body.message_id() if qos else 0
+    packet_id = body.packet_id() if qos else 0
     properties = body.properties(PacketType.PUBLISH) if level == LEVEL_MQTT_5 else None
     if topic:
         TOPIC_CACHE.remember(raw, topic)
     elif properties is None or properties.topic_alias is None:
         body.fail_protocol("MQTT 5 section 3.3.2.1: topic name is empty, and there is no Topic Alias")
-    return Publish(topic, body.rest(), qos, flags & _RETAIN != 0, dup, message_id, properties)
+    return Publish(topic, body.rest(), qos, flags & _RETAIN != 0, dup, packet_id, properties)
 
 
 def read_puback(body: Body, flags: int, level: int) -> Puback:
     body.require_no_flags(flags, level)
-    return Puback(body.message_id(), *_read_reason(body, PacketType.PUBACK, level))
+    return Puback(body.packet_id(), *_read_reason(body, PacketType.PUBACK, level))
 
 
 def read_pubrec(body: Body, flags: int, level: int) -> Pubrec:
     body.require_no_flags(flags, level)
-    return Pubrec(body.message_id(), *_read_reason(body, PacketType.PUBREC, level))
+    return Pubrec(body.packet_id(), *_read_reason(body, PacketType.PUBREC, level))
 
 
 def read_pubrel(body: Body, flags: int, level: int) -> Pubrel:
     dup = _read_dup(body, flags, level, "MQTT-3.6.1-1")
-    return Pubrel(body.message_id(), dup, *_read_reason(body, PacketType.PUBREL, level))
+    return Pubrel(body.packet_id(), dup, *_read_reason(body, PacketType.PUBREL, level))
 
 
 def read_pubcomp(body: Body, flags: int, level: int) -> Pubcomp:
     body.require_no_flags(flags, level)
-    return Pubcomp(body.message_id(), *_read_reason(body, PacketType.PUBCOMP, level))
+    return Pubcomp(body.packet_id(), *_read_reason(body, PacketType.PUBCOMP, level))
 
 
 def _read_reason(body: Body, packet_type: PacketType, level: int) -> tuple[int, AcknowledgementProperties | None]:
@@ -429,7 +429,7 @@ def _read_reason(body: Body, packet_type: PacketType, level: int) -> tuple[int, 
 
 def read_subscribe(body: Body, flags: int, level: int) -> Subscribe:
     dup = _read_dup(body, flags, level, "MQTT-3.8.1-1")
-    message_id = body.message_id()
+    packet_id = body.packet_id()
     mqtt_5 = level == LEVEL_MQTT_5
     properties: SubscribeProperties | None = body.properties(PacketType.SUBSCRIBE) if mqtt_5 else None
     if not body.remaining:
@@ -449,7 +449,7 @@ def read_subscribe(body: Body, flags: int, level: int) -> Subscribe:
             if qos > 2:
                 body.fail(f"MQTT-3.8.3-4: requested quality of service is {qos:#04x}", back=1)
         topics.append((topic_filter, qos))
-    return Subscribe(message_id, tuple(topics), dup, tuple(options), properties)
+    return Subscribe(packet_id, tuple(topics), dup, tuple(options), properties)
 
 
 def _read_options(body: Body, topic_filter: str) -> tuple[int, SubscriptionOptions]:
@@ -471,22 +471,22 @@ def _read_options(body: Body, topic_filter: str) -> tuple[int, SubscriptionOptio
 
 def read_suback(body: Body, flags: int, level: int) -> Suback:
     body.require_no_flags(flags, level)
-    message_id = body.message_id()
+    packet_id = body.packet_id()
     if level == LEVEL_MQTT_5:
         properties: AcknowledgementProperties | None = body.properties(PacketType.SUBACK)
-        return Suback(message_id, _read_reason_codes(body, PacketType.SUBACK), properties)
+        return Suback(packet_id, _read_reason_codes(body, PacketType.SUBACK), properties)
     if not body.remaining:
         body.fail("MQTT 3.1.1 section 3.9.3: no return code")
     codes = body.rest()
     for back, code in zip(range(len(codes), 0, -1), codes, strict=True):
         if code > 2 and code != SUBACK_FAILURE:
             body.fail(f"MQTT-3.9.3-2: return code is {code:#04x}", back=back)
-    return Suback(message_id, tuple(codes))
+    return Suback(packet_id, tuple(codes))
 
 
 def read_unsubscribe(body: Body, flags: int, level: int) -> Unsubscribe:
     dup = _read_dup(body, flags, level, "MQTT-3.10.1-1")
-    message_id = body.message_id()
+    packet_id = body.packet_id()
     properties: UnsubscribeProperties | None = None
     if level == LEVEL_MQTT_5:
         properties = body.properties(PacketType.UNSUBSCRIBE)
@@ -495,17 +495,17 @@ def read_unsubscribe(body: Body, flags: int, level: int) -> Unsubscribe:
     topics: list[str] = []
     while body.remaining:
         topics.append(_read_topic_filter(body, len(topics), level))
-    return Unsubscribe(message_id, tuple(topics), dup, properties)
+    return Unsubscribe(packet_id, tuple(topics), dup, properties)
 
 
 def read_unsuback(body: Body, flags: int, level: int) -> Unsuback:
     body.require_no_flags(flags, level)
-    message_id = body.message_id()
+    packet_id = body.packet_id()
     if level == LEVEL_MQTT_5:
         properties: AcknowledgementProperties | None = body.properties(PacketType.UNSUBACK)
-        return Unsuback(message_id, _read_reason_codes(body, PacketType.UNSUBACK), properties)
+        return Unsuback(packet_id, _read_reason_codes(body, PacketType.UNSUBACK), properties)
     body.finish()
-    return Unsuback(message_id)
+    return Unsuback(packet_id)
 
 
 def _read_reason_codes(body: Body, packet_type: PacketType) -> tuple[int, ...]:
@@ -757,10 +757,10 @@ class Decoder:
                         elif first & 6 != 6:
                             topic = known_topic(buffer[field:behind])
                             if little:
-                                message_id = buffer[behind + 1] << 8 | buffer[behind]
+                                packet_id = buffer[behind + 1] << 8 | buffer[behind]
                             else:
-                                message_id = buffer[behind] << 8 | buffer[behind + 1]
-                            if topic is not None and message_id:
+                                packet_id = buffer[behind] << 8 | buffer[behind + 1]
+                            if topic is not None and packet_id:
                                 append(
                                     Publish(
                                         topic,
@@ -768,7 +768,7 @@ class Decoder:
                                         first >> 1 & 3,
                                         first & 1 == 1,
                                         first & 8 == 8,
-                                        message_id,
+                                        packet_id,
                                     )
                                 )
                                 offset = stop
@@ -777,11 +777,11 @@ class Decoder:
                     acknowledgement = acknowledgement_of(first)
                     if acknowledgement is not None:
                         if little:
-                            message_id = buffer[start + 1] << 8 | buffer[start]
+                            packet_id = buffer[start + 1] << 8 | buffer[start]
                         else:
-                            message_id = buffer[start] << 8 | buffer[start + 1]
-                        if message_id:
-                            append(acknowledgement(message_id))
+                            packet_id = buffer[start] << 8 | buffer[start + 1]
+                        if packet_id:
+                            append(acknowledgement(packet_id))
                             offset = stop
                             continue
 
@@ -862,19 +862,19 @@ def _read_quickly(buffer: bytes, begin: int, start: int, stop: int, from_client:
         behind = field + (buffer[start] << 8 | buffer[start + 1])
         topic = TOPIC_CACHE.get(buffer[field:behind])
         qos = first >> 1 & 3
-        message_id = 0
+        packet_id = 0
         if qos:
             behind += 2
             if behind <= stop:
-                message_id = buffer[behind - 2] << 8 | buffer[behind - 1]
-        if topic is None or behind > stop or qos == 3 or (not message_id if qos else first & 8):
+                packet_id = buffer[behind - 2] << 8 | buffer[behind - 1]
+        if topic is None or behind > stop or qos == 3 or (not packet_id if qos else first & 8):
             return None
         properties, behind = decode_properties(_PUBLISH, buffer, behind, stop, begin, from_client)
-        return Publish(topic, buffer[behind:stop], qos, first & 1 == 1, first & 8 == 8, message_id, properties)
+        return Publish(topic, buffer[behind:stop], qos, first & 1 == 1, first & 8 == 8, packet_id, properties)
     # Some servers write the length of empty properties. Only the readers check which reason codes a client may send.
     code_only = length == 3 or (length == 4 and not buffer[stop - 1])
     if first in _ACKNOWLEDGEMENTS and code_only and not (from_client and buffer[start + 2]):
-        message_id = buffer[start] << 8 | buffer[start + 1]
-        if message_id:
-            return _ACKNOWLEDGEMENTS[first](message_id, reason_code=buffer[start + 2])
+        packet_id = buffer[start] << 8 | buffer[start + 1]
+        if packet_id:
+            return _ACKNOWLEDGEMENTS[first](packet_id, reason_code=buffer[start + 2])
     return None

@@ -67,8 +67,8 @@ def word_field(value: int, packet: str, field: str, byte_order: ByteOrder) -> by
     return value.to_bytes(2, byte_order)
 
 
-def message_id_field(value: int, packet: str, byte_order: ByteOrder) -> bytes:
-    """Encode a message identifier, which must not be 0."""
+def packet_id_field(value: int, packet: str, byte_order: ByteOrder) -> bytes:
+    """Encode a packet identifier, which must not be 0."""
     if value == 0:
         raise MalformedPacket(packet, 0, "MQTT-2.3.1-1: message id is 0")
     return word_field(value, packet, "message id", byte_order)
@@ -181,7 +181,7 @@ def write_subscribe(packet: Subscribe, byte_order: ByteOrder, level: int) -> byt
     mqtt_5 = level == LEVEL_MQTT_5
     if not packet.topics:
         raise MalformedPacket("SUBSCRIBE", 0, f"MQTT-3.8.3-{2 if mqtt_5 else 3}: no topic filter")
-    fields = [message_id_field(packet.message_id, "SUBSCRIBE", byte_order)]
+    fields = [packet_id_field(packet.packet_id, "SUBSCRIBE", byte_order)]
     options = packet.options or (_NO_OPTIONS,) * len(packet.topics)
     if mqtt_5:
         if len(options) != len(packet.topics):
@@ -211,21 +211,21 @@ def write_suback(packet: Suback, byte_order: ByteOrder, level: int) -> bytes:
     mqtt_5 = level == LEVEL_MQTT_5
     if not packet.return_codes:
         raise MalformedPacket("SUBACK", 0, f"MQTT {'5' if mqtt_5 else '3.1.1'} section 3.9.3: no return code")
-    message_id = message_id_field(packet.message_id, "SUBACK", byte_order)
+    packet_id = packet_id_field(packet.packet_id, "SUBACK", byte_order)
     if mqtt_5:
         properties = encode_properties(PacketType.SUBACK, packet.properties)
         codes = [reason_code_field(PacketType.SUBACK, code) for code in packet.return_codes]
-        return assemble(PacketType.SUBACK, 0, message_id, properties, *codes)
+        return assemble(PacketType.SUBACK, 0, packet_id, properties, *codes)
     for code in packet.return_codes:
         if code not in (0, 1, 2, SUBACK_FAILURE):
             raise MalformedPacket("SUBACK", 0, f"MQTT-3.9.3-2: return code is {code}")
-    return assemble(PacketType.SUBACK, 0, message_id, bytes(packet.return_codes))
+    return assemble(PacketType.SUBACK, 0, packet_id, bytes(packet.return_codes))
 
 
 def write_unsubscribe(packet: Unsubscribe, byte_order: ByteOrder, level: int) -> bytes:
     if not packet.topics:
         raise MalformedPacket("UNSUBSCRIBE", 0, "MQTT-3.10.3-2: no topic filter")
-    fields = [message_id_field(packet.message_id, "UNSUBSCRIBE", byte_order)]
+    fields = [packet_id_field(packet.packet_id, "UNSUBSCRIBE", byte_order)]
     if level == LEVEL_MQTT_5:
         fields.append(encode_properties(PacketType.UNSUBSCRIBE, packet.properties))
     fields += [topic_filter_field(topic_filter, "UNSUBSCRIBE") for topic_filter in packet.topics]
@@ -233,14 +233,14 @@ def write_unsubscribe(packet: Unsubscribe, byte_order: ByteOrder, level: int) ->
 
 
 def write_unsuback(packet: Unsuback, byte_order: ByteOrder, level: int) -> bytes:
-    message_id = message_id_field(packet.message_id, "UNSUBACK", byte_order)
+    packet_id = packet_id_field(packet.packet_id, "UNSUBACK", byte_order)
     if level != LEVEL_MQTT_5:
-        return assemble(PacketType.UNSUBACK, 0, message_id)
+        return assemble(PacketType.UNSUBACK, 0, packet_id)
     if not packet.reason_codes:
         raise MalformedPacket("UNSUBACK", 0, "MQTT 5 section 3.11.3: no reason code")
     properties = encode_properties(PacketType.UNSUBACK, packet.properties)
     codes = [reason_code_field(PacketType.UNSUBACK, code) for code in packet.reason_codes]
-    return assemble(PacketType.UNSUBACK, 0, message_id, properties, *codes)
+    return assemble(PacketType.UNSUBACK, 0, packet_id, properties, *codes)
 
 
 def write_disconnect(packet: Disconnect, byte_order: ByteOrder, level: int) -> bytes:
@@ -265,7 +265,7 @@ def write_auth(packet: Auth, byte_order: ByteOrder, level: int) -> bytes:
     return assemble(PacketType.AUTH, 0, code, encode_properties(PacketType.AUTH, packet.properties))
 
 
-# Only PUBREL has QoS 1 in its header. The Remaining Length is that of a message id.
+# Only PUBREL has QoS 1 in its header. The Remaining Length is that of a packet identifier.
 _ACKNOWLEDGEMENT_HEADER: Final[dict[PacketType, bytes]] = {
     PacketType.PUBACK: b"\x40\x02",
     PacketType.PUBREC: b"\x50\x02",
@@ -299,7 +299,7 @@ def encode_publish(
     qos: int,
     retain: bool,
     dup: bool,
-    message_id: int,
+    packet_id: int,
     byte_order: ByteOrder = "big",
 ) -> bytes:
     """Encode PUBLISH with a topic from ``encode_topic``. The other arguments are the fields of Publish.
@@ -310,45 +310,45 @@ def encode_publish(
     if qos == 0:
         if dup:
             raise MalformedPacket("PUBLISH", 0, "MQTT-3.3.1-2: DUP is set with quality of service 0")
-        if message_id:
+        if packet_id:
             raise MalformedPacket("PUBLISH", 0, "MQTT-2.3.1-5: message id with quality of service 0")
         first = 0x31 if retain else 0x30
         return _publish_header(first, length) + topic_field + payload
     if not 0 < qos < 3:
         raise MalformedPacket("PUBLISH", 0, f"MQTT-3.3.1-4: quality of service is {qos}")
-    if not 0 < message_id < 0x10000:
-        raise MalformedPacket("PUBLISH", 0, f"MQTT-2.3.1-1: message id is {message_id}")
+    if not 0 < packet_id < 0x10000:
+        raise MalformedPacket("PUBLISH", 0, f"MQTT-2.3.1-1: message id is {packet_id}")
     first = 0x30 | qos << 1
     if retain:
         first |= 1
     if dup:
         first |= 8
-    return _publish_header(first, length + 2) + topic_field + message_id.to_bytes(2, byte_order) + payload
+    return _publish_header(first, length + 2) + topic_field + packet_id.to_bytes(2, byte_order) + payload
 
 
 def encode_publish_5(
-    topic_field: bytes, properties: bytes, payload: bytes, qos: int, retain: bool, dup: bool, message_id: int
+    topic_field: bytes, properties: bytes, payload: bytes, qos: int, retain: bool, dup: bool, packet_id: int
 ) -> bytes:
     """Encode an MQTT 5 PUBLISH like ``encode_publish``, with properties from ``encode_properties``."""
-    # The properties are between message id and payload.
-    return encode_publish(topic_field, properties + payload, qos, retain, dup, message_id)
+    # The properties are between packet identifier and payload.
+    return encode_publish(topic_field, properties + payload, qos, retain, dup, packet_id)
 
 
 def encode_acknowledgement(
-    packet_type: PacketType, message_id: int, byte_order: ByteOrder = "big", reason_code: int = 0
+    packet_type: PacketType, packet_id: int, byte_order: ByteOrder = "big", reason_code: int = 0
 ) -> bytes:
-    """Encode PUBACK, PUBREC, PUBREL (without DUP), PUBCOMP or UNSUBACK with a message id and an optional reason code.
+    """Encode PUBACK, PUBREC, PUBREL (without DUP), PUBCOMP or UNSUBACK with a packet identifier and an optional reason code.
 
     A reason code other than 0 is allowed for MQTT 5 peers only (section 3.4.2.1), and not in UNSUBACK.
     Raises MalformedPacket.
     """
     header = _ACKNOWLEDGEMENT_HEADER[packet_type]
-    if not 0 < message_id < 0x10000:
-        raise MalformedPacket(PacketType(packet_type).name, 0, f"MQTT-2.3.1-1: message id is {message_id}")
+    if not 0 < packet_id < 0x10000:
+        raise MalformedPacket(PacketType(packet_type).name, 0, f"MQTT-2.3.1-1: message id is {packet_id}")
     if reason_code:
         code = reason_code_field(packet_type, reason_code)
-        return header[:1] + b"\3" + message_id.to_bytes(2, byte_order) + code
-    return header + message_id.to_bytes(2, byte_order)
+        return header[:1] + b"\3" + packet_id.to_bytes(2, byte_order) + code
+    return header + packet_id.to_bytes(2, byte_order)
 
 
 def _publish_header(first: int, length: int) -> bytes:
@@ -366,10 +366,10 @@ def _write_publish(packet: Publish, byte_order: ByteOrder, level: int) -> bytes:
     if level == LEVEL_MQTT_5:
         properties = packet.properties
         aliased = not packet.topic and properties is not None and properties.topic_alias is not None
-        # The properties are between message id and payload.
+        # The properties are between packet identifier and payload.
         payload = (b"\0" if properties is None else encode_properties(PacketType.PUBLISH, properties)) + payload
     topic = b"\0\0" if aliased else encode_topic(packet.topic)
-    return encode_publish(topic, payload, packet.qos, packet.retain, packet.dup, packet.message_id, byte_order)
+    return encode_publish(topic, payload, packet.qos, packet.retain, packet.dup, packet.packet_id, byte_order)
 
 
 #: Packet types of the acknowledgements of publications.
@@ -385,15 +385,15 @@ def _write_acknowledgement(packet: Puback | Pubrec | Pubrel | Pubcomp, byte_orde
     """Encode an acknowledgement without trailing default fields (MQTT 5 section 3.4.2.1)."""
     packet_type = _ACKNOWLEDGEMENTS[type(packet)]
     if isinstance(packet, Pubrel) and packet.dup:
-        return assemble(PacketType.PUBREL, 0b1010, message_id_field(packet.message_id, "PUBREL", byte_order))
+        return assemble(PacketType.PUBREL, 0b1010, packet_id_field(packet.packet_id, "PUBREL", byte_order))
     if level != LEVEL_MQTT_5:
-        return encode_acknowledgement(packet_type, packet.message_id, byte_order)
+        return encode_acknowledgement(packet_type, packet.packet_id, byte_order)
     if packet.properties is None:
-        return encode_acknowledgement(packet_type, packet.message_id, byte_order, packet.reason_code)
+        return encode_acknowledgement(packet_type, packet.packet_id, byte_order, packet.reason_code)
     return assemble(
         packet_type,
         _ACKNOWLEDGEMENT_HEADER[packet_type][0] & 0x0F,
-        message_id_field(packet.message_id, packet_type.name, byte_order),
+        packet_id_field(packet.packet_id, packet_type.name, byte_order),
         reason_code_field(packet_type, packet.reason_code),
         encode_properties(packet_type, packet.properties),
     )

@@ -231,10 +231,10 @@ class ClientJournal:
             self._write(client_id, f"{text}, {len(message.payload)} bytes: {outcome}")
 
     def _acknowledged(self, event: Acknowledged) -> None:
-        for message_id, transmission in event.effects.acknowledged:
-            self._delivered(event.session, transmission, 1, f"acknowledged packet {message_id}")
-        for message_id, _, transmission in event.effects.released:
-            self._delivered(event.session, transmission, 2, f"acknowledged packet {message_id}")
+        for packet_id, transmission in event.effects.acknowledged:
+            self._delivered(event.session, transmission, 1, f"acknowledged packet {packet_id}")
+        for packet_id, _, transmission in event.effects.released:
+            self._delivered(event.session, transmission, 2, f"acknowledged packet {packet_id}")
 
     def _finished(self, event: Finished) -> None:
         for transmission in event.transmissions:

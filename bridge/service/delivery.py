@@ -125,9 +125,9 @@ class Share:
             return False
         transmission = waiting.popleft()
         transmission.user_data = member.user_data
-        message_id = member.sent.pop(transmission.msg_number, None)
-        if message_id is not None:
-            member.session.outbox.keep_identifier(message_id, transmission)
+        packet_id = member.sent.pop(transmission.msg_number, None)
+        if packet_id is not None:
+            member.session.outbox.keep_identifier(packet_id, transmission)
         grouped.setdefault(member.session, []).append(transmission)
         return True
 
@@ -199,7 +199,7 @@ class Shares(dict[str, Share]):
         taken: dict[str, list[Transmission]] = {}
         for _, transmission in in_flight + outbox.withdraw_waiting(shared):
             taken.setdefault(transmission.client_id, []).append(transmission)
-        sent_before = {one.msg_number: message_id for message_id, one in in_flight}
+        sent_before = {one.msg_number: packet_id for packet_id, one in in_flight}
         for name, transmissions in taken.items():
             numbers = [one.msg_number for one in transmissions if one.msg_number in sent_before]
             self[name].take_back(session, transmissions, {number: sent_before[number] for number in numbers})

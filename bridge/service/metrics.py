@@ -209,8 +209,8 @@ class Traffic:
         traffic.deliveries_timed += 1
         outgoing: Outgoing | None
         if effects.acknowledged:
-            message_id, transmission = effects.acknowledged[0]
-            outgoing = session.outbox.in_flight.deliveries.get(message_id)
+            packet_id, transmission = effects.acknowledged[0]
+            outgoing = session.outbox.in_flight.deliveries.get(packet_id)
         else:
             _, outgoing, transmission = effects.released[0]
         if outgoing is None:

@@ -115,7 +115,7 @@ class Recorder:
             self._user(session),
             event.received_at,
             refusals,
-            [(one.topic, one.payload, one.qos, one.message_id, retain, one.properties) for one, retain in publications],
+            [(one.topic, one.payload, one.qos, one.packet_id, retain, one.properties) for one, retain in publications],
         )
         self._producer.add(now, encode(row), len(publications))
 
@@ -125,13 +125,11 @@ class Recorder:
         """Record acknowledgements of a client."""
         session, effects = event.session, event.effects
         in_flight = session.outbox.in_flight.deliveries
-        taken = [
-            (message_id, in_flight[message_id], one) for message_id, one in effects.acknowledged
-        ] + effects.released
+        taken = [(packet_id, in_flight[packet_id], one) for packet_id, one in effects.acknowledged] + effects.released
         # All messages of one queue manager are of one kind.
         parts = taken[0][2].raw is None
         messages: list[tuple[Any, ...]] = []
-        for message_id, outgoing, one in taken:
+        for packet_id, outgoing, one in taken:
             message = one.message
             if parts and type(message) is PublicationMessage:
                 messages.append(
@@ -141,9 +139,9 @@ class Recorder:
                         outgoing.retain,
                         one.put_time,
                         message.client_id,
-                        message.message_id,
+                        message.packet_id,
                         outgoing.qos,
-                        message_id,
+                        packet_id,
                         outgoing.sent_at,
                         outgoing.times_sent,
                         None,
@@ -160,7 +158,7 @@ class Recorder:
                     "",
                     0,
                     outgoing.qos,
-                    message_id,
+                    packet_id,
                     outgoing.sent_at,
                     outgoing.times_sent,
                     _source(one),
@@ -184,7 +182,7 @@ class Recorder:
                     one.retained,
                     one.put_time,
                     message.client_id,
-                    message.message_id,
+                    message.packet_id,
                     None,
                     None,
                     False,
@@ -254,7 +252,7 @@ def delivery_of(transmission: Transmission, reason: str | None) -> tuple[Any, ..
             transmission.retained,
             put,
             message.client_id,
-            message.message_id,
+            message.packet_id,
             message.qos,
             *rest,
             None,
@@ -329,7 +327,7 @@ def _arrived(received: Received) -> tuple[Any, ...]:
         one.qos,
         one.retain,
         one.client_id,
-        one.message_id,
+        one.packet_id,
         received.dup,
         None if one.properties == NO_PROPERTIES else one.properties,
     )

@@ -160,7 +160,7 @@ async def subscribe(service: TelemetryService, client: Client, session: Session,
         if topic_filter == DEFAULT_QOS_TOPIC:
             session.outbox.direct_qos = qos
     service.quotas.update_subscriptions(session)
-    if not client.protocol.suback(packet.message_id, codes, told):
+    if not client.protocol.suback(packet.packet_id, codes, told):
         client.close(_TOO_LONG, ReasonCode.PACKET_TOO_LARGE)
     client.transport.flush()
     service.events.publish(Subscribed(session, granted, received))
@@ -280,7 +280,7 @@ async def unsubscribe(service: TelemetryService, client: Client, session: Sessio
                 codes[position] = reason_code_of(reason, PacketType.UNSUBACK)
         if client.protocol.level != LEVEL_MQTT_5:
             return  # UNSUBACK cannot report failures: the connection was closed
-    if not client.protocol.unsuback(packet.message_id, codes):
+    if not client.protocol.unsuback(packet.packet_id, codes):
         client.close(_TOO_LONG, ReasonCode.PACKET_TOO_LARGE)
     client.transport.flush()
     service.events.publish(Unsubscribed(session, packet.topics, received))

@@ -137,8 +137,8 @@ class PublicationTraces:
                 "mqtt.qos": message.qos,
                 "mqtt.retain": retain,
             }
-            if message.message_id:
-                attributes["messaging.message.id"] = str(message.message_id)
+            if message.packet_id:
+                attributes["messaging.message.id"] = str(message.packet_id)
             put: dict[str, Attribute] = {"messaging.system": "ibmmq", "messaging.operation.name": "put"}
             if self._names:
                 attributes["messaging.client.id"] = client_id[:TEXT_LENGTH]
@@ -188,10 +188,10 @@ class DeliveryTraces:
     def _acknowledged(self, event: Acknowledged) -> None:
         session, effects = event.session, event.effects
         in_flight = session.outbox.in_flight.deliveries
-        for message_id, transmission in effects.acknowledged:
+        for packet_id, transmission in effects.acknowledged:
             context = context_of(transmission.message)
             if context is not None and context.sampled:
-                outgoing = in_flight.get(message_id)
+                outgoing = in_flight.get(packet_id)
                 # For QoS 2, this event means that the client rejected the message.
                 error = _REJECTED if outgoing is not None and outgoing.qos == 2 else ""
                 self._delivered(session.client_id, transmission, context, outgoing, error)

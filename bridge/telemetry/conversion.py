@@ -80,7 +80,7 @@ def to_mq(publication: Publish, identity: ClientIdentity) -> PublicationMessage:
         if md.MsgType == cmqc.MQMT_DATAGRAM:
             md = msgspec.structs.replace(md, MsgType=cmqc.MQMT_REPLY)
     return PublicationMessage(
-        md, identity.client_id, topic, publication.payload, qos, publication.message_id, properties, reply_to
+        md, identity.client_id, topic, publication.payload, qos, publication.packet_id, properties, reply_to
     )
 
 
@@ -133,7 +133,7 @@ def publication_of(message: Message, *, topic: str | None = None, retained: bool
         headers.body,
         publication_qos(headers.md.Persistence, headers.qos),
         headers.retained if retained is None else retained,
-        headers.message_id,
+        headers.packet_id,
         headers.client_id,
         headers.user,
         headers.expiry,
@@ -196,7 +196,7 @@ def _message(publication: Publication, mqps: tuple[str, bool, str | None] | None
     header = rfh2_of(
         publication.client_id or None,
         publication.qos,
-        publication.message_id,
+        publication.packet_id,
         properties,
         correl_id,
         mqps=mqps,

@@ -316,7 +316,7 @@ class Headers:
         "encoding",
         "format",
         "md",
-        "message_id",
+        "packet_id",
         "qos",
         "retained",
         "topic",
@@ -339,7 +339,7 @@ class Headers:
     #: mqtt.clientId, the publisher, or "" if absent
     client_id: str
     #: mqtt.msgid, or 0 if absent
-    message_id: int
+    packet_id: int
     #: the first MQDLH
     dead_letter: MQDLH | None
 
@@ -348,7 +348,7 @@ class Headers:
         md = message.md
         self._folders: Mapping[str, _Content] = _EMPTY
         self._properties: PublishProperties | None = None
-        self.qos, self.retained, self.message_id = None, False, 0
+        self.qos, self.retained, self.packet_id = None, False, 0
         self.topic, self.user_data, self.client_id, self.dead_letter = "", None, "", None
         if md.Format not in (DISCARDED_FORMATS if discard_others else HEADER_FORMATS):
             self.md, self.body = md, message.data
@@ -396,7 +396,7 @@ class Headers:
         self.client_id = mqtt.get("clientId", "")
         number = mqtt.get("msgid", "").strip()
         if number.isascii() and number.isdecimal() and len(number) <= 5:
-            self.message_id = int(number) & 0xFFFF
+            self.packet_id = int(number) & 0xFFFF
         qos = mqtt.get("qos")
         if qos is not None:
             if qos.strip() not in ("0", "1", "2"):
@@ -665,15 +665,15 @@ def bridge_folder(hops: tuple[str, ...], user: str = "") -> Folder:
 
 
 def _mqtt_content(
-    client_id: str | None, qos: int, message_id: int, properties: PublishProperties | None, correl_id: bytes, topic: str
+    client_id: str | None, qos: int, packet_id: int, properties: PublishProperties | None, correl_id: bytes, topic: str
 ) -> dict[str, Writable]:
-    """Return the content of the mqtt folder. Wills and messages with QoS 0 have no message id."""
+    """Return the content of the mqtt folder. Wills and messages with QoS 0 have no packet identifier."""
     content: dict[str, Writable] = {}
     if client_id is not None:
         content["clientId"] = client_id
     content["qos"] = Typed(qos, "i4")
-    if qos and message_id:
-        content["msgid"] = Typed(message_id, "i4")
+    if qos and packet_id:
+        content["msgid"] = Typed(packet_id, "i4")
     if topic:
         content["topic"] = topic
     if properties is not None and properties is not NO_PROPERTIES:
@@ -686,7 +686,7 @@ def _mqtt_content(
 def rfh2_of(
     client_id: str | None,
     qos: int,
-    message_id: int,
+    packet_id: int,
     properties: PublishProperties | None,
     correl_id: bytes = cmqc.MQCI_NONE,
     *,
@@ -706,7 +706,7 @@ def rfh2_of(
     does not fit an RFH2.
     """
     try:
-        content = _mqtt_content(client_id, qos, message_id, properties, correl_id, original_topic)
+        content = _mqtt_content(client_id, qos, packet_id, properties, correl_id, original_topic)
         folders = [Folder.build("mqtt", content)]
         if mqps is not None:
             folders.append(mqps_folder(*mqps))
@@ -733,7 +733,7 @@ def rfh2_of(
 def message_properties(
     client_id: str | None,
     qos: int,
-    message_id: int,
+    packet_id: int,
     properties: PublishProperties,
     correl_id: bytes,
     *,
@@ -742,7 +742,7 @@ def message_properties(
 ) -> dict[str, str | int | bool]:
     """Return the message properties equivalent to the RFH2."""
     found: dict[str, str | int | bool] = {}
-    for name, value in _mqtt_content(client_id, qos, message_id, properties, correl_id, original_topic).items():
+    for name, value in _mqtt_content(client_id, qos, packet_id, properties, correl_id, original_topic).items():
         found[f"mqtt.{name}"] = value.value if isinstance(value, Typed) else value  # type: ignore[assignment]
     for name, text in named(properties.user_property).items():
         found[f"usr.{name}"] = text

@@ -44,7 +44,7 @@ class Message(msgspec.Struct, tag="m", array_like=True, gc=False):
 NO_PROPERTIES: Final = PublishProperties()
 
 
-class Publication(msgspec.Struct, gc=False):
+class Publication(msgspec.Struct, gc=False, rename={"packet_id": "message_id"}):
     """An MQTT publication from or for a client, a broker or MQ.
 
     DUP and the packet identifier of an outgoing PUBLISH belong to one delivery, not to the publication.
@@ -56,7 +56,7 @@ class Publication(msgspec.Struct, gc=False):
     #: the RETAIN flag
     retain: bool = False
     #: packet identifier of the incoming PUBLISH, or 0 for QoS 0 and without an incoming PUBLISH
-    message_id: int = 0
+    packet_id: int = 0
     #: client identifier of the publisher, or the link's name if the broker does not report it, or "" for an MQ application
     client_id: str = ""
     #: identity of the publisher (MQMD.UserIdentifier, at most 12 bytes), or empty for the bridge's own user
@@ -137,12 +137,12 @@ class Received(msgspec.Struct, gc=False):
     """A publication from the broker.
 
     `qos` determines the acknowledgement to send: PUBACK for 1, PUBREC for 2, none for 0. If the broker has lost the session
-    in which it sent the publication, `qos` and `mid` are 0: the broker expects no acknowledgement and will not resend.
+    in which it sent the publication, `qos` and `packet_id` are 0: the broker expects no acknowledgement and will not resend.
     """
 
     publication: Publication
     qos: int
-    mid: int
+    packet_id: int
     #: DUP flag
     dup: bool
     #: number of the connection on which it arrived

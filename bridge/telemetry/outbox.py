@@ -237,7 +237,7 @@ class Outgoing(Delivery):
         #: the properties of MQTT 5
         self.properties = properties
 
-    def publish(self, protocol: ServerProtocol, message_id: int, now: float, *, dup: bool) -> None:
+    def publish(self, protocol: ServerProtocol, packet_id: int, now: float, *, dup: bool) -> None:
         """Send PUBLISH again, or for the first time if it had to wait."""
         self.sent_at = now
         self.times_sent += dup
@@ -245,7 +245,7 @@ class Outgoing(Delivery):
         if properties is not None and properties.message_expiry_interval is not None and self.transmission is not None:
             left = message_expiry_interval(self.transmission)
             properties = msgspec.structs.replace(properties, message_expiry_interval=left)
-        protocol.publish(self.field, self.payload, self.qos, self.retain, dup, message_id, properties)
+        protocol.publish(self.field, self.payload, self.qos, self.retain, dup, packet_id, properties)
 
 
 class SendEffects:
@@ -580,10 +580,10 @@ class Outbox:
                     why = f"it is longer than the Maximum Packet Size of the client, {protocol.max_packet_size} bytes"
                     effects.refusals.append(Refusal(transmission, cmqc.MQRC_MSG_TOO_BIG_FOR_CHANNEL, why))
                     return True
-            qos, message_id = publication.qos, 0
+            qos, packet_id = publication.qos, 0
             if qos:
-                message_id = self._identifier(transmission.msg_number)
-                if not message_id:
+                packet_id = self._identifier(transmission.msg_number)
+                if not packet_id:
                     return False
             self._count(publication, now)
             if not qos:
@@ -593,7 +593,7 @@ class Outbox:
             outgoing = Outgoing(
                 transmission, qos, field, publication.payload, publication.retain, SENT[qos], now, properties
             )
-            self._send_reliably(transmission, message_id, outgoing, protocol)
+            self._send_reliably(transmission, packet_id, outgoing, protocol)
             return True
         except Unmappable as error:
             refusal = Refusal(transmission, error.reason, str(error))
@@ -666,24 +666,24 @@ class Outbox:
 
     def _identifier(self, number: int) -> int:
         """Return the packet identifier of a message, or 0 if it has to be decided and recorded first."""
-        message_id, deliveries, identifiers = number & 0xFFFF, self.in_flight.deliveries, self.identifiers
+        packet_id, deliveries, identifiers = number & 0xFFFF, self.in_flight.deliveries, self.identifiers
         if identifiers is None:
-            if message_id and message_id not in deliveries:
-                return message_id
+            if packet_id and packet_id not in deliveries:
+                return packet_id
             identifiers = self.identifiers = PacketIdentifiers(self._requests.client_id)
         else:
             decided = identifiers.decided.get(number)
             if decided is not None:
                 return decided
-            if message_id and message_id not in deliveries and message_id not in identifiers.taken:
-                return message_id
+            if packet_id and packet_id not in deliveries and packet_id not in identifiers.taken:
+                return packet_id
         if self.durable:
             self._clash = True
             return 0
-        return identifiers.next_free(message_id, deliveries)
+        return identifiers.next_free(packet_id, deliveries)
 
     def _send_reliably(
-        self, transmission: Transmission, message_id: int, outgoing: Outgoing, protocol: ServerProtocol
+        self, transmission: Transmission, packet_id: int, outgoing: Outgoing, protocol: ServerProtocol
     ) -> None:
         """Send a message with QoS 1 or 2.
 
@@ -691,7 +691,7 @@ class Outbox:
         and so that the message may have been sent.
         """
         number = transmission.msg_number
-        self.in_flight.add(message_id, outgoing)
+        self.in_flight.add(packet_id, outgoing)
         if self.identifiers is not None:
             self.identifiers.sent(number)
         again = False
@@ -702,11 +702,11 @@ class Outbox:
             outgoing.times_sent = 2
             self.resent += 1
         protocol.publish(
-            outgoing.field, outgoing.payload, outgoing.qos, outgoing.retain, again, message_id, outgoing.properties
+            outgoing.field, outgoing.payload, outgoing.qos, outgoing.retain, again, packet_id, outgoing.properties
         )
 
     def _forget(self, transmission: Transmission) -> None:
-        """Free the message id of a message that was not sent after all."""
+        """Free the packet identifier of a message that was not sent after all."""
         self.withdraw_sent(lambda sent: sent is transmission)
 
     def _qos(self, transmission: Transmission) -> int:
@@ -722,19 +722,19 @@ class Outbox:
         source = getattr(transmission.message, "qos", None)
         return min(requested, 2 if source is None else source)
 
-    def acknowledge(self, message_id: int) -> Transmission | None:
+    def acknowledge(self, packet_id: int) -> Transmission | None:
         """Return the message of a PUBACK, to be removed, or None. Raises WrongAcknowledgement."""
-        outgoing, step = self.in_flight.answered(PUBACK, message_id)
+        outgoing, step = self.in_flight.answered(PUBACK, packet_id)
         if outgoing is None or step is not _ACKNOWLEDGED:
             return None
         return self._finish(outgoing)
 
-    def receive(self, message_id: int, *, failed: bool = False) -> tuple[Outgoing | None, Transmission | None]:
+    def receive(self, packet_id: int, *, failed: bool = False) -> tuple[Outgoing | None, Transmission | None]:
         """Take a PUBREC, or with `failed` one that rejects the message, and return the delivery and the message to remove.
 
         (None, None) means that PUBREL can be sent at once. Raises WrongAcknowledgement.
         """
-        outgoing, step = self.in_flight.answered(FAILED_PUBREC if failed else PUBREC, message_id)
+        outgoing, step = self.in_flight.answered(FAILED_PUBREC if failed else PUBREC, packet_id)
         if outgoing is None or step is Step.PUBREL:
             return None, None
         if step is Step.NOTHING:
@@ -753,31 +753,34 @@ class Outbox:
         if self.identifiers is not None:
             self.identifiers.release(transmission.msg_number)
 
-    def complete(self, message_id: int) -> bool:
-        """Process a PUBCOMP. Return whether its message id is free only after a commit. Raises WrongAcknowledgement."""
-        if self.release is not None and self.release.completed(message_id):
+    def complete(self, packet_id: int) -> bool:
+        """Process a PUBCOMP. Return whether its packet identifier is free only after a commit.
+
+        Raises WrongAcknowledgement.
+        """
+        if self.release is not None and self.release.completed(packet_id):
             if self.release.finished:
                 self._released()
             return False
-        _, step = self.in_flight.answered(PUBCOMP, message_id)
+        _, step = self.in_flight.answered(PUBCOMP, packet_id)
         if step is not Phase.COMPLETED:
             return False
         if not self.durable:
-            self.in_flight.free((message_id,))
+            self.in_flight.free((packet_id,))
             return False
         self.unsaved = True
         return True
 
     def send_again(self, protocol: ServerProtocol, now: float, interval: float = 0.0) -> None:
         """Send messages again, in order, that have been unacknowledged for `interval` seconds (MQTT-4.4.0-1)."""
-        for message_id, outgoing in self.in_flight.deliveries.items():
+        for packet_id, outgoing in self.in_flight.deliveries.items():
             if interval and now - outgoing.sent_at < interval:
                 continue
             if outgoing.phase in _RESENT:
-                outgoing.publish(protocol, message_id, now, dup=True)
+                outgoing.publish(protocol, packet_id, now, dup=True)
                 self.resent += 1
             elif outgoing.phase is Phase.AWAITING_PUBCOMP:
-                protocol.release(message_id)
+                protocol.release(packet_id)
                 outgoing.sent_at = now
 
     def fit(self) -> None:
@@ -785,8 +788,8 @@ class Outbox:
         in_flight = self.in_flight
         room = max(in_flight.receive_maximum - (in_flight.unfinished - in_flight.unacknowledged), 0)
         unacknowledged = [
-            (message_id, outgoing.transmission)
-            for message_id, outgoing in in_flight.deliveries.items()
+            (packet_id, outgoing.transmission)
+            for packet_id, outgoing in in_flight.deliveries.items()
             if outgoing.phase in _RESENT and outgoing.transmission is not None
         ]
         self.restore(unacknowledged[room:])
@@ -798,7 +801,7 @@ class Outbox:
         """
         if not acknowledged:
             return
-        self.in_flight.free([message_id for message_id, _ in acknowledged])
+        self.in_flight.free([packet_id for packet_id, _ in acknowledged])
         if self.identifiers is None:
             self.identifiers = PacketIdentifiers(self._requests.client_id)
         self.identifiers.keep(acknowledged, durable=self.durable)
@@ -806,24 +809,24 @@ class Outbox:
         self.mark_sent([transmission.msg_number for transmission in again])
         self.backlog.extendleft(reversed(again))
 
-    def keep_identifier(self, message_id: int, transmission: Transmission) -> None:
+    def keep_identifier(self, packet_id: int, transmission: Transmission) -> None:
         """Take a message that was sent to the client before, with a packet identifier, 0 if unknown.
 
         It is one of a shared subscription, so its QoS is 1, and it needs no record.
         """
         self.mark_sent([transmission.msg_number])
-        if not message_id or message_id == transmission.msg_number & 0xFFFF:
+        if not packet_id or packet_id == transmission.msg_number & 0xFFFF:
             return
         if self.identifiers is None:
             self.identifiers = PacketIdentifiers(self._requests.client_id)
-        if message_id not in self.identifiers.taken and message_id not in self.in_flight.deliveries:
-            self.identifiers.keep([(message_id, transmission)], durable=False)
+        if packet_id not in self.identifiers.taken and packet_id not in self.in_flight.deliveries:
+            self.identifiers.keep([(packet_id, transmission)], durable=False)
 
     def resent_later(self) -> set[int]:
-        """Return the message identifiers of messages that were sent before and wait to be sent again."""
+        """Return the packet identifiers of messages that were sent before and wait to be sent again."""
         decided = {} if self.identifiers is None else self.identifiers.decided
-        message_ids = {decided.get(number) or number & 0xFFFF for number in self.sent_before}
-        return message_ids.union(decided.values()) - self.in_flight.deliveries.keys()
+        packet_ids = {decided.get(number) or number & 0xFFFF for number in self.sent_before}
+        return packet_ids.union(decided.values()) - self.in_flight.deliveries.keys()
 
     def recorded(self) -> None:
         """Allow the messages whose packet identifiers are on record to be sent."""
@@ -889,12 +892,12 @@ class Outbox:
     def withdraw_sent(self, wanted: Callable[[Transmission], bool]) -> list[tuple[int, Transmission]]:
         """Remove the selected unacknowledged messages and return them with their packet identifiers."""
         taken: list[tuple[int, Transmission]] = []
-        for message_id, outgoing in list(self.in_flight.deliveries.items()):
+        for packet_id, outgoing in list(self.in_flight.deliveries.items()):
             transmission = outgoing.transmission
             if transmission is None or not wanted(transmission):
                 continue
-            self.in_flight.free((message_id,))
-            taken.append((message_id, transmission))
+            self.in_flight.free((packet_id,))
+            taken.append((packet_id, transmission))
         self._release(taken)
         return taken
 

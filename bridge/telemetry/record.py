@@ -72,7 +72,7 @@ class ReceivedRecord(msgspec.Struct, tag_field="side", tag="received"):
     """The receiving half of a durable session. It has a record only if there are packet identifiers to keep."""
 
     clientIdentifier: str
-    #: message ids received with QoS 2 and not released
+    #: packet identifiers received with QoS 2 and not released
     received: list[int] = []
     sequence: int = 0
     version: int = SESSION_VERSION
@@ -82,9 +82,9 @@ class ReceivedRecord(msgspec.Struct, tag_field="side", tag="received"):
         """The identity of the record."""
         return StateKey(Side.RECEIVED, self.clientIdentifier)
 
-    def without(self, message_ids: Container[int]) -> ReceivedRecord:
-        """Return the record without the message ids of rejected publications."""
-        received = [one for one in self.received if one not in message_ids]
+    def without(self, packet_ids: Container[int]) -> ReceivedRecord:
+        """Return the record without the packet identifiers of rejected publications."""
+        received = [one for one in self.received if one not in packet_ids]
         return msgspec.structs.replace(self, received=received)
 
 
@@ -92,9 +92,9 @@ class SentRecord(msgspec.Struct, tag_field="side", tag="sent", omit_defaults=Tru
     """The sending half of a durable session. Every durable session has this record."""
 
     clientIdentifier: str
-    #: message ids for which PUBREL was sent and PUBCOMP has not come
+    #: packet identifiers for which PUBREL was sent and PUBCOMP has not come
     released: list[int] = []
-    #: unusual message ids in records of bridges up to 0.2.0: [number of the message, message id]
+    #: unusual packet identifiers in records of bridges up to 0.2.0: [number of the message, packet identifier]
     assigned: list[tuple[int, int]] = []
     #: the messages sent and not acknowledged: they go out again with DUP
     sent: list[MessageKey] = []
@@ -144,7 +144,7 @@ class IdentifiersRecord(msgspec.Struct, tag_field="side", tag="identifiers"):
     clientIdentifier: str
     #: the number of the record
     queue: str
-    #: [message, message id]
+    #: [message, packet identifier]
     assigned: list[tuple[MessageKey, int]] = []
     sequence: int = 0
     version: int = VERSION

@@ -108,12 +108,12 @@ class ReceiveEffects:
     def qos_2(self, refused: Iterable[int]) -> set[int]:
         """Return the packet identifiers of those publications, by index, that have QoS 2."""
         publications = self.publications
-        return {publications[index][0].message_id for index in refused if publications[index][0].qos == 2}
+        return {publications[index][0].packet_id for index in refused if publications[index][0].qos == 2}
 
     def answer_to(self, index: int) -> Answer:
         """Return the acknowledgement of a publication, by index. For QoS 0 it is never sent."""
         message = self.publications[index][0]
-        return (_PUBACK if message.qos == 1 else _PUBREC), message.message_id
+        return (_PUBACK if message.qos == 1 else _PUBREC), message.packet_id
 
     @property
     def empty(self) -> bool:
@@ -318,36 +318,36 @@ class Session:
                     if packet.properties is not None and self.requests.add(packet.properties):
                         self._unsaved = True
                     if qos:
-                        answers.append((_PUBACK, packet.message_id))
+                        answers.append((_PUBACK, packet.packet_id))
                         count_1 += 1
                         size_1 += len(packet.payload)
                     else:
                         size_0 += len(packet.payload)
                 elif type(packet) is Puback:
-                    message_id = packet.message_id
-                    transmission = outbox.acknowledge(message_id)
+                    packet_id = packet.packet_id
+                    transmission = outbox.acknowledge(packet_id)
                     if transmission is not None:
                         effects.removals.append(transmission)
-                        effects.acknowledged.append((message_id, transmission))
+                        effects.acknowledged.append((packet_id, transmission))
                 elif type(packet) is Pubrec:
                     if packet.reason_code >= FAILURE:
-                        self._rejected(packet.message_id, effects)
+                        self._rejected(packet.packet_id, effects)
                     else:
-                        self._release(packet.message_id, effects)
+                        self._release(packet.packet_id, effects)
                 elif type(packet) is Pubrel:
                     # The identifier is removed on disk before PUBCOMP: the client may then use it for another message.
-                    message_id = packet.message_id
-                    if self.receiver.release(message_id):
-                        effects.forgotten |= {message_id}
+                    packet_id = packet.packet_id
+                    if self.receiver.release(packet_id):
+                        effects.forgotten |= {packet_id}
                         self._unsaved = self.durable
                     else:
                         effects.ordered = True  # an earlier unit of work may be removing it
-                        if message_id not in effects.forgotten:
-                            effects.unknown |= {(_PUBCOMP, message_id)}
-                    answers.append((_PUBCOMP, message_id))
+                        if packet_id not in effects.forgotten:
+                            effects.unknown |= {(_PUBCOMP, packet_id)}
+                    answers.append((_PUBCOMP, packet_id))
                 elif type(packet) is Pubcomp:
-                    if outbox.complete(packet.message_id):
-                        effects.completed.append(packet.message_id)
+                    if outbox.complete(packet.packet_id):
+                        effects.completed.append(packet.packet_id)
                 else:
                     answers.append(_PINGRESP)
         except WrongAcknowledgement as error:
@@ -362,8 +362,8 @@ class Session:
 
     def _receive_once(self, publish: Publish, effects: ReceiveEffects) -> bool:
         """Take a PUBLISH with QoS 2 and return False if too many are not released."""
-        message_id = publish.message_id
-        arrival = self.receiver.arrival(message_id)
+        packet_id = publish.packet_id
+        arrival = self.receiver.arrival(packet_id)
         if arrival is Arrival.TOO_MANY:
             limit = self.receiver.limit
             effects.violation = (
@@ -380,33 +380,33 @@ class Session:
             if publish.properties is not None:
                 self.requests.add(publish.properties)
             self._unsaved = self.durable
-            effects.answers.append((_PUBREC, message_id))
+            effects.answers.append((_PUBREC, packet_id))
         else:
-            effects.repeated.append(message_id)
+            effects.repeated.append(packet_id)
         return True
 
-    def _release(self, message_id: int, effects: ReceiveEffects) -> None:
-        outgoing, transmission = self.outbox.receive(message_id)
+    def _release(self, packet_id: int, effects: ReceiveEffects) -> None:
+        outgoing, transmission = self.outbox.receive(packet_id)
         if transmission is not None:
             effects.removals.append(transmission)
         if outgoing is None:
-            if message_id not in self.outbox.in_flight.deliveries:
+            if packet_id not in self.outbox.in_flight.deliveries:
                 if effects.resent_later is None:
                     effects.resent_later = self.outbox.resent_later()
-                if message_id in effects.resent_later:
+                if packet_id in effects.resent_later:
                     # PUBLISH must not follow PUBREL (MQTT-4.3.3-6). PUBREL answers the PUBREC for the next PUBLISH.
                     return
-                effects.unknown |= {(_PUBREL, message_id)}
-            effects.answers.append((_PUBREL, message_id))
+                effects.unknown |= {(_PUBREL, packet_id)}
+            effects.answers.append((_PUBREL, packet_id))
         elif transmission is not None:
-            effects.released.append((message_id, outgoing, transmission))
+            effects.released.append((packet_id, outgoing, transmission))
 
-    def _rejected(self, message_id: int, effects: ReceiveEffects) -> None:
+    def _rejected(self, packet_id: int, effects: ReceiveEffects) -> None:
         """Take a PUBREC of MQTT 5 that rejects the message: the delivery is complete without PUBREL (section 4.3.3)."""
-        _, transmission = self.outbox.receive(message_id, failed=True)
+        _, transmission = self.outbox.receive(packet_id, failed=True)
         if transmission is not None:
             effects.removals.append(transmission)
-            effects.acknowledged.append((message_id, transmission))
+            effects.acknowledged.append((packet_id, transmission))
 
     def committed(
         self,
@@ -424,7 +424,7 @@ class Session:
         arrived is gone: the next connection gets PUBREL only.
         """
         in_flight = self.outbox.in_flight
-        in_flight.free([message_id for message_id, _ in effects.acknowledged])
+        in_flight.free([packet_id for packet_id, _ in effects.acknowledged])
         if self.outbox.identifiers is not None:
             for _, transmission in effects.acknowledged:
                 self.outbox.removed(transmission)
@@ -433,11 +433,11 @@ class Session:
         answers = effects.answers if answerable else []
         if effects.released or effects.completed:
             in_flight.free(effects.completed)
-            for message_id, outgoing, _ in effects.released:
+            for packet_id, outgoing, _ in effects.released:
                 in_flight.move(outgoing, Phase.AWAITING_PUBCOMP)
                 outgoing.payload = b""
                 outgoing.sent_at = now
-                answers.append((_PUBREL, message_id))
+                answers.append((_PUBREL, packet_id))
         if refused:
             if effects.refused is None:
                 self.refuse(effects, refused)
@@ -447,7 +447,7 @@ class Session:
         if effects.repeated and answerable:
             # A publication rejected here may have arrived again since: a later unit of work contains it.
             awaited = self.receiver.identifiers - (effects.refused or set())
-            answers += [(_PUBREC, message_id) for message_id in effects.repeated if message_id in awaited]
+            answers += [(_PUBREC, packet_id) for packet_id in effects.repeated if packet_id in awaited]
         return answers
 
     def failed(self, effects: ReceiveEffects) -> None:
@@ -455,13 +455,13 @@ class Session:
 
         The queue manager has none of the publications, and still has the messages that the client acknowledged.
         """
-        unknown = {message.message_id for message, _ in effects.publications if message.qos == 2}
+        unknown = {message.packet_id for message, _ in effects.publications if message.qos == 2}
         self.receiver.identifiers -= unknown - (effects.refused or set())
-        self.outbox.restore(effects.acknowledged + [(message_id, one) for message_id, _, one in effects.released])
+        self.outbox.restore(effects.acknowledged + [(packet_id, one) for packet_id, _, one in effects.released])
         in_flight = self.outbox.in_flight
-        for message_id in effects.completed:
+        for packet_id in effects.completed:
             # PUBREL is sent again on the next connection.
-            in_flight.move(in_flight.deliveries[message_id], Phase.AWAITING_PUBCOMP)
+            in_flight.move(in_flight.deliveries[packet_id], Phase.AWAITING_PUBCOMP)
         self.records_lost(effects.records)
 
     def refuse(self, effects: ReceiveEffects, refused: Iterable[int]) -> None:
@@ -473,8 +473,8 @@ class Session:
     def _sent_record(self) -> SentRecord:
         outbox = self.outbox
         released = [
-            message_id
-            for message_id, outgoing in outbox.in_flight.deliveries.items()
+            packet_id
+            for packet_id, outgoing in outbox.in_flight.deliveries.items()
             if outgoing.phase in (Phase.RELEASING, Phase.AWAITING_PUBCOMP)
         ]
         sent = outbox.keys_of_sent()
@@ -533,5 +533,5 @@ class Session:
         if record.epoch != self.epoch:
             qos_2 = any(subscription_data(one).qos == 2 for one in self.filters.values())
             self.outbox.release = IdentifierRelease(reliable=qos_2)
-        for message_id in record.released:
-            self.outbox.in_flight.add(message_id, Outgoing(None, 2, b"", b"", False, Phase.AWAITING_PUBCOMP))
+        for packet_id in record.released:
+            self.outbox.in_flight.add(packet_id, Outgoing(None, 2, b"", b"", False, Phase.AWAITING_PUBCOMP))

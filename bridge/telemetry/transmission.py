@@ -19,7 +19,7 @@ class PublicationMessage(msgspec.Struct, tag="p", array_like=True, gc=False):
     """An MQ message converted from an MQTT publication (integration tables 1 to 3).
 
     `md` is shared by publications with the same user and persistence. The other fields are those of the incoming PUBLISH.
-    `message_id` is 0 for QoS 0.
+    `packet_id` is 0 for QoS 0.
     """
 
     md: MQMD
@@ -27,7 +27,7 @@ class PublicationMessage(msgspec.Struct, tag="p", array_like=True, gc=False):
     topic: str
     payload: bytes
     qos: int = 0
-    message_id: int = 0
+    packet_id: int = 0
     #: MQTT 5 properties except the expiry (`bridge.telemetry.headers.kept`). Absent in logs of older bridges
     properties: PublishProperties | None = None
     #: queue and queue manager of a reply to a request from MQ, used instead of the topic
@@ -60,7 +60,7 @@ class PublicationMessage(msgspec.Struct, tag="p", array_like=True, gc=False):
         return self._with(None, cmqc.MQCI_NONE, user)
 
     def _with(self, mqps: tuple[str, bool, str | None] | None, correl_id: bytes, user: str = "") -> bytes:
-        header = rfh2_of(self.client_id, self.qos, self.message_id, self.properties, correl_id, mqps=mqps, user=user)
+        header = rfh2_of(self.client_id, self.qos, self.packet_id, self.properties, correl_id, mqps=mqps, user=user)
         return header + self.payload
 
     @property

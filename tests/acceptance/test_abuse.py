@@ -74,7 +74,7 @@ def test_the_first_packet(bridge: BridgeProcess) -> None:
     with RawClient(port, "y") as client:
         client.send_bytes(encode(Connect("y")) + encode(Publish("t", b"x" * 60_000, 1, False, False, 1)))
         assert client.expect(Connack).return_code == 0
-        assert client.expect(Puback).message_id == 1
+        assert client.expect(Puback).packet_id == 1
     with RawClient(port, "z", level=5) as client:
         assert client.connect().return_code == 0
         client.send_bytes(encode(Publish("t", b"x" * 70_000, 0)))
@@ -91,5 +91,5 @@ def test_rates(bridge: BridgeProcess, channel: str, count: int, size: int) -> No
             if at == 20:
                 with RawClient.connected(bridge.ports["FREE"], "free") as other:
                     other.publish("t", b"x", 1)
-        assert [client.wait_for(Puback).message_id for _ in packets] == list(range(1, count + 1))
+        assert [client.wait_for(Puback).packet_id for _ in packets] == list(range(1, count + 1))
         client.ping()

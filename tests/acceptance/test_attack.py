@@ -78,13 +78,13 @@ class Ordinary(threading.Thread):
     def _publish(self) -> None:
         """Publish, and receive the answer and the publication, in either order. The next message must be this one."""
         client, payload = self._client, b"%d" % self.published
-        message_id = client.next_message_id()
-        client.send(Publish(self._topic, payload, 1, False, False, message_id))
+        packet_id = client.next_packet_id()
+        client.send(Publish(self._topic, payload, 1, False, False, packet_id))
         puback = client.wait_for(Puback)
-        assert (puback.message_id, puback.reason_code) == (message_id, 0)
+        assert (puback.packet_id, puback.reason_code) == (packet_id, 0)
         publication = client.wait_for(Publish)
         assert (bytes(publication.payload), publication.dup) == (payload, False)
-        client.send(Puback(publication.message_id))
+        client.send(Puback(publication.packet_id))
         self.published += 1
 
 

@@ -43,7 +43,7 @@ class Healthy(threading.Thread):
         try:
             while True:
                 message = self.client.expect(Publish)
-                self.client.send(Puback(message.message_id))
+                self.client.send(Puback(message.packet_id))
                 if message.payload == b"end":
                     return
                 self.numbers.append(int(bytes(message.payload[:8])))
@@ -87,7 +87,7 @@ def received(client: RawClient) -> list[int]:
         assert isinstance(packet, Publish)
         if packet.payload != b"end":
             numbers.append(int(bytes(packet.payload[:8])))
-        client.send(Puback(packet.message_id))
+        client.send(Puback(packet.packet_id))
     assert packet.reason_code == 0x97
     client.expect_closed()
     return numbers

@@ -89,7 +89,7 @@ def test_dead_letters_and_then_the_end(tmp_path: Path, new_bridge: NewBridge, le
     for _ in range(ROOM + 1):
         publication = client.expect(Publish)
         numbers.append(int(bytes(publication.payload[:4])))
-        client.send(Puback(publication.message_id))
+        client.send(Puback(publication.packet_id))
     assert numbers == [*range(ROOM), ROOM + DEAD]
     if level == 5:
         assert client.expect(Disconnect).reason_code == 0x97

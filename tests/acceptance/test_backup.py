@@ -128,8 +128,8 @@ def test_a_restore_forgets_identifiers_that_clients_had_not_released(
         ):
             keeper.subscribe(("t", 1))
             for number in identifiers:
-                sender.send(Publish("t", b"before %d" % number, 2, message_id=number))
-                assert sender.wait_for(Pubrec).message_id == number
+                sender.send(Publish("t", b"before %d" % number, 2, packet_id=number))
+                assert sender.wait_for(Pubrec).packet_id == number
                 keeper.take()
             # The moment of the backup, and of the older copy that a salvage starts from.
             done = mqbridge("data", "backup", tmp_path / "b.db", "--data-dir", bridge.data_directory)
@@ -139,7 +139,7 @@ def test_a_restore_forgets_identifiers_that_clients_had_not_released(
                 shutil.copy(file, tmp_path / "older")
             for number in identifiers:
                 sender.send(Pubrel(number))
-                assert sender.wait_for(Pubcomp).message_id == number
+                assert sender.wait_for(Pubcomp).packet_id == number
         bridge.kill()
         if accepting == "restore":
             done = mqbridge("data", "restore", tmp_path / "b.db", "--data-dir", restored.data_directory)
@@ -156,10 +156,10 @@ def test_a_restore_forgets_identifiers_that_clients_had_not_released(
     ):
         assert sender.connect().session_present and keeper.connect().session_present
         for number in identifiers:
-            sender.send(Publish("t", b"after %d" % number, 2, message_id=number))
-            assert sender.wait_for(Pubrec).message_id == number
+            sender.send(Publish("t", b"after %d" % number, 2, packet_id=number))
+            assert sender.wait_for(Pubrec).packet_id == number
             sender.send(Pubrel(number))
-            assert sender.wait_for(Pubcomp).message_id == number
+            assert sender.wait_for(Pubcomp).packet_id == number
         expected = [b"after %d" % number for number in identifiers]
         received: list[bytes] = []
         while not set(expected) <= set(received):

@@ -159,9 +159,9 @@ def test_kill_while_publishing_and_again_while_delivering(
 class PlainPublisher(Publisher):
     """A publisher whose messages are the same each time they are sent: the audit tells them by their payload."""
 
-    def _packet(self, message_id: int, number: int, attempt: int) -> Publish:
-        packet = super()._packet(message_id, number, attempt)
-        return Publish(packet.topic, b"%d" % number, packet.qos, False, packet.dup, message_id)
+    def _packet(self, packet_id: int, number: int, attempt: int) -> Publish:
+        packet = super()._packet(packet_id, number, attempt)
+        return Publish(packet.topic, b"%d" % number, packet.qos, False, packet.dup, packet_id)
 
 
 class ClientRecords:

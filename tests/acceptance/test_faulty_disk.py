@@ -233,7 +233,7 @@ def test_dup_is_set_after_a_failed_commit_and_a_restart(
         assert client.connect().session_present
         sent = [client.wait_for(Publish) for _ in range(WINDOW)]
         fault.write_text("fsync once")
-        client.send(*[Pubrec(one.message_id) for one in sent])
+        client.send(*[Pubrec(one.packet_id) for one in sent])
         with pytest.raises(ConnectionClosed):
             client.fill()
     assert bridge.stop() == 0
@@ -247,8 +247,8 @@ def test_dup_is_set_after_a_failed_commit_and_a_restart(
     with RawClient(bridge.port, "keeper", clean=False) as client:
         assert client.connect().session_present
         again = [client.wait_for(Publish) for _ in range(WINDOW)]
-    assert [(one.message_id, one.payload, one.dup) for one in again] == [
-        (one.message_id, one.payload, True) for one in sent
+    assert [(one.packet_id, one.payload, one.dup) for one in again] == [
+        (one.packet_id, one.payload, True) for one in sent
     ]
     assert bridge.stop() == 0
 

@@ -52,7 +52,7 @@ def test_nothing_is_lost_or_duplicated(
     assert bridge.config is not None
     administrator = Administrator(bridge)
     bridge.mqsc("DEFINE QLOCAL(OUT) DEFPSIST(YES)\nDEFINE QLOCAL(OTHER)")
-    mid = accepted(broker, put(bridge, broker))
+    packet_id = accepted(broker, put(bridge, broker))
     fault.write_text(word)
     bridge.config.write_text(config(1) if change == "moved" else config(1, "another", "OTHER"))
     administrator.run("reload")
@@ -62,7 +62,7 @@ def test_nothing_is_lost_or_duplicated(
     bridge.kill()
     broker = FakeBroker(version, port)
     bridge.start()
-    completed(broker, mid)
+    completed(broker, packet_id)
     until(lambda: "kept until" not in administrator.does("mapping", "list"), lambda: bridge.log)
     assert bridge.messages("OUT") == bridge.messages("SYSTEM.DEAD.LETTER.QUEUE") == []
     broker.close()

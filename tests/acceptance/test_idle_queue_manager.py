@@ -61,7 +61,7 @@ def test_publications_while_the_queue_manager_is_restarted_come_to_clean_session
         for number in range(40):
             sender.send(Publish(f"t/{number}", b"meanwhile", 1, False, False, number + 1))
         probed.queue_manager.start()
-        acknowledged = {sender.wait_for(Puback).message_id for _ in range(40)}
+        acknowledged = {sender.wait_for(Puback).packet_id for _ in range(40)}
         assert acknowledged == set(range(1, 41))
         assert {clean.take().topic for _ in range(40)} == {f"t/{number}" for number in range(40)}
 
@@ -75,7 +75,7 @@ def test_a_queue_manager_that_does_not_answer(probed: RemoteBridgeProcess) -> No
         sender.send(Publish("t", b"waits", 1, False, False, 1))
         clean.ping()
         manager.resume()
-        assert sender.wait_for(Puback).message_id == 1
+        assert sender.wait_for(Puback).packet_id == 1
         assert clean.take().payload == b"waits"
         manager.pause()
         try:

@@ -375,19 +375,19 @@ def test_little_endian_channel(new_bridge: Callable[..., BridgeProcess]) -> None
     ):
         assert little.connect().return_code == 0
         for client in (big, little):
-            client._message_id = 0x0102
+            client._packet_id = 0x0102
             client.subscribe((f"to/{client.packet.client_id}", 2))
         for qos in (0, 1, 2):
             big.publish("to/little", b"hello", qos)
             publish = little.take()
-            assert publish == Publish("to/little", b"hello", qos, False, False, publish.message_id)
+            assert publish == Publish("to/little", b"hello", qos, False, False, publish.packet_id)
             little.publish("to/big", b"hello yourself", qos)
             publish = big.take()
-            assert publish == Publish("to/big", b"hello yourself", qos, False, False, publish.message_id)
+            assert publish == Publish("to/big", b"hello yourself", qos, False, False, publish.packet_id)
         with bridge.mq_subscriber("to/mq", "--limit", "1", "--json") as application:
-            message_id = little.publish("to/mq", b"x", 1)
+            packet_id = little.publish("to/mq", b"x", 1)
             folders = application.json()["rfh2"][0]["folders"]
-            assert folders["mqtt"] == {"clientId": "little", "qos": 1, "msgid": message_id}
+            assert folders["mqtt"] == {"clientId": "little", "qos": 1, "msgid": packet_id}
         # The words are on the wire as the older dialect has them: least significant byte first, string lengths last.
         little.send_bytes(b"\x32\x06\x00\x01a\x34\x12x")
         assert little.socket.recv(100) == b"\x40\x02\x34\x12"

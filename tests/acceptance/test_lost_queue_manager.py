@@ -239,7 +239,7 @@ def test_publishers_are_not_read_while_the_queue_manager_is_away(remote: Callabl
         other.ping()
         bridge.queue_manager.start()
         for number in range(blocked):
-            assert sender.receive().message_id == number + 100
+            assert sender.receive().packet_id == number + 100
         bridge.queue_manager.kill()
         other.send(Publish("t", b"x", 1, False, False, 1))
         assert bridge.stop() == 0

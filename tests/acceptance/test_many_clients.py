@@ -101,7 +101,7 @@ def test_a_client_that_never_reads_does_not_slow_another(bridge: BridgeProcess, 
         received: list[Any] = []
         while len(received) < COUNT:
             publish = fast.expect(Publish)
-            fast.send(Puback(publish.message_id))
+            fast.send(Puback(publish.packet_id))
             received.append(publish.payload)
         assert received == [number(n) for n in range(COUNT)]
         flood.join(30)

@@ -30,7 +30,7 @@ def publish(client: RawClient, number: int, qos: int = 1) -> list[ReasonCode]:
     """Publish messages of 1,000 bytes. Return the reason codes of their PUBACKs."""
     codes: list[ReasonCode] = []
     for _ in range(number):
-        packet_id = client.next_message_id() if qos else 0
+        packet_id = client.next_packet_id() if qos else 0
         client.send(Publish("orders/1", bytes(1_000), qos, False, False, packet_id))
         if qos:
             codes.append(client.wait_for(Puback).reason_code)

@@ -67,7 +67,7 @@ def test_mosquitto_repeats_what_it_has_released(mosquitto: Mosquitto) -> None:
         client.subscribe(("t", 2))
         publish(mosquitto.port, "t", "21.5", qos=2)
         first = client.expect(Publish)
-        client.send(Pubrec(first.message_id))
+        client.send(Pubrec(first.packet_id))
         # The PUBCOMP is lost with the connection.
         client.expect(Pubrel)
     assert mosquitto.process is not None

@@ -53,18 +53,18 @@ class Site:
         with RawClient.connected(self.bridge.port, "sender", level=5) as client:
             while codes[QUOTA_EXCEEDED] < rejections:
                 while len(numbers) < WINDOW:
-                    message_id = self._next % 60_000 + 1
-                    numbers[message_id] = self._next
-                    client.send(Publish("w/t", b"%08d" % self._next + bytes(SIZE - 8), 1, False, False, message_id))
+                    packet_id = self._next % 60_000 + 1
+                    numbers[packet_id] = self._next
+                    client.send(Publish("w/t", b"%08d" % self._next + bytes(SIZE - 8), 1, False, False, packet_id))
                     self._next += 1
                 answer = client.expect(Puback)
                 codes[answer.reason_code] += 1
-                number = numbers.pop(answer.message_id)
+                number = numbers.pop(answer.packet_id)
                 if not answer.reason_code:
                     self.acknowledged.append(number)
             while numbers:
                 answer = client.expect(Puback)
-                number = numbers.pop(answer.message_id)
+                number = numbers.pop(answer.packet_id)
                 if not answer.reason_code:
                     self.acknowledged.append(number)
             client.disconnect()
@@ -88,7 +88,7 @@ class Site:
             while len(received) < len(self.acknowledged):
                 publication = client.expect(Publish)
                 received.append(int(bytes(publication.payload[:8])))
-                client.send(Puback(publication.message_id))
+                client.send(Puback(publication.packet_id))
             client.disconnect()
         return received
 

@@ -49,7 +49,7 @@ def waiting(bridge: BridgeProcess, qos: int) -> Iterator[dict[bytes, int]]:
             else:
                 publisher.wait_for(Pubrec)
                 publisher.send(Pubrel(at))
-        got = {one.payload: one.message_id for one in (client.wait_for(Publish) for _ in payloads)}
+        got = {one.payload: one.packet_id for one in (client.wait_for(Publish) for _ in payloads)}
     assert list(got) == payloads and len(set(got.values())) == MESSAGES
     yield got
 
@@ -61,11 +61,11 @@ def took_all(client: RawClient, qos: int) -> list[Publish]:
         publication = client.wait_for(Publish)
         got.append(publication)
         if qos == 1:
-            client.send(Puback(publication.message_id))
+            client.send(Puback(publication.packet_id))
         else:
-            client.send(Pubrec(publication.message_id))
+            client.send(Pubrec(publication.packet_id))
             client.wait_for(Pubrel)
-            client.send(Pubcomp(publication.message_id))
+            client.send(Pubcomp(publication.packet_id))
     return got
 
 
@@ -86,6 +86,6 @@ def test_a_smaller_receive_maximum_keeps_order_and_packet_identifiers(
             got = took_all(client, qos)
             client.ping()
             assert not client.inbox
-    assert {one.payload: one.message_id for one in got} == sent
+    assert {one.payload: one.packet_id for one in got} == sent
     assert [one.payload for one in got] == list(sent)
     assert all(one.dup for one in got)

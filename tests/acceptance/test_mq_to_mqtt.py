@@ -26,7 +26,7 @@ def test_qos_of_a_publication(bridge: BridgeProcess, unique: str, persistent: bo
         bridge.mq("pub", f"{unique}/a", "from MQ", *(["--persistent"] if persistent else []))
         publish = client.take()
         qos = granted if persistent else 0
-        assert publish == Publish(f"{unique}/a", b"from MQ", qos, False, False, publish.message_id)
+        assert publish == Publish(f"{unique}/a", b"from MQ", qos, False, False, publish.packet_id)
 
 
 @pytest.mark.parametrize("persistent", [False, True], ids=["not persistent", "persistent"])
@@ -35,7 +35,7 @@ def test_direct_message_has_qos_2(bridge: BridgeProcess, unique: str, persistent
     with RawClient.connected(bridge.port, unique) as client:
         bridge.mq("put", f"{unique}/cmd", "reset", "--to", unique, *(["--persistent"] if persistent else []))
         publish = client.take()
-        assert publish == Publish(f"{unique}/cmd", b"reset", 2, False, False, publish.message_id)
+        assert publish == Publish(f"{unique}/cmd", b"reset", 2, False, False, publish.packet_id)
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -61,11 +61,11 @@ def test_retain(bridge: BridgeProcess, unique: str, persistent: bool) -> None:
         live.subscribe((unique, 2))
         bridge.mq("pub", unique, "state", "--retain", *words)
         publish = live.take()
-        assert publish == Publish(unique, b"state", 2 * persistent, False, False, publish.message_id)
+        assert publish == Publish(unique, b"state", 2 * persistent, False, False, publish.packet_id)
     with RawClient.connected(bridge.port, f"{unique}-t") as late:
         late.subscribe((unique, 1))
         publish = late.take()
-        assert publish == Publish(unique, b"state", 1 * persistent, True, False, publish.message_id)
+        assert publish == Publish(unique, b"state", 1 * persistent, True, False, publish.packet_id)
         late.publish(unique, b"", 1, retain=True)  # clears it
     with RawClient.connected(bridge.port, f"{unique}-n") as later:
         later.subscribe((unique, 1))

@@ -42,16 +42,16 @@ DEEP = "/" * TOPIC_LEVELS
 NOTED = AcknowledgementProperties(reason_string="a note", user_property=(("k", "v"), ("k", "w")))
 
 
-def ask(message_id: int, *filters: tuple[str, int], identifier: int | None = None, **options: bool) -> Subscribe:
+def ask(packet_id: int, *filters: tuple[str, int], identifier: int | None = None, **options: bool) -> Subscribe:
     each = (SubscriptionOptions(**options),) * len(filters)
     return Subscribe(
-        message_id, filters, options=each, properties=SubscribeProperties(identifier) if identifier else None
+        packet_id, filters, options=each, properties=SubscribeProperties(identifier) if identifier else None
     )
 
 
-def say(topic: str, payload: bytes, qos: int = 0, message_id: int = 0, **properties: object) -> Publish:
+def say(topic: str, payload: bytes, qos: int = 0, packet_id: int = 0, **properties: object) -> Publish:
     said = PublishProperties(**properties) if properties else None
-    return Publish(topic, payload, qos, False, False, message_id, said)
+    return Publish(topic, payload, qos, False, False, packet_id, said)
 
 
 #: Statements; the packets sent, of a topic that is the test's own, and those that come (the message ids of PUBLISH left out).
@@ -158,7 +158,7 @@ def test_an_exchange(bridge: BridgeProcess, unique: str, exchange: Callable[[str
 def normal(packet: Packet) -> Packet:
     """A packet as the table has it: PUBLISH without its message id, No matching subscribers as Success."""
     if isinstance(packet, Publish):
-        return msgspec.structs.replace(packet, message_id=0)
+        return msgspec.structs.replace(packet, packet_id=0)
     if isinstance(packet, Puback | Pubrec) and packet.reason_code == ReasonCode.NO_MATCHING_SUBSCRIBERS:
         return msgspec.structs.replace(packet, reason_code=0)
     return packet

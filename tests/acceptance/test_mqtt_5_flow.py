@@ -44,12 +44,12 @@ def test_the_clients_receive_maximum_holds(bridge: BridgeProcess, unique: str) -
             for number in range(5):
                 other.publish(unique, b"%d" % number, 2)
         first, second = client.wait_for(Publish), client.wait_for(Publish)
-        client.send(Pubrec(first.message_id), Pubrec(second.message_id))
+        client.send(Pubrec(first.packet_id), Pubrec(second.packet_id))
         client.wait_for(Pubrel)
         client.wait_for(Pubrel)
         client.ping()
         assert not [one for one in client.inbox if isinstance(one, Publish)]
-        client.send(Pubcomp(first.message_id))
+        client.send(Pubcomp(first.packet_id))
         third = client.wait_for(Publish)
         assert third.payload == b"2"
         client.ping()
@@ -120,7 +120,7 @@ def test_a_publication_that_expires_at_once(bridge: BridgeProcess, unique: str) 
             publication = client.wait_for(Publish)
             assert publication.properties is not None
             intervals.append(publication.properties.message_expiry_interval)
-            client.send(Puback(publication.message_id))
+            client.send(Puback(publication.packet_id))
         assert all(seconds == 0 or 900 < seconds <= 1_000 for seconds in intervals if seconds is not None), intervals
 
 
@@ -161,11 +161,11 @@ def test_no_matching_subscribers(bridge: BridgeProcess, unique: str) -> None:
         )
         answers = [client.wait_for(Puback) for _ in range(3)]
         none = ReasonCode.NO_MATCHING_SUBSCRIBERS
-        assert [(one.message_id, one.reason_code) for one in answers] == [(1, none), (2, 0), (3, none)]
+        assert [(one.packet_id, one.reason_code) for one in answers] == [(1, none), (2, 0), (3, none)]
         client.send(Publish(nobody, b"", 2, False, False, 4))
         assert client.wait_for(Pubrec).reason_code == none
         client.send(Pubrel(4))
-        assert client.wait_for(Pubcomp).message_id == 4
+        assert client.wait_for(Pubcomp).packet_id == 4
 
 
 def test_a_client_may_refuse_a_message(bridge: BridgeProcess, unique: str) -> None:
@@ -175,7 +175,7 @@ def test_a_client_may_refuse_a_message(bridge: BridgeProcess, unique: str) -> No
         subscribe(client, unique)
         for qos, kind in ((1, Puback), (2, Pubrec)):
             client.publish(unique, b"no", qos)
-            client.send(kind(client.wait_for(Publish).message_id, reason_code=ReasonCode.QUOTA_EXCEEDED))
+            client.send(kind(client.wait_for(Publish).packet_id, reason_code=ReasonCode.QUOTA_EXCEEDED))
         client.ping()
     with RawClient(bridge.port, unique, clean=False, level=5, properties=ConnectProperties()) as client:
         assert client.connect().session_present
@@ -260,7 +260,7 @@ def test_a_failure_makes_room(bridge: BridgeProcess, unique: str, refuse: Callab
         for number in range(5):
             publish = client.expect(Publish)
             assert publish.payload == b"%d" % number
-            refuse(client, publish.message_id)
+            refuse(client, publish.packet_id)
         client.ping()
         assert not client.inbox
 

@@ -26,8 +26,8 @@ def test_properties_come_as_they_were_published(
     with client_of(bridge, unique) as client, RawClient.connected(bridge.port, f"{unique}-4") as old:
         subscribe(client, unique)
         old.subscribe((unique, 2))
-        message_id = client.next_message_id() if qos else 0
-        client.send(Publish(unique, b"21.5", qos, False, False, message_id, properties))
+        packet_id = client.next_packet_id() if qos else 0
+        client.send(Publish(unique, b"21.5", qos, False, False, packet_id, properties))
         got = client.wait_for(Publish)
         assert (got.topic, got.payload, got.qos, got.properties) == (unique, b"21.5", qos, properties)
         assert old.take().payload == b"21.5"
@@ -114,16 +114,16 @@ def test_a_message_that_waits_grows_old(bridge: BridgeProcess, unique: str) -> N
             other.send(Publish(f"{unique}/m", b"sent", 2, False, False, 1, short))
             other.wait_for(Pubrec)
             first = away.wait_for(Publish)
-        for message_id, (payload, said) in enumerate(((b"short", short), (b"long", long)), 2):
-            other.send(Publish(f"{unique}/m", payload, 1, False, False, message_id, said))
+        for packet_id, (payload, said) in enumerate(((b"short", short), (b"long", long)), 2):
+            other.send(Publish(f"{unique}/m", payload, 1, False, False, packet_id, said))
         other.send(Publish(f"{unique}/r", b"clock", 1, True, False, 9, short))
-        while other.wait_for(Puback).message_id != 9:
+        while other.wait_for(Puback).packet_id != 9:
             pass
         eventually(lambda: retained(other, f"{unique}/r"), [])
         with RawClient(bridge.port, unique, level=5, clean=False, properties=ConnectProperties()) as client:
             assert client.connect().session_present
             again, late = client.take(), client.take()
-            assert (again.payload, again.dup, again.message_id) == (b"sent", True, first.message_id)
+            assert (again.payload, again.dup, again.packet_id) == (b"sent", True, first.packet_id)
             assert late.payload == b"long" and late.properties is not None
             assert 0 < (late.properties.message_expiry_interval or 0) < 600
             client.ping()

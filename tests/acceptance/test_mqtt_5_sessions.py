@@ -87,7 +87,7 @@ def test_a_durable_session_is_the_same_in_either_version(bridge: BridgeProcess, 
     with RawClient(bridge.port, unique, clean=False) as old:
         assert old.connect().session_present
         again = old.expect(Publish)
-        assert (again.payload, again.dup, again.message_id) == (b"1", True, got.message_id)
+        assert (again.payload, again.dup, again.packet_id) == (b"1", True, got.packet_id)
         old.acknowledge(again)
     with RawClient.connected(bridge.port, unique):
         pass
@@ -106,7 +106,7 @@ def test_unfinished_messages_are_sent_again(bridge: BridgeProcess, unique: str, 
         assert not any(one.dup for one in sent)
         first.acknowledge(sent[0])
         first.acknowledge(sent[1])
-        first.send(Pubrec(sent[3].message_id))
+        first.send(Pubrec(sent[3].packet_id))
         first.wait_for(Pubrel)
         first.ping()
         if not taken_over:
@@ -114,11 +114,11 @@ def test_unfinished_messages_are_sent_again(bridge: BridgeProcess, unique: str, 
         with RawClient(bridge.port, unique, clean=False, level=5, properties=session) as second:
             assert second.connect().session_present
             again = [second.receive() for _ in range(4)]
-            assert [one for one in again if isinstance(one, Pubrel)] == [Pubrel(sent[3].message_id)]
+            assert [one for one in again if isinstance(one, Pubrel)] == [Pubrel(sent[3].packet_id)]
             assert [one for one in again if isinstance(one, Publish)] == [
                 msgspec.structs.replace(sent[number], dup=True) for number in (2, 4, 5)
             ]
-            second.send(Pubcomp(sent[3].message_id))
+            second.send(Pubcomp(sent[3].packet_id))
             for one in again:
                 if isinstance(one, Publish):
                     second.acknowledge(one)

@@ -147,7 +147,7 @@ def subscribe_again(bridge: BridgeProcess, topic: str, session: ConnectPropertie
         for _ in range(count):
             publish = client.wait_for(Publish)
             numbers.append(int(publish.payload))
-            client.send(Puback(publish.message_id))
+            client.send(Puback(publish.packet_id))
         assert numbers == list(range(count))
         client.ping()
         assert {type(one) for one in client.inbox} == {Suback}
@@ -160,11 +160,11 @@ def test_unsubscribing_while_messages_are_on_their_way(bridge: BridgeProcess, un
         for number in range(4):
             other.publish(unique, b"%d" % number, 1 + number % 2)
         sent = [client.wait_for(Publish) for _ in range(4)]
-        client.send(Pubrec(sent[1].message_id), Unsubscribe(900, (unique,)))
+        client.send(Pubrec(sent[1].packet_id), Unsubscribe(900, (unique,)))
         assert client.wait_for(Unsuback) == Unsuback(900, (0,))
-        assert client.wait_for(Pubrel) == Pubrel(sent[1].message_id)
+        assert client.wait_for(Pubrel) == Pubrel(sent[1].packet_id)
         other.publish(unique, b"late", 2)
-        client.send(Pubcomp(sent[1].message_id))
+        client.send(Pubcomp(sent[1].packet_id))
         for publish in (sent[0], sent[2], sent[3]):
             client.acknowledge(publish)
         client.ping()
@@ -201,7 +201,7 @@ def test_a_message_that_a_member_of_a_share_refuses(bridge: BridgeProcess, uniqu
         publisher.publish(unique, b"no", qos)
         publisher.publish(unique, b"no", qos)
         for member in members:
-            member.send(Puback(member.wait_for(Publish).message_id, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR))
+            member.send(Puback(member.wait_for(Publish).packet_id, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR))
         for member in members:
             member.ping()
         members[0].vanish()

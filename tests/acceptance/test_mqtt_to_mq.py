@@ -25,7 +25,7 @@ def expected(
     body: str,
     *,
     qos: int,
-    message_id: int = 0,
+    packet_id: int = 0,
     user: str = "",
     retained: bool = False,
     persistence: int | None = None,
@@ -33,8 +33,8 @@ def expected(
 ) -> dict[str, Any]:
     """The whole object that `--json` prints, without what differs from one message to the next."""
     mqtt: dict[str, Any] = {"clientId": client_id, "qos": qos}
-    if message_id:
-        mqtt["msgid"] = message_id
+    if packet_id:
+        mqtt["msgid"] = packet_id
     mqps: dict[str, Any] = {"Top": topic}
     if retained:
         mqps["Ret"] = True
@@ -105,10 +105,10 @@ def test_tables_1_to_3_at_a_subscriber(bridge: BridgeProcess, unique: str, qos: 
     topic = f"{unique}/täglich/ä b"
     with bridge.mq_subscriber(f"{unique}/#", "--limit", "1", "--json") as application:
         with RawClient.connected(bridge.port, unique, user_name="device-user") as client:
-            client._message_id = 4_710
-            message_id = client.publish(topic, "grüße".encode(), qos)
+            client._packet_id = 4_710
+            packet_id = client.publish(topic, "grüße".encode(), qos)
         assert steady(application.json()) == expected(
-            unique, topic, "grüße", qos=qos, message_id=message_id, user=seen(bridge, "device-user")
+            unique, topic, "grüße", qos=qos, packet_id=packet_id, user=seen(bridge, "device-user")
         )
         assert application.wait() == 0
 
@@ -122,7 +122,7 @@ def test_at_a_queue_by_an_administrative_subscription(bridge: BridgeProcess, uni
     messages = bridge.mq_json("get", queue, "--limit", "2", "--wait", "10")
     assert messages[0]["md"]["CorrelId"] == messages[1]["md"]["CorrelId"]
     assert [steady(one) for one in messages] == [
-        expected(unique, f"{unique}/1", "21.5", qos=1, message_id=1),
+        expected(unique, f"{unique}/1", "21.5", qos=1, packet_id=1),
         expected(unique, f"{unique}/2", "22.5", qos=0),
     ]
     nothing = bridge.run_mq("get", queue, "--wait", "0")
@@ -144,9 +144,9 @@ def test_at_a_queue_by_an_administrative_subscription(bridge: BridgeProcess, uni
 def test_payload_byte_for_byte(bridge: BridgeProcess, unique: str, payload: bytes, body: str, encoding: str) -> None:
     with bridge.mq_subscriber(unique, "--limit", "1", "--json") as application:
         with RawClient.connected(bridge.port, unique) as client:
-            message_id = client.publish(unique, payload, 2)
+            packet_id = client.publish(unique, payload, 2)
         assert steady(application.json()) == expected(
-            unique, unique, body, qos=2, message_id=message_id, encoding=encoding, user=seen(bridge, "")
+            unique, unique, body, qos=2, packet_id=packet_id, encoding=encoding, user=seen(bridge, "")
         )
 
 
@@ -155,13 +155,13 @@ def test_only_later_subscribers_see_the_retain_flag(bridge: BridgeProcess, uniqu
     with bridge.mq_subscriber(unique, "--limit", "1", "--json") as live:
         with RawClient.connected(bridge.port, unique) as client:
             client.publish(unique, b"state", 1, retain=True)
-            message_id = 1
+            packet_id = 1
         assert steady(live.json()) == expected(
-            unique, unique, "state", qos=1, message_id=message_id, user=seen(bridge, "")
+            unique, unique, "state", qos=1, packet_id=packet_id, user=seen(bridge, "")
         )
     with bridge.mq_subscriber(unique, "--limit", "1", "--json") as late:
         assert steady(late.json()) == expected(
-            unique, unique, "state", qos=1, message_id=message_id, retained=True, user=seen(bridge, "")
+            unique, unique, "state", qos=1, packet_id=packet_id, retained=True, user=seen(bridge, "")
         )
     with RawClient.connected(bridge.port, unique) as client:
         client.publish(unique, b"", 1, retain=True)
@@ -208,7 +208,7 @@ def test_user_identifier_of_three_channels(new_bridge: Callable[..., BridgeProce
                 client.publish("t", b"x", 1)
                 client.disconnect()
             assert steady(application.json()) == expected(
-                "device-1", "t", "x", qos=1, message_id=1, user=seen(bridge, identifier)
+                "device-1", "t", "x", qos=1, packet_id=1, user=seen(bridge, identifier)
             )
 
 

@@ -32,10 +32,10 @@ def queue_of(bridge: BridgeProcess, topic: str) -> str:
 
 
 def ask(client: RawClient, topic: str, response_topic: str, correlation_data: bytes | None) -> None:
-    message_id = client.next_message_id()
+    packet_id = client.next_packet_id()
     properties = PublishProperties(response_topic=response_topic, correlation_data=correlation_data)
-    client.send(Publish(topic, b"?", 1, False, False, message_id, properties))
-    assert client.expect(Puback) == Puback(message_id)
+    client.send(Publish(topic, b"?", 1, False, False, packet_id, properties))
+    assert client.expect(Puback) == Puback(packet_id)
 
 
 def answer(bridge: BridgeProcess, queue: str, body: str) -> dict[str, Any]:
@@ -118,4 +118,4 @@ def test_a_device_answers_an_application(bridge: BridgeProcess, unique: str) -> 
             Publish(topic.replace("ANSWERS", "SYSTEM.DEFAULT.LOCAL.QUEUE"), b"!", 1, False, False, 8, properties)
         )
         refused = client.expect(Puback)
-        assert (refused.message_id, refused.reason_code) == (8, ReasonCode.TOPIC_NAME_INVALID)
+        assert (refused.packet_id, refused.reason_code) == (8, ReasonCode.TOPIC_NAME_INVALID)

@@ -105,9 +105,9 @@ def _take_again(client: RawClient, qos: int, first: list[Publish], *, killed: bo
         packet = client.receive()
         if type(packet) is Pubrel and killed:
             # The end of the first handshake, which nothing acknowledges, was perhaps not on record yet.
-            assert packet.message_id == first[0].message_id
-            client.send(Pubcomp(packet.message_id))
-        elif type(packet) is Publish and packet.message_id == first[0].message_id and killed:
+            assert packet.packet_id == first[0].packet_id
+            client.send(Pubcomp(packet.packet_id))
+        elif type(packet) is Publish and packet.packet_id == first[0].packet_id and killed:
             # So it is with a PUBACK: a queue manager elsewhere had perhaps not been told yet.
             assert qos == 1 and packet.dup and not again
             client.acknowledge(packet)
@@ -127,16 +127,16 @@ def pubrel(bridge: BridgeProcess, word: str) -> Iterator[None]:
         client.subscribe((word, 2))
         client.publish(word, b"once", 2)
         sent = client.expect(Publish)
-        client.send(Pubrec(sent.message_id))
-        assert client.expect(Pubrel).message_id == sent.message_id
+        client.send(Pubrec(sent.packet_id))
+        assert client.expect(Pubrel).packet_id == sent.packet_id
     yield
     for _ in range(2):
         with RawClient(bridge.port, word, clean=False) as client:
             assert client.connect().session_present
-            assert client.expect(Pubrel).message_id == sent.message_id
+            assert client.expect(Pubrel).packet_id == sent.packet_id
     with RawClient.connected(bridge.port, word, clean=False) as client:
-        assert client.expect(Pubrel).message_id == sent.message_id
-        client.send(Pubcomp(sent.message_id))
+        assert client.expect(Pubrel).packet_id == sent.packet_id
+        client.send(Pubcomp(sent.packet_id))
         client.send(Pingreq())
         client.expect(Pingresp)
         client.publish(word, b"next", 2)
@@ -372,7 +372,7 @@ def share_that_was_left(bridge: BridgeProcess, word: str) -> Iterator[None]:
                 for number in range(4):
                     sender.publish(name, b"%d" % number, 1)
             sent = [member.expect(Publish) for _ in range(4)]
-            member.send(Puback(sent[0].message_id))
+            member.send(Puback(sent[0].packet_id))
             member.unsubscribe(f"$share/{name}/{name}")
             if not connected:
                 member.disconnect()

@@ -70,19 +70,19 @@ class Keeper:
 
     def _answer(self, packet: Packet) -> list[Packet]:
         if isinstance(packet, Pubrel):
-            self.released.append(packet.message_id)
-            known = packet.message_id in self.held
-            self.held.discard(packet.message_id)
+            self.released.append(packet.packet_id)
+            known = packet.packet_id in self.held
+            self.held.discard(packet.packet_id)
             unknown = self.level == 5 and not known
-            return [Pubcomp(packet.message_id, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND if unknown else 0)]
+            return [Pubcomp(packet.packet_id, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND if unknown else 0)]
         assert isinstance(packet, Publish), packet
         if packet.qos == 2:
-            if packet.message_id not in self.held:
+            if packet.packet_id not in self.held:
                 self.received.append(packet.payload)
-            self.held.add(packet.message_id)
-            return [Pubrec(packet.message_id)]
+            self.held.add(packet.packet_id)
+            return [Pubrec(packet.packet_id)]
         self.received.append(packet.payload)
-        return [Puback(packet.message_id)] if packet.qos else []
+        return [Puback(packet.packet_id)] if packet.qos else []
 
     def begin(self, bridge: BridgeProcess, qos: int = 2) -> None:
         """Connect without a session, and subscribe."""
@@ -256,7 +256,7 @@ def test_a_session_releases_nothing_before_it_gets_qos_2(tmp_path: Path) -> None
         send(bridge, b"of QoS 2", topic="u")
         keeper.connection.ping()
         assert not keeper.connection.inbox and "MQB2408I" not in bridge.log
-        keeper.connection.send(Puback(message.message_id))
+        keeper.connection.send(Puback(message.packet_id))
         keeper.follow_until_received(b"of QoS 2")
         assert set(keeper.released) == set(ALL)
         keeper.close()

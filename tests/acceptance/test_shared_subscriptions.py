@@ -156,7 +156,7 @@ def test_unacknowledged_messages_are_sent_again_after_a_reconnect(bridge: Bridge
     back = Member(bridge.port, f"m-{unique}"[:23], "", clean=False)
     take_all(5, back)
     assert back.numbers == member.numbers and all(one.dup for one in back.publishes)
-    assert [one.message_id for one in back.publishes] == [one.message_id for one in member.publishes]
+    assert [one.packet_id for one in back.publishes] == [one.packet_id for one in member.publishes]
     back.client.unsubscribe(share)
     Member(bridge.port, f"m-{unique}"[:23], "").client.disconnect()
 

@@ -49,18 +49,18 @@ def put(bridge: BridgeProcess, broker: FakeBroker) -> Peer:
 
 def accepted(broker: FakeBroker, peer: Peer) -> int:
     """Let the broker accept a message, and vanish before it completes the exchange. Return the packet identifier."""
-    ((_, mid),) = peer.published(1, 0x04)
-    peer.send(answer(PUBREC, mid))
-    assert peer.mids(PUBREL, 1) == [mid]
+    ((_, packet_id),) = peer.published(1, 0x04)
+    peer.send(answer(PUBREC, packet_id))
+    assert peer.packet_ids(PUBREL, 1) == [packet_id]
     broker.close()
-    return mid
+    return packet_id
 
 
-def completed(broker: FakeBroker, mid: int) -> Peer:
+def completed(broker: FakeBroker, packet_id: int) -> Peer:
     """Let the broker, which is back with the session, complete the exchange."""
     peer = broker.connected(present=True)
-    assert peer.mids(PUBREL, 1) == [mid]
-    peer.send(answer(PUBCOMP, mid))
+    assert peer.packet_ids(PUBREL, 1) == [packet_id]
+    peer.send(answer(PUBCOMP, packet_id))
     return peer
 
 
@@ -108,10 +108,10 @@ def test_a_broker_without_qos_2_gets_an_unfinished_batch_at_least_once(
     administrator = Administrator(bridge)
     bridge.mqsc("DEFINE QLOCAL(OUT)")
     peer = put(bridge, broker)
-    ((topic, mid),) = peer.published(1, 0x04)
+    ((topic, packet_id),) = peer.published(1, 0x04)
     properties = b"\0" if announced is None else properties_of(CONNACK >> 4, MaximumQoS=announced)
     if announced is None:
-        peer.send(answer(PUBACK, mid))
+        peer.send(answer(PUBACK, packet_id))
     else:
         peer.close()
         broker.connected(present=True, properties=properties)
@@ -122,11 +122,11 @@ def test_a_broker_without_qos_2_gets_an_unfinished_batch_at_least_once(
     bridge.process.send_signal(signal.SIGHUP)
     if announced is None:
         peer = broker.connected(present=True)
-        assert peer.published(1, 0x0C) == [(topic, mid)]
-        peer.send(answer(PUBACK, mid))
+        assert peer.published(1, 0x0C) == [(topic, packet_id)]
+        peer.send(answer(PUBACK, packet_id))
     peer = broker.connected(present=True, properties=properties)
-    ((topic, mid),) = peer.published(1, 0x02)
-    peer.send(answer(PUBACK, mid))
+    ((topic, packet_id),) = peer.published(1, 0x02)
+    peer.send(answer(PUBACK, packet_id))
     # The session is ended, and the mapping goes on without one.
     broker.connected()
     peer = broker.connected()
@@ -149,7 +149,7 @@ def test_a_topic_is_left_for_a_queue(
     subscription = "SUB('mqbridge mapping out*')"
     until(lambda: bridge.run_mq("display", subscription).returncode == 0, lambda: bridge.log)
     mosquitto.publish(bridge.port, "readings", "reading", qos=1)
-    mid = accepted(broker, peer)
+    packet_id = accepted(broker, peer)
     assert bridge.config is not None
     if interruption == "kill":
         bridge.kill()
@@ -162,7 +162,7 @@ def test_a_topic_is_left_for_a_queue(
         Administrator(bridge).does("reload")
         bridge.mqsc("ALTER QLOCAL(SYSTEM.MQTT.MAPPING.STATE) PUT(ENABLED)")
     broker = FakeBroker("5", port)
-    peer = completed(broker, mid)
+    peer = completed(broker, packet_id)
     until(lambda: bridge.run_mq("display", subscription).returncode == 3, lambda: bridge.log)
     assert bridge.run_mq("put", "OUT", "--persistent", "newer").returncode == 0
     first, body = peer.packet()
@@ -171,10 +171,10 @@ def test_a_topic_is_left_for_a_queue(
         peer = broker.connected(present=True)
         first, body = peer.packet()
     assert (first, body[:5]) == (PUBLISH | 0x04, b"\0\3out")
-    mid = int.from_bytes(body[5:7], "big")
-    peer.send(answer(PUBREC, mid))
-    assert peer.mids(PUBREL, 1) == [mid]
-    peer.send(answer(PUBCOMP, mid))
+    packet_id = int.from_bytes(body[5:7], "big")
+    peer.send(answer(PUBREC, packet_id))
+    assert peer.packet_ids(PUBREL, 1) == [packet_id]
+    peer.send(answer(PUBCOMP, packet_id))
     until(lambda: bridge.messages("OUT") == [], lambda: bridge.log)
     assert bridge.messages("SYSTEM.DEAD.LETTER.QUEUE") == []
     broker.close()
@@ -189,7 +189,7 @@ def test_a_standby_finishes_the_session(remote: Callable[..., RemoteBridgeProces
     moved = config.replace(f"port: {port}", "port: 1")
     first = remote("first", config=config).start()
     first.mqsc("DEFINE QLOCAL(OUT)")
-    mid = accepted(broker, put(first, broker))
+    packet_id = accepted(broker, put(first, broker))
     assert first.config is not None
     first.config.write_text(first.config.read_text().replace(f"port: {port}", "port: 1"))
     Administrator(first).does("reload")
@@ -201,7 +201,7 @@ def test_a_standby_finishes_the_session(remote: Callable[..., RemoteBridgeProces
         first.kill()
         standby.line_where(lambda line: "listens for MQTT clients" in line)
         broker = FakeBroker("5", port)
-        completed(broker, mid)
+        completed(broker, packet_id)
         until(lambda: Administrator(second).json("mapping", "show", "out")[0]["unfinished"] == [], lambda: standby.seen)
         assert first.messages("OUT") == first.messages("SYSTEM.DEAD.LETTER.QUEUE") == []
         assert standby.terminate() == 0

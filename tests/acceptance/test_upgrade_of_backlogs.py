@@ -91,7 +91,7 @@ def test_a_start_moves_no_message(release: Path, tmp_path: Path) -> None:
             for _ in range(MESSAGES):
                 message = client.expect(Publish)
                 received.append(int(bytes(message.payload[:8])))
-                client.send(Puback(message.message_id))
+                client.send(Puback(message.packet_id))
             assert received == [*range(MESSAGES)]
             client.publish(f"other/{number}", b"", 1)
             client.disconnect()

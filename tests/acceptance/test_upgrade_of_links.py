@@ -42,15 +42,15 @@ def test_exchanges_go_on_in_the_recorded_session(
         peer.send(peer.publish("in/a", 1, qos=2, flags=8, payload=b"1"), answer(PUBREL, 2))
         assert {first for first, _ in (peer.packet(), peer.packet())} == {PUBREC, PUBCOMP}
         peer.send(answer(PUBREL, 1))
-        assert peer.mids(PUBCOMP, 1) == [1]
+        assert peer.packet_ids(PUBCOMP, 1) == [1]
         # An identifier that is released means another publication.
         peer.send(peer.publish("in/a", 2, qos=2, payload=b"3"))
-        assert peer.mids(PUBREC, 1) == [2]
+        assert peer.packet_ids(PUBREC, 1) == [2]
         # To the broker: the one that was sent is sent again as it was, the accepted one is only released.
         peer = peers[f"sent-{link}"]
         assert peer.published(1, 0x0C) == [("sent", 1)]
         peer.send(answer(PUBREC, 1))
-        assert peer.mids(PUBREL, 1) == [1]
+        assert peer.packet_ids(PUBREL, 1) == [1]
         peer.send(answer(PUBCOMP, 1))
         peer = peers[f"accepted-{link}"]
         first, body = peer.packet()

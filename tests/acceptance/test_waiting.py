@@ -77,7 +77,7 @@ def received(bridge: BridgeProcess, last: int) -> list[int]:
         while last not in numbers:
             publication = client.expect(Publish)
             numbers.append(int(bytes(publication.payload[:4])))
-            client.send(Puback(publication.message_id))
+            client.send(Puback(publication.packet_id))
         client.send(Pingreq())
         assert isinstance(client.receive(), Pingresp)
         client.disconnect()
@@ -195,7 +195,7 @@ def test_the_session_ends_when_the_dead_letter_queue_may_take_no_more(started: S
         for _ in kept:
             publication = client.expect(Publish)
             numbers.append(int(bytes(publication.payload[:4])))
-            client.send(Puback(publication.message_id))
+            client.send(Puback(publication.packet_id))
         client.expect_closed()
     assert numbers == kept
     client = RawClient(bridge.port, "away", clean=False)

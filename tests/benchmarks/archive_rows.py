@@ -88,7 +88,7 @@ def _messages(
     topic = number % topics
     qos = (number // topics) % 3
     received = START + number * MESSAGE_INTERVAL
-    message_id = np.where(qos > 0, number // publishers % 65_535 + 1, 0)
+    packet_id = np.where(qos > 0, number // publishers % 65_535 + 1, 0)
     client_id = _texts("publisher-{}", topic % publishers)
     content = pa.nulls(count, pa.binary())
     if payload:
@@ -102,12 +102,12 @@ def _messages(
         client_id=client_id,
         topic=_texts("plant/{}/{}", topic, subscribers),
         qos=qos,
-        message_id=message_id,
+        packet_id=packet_id,
         payload=content,
         size=np.full(count, payload or 100),
         payload_hash=generator.integers(-(2**63), 2**63 - 1, count),
         publisher=client_id,
-        publisher_message_id=message_id,
+        publisher_message_id=packet_id,
         received=received,
         settled=received + 2_000,
     )

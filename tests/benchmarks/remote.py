@@ -274,10 +274,10 @@ def receive(running: Running, options: argparse.Namespace, clients: int, qos: in
                 if isinstance(packet, Publish):
                     application.received += 1
                     if packet.qos:
-                        assert packet.message_id is not None
-                        answers += encode(Puback(packet.message_id) if packet.qos == 1 else Pubrec(packet.message_id))
+                        assert packet.packet_id is not None
+                        answers += encode(Puback(packet.packet_id) if packet.qos == 1 else Pubrec(packet.packet_id))
                 elif isinstance(packet, Pubrel):
-                    answers += encode(Pubcomp(packet.message_id))
+                    answers += encode(Pubcomp(packet.packet_id))
             if answers:
                 one.sendall(answers)
     application.join()

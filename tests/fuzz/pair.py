@@ -46,7 +46,7 @@ class Pair:
                     arrived = subscriber.expect(Publish)
                     self.latencies.append(time.monotonic() - before)
                     assert (arrived.topic, bytes(arrived.payload)) == ("pair/topic", b"%d" % number), arrived
-                    subscriber.send(Puback(arrived.message_id))
+                    subscriber.send(Puback(arrived.packet_id))
                     publisher.expect(Puback)
         except Exception as error:
             self.error = error

@@ -104,7 +104,7 @@ def mqtt(number: random.Random, level: int | None = None) -> Parts:
         if level < 5 and isinstance(packet, Auth):
             continue
         if level < 5 and isinstance(packet, Publish):
-            packet = Publish(packet.topic, packet.payload, packet.qos, packet.retain, packet.dup, packet.message_id)
+            packet = Publish(packet.topic, packet.payload, packet.qos, packet.retain, packet.dup, packet.packet_id)
         parts.append(encode(packet, "big", level))
     return parts
 

@@ -61,7 +61,9 @@ def publish_all(
     publications = iter(publications)
     while True:
         batch = itertools.islice(publications, BATCH)
-        client.send(*(Publish(topic, data, 1, retain, False, mid) for mid, (topic, data) in enumerate(batch, 1)))
+        client.send(
+            *(Publish(topic, data, 1, retain, False, packet_id) for packet_id, (topic, data) in enumerate(batch, 1))
+        )
         for _ in range(BATCH):
             client.wait_for(Puback)
         time.sleep(pause)

@@ -19,10 +19,10 @@ _markers = itertools.count(1)
 
 
 def publication(
-    topic: str, payload: bytes = b"x", *, qos: int = 1, client_id: str = "dev", message_id: int = 1, user: str = ""
+    topic: str, payload: bytes = b"x", *, qos: int = 1, client_id: str = "dev", packet_id: int = 1, user: str = ""
 ) -> PublicationMessage:
     md = ClientIdentity(client_id, user.encode()).descriptors[qos]
-    return PublicationMessage(md, client_id, topic, payload, qos, message_id if qos else 0)
+    return PublicationMessage(md, client_id, topic, payload, qos, packet_id if qos else 0)
 
 
 def unit(

@@ -155,10 +155,10 @@ class RoutedLink(FakeLink):
         if received:
             self._struck("acknowledge", "after")
 
-    def complete(self, mids: Sequence[int]) -> None:
-        if self.away or (mids and self._struck("complete", "before")):
+    def complete(self, packet_ids: Sequence[int]) -> None:
+        if self.away or (packet_ids and self._struck("complete", "before")):
             return
-        super().complete(mids)
+        super().complete(packet_ids)
 
     # Sending ---------------------------------------------------------------------------------------------------------
 
@@ -175,20 +175,20 @@ class RoutedLink(FakeLink):
         return refusals
 
     def publish_exactly(
-        self, publications: Sequence[Publication], mids: Sequence[int], dup: bool = False
+        self, publications: Sequence[Publication], packet_ids: Sequence[int], dup: bool = False
     ) -> dict[int, Refusal]:
         self._check()
         if self._struck("publish_exactly", "before"):
             raise LinkLost("before it was sent")
-        refusals = super().publish_exactly(publications, mids, dup)
+        refusals = super().publish_exactly(publications, packet_ids, dup)
         if self._struck("publish_exactly", "after"):
             raise LinkLost("before it was answered")
         return refusals
 
-    def release(self, mids: Sequence[int]) -> None:
+    def release(self, packet_ids: Sequence[int]) -> None:
         self._check()
         if self._struck("release", "before"):
             raise LinkLost("before it was sent")
-        super().release(mids)
+        super().release(packet_ids)
         if self._struck("release", "after"):
             raise LinkLost("before it was answered")

@@ -130,15 +130,15 @@ def main(old: str) -> None:
             peers[f"in-{link}"].send(peers[f"in-{link}"].suback(subscribe, 2))
         for link in ("three", "five"):
             peer = peers[f"in-{link}"]
-            peer.send(*(peer.publish("in/a", mid, qos=2, payload=b"%d" % mid) for mid in (1, 2)))
-            assert peer.mids(PUBREC, 2) == [1, 2]
+            peer.send(*(peer.publish("in/a", packet_id, qos=2, payload=b"%d" % packet_id) for packet_id in (1, 2)))
+            assert peer.packet_ids(PUBREC, 2) == [1, 2]
             for kind in ("sent", "accepted"):
                 mq("mq", "put", f"{kind}.{link}".upper(), "--persistent", kind)
                 first, body = peers[f"{kind}-{link}"].packet()
                 assert first == PUBLISH | 4, body
                 if kind == "accepted":
                     peers[f"{kind}-{link}"].send(answer(PUBREC, 1))
-                    assert peers[f"{kind}-{link}"].mids(PUBREL, 1) == [1]
+                    assert peers[f"{kind}-{link}"].packet_ids(PUBREL, 1) == [1]
         time.sleep(2)
         bridge.send_signal(signal.SIGKILL)
         bridge.wait()

@@ -45,43 +45,43 @@ class Delivery(Scene):
             if self.durable and self.level >= 4:
                 assert packet.session_present or not self.had_session, "the bridge has forgotten the session"
             self.had_session = True
-            for message_id, publication in self.outward.items():
+            for packet_id, publication in self.outward.items():
                 if publication.released:
-                    link.to_bridge.append(Pubrel(message_id))
+                    link.to_bridge.append(Pubrel(packet_id))
                 else:
-                    link.to_bridge.append(self.publish_packet(message_id, publication, dup=True))
+                    link.to_bridge.append(self.publish_packet(packet_id, publication, dup=True))
         elif isinstance(packet, Publish):
             if packet.qos == 2:
-                if packet.message_id not in self.received:
-                    self.received.add(packet.message_id)
+                if packet.packet_id not in self.received:
+                    self.received.add(packet.packet_id)
                     self.delivered.append(packet.payload)
-                link.to_bridge.append(Pubrec(packet.message_id))
+                link.to_bridge.append(Pubrec(packet.packet_id))
             else:
                 self.delivered.append(packet.payload)
                 if packet.qos:
-                    link.to_bridge.append(Puback(packet.message_id))
+                    link.to_bridge.append(Puback(packet.packet_id))
         elif isinstance(packet, Pubrel):
-            self.received.discard(packet.message_id)
-            link.to_bridge.append(Pubcomp(packet.message_id))
+            self.received.discard(packet.packet_id)
+            link.to_bridge.append(Pubcomp(packet.packet_id))
         elif isinstance(packet, Puback | Pubrec) and packet.reason_code >= FAILURE:
-            del self.outward[packet.message_id]
+            del self.outward[packet.packet_id]
         elif isinstance(packet, Puback):
-            self.finish(packet.message_id, 1)
+            self.finish(packet.packet_id, 1)
         elif isinstance(packet, Pubrec):
-            publication = self.outward.get(packet.message_id)  # type: ignore[assignment]
+            publication = self.outward.get(packet.packet_id)  # type: ignore[assignment]
             if publication is not None and publication.qos == 2 and not publication.released:
                 publication.released = True
-                link.to_bridge.append(Pubrel(packet.message_id))
+                link.to_bridge.append(Pubrel(packet.packet_id))
         elif isinstance(packet, Pubcomp):
-            self.finish(packet.message_id, 2)
+            self.finish(packet.packet_id, 2)
 
-    def finish(self, message_id: int, qos: int) -> None:
-        publication = self.outward.get(message_id)
+    def finish(self, packet_id: int, qos: int) -> None:
+        publication = self.outward.get(packet_id)
         if publication is not None and publication.qos == qos:
-            self.finished.append(self.outward.pop(message_id))
+            self.finished.append(self.outward.pop(packet_id))
 
-    def publish_packet(self, message_id: int, publication: Outward, *, dup: bool) -> Publish:
-        return Publish(publication.topic, publication.payload, publication.qos, False, dup, message_id)
+    def publish_packet(self, packet_id: int, publication: Outward, *, dup: bool) -> Publish:
+        return Publish(publication.topic, publication.payload, publication.qos, False, dup, packet_id)
 
     @precondition(lambda self: self.online and len(self.outward) < 4)
     @rule(qos=st.integers(1, 2))
@@ -98,13 +98,13 @@ class Delivery(Scene):
     def client_repeats(self, data: st.DataObject) -> None:
         """Clients of MQTT 3.1 send again after a time; such a message id is not used again on this connection."""
         assert self.link is not None
-        message_id = data.draw(st.sampled_from(sorted(self.outward)))
-        publication = self.outward[message_id]
-        self.retired.add(message_id)
+        packet_id = data.draw(st.sampled_from(sorted(self.outward)))
+        publication = self.outward[packet_id]
+        self.retired.add(packet_id)
         if publication.released:
-            self.link.to_bridge.append(Pubrel(message_id))
+            self.link.to_bridge.append(Pubrel(packet_id))
         else:
-            self.link.to_bridge.append(self.publish_packet(message_id, publication, dup=True))
+            self.link.to_bridge.append(self.publish_packet(packet_id, publication, dup=True))
 
     @precondition(lambda self: self.link is not None and self.link.to_bridge and self.link.transport.reading)
     @rule(count=st.integers(1, 6))
@@ -115,13 +115,13 @@ class Delivery(Scene):
         for packet in batch:
             # The Receive Maximum of MQTT 5 counts a message until PUBCOMP (section 4.9).
             if isinstance(packet, Puback | (Pubcomp if self.level == 5 else Pubrec)):
-                link.unacknowledged.discard(packet.message_id)
+                link.unacknowledged.discard(packet.packet_id)
             if isinstance(packet, Puback | Pubrec):
-                payload = self.in_use.get(packet.message_id)
+                payload = self.in_use.get(packet.packet_id)
                 if payload is not None:
                     self.acknowledged.add(payload)
             if isinstance(packet, Puback | Pubcomp):
-                self.in_use.pop(packet.message_id, None)
+                self.in_use.pop(packet.packet_id, None)
         link.connection.data_received(b"".join(encode(one, "big", self.level) for one in batch))
         self.settle()
 

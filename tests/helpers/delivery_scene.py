@@ -102,25 +102,25 @@ class Scene(RuleBasedStateMachine):
         if isinstance(packet, Publish) and packet.qos:
             self.on_publish(link, packet)
         elif isinstance(packet, Puback | Pubrec):
-            publication = self.outward.get(packet.message_id)
+            publication = self.outward.get(packet.packet_id)
             assert (
                 packet.reason_code >= FAILURE or publication is None or publication.payload in self.manager.entered
             ), f"{packet} is sent, the publication is not committed"
         elif isinstance(packet, Pubcomp):
-            assert packet.message_id not in self.manager.received_ids(), f"{packet} is sent, the record has its id yet"
+            assert packet.packet_id not in self.manager.received_ids(), f"{packet} is sent, the record has its id yet"
         elif isinstance(packet, Pubrel):
-            payload = self.in_use.get(packet.message_id)
+            payload = self.in_use.get(packet.packet_id)
             assert payload is None or all(one.message.payload != payload for one in self.manager.queue), (
                 f"{packet} is sent, the message is not committed as removed"
             )
 
     def on_publish(self, link: Link, packet: Publish) -> None:
-        message_id = packet.message_id
-        other = self.in_use.setdefault(message_id, packet.payload)
-        assert other == packet.payload, f"message id {message_id} of {packet.payload!r} is in use for {other!r}"
-        elsewhere = [one for one, payload in self.in_use.items() if payload == packet.payload and one != message_id]
-        assert not elsewhere, f"{packet.payload!r} goes out as {message_id}, and went out as {elsewhere}"
-        link.unacknowledged.add(message_id)
+        packet_id = packet.packet_id
+        other = self.in_use.setdefault(packet_id, packet.payload)
+        assert other == packet.payload, f"message id {packet_id} of {packet.payload!r} is in use for {other!r}"
+        elsewhere = [one for one, payload in self.in_use.items() if payload == packet.payload and one != packet_id]
+        assert not elsewhere, f"{packet.payload!r} goes out as {packet_id}, and went out as {elsewhere}"
+        link.unacknowledged.add(packet_id)
         assert len(link.unacknowledged) <= link.receive_maximum, "more unacknowledged messages than the window allows"
 
     @invariant()

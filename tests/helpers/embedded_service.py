@@ -98,10 +98,10 @@ Started = Callable[..., AbstractAsyncContextManager[Service]]
 
 
 def publication(
-    topic: str, payload: bytes = b"x", *, qos: int = 1, client_id: str = "dev", message_id: int = 1
+    topic: str, payload: bytes = b"x", *, qos: int = 1, client_id: str = "dev", packet_id: int = 1
 ) -> PublicationMessage:
     md = MQMD(Format=cmqc.MQFMT_RF_HEADER_2, Persistence=int(qos > 0))
-    return PublicationMessage(md, client_id, topic, payload, qos, message_id if qos else 0)
+    return PublicationMessage(md, client_id, topic, payload, qos, packet_id if qos else 0)
 
 
 def unit(

@@ -61,17 +61,16 @@ class Publisher:
         assert connack.session_present or not self.connections, "the session must have survived"
         self.connections += 1
         again: list[Packet] = [
-            self._packet(message_id, number, self.connections - 1)
-            for message_id, number in self._unacknowledged.items()
+            self._packet(packet_id, number, self.connections - 1) for packet_id, number in self._unacknowledged.items()
         ]
         self.resent += len(again)
-        again += [Pubrel(message_id) for message_id in self._released]
+        again += [Pubrel(packet_id) for packet_id in self._released]
         if again:
             client.send(*again)
 
-    def _packet(self, message_id: int, number: int, attempt: int) -> Publish:
+    def _packet(self, packet_id: int, number: int, attempt: int) -> Publish:
         topic = self.topics[number % len(self.topics)]
-        return Publish(topic, b"%d.%d" % (number, attempt), self.qos, False, attempt > 0, message_id)
+        return Publish(topic, b"%d.%d" % (number, attempt), self.qos, False, attempt > 0, packet_id)
 
     @property
     def full(self) -> bool:
@@ -84,9 +83,9 @@ class Publisher:
         assert client is not None
         new = []
         while self._next < self.count and not self.full:
-            message_id = self._free_message_id()
-            self._unacknowledged[message_id] = self._next
-            new.append(self._packet(message_id, self._next, 0))
+            packet_id = self._free_message_id()
+            self._unacknowledged[packet_id] = self._next
+            new.append(self._packet(packet_id, self._next, 0))
             self._next += 1
         if new:
             client.send(*new)
@@ -96,16 +95,16 @@ class Publisher:
         while client.inbox:
             packet = client.inbox.popleft()
             if type(packet) is Puback:
-                self.acknowledged.add(self._unacknowledged.pop(packet.message_id))
+                self.acknowledged.add(self._unacknowledged.pop(packet.packet_id))
             elif type(packet) is Pubrec:
-                number = self._unacknowledged.pop(packet.message_id, None)
+                number = self._unacknowledged.pop(packet.packet_id, None)
                 if number is not None:
                     self.acknowledged.add(number)
-                    self._released[packet.message_id] = None
-                assert packet.message_id in self._released, f"{packet} for a message that is over"
-                answers.append(Pubrel(packet.message_id))
+                    self._released[packet.packet_id] = None
+                assert packet.packet_id in self._released, f"{packet} for a message that is over"
+                answers.append(Pubrel(packet.packet_id))
             elif type(packet) is Pubcomp:
-                self._released.pop(packet.message_id, None)
+                self._released.pop(packet.packet_id, None)
             else:
                 raise AssertionError(f"unexpected {packet}")
         if answers:
@@ -184,25 +183,25 @@ class DurableSubscriber:
                 self._seen.add(packet.payload)
                 if packet.qos == 1:
                     self._deliver(packet)
-                    answers.append(Puback(packet.message_id))
+                    answers.append(Puback(packet.packet_id))
                 else:
-                    self._note(packet.payload, f"PUBLISH {packet.message_id}{' with DUP' if packet.dup else ''}")
-                    if packet.message_id not in self._not_released:
-                        self._not_released.add(packet.message_id)
-                        repeated = packet.dup and self._payloads.get(packet.message_id) == packet.payload
+                    self._note(packet.payload, f"PUBLISH {packet.packet_id}{' with DUP' if packet.dup else ''}")
+                    if packet.packet_id not in self._not_released:
+                        self._not_released.add(packet.packet_id)
+                        repeated = packet.dup and self._payloads.get(packet.packet_id) == packet.payload
                         if repeated:
                             self.repeated.append(number_of(packet.payload))
                         if not (repeated and self._of_mosquitto):
                             self._deliver(packet)
-                        self._payloads[packet.message_id] = packet.payload
-                    answers.append(Pubrec(packet.message_id))
+                        self._payloads[packet.packet_id] = packet.payload
+                    answers.append(Pubrec(packet.packet_id))
             elif type(packet) is Pubrel:
-                if packet.message_id in self._payloads:
-                    self._note(self._payloads[packet.message_id], f"PUBREL {packet.message_id}")
-                if packet.message_id in self._not_released:
-                    self._not_released.discard(packet.message_id)
-                    self.released.append(number_of(self._payloads[packet.message_id]))
-                answers.append(Pubcomp(packet.message_id))
+                if packet.packet_id in self._payloads:
+                    self._note(self._payloads[packet.packet_id], f"PUBREL {packet.packet_id}")
+                if packet.packet_id in self._not_released:
+                    self._not_released.discard(packet.packet_id)
+                    self.released.append(number_of(self._payloads[packet.packet_id]))
+                answers.append(Pubcomp(packet.packet_id))
             else:
                 raise AssertionError(f"unexpected {packet}")
         if answers:

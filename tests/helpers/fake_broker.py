@@ -26,9 +26,9 @@ def word(number: int) -> bytes:
     return struct.pack(">H", number)
 
 
-def answer(first: int, mid: int, reason: int | None = None, properties: bytes = b"") -> bytes:
+def answer(first: int, packet_id: int, reason: int | None = None, properties: bytes = b"") -> bytes:
     """PUBACK, PUBREC, PUBREL or PUBCOMP; with a reason code in MQTT 5 alone."""
-    return packet(first, word(mid), b"" if reason is None else bytes((reason,)), properties)
+    return packet(first, word(packet_id), b"" if reason is None else bytes((reason,)), properties)
 
 
 def properties_of(packet_type: int, **values: Any) -> bytes:
@@ -74,7 +74,7 @@ class Peer:
             bodies.append(body)
         return bodies
 
-    def mids(self, first: int, number: int) -> list[int]:
+    def packet_ids(self, first: int, number: int) -> list[int]:
         """The message ids of the next packets, answers of this kind."""
         return [int.from_bytes(body[:2], "big") for body in self.expect(*[first] * number)]
 
@@ -102,7 +102,7 @@ class Peer:
     def publish(
         self,
         topic: str,
-        mid: int = 0,
+        packet_id: int = 0,
         *,
         qos: int = 0,
         flags: int = 0,
@@ -111,7 +111,7 @@ class Peer:
     ) -> bytes:
         """PUBLISH; flags are those of the first byte: 8 DUP, 1 RETAIN."""
         raw = topic.encode()
-        fields = [word(len(raw)), raw, word(mid) if qos else b"", properties if self.version_5 else b"", payload]
+        fields = [word(len(raw)), raw, word(packet_id) if qos else b"", properties if self.version_5 else b"", payload]
         return packet(PUBLISH | flags | qos << 1, *fields)
 
     def close(self) -> None:

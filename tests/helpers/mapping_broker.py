@@ -185,9 +185,9 @@ class FakeLink:
                 broker.unreleased.clear()
                 broker.pending.clear()
             if broker.repeats_released:
-                broker.unacknowledged = {mid: broker.released[mid] for mid in sorted(broker.unreleased)} | (
-                    broker.unacknowledged
-                )
+                broker.unacknowledged = {
+                    packet_id: broker.released[packet_id] for packet_id in sorted(broker.unreleased)
+                } | (broker.unacknowledged)
                 broker.unreleased.clear()
             present, broker.session = broker.session, True
             self._present = present
@@ -199,8 +199,8 @@ class FakeLink:
                 if not (one.qos and present)
             )
             self._inbox.extend(
-                Received(publication, publication.qos, mid, True, self.generation)
-                for mid, publication in broker.unacknowledged.items()
+                Received(publication, publication.qos, packet_id, True, self.generation)
+                for packet_id, publication in broker.unacknowledged.items()
             )
             self._released = sorted(broker.unreleased)
             self._completing = set(broker.unreleased)
@@ -243,13 +243,13 @@ class FakeLink:
         while broker.outgoing and len(broker.unacknowledged) + len(broker.unreleased) < broker.in_flight:
             publication = broker.outgoing.popleft()
             qos = publication.qos = min(publication.qos, self._qos)
-            mid = 0
+            packet_id = 0
             if qos:
                 first = max(broker.released, default=0) + 1 if broker.repeats_released else 1
-                mids = range(first, first + 99)
-                mid = next(n for n in mids if n not in broker.unacknowledged and n not in broker.unreleased)
-                broker.unacknowledged[mid] = publication
-            self._inbox.append(Received(publication, qos, mid, False, self.generation))
+                packet_ids = range(first, first + 99)
+                packet_id = next(n for n in packet_ids if n not in broker.unacknowledged and n not in broker.unreleased)
+                broker.unacknowledged[packet_id] = publication
+            self._inbox.append(Received(publication, qos, packet_id, False, self.generation))
 
     def take(self, messages: int, size: int, wait: float) -> list[Received]:
         struck = self._broker.fault.strikes("take")
@@ -283,28 +283,28 @@ class FakeLink:
             self._break()
         for one in received[: len(received) // 2] if struck == "within" else received:
             with broker.changed:
-                if not one.qos or one.generation != self.generation or one.mid not in broker.unacknowledged:
+                if not one.qos or one.generation != self.generation or one.packet_id not in broker.unacknowledged:
                     continue
-                publication = broker.unacknowledged.pop(one.mid)
+                publication = broker.unacknowledged.pop(one.packet_id)
                 broker.trace.append("PUBACK" if one.qos == 1 else "PUBREC")
                 if one.qos == 2:
-                    broker.unreleased.add(one.mid)
-                    broker.released[one.mid] = publication
-                    self._released.append(one.mid)
-                    self._completing.add(one.mid)
+                    broker.unreleased.add(one.packet_id)
+                    broker.released[one.packet_id] = publication
+                    self._released.append(one.packet_id)
+                    self._completing.add(one.packet_id)
         if struck and struck != "before":
             self._break()
 
-    def complete(self, mids: Sequence[int]) -> None:
+    def complete(self, packet_ids: Sequence[int]) -> None:
         broker = self._broker
         struck = broker.fault.strikes("complete")
         if struck == "before":
             self._break()
         with broker.changed:
-            for mid in mids:
-                if mid in self._completing:
-                    self._completing.discard(mid)
-                    broker.unreleased.discard(mid)
+            for packet_id in packet_ids:
+                if packet_id in self._completing:
+                    self._completing.discard(packet_id)
+                    broker.unreleased.discard(packet_id)
                     broker.trace.append("PUBCOMP")
         if struck and struck != "before":
             self._break()
@@ -370,45 +370,45 @@ class FakeLink:
         return refusals
 
     def publish_exactly(
-        self, publications: Sequence[Publication], mids: Sequence[int], dup: bool
+        self, publications: Sequence[Publication], packet_ids: Sequence[int], dup: bool
     ) -> dict[int, Refusal]:
         broker, refusals = self._broker, {}
 
         def begin() -> None:
-            new = [mid for mid in mids if mid not in self._held]
+            new = [packet_id for packet_id in packet_ids if packet_id not in self._held]
             if len(new) + len(self._held) > broker.in_flight:
                 raise ValueError(f"{len(new)} more in flight than {broker.in_flight}, beside {len(self._held)}")
 
         def one(index: int) -> None:
-            publication, mid = publications[index], mids[index]
+            publication, packet_id = publications[index], packet_ids[index]
             self._checked(publication.qos == 2, "not QoS 2")
             if broker.closing(publication):
                 self.reconnect()
                 raise LinkLost("the broker closed the connection")
-            if mid in self._held:
+            if packet_id in self._held:
                 return
-            if mid not in broker.pending:
+            if packet_id not in broker.pending:
                 if broker.refusing(publication):
                     refusals[index] = Refusal(broker.reason, "refused")
                     return
-                broker.pending[mid] = publication.payload
+                broker.pending[packet_id] = publication.payload
                 broker.arrived.append(publication.payload)
                 broker.trace.append("PUBLISH")
             else:
-                self._checked(dup, f"message id {mid} is used again before it is released")
-            self._held.add(mid)
+                self._checked(dup, f"message id {packet_id} is used again before it is released")
+            self._held.add(packet_id)
 
         self._call("publish_exactly", publications, one, begin)
         return refusals
 
-    def release(self, mids: Sequence[int]) -> None:
+    def release(self, packet_ids: Sequence[int]) -> None:
         broker = self._broker
 
         def one(index: int) -> None:
-            mid = mids[index]
-            self._held.discard(mid)
+            packet_id = packet_ids[index]
+            self._held.discard(packet_id)
             broker.trace.append("PUBREL")
-            if mid in broker.pending:
-                broker.given.append(broker.pending.pop(mid))
+            if packet_id in broker.pending:
+                broker.given.append(broker.pending.pop(packet_id))
 
-        self._call("release", mids, one)
+        self._call("release", packet_ids, one)

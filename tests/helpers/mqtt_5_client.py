@@ -33,10 +33,10 @@ def client_of(bridge: BridgeProcess, name: str, **options: Any) -> RawClient:
 def subscribe(
     client: RawClient, topic_filter: str, qos: int = 2, identifier: int | None = None, **options: Any
 ) -> tuple[int, ...]:
-    message_id = client.next_message_id()
+    packet_id = client.next_packet_id()
     properties = None if identifier is None else SubscribeProperties(identifier)
     client.send(
-        Subscribe(message_id, ((topic_filter, qos),), options=(SubscriptionOptions(**options),), properties=properties)
+        Subscribe(packet_id, ((topic_filter, qos),), options=(SubscriptionOptions(**options),), properties=properties)
     )
     return client.wait_for(Suback).return_codes
 

@@ -28,7 +28,7 @@ from bridge.mqtt.packets import (
 )
 from bridge.mqtt.reader import Decoder
 
-message_ids = st.integers(1, 65_535)
+packet_ids = st.integers(1, 65_535)
 words = st.integers(0, 65_535)
 levels_of_service = st.integers(0, 2)
 characters = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
@@ -36,14 +36,14 @@ strings = st.text(characters, max_size=20)
 topics = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0+#"), min_size=1, max_size=20)
 filters = topics | st.sampled_from(["#", "+", "+/+", "a/+/b", "/#"])
 payloads = st.one_of(st.binary(max_size=20), st.builds(bytes, st.sampled_from([100, 127, 128, 300, 20_000])))
-acknowledged = st.builds(Publish, topics, payloads, st.integers(1, 2), st.booleans(), st.booleans(), message_ids)
+acknowledged = st.builds(Publish, topics, payloads, st.integers(1, 2), st.booleans(), st.booleans(), packet_ids)
 either_way = st.one_of(
     st.builds(Publish, topics, payloads, st.just(0), st.booleans()),
     acknowledged,
-    st.builds(Puback, message_ids),
-    st.builds(Pubrec, message_ids),
-    st.builds(Pubrel, message_ids),
-    st.builds(Pubcomp, message_ids),
+    st.builds(Puback, packet_ids),
+    st.builds(Pubrec, packet_ids),
+    st.builds(Pubrel, packet_ids),
+    st.builds(Pubcomp, packet_ids),
 )
 wills = st.none() | st.builds(Will, topics, st.binary(max_size=200), levels_of_service, st.booleans())
 credentials = st.one_of(
@@ -59,8 +59,8 @@ connects = st.builds(
 )
 to_server = either_way | st.one_of(
     connects,
-    st.builds(Subscribe, message_ids, st.lists(st.tuples(filters, levels_of_service), min_size=1).map(tuple)),
-    st.builds(Unsubscribe, message_ids, st.lists(filters, min_size=1).map(tuple)),
+    st.builds(Subscribe, packet_ids, st.lists(st.tuples(filters, levels_of_service), min_size=1).map(tuple)),
+    st.builds(Unsubscribe, packet_ids, st.lists(filters, min_size=1).map(tuple)),
     st.just(Pingreq()),
     st.just(Disconnect()),
 )
@@ -68,8 +68,8 @@ return_codes = st.lists(st.sampled_from([0, 1, 2, SUBACK_FAILURE]), min_size=1).
 to_client = either_way | st.one_of(
     st.builds(Connack, st.integers(0, 5)),
     st.just(Connack(0, True)),
-    st.builds(Suback, message_ids, return_codes),
-    st.builds(Unsuback, message_ids),
+    st.builds(Suback, packet_ids, return_codes),
+    st.builds(Unsuback, packet_ids),
     st.just(Pingresp()),
 )
 byte_orders: st.SearchStrategy[ByteOrder] = st.sampled_from(["big", "little"])

@@ -80,7 +80,7 @@ class RawClient:
             properties=properties,
         )
         self._decoder = Decoder(server=False, protocol_level=level, byte_order=byte_order)
-        self._message_id = 0
+        self._packet_id = 0
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         if receive_buffer is not None:
             # Before the connection is made, so that the window is small from the start.
@@ -163,34 +163,34 @@ class RawClient:
 
     # What clients do -------------------------------------------------------------------------------------------------
 
-    def next_message_id(self) -> int:
-        self._message_id = self._message_id % 65_535 + 1
-        return self._message_id
+    def next_packet_id(self) -> int:
+        self._packet_id = self._packet_id % 65_535 + 1
+        return self._packet_id
 
     def subscribe(self, *filters: tuple[str, int]) -> tuple[int, ...]:
         """Subscribe, and return the codes of the SUBACK."""
-        message_id = self.next_message_id()
-        self.send(Subscribe(message_id, filters))
+        packet_id = self.next_packet_id()
+        self.send(Subscribe(packet_id, filters))
         suback = self.wait_for(Suback)
-        assert suback.message_id == message_id
+        assert suback.packet_id == packet_id
         return suback.return_codes
 
     def unsubscribe(self, *filters: str) -> None:
-        message_id = self.next_message_id()
-        self.send(Unsubscribe(message_id, filters))
-        assert self.wait_for(Unsuback).message_id == message_id
+        packet_id = self.next_packet_id()
+        self.send(Unsubscribe(packet_id, filters))
+        assert self.wait_for(Unsuback).packet_id == packet_id
 
     def publish(self, topic: str, payload: bytes, qos: int = 0, *, retain: bool = False) -> int:
         """Publish, with the whole handshake; returns the message id."""
-        message_id = self.next_message_id() if qos else 0
-        self.send(Publish(topic, payload, qos, retain, False, message_id))
+        packet_id = self.next_packet_id() if qos else 0
+        self.send(Publish(topic, payload, qos, retain, False, packet_id))
         if qos == 1:
-            assert self.wait_for(Puback).message_id == message_id
+            assert self.wait_for(Puback).packet_id == packet_id
         elif qos == 2:
-            assert self.wait_for(Pubrec).message_id == message_id
-            self.send(Pubrel(message_id))
-            assert self.wait_for(Pubcomp).message_id == message_id
-        return message_id
+            assert self.wait_for(Pubrec).packet_id == packet_id
+            self.send(Pubrel(packet_id))
+            assert self.wait_for(Pubcomp).packet_id == packet_id
+        return packet_id
 
     def take(self, timeout: float = PATIENCE) -> Publish:
         """The next packet, which must be a PUBLISH; with the whole handshake."""
@@ -201,11 +201,11 @@ class RawClient:
     def acknowledge(self, publish: Publish) -> None:
         """The receiver's side of the handshake of one PUBLISH."""
         if publish.qos == 1:
-            self.send(Puback(publish.message_id))
+            self.send(Puback(publish.packet_id))
         elif publish.qos == 2:
-            self.send(Pubrec(publish.message_id))
-            assert self.wait_for(Pubrel).message_id == publish.message_id
-            self.send(Pubcomp(publish.message_id))
+            self.send(Pubrec(publish.packet_id))
+            assert self.wait_for(Pubrel).packet_id == publish.packet_id
+            self.send(Pubcomp(publish.packet_id))
 
     def ping(self) -> None:
         self.send(Pingreq())

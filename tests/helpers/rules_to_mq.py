@@ -27,7 +27,7 @@ def publication(**fields: Any) -> Publication:
         "topic": TOPIC,
         "payload": b"21.5",
         "qos": 1,
-        "message_id": 10,
+        "packet_id": 10,
         "client_id": "dev-1",
         "user": b"operator",
     }

@@ -61,7 +61,7 @@ class Client:
         """Publish with QoS 1: the answer proves that the connection works, and that nothing came before it."""
         self.send(Publish(topic, b"", 1, False, False, 1))
         answer = await self.receive()
-        assert isinstance(answer, Puback) and answer.message_id == 1
+        assert isinstance(answer, Puback) and answer.packet_id == 1
 
     async def subscribe(self, *filters: str) -> tuple[int, ...]:
         """Subscribe with QoS 1; the codes of SUBACK."""

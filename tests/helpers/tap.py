@@ -64,25 +64,25 @@ class Tap(Relay):
             elif kind == _PUBLISH:
                 self._note_publish(from_broker, client_id, first, body)
             elif kind in (_PUBREC, _PUBCOMP):
-                mid = int.from_bytes(body[:2], "big")
-                number = self._numbers.get((not from_broker, client_id, mid))
+                packet_id = int.from_bytes(body[:2], "big")
+                number = self._numbers.get((not from_broker, client_id, packet_id))
                 if number is None:
                     return
                 if not from_broker:
                     (self.received if kind == _PUBREC else self.completed).add(number)
                 elif kind == _PUBREC:
-                    self.accepted[number].add((client_id, self.lives[client_id], mid))
+                    self.accepted[number].add((client_id, self.lives[client_id], packet_id))
 
     def _note_publish(self, from_broker: bool, client_id: str, first: int, body: bytes) -> None:
         behind = 2 + int.from_bytes(body[:2], "big")
-        mid, payload = int.from_bytes(body[behind : behind + 2], "big"), body[behind + 2 :]
+        packet_id, payload = int.from_bytes(body[behind : behind + 2], "big"), body[behind + 2 :]
         if self._version_5:
             measured = decode_remaining_length(payload, 0)
             assert measured is not None
             length, start = measured
             payload = payload[start + length :]
         number = number_of(payload)
-        self._numbers[from_broker, client_id, mid] = number
+        self._numbers[from_broker, client_id, packet_id] = number
         if not from_broker:
             return
         if not first & 0x08:

@@ -52,11 +52,11 @@ class TestedLink(LinkConnection):
 
     def released_all(self, number: int) -> list[int]:
         """So many message ids of PUBREL."""
-        mids = self.released()
-        while len(mids) < number:
+        packet_ids = self.released()
+        while len(packet_ids) < number:
             self.take(0, 0, PATIENCE)
-            mids += self.released()
-        return mids
+            packet_ids += self.released()
+        return packet_ids
 
 
 LinkFactory = Callable[..., TestedLink]

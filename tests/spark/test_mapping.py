@@ -101,7 +101,7 @@ def publication(row: dict[str, Any]) -> Publication:
         payload=row["payload"],
         qos=row["qos"] or 0,
         retain=bool(row["retain"]),
-        message_id=row["message_id"] or 0,
+        packet_id=row["message_id"] or 0,
         client_id=own.pop(CLIENT_ID, row["client_id"] or ""),
         user=user_identifier(row["user"] or ""),
         expiry=None if row["expiry"] is None else float(row["expiry"]),

@@ -83,22 +83,22 @@ def row(topic: str, payload: bytes, **more: Any) -> dict[str, Any]:
 
 
 ROWS = [
-    row("plant/1/t", b"1", qos=1, message_id=7, client_id="dev-1", user="operator"),
-    row("plant/1/t", b"kept", qos=1, message_id=8, client_id="dev-1", user="operator", retain=True),
-    row("plant/2/t", b"gone", qos=2, message_id=65_535, retain=True, content_type="text/plain"),
-    row("plant/2/t", b"", qos=2, message_id=9, retain=True),
+    row("plant/1/t", b"1", qos=1, packet_id=7, client_id="dev-1", user="operator"),
+    row("plant/1/t", b"kept", qos=1, packet_id=8, client_id="dev-1", user="operator", retain=True),
+    row("plant/2/t", b"gone", qos=2, packet_id=65_535, retain=True, content_type="text/plain"),
+    row("plant/2/t", b"", qos=2, packet_id=9, retain=True),
     row("plant/1/t", b"", qos=0, retain=True, client_id="dev <&> 2"),
     row(
         "plant/1/t", b"kept again", retain=True, properties=[("site", "Köln"), ("a-b", "1"), ("mqbridge-hops", "QM0/a")]
     ),
     row(
-        "plant/2/t", b'{"t": 21.5}', qos=1, message_id=10, response_topic="re/ply", correlation_data=b"abc", expiry=3000
+        "plant/2/t", b'{"t": 21.5}', qos=1, packet_id=10, response_topic="re/ply", correlation_data=b"abc", expiry=3000
     ),
-    row("plant/1/t", b'{"t": 22}', qos=1, message_id=11, response_topic="re/ply", correlation_data=b"x" * 30),
-    row("plant/1/t", b'{"t": 23}', qos=1, message_id=12, response_topic="re/ply", client_id="dev-2"),
-    row("plant/2/" + "long" * 20, "grün".encode(), qos=1, message_id=13, properties=[("usr.site", "")]),
-    row("plant/no name/t", "☃".encode(), qos=1, message_id=14, client_id="dev-1", properties=[("site", "Ulm")]),
-    row("plant/1/t", b"\xff\0", qos=2, message_id=15),
+    row("plant/1/t", b'{"t": 22}', qos=1, packet_id=11, response_topic="re/ply", correlation_data=b"x" * 30),
+    row("plant/1/t", b'{"t": 23}', qos=1, packet_id=12, response_topic="re/ply", client_id="dev-2"),
+    row("plant/2/" + "long" * 20, "grün".encode(), qos=1, packet_id=13, properties=[("usr.site", "")]),
+    row("plant/no name/t", "☃".encode(), qos=1, packet_id=14, client_id="dev-1", properties=[("site", "Ulm")]),
+    row("plant/1/t", b"\xff\0", qos=2, packet_id=15),
 ]
 
 

@@ -45,7 +45,7 @@ class ExactlyOnceRunner(ToLinkRunner):
         self._recording: Connection | None = None
         #: according to the record, a batch may be in progress
         self._uncertain = True
-        self._mid = 0
+        self._packet_id = 0
         #: by broker address, the number of new sessions that the records of exchanges take into account
         self._recorded_lives: Counter[str] = Counter()
 
@@ -111,7 +111,7 @@ class ExactlyOnceRunner(ToLinkRunner):
         if not items:
             return
         tally = Tally()
-        numbered = {self._next_mid(): one for one in self.mapped(items, tally)}
+        numbered = {self._next_packet_id(): one for one in self.mapped(items, tally)}
         self._send(connection, numbered, tally)
 
     def _follow_session(self, connection: Connection) -> None:
@@ -153,17 +153,17 @@ class ExactlyOnceRunner(ToLinkRunner):
         self._record.save(Exchanges(sending=[*sending], releasing=[*releasing]))
         self._recording.commit()
 
-    def _next_mid(self) -> int:
-        self._mid = self._mid % former_sessions.LAST_MID + 1
-        return self._mid
+    def _next_packet_id(self) -> int:
+        self._packet_id = self._packet_id % former_sessions.LAST_PACKET_ID + 1
+        return self._packet_id
 
     def _go_on(self, connection: Connection) -> None:
         """Finish the recorded batch, in parts if the broker's limit has decreased."""
         exchanges = self._state.load()
-        accepted = {mid for mid, _ in exchanges.releasing}
+        accepted = {packet_id for packet_id, _ in exchanges.releasing}
         batch = [*exchanges.releasing, *exchanges.sending]
         if batch:
-            self._mid = batch[-1][0]
+            self._packet_id = batch[-1][0]
             log.info(
                 "MQB5301I mapping %s: finishing %d messages that the broker may already have", self.mapping, len(batch)
             )
@@ -172,11 +172,11 @@ class ExactlyOnceRunner(ToLinkRunner):
             part, batch = batch[:most], batch[most:]
             tally = Tally()
             numbered = {}
-            for mid, msg_id in part:
+            for packet_id, msg_id in part:
                 for one in self.mapped(self._consumer.take_exactly((msg_id,)), tally):
-                    numbered[mid] = one
+                    numbered[packet_id] = one
             # The broker may also have messages that are no longer on the queue, or must no longer be sent.
-            gone = [mid for mid, _ in part if mid not in numbered]
+            gone = [packet_id for packet_id, _ in part if packet_id not in numbered]
             self._send(
                 connection,
                 numbered,
@@ -208,16 +208,16 @@ class ExactlyOnceRunner(ToLinkRunner):
         published before is then published twice, because it cannot be told from the others.
         """
         address = self._address
-        msg_id_of = {mid: item.md.MsgId for mid, (item, _) in numbered.items()}
-        mid_of = {id(publication): mid for mid, (_, publication) in numbered.items()}
+        msg_id_of = {packet_id: item.md.MsgId for packet_id, (item, _) in numbered.items()}
+        mid_of = {id(publication): packet_id for packet_id, (_, publication) in numbered.items()}
         taken = set(accepted)
         written = dup
 
         def send(publications: Sequence[Publication]) -> dict[int, Refusal]:
             # `deliver` passes rejected publications again, as the same objects.
-            mids = [mid_of[id(publication)] for publication in publications]
-            refusals = self._link.publish_exactly(publications, mids, dup)
-            taken.update(mid for index, mid in enumerate(mids) if index not in refusals)
+            packet_ids = [mid_of[id(publication)] for publication in publications]
+            refusals = self._link.publish_exactly(publications, packet_ids, dup)
+            taken.update(packet_id for index, packet_id in enumerate(packet_ids) if index not in refusals)
             return refusals
 
         remaining = dict(numbered)
@@ -232,10 +232,10 @@ class ExactlyOnceRunner(ToLinkRunner):
                     written = False
                 self._recorded_lives[address] = lives
             if not written and remaining:
-                sending = [(mid, msg_id_of[mid]) for mid in remaining]
+                sending = [(packet_id, msg_id_of[packet_id]) for packet_id in remaining]
                 self._write_down([*sending, *still[0]], still[1])
             written = False
-            unsent = [one for mid, one in remaining.items() if mid not in taken]
+            unsent = [one for packet_id, one in remaining.items() if packet_id not in taken]
             if unsent:
                 try:
                     self.deliver(unsent, tally, send)
@@ -244,8 +244,8 @@ class ExactlyOnceRunner(ToLinkRunner):
                         # The messages do not belong to this session yet: the next one may be at another address.
                         self._write_down((), ())
                     raise
-                remaining = {mid: one for mid, one in remaining.items() if mid in taken}
-                self._write_down(still[0], [*((mid, msg_id_of[mid]) for mid in remaining), *still[1]])
+                remaining = {packet_id: one for packet_id, one in remaining.items() if packet_id in taken}
+                self._write_down(still[0], [*((packet_id, msg_id_of[packet_id]) for packet_id in remaining), *still[1]])
             self._sending = []
             if taken or gone:
                 self._link.release(sorted([*taken, *gone]))

@@ -47,7 +47,7 @@ from bridge.wire.mq import decode_mqmd, encode_mqmd
 log = logging.getLogger(__name__)
 
 #: Packet identifiers are used cyclically, up to this one. The link uses the highest ones itself.
-LAST_MID = 60_000
+LAST_PACKET_ID = 60_000
 #: Packet identifiers that `release_all` releases at a time.
 _RELEASED_TOGETHER = 1_000
 
@@ -127,7 +127,7 @@ def leave(
         former = sessions.former(session)
         parked = _park(connection, environment, session, batch, consumer) if batch else []
         # The broker may have messages that are no longer on the queue, too.
-        gone = [] if parked is None else [message_id for message_id, _, _ in batch if message_id not in parked]
+        gone = [] if parked is None else [packet_id for packet_id, _, _ in batch if packet_id not in parked]
         if exchanges.received or parked or gone or ending or former is not None:
             since = time.time() if former is None else former.since
             releasing = [*([] if former is None else former.releasing), *gone]
@@ -178,7 +178,7 @@ def _park(
     letters = DeadLetters(connection, environment.dead_letter_queue, session.mapping, source.queue)
     parked = ParkedMessages(connection, session)
     messages, now = [], time.time()
-    for message_id, msg_id, accepted in batch:
+    for packet_id, msg_id, accepted in batch:
         for got in opened.take_exactly((msg_id,)):
             try:
                 publication = rule.map(Message(got.md, got.data), request=opened.request_of(got.md))
@@ -192,7 +192,7 @@ def _park(
             expires_at = None if publication.expiry is None else now + publication.expiry
             messages.append(
                 ParkedMessage(
-                    message_id,
+                    packet_id,
                     publication,
                     encode_mqmd(got.md),
                     bytes(got.data),
@@ -205,7 +205,7 @@ def _park(
     parked.close()
     if consumer is None:
         opened.close()
-    return [message.message_id for message in messages]
+    return [message.packet_id for message in messages]
 
 
 def _mapping_config(session: LinkSession) -> ToMqttMapping | None:
@@ -379,21 +379,21 @@ def _finish_parked(
             recorded = now
         part, rest = messages[: link.in_flight_limit], messages[link.in_flight_limit :]
         if unsent := [one for one in part if not one.accepted]:
-            mids = [one.message_id for one in unsent]
+            packet_ids = [one.packet_id for one in unsent]
             publications = [_publication(one, qos, retain=link.limits.retain_available) for one in unsent]
-            refusals = link.publish_exactly(publications, mids, True) if qos == 2 else link.publish(publications)
+            refusals = link.publish_exactly(publications, packet_ids, True) if qos == 2 else link.publish(publications)
             for index, refusal in refusals.items():
                 topic = unsent[index].publication.topic
                 why = f"the broker of link {session.link} refuses the publication to {topic!r}: {refusal.text}"
                 _dead_letter(letters, unsent[index], why)
-            refused = {mids[index] for index in refusals}
+            refused = {packet_ids[index] for index in refusals}
             if qos == 2:
-                part = [msgspec.structs.replace(one, accepted=True) for one in part if one.message_id not in refused]
+                part = [msgspec.structs.replace(one, accepted=True) for one in part if one.packet_id not in refused]
             else:
                 part = [one for one in part if one.accepted]
             _replace(connection, parked, [*part, *rest])
         if part:
-            link.release([one.message_id for one in part])
+            link.release([one.packet_id for one in part])
         if lives() == recorded:
             _replace(connection, parked, rest)
     log.info("MQB5311I mapping %s: finished its messages in session %s", session.mapping, session.key)
@@ -406,8 +406,8 @@ def release_all(link: links.LinkConnection) -> None:
     There is no record of the exchanges in this session that are unfinished, for example after a restore. The broker would
     take new publications with their packet identifiers for repetitions. It ignores identifiers that it does not know.
     """
-    for first in range(1, LAST_MID + 1, _RELEASED_TOGETHER):
-        link.release(range(first, min(first + _RELEASED_TOGETHER, LAST_MID + 1)))
+    for first in range(1, LAST_PACKET_ID + 1, _RELEASED_TOGETHER):
+        link.release(range(first, min(first + _RELEASED_TOGETHER, LAST_PACKET_ID + 1)))
 
 
 def report_lost_session(mapping: str, link: str, accepted: int) -> None:

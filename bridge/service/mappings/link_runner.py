@@ -322,7 +322,7 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
     def _load(self, connection: Connection) -> None:
         """Load the record of the session, which is former no longer. Raises MQError."""
         self._record: ExchangeRecord | None = None
-        arrived = {item.mid: item.generation for item in self._waiting if item.qos == 2}
+        arrived = {item.packet_id: item.generation for item in self._waiting if item.qos == 2}
         try:
             self._record = ExchangeRecord(connection, self._session, self._environment.epoch)
             on_record = self._record.load()
@@ -360,7 +360,7 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
             self.begin(connection)
 
     def key(self, item: Received) -> bytes:
-        return b"%d/%d/%d" % (item.generation, item.mid, id(item))
+        return b"%d/%d/%d" % (item.generation, item.packet_id, id(item))
 
     def map(self, item: Received) -> MappedMessage | None:
         return self._rule.map(self.traced(item, item.publication))
@@ -384,8 +384,8 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
             return
         tally = Tally()
         repetitions = self._repetitions.copy()
-        for mid in self._released:
-            repetitions.release(mid)
+        for packet_id in self._released:
+            repetitions.release(packet_id)
         for item in items:
             if not self._is_repeated(item, repetitions):
                 self.move(item, tally)
@@ -450,7 +450,7 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
             return item.qos == 2 and repetitions.is_repeated(item)
         # It no longer needs an acknowledgement. Its original packet identifier is in the publication.
         publication = item.publication
-        return publication.qos == 2 and publication.message_id in self._earlier
+        return publication.qos == 2 and publication.packet_id in self._earlier
 
 
 #: MQTT 5 reason codes (section 2.4) of permanent rejections: topic name invalid, packet too large, payload format invalid,

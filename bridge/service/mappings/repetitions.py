@@ -51,8 +51,10 @@ class Repetitions:
         #: the broker uses identifiers again early
         self.reuses = reuses
         #: by packet identifier: not released; released on this connection; released on the previous one
-        self._received = {mid: _Known(digests.get(mid, b"")) for mid in identifiers}
-        self._released = {mid: _Known(digest) for mid, digest in digests.items() if mid not in self._received}
+        self._received = {packet_id: _Known(digests.get(packet_id, b"")) for packet_id in identifiers}
+        self._released = {
+            packet_id: _Known(digest) for packet_id, digest in digests.items() if packet_id not in self._received
+        }
         self._released_before: dict[int, _Known] = {}
         #: number of the unit of work
         self._unit = 0
@@ -78,10 +80,10 @@ class Repetitions:
         on_record = type(self)(identifiers, digests)
         copy = self.copy()
         copy._received = {
-            mid: self._received.get(mid, known._replace(connection=arrived.get(mid, 0)))
-            for mid, known in on_record._received.items()
+            packet_id: self._received.get(packet_id, known._replace(connection=arrived.get(packet_id, 0)))
+            for packet_id, known in on_record._received.items()
         }
-        released = {mid: known._replace(unit=copy._unit) for mid, known in on_record._released.items()}
+        released = {packet_id: known._replace(unit=copy._unit) for packet_id, known in on_record._released.items()}
         copy._released = released | copy._released
         copy.reuses = self.reuses or reuses
         return copy
@@ -96,9 +98,9 @@ class Repetitions:
         """The digests to record: of publications whose exchange the broker may not have completed."""
         if self.reuses:
             return {}
-        released = {mid: known for mid, known in self._released.items() if known.unit >= self._completed}
+        released = {packet_id: known for packet_id, known in self._released.items() if known.unit >= self._completed}
         known = self._released_before | released | self._received
-        return {mid: known.digest for mid, known in known.items() if known.digest}
+        return {packet_id: known.digest for packet_id, known in known.items() if known.digest}
 
     def connected(self) -> None:
         """Begin a connection on which the broker has the session."""
@@ -107,25 +109,25 @@ class Repetitions:
 
     def is_repeated(self, received: Received) -> bool:
         """Return whether a publication of QoS 2 was put before. Its packet identifier is not released from now on."""
-        mid = received.mid
-        known = self._received.get(mid)
+        packet_id = received.packet_id
+        known = self._received.get(packet_id)
         if known is not None and (received.dup or known.connection == received.generation):
             return True
         publication = received.publication
         digest = hashlib.blake2b(b"%s\0%s" % (publication.topic.encode(), publication.payload), digest_size=8).digest()
-        self._received[mid] = _Known(digest, received.generation, self._unit)
+        self._received[packet_id] = _Known(digest, received.generation, self._unit)
         if not received.dup:
             self._released_before = {}
-            self.reuses = self.reuses or mid in self._released
-        before = self._released_before.get(mid)
+            self.reuses = self.reuses or packet_id in self._released
+        before = self._released_before.get(packet_id)
         return known is None and not self.reuses and before is not None and before.digest == digest
 
-    def release(self, mid: int) -> None:
+    def release(self, packet_id: int) -> None:
         """Take a PUBREL."""
-        known = self._received.pop(mid, None)
+        known = self._received.pop(packet_id, None)
         if known is not None and known.digest:
-            self._released.pop(mid, None)
-            self._released[mid] = known._replace(unit=self._unit)
+            self._released.pop(packet_id, None)
+            self._released[packet_id] = known._replace(unit=self._unit)
             if len(self._released) > LIMIT:
                 del self._released[next(iter(self._released))]
             # The PUBREC was sent after the PUBCOMPs of earlier units of work, and the broker has answered it.

@@ -241,7 +241,7 @@ class Subscriber(SpoolFiller):
                     self._client_id,
                 )
         new = self._new(items, received)
-        received |= {one.mid for one in items if one.qos == 2 and one.generation >= session}
+        received |= {one.packet_id for one in items if one.qos == 2 and one.generation >= session}
         received = received.difference(released)
         if new or received != before:
             self._append(new, received)
@@ -258,10 +258,10 @@ class Subscriber(SpoolFiller):
             if publication.qos == 2:
                 # A publication of a session that was lost may still wait here to be taken.
                 current = one.generation >= session
-                if publication.message_id in (seen if current else self._earlier):
+                if publication.packet_id in (seen if current else self._earlier):
                     continue
                 if current:
-                    seen.add(publication.message_id)
+                    seen.add(publication.packet_id)
             new.append(one)
         return new
 
@@ -309,7 +309,7 @@ def record_batch(
             case "dup":
                 values = [one.dup for one in received]
             case "message_id":
-                values = [one.message_id or None for one in publications]
+                values = [one.packet_id or None for one in publications]
             case "properties":
                 values = [_properties(one, link) for one in publications]
             case "payload_format":

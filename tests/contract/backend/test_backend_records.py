@@ -62,16 +62,16 @@ async def test_records_of_two_sessions_in_one_unit(bridge: Bridge) -> None:
     await bridge.taken(unit(records=[ReceivedRecord(ONE, [7]), ReceivedRecord(OTHER, [7]), SentRecord(ONE, sent=[7])]))
     both = {("received", ONE): [7], ("received", OTHER): [7], ("sent", ONE): [7]}
     assert contents(await bridge.restart()) == both
-    for client_id, message_id in ((ONE, 8), (OTHER, 9)):
+    for client_id, packet_id in ((ONE, 8), (OTHER, 9)):
         await bridge.taken(
             unit(
-                publication(bridge.topic("a"), qos=2, message_id=message_id, client_id=client_id),
-                records=[ReceivedRecord(ONE, [message_id]), ReceivedRecord(OTHER, [message_id])],
+                publication(bridge.topic("a"), qos=2, packet_id=packet_id, client_id=client_id),
+                records=[ReceivedRecord(ONE, [packet_id]), ReceivedRecord(OTHER, [packet_id])],
             )
         )
         assert contents(await bridge.restart()) == {
-            ("received", ONE): [message_id],
-            ("received", OTHER): [message_id],
+            ("received", ONE): [packet_id],
+            ("received", OTHER): [packet_id],
             ("sent", ONE): [7],
         }
 

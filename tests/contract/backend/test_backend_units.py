@@ -37,7 +37,7 @@ async def test_a_unit_without_anything_ends(bridge: Bridge) -> None:
 async def test_completions_come_once_each_with_their_numbers(bridge: Bridge) -> None:
     await bridge.subscribed("c1", bridge.topic("#"))
     units = [
-        unit(publication(bridge.topic("a"), client_id=client_id, qos=number % 3, message_id=number + 1))
+        unit(publication(bridge.topic("a"), client_id=client_id, qos=number % 3, packet_id=number + 1))
         for number in range(20)
         for client_id in ("dev", "other")
     ]
@@ -51,7 +51,7 @@ async def test_publications_of_one_client_are_completed_in_order(bridge: Bridge)
     await bridge.subscribed("c1", bridge.topic("#"), qos=2)
     units = [
         unit(
-            publication(bridge.topic("a"), b"%d" % number, qos=number % 3, message_id=number + 1),
+            publication(bridge.topic("a"), b"%d" % number, qos=number % 3, packet_id=number + 1),
             records=[ReceivedRecord("dev", [number])] if number % 4 == 1 else [],
             ended=[received("dev")] if number % 4 == 2 else [],
         )
@@ -82,10 +82,10 @@ async def test_refusals_name_the_publication_and_the_reason(bridge: Bridge, numb
     await bridge.subscribed("c1", bridge.topic("#"), qos=2)
     mixed = [
         unit(
-            publication(bridge.topic("open"), b"first", qos=2, message_id=1, client_id=client_id),
-            publication(bridge.topic("shut"), qos=2, message_id=2, client_id=client_id),
-            publication(TOO_LONG, qos=2, message_id=3, client_id=client_id),
-            publication(bridge.topic("open"), b"last", qos=2, message_id=4, client_id=client_id),
+            publication(bridge.topic("open"), b"first", qos=2, packet_id=1, client_id=client_id),
+            publication(bridge.topic("shut"), qos=2, packet_id=2, client_id=client_id),
+            publication(TOO_LONG, qos=2, packet_id=3, client_id=client_id),
+            publication(bridge.topic("open"), b"last", qos=2, packet_id=4, client_id=client_id),
             records=[ReceivedRecord(client_id, [1, 2, 3, 4, 5])],
         )
         for client_id in ("dev", "other", "third")[:number]
@@ -104,10 +104,10 @@ async def test_a_rejection_does_not_affect_other_records(bridge: Bridge) -> None
     """Those of other sessions, and with QoS 1 its own: its id may be that of a QoS 2 publication received long ago."""
     await bridge.run(
         unit(
-            publication(TOO_LONG, qos=2, message_id=7),
+            publication(TOO_LONG, qos=2, packet_id=7),
             records=[ReceivedRecord("dev", [7]), ReceivedRecord("other", [7])],
         ),
-        unit(publication(TOO_LONG, qos=1, message_id=7, client_id="third"), records=[ReceivedRecord("third", [7])]),
+        unit(publication(TOO_LONG, qos=1, packet_id=7, client_id="third"), records=[ReceivedRecord("third", [7])]),
     )
     recovered = await bridge.restart(start=False)
     left = {one.clientIdentifier: one.received for one in recovered.records if isinstance(one, ReceivedRecord)}
@@ -118,9 +118,9 @@ async def test_refused_to_dead_letters_dead_letters_rejected_publications(bridge
     await bridge.place.topic_object(bridge.topic("shut"), "PUB(DISABLED)")
     await bridge.subscribed("c1", bridge.topic("#"))
     mixed = unit(
-        publication(bridge.topic("shut"), b"letter", qos=2, message_id=1),
-        publication(TOO_LONG, qos=2, message_id=2),
-        publication(bridge.topic("open"), b"open", qos=2, message_id=3),
+        publication(bridge.topic("shut"), b"letter", qos=2, packet_id=1),
+        publication(TOO_LONG, qos=2, packet_id=2),
+        publication(bridge.topic("open"), b"open", qos=2, packet_id=3),
         records=[ReceivedRecord("dev", [1, 2, 3])],
         dead_letters=[cmqc.MQRC_PUT_INHIBITED],
     )

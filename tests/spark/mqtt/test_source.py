@@ -73,7 +73,7 @@ def test_rows_have_all_that_came(spark: SparkSession, mosquitto: Mosquitto, clie
     assert set(rows) == {"all/5", "all/1", "all/2", "other/x"}
     row = rows["all/5"]
     assert (bytes(row.payload), row.qos, row.retain, row.dup) == (b"\0\xff", 2, True, False)
-    assert row.message_id > 0 and row.client_id.startswith("mqbridge-spark-") and row.received is not None
+    assert row.packet_id > 0 and row.client_id.startswith("mqbridge-spark-") and row.received is not None
     assert row.properties == {"site": "Köln", "mqbridge-clientId": "sensor", "mqbridge-hops": "QM1/one"}
     assert (row.response_topic, bytes(row.correlation_data), row.content_type) == ("re/ply", b"\0\1", "text/plain")
     assert 0 < row.expiry <= 1000 and (row.payload_format, rows["all/1"].payload_format) == (0, None)
@@ -206,7 +206,7 @@ def test_publications_go_from_topic_to_topic(
     for one in sent:
         back = got[one.topic.replace("from", "to")]
         assert 900 < (back.expiry or 0) <= 1000 or back.expiry == one.expiry
-        back.expiry, back.message_id, back.topic = one.expiry, 0, one.topic
+        back.expiry, back.packet_id, back.topic = one.expiry, 0, one.topic
         back.client_id = one.client_id if back.client_id == "test" else back.client_id
         assert back == one
     late = clients("late", topic_filter="to/#")

@@ -262,10 +262,10 @@ class ScriptedLink:
         return self.releases
 
     def acknowledge(self, received: list[Received]) -> None:
-        self.acknowledged += [one.mid for one in received]
+        self.acknowledged += [one.packet_id for one in received]
 
-    def complete(self, mids: list[int]) -> None:
-        self.completed += mids
+    def complete(self, packet_ids: list[int]) -> None:
+        self.completed += packet_ids
 
 
 class ScriptedBroker(Broker, frozen=True, kw_only=True):
@@ -297,9 +297,9 @@ def subscriber(link: ScriptedLink, tmp_path: Path) -> Iterator[Subscriber]:
     made.spool.close()
 
 
-def exactly(body: bytes, mid: int, generation: int, owed: int = 2) -> Received:
-    publication = Publication(topic="t", payload=body, qos=2, message_id=mid)
-    return Received(publication, owed, mid if owed else 0, False, generation)
+def exactly(body: bytes, packet_id: int, generation: int, owed: int = 2) -> Received:
+    publication = Publication(topic="t", payload=body, qos=2, packet_id=packet_id)
+    return Received(publication, owed, packet_id if owed else 0, False, generation)
 
 
 def test_what_is_repeated_and_what_is_new(link: ScriptedLink, subscriber: Subscriber) -> None:
@@ -324,7 +324,7 @@ def test_what_is_repeated_and_what_is_new(link: ScriptedLink, subscriber: Subscr
         assert spooled(subscriber) == expected
         state = subscriber.spool.state()
         assert state is not None and set(msgspec.msgpack.decode(state)) == received
-        acknowledged += [one.mid for one in items]
+        acknowledged += [one.packet_id for one in items]
         completed += releases
     assert (link.acknowledged, link.completed) == (acknowledged, completed)
 

@@ -26,10 +26,10 @@ def put_out(story: Story, c: str, payloads: str, out: str, qos: int = 1) -> Stor
     """A client subscribed to its own topic; payloads of one letter put, and delivered in the order of `out`."""
     story.subscribed(c, 0, f"{c}/#", 2)
     for place, letter in enumerate(payloads):
-        story.put(10 + place, f"{c}/t", letter.encode(), qos, message_id=place + 1 if qos else 0)
+        story.put(10 + place, f"{c}/t", letter.encode(), qos, packet_id=place + 1 if qos else 0)
     for place, letter in enumerate(out):
         number = payloads.index(letter) + 1 if letter in payloads and qos else 0
-        story.out(30 + place, c, f"{c}/t", letter.encode(), qos, message_id=number)
+        story.out(30 + place, c, f"{c}/t", letter.encode(), qos, packet_id=number)
     return story
 
 
@@ -39,9 +39,9 @@ def away(story: Story, c: str, time: float = 20) -> Story:
 
 def overlapping(story: Story, c: str, copies: int) -> Story:
     story.subscribed(c, 0, f"{c}/#", 2).session(Outcome.SUBSCRIBED, c, 1, f"{c}/+", 1)
-    story.put(10, f"{c}/t", b"a", 2, message_id=1).put(11, f"{c}/t", b"a", 2, message_id=1)
+    story.put(10, f"{c}/t", b"a", 2, packet_id=1).put(11, f"{c}/t", b"a", 2, packet_id=1)
     for copy in range(copies):
-        story.out(12 + copy, c, f"{c}/t", b"a", 2, message_id=1)
+        story.out(12 + copy, c, f"{c}/t", b"a", 2, packet_id=1)
     return story
 
 
@@ -64,8 +64,8 @@ CASES: dict[str, tuple[Tell, Counts]] = {
     "disordered-twice": (lambda s, c: put_out(s, c, "abcd", "adbc"), Counts(expected=4, delivered=4, disordered=2)),
     "alike": (lambda s, c: put_out(put_out(s, c, "", ""), c, "aaa", "aaa", 0), Counts(expected=3, delivered=3)),
     "lowered": (
-        lambda s, c: s.subscribed(c, 0, f"{c}/#", 0).put(10, f"{c}/t", b"a", 2, message_id=1)
-        .out(11, c, f"{c}/t", b"a", 0, message_id=1).put(12, f"{c}/t", b"b", 2, message_id=2),
+        lambda s, c: s.subscribed(c, 0, f"{c}/#", 0).put(10, f"{c}/t", b"a", 2, packet_id=1)
+        .out(11, c, f"{c}/t", b"a", 0, packet_id=1).put(12, f"{c}/t", b"b", 2, packet_id=2),
         Counts(expected=2, delivered=1, missing=1),
     ),
     "pending": (lambda s, c: away(put_out(s, c, "ab", "a"), c), Counts(expected=2, delivered=1, pending=1)),
@@ -102,13 +102,13 @@ CASES: dict[str, tuple[Tell, Counts]] = {
     "overlapping-too-often": (lambda s, c: overlapping(s, c, 5), Counts(expected=2, delivered=4, doubled=1)),
     "dead-lettered": (
         lambda s, c: put_out(s, c, "a", "").out(
-            20, c, f"{c}/t", b"a", message_id=1, outcome=Outcome.DEAD_LETTERED, reason="MQRC_RFH_ERROR (2334)"
+            20, c, f"{c}/t", b"a", packet_id=1, outcome=Outcome.DEAD_LETTERED, reason="MQRC_RFH_ERROR (2334)"
         ),
         Counts(expected=1, dead_lettered=1),
     ),
     "expired": (
         lambda s, c: put_out(s, c, "a", "").out(
-            20, c, f"{c}/t", b"a", message_id=1, outcome=Outcome.DISCARDED, reason="expired"
+            20, c, f"{c}/t", b"a", packet_id=1, outcome=Outcome.DISCARDED, reason="expired"
         ),
         Counts(expected=1, discarded=1),
     ),
@@ -118,11 +118,11 @@ CASES: dict[str, tuple[Tell, Counts]] = {
         Counts(expected=1, delivered=1),
     ),
     "retained": (
-        lambda s, c: put_out(s, c, "a", "a").out(60, c, f"{c}/t", b"a", message_id=1, retain=True),
+        lambda s, c: put_out(s, c, "a", "a").out(60, c, f"{c}/t", b"a", packet_id=1, retain=True),
         Counts(expected=1, delivered=1),
     ),
     "replayed": (
-        lambda s, c: put_out(s, c, "a", "a").out(60, c, f"{c}/t", b"a", message_id=1, replayed="run-1"),
+        lambda s, c: put_out(s, c, "a", "a").out(60, c, f"{c}/t", b"a", packet_id=1, replayed="run-1"),
         Counts(expected=1, delivered=1),
     ),
     "by-applications": (
@@ -186,12 +186,12 @@ def test_what_is_late(tmp_path: Path) -> None:
 def test_only_what_was_published_in_the_time_is_judged(tmp_path: Path) -> None:
     story = Story().subscribed("c", 0, "t", 2)
     for minute in range(10):
-        story.put(60 * minute, "t", b"%d" % minute, 2, message_id=minute + 1)
+        story.put(60 * minute, "t", b"%d" % minute, 2, packet_id=minute + 1)
     story.session(Outcome.DISCONNECTED, "c", 590)
     story.session(Outcome.CONNECTED, "c", 700)
     # 2 is lost, 7 comes again, and all come after the time.
     for place, minute in enumerate([0, 1, 3, 4, 5, 6, 7, 7, 8, 9]):
-        story.out(720 + place, "c", "t", b"%d" % minute, 2, message_id=minute + 1, since=60 * minute + 0.002)
+        story.out(720 + place, "c", "t", b"%d" % minute, 2, packet_id=minute + 1, since=60 * minute + 0.002)
     story.write(tmp_path)
 
     def totals(first: float, last: float) -> Counts:
@@ -206,13 +206,13 @@ def test_only_what_was_published_in_the_time_is_judged(tmp_path: Path) -> None:
 def test_where_rows_are_missing_nothing_is_sure(tmp_path: Path) -> None:
     story = Story().archive(Outcome.STARTED, -1)
     story.subscribed("c", 0, "t", 2)
-    story.put(1, "t", b"a", 2, message_id=1).put(2, "t", b"b", 2, message_id=2)
-    story.out(3, "c", "t", b"a", 2, message_id=1, since=1)
+    story.put(1, "t", b"a", 2, packet_id=1).put(2, "t", b"b", 2, packet_id=2)
+    story.out(3, "c", "t", b"a", 2, packet_id=1, since=1)
     story.archive(Outcome.STARTED, 10)  # killed at some time after 3
     story.session(Outcome.SUBSCRIBED, "c", 10, "t", 2).session(Outcome.CONNECTED, "c", 11)
-    story.out(12, "c", "t", b"a", 2, message_id=1, since=5)  # of a publication whose row is missing
-    story.put(20, "t", b"c", 2, message_id=3).put(100, "t", b"d", 2, message_id=4)
-    story.out(101, "c", "t", b"d", 2, message_id=4)
+    story.out(12, "c", "t", b"a", 2, packet_id=1, since=5)  # of a publication whose row is missing
+    story.put(20, "t", b"c", 2, packet_id=3).put(100, "t", b"d", 2, packet_id=4)
+    story.out(101, "c", "t", b"d", 2, packet_id=4)
     story.write(tmp_path)
     result = audit([tmp_path])
     assert result.totals == Counts(expected=4, delivered=2, unknown=2, lost=1)
@@ -222,17 +222,17 @@ def test_where_rows_are_missing_nothing_is_sure(tmp_path: Path) -> None:
 
 
 def test_mappings_are_counted_by_themselves(tmp_path: Path) -> None:
-    story = Story().subscribed("c", 0, "t", 2).put(1, "t", b"a", 2, message_id=1)
-    story.out(2, "c", "t", b"a", 2, message_id=1)
-    story.mapped(2, "q", "t", b"a", msg_id=b"1" * 24, message_id=1).mapped(
-        3, "q", "t", b"a", msg_id=b"2" * 24, message_id=1
+    story = Story().subscribed("c", 0, "t", 2).put(1, "t", b"a", 2, packet_id=1)
+    story.out(2, "c", "t", b"a", 2, packet_id=1)
+    story.mapped(2, "q", "t", b"a", msg_id=b"1" * 24, packet_id=1).mapped(
+        3, "q", "t", b"a", msg_id=b"2" * 24, packet_id=1
     )
-    story.mapped(9, "q", "t", b"a", msg_id=b"1" * 24, message_id=1, since=2)  # again, and late
+    story.mapped(9, "q", "t", b"a", msg_id=b"1" * 24, packet_id=1, since=2)  # again, and late
     story.mapped(4, "q", "t", b"b", msg_id=b"3" * 24, outcome=Outcome.DEAD_LETTERED)
     story.mapped(5, "q", "t", b"b", msg_id=b"3" * 24, outcome=Outcome.DISCARDED)
     story.mapped(6, "q", "t", b"b", msg_id=b"3" * 24)
     for dup in (1, 1, 2):  # the same message id for another message, and then again
-        story.mapped(7, "l", "t", b"a", message_id=5, times_sent=dup, outcome=Outcome.ACKNOWLEDGED)
+        story.mapped(7, "l", "t", b"a", packet_id=5, times_sent=dup, outcome=Outcome.ACKNOWLEDGED)
     story.mapped(7, "l", "t", b"", times_sent=2).mapped(8, "l", "t", b"", times_sent=2, outcome=Outcome.REFUSED)
     story.write(tmp_path)
     result = audit([tmp_path], late=3)

@@ -58,11 +58,11 @@ def told(story: Story, time: float, event: tuple[Any, ...], puts: list[tuple[Any
             story.subscribed(client_id, time, topic, qos, durable=durable)
         case "session", outcome, client_id, topic:
             story.session(outcome, client_id, time, topic if outcome == Outcome.UNSUBSCRIBED else "")
-        case "put", topic, payload, qos, publisher, message_id, chance:
+        case "put", topic, payload, qos, publisher, packet_id, chance:
             outcome = Outcome.REFUSED if chance == 1 else Outcome.PUT
-            story.put(time, topic, payload, qos, publisher=publisher, message_id=message_id, outcome=outcome)
-            puts.append((time, topic, payload, qos, publisher, message_id))
-        case "out", client_id, topic, payload, qos, publisher, message_id, outcome, chance:
+            story.put(time, topic, payload, qos, publisher=publisher, packet_id=packet_id, outcome=outcome)
+            puts.append((time, topic, payload, qos, publisher, packet_id))
+        case "out", client_id, topic, payload, qos, publisher, packet_id, outcome, chance:
             story.out(
                 time,
                 client_id,
@@ -70,14 +70,14 @@ def told(story: Story, time: float, event: tuple[Any, ...], puts: list[tuple[Any
                 payload,
                 qos,
                 publisher=publisher,
-                message_id=message_id,
+                packet_id=packet_id,
                 outcome=outcome,
                 retain=chance == 1,
                 replayed="run" if chance == 2 else None,
             )
         case "delivered", client_id, back, outcome:
             if back < len(puts):
-                since, topic, payload, qos, publisher, message_id = puts[-1 - back]
+                since, topic, payload, qos, publisher, packet_id = puts[-1 - back]
                 story.out(
                     time,
                     client_id,
@@ -85,17 +85,17 @@ def told(story: Story, time: float, event: tuple[Any, ...], puts: list[tuple[Any
                     payload,
                     qos,
                     publisher=publisher,
-                    message_id=message_id,
+                    packet_id=packet_id,
                     outcome=outcome,
                     since=since,
                 )
-        case "mapped", mapping, topic, payload, message_id, msg_id, times_sent, outcome:
+        case "mapped", mapping, topic, payload, packet_id, msg_id, times_sent, outcome:
             story.mapped(
                 time,
                 mapping,
                 topic,
                 payload,
-                message_id=message_id,
+                packet_id=packet_id,
                 msg_id=msg_id,
                 times_sent=times_sent,
                 outcome=outcome,

@@ -39,7 +39,7 @@ def archive(tmp_path: Path) -> Path:
             f"plant/{number % 2}",
             b"%d" % number,
             number % 3,
-            message_id=number % 3 and number + 1,
+            packet_id=number % 3 and number + 1,
             retain=number == 4,
         )
     story.put(100, "other", b"not me")
@@ -109,7 +109,7 @@ def test_what_a_mapping_took(
     invoke: Callable[..., Result], queue_manager: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MQBRIDGE_DATA_DIR", str(queue_manager.directory))
-    story = Story().put(1, "a", b"no").mapped(2, "m", "a", b"from a client", publisher="p", message_id=7)
+    story = Story().put(1, "a", b"no").mapped(2, "m", "a", b"from a client", publisher="p", packet_id=7)
     story.mapped(3, "m", "Q", b"from an application", publisher="").mapped(4, "other", "a", b"no")
     queue = queue_manager.queue()
     result = invoke("replay", "--archive", story.write(tmp_path), "--mapping", "m", "--to-queue", queue, "--run", queue)

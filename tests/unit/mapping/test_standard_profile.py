@@ -60,7 +60,7 @@ def test_a_mapping_makes_the_message_that_the_bridge_makes_for_its_clients(qos: 
             payload=b"21.5",
             qos=qos,
             retain=retain,
-            message_id=published.message_id,
+            packet_id=published.packet_id,
             client_id="dev-1",
             user=b"operator",
         )

@@ -80,7 +80,7 @@ def test_a_message_the_client_may_have_already_is_sent_although_it_has_expired(w
     box = outbox(durable=True)
     box.sent_before = {5}
     (packet,) = sent(box, packets, waiting(5, 2, expired=True))
-    assert (packet.message_id, packet.dup) == (5, True)
+    assert (packet.packet_id, packet.dup) == (5, True)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_message_that_cannot_become_a_publication_is_refused_and_holds_nobody_
     bad, good = direct(1, **fields), waiting(2, 1)
     refusals = box.deliver([bad, good], 0.0, out).refusals
     assert [(one.transmission, one.reason) for one in refusals] == [(bad, reason)]
-    assert [packet.message_id for packet in packets(out)] == [2]
+    assert [packet.packet_id for packet in packets(out)] == [2]
     assert box.pending() == [good]
 
 
@@ -134,23 +134,23 @@ def test_a_turn_ends_when_its_bytes_are_used_up(waiting: Any, packets: Any) -> N
     box.turn_bytes = 1
     out = connected()
     assert box.deliver([waiting(1), waiting(2)], 0.0, out).more
-    assert [packet.message_id for packet in packets(out)] == [1]
+    assert [packet.packet_id for packet in packets(out)] == [1]
     assert not box.pump(0.0, out).more
-    assert [packet.message_id for packet in packets(out)] == [2]
+    assert [packet.packet_id for packet in packets(out)] == [2]
 
 
 @pytest.mark.parametrize("window", [1, 2, 5])
 def test_no_more_than_the_window_is_sent(waiting: Any, packets: Any, window: int) -> None:
     box = outbox(window)
-    assert [one.message_id for one in sent(box, packets, *(waiting(n, 1) for n in range(1, 11)))] == list(
+    assert [one.packet_id for one in sent(box, packets, *(waiting(n, 1) for n in range(1, 11)))] == list(
         range(1, window + 1)
     )
     out = connected()
-    for message_id in range(1, 11):
-        assert box.acknowledge(message_id) is not None
+    for packet_id in range(1, 11):
+        assert box.acknowledge(packet_id) is not None
         box.pump(0.0, out)
-        following = [message_id + window] if message_id + window <= 10 else []
-        assert [one.message_id for one in packets(out)] == following
+        following = [packet_id + window] if packet_id + window <= 10 else []
+        assert [one.packet_id for one in packets(out)] == following
     assert not box.pending()
 
 
@@ -169,8 +169,8 @@ def test_no_more_is_sent_while_too_many_messages_are_not_removed(
     box.removal_limit = RemovalLimit(3)
     box.finishing += len(box.deliver([waiting(n, qos) for n in range(1, 11)], 0.0, out).finished)
     assert len(packets(out)) == sent_at_once and box.held
-    for message_id in range(1, 4 if qos else 0):
-        box.acknowledge(message_id) if qos == 1 else box.receive(message_id)
+    for packet_id in range(1, 4 if qos else 0):
+        box.acknowledge(packet_id) if qos == 1 else box.receive(packet_id)
     box.finishing += len(box.pump(0.0, out).finished)
     assert (packets(out), box.unremoved, box.room) == ([], 3, 0)
     if qos == 0:
@@ -178,8 +178,8 @@ def test_no_more_is_sent_while_too_many_messages_are_not_removed(
     elif qos == 1:
         box.in_flight.free((1, 2))
     else:
-        for message_id in (1, 2):
-            box.in_flight.move(box.in_flight.deliveries[message_id], Phase.AWAITING_PUBCOMP)
+        for packet_id in (1, 2):
+            box.in_flight.move(box.in_flight.deliveries[packet_id], Phase.AWAITING_PUBCOMP)
     box.finishing += len(box.pump(0.0, out).finished)
     assert len(packets(out)) == sent_after_commit
     assert box.unremoved == (3 if qos == 0 else 1)
@@ -202,7 +202,7 @@ def test_pubrec_opens_the_window_pubcomp_is_not_awaited(waiting: Any, packets: A
     box.receive(1)
     out = connected()
     box.pump(0.0, out)
-    assert [one.message_id for one in packets(out)] == [2]
+    assert [one.packet_id for one in packets(out)] == [2]
 
 
 def test_order_is_kept_behind_a_full_window(waiting: Any, packets: Any) -> None:
@@ -247,7 +247,7 @@ def test_a_message_id_is_taken_until_the_removal_of_its_message_is_committed(wai
     box.recorded()
     out = connected()
     box.pump(0.0, out)
-    assert [one.message_id for one in packets(out)] == [6, 5]
+    assert [one.packet_id for one in packets(out)] == [6, 5]
 
 
 @pytest.mark.parametrize(
@@ -333,30 +333,30 @@ def test_an_unusual_message_id_is_on_record_before_it_is_used(waiting: Any, pack
     With QoS 1 as well: it would take that id away from another message, which is in flight with QoS 2.
     """
     box = outbox(durable=True)
-    assert [one.message_id for one in sent(box, packets, waiting(5, 2), waiting(0x1_0005, qos), waiting(7, 1))] == [5]
+    assert [one.packet_id for one in sent(box, packets, waiting(5, 2), waiting(0x1_0005, qos), waiting(7, 1))] == [5]
     assert box.recording
     assert records(box) == {"1": [(5, 5), (0x1_0005, 6)]}, "and the message that has the usual one"
     out = connected()
     box.recorded()
     box.pump(1.0, out)
-    assert [(one.message_id, one.dup) for one in packets(out)] == [(6, False), (7, False)]
+    assert [(one.packet_id, one.dup) for one in packets(out)] == [(6, False), (7, False)]
 
 
 def test_one_record_has_the_unusual_ids_of_a_thousand_waiting_messages(waiting: Any, packets: Any) -> None:
     """MsgIds of IBM MQ on Linux: their last two bytes are the same for thousands of messages."""
     box = outbox(3000, durable=True)
     numbers = [position << 16 | 0x40 for position in range(1, 2502)]
-    assert [one.message_id for one in sent(box, packets, *(waiting(number, 1) for number in numbers))] == [0x40]
+    assert [one.packet_id for one in sent(box, packets, *(waiting(number, 1) for number in numbers))] == [0x40]
     sizes = []
     while box.recording:
         sizes.append(sum(map(len, records(box).values())))
         box.recorded()
         box.pump(0.0, connected())
     assert sizes == [1001, 1000, 500], "the first also has the message with the usual identifier"
-    ids = {one.transmission.msg_number: message_id for message_id, one in box.in_flight.deliveries.items()}
+    ids = {one.transmission.msg_number: packet_id for packet_id, one in box.in_flight.deliveries.items()}
     assert list(ids) == numbers and len(set(ids.values())) == len(numbers)
-    for message_id in ids.values():
-        box.removed(box.acknowledge(message_id))
+    for packet_id in ids.values():
+        box.removed(box.acknowledge(packet_id))
     assert records(box) == {"1": None, "2": None, "3": None}
 
 
@@ -365,19 +365,19 @@ def test_usual_ids_of_waiting_messages_are_not_given_to_others(waiting: Any, pac
     box = outbox(600, durable=True)
     numbers = [position << 16 | 0x0600 | position % 256 for position in range(512)]
     usual = sent(box, packets, *(waiting(number, 2) for number in numbers))
-    assert [one.message_id for one in usual] == list(range(0x0600, 0x0700))
-    assert [message_id for _, message_id in records(box)["1"]][-1] == 0x07FF, "the next free ones"
+    assert [one.packet_id for one in usual] == list(range(0x0600, 0x0700))
+    assert [packet_id for _, packet_id in records(box)["1"]][-1] == 0x07FF, "the next free ones"
     box.recorded()
     out = connected()
     box.pump(0.0, out)
-    assert [one.message_id for one in packets(out)] == list(range(0x0700, 0x0800))
+    assert [one.packet_id for one in packets(out)] == list(range(0x0700, 0x0800))
     assert not records(box)
 
 
 def test_all_ids_in_use_delay_a_message(waiting: Any, packets: Any) -> None:
     box = outbox(65_535, durable=True)
-    for message_id in range(1, 65_536):
-        box.in_flight.deliveries[message_id] = Outgoing(None, 2, b"", b"", False, Phase.AWAITING_PUBCOMP)
+    for packet_id in range(1, 65_536):
+        box.in_flight.deliveries[packet_id] = Outgoing(None, 2, b"", b"", False, Phase.AWAITING_PUBCOMP)
     assert sent(box, packets, waiting(5, 1)) == []
     assert box.recording is None and not records(box)
     del box.in_flight.deliveries[9]
@@ -386,7 +386,7 @@ def test_all_ids_in_use_delay_a_message(waiting: Any, packets: Any) -> None:
     assert records(box) == {"1": [(5, 9)]}
     box.recorded()
     box.pump(0.0, out)
-    assert [one.message_id for one in packets(out)] == [9]
+    assert [one.packet_id for one in packets(out)] == [9]
 
 
 def test_an_assigned_message_id_is_kept_for_its_message_after_a_restart(waiting: Any, packets: Any) -> None:
@@ -394,13 +394,13 @@ def test_an_assigned_message_id_is_kept_for_its_message_after_a_restart(waiting:
     box.restore_identifiers(IdentifiersRecord("c", "7", [(0x1_0005, 6), (0x2_0005, 8)]))
     box.deliver([waiting(0x1_0005, 1)], 0.0, None)
     box.caught_up(renumbered=False, others_may_come=False)
-    assert [one.message_id for one in sent(box, packets, waiting(6, 1), waiting(8, 1))] == []
+    assert [one.packet_id for one in sent(box, packets, waiting(6, 1), waiting(8, 1))] == []
     out = connected()
     box.pump(0.0, out)
-    assert [one.message_id for one in packets(out)] == [6]
+    assert [one.packet_id for one in packets(out)] == [6]
     box.recorded()
     box.pump(0.0, out)
-    assert [one.message_id for one in packets(out)] == [7, 8], "the message 0x2_0005 is no longer on the queue"
+    assert [one.packet_id for one in packets(out)] == [7, 8], "the message 0x2_0005 is no longer on the queue"
 
 
 @pytest.mark.parametrize("restored", [IdentifiersRecord("c", "3", [(6, 7)]), SentRecord("c", assigned=[(6, 7)])])
@@ -416,7 +416,7 @@ def test_a_record_without_messages_on_the_queue_is_deleted(restored: Any) -> Non
 
 def test_a_clean_session_needs_no_record(waiting: Any, packets: Any) -> None:
     box = outbox(durable=False)
-    assert [one.message_id for one in sent(box, packets, waiting(5, 2), waiting(0x1_0005, 2))] == [5, 6]
+    assert [one.packet_id for one in sent(box, packets, waiting(5, 2), waiting(0x1_0005, 2))] == [5, 6]
     assert not box.unsaved and not records(box)
 
 
@@ -425,7 +425,7 @@ def test_an_assigned_message_id_is_used_again_after_a_restart(waiting: Any, pack
     box = outbox(durable=True)
     message = waiting(0x1_0005, 2)
     box.restore_records([(0x1_0005, 6)], [])
-    assert [(one.message_id, one.dup) for one in sent(box, packets, message)] == [(6, True)]
+    assert [(one.packet_id, one.dup) for one in sent(box, packets, message)] == [(6, True)]
     assert records(box) == {"1": [(0x1_0005, 6)]}
     box.receive(6)
     assert decided(box) == {0x1_0005: 6}, "until the removal is committed"
@@ -500,7 +500,7 @@ def test_messages_in_another_order_after_a_restart_keep_their_ids(
     box.recorded()
     box.pump(0.0, out)
     got = packets(out)
-    assert {one.payload: (one.message_id, one.dup) for one in got} == expected
+    assert {one.payload: (one.packet_id, one.dup) for one in got} == expected
     assert [one.payload for one in got] == [SECOND, FIRST], "in the order of the queue"
 
 
@@ -527,7 +527,7 @@ def test_a_client_that_does_not_read_loses_qos_0_and_nothing_else(waiting: Any, 
     assert box.pending() == [batch[0], batch[2]]
     box.open = True
     box.pump(0.0, out)
-    assert [one.message_id for one in packets(out)] == [1, 3]
+    assert [one.packet_id for one in packets(out)] == [1, 3]
 
 
 def test_retained_and_direct_messages_wait_for_a_client_that_does_not_read(
@@ -573,7 +573,7 @@ def test_acknowledgements_that_cannot_be_committed_are_undone(waiting: Any, pack
     out = connected()
     box.send_again(out, 0.0)
     box.pump(0.0, out)
-    assert {(one.message_id, one.payload, one.dup) for one in packets(out)} == {(1, b"1", True), (2, b"2", True)}
+    assert {(one.packet_id, one.payload, one.dup) for one in packets(out)} == {(1, b"1", True), (2, b"2", True)}
     assert box.in_flight.unacknowledged == 2
 
 
@@ -594,7 +594,7 @@ def test_a_window_that_became_smaller_holds_for_what_goes_out_again(waiting: Any
     box.fit()
     box.send_again(out, 1.0)
     (first,) = packets(out)
-    assert (first.message_id, first.dup) == (5, True)
+    assert (first.packet_id, first.dup) == (5, True)
     box.pump(1.0, out)
     assert packets(out) == []
     if qos == 2:
@@ -606,7 +606,7 @@ def test_a_window_that_became_smaller_holds_for_what_goes_out_again(waiting: Any
         box.acknowledge(5)
     box.pump(2.0, out)
     (second,) = packets(out)
-    assert (second.message_id, second.dup) == (6, True)
+    assert (second.packet_id, second.dup) == (6, True)
 
 
 def test_requests_of_a_clean_session_leave_nothing_to_record() -> None:

@@ -109,12 +109,12 @@ def test_dup_is_set_after_a_failed_commit_and_a_restart(waiting: Any, packets: A
     deliver(session, protocol_of(), waiting(number, qos))
     session.outbox.recorded()
     session.outbox.pump(0.0, protocol_of())
-    [message_id] = session.outbox.in_flight.deliveries
-    session.failed(session.receive([Puback(message_id) if qos == 1 else Pubrec(message_id)]))
+    [packet_id] = session.outbox.in_flight.deliveries
+    session.failed(session.receive([Puback(packet_id) if qos == 1 else Pubrec(packet_id)]))
     session.detach(0.0)
     session, out = after_a_restart(session), protocol_of()
     deliver(session, out, waiting(number, qos))
-    assert [(one.message_id, one.dup) for one in packets(out)] == [(message_id, True)]
+    assert [(one.packet_id, one.dup) for one in packets(out)] == [(packet_id, True)]
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -139,7 +139,7 @@ def test_a_pubrec_before_publish_is_sent_again_is_not_answered(waiting: Any, pac
     session.outbox.complete(9)
     out = protocol_of()
     session.outbox.pump(0.0, out)
-    assert [(one.message_id, one.dup) for one in packets(out)] == [(10, True)]
+    assert [(one.packet_id, one.dup) for one in packets(out)] == [(10, True)]
     work = session.receive([Pubrec(10)])
     assert session.committed(work, [], 0.0) == [(PacketType.PUBREL, 10)]
 
@@ -203,9 +203,9 @@ def test_packet_identifiers_need_one_commit_for_each_batch_of_messages(
         if session.unsaved:
             save()
         # The client is a batch behind.
-        message_ids = list(session.outbox.in_flight.deliveries)
-        for message_id in message_ids[:BATCH] if start else ():
-            acknowledgements = [Puback(message_id)] if qos == 1 else [Pubrec(message_id), Pubcomp(message_id)]
+        packet_ids = list(session.outbox.in_flight.deliveries)
+        for packet_id in packet_ids[:BATCH] if start else ():
+            acknowledgements = [Puback(packet_id)] if qos == 1 else [Pubrec(packet_id), Pubcomp(packet_id)]
             for acknowledgement in acknowledgements:
                 work = session.receive([acknowledgement])
                 if session.unsaved:

@@ -35,7 +35,7 @@ async def test_clients_are_told_busiest_first(bridge: Any) -> None:
         running.backend.deliver(running.backend.publication(1, 0, client_id="idle"))
         await idle.receive()
         running.backend.deliver(running.backend.publication(2, 1, client_id="idle"))
-        idle.send(Puback((await idle.receive()).message_id))
+        idle.send(Puback((await idle.receive()).packet_id))
         await running.until(lambda: activity.channels[running.config.name].sent == 2)
         counted = activity.of(running.config.name, 2)
         assert (counted.received, counted.sent, counted.clients, counted.units) == (3, 2, 2, 3)

@@ -71,13 +71,13 @@ async def test_the_record_of_a_packet_identifier_does_not_wait_for_the_removal_o
         client = await running.connect(clean_session=False)
         qos = 1 if isinstance(acknowledgement, Puback) else 2
         running.backend.deliver(*(running.backend.publication(number, qos) for number in (0x10001, 0x20001)))
-        assert (await client.receive()).message_id == 1
+        assert (await client.receive()).packet_id == 1
         running.backend.complete_all()
         running.backend.automatic = False
         client.send(acknowledgement)
         await running.backend.until(lambda: bool(running.backend.waiting))
         running.backend.complete()
-        assert (await client.receive()).message_id == 2
+        assert (await client.receive()).packet_id == 2
         assert running.backend.removed == []
 
 
@@ -91,10 +91,10 @@ async def test_the_record_of_a_packet_identifier_does_not_wait_for_the_removal_o
         running.backend.automatic = False
         batch = [(0x10001, 1), (0x10005, 0), (0x20001, 1)]
         running.backend.deliver(*(running.backend.publication(number, qos) for number, qos in batch))
-        assert [(await client.receive()).message_id for _ in (1, 2)] == [1, 0]
+        assert [(await client.receive()).packet_id for _ in (1, 2)] == [1, 0]
         await running.backend.until(lambda: bool(running.backend.waiting))
         running.backend.complete()
-        assert (await client.receive()).message_id == 2
+        assert (await client.receive()).packet_id == 2
         assert running.backend.removed == []
 
 
@@ -106,10 +106,10 @@ async def test_a_client_whose_packet_identifiers_cannot_be_recorded_is_disconnec
         running.backend.complete_all()
         running.backend.failure = cmqc.MQRC_Q_FULL
         running.backend.deliver(*(running.backend.publication(number, 1) for number in (0x10001, 0x20001)))
-        assert [one.message_id for one in await client.rest()] == [1]
+        assert [one.packet_id for one in await client.rest()] == [1]
         running.backend.failure = 0
         again = await running.connect(clean_session=False)
-        assert [(await again.receive()).message_id for _ in (1, 2)] == [1, 2]
+        assert [(await again.receive()).packet_id for _ in (1, 2)] == [1, 2]
 
 
 async def test_the_backlog_of_removals_is_limited_anew_by_a_reload(

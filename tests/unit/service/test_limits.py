@@ -102,8 +102,8 @@ def two_subscriptions(port: int) -> None:
 
 def unreleased(port: int) -> None:
     with RawClient.connected(port, "c") as client:
-        for message_id in (1, 2):
-            client.send(Publish("t", b"", 2, False, False, message_id))
+        for packet_id in (1, 2):
+            client.send(Publish("t", b"", 2, False, False, packet_id))
         assert client.receive() == Pubrec(1)
         client.expect_closed()
 

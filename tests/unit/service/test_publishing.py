@@ -9,8 +9,8 @@ import pytest
 from bridge.mqtt.packets import Connack, Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel
 
 
-def publish(qos: int, message_id: int = 1, payload: bytes = b"p", *, topic: str = "t", dup: bool = False) -> Publish:
-    return Publish(topic, payload, qos, False, dup, message_id if qos else 0)
+def publish(qos: int, packet_id: int = 1, payload: bytes = b"p", *, topic: str = "t", dup: bool = False) -> Publish:
+    return Publish(topic, payload, qos, False, dup, packet_id if qos else 0)
 
 
 ACKNOWLEDGEMENT = {1: Puback, 2: Pubrec}
@@ -48,7 +48,7 @@ async def test_order_of_publications_and_answers_is_kept(bridge: Any) -> None:
             await running.backend.until(lambda number=number: len(running.backend.waiting) == number)
         running.backend.complete_all()
         assert running.backend.payloads() == [b"%d" % number for number in range(1, 31)]
-        assert [(await client.receive()).message_id for _ in range(30)] == list(range(1, 31))
+        assert [(await client.receive()).packet_id for _ in range(30)] == list(range(1, 31))
 
 
 # Refusals -------------------------------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ async def test_a_client_with_too_much_uncommitted_is_not_read(bridge: Any) -> No
         assert not connection._held
         await running.backend.until(lambda: len(running.backend.units) == 14)
         running.backend.complete_all()
-        assert [(await client.receive()).message_id for _ in range(12)] == list(range(1, 13))
+        assert [(await client.receive()).packet_id for _ in range(12)] == list(range(1, 13))
 
 
 async def test_a_client_with_too_much_before_connack_is_not_read(bridge: Any) -> None:
@@ -250,7 +250,7 @@ async def test_a_client_with_too_much_before_connack_is_not_read(bridge: Any) ->
         running.backend.automatic = True
         running.backend.complete_all()
         assert await client.receive() == Connack(0)
-        assert [(await client.receive()).message_id for _ in range(20)] == list(range(1, 21))
+        assert [(await client.receive()).packet_id for _ in range(20)] == list(range(1, 21))
 
 
 async def test_a_stopping_channel_finishes_what_it_has_and_takes_no_more(bridge: Any) -> None:

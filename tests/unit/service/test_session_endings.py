@@ -44,7 +44,7 @@ async def receive(client: Any, *numbers: int) -> None:
     for number in numbers:
         packet = await client.receive()
         assert isinstance(packet, Publish) and packet.payload == b"%d" % number
-        client.send(Puback(packet.message_id))
+        client.send(Puback(packet.packet_id))
 
 
 def ends(unit: UnitOfWork) -> bool:
@@ -74,7 +74,7 @@ async def test_a_client_receives_what_waits_and_is_disconnected(bridge: Any, lev
         (first,) = [one for one in packets if isinstance(one, Publish)]
         (answer,) = [one for one in packets if isinstance(one, Suback)]
         assert answer.return_codes == (code,) and first.payload == b"1"
-        client.send(Puback(first.message_id))
+        client.send(Puback(first.packet_id))
         await receive(client, 2, 3, 4, 5, 7)
         rest = await client.rest()
         assert rest == [] if level == 4 else [one.reason_code for one in rest] == [0x97]

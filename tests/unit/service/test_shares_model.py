@@ -35,7 +35,7 @@ class Connection:
         """Take what was sent."""
         for packet in self._decoder.feed(self.protocol.data_to_send()):
             assert isinstance(packet, Publish) and packet.qos == 1 and not packet.retain
-            self.came.append((packet.payload, packet.dup, packet.message_id))
+            self.came.append((packet.payload, packet.dup, packet.packet_id))
             self.payloads.append(packet.payload)
 
 
@@ -119,10 +119,10 @@ class SharedMachine(RuleBasedStateMachine):
         for _ in range(count):
             if session is None or connection is None or not connection.came:
                 return
-            payload, _, message_id = connection.came.pop(data.draw(st.integers(0, len(connection.came) - 1)))
-            transmission = session.outbox.acknowledge(message_id)
+            payload, _, packet_id = connection.came.pop(data.draw(st.integers(0, len(connection.came) - 1)))
+            transmission = session.outbox.acknowledge(packet_id)
             assert transmission is not None and transmission is self.there.pop(int(payload)), "it is this member's"
-            session.outbox.in_flight.free((message_id,))
+            session.outbox.in_flight.free((packet_id,))
             self.acknowledged.add(int(payload))
         assert session is not None and connection is not None
         if session.outbox.backlog and session.outbox.open:

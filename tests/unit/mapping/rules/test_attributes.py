@@ -25,14 +25,14 @@ from bridge.wire.mq import MQMD
 
 TO_MQ: dict[str, Any] = {"from": {"mqtt": "a/{rest...}"}, "to": {"queue": "Q"}}
 TO_MQTT: dict[str, Any] = {"from": {"queue": "Q"}, "to": {"mqtt": "t"}}
-PUBLICATION = Publication(topic="a/b", payload=b"1", qos=1, message_id=1)
+PUBLICATION = Publication(topic="a/b", payload=b"1", qos=1, packet_id=1)
 #: Values of each field of a publication, other than those of this one.
 OTHER_VALUES: dict[str, list[Any]] = {
     "topic": ["a/c"],
     "payload": [b"2", b""],
     "qos": [0, 2],
     "retain": [True],
-    "message_id": [2, 10],
+    "packet_id": [2, 10],
     "client_id": ["c"],
     "user": [b"u"],
     "expiry": [5.0],

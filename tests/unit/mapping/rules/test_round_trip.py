@@ -39,7 +39,7 @@ def test_nothing_of_a_publication_is_lost_on_a_queue(
         response_topic=response_topic,
         content_type=content_type,
         qos=qos,
-        message_id=7 if qos else 0,
+        packet_id=7 if qos else 0,
         client_id=client_id,
         expiry=12.5,
         retain=True,

@@ -51,7 +51,7 @@ PUBLICATIONS = st.builds(
     payload=st.sampled_from([b"", b"1", b"two", b"<msgid", b"\xff"]),
     qos=st.integers(0, 2),
     retain=st.booleans(),
-    message_id=st.sampled_from([0, 1, 9, 10, 12345, 65535]),
+    packet_id=st.sampled_from([0, 1, 9, 10, 12345, 65535]),
     client_id=st.sampled_from(["", "c<msgid>", "d"]),
     user=st.sampled_from([b"", b"u"]),
     expiry=st.sampled_from([None, 1.5]),
@@ -132,8 +132,8 @@ def test_the_common_case_is_remembered(name: str) -> None:
     """Else nothing here would be tested."""
     rule = RULES[name]
     keys = [
-        rule._cache.key(Publication(topic="a/b", payload=payload, qos=1, message_id=mid, client_id="d"))
-        for payload, mid in ((b"1", 10), (b"2", 99))
+        rule._cache.key(Publication(topic="a/b", payload=payload, qos=1, packet_id=packet_id, client_id="d"))
+        for payload, packet_id in ((b"1", 10), (b"2", 99))
     ]
     assert keys[0] is not None and keys[0] == keys[1]
     standard = TO_MQTT["standard"]._cache
@@ -153,7 +153,7 @@ def test_a_cache_of_publications_is_bounded_by_bytes(monkeypatch: pytest.MonkeyP
     rule = ToMqRule("m", ToMqMapping.model_validate({"from": {"mqtt": "a/#"}, "to": {"queue": "Q"}}), "QM1")
     entries: list[int] = []
     for number in range(30):
-        publication = Publication(topic=f"a/{number}/{'x' * 10_000}", payload=bytes(1000), qos=1, message_id=1)
+        publication = Publication(topic=f"a/{number}/{'x' * 10_000}", payload=bytes(1000), qos=1, packet_id=1)
         assert rule.map(publication) == rule._map(publication)
         entries.append(len(rule._cache._entries))
     assert 1 < max(entries) <= 100_000 // 20_000  # the topic is in the key and in the RFH2

@@ -35,16 +35,16 @@ def without_hops(message: MappedMessage) -> bytes:
 
 @given(st.integers(0, 2), st.booleans(), CLIENT_ID, TEXT, st.binary(max_size=50), st.integers(1, 65535))
 def test_without_the_hop_mark_it_is_seed_004_byte_for_byte(
-    qos: int, retain: bool, client_id: str, level: str, payload: bytes, message_id: int
+    qos: int, retain: bool, client_id: str, level: str, payload: bytes, packet_id: int
 ) -> None:
     topic = f"plant/1/2/{level}"
-    message_id = message_id if qos else 0
+    packet_id = packet_id if qos else 0
     made = rule().map(
         publication(
-            topic=topic, payload=payload, qos=qos, retain=retain, client_id=client_id, message_id=message_id, user=b"op"
+            topic=topic, payload=payload, qos=qos, retain=retain, client_id=client_id, packet_id=packet_id, user=b"op"
         )
     )
-    seed = to_mq(Publish(topic, payload, qos, retain, False, message_id), ClientIdentity(client_id, b"op"))
+    seed = to_mq(Publish(topic, payload, qos, retain, False, packet_id), ClientIdentity(client_id, b"op"))
     assert made is not None
     assert made.message.md == seed.md
     assert without_hops(made) == seed.data_as(retained=retain)
@@ -160,7 +160,7 @@ def test_descriptor(attributes: dict[str, Any], fields: dict[str, Any], expected
         pytest.param({"correl_id": "x"}, {"correlation_data": b"y"},
                      {"mqtt": {"clientId": "dev-1", "qos": 1, "msgid": 10, "correlationData": "79"}},
                      id="Correlation Data that CorrelId has no place for"),
-        pytest.param({}, {"client_id": "", "qos": 0, "message_id": 0}, {"mqtt": {"qos": 0}}, id="of an MQ application"),
+        pytest.param({}, {"client_id": "", "qos": 0, "packet_id": 0}, {"mqtt": {"qos": 0}}, id="of an MQ application"),
     ],
 )  # fmt: skip
 def test_folders(attributes: dict[str, Any], fields: dict[str, Any], expected: dict[str, Any]) -> None:

@@ -30,7 +30,7 @@ def message(*folders: Folder, **fields: Any) -> Message:
 def test_what_a_client_published() -> None:
     stored = to_mq(Publish("a/b", b"x", 1, True, False, 9), ClientIdentity("dev-1", b"op"))
     assert publication_of(Message(stored.md, stored.data_as(retained=True))) == Publication(
-        topic="a/b", payload=b"x", qos=1, retain=True, message_id=9, client_id="dev-1", user=b"op"
+        topic="a/b", payload=b"x", qos=1, retain=True, packet_id=9, client_id="dev-1", user=b"op"
     )
 
 

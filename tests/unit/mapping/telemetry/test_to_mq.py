@@ -193,14 +193,14 @@ characters = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
     topic=st.text(characters, min_size=1, max_size=60),
     payload=st.binary(max_size=300),
     qos=st.integers(0, 2),
-    message_id=st.integers(1, 65_535),
+    packet_id=st.integers(1, 65_535),
     retained=st.booleans(),
     user_data=st.sampled_from([None, "0", "1", "2"]) | st.text(characters, max_size=10),
 )
 def test_what_is_written_is_read_back(
-    client_id: str, topic: str, payload: bytes, qos: int, message_id: int, retained: bool, user_data: str | None
+    client_id: str, topic: str, payload: bytes, qos: int, packet_id: int, retained: bool, user_data: str | None
 ) -> None:
-    published = Publish(topic, payload, qos, False, False, message_id if qos else 0)
+    published = Publish(topic, payload, qos, False, False, packet_id if qos else 0)
     message = to_mq(published, ClientIdentity(client_id, b""))
     data = message.data_as(retained=retained, user_data=user_data)
     properties = Headers(Message(message.md, data))
@@ -209,5 +209,5 @@ def test_what_is_written_is_read_back(
     assert properties.qos == qos
     assert properties.retained is retained
     assert properties.user_data == user_data
-    assert folders(data)["mqtt"].get("msgid") == (message_id if qos else None)
+    assert folders(data)["mqtt"].get("msgid") == (packet_id if qos else None)
     assert folders(data)["mqtt"]["clientId"] == client_id

@@ -80,7 +80,7 @@ async def test_publications_of_clients_are_rejected_and_removals_and_records_go_
         rise(service.queue_manager)
         rejected = unit(
             publication("t", b"0", qos=0),
-            publication("t", b"2", qos=2, message_id=7),
+            publication("t", b"2", qos=2, packet_id=7),
             removals=[waiting],
             records=[ReceivedRecord("dev", [7, 9])],
         )

@@ -319,10 +319,10 @@ def test_a_broker_that_does_not_answer_at_all_is_left(
 def test_stop_writes_what_is_queued_then_disconnects(broker: FakeBroker, link: LinkFactory) -> None:
     stopping = link(broker.port, broker.version, topic_filter="t", qos=1)
     peer = broker.connected(subscribes=1)
-    peer.send(*(peer.publish("t", mid, qos=1) for mid in range(1, 101)))
+    peer.send(*(peer.publish("t", packet_id, qos=1) for packet_id in range(1, 101)))
     stopping.acknowledge(stopping.take_all(100))
     assert stopping.stop(PATIENCE)
-    assert peer.mids(PUBACK, 100) == list(range(1, 101))
+    assert peer.packet_ids(PUBACK, 100) == list(range(1, 101))
     assert peer.packet()[0] == DISCONNECT
     with pytest.raises(EOFError):
         peer.packet()

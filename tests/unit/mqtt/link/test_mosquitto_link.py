@@ -55,7 +55,7 @@ def test_all_that_mqtt_5_carries(mosquitto: MosquittoFactory, link: LinkFactory)
     )
     sender.publish([sent])
     (received,) = receiver.take_all(1)
-    sent.message_id = received.mid
+    sent.packet_id = received.packet_id
     # Retain As Published: the flag is as the publisher set it.
     assert received.publication == sent
 
@@ -126,7 +126,7 @@ def test_mosquitto_stops_and_comes_back(
     assert receiver.session_present
     # All that was not acknowledged comes again, under the same message ids, marked.
     again = receiver.take_all(3)
-    assert [(one.mid, one.dup) for one in again] == [(one.mid, True) for one in unacknowledged]
+    assert [(one.packet_id, one.dup) for one in again] == [(one.packet_id, True) for one in unacknowledged]
     receiver.acknowledge(unacknowledged)
     receiver.acknowledge(again)
     if qos == 2:
@@ -253,13 +253,13 @@ def test_a_reason_code_that_is_not_of_its_packet_ends_no_link(
     ready(sender)
     for code in (reason, None):
         call = calling(sender.publish, [Publication(topic="t", payload=b"", qos=qos)])
-        ((_, mid),) = peer.published(1, qos << 1)
+        ((_, packet_id),) = peer.published(1, qos << 1)
         if code is None and qos == 2:
-            peer.send(answer(0x50, mid))
+            peer.send(answer(0x50, packet_id))
             peer.expect(0x62)
-            peer.send(answer(0x70, mid))
+            peer.send(answer(0x70, packet_id))
         else:
-            peer.send(answer(packet, mid, code))
+            peer.send(answer(packet, packet_id, code))
         refused = {0: reason} if code is not None else {}
         assert {index: refusal.reason for index, refusal in call.result(PATIENCE).items()} == refused
 

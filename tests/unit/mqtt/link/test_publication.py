@@ -45,9 +45,9 @@ def sent(publication: Publication, version_5: bool = True, dup: bool = False) ->
 
 @given(publications, st.booleans())
 def test_what_is_sent_is_received(publication: Publication, dup: bool) -> None:
-    publication.message_id = 7 if publication.qos else 0
+    publication.packet_id = 7 if publication.qos else 0
     back = received(sent(publication, dup=dup), "", 3, True)
-    assert back == Received(publication, publication.qos, publication.message_id, dup and publication.qos > 0, 3)
+    assert back == Received(publication, publication.qos, publication.packet_id, dup and publication.qos > 0, 3)
 
 
 @given(publications)
@@ -58,7 +58,7 @@ def test_mqtt_3_1_1_has_no_properties(publication: Publication) -> None:
         payload=publication.payload,
         qos=publication.qos,
         retain=publication.retain,
-        message_id=7 if publication.qos else 0,
+        packet_id=7 if publication.qos else 0,
         client_id="link",
     )
 

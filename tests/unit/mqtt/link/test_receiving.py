@@ -23,15 +23,15 @@ def test_acknowledged_by_acknowledge_alone(broker: FakeBroker, link: LinkFactory
     peer = broker.connected(subscribes=qos)
     peer.send(peer.publish("t/1", 11, qos=qos), peer.publish("t/2", 12, qos=qos, flags=8))
     taken = receiver.take_all(2)
-    assert [(one.publication.topic, one.qos, one.mid, one.dup) for one in taken] == [
+    assert [(one.publication.topic, one.qos, one.packet_id, one.dup) for one in taken] == [
         ("t/1", qos, 11, False),
         ("t/2", qos, 12, True),
     ]
     peer.nothing_came()
     receiver.acknowledge(taken[1:])
-    assert peer.mids(ACKNOWLEDGEMENT[qos], 1) == [12]
+    assert peer.packet_ids(ACKNOWLEDGEMENT[qos], 1) == [12]
     receiver.acknowledge(taken)
-    assert peer.mids(ACKNOWLEDGEMENT[qos], 1) == [11]
+    assert peer.packet_ids(ACKNOWLEDGEMENT[qos], 1) == [11]
     peer.nothing_came()
     assert (receiver.counters.received, receiver.counters.acknowledged) == (2, 2)
 
@@ -42,13 +42,13 @@ def test_pubrel_is_told_and_answered_by_complete_alone(broker: FakeBroker, link:
     peer = broker.connected(subscribes=2)
     peer.send(peer.publish("t", 5, qos=2))
     receiver.acknowledge(receiver.take_all(1))
-    assert peer.mids(PUBREC, 1) == [5]
+    assert peer.packet_ids(PUBREC, 1) == [5]
     peer.send(answer(PUBREL, 5), answer(PUBREL, 77))
     assert receiver.released_all(2) == [5, 77]
     peer.nothing_came()
     receiver.complete([77])
     receiver.complete([5, 6])
-    assert peer.mids(PUBCOMP, 2) == [77, 5]
+    assert peer.packet_ids(PUBCOMP, 2) == [77, 5]
     peer.nothing_came()
 
 
@@ -75,7 +75,7 @@ def test_answers_to_an_earlier_connection_are_nothing(
     receiver.acknowledge(early)
     peer.nothing_came()
     receiver.acknowledge(again)
-    assert peer.mids(ACKNOWLEDGEMENT[qos], 1) == [5]
+    assert peer.packet_ids(ACKNOWLEDGEMENT[qos], 1) == [5]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_what_is_not_taken_when_the_connection_breaks(
     assert receiver.session_present is present
     assert receiver.sessions == [False, present]
     taken = receiver.take_all(len(left))
-    assert [(one.publication.topic, one.qos, one.mid) for one in taken] == left
+    assert [(one.publication.topic, one.qos, one.packet_id) for one in taken] == left
     assert receiver.take(9, 9, 0) == []
 
 
@@ -115,12 +115,12 @@ def test_no_more_is_read_than_may_be_in_flight(
     monkeypatch.setattr(link_connection, "TURN", 1e5)
     receiver = link(broker.port, broker.version, topic_filter="t", qos=qos, in_flight=3)
     peer = broker.connected(subscribes=qos)
-    peer.send(*(peer.publish("t", mid, qos=qos) for mid in range(1, 5)), packet(PINGREQ))
+    peer.send(*(peer.publish("t", packet_id, qos=qos) for packet_id in range(1, 5)), packet(PINGREQ))
     taken = receiver.take_all(3)
     if qos:
         assert receiver.take(9, 9, 0) == []
         receiver.acknowledge(taken)
-        assert peer.mids(PUBACK, 3) == [1, 2, 3]
+        assert peer.packet_ids(PUBACK, 3) == [1, 2, 3]
     assert len(receiver.take_all(1)) == 1
     peer.expect(PINGRESP)
 
@@ -154,8 +154,8 @@ def test_keep_alive_outlasts_a_pause_in_reading(broker: FakeBroker, link: LinkFa
     # None of them is answered: the answer would stand behind publications that are not read.
     peer.expect(PINGREQ, PINGREQ, PINGREQ)
     receiver.acknowledge(receiver.take_all(1))
-    assert peer.mids(PUBACK, 1) == [1]
-    assert receiver.take_all(1)[0].mid == 2
+    assert peer.packet_ids(PUBACK, 1) == [1]
+    assert receiver.take_all(1)[0].packet_id == 2
 
 
 def test_size_and_number_bound_a_batch(broker_5: FakeBroker, link: LinkFactory) -> None:

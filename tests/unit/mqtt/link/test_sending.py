@@ -45,11 +45,11 @@ def test_qos_1_returns_after_all_pubacks(broker: FakeBroker, link: LinkFactory) 
     call = calling(sender.publish, publications(3, 1))
     sent = peer.published(3, 2)
     assert [topic for topic, _ in sent] == ["t/0", "t/1", "t/2"]
-    mids = [mid for _, mid in sent]
-    peer.send(answer(PUBACK, mids[2]), answer(PUBACK, mids[0]))
+    packet_ids = [packet_id for _, packet_id in sent]
+    peer.send(answer(PUBACK, packet_ids[2]), answer(PUBACK, packet_ids[0]))
     peer.nothing_came()
     assert not call.done()
-    peer.send(answer(PUBACK, mids[1]))
+    peer.send(answer(PUBACK, packet_ids[1]))
     assert call.result(PATIENCE) == {}
     assert sender.counters.sent == 3
 
@@ -57,10 +57,10 @@ def test_qos_1_returns_after_all_pubacks(broker: FakeBroker, link: LinkFactory) 
 def test_a_wrong_acknowledgement_ends_the_connection(broker: FakeBroker, link: LinkFactory, impatient: None) -> None:
     sender, peer = connected(broker, link)
     call = calling(sender.publish, publications(1, 2))
-    ((_, mid),) = peer.published(1, 4)
-    peer.send(answer(PUBCOMP, mid))
+    ((_, packet_id),) = peer.published(1, 4)
+    peer.send(answer(PUBCOMP, packet_id))
     with pytest.raises(
-        LinkLost, match=f"the broker violated MQTT: PUBCOMP for message id {mid}: MQTT 3.1.1 section 4.3.3"
+        LinkLost, match=f"the broker violated MQTT: PUBCOMP for message id {packet_id}: MQTT 3.1.1 section 4.3.3"
     ):
         call.result(PATIENCE)
 
@@ -70,9 +70,9 @@ def test_qos_2_without_message_ids_releases_at_pubrec(broker: FakeBroker, link: 
     call = calling(sender.publish, publications(2, 2))
     (_, first), (_, second) = peer.published(2, 4)
     peer.send(answer(PUBREC, first))
-    assert peer.mids(PUBREL, 1) == [first]
+    assert peer.packet_ids(PUBREL, 1) == [first]
     peer.send(answer(PUBCOMP, first), answer(PUBREC, second))
-    assert peer.mids(PUBREL, 1) == [second]
+    assert peer.packet_ids(PUBREL, 1) == [second]
     assert not call.done()
     peer.send(answer(PUBCOMP, second))
     assert call.result(PATIENCE) == {}
@@ -89,7 +89,7 @@ def test_exactly_once_holds_pubrel_until_release(broker: FakeBroker, link: LinkF
     assert call.result(PATIENCE) == {}
     peer.nothing_came()
     call = calling(sender.release, [301, 300])
-    assert peer.mids(PUBREL, 2) == [301, 300]
+    assert peer.packet_ids(PUBREL, 2) == [301, 300]
     peer.send(answer(PUBCOMP, 301))
     peer.nothing_came()
     assert not call.done()
@@ -141,13 +141,13 @@ def test_a_lost_connection_names_the_publications_that_the_broker_has_not_acknow
     """Those that were not sent are among them."""
     sender, peer = connected(broker, link, in_flight=3)
     call = calling(sender.publish, publications(5, qos))
-    mids = [mid for _, mid in peer.published(3, 2 * qos)]
+    packet_ids = [packet_id for _, packet_id in peer.published(3, 2 * qos)]
     if qos == 1:
-        peer.send(answer(PUBACK, mids[1]))
+        peer.send(answer(PUBACK, packet_ids[1]))
     else:
-        peer.send(answer(PUBREC, mids[1]))
+        peer.send(answer(PUBREC, packet_ids[1]))
         peer.packet()
-        peer.send(answer(PUBCOMP, mids[1]))
+        peer.send(answer(PUBCOMP, packet_ids[1]))
     peer.close()
     with pytest.raises(LinkLost) as lost:
         call.result(PATIENCE)
@@ -186,7 +186,7 @@ def test_after_a_lost_connection_the_same_message_ids_with_dup_or_release(
     assert call.result(PATIENCE) == {}
     # An id of a process before this one is released like any other, known to the broker or not.
     call = calling(sender.release, [8, 9, 1000])
-    assert peer.mids(PUBREL, 3) == [8, 9, 1000]
+    assert peer.packet_ids(PUBREL, 3) == [8, 9, 1000]
     unknown = answer(PUBCOMP, 1000, 0x92) if broker.version == "5" else answer(PUBCOMP, 1000)
     peer.send(answer(PUBCOMP, 9), unknown, answer(PUBCOMP, 8))
     assert call.result(PATIENCE) is None
@@ -203,7 +203,7 @@ def test_pubrec_before_the_publication_is_sent_again_is_not_answered(broker: Fak
     assert call.result(PATIENCE) == {}
     peer.nothing_came()
     call = calling(sender.release, [8])
-    assert peer.mids(PUBREL, 1) == [8]
+    assert peer.packet_ids(PUBREL, 1) == [8]
     peer.send(answer(PUBCOMP, 8))
     assert call.result(PATIENCE) is None
 
@@ -215,33 +215,33 @@ def test_a_cut_flow_of_qos_2_without_message_ids_is_ended_at_the_broker(
     """Else the broker would take a later publication with the same message id for a repetition, and drop it."""
     sender, peer = connected(broker, link)
     call = calling(sender.publish, publications(1, 2))
-    ((_, mid),) = peer.published(1, 4)
+    ((_, packet_id),) = peer.published(1, 4)
     peer.close()
     with pytest.raises(LinkLost):
         call.result(PATIENCE)
     peer = broker.connected(present=present)
     assert sender.wait_connected(PATIENCE)
     if present:
-        assert peer.mids(PUBREL, 1) == [mid]
-        peer.send(answer(PUBREC, mid))
-        assert peer.mids(PUBREL, 1) == [mid]
+        assert peer.packet_ids(PUBREL, 1) == [packet_id]
+        peer.send(answer(PUBREC, packet_id))
+        assert peer.packet_ids(PUBREL, 1) == [packet_id]
     peer.nothing_came()
 
 
 def test_refusals_are_told_by_index(broker_5: FakeBroker, link: LinkFactory) -> None:
     sender, peer = connected(broker_5, link)
     call = calling(sender.publish, publications(3, 1) + publications(2, 2))
-    mids = [mid for _, mid in peer.published(3, 2) + peer.published(2, 4)]
+    packet_ids = [packet_id for _, packet_id in peer.published(3, 2) + peer.published(2, 4)]
     peer.send(
-        answer(PUBACK, mids[0], 0x10),  # No matching subscribers: taken
-        answer(PUBACK, mids[1], 0x87, properties_of(PacketTypes.PUBACK, ReasonString="not you")),
-        answer(PUBACK, mids[2]),
-        answer(PUBREC, mids[3], 0x97),
-        answer(PUBREC, mids[4], 0x10),
+        answer(PUBACK, packet_ids[0], 0x10),  # No matching subscribers: taken
+        answer(PUBACK, packet_ids[1], 0x87, properties_of(PacketTypes.PUBACK, ReasonString="not you")),
+        answer(PUBACK, packet_ids[2]),
+        answer(PUBREC, packet_ids[3], 0x97),
+        answer(PUBREC, packet_ids[4], 0x10),
     )
     # A refused publication is over: no PUBREL.
-    assert peer.mids(PUBREL, 1) == [mids[4]]
-    peer.send(answer(PUBCOMP, mids[4]))
+    assert peer.packet_ids(PUBREL, 1) == [packet_ids[4]]
+    peer.send(answer(PUBCOMP, packet_ids[4]))
     refusals = call.result(PATIENCE)
     assert {index: (refusal.reason, refusal.text) for index, refusal in refusals.items()} == {
         1: (0x87, "Not authorized (not you)"),
@@ -290,8 +290,8 @@ def test_what_the_broker_does_not_allow_is_refused_before_it_is_sent(
     sender, peer = connected(broker_5, link, properties=properties_of(PacketTypes.CONNACK, **granted))
     refused = publication_of_fields(**{"topic": "t/1", "payload": b"", "qos": 1} | publication)
     call = calling(sender.publish, [*publications(1, 1), refused])
-    ((_, mid),) = peer.published(1, 2)
-    peer.send(answer(PUBACK, mid))
+    ((_, packet_id),) = peer.published(1, 2)
+    peer.send(answer(PUBACK, packet_id))
     refusals = call.result(PATIENCE)
     assert list(refusals) == [1]
     assert refusals[1].reason == refusal[0]
@@ -308,11 +308,11 @@ def test_no_more_in_flight_than_the_broker_receives(broker_5: FakeBroker, link: 
     unanswered: list[int] = []
     answered = 0
     while answered < 50:
-        unanswered += [mid for _, mid in peer.published(1, 2)]
+        unanswered += [packet_id for _, packet_id in peer.published(1, 2)]
         assert len(unanswered) <= 3
         if len(unanswered) == 3 or answered + len(unanswered) == 50:
             peer.nothing_came()
-            peer.send(*(answer(PUBACK, mid) for mid in unanswered))
+            peer.send(*(answer(PUBACK, packet_id) for packet_id in unanswered))
             answered += len(unanswered)
             unanswered.clear()
     assert call.result(PATIENCE) == {}
@@ -324,9 +324,9 @@ def test_no_more_in_flight_than_the_configuration_says(broker: FakeBroker, link:
     assert sender.in_flight_limit == in_flight
     call = calling(sender.publish, publications(20, 1))
     for start in range(0, 20, in_flight):
-        mids = [mid for _, mid in peer.published(min(in_flight, 20 - start), 2)]
+        packet_ids = [packet_id for _, packet_id in peer.published(min(in_flight, 20 - start), 2)]
         peer.nothing_came()
-        peer.send(*(answer(PUBACK, mid) for mid in mids))
+        peer.send(*(answer(PUBACK, packet_id) for packet_id in packet_ids))
     assert call.result(PATIENCE) == {}
 
 
@@ -344,13 +344,13 @@ def test_a_broker_that_does_not_answer_is_left(broker: FakeBroker, link: LinkFac
     assert sender.wait_connected(PATIENCE)
 
 
-@pytest.mark.parametrize("mids", [[1], [1, 1], [0, 1], [65535, 1]])
+@pytest.mark.parametrize("packet_ids", [[1], [1, 1], [0, 1], [65535, 1]])
 def test_message_ids_have_to_be_different_and_in_range(
-    broker_5: FakeBroker, link: LinkFactory, mids: list[int]
+    broker_5: FakeBroker, link: LinkFactory, packet_ids: list[int]
 ) -> None:
     sender, _ = connected(broker_5, link)
     with pytest.raises(ValueError, match="message ids"):
-        sender.publish_exactly(publications(2, 2), mids)
+        sender.publish_exactly(publications(2, 2), packet_ids)
     with pytest.raises(ValueError, match="QoS 2"):
         sender.publish_exactly(publications(1, 1), [1])
 
@@ -361,10 +361,10 @@ def test_answers_are_read_however_much_waits_to_be_taken(broker: FakeBroker, lin
     peer = broker.connected(subscribes=1)
     both.state_where(LinkPhase.CONNECTED)
     call = calling(both.publish, publications(1, 1))
-    ((_, mid),) = peer.published(1, 2)
-    peer.send(*(peer.publish("in", number, qos=1) for number in range(1, 6)), answer(PUBACK, mid))
+    ((_, packet_id),) = peer.published(1, 2)
+    peer.send(*(peer.publish("in", number, qos=1) for number in range(1, 6)), answer(PUBACK, packet_id))
     assert call.result(PATIENCE) == {}
-    assert [one.mid for one in both.take_all(5)] == [1, 2, 3, 4, 5]
+    assert [one.packet_id for one in both.take_all(5)] == [1, 2, 3, 4, 5]
 
 
 # A broker that is not strict ----------------------------------------------------------------------------------------------
@@ -377,13 +377,13 @@ def test_puback_acknowledges_qos_2_at_least_once(
     sender, peer = connected(broker, link, in_flight=2)
     call = calling(sender.publish, publications(4, 2))
     for flags in (4, 2):
-        for _, mid in peer.published(2, flags):
-            peer.send(answer(PUBACK, mid))
+        for _, packet_id in peer.published(2, flags):
+            peer.send(answer(PUBACK, packet_id))
     assert call.result(PATIENCE) == {}
     assert (sender.limits.maximum_qos, sender.acknowledges_qos_2, sender.counters.sent) == (1, False, 4)
     call = calling(sender.publish, publications(1, 2))
-    ((_, mid),) = peer.published(1, 2)
-    peer.send(answer(PUBACK, mid))
+    ((_, packet_id),) = peer.published(1, 2)
+    peer.send(answer(PUBACK, packet_id))
     assert call.result(PATIENCE) == {}
     assert caplog.text.count("MQB6008W") == 1
     assert sender.unsuitable == ""
@@ -404,8 +404,8 @@ def test_a_second_wrong_acknowledgement_is_accepted(broker: FakeBroker, link: Li
     """Closing the connection again would not make the broker strict, and the message comes again each time."""
     sender, peer = connected(broker, link)
     call = calling(sender.publish, publications(1, 1))
-    ((_, mid),) = peer.published(1, 2)
-    peer.send(answer(PUBREC, mid))
+    ((_, packet_id),) = peer.published(1, 2)
+    peer.send(answer(PUBREC, packet_id))
     with pytest.raises(LinkLost) as lost:
         call.result(PATIENCE)
     assert lost.value.violation is Violation.WRONG_ACKNOWLEDGEMENT
@@ -413,8 +413,8 @@ def test_a_second_wrong_acknowledgement_is_accepted(broker: FakeBroker, link: Li
     sender.state_where(LinkPhase.CONNECTED)
     for _ in range(2):
         call = calling(sender.publish, publications(1, 1))
-        ((_, mid),) = peer.published(1, 2)
-        peer.send(answer(PUBREC, mid))
+        ((_, packet_id),) = peer.published(1, 2)
+        peer.send(answer(PUBREC, packet_id))
         assert call.result(PATIENCE) == {}
         sender.reset_back_off()
 

@@ -103,7 +103,7 @@ def test_what_came_again_just_before_the_session_was_lost_is_known(scene: Scene)
     connection = scene.connect("map")
     link.start()
     runner.opened(connection)
-    scene.broker.send(b"1", message_id=1)
+    scene.broker.send(b"1", packet_id=1)
     link.acknowledge = lambda received: link.reconnect()
     runner.unit(connection, 2)
     assert scene.depth("OUT") == 1

@@ -8,8 +8,8 @@ from bridge.service.mappings.repetitions import Repetitions
 from bridge.telemetry.message import Publication, Received
 
 
-def received(mid: int, payload: bytes = b"21.5", *, dup: bool = False, connection: int = 1) -> Received:
-    return Received(Publication("t", payload, 2, message_id=mid), 2, mid, dup, connection)
+def received(packet_id: int, payload: bytes = b"21.5", *, dup: bool = False, connection: int = 1) -> Received:
+    return Received(Publication("t", payload, 2, packet_id=packet_id), 2, packet_id, dup, connection)
 
 
 def released(*items: Received) -> Repetitions:
@@ -17,7 +17,7 @@ def released(*items: Received) -> Repetitions:
     repetitions = Repetitions()
     for item in items:
         assert not repetitions.is_repeated(item)
-        repetitions.release(item.mid)
+        repetitions.release(item.packet_id)
     repetitions.connected()
     return repetitions
 
@@ -53,11 +53,11 @@ def restarted(before: Repetitions) -> Repetitions:
 
 def test_a_restart_keeps_what_is_released_and_what_is_not() -> None:
     before = Repetitions()
-    assert not any(before.is_repeated(received(mid)) for mid in (1, 2))
+    assert not any(before.is_repeated(received(packet_id)) for packet_id in (1, 2))
     before.release(1)
     after = restarted(before)
     assert after.identifiers == [2]
-    assert all(after.is_repeated(received(mid, dup=True, connection=7)) for mid in (1, 2))
+    assert all(after.is_repeated(received(packet_id, dup=True, connection=7)) for packet_id in (1, 2))
     # Received before the restart, and released afterwards.
     after = restarted(before)
     after.release(2)
@@ -68,12 +68,12 @@ def test_a_restart_keeps_what_is_released_and_what_is_not() -> None:
 def test_the_record_has_no_publication_that_the_broker_has_completed() -> None:
     """It answers a PUBREC that was sent after the PUBCOMP of an earlier unit of work."""
     repetitions = Repetitions()
-    for mid in range(1, 100):
+    for packet_id in range(1, 100):
         repetitions = repetitions.copy()
-        assert not repetitions.is_repeated(received(mid))
-        if mid > 1:
-            repetitions.release(mid - 1)
-        assert {*repetitions.digests} == {*range(max(mid - 2, 1), mid + 1)}
+        assert not repetitions.is_repeated(received(packet_id))
+        if packet_id > 1:
+            repetitions.release(packet_id - 1)
+        assert {*repetitions.digests} == {*range(max(packet_id - 2, 1), packet_id + 1)}
 
 
 def test_a_broker_that_uses_identifiers_again_early_sends_new_publications() -> None:

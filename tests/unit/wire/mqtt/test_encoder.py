@@ -40,12 +40,12 @@ def test_packet_is_refused(subtests: pytest.Subtests) -> None:
         (Publish("a\0", b""), "MQTT-1.5.3-2"),
         (Publish("\ud800", b""), "MQTT-1.5.3-1"),
         (Publish(LONG, b""), "MQTT 3.1.1 section 1.5.3"),
-        (Publish("a", b"", 3, message_id=1), "MQTT-3.3.1-4"),
-        (Publish("a", b"", -1, message_id=1), "MQTT-3.3.1-4"),
+        (Publish("a", b"", 3, packet_id=1), "MQTT-3.3.1-4"),
+        (Publish("a", b"", -1, packet_id=1), "MQTT-3.3.1-4"),
         (Publish("a", b"", 0, dup=True), "MQTT-3.3.1-2"),
-        (Publish("a", b"", 0, message_id=1), "MQTT-2.3.1-5"),
+        (Publish("a", b"", 0, packet_id=1), "MQTT-2.3.1-5"),
         (Publish("a", b"", 1), "MQTT-2.3.1-1"),
-        (Publish("a", b"", 2, message_id=65_536), "MQTT-2.3.1-1"),
+        (Publish("a", b"", 2, packet_id=65_536), "MQTT-2.3.1-1"),
         (Publish("abc", HUGE_PAYLOAD), "MQTT 3.1 section 2.1"),
         (Puback(0), "MQTT-2.3.1-1"),
         (Pubrec(65_536), "MQTT-2.3.1-1"),
@@ -101,12 +101,12 @@ def test_dup_of_mqtt_3_1(packet: Packet, wire: str) -> None:
 @pytest.mark.parametrize("byte_order", ["big", "little"])
 @pytest.mark.parametrize("size", [0, 100, 120, 200, 17_000])
 @pytest.mark.parametrize(
-    ("qos", "retain", "dup", "message_id"),
+    ("qos", "retain", "dup", "packet_id"),
     [(0, False, False, 0), (0, True, False, 0), (1, False, True, 258), (2, True, False, 1), (2, True, True, 65_535)],
 )
-def test_encode_publish(qos: int, retain: bool, dup: bool, message_id: int, size: int, byte_order: ByteOrder) -> None:
-    data = encode_publish(encode_topic("a/ü"), b"p" * size, qos, retain, dup, message_id, byte_order)
-    packet = Publish("a/ü", b"p" * size, qos, retain, dup, message_id)
+def test_encode_publish(qos: int, retain: bool, dup: bool, packet_id: int, size: int, byte_order: ByteOrder) -> None:
+    data = encode_publish(encode_topic("a/ü"), b"p" * size, qos, retain, dup, packet_id, byte_order)
+    packet = Publish("a/ü", b"p" * size, qos, retain, dup, packet_id)
     assert data == encode(packet, byte_order)
     assert Decoder(byte_order=byte_order).feed(data) == [packet]
 

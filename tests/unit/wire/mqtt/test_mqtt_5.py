@@ -46,7 +46,7 @@ WHY = AcknowledgementProperties("why")
 PACKETS = [
     (Publish("a/b", b"hi"), "30 08 0003612f62 00 6869"),
     (Publish("a/b", b"", 1, True, True, 10), "3b 08 0003612f62 000a 00"),
-    (Publish("a/b", b"\0", 2, message_id=65535), "34 09 0003612f62 ffff 00 00"),
+    (Publish("a/b", b"\0", 2, packet_id=65535), "34 09 0003612f62 ffff 00 00"),
     (Publish("a", b"", 0, properties=PublishProperties(1)), "30 06 000161 02 0101"),
     (Publish("a", b"x", 1, False, False, 7, PublishProperties(topic_alias=2)), "32 0a 000161 0007 03 230002 78"),
     (Publish("", b"x", properties=PublishProperties(topic_alias=2)), "30 07 0000 03 230002 78"),
@@ -201,7 +201,7 @@ def test_more_bytes_than_needed(wire: str, packet: Packet, server: bool) -> None
 
 def test_a_server_learns_from_connect_that_it_is_mqtt_5() -> None:
     decoder = Decoder()
-    packets = [Connect("c", protocol_level=5), Publish("learnt", b"hi", 1, message_id=1), Disconnect(4)]
+    packets = [Connect("c", protocol_level=5), Publish("learnt", b"hi", 1, packet_id=1), Disconnect(4)]
     assert decoder.feed(b"".join(encode(packet, protocol_level=5) for packet in packets) * 2) == packets * 2
     assert (decoder.error, decoder.protocol_level) == (None, 5)
 

@@ -108,7 +108,7 @@ def test_reason_codes_are_bytes(code: int) -> None:
 )
 def test_acknowledgements_by_their_fields(packet: Puback | Pubrec | Pubrel | Pubcomp) -> None:
     packet_type = PacketType[type(packet).__name__.upper()]
-    data = encode_acknowledgement(packet_type, packet.message_id, reason_code=packet.reason_code)
+    data = encode_acknowledgement(packet_type, packet.packet_id, reason_code=packet.reason_code)
     assert data == encode(packet, protocol_level=5)
     with pytest.raises(MalformedPacket, match=rf"MQTT-3\.{packet_type:d}\.2-1"):
         encode_acknowledgement(packet_type, 10, reason_code=0xA2)

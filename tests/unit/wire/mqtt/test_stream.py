@@ -44,7 +44,7 @@ from tests.helpers.mqtt_streams import (
     cut,
     filters,
     levels_of_service,
-    message_ids,
+    packet_ids,
     payloads,
     read,
     strings,
@@ -71,10 +71,10 @@ def with_method(some: Any) -> bool:
 
 def acknowledgements() -> Strategy:
     return st.one_of(
-        st.builds(Puback, message_ids, code(PacketType.PUBACK), properties(PacketType.PUBACK)),
-        st.builds(Pubrec, message_ids, code(PacketType.PUBREC), properties(PacketType.PUBREC)),
-        st.builds(Pubrel, message_ids, st.just(False), code(PacketType.PUBREL), properties(PacketType.PUBREL)),
-        st.builds(Pubcomp, message_ids, code(PacketType.PUBCOMP), properties(PacketType.PUBCOMP)),
+        st.builds(Puback, packet_ids, code(PacketType.PUBACK), properties(PacketType.PUBACK)),
+        st.builds(Pubrec, packet_ids, code(PacketType.PUBREC), properties(PacketType.PUBREC)),
+        st.builds(Pubrel, packet_ids, st.just(False), code(PacketType.PUBREL), properties(PacketType.PUBREL)),
+        st.builds(Pubcomp, packet_ids, code(PacketType.PUBCOMP), properties(PacketType.PUBCOMP)),
     )
 
 
@@ -88,9 +88,9 @@ def publications(server: bool) -> Strategy:
     named, said = topics | st.just(""), properties(PacketType.PUBLISH)
     return st.one_of(
         st.builds(Publish, named, payloads, st.just(0), maybe, st.just(False), st.just(0), said),
-        st.builds(Publish, named, payloads, st.integers(1, 2), maybe, maybe, message_ids, said),
+        st.builds(Publish, named, payloads, st.integers(1, 2), maybe, maybe, packet_ids, said),
         # Most have none: those are read in the loop.
-        st.builds(Publish, topics, payloads, st.integers(1, 2), maybe, maybe, message_ids),
+        st.builds(Publish, topics, payloads, st.integers(1, 2), maybe, maybe, packet_ids),
     ).filter(whole)
 
 
@@ -115,10 +115,10 @@ def subscribes() -> Strategy:
         lambda one: not (one[0].startswith("$share/") and one[2].no_local)
     )
     return st.builds(
-        lambda message_id, rows, said: Subscribe(
-            message_id, tuple((topic, qos) for topic, qos, _ in rows), False, tuple(option for *_, option in rows), said
+        lambda packet_id, rows, said: Subscribe(
+            packet_id, tuple((topic, qos) for topic, qos, _ in rows), False, tuple(option for *_, option in rows), said
         ),
-        message_ids,
+        packet_ids,
         st.lists(one, min_size=1, max_size=4),
         properties(PacketType.SUBSCRIBE),
     )
@@ -145,7 +145,7 @@ to_server = st.one_of(
     acknowledgements(),
     connects,
     subscribes(),
-    st.builds(Unsubscribe, message_ids, some_filters, st.just(False), properties(PacketType.UNSUBSCRIBE)),
+    st.builds(Unsubscribe, packet_ids, some_filters, st.just(False), properties(PacketType.UNSUBSCRIBE)),
     st.just(Pingreq()),
     disconnects(FROM_CLIENT, session_expiry=True),
     auths(FROM_CLIENT),
@@ -161,8 +161,8 @@ to_client = st.one_of(
     acknowledgements(),
     st.builds(Connack, code(PacketType.CONNACK), st.just(False), properties(PacketType.CONNACK).filter(with_method)),
     st.just(Connack(0, True)),
-    st.builds(Suback, message_ids, codes(PacketType.SUBACK), properties(PacketType.SUBACK)),
-    st.builds(Unsuback, message_ids, codes(PacketType.UNSUBACK), properties(PacketType.UNSUBACK)),
+    st.builds(Suback, packet_ids, codes(PacketType.SUBACK), properties(PacketType.SUBACK)),
+    st.builds(Unsuback, packet_ids, codes(PacketType.UNSUBACK), properties(PacketType.UNSUBACK)),
     st.just(Pingresp()),
     disconnects(FROM_SERVER, session_expiry=False),
     auths(FROM_SERVER) | st.just(Auth()),
@@ -261,7 +261,7 @@ def test_packets_are_returned_as_soon_as_complete() -> None:
 def test_thousands_of_packets_in_one_buffer() -> None:
     packets: list[Packet] = []
     for number in range(1, 2001):
-        packets += (Publish(f"t/{number % 7}", b"%d" % number, 1, message_id=number), Puback(number), Pingreq())
+        packets += (Publish(f"t/{number % 7}", b"%d" % number, 1, packet_id=number), Puback(number), Pingreq())
     decoder = Decoder()
     assert decoder.feed(b"".join(map(encode, packets))) == packets
     assert decoder.error is None
@@ -314,7 +314,7 @@ def test_damaged_stream_never_raises(stream: Stream, place: int, change: int, ol
 
 
 def test_large_packet_in_small_pieces_costs_its_size_not_its_square() -> None:
-    packet = Publish("a/b", bytes(10_000_000), 1, message_id=7)
+    packet = Publish("a/b", bytes(10_000_000), 1, packet_id=7)
     data = encode(packet)
     decoder = Decoder()
     begin = time.process_time()
@@ -348,7 +348,7 @@ def test_topic_is_the_same_object_each_time() -> None:
 
 @pytest.mark.parametrize("topic", ["a/b", "ü/\U0001f600", "x" * 65_535])
 def test_topics_of_any_length(topic: str) -> None:
-    packet = Publish(topic, b"1", 2, message_id=9)
+    packet = Publish(topic, b"1", 2, packet_id=9)
     assert Decoder().feed(encode(packet) * 2) == [packet, packet]
 
 
@@ -356,7 +356,7 @@ def test_publish_on_both_sides_of_the_length_limits(subtests: pytest.Subtests) -
     for qos in [0, 1, 2]:
         for size in [0, 1, 118, 119, 200, 16_375, 16_385, 2_097_152]:
             with subtests.test(qos=qos, size=size):
-                packet = Publish("limits/5", bytes(size), qos, message_id=7 if qos else 0)
+                packet = Publish("limits/5", bytes(size), qos, packet_id=7 if qos else 0)
                 data = encode(packet, protocol_level=5)
                 for server in (True, False):
                     decoder = Decoder(server=server, protocol_level=5)
