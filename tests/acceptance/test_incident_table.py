@@ -567,6 +567,7 @@ INCIDENTS = {
         run("client purge pump-7"),
         with_limits(waiting_bytes=4096),
         "mqbridge client purge CLIENT",
+        others=frozenset(("dead_letters",)),
     ),
     "too many retained publications": Incident(
         "limit",
