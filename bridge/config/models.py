@@ -60,7 +60,8 @@ class LimitsConfig(Section):
     removal_backlog: Annotated[int, values.integer(1, 1_000_000)] = 500
     """Maximum number of messages sent to one client that are still on the transmission queue: messages without an
     acknowledgement, and acknowledged messages whose removal is not committed. Above this limit, the bridge stops sending to
-    the client. After a crash, at most this number of messages with QoS 0 or 1 are delivered to the client again. IBM MQ only:
+    the client. After a crash, at most this number of messages with QoS 0 or 1 are delivered to the client again. While
+    removals take longer than a second, the bridge uses a lower limit, at least 8. IBM MQ only:
     the embedded queue manager removes messages as fast as clients acknowledge them."""
     pending_bytes: Annotated[int, values.size(1, values.GIB)] = values.MIB
     """Maximum number of bytes written to one client's connection that the client has not read. Above this limit, the bridge

@@ -186,6 +186,8 @@ class Backend(Protocol):
     on_dropped: Callable[[str, str, int], None]
     #: called with an option of `limits`, who reached it, and the number of publications that were rejected for that
     on_limit: Callable[[str, str, int], None]
+    #: called on the event loop with the seconds from the submission of removals to their commit
+    on_removed: Callable[[float], None]
     #: called, on any thread, with client identifier and length of a rejected publication: whether it may be dead-lettered
     reserve_dead_letter: Callable[[str, int], bool]
     #: called on the event loop with finished units of work, once for each, in the order that `submit` promises

@@ -28,6 +28,7 @@ from bridge.telemetry.conversion import reason_code_of
 from bridge.telemetry.outbox import FULL, SLOW, UNDELIVERABLE, Refusal, SendEffects
 from bridge.telemetry.packet_identifiers import Chunk
 from bridge.telemetry.record import StateKey, StateRecord
+from bridge.telemetry.removal_limit import RemovalLimit
 from bridge.telemetry.session import Session
 from bridge.telemetry.subscription import FOREIGN, SharedSubscription, shared_subscription, subscription_data
 from bridge.telemetry.transmission import Transmission
@@ -257,6 +258,7 @@ class Delivery:
         #: during the start: sessions that left a share with unacknowledged messages, by the share's remote queue manager
         self.former: dict[str, list[Session]] = {}
         self.backlog_limits = BacklogLimits()
+        self.removal_limit = RemovalLimit()
         self.limit_hits = LimitHits()
         self._room = room
         room.on_full = lambda limit, owner: self.limit_hits.note(limit, owner[1])
@@ -560,8 +562,7 @@ class Delivery:
     def use_limits(self, limits: LimitsConfig) -> None:
         """Apply limits to the messages that arrive from now on."""
         self.limits = limits
-        for session in self._sessions.values():
-            self.limit_removals(session)
+        self.removal_limit.configure(limits.removal_backlog)
         backlogs = self.backlog_limits
         backlogs.owner_bytes, backlogs.when_full = limits.waiting_bytes, limits.waiting_full
         backlogs.total_bytes = in_bytes(limits.waiting_total)
@@ -574,10 +575,14 @@ class Delivery:
             if queue.name == self._backend.transmission_queue:
                 self.backlog_limits.max_depth = queue.max_depth
 
+    def note_removal_lag(self, seconds: float) -> None:
+        """Adapt the limit of unremoved messages to the lag of removals."""
+        self.removal_limit.note_lag(seconds, self._clock())
+
     def limit_removals(self, session: Session) -> None:
         """Apply limits.removal_backlog to a session."""
         if not self._backend.removes_at_once:
-            session.outbox.removal_backlog = self.limits.removal_backlog
+            session.outbox.removal_limit = self.removal_limit
 
     def new_backlog(self, owner: str) -> Backlog:
         """Return the backlog of a new session or share."""

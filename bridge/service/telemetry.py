@@ -15,7 +15,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from bridge.archive.events import now_us
+from bridge.clock import now_us
 from bridge.config.models import LimitsConfig
 from bridge.mq.backend import Backend, ClientSubscription, Completion, UnitOfWork, resolve
 from bridge.mq.dead_letter_room import DeadLetterRoom
@@ -361,6 +361,7 @@ class TelemetryService:
         )
         self.limit_hits = self.delivery.limit_hits
         backend.on_limit = self.limit_hits.note
+        backend.on_removed = self.delivery.note_removal_lag
         backend.reserve_dead_letter = self.delivery.reserve_dead_letter
         #: client identifier -> futures waiting for the removal of an ended session's messages
         self._purging: dict[str, list[asyncio.Future[None]]] = {}

@@ -7,7 +7,6 @@ publications of messages. An Outbox calls the commands of a protocol and writes 
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Final
@@ -26,6 +25,7 @@ from bridge.telemetry.identifier_release import IdentifierRelease
 from bridge.telemetry.message import NO_PROPERTIES, Publication, Unmappable
 from bridge.telemetry.packet_identifiers import CHUNK, Chunk, PacketIdentifiers
 from bridge.telemetry.record import IdentifiersRecord, MessageKey, RequestRecord, Side, StateKey, StateRecord
+from bridge.telemetry.removal_limit import NO_LIMIT
 from bridge.telemetry.request import (
     REQUEST_QUEUE_PREFIX,
     ReplyAddresses,
@@ -295,7 +295,7 @@ class Outbox:
         "open",
         "recording",
         "release",
-        "removal_backlog",
+        "removal_limit",
         "replaying",
         "replies",
         "resent",
@@ -334,8 +334,8 @@ class Outbox:
         #: the first waiting message needs a packet identifier other than the one that its MsgId proposes
         self._clash = False
         self.backlog = Backlog(requests.client_id) if backlog is None else backlog
-        #: limits.removal_backlog: the number of messages that may be unacknowledged or unremoved
-        self.removal_backlog = sys.maxsize
+        #: how many messages may be unacknowledged or unremoved
+        self.removal_limit = NO_LIMIT
         #: messages sent with QoS 0 or discarded, while their removal is not committed
         self.finishing = 0
         #: messages wait until acknowledgements of earlier ones are committed
@@ -533,7 +533,7 @@ class Outbox:
                 effects.more = True
                 return False
             # If a message of QoS 0 may be sent, a later acknowledgement of one in flight must not exceed the limit either.
-            room = self.removal_backlog - self.unremoved - self.in_flight.unacknowledged - len(effects.finished)
+            room = self.removal_limit.value - self.unremoved - self.in_flight.unacknowledged - len(effects.finished)
             if room <= 0:
                 self.held = True
                 return False
@@ -875,7 +875,7 @@ class Outbox:
         """Return how many messages with QoS 1 or 2 could be sent at once, or 0 while the client does not read."""
         if not self.open or self.recording is not None or (self.release is not None and self.release.in_progress):
             return 0
-        room = self.removal_backlog - self.unremoved - self.in_flight.unacknowledged
+        room = self.removal_limit.value - self.unremoved - self.in_flight.unacknowledged
         self.held = self.held or room <= 0
         return max(0, min(self.in_flight.room, room) - len(self.backlog.messages))
 

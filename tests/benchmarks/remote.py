@@ -9,7 +9,7 @@ in a unit of work. With `--one-by-one`, also with one publication in each. With 
 delay publishes, and the clients receive.
 
 `--against COMMIT` runs the bridge of a commit and the present one in turn, on the same stand-in. Compare the CPU times of
-the bridge's process then: a busy machine changes them least.
+the processes then: a busy machine changes them least.
 
     python -m tests.benchmarks.remote [--deliver] [--against COMMIT] [--delays-us 0,5000] [--clients 50] [--topics 20,10000]
 """
@@ -303,9 +303,9 @@ def deliver(
 def publish(options: argparse.Namespace, delay_us: int, topics: int, mode: str, name: str, code: Path) -> Result:
     """Measure publications. All that are acknowledged must be on the other queue manager."""
     with bridge(options, code, mode, delay_us, 1) as running:
-        before = running.cpu()
+        before, queue_manager = running.cpu(), running.queue_manager_cpu()
         count, seconds = load(running.port, options, MODES[mode][1], topics)
-        cpu = running.cpu() - before
+        cpu, queue_manager = running.cpu() - before, running.queue_manager_cpu() - queue_manager
         command = [MQBRIDGE, "mqsc", "display", "QLOCAL(KEPT)", "CURDEPTH", "--json"]
         command += ["--config", str(running.directory / "host.yaml")]
         shown = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -317,7 +317,8 @@ def publish(options: argparse.Namespace, delay_us: int, topics: int, mode: str, 
         psutil.wait_procs([running.process], 30)
         units = sum(map(int, re.findall(r"publications in (\d+) units of work", log.read_text())))
     label = f"{topics} topics" + (", one by one" if mode != "batched" else "")
-    return Result(name, label, delay_us, count / seconds, cpu / count * 1e6, f"{units:,} units")
+    note = f"{units:,} units, queue manager {queue_manager / count * 1e6:.1f} µs"
+    return Result(name, label, delay_us, count / seconds, cpu / count * 1e6, note)
 
 
 @contextmanager

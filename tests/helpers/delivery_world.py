@@ -72,6 +72,7 @@ class QueueManager:
     unread = 0
     reserve_dead_letter = staticmethod(lambda client_id, length: True)
     on_limit = staticmethod(lambda limit, subject, number: None)
+    on_removed = staticmethod(lambda seconds: None)
     subscriptions = ()
     transmission_queue = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 

@@ -98,6 +98,7 @@ class FakeBackend:
         self.recovered = Recovered([], [])
         self.reserve_dead_letter: Callable[[str, int], bool] = lambda client_id, length: True
         self.on_limit: Callable[[str, str, int], None] = lambda limit, subject, number: None
+        self.on_removed: Callable[[float], None] = lambda _seconds: None
         self.on_completed: Callable[[Sequence[Completion]], None] = lambda completions: None
         self._changed = asyncio.Event()
 

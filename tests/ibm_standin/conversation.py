@@ -474,7 +474,7 @@ def _following(hconn: Hconn, handle: int, options: GetOptions, room: int) -> lis
     found: list[Got] = []
     with contextlib.suppress(MQError):  # there are no more, or the next message has no room
         while room > 0:
-            following.MaxLength = min(options.MaxLength or 0, room)
+            following = msgspec.structs.replace(following, MaxLength=min(options.MaxLength or 0, room))
             got, _ = mqget(hconn, handle, following)
             found.append(got)
             room -= len(got.data) + _READ_AHEAD_OVERHEAD

@@ -75,8 +75,8 @@ class Structure:
                 self.places[field] = offset, code
                 offset += size
         self._finish(len(versions), form, known, offset + -offset % aligned)
-        #: Programs pass the same descriptors again and again.
-        self.read = lru_cache(1_000)(self._read)
+        #: Programs pass the same descriptors again and again, one for each topic.
+        self.read = lru_cache(20_000)(self._read)
 
     @staticmethod
     def _code(code: str, size: int) -> str:

@@ -434,6 +434,7 @@ class EmbeddedBackend:
         self.on_dropped: Callable[[str, str, int], None] = lambda _client_id, _filter, _reason: None
         self.on_completed: Callable[[Sequence[Completion]], None] = lambda _completions: None
         self.on_limit: Callable[[str, str, int], None] = lambda _limit, _subject, _number: None
+        self.on_removed: Callable[[float], None] = lambda _seconds: None
         self.reserve_dead_letter: Callable[[str, int], bool] = lambda _client_id, _length: True
         #: limits for the retained publications of one user, and of all clients, in bytes
         self.retained_bytes, self.retained_total = retained_bytes, retained_total

@@ -146,9 +146,10 @@ class IbmBackend(BackendEvents):
         self._under_way = UnitsUnderWay()
         #: MsgIds that the record of a session has to name, because their removal is not committed, by client
         self._removing: dict[str, dict[bytes, None]] = {}
-        #: units of work with session records that have not ended, in their order, by client
         self.on_limit: Callable[[str, str, int], None] = lambda _limit, _subject, _number: None
+        self.on_removed: Callable[[float], None] = lambda _seconds: None
         self.reserve_dead_letter: Callable[[str, int], bool] = lambda _client_id, _length: True
+        #: units of work with session records that have not ended, in their order, by client
         self._in_order: defaultdict[str, deque[DividedUnit]] = defaultdict(deque)
         #: MsgIds that the records of an earlier run name
         self._acknowledged: frozenset[bytes] = frozenset()
@@ -332,7 +333,8 @@ class IbmBackend(BackendEvents):
         self._call(self._all_ended, jobs, reason)
 
     def _all_ended(self, jobs: Sequence[Any], reason: int) -> None:
-        self._dispatch.ended(jobs)
+        if (lag := self._dispatch.ended(jobs)) is not None:
+            self.on_removed(lag)
         for job in jobs:
             job.done(reason)
         completions, self._completions = self._completions, []

@@ -16,12 +16,12 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import msgspec
 
-from bridge.mq.administration import run_mqsc
+from bridge.mq.administration import Administration, run_mqsc
 from bridge.mq.ibm.parameters import ConnectionParameters, Tls
 from bridge.mq.mqi import (
     MQOD,
@@ -33,6 +33,7 @@ from bridge.mq.mqi import (
     Got,
     MQError,
     Property,
+    SubscriptionEntry,
     TruncatedMessage,
     check_md,
     check_od,
@@ -44,7 +45,7 @@ from bridge.wire.mq import MQMD, decode_mqmd, encode_mqmd, fitted_mqmd
 
 #: MQMD version 1 and 2, in bytes.
 _MQMD_1, _MQMD_2 = 324, 364
-#: The maximum number of packed message descriptors of a connection.
+#: The maximum number of packed message descriptors of a connection, and of object descriptors.
 PACKED_DESCRIPTORS = 4_096
 #: The maximum length of a returned string (MQ_TOPIC_STR_LENGTH, MQ_SELECTOR_LENGTH).
 _ROOM = 10_240
@@ -93,6 +94,8 @@ class Structures:
         #: MDs by identity of the MQMD, PMOs by options
         self._packed_descriptors: dict[int, Any] = {}
         self._packed_options: dict[int, Any] = {}
+        #: ODs by topic string and user
+        self._packed_topics: dict[tuple[str, str], Any] = {}
         #: MDs and GMOs of removals by options
         self._packed_removals: dict[int, tuple[bytes, bytes]] = {}
 
@@ -162,7 +165,16 @@ class Structures:
         return packed
 
     def topic(self, od: MQOD) -> Any:
-        """Return the OD of a topic string, for a put whose results are not read."""
+        """Return the OD of a topic string, for a put whose results are not read. Packed once for all puts to the topic."""
+        key = od.ObjectString, od.AlternateUserId
+        made = self._packed_topics.get(key)
+        if made is None:
+            if len(self._packed_topics) >= PACKED_DESCRIPTORS:
+                self._packed_topics.clear()
+            made = self._packed_topics[key] = self._topic(od)
+        return made
+
+    def _topic(self, od: MQOD) -> Any:
         check_od(od)
         packed, string = bytearray(self._topic_descriptor), od.ObjectString.encode()
         _USER.pack_into(packed, _ALTERNATE_USER_AT, od.AlternateUserId.encode())
@@ -171,39 +183,30 @@ class Structures:
         return _packed(self._library.OD)(string, bytes(packed))  # keeps the string while its address is used
 
     @cached_property
-    def _initial(self) -> tuple[bytes, bytes]:
+    def _initial_get(self) -> tuple[bytes, bytes]:
         """The bytes of an MD and a GMO with initial values."""
         md, gmo = self._library.MD(), self._library.GMO()
         md.Version, gmo.Version = cmqc.MQMD_VERSION_2, cmqc.MQGMO_VERSION_3
         return md.pack(), gmo.pack()
 
     def get(self, options: GetOptions) -> tuple[bytes, bytes]:
-        """Return the MD and GMO of a get."""
+        """Return the MD and GMO of a get: new ones, because ibmmq writes the results into them."""
         if options.NeedsMd:
-            return self._get(options)
+            md, gmo = _packed_get(*self._initial_get, options)
+            return bytes(bytearray(md)), bytes(bytearray(gmo))
         # A removal by MsgId: all but that is the same as before.
         packed = self._packed_removals.get(options.Options)
         if packed is None:
-            packed = self._packed_removals[options.Options] = self._get(options)
+            packed = self._packed_removals[options.Options] = _packed_get(*self._initial_get, options)
         md, gmo = packed
-        return md[:_MSG_ID_AT] + options.MsgId + md[_MSG_ID_AT + 24 :], gmo
-
-    def _get(self, options: GetOptions) -> tuple[bytes, bytes]:
-        md, gmo = map(bytearray, self._initial)
-        _ENCODING_AND_CCSID.pack_into(md, _ENCODING_AT, options.Encoding, options.CodedCharSetId)
-        _MSG_AND_CORREL_ID.pack_into(md, _MSG_ID_AT, options.MsgId, options.CorrelId)
-        _GROUP.pack_into(md, _GROUP_ID_AT, options.GroupId, options.MsgSeqNumber, options.Offset)
-        _OPTIONS.pack_into(gmo, _OPTIONS_AT, options.Options, options.WaitInterval)
-        gmo[_MATCH_OPTIONS_AT : _MATCH_OPTIONS_AT + 4] = options.MatchOptions.to_bytes(4, sys.byteorder, signed=True)
-        gmo[_MSG_TOKEN_AT : _MSG_TOKEN_AT + 16] = options.MsgToken.ljust(16, b"\0")
-        return bytes(md), bytes(gmo)
+        return md[:_MSG_ID_AT] + options.MsgId + md[_MSG_ID_AT + 24 :], bytes(bytearray(gmo))
 
     def got(self, md: bytes, gmo: bytes, data: bytes, length: int, reason: int) -> Got:
         name, _, group, segment, segmentation, token, returned = _RESULT.unpack_from(gmo, _RESOLVED_Q_NAME_AT)
         return Got(
-            md=decode_mqmd(md[:_MQMD_2]),
+            md=decode_mqmd(md),
             data=data,
-            ResolvedQName=text(name),
+            ResolvedQName=_cached_text(name),
             DataLength=length,
             Reason=reason,
             MsgToken=token,
@@ -232,6 +235,19 @@ class Structures:
         _read(structure, sd, "SubLevel", "SubExpiry", "PubPriority")
 
 
+@lru_cache(maxsize=64)
+def _packed_get(initial_md: bytes, initial_gmo: bytes, options: GetOptions) -> tuple[bytes, bytes]:
+    """Return the MD and GMO of a get. A worker that browses repeats the same options."""
+    md, gmo = bytearray(initial_md), bytearray(initial_gmo)
+    _ENCODING_AND_CCSID.pack_into(md, _ENCODING_AT, options.Encoding, options.CodedCharSetId)
+    _MSG_AND_CORREL_ID.pack_into(md, _MSG_ID_AT, options.MsgId, options.CorrelId)
+    _GROUP.pack_into(md, _GROUP_ID_AT, options.GroupId, options.MsgSeqNumber, options.Offset)
+    _OPTIONS.pack_into(gmo, _OPTIONS_AT, options.Options, options.WaitInterval)
+    gmo[_MATCH_OPTIONS_AT : _MATCH_OPTIONS_AT + 4] = options.MatchOptions.to_bytes(4, sys.byteorder, signed=True)
+    gmo[_MSG_TOKEN_AT : _MSG_TOKEN_AT + 16] = options.MsgToken.ljust(16, b"\0")
+    return bytes(md), bytes(gmo)
+
+
 def _copy(source: Any, structure: Any, *names: str) -> None:
     """Set fields of a structure of the package."""
     for name in names:
@@ -254,6 +270,9 @@ def text(field: bytes | str) -> str:
     """Return the text of a character field, without padding blanks and zero bytes."""
     found = field if isinstance(field, str) else field.decode("utf-8", "replace")
     return found.rstrip(" \0")
+
+
+_cached_text = lru_cache(maxsize=64)(text)
 
 
 def _set_string(structure: Any, field: str, value: str, room: int = 0) -> None:
@@ -329,12 +348,16 @@ class IbmConnection(ABC):
         try:
             self._manager.get_handle()  # without a connection, the package's calls raise TypeError
             yield
-        except self._library.MQMIError as error:
-            raise MQError(error.reason, what) from error
-        except self._library.PYIFError as error:
-            # The package rejects the call itself.
-            reason = cmqc.MQRC_HCONN_ERROR if "not connected" in str(error) else cmqc.MQRC_HOBJ_ERROR
-            raise MQError(reason, f"{what}: {error}") from error
+        except (self._library.MQMIError, self._library.PYIFError) as error:
+            raise self._converted(error, what) from error
+
+    def _converted(self, error: Any, what: str) -> MQError:
+        """Return the MQError for an error of the package."""
+        if isinstance(error, self._library.MQMIError):
+            return MQError(error.reason, what)
+        # The package rejects the call itself.
+        reason = cmqc.MQRC_HCONN_ERROR if "not connected" in str(error) else cmqc.MQRC_HOBJ_ERROR
+        return MQError(reason, f"{what}: {error}")
 
     def _connect(self) -> None:
         """Connect (MQCONNX).
@@ -505,10 +528,7 @@ class IbmConnection(ABC):
         properties: Sequence[Property] = (),
     ) -> MQMD:
         if isinstance(options, int) and options & cmqc.MQPMO_ASYNC_RESPONSE and not properties and _is_topic_string(od):
-            topic = self._structures.topic(od)
-            return self._put_unanswered(
-                message, options, lambda data, md, pmo: self._manager.put1(topic, data, md, pmo)
-            )
+            return self._put_unanswered(message, options, partial(self._manager.put1, self._structures.topic(od)))
         made = self._structures.od(od)
         return self._put(
             message,
@@ -568,11 +588,14 @@ class IbmConnection(ABC):
             options = msgspec.structs.replace(options, Options=options.Options & ~truncated)
         md, gmo = self._structures.get(options)
         while True:
-            # The packages' own method converts the structures, which this class does itself.
-            with self._operation("get"):
+            # The packages' own method converts the structures, which this class does itself. `_operation` would take as
+            # long as the rest of this method.
+            try:
                 data, got_md, got_gmo, length, completion, reason = self._calls.MQGET(
                     self._manager.get_handle(), queue.get_handle(), md, gmo, room
                 )
+            except (self._library.MQMIError, self._library.PYIFError) as error:
+                raise self._converted(error, "get") from error
             if whole and reason == cmqc.MQRC_TRUNCATED_MSG_FAILED:
                 room = max(length, room * 2)
                 continue
@@ -633,8 +656,19 @@ class IbmConnection(ABC):
         with self._operation("backout"):
             self._manager.backout()
 
+    @cached_property
+    def _administration(self) -> Administration:
+        """Runs commands. Its reply queue is deleted when the connection ends."""
+        return Administration(self)
+
     def command(self, text: str) -> list[CommandResponse]:
         return run_mqsc(self, text)
+
+    def clear_retained(self, topic: str) -> None:
+        self._administration.clear_retained(topic)
+
+    def subscriptions(self, name: str = "*") -> list[SubscriptionEntry]:
+        return self._administration.subscriptions(name)
 
     def disconnect(self) -> None:
         self._objects.clear()

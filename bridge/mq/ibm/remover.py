@@ -21,6 +21,7 @@ from bridge.mq.ibm.persistent_state import Batch, PersistentState, StateWriter
 from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError, get_or_none
 from bridge.mq.worker import LOST
 from bridge.telemetry.record import StateKey, StateRecord
+from bridge.telemetry.removal_limit import LONG_LAG, SHORT_LAG
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 
@@ -33,9 +34,9 @@ CHUNK = 16
 #: Another remover is active for each of these seconds of a round trip: shorter round trips take less than the CPU time that
 #: another thread costs.
 ROUND_TRIP_PER_REMOVER = 0.00015
-#: Seconds from the submission of a removal to its commit above which more removers become active, and below which fewer
-#: do: on a busy queue manager, a single connection may not get enough of its time to keep up with deliveries.
-LONG_LAG, SHORT_LAG = 1.0, 0.3
+#: Removers that are active in addition while removals lag: on a busy queue manager, a single connection may not get enough
+#: of its time to keep up with deliveries. Many connections would only share the same time.
+MAX_EXTRA = 3
 #: Units of work whose shortest round trip counts.
 ROUND_TRIPS = 16
 #: Added to the load of a remover without a connection.
@@ -205,20 +206,21 @@ class RemovalDispatch:
         remover.load += len(removal.msg_ids) + 1
         remover.submit(removal)
 
-    def ended(self, jobs: Iterable[Any]) -> None:
-        """Note that jobs have ended."""
+    def ended(self, jobs: Iterable[Any]) -> float | None:
+        """Note that jobs have ended. Return the lag of removals in seconds, or None if there are none among them."""
         first: Removal | None = None
         for job in jobs:
             if isinstance(job, Removal) and job.remover is not None:
                 job.remover.load -= len(job.msg_ids) + 1
                 first = first or job
         if first is None:
-            return
+            return None
         lag = time.monotonic() - first.submitted
         if lag > LONG_LAG:
-            self._extra = min(2 * self._extra + 1, len(self._removers))
+            self._extra = min(self._extra + 1, MAX_EXTRA)
         elif lag < SHORT_LAG and self._extra:
             self._extra -= 1
+        return lag
 
 
 def _load(remover: Remover) -> int:

@@ -114,7 +114,7 @@ def decode_rfh2(buffer: Buffer, offset: int = 0, *, byte_order: ByteOrder | None
 # MQXQH: where a message on a transmission queue is to go, and its own MQMD --------------------------------------------
 
 
-class MQXQH(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class MQXQH(msgspec.Struct, frozen=True, gc=False):
     """A transmission-queue header. Format, Encoding and CodedCharSetId of `MsgDesc` describe the data after it.
 
     `MsgDesc` always has version 1. The fields of version 2 are in an MQMDE after this header.
@@ -147,10 +147,10 @@ def decode_mqxqh(buffer: Buffer, offset: int = 0, *, byte_order: ByteOrder | Non
 
     Raises MalformedHeader if there is no MQXQH of version 1 with an MQMD of version 1.
     """
-    order, fields = MQXQH_LAYOUT.decode(buffer, offset, byte_order, cmqc.MQXQH_VERSION_1)
+    order, (queue, manager) = MQXQH_LAYOUT.decode_values(buffer, offset, byte_order, cmqc.MQXQH_VERSION_1)
     descriptor = decode_mqmd(buffer, offset + MQXQH_LAYOUT.length, byte_order=order)
     _check_version_1(descriptor, offset)
-    return MQXQH(MsgDesc=descriptor, **fields)
+    return MQXQH(queue, manager, descriptor)
 
 
 def _check_version_1(descriptor: MQMD, offset: int) -> None:

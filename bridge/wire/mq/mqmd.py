@@ -20,7 +20,7 @@ from bridge.wire.mq.structure import Buffer, ByteOrder, Layout, MalformedHeader,
 MQLONG = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 
 
-class MQMD(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+class MQMD(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A message descriptor. The defaults are those of IBM's MQMD_DEFAULT.
 
     Expiry is in tenths of a second (-1: unlimited). PutDate is `YYYYMMDD` and PutTime `HHMMSSTH` in GMT. Encoding,
@@ -125,7 +125,7 @@ def decode_mqmd(buffer: Buffer, offset: int = 0, *, byte_order: ByteOrder | None
     layout = MQMD_LAYOUTS.get(version)
     if layout is None:
         raise MalformedHeader("MQMD", offset + 4, f"Version is {version}, not 1 or 2")
-    return MQMD(**layout.unpack(buffer, offset, order))
+    return MQMD(*layout.values(buffer, offset, order))
 
 
 def encode_mqmde(mde: MQMDE, *, byte_order: ByteOrder = "little") -> bytes:

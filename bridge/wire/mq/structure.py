@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from itertools import repeat
+from operator import itemgetter
 from typing import Any, Final, Literal, TypeAlias, get_args, get_type_hints
 
 from bridge.wire import cmqc
@@ -54,6 +56,10 @@ def fields_of(structure: type) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
+def _none(_values: Sequence[Any]) -> tuple[bytes, ...]:
+    return ()
+
+
 class Layout:
     """The fields of one version of a structure.
 
@@ -80,6 +86,9 @@ class Layout:
             (chars if code.endswith("s") else bytes_).append((index, width))
             format_ += f"{width}s"
         self._chars = tuple(chars)
+        self._char_indexes = tuple(index for index, _ in chars)
+        # At least two indexes, so that it returns a tuple.
+        self._char_values = itemgetter(*self._char_indexes, *self._char_indexes[:1]) if chars else _none
         self._longs = tuple(index for index, (_, code) in enumerate(fields) if code == LONG)
         #: (offset, width) of the fields of characters, StrucId among them
         self.characters = ((0, 4), *((self.offsets[self.fields[index]], width) for index, width in chars))
@@ -88,7 +97,11 @@ class Layout:
         self.length = self._structs["little"].size
 
     def unpack(self, buffer: Buffer, offset: int, byte_order: ByteOrder) -> dict[str, Any]:
-        """Return the fields of the structure at `offset`: field name -> value.
+        """Return the fields of the structure at `offset`: field name -> value. Raises MalformedHeader."""
+        return dict(zip(self.fields, self.values(buffer, offset, byte_order), strict=True))
+
+    def values(self, buffer: Buffer, offset: int, byte_order: ByteOrder) -> list[Any]:
+        """Return the values of the structure at `offset`, in the order of `fields`.
 
         Raises MalformedHeader if the buffer is too short, or if there is another StrucId.
         """
@@ -98,24 +111,31 @@ class Layout:
         struc_id, *values = self._structs[byte_order].unpack_from(buffer, offset)
         if struc_id != self.struc_id:
             raise MalformedHeader(self.name, offset, f"StrucId is {struc_id!r}, not {self.struc_id!r}")
-        for index, _ in self._chars:
-            # Only blanks: IBM lets a NUL end a name, and what follows it must still come out again as it went in.
-            values[index] = values[index].rstrip(b" ")
-        return dict(zip(self.fields, values, strict=True))
+        # Only blanks: IBM lets a NUL end a name, and what follows it must still come out again as it went in.
+        stripped = map(bytes.rstrip, self._char_values(values), repeat(b" "))
+        for index, value in zip(self._char_indexes, stripped, strict=False):
+            values[index] = value
+        return values
 
     def decode(
         self, buffer: Buffer, offset: int, byte_order: ByteOrder | None, version: int
     ) -> tuple[ByteOrder, dict[str, Any]]:
-        """Return the byte order and the fields of a structure of a version, without Version.
+        """Return the byte order and the fields of a structure of a version, without Version. Raises MalformedHeader.
 
-        Without `byte_order`, the one in which Version has that value is used. Raises MalformedHeader.
+        Without `byte_order`, the one in which Version has that value is used.
         """
+        order, values = self.decode_values(buffer, offset, byte_order, version)
+        return order, dict(zip(self.fields[1:], values, strict=True))
+
+    def decode_values(
+        self, buffer: Buffer, offset: int, byte_order: ByteOrder | None, version: int
+    ) -> tuple[ByteOrder, list[Any]]:
+        """Like `decode`, with the values in the order of `fields`, without Version. It is the first field."""
         order = byte_order or detect_byte_order(self.name, buffer, offset, (version,))
-        fields = self.unpack(buffer, offset, order)
-        found = fields.pop("Version")
+        found, *values = self.values(buffer, offset, order)
         if found != version:
             raise MalformedHeader(self.name, offset + 4, f"Version is {found}, not {version}")
-        return order, fields
+        return order, values
 
     def check(self, values: Sequence[Any]) -> None:
         """Check types, lengths and ranges of `values`, which are in the order of `fields`.

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.mq.mqi import MQOD
+from bridge.mq.mqi import MQOD, GetOptions
 from bridge.telemetry.message import Message
 from bridge.wire.mq import MQMD
 from tests.helpers.mq_applications import Application, Workplace, refused
@@ -49,6 +49,16 @@ def test_put_and_get_keep_data_and_descriptor(mq: Workplace, queue: str, app: Ap
     assert got.md.ReplyToQMgr == mq.manager.encode()
     assert got.md.BackoutCount == 0
     assert got.md.Expiry == cmqc.MQEI_UNLIMITED
+
+
+@pytest.mark.smoke
+def test_gets_with_the_same_options_get_one_message_after_the_other(queue: str, app: Application) -> None:
+    """Client packages may write results into the structures of a call, which the next call must not see."""
+    for number in range(3):
+        app.put(queue, b"%d" % number)
+    handle = app.open(MQOD(ObjectName=queue), cmqc.MQOO_INPUT_SHARED)
+    options = GetOptions()
+    assert [app.connection.get(handle, options).data for _ in range(3)] == [b"0", b"1", b"2"]
 
 
 @pytest.mark.smoke

@@ -14,6 +14,7 @@ from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.outbox import FULL, Outbox, Outgoing, Requests
 from bridge.telemetry.record import IdentifiersRecord, SentRecord
+from bridge.telemetry.removal_limit import RemovalLimit
 from tests.helpers.connected import connected
 from tests.helpers.waiting_message import Waiting
 
@@ -165,7 +166,7 @@ def test_no_more_is_sent_while_too_many_messages_are_not_removed(
     waiting: Any, packets: Any, qos: int, sent_at_once: int, sent_after_commit: int
 ) -> None:
     box, out = outbox(), connected()
-    box.removal_backlog = 3
+    box.removal_limit = RemovalLimit(3)
     box.finishing += len(box.deliver([waiting(n, qos) for n in range(1, 11)], 0.0, out).finished)
     assert len(packets(out)) == sent_at_once and box.held
     for message_id in range(1, 4 if qos else 0):
@@ -187,7 +188,7 @@ def test_no_more_is_sent_while_too_many_messages_are_not_removed(
 def test_unacknowledged_messages_count_for_the_backlog_of_removals(waiting: Any, packets: Any) -> None:
     """They may all be acknowledged, and none removed, when the bridge is killed."""
     box = outbox()
-    box.removal_backlog = 3
+    box.removal_limit = RemovalLimit(3)
     assert len(sent(box, packets, *(waiting(n, 1) for n in range(1, 11)))) == 3
     box.acknowledge(1)
     out = connected()

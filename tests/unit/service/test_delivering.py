@@ -8,6 +8,7 @@ import pytest
 
 from bridge.mqtt.packets import Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from bridge.service.events import DeadLettered
+from bridge.telemetry.removal_limit import LONG_LAG
 from bridge.wire import cmqc
 from tests.helpers.fake_backend import FakeBackend
 
@@ -121,6 +122,22 @@ async def test_the_backlog_of_removals_is_limited_anew_by_a_reload(
         running.service.use_limits(running.service.limits.model_copy(update={"removal_backlog": 2}))
         running.backend.deliver(*(running.backend.publication(number, 1) for number in (1, 2)))
         assert [await client.receive(), await client.receive()] == [sent(1, 1), sent(2, 1)]
+
+
+async def test_while_removals_lag_clients_with_many_messages_wait(bridge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeBackend, "removes_at_once", False)
+    async with bridge({"removal_backlog": 20}) as running:
+        busy, other = await running.connect("busy"), await running.connect("other")
+        running.backend.automatic = False
+        running.backend.on_removed(LONG_LAG + 1)
+        running.backend.deliver(*(running.backend.publication(number, 1, client_id="busy") for number in range(1, 21)))
+        running.backend.deliver(running.backend.publication(21, 1, client_id="other"))
+        assert await other.receive() == sent(21, 1)
+        assert [await busy.receive() for _ in range(10)] == [sent(number, 1) for number in range(1, 11)]
+        await busy.silent()
+        running.backend.automatic = True
+        busy.send(*(Puback(number) for number in range(1, 11)))
+        assert [await busy.receive() for _ in range(10)] == [sent(number, 1) for number in range(11, 21)]
 
 
 @pytest.mark.parametrize(("qos", "wrong"), [(1, Pubrec(4)), (1, Pubcomp(4)), (2, Puback(4)), (2, Pubcomp(4))], ids=str)

@@ -15,7 +15,7 @@ from bridge.mq.ibm.coordination import BackendEvents
 from bridge.mq.ibm.persistent_state import Identifiers
 from bridge.mq.ibm.remover import (
     CHUNK,
-    LONG_LAG,
+    MAX_EXTRA,
     FirstRemover,
     Removal,
     RemovalDispatch,
@@ -23,6 +23,7 @@ from bridge.mq.ibm.remover import (
 )
 from bridge.mq.mqi import MQOD, GetOptions, Got, MQError
 from bridge.telemetry.message import Message
+from bridge.telemetry.removal_limit import LONG_LAG
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.helpers.ibm_backends import TRANSMIT, drain
@@ -177,7 +178,9 @@ def test_a_long_lag_of_removals_activates_more_removers() -> None:
         job.submitted = time.monotonic() - lag
         removals.ended([job])
         active.append(removals.active)
-    assert active == [2, 4, 8, 8, 8, 8, 7, 6, 5, 4, 3, 2, 1]
+    most = 1 + MAX_EXTRA
+    assert active[:5] == [min(number, most) for number in (2, 3, 4, 5, 6)]
+    assert active[5:] == [max(most - number, 1) for number in range(1, 9)]
 
 
 def test_a_remover_without_a_connection_gets_work_only_if_all_others_have_none_either() -> None:

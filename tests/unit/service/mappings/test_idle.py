@@ -6,6 +6,7 @@ import threading
 import time
 from typing import Any
 
+import msgspec
 import pytest
 
 from bridge.administration.mapping_status import State
@@ -98,7 +99,7 @@ class SilentConnection:
 
     def get(self, handle: int, options: GetOptions) -> Got:
         waits = bool(options.Options & cmqc.MQGMO_WAIT)
-        options.Options &= ~cmqc.MQGMO_WAIT
+        options = msgspec.structs.replace(options, Options=options.Options & ~cmqc.MQGMO_WAIT)
         try:
             return self._inner.get(handle, options)
         except MQError as error:
