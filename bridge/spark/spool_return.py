@@ -1,22 +1,21 @@
 """Put messages of a spool back on their queue, each exactly once.
 
-A unit of work puts the messages of one segment, and replaces a message on SYSTEM.MQTT.MAPPING.STATE that has the number of
+A unit of work puts the messages of one segment, and replaces the record on SYSTEM.MQTT.MAPPING.STATE that has the number of
 the segment. The segment is deleted after the commit. So an attempt that was cut off is continued with the next segment.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE
 from bridge.mq.mqi import MQOD, Connection, MQError
 from bridge.mq.remote import Put, put_many
-from bridge.mq.state import StateQueue
+from bridge.mq.state import MappingState, StateQueue
 from bridge.spark.columns import MD_TYPE
 from bridge.spark.mq.envelope import field_of
-from bridge.spark.mq.queue_reader import recover
+from bridge.spark.mq.queue_reader import patiently, recover
 from bridge.spark.segment import RETURNED, RETURNING, SUFFIX, Segment
 from bridge.spark.spool import Spool, columns_in, content_of, read_content
 from bridge.spark.spool_inventory import Positions
@@ -26,6 +25,8 @@ from bridge.wire.mq import MQMD
 
 _OPEN: Final = cmqc.MQOO_OUTPUT | cmqc.MQOO_FAIL_IF_QUIESCING
 _PUT: Final = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING
+#: The kind of the record with the number of the last segment that was put back.
+RECORD: Final = "returned spool"
 #: Columns that make up a message, in addition to all fields of `md`.
 _PARTS: Final = ("headers", "body")
 
@@ -57,9 +58,11 @@ def put_back(
         if from_topic:
             spool.recover()
         settle(spool, from_topic)
-        position = _Position(states, spool.id)
-        spool.delete_through(position.number, keep_state=from_topic)
-        finished = max(position.number, positions.finished.get(spool.id, 0))
+        position = MappingState(connection, spool.id, what=RECORD)
+        # The commit of an attempt whose connection was lost may be in progress.
+        returned = patiently(lambda: int(position.load(create=False) or 0))
+        spool.delete_through(returned, keep_state=from_topic)
+        finished = max(returned, positions.finished.get(spool.id, 0))
         segments = spool.between(max(finished, spool.first - 1), spool.last)
         if any(one.number <= positions.planned.get(spool.id, 0) for one in segments):
             raise NotReturned(
@@ -75,10 +78,11 @@ def put_back(
                 " queue for them with --to"
             )
         spool.place.write(RETURNING, b"")
+        position.load()
         put = _Put(connection, queue, same_context=not from_topic)
         for segment in segments:
             put.all(_publications(spool, segment, queue) if from_topic else _messages(spool, segment))
-            position.replace(segment.number)
+            position.save(str(segment.number).encode())
             connection.commit()
             spool.delete_through(segment.number, keep_state=from_topic)
         spool.place.write(RETURNED, str(spool.last).encode())
@@ -88,24 +92,6 @@ def put_back(
         return sum(one.rows for one in segments)
     finally:
         spool.close()
-
-
-class _Position:
-    """The number of the last segment that was put back, on the state queue while messages are put back."""
-
-    def __init__(self, states: StateQueue, spool: str) -> None:
-        self._states = states
-        self._mark = b"SPKR" + hashlib.sha256(spool.encode()).digest()[:20]
-        self.number = max((int(got.data) for got in states.browse(self._mark)), default=0)
-
-    def replace(self, number: int) -> None:
-        """Replace the number in the unit of work of the connection. Raises MQError."""
-        self.remove()
-        self._states.put(self._mark, str(number).encode())
-
-    def remove(self) -> None:
-        """Remove the number in the unit of work of the connection. Raises MQError."""
-        self._states.take(self._mark)
 
 
 class _Put:

@@ -23,13 +23,15 @@ from tests.helpers.served_queue_manager import ServedQueueManager
 CHANNEL = "MQTT.BRIDGE"
 SECRET = "of the bridge 21"
 register(SECRET)
+#: Seconds until the next line. The test that kills a bridge waits up to 120 s for the messages, twice.
+SILENCE = 240
 NOT_IN_USE = "a bridge runs on this queue manager"
 
 
 def run(bridge: RemoteBridgeProcess, *options: str) -> tuple[int, list[str]]:
     command = [MQBRIDGE, "ibm-acceptance", "--config", str(bridge.config), *options]
     with LineProcess(command, env=bridge.env) as process:
-        lines = process.rest()
+        lines = process.rest(SILENCE)
         return process.process.wait(), lines
 
 
@@ -127,7 +129,7 @@ mappings:
         )
         command = [MQBRIDGE, "ibm-acceptance", "--config", str(config), "--json", "--subscriptions", "20"]
         with LineProcess(command, env=library_environment("ibmmq")) as process:
-            lines = process.rest()
+            lines = process.rest(SILENCE)
             status = process.process.wait()
     results = {one["test"]: one for one in map(json.loads, lines)}
     assert {name: one["result"] for name, one in results.items() if one["result"] != "pass"} == {"channel": "skip"}, (

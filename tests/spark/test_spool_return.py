@@ -12,20 +12,22 @@ import pytest
 
 from bridge.mq.mqi import Connection, MQError
 from bridge.mq.remote import RemoteConnection
+from bridge.mq.state import MappingState
 from bridge.spark.columns import MQ_ARROW_SCHEMA, subset
+from bridge.spark.mq import queue_reader
 from bridge.spark.mq.queue_manager import QueueManagerOptions
 from bridge.spark.mq.queue_reader import QueueReader
 from bridge.spark.segment import SpoolDamaged
 from bridge.spark.spool import Spool, StreamOptions
 from bridge.spark.spool_inventory import Positions, inventory
-from bridge.spark.spool_return import NotReturned, put_back
+from bridge.spark.spool_return import RECORD, NotReturned, put_back
 from bridge.wire import cmqc
 from bridge.wire.mq import RFH2, Folder, encode_chain
 from tests.helpers.client_packages import connecting
 from tests.helpers.patience import until
 from tests.ibm_standin import frames
 from tests.spark.conftest import Queues
-from tests.spark.faults import Fault, fault, is_marker
+from tests.spark.faults import Fault, fault
 
 NONE = Positions()
 APPLICATION = "return"
@@ -42,6 +44,23 @@ def connected(queues: Queues, package: str = "embedded") -> Iterator[Connection]
         connection = connects()
         yield connection
         connection.disconnect()
+
+
+def is_record(request: list[Any]) -> bool:
+    """Whether an MQPUT is one of the record of the return."""
+    return bool(request[1][1].get("CorrelId", b"").strip(b"\0"))
+
+
+def in_progress(connection: Connection, spool: str) -> bool:
+    """Replace the record of a return in a unit of work, if the one of another connection has ended."""
+    record = MappingState(connection, spool, what=RECORD)
+    try:
+        record.load(create=False)
+    except MQError as error:
+        assert error.reason == cmqc.MQRC_UOW_IN_PROGRESS
+        return False
+    record.save(b"2")
+    return True
 
 
 def take(queues: Queues, queue: str, below: Path, schema: Any = MQ_ARROW_SCHEMA, rows: int = 2) -> None:
@@ -108,7 +127,7 @@ def test_a_queue_that_is_read_again_after_its_messages_were_put_back(queues: Que
     spool.close()
 
 
-@pytest.mark.parametrize("verb, count, after", [("MQPUT", 4, False), ("MQCMIT", 2, False), ("MQCMIT", 2, True)])
+@pytest.mark.parametrize("verb, count, after", [("MQPUT", 4, False), ("MQCMIT", 3, False), ("MQCMIT", 3, True)])
 def test_a_return_that_is_cut_off_is_continued(
     verb: str, count: int, after: bool, queues: Queues, tmp_path: Path
 ) -> None:
@@ -117,7 +136,7 @@ def test_a_return_that_is_cut_off_is_continued(
     queues.put(queue, *bodies)
     take(queues, queue, tmp_path)
     broken = Fault(
-        lambda done, request: done == verb and (verb != "MQPUT" or not is_marker(request)), count, after=after
+        lambda done, request: done == verb and (verb != "MQPUT" or not is_record(request)), count, after=after
     )
     with fault(APPLICATION, broken), pytest.raises(MQError), connected(queues) as connection:
         put_back(connection, str(tmp_path), queue, NONE)
@@ -126,6 +145,29 @@ def test_a_return_that_is_cut_off_is_continued(
         Spool(str(tmp_path), queue)
     with connected(queues) as connection:
         put_back(connection, str(tmp_path), queue, NONE)
+    assert queues.bodies(queue) == bodies
+
+
+def test_a_return_waits_for_the_unit_of_work_of_a_lost_connection(
+    queues: Queues, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit of the second segment is in progress, so whether its messages were put back is not known yet."""
+    queue = queues.queue()
+    bodies = [b"%d" % number for number in range(6)]
+    queues.put(queue, *bodies)
+    take(queues, queue, tmp_path)
+    broken = Fault(lambda verb, _: verb == "MQCMIT", 3)
+    with fault(APPLICATION, broken), pytest.raises(MQError), connected(queues) as connection:
+        put_back(connection, str(tmp_path), queue, NONE)
+    monkeypatch.setattr(queue_reader, "TAKEOVER_WAIT", 0.0)
+    with connected(queues) as lost, connected(queues) as connection:
+        spool = Spool(str(tmp_path), queue, returning=True)
+        spool.close()
+        until(lambda: in_progress(lost, spool.id))
+        with pytest.raises(MQError, match="has not ended yet"):
+            put_back(connection, str(tmp_path), queue, NONE)
+        lost.backout()
+        assert put_back(connection, str(tmp_path), queue, NONE) == 4
     assert queues.bodies(queue) == bodies
 
 

@@ -230,8 +230,8 @@ class QueueReader(SpoolFiller):
     def _begin(self, connection: Connection) -> int:
         """Open the queue, and recover the spool by its state message. Return the handle of the queue."""
         self._state = StateQueue(connection, MAPPING_STATE_QUEUE)
-        handle = _patiently(partial(self._opened, connection, self._state))
-        state = _patiently(partial(self._found_state, self._state))
+        handle = patiently(partial(self._opened, connection, self._state))
+        state = patiently(partial(self._found_state, self._state))
         connection.commit()
         spool = self.spool
         if self._last_state is None:
@@ -375,14 +375,15 @@ def _no_state(spool: Spool) -> _NoState:
     )
 
 
-def _patiently(attempt: Callable[[], Result]) -> Result:
-    """Return the result of an attempt that may fail for TAKEOVER_WAIT seconds with _InUse or _NoState."""
+def patiently(attempt: Callable[[], Result]) -> Result:
+    """Return the result of an attempt that may fail for TAKEOVER_WAIT seconds, while a lost connection has not ended."""
     before = time.monotonic() + TAKEOVER_WAIT
     while True:
         try:
             return attempt()
-        except (_InUse, _NoState):
-            if time.monotonic() > before:
+        except (MQError, _NoState) as error:
+            is_temporary = isinstance(error, _InUse | _NoState) or error.reason == cmqc.MQRC_UOW_IN_PROGRESS
+            if not is_temporary or time.monotonic() > before:
                 raise
         time.sleep(_PAUSE)
 
@@ -439,6 +440,6 @@ def recover(spool: Spool, states: StateQueue) -> SpoolState | None:
             raise _no_state(spool)
         return None
 
-    if (state := _patiently(found)) is not None:
+    if (state := patiently(found)) is not None:
         spool.recover(state.last, state.runs)
     return state
