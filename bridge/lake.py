@@ -35,7 +35,7 @@ class OtherColumns(Exception):
     """A table does not have the columns of the rows."""
 
 
-class Target(ABC):
+class LakeTarget(ABC):
     """Where rows go. `keeps_state`: the last segment of a spool stays, for the state of its session."""
 
     #: exceptions that are raised if the target cannot be read or written
@@ -61,7 +61,7 @@ class Target(ABC):
         spool.delete_through(min(number, spool.last), keep_state=self._keeps_state)
 
 
-class ParquetTarget(Target):
+class ParquetTarget(LakeTarget):
     """A directory of Parquet files.
 
     A file is written and brought to disk under a hidden name. Then its segments are deleted, and then it gets its visible
@@ -90,7 +90,7 @@ class ParquetTarget(Target):
         sync(hidden.parent)
 
 
-class DeltaTable(Target):
+class DeltaTable(LakeTarget):
     """A Delta table. Each append has the number of its last segment as the version of a transaction of the spool (txn)."""
 
     # Besides DeltaError, the package deltalake raises Exception itself.
@@ -162,7 +162,7 @@ def settle(target: str, spool: Spool, keeps_state: bool) -> None:
 
 
 #: Formats by name.
-TARGETS: Final[dict[str, type[Target]]] = {"parquet": ParquetTarget, "delta": DeltaTable}
+TARGETS: Final[dict[str, type[LakeTarget]]] = {"parquet": ParquetTarget, "delta": DeltaTable}
 
 
 class LakeWriter:
@@ -171,7 +171,7 @@ class LakeWriter:
     def __init__(
         self,
         fillers: Mapping[str, SpoolFiller],
-        target: Target,
+        target: LakeTarget,
         rows: int,
         interval: float,
         options: StreamOptions,

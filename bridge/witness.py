@@ -27,7 +27,7 @@ class WitnessDamaged(Exception):
     """The content of the file is not the content that was written."""
 
 
-class Position(NamedTuple):
+class WitnessPosition(NamedTuple):
     """The content of a witness."""
 
     #: the log that it belongs to: a random number
@@ -40,7 +40,7 @@ class Position(NamedTuple):
     time: float = 0.0
 
 
-def read(path: Path) -> Position | None:
+def read(path: Path) -> WitnessPosition | None:
     """Return the position in a witness; None if there is no file. Raises WitnessDamaged or OSError."""
     try:
         content = path.read_bytes()
@@ -51,10 +51,10 @@ def read(path: Path) -> Position | None:
     magic, *values = _FORMAT.unpack_from(content)
     if magic != _MAGIC:
         raise WitnessDamaged(f"{path} was written by another program")
-    return Position(*values)
+    return WitnessPosition(*values)
 
 
-def create(path: Path, position: Position, mode: int = 0o640) -> None:
+def create(path: Path, position: WitnessPosition, mode: int = 0o640) -> None:
     """Create or replace a witness durably. Raises OSError."""
     with durable_file(path, mode) as file:
         file.write(_encoded(position))
@@ -69,12 +69,12 @@ class Witness:
 
     def record(self, number: int) -> None:
         """Record the number of a commit that is on disk."""
-        os.pwrite(self._descriptor, _encoded(Position(self._identity, self._starts, number, time.time())), 0)
+        os.pwrite(self._descriptor, _encoded(WitnessPosition(self._identity, self._starts, number, time.time())), 0)
 
     def close(self) -> None:
         os.close(self._descriptor)
 
 
-def _encoded(position: Position) -> bytes:
+def _encoded(position: WitnessPosition) -> bytes:
     content = _FORMAT.pack(_MAGIC, *position)
     return content + _CHECKSUM.pack(crc32(content))

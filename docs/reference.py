@@ -333,7 +333,7 @@ def _mqsc_commands() -> list[tuple[str, str]]:
 
 
 def _attribute(kind: object) -> str:
-    from bridge.mq.embedded.attributes import Choice, Names, Number, Text, Words
+    from bridge.mq.embedded.attributes import Choice, Names, Number, TextAttribute, Words
 
     match kind:
         case Choice(words=words):
@@ -342,7 +342,7 @@ def _attribute(kind: object) -> str:
             return f"a list of {', '.join(words)}"
         case Number(low=low, high=high, words=words):
             return " or ".join((f"a number from {low} to {high}", *words))
-        case Text(length=length, name=name):
+        case TextAttribute(length=length, name=name):
             return f"{'a name' if name else 'a string'} of at most {length} characters"
         case Names():
             return "names of objects"

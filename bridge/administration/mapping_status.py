@@ -10,7 +10,7 @@ import msgspec
 from bridge.administration.answers import counted
 
 
-class State(StrEnum):
+class RunnerState(StrEnum):
     """The state of a mapping."""
 
     STARTING = "starting"
@@ -18,7 +18,7 @@ class State(StrEnum):
     #: the queue manager is unreachable, or a queue is opened exclusively elsewhere
     WAITING_FOR_QUEUE_MANAGER = "waiting for the queue manager"
     WAITING_FOR_LINK = "waiting for the link"
-    #: a destination rejects a message, which is retried; messages for other queues may continue (`Status.blocked`)
+    #: a destination rejects a message, which is retried; messages for other queues may continue (`MappingStatus.blocked`)
     RETRYING = "retrying"
     #: the mapping cannot continue: for example, even the dead-letter queue rejects messages
     STUCK = "stuck"
@@ -80,11 +80,11 @@ class UnfinishedSession(msgspec.Struct, kw_only=True, frozen=True):
         return f"former session {self.client_id} at {self.address}: {'; '.join(parts) or 'nothing is unfinished'}"
 
 
-class Status(msgspec.Struct, kw_only=True):
+class MappingStatus(msgspec.Struct, kw_only=True):
     """Counters since the start of the bridge, and the last error."""
 
     name: str
-    state: State = State.STARTING
+    state: RunnerState = RunnerState.STARTING
     #: messages taken from the source in committed units of work
     taken: int = 0
     #: of these: put or published
@@ -109,7 +109,7 @@ class Status(msgspec.Struct, kw_only=True):
     #: while a queue is blocked: all messages at the source, including those for other destinations
     backlog: int = 0
 
-    def wrong(self, why: str, state: State | None = None) -> None:
+    def wrong(self, why: str, state: RunnerState | None = None) -> None:
         """Record an error, then set the state, so that readers who see the state also find its reason."""
         self.last_error = why
         self.last_error_at = time.time()

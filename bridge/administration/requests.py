@@ -380,7 +380,7 @@ class ConnectLink(Request, tag="link connect"):
 
 
 class ListMappings(Request, tag="mapping list"):
-    """List the mappings and their status: a list of `bridge.administration.mapping_status.Status`."""
+    """List the mappings and their status: a list of `bridge.administration.mapping_status.MappingStatus`."""
 
 
 class PauseMapping(Request, tag="mapping pause"):

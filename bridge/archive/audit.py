@@ -17,7 +17,7 @@ import msgspec
 
 from bridge.archive.completeness import Loss, refuse
 from bridge.archive.database import MEMORY, Database, moment, opened
-from bridge.archive.history import NEVER, History
+from bridge.archive.history import NEVER, SessionHistory
 from bridge.mqtt.topics import FilterTree
 
 
@@ -122,7 +122,7 @@ class Counts(msgspec.Struct):
 BROKEN: Final = ("lost", "doubled", "disordered")
 
 
-class Finding(msgspec.Struct):
+class AuditFinding(msgspec.Struct):
     """The counts of one client, topic and QoS. `slowest` is in seconds from commit to acknowledgement, or None."""
 
     client_id: str
@@ -255,8 +255,8 @@ FROM verdicts GROUP BY client, topic, qos, verdict
 
 
 def findings(
-    database: Database, history: History, *, near: str, start: int, end: int, archive_end: int, late: int | None
-) -> list[Finding]:
+    database: Database, history: SessionHistory, *, near: str, start: int, end: int, archive_end: int, late: int | None
+) -> list[AuditFinding]:
     """Return the findings for publications from `start` up to, but not including, `end`.
 
     Findings with breaches come first, then those with the most deliveries. `near` is an SQL condition that selects the rows
@@ -274,7 +274,7 @@ def findings(
         connections = (
             "ASOF LEFT JOIN connections ON pairs.client = connections.client AND out_settled >= connections.time"
         )
-    found: dict[tuple[str, str, int], Finding] = {}
+    found: dict[tuple[str, str, int], AuditFinding] = {}
     for row in database.records(
         _FINDINGS.format(in_gap=in_gap, late=is_late, connections=connections),
         start=start,
@@ -284,7 +284,7 @@ def findings(
         last_gap=max((gap.end for gap in history.gaps), default=-1),
     ):
         key = row["client"], row["topic"], row["qos"]
-        finding = found.setdefault(key, Finding(*key, Counts(), None))
+        finding = found.setdefault(key, AuditFinding(*key, Counts(), None))
         number = {name: row[name] for name in ("expected", "late", "disordered")} | {row["kind"]: row["count"]}
         finding.counts.add(Counts(**number))
         for kind, first in ((row["kind"], row["first"]), ("disordered", row["first_disordered"])):
@@ -294,7 +294,7 @@ def findings(
     return sorted(found.values(), key=lambda finding: finding._order)
 
 
-def _create_tables(database: Database, history: History, near: str) -> None:
+def _create_tables(database: Database, history: SessionHistory, near: str) -> None:
     """Create the tables of clients, of their connections, and of their subscriptions by topic."""
     clients = history.clients.items()
     database.create_table(
@@ -367,7 +367,7 @@ class Audit(msgspec.Struct):
     totals: Counts
     by_qos: dict[str, Counts]
     #: those with breaches first, then those with the most deliveries
-    findings: list[Finding]
+    findings: list[AuditFinding]
     examples: list[Example]
     #: periods with missing rows
     gaps: list[dict[str, Any]]
@@ -428,8 +428,8 @@ def audit(
         )
 
 
-def _history(database: Database) -> History:
-    history = History()
+def _history(database: Database) -> SessionHistory:
+    history = SessionHistory()
     history.read(database.records(_HISTORY))
     # The last row before the bridge was killed may be that of a message, which the history does not contain.
     for gap in history.gaps:
@@ -440,7 +440,7 @@ def _history(database: Database) -> History:
     return history
 
 
-def _examples(database: Database, found: list[Finding]) -> list[Example]:
+def _examples(database: Database, found: list[AuditFinding]) -> list[Example]:
     breaches = [(number, name) for one in found for name, number in one.first.items()][:EXAMPLES]
     if not breaches:
         return []

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from bridge.archive.schema import SUFFIX, archive_files
 from bridge.files import checksum_of
-from bridge.witness import Position, Witness, WitnessDamaged, create, read
+from bridge.witness import Witness, WitnessDamaged, WitnessPosition, create, read
 
 WITNESS: Final = ".witness"
 _PATH: Final = re.compile(rf"/date=(\d{{4}}-\d\d-\d\d)/hour=(\d\d)/\d+-(\d+)-(\d+)-([0-9a-f]{{8}}){re.escape(SUFFIX)}$")
@@ -74,9 +74,9 @@ class FileNumbers:
         #: a sentence about missing and truncated files, or blank. Only `losses` reads whole files
         self.damage = "; ".join(damage[:_REPORTED] + more)
         last = files[-1].number if files else 0
-        if not isinstance(position, Position):
+        if not isinstance(position, WitnessPosition):
             # After damage, a number is left out. So readers notice later that files may be missing there.
-            position = Position(secrets.randbits(62) + 1, 0, last + bool(end), time.time())
+            position = WitnessPosition(secrets.randbits(62) + 1, 0, last + bool(end), time.time())
             create(directory / WITNESS, position)
         self._witness = Witness(directory / WITNESS, position.identity)
         self._last = max(last, position.number)
@@ -161,7 +161,7 @@ def _numbered_files(directory: Path) -> list[NumberedFile]:
     return sorted(file for file in found if file is not None)
 
 
-def _position(directory: Path) -> Position | str:
+def _position(directory: Path) -> WitnessPosition | str:
     """Return the content of the witness, or a description of its damage. Raises OSError."""
     path = directory / WITNESS
     try:
@@ -182,7 +182,7 @@ def _gaps(directory: Path, files: list[NumberedFile]) -> Iterator[Loss]:
             yield Loss(text, before.hour, file.hour)
 
 
-def _missing_end(directory: Path, files: list[NumberedFile], position: Position | str) -> Iterator[Loss]:
+def _missing_end(directory: Path, files: list[NumberedFile], position: WitnessPosition | str) -> Iterator[Loss]:
     """Yield the gap at the end, or that the end is unknown."""
     last, hour = (files[-1].number, files[-1].hour) if files else (0, _EARLIEST)
     if isinstance(position, str):

@@ -40,7 +40,7 @@ LENGTH: Final = 4
 EVENTS: Final = 1022
 
 
-class Report(msgspec.Struct, omit_defaults=True):
+class ProcessReport(msgspec.Struct, omit_defaults=True):
     """A report of the process, written as one line of JSON."""
 
     #: number of batches no longer held in memory
@@ -57,7 +57,7 @@ class Report(msgspec.Struct, omit_defaults=True):
     text: str = ""
 
 
-_decode = msgspec.json.Decoder(Report).decode
+_decode = msgspec.json.Decoder(ProcessReport).decode
 
 
 class Child:
@@ -165,7 +165,7 @@ BATCH_BYTES: Final = 1024 * 1024
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 
 #: Events that are sent again if the process dies before they are in a finished file.
-Kept = events.SessionEvent | events.Started | events.Stopped
+Kept = events.SessionEvent | events.StartedEvent | events.StoppedEvent
 
 
 #: Time, encoded event, number of rows, size in bytes, and the event itself if it is kept.
@@ -228,8 +228,8 @@ class EventProducer:
     def keep(self, event: Kept) -> None:
         """Add an event that is sent again if the archive process dies."""
         rows = 1
-        if isinstance(event, events.Subscribed | events.Unsubscribed):
-            rows = len(event.granted if isinstance(event, events.Subscribed) else event.filters)
+        if isinstance(event, events.SubscribedEvent | events.UnsubscribedEvent):
+            rows = len(event.granted if isinstance(event, events.SubscribedEvent) else event.filters)
         self.add(event.now, events.encode(event), rows, event)
 
 
@@ -379,12 +379,12 @@ class EventQueue:
                 batch.rows += rows
             else:
                 batch.kept.append(kept)
-                if not isinstance(kept, events.Started | events.Stopped):
+                if not isinstance(kept, events.StartedEvent | events.StoppedEvent):
                     self._open_sessions.follow(kept)
         encoded += [events.encode(self._gap(one, batch)) for one in self._producers if one.missed != one.reported]
         if not encoded and self._ending.is_set() and not self._stopping:
             self._stopping = True
-            batch.kept.append(events.Stopped(now_us()))
+            batch.kept.append(events.StoppedEvent(now_us()))
             encoded.append(events.encode(batch.kept[-1]))
         if not encoded:
             return False
@@ -397,10 +397,10 @@ class EventQueue:
         now = now_us()
         encoded = [events.encode(events.SessionSnapshot(now, self._open_sessions.sessions))]
         if lost.rows:
-            encoded.append(events.encode(events.Gap(now, lost.since, lost.rows)))
+            encoded.append(events.encode(events.GapEvent(now, lost.since, lost.rows)))
         return encoded + [events.encode(one) for one in lost.kept]
 
-    def _gap(self, producer: EventProducer, batch: EventBatch) -> events.Gap:
+    def _gap(self, producer: EventProducer, batch: EventBatch) -> events.GapEvent:
         """Return the gap for rows that did not fit into memory since the last report."""
         missed, since = producer.missed - producer.reported, producer.missed_since
         producer.reported += missed
@@ -412,7 +412,7 @@ class EventQueue:
             missed,
             self.config.memory,
         )
-        return events.Gap(now_us(), since, missed)
+        return events.GapEvent(now_us(), since, missed)
 
     def _died(self, child: Child) -> None:
         """Collect the lost batches of a process that has ended, to be reported by the next one."""

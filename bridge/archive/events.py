@@ -17,7 +17,7 @@ from bridge.mqtt.packets import PublishProperties
 from bridge.telemetry.outcome import Outcome
 
 
-class Source(msgspec.Struct, array_like=True, gc=False):
+class EncodedMessage(msgspec.Struct, array_like=True, gc=False):
     """A message in encoded form: its data, and the MQMD fields that describe them."""
 
     Format: bytes
@@ -38,7 +38,7 @@ class _Outgoing(msgspec.Struct, array_like=True, gc=False):
     publisher_message_id: int
 
 
-class Delivery(_Outgoing, array_like=True, gc=False):
+class DeliveredEvent(_Outgoing, array_like=True, gc=False):
     """A message for a client that needs no acknowledgement."""
 
     #: QoS of the publication as sent by its publisher
@@ -49,7 +49,7 @@ class Delivery(_Outgoing, array_like=True, gc=False):
     #: user data of the matching subscription
     user_data: str | None = None
     #: the whole message, if its parts are not known. Bytes are data of a transmission queue, starting with the MQXQH
-    source: Source | bytes | None = None
+    source: EncodedMessage | bytes | None = None
     #: MQTT 5 properties of the publisher, if `source` does not contain them
     properties: PublishProperties | None = None
 
@@ -63,7 +63,7 @@ class Acknowledgement(_Outgoing, array_like=True, gc=False):
     #: in seconds, on the clock of the service
     sent: float
     times_sent: int
-    source: Source | bytes | None = None
+    source: EncodedMessage | bytes | None = None
     properties: PublishProperties | None = None
 
 
@@ -122,7 +122,7 @@ class _OfClient(msgspec.Struct, array_like=True):
     client_id: str
 
 
-class Published(_OfClient, tag=1, array_like=True):
+class PublishedEvent(_OfClient, tag=1, array_like=True):
     """Publications of a client in a unit of work that has ended. `refusals` contains reasons by index."""
 
     user: str
@@ -131,7 +131,7 @@ class Published(_OfClient, tag=1, array_like=True):
     publications: list[Incoming]
 
 
-class Acknowledged(_OfClient, tag=2, array_like=True):
+class AcknowledgedEvent(_OfClient, tag=2, array_like=True):
     """Messages that a client has acknowledged. `offset` converts the clock of the service to the epoch, in seconds."""
 
     user: str
@@ -139,17 +139,17 @@ class Acknowledged(_OfClient, tag=2, array_like=True):
     messages: list[Acknowledgement]
 
 
-class Finished(_OfClient, tag=3, array_like=True):
+class FinishedEvent(_OfClient, tag=3, array_like=True):
     """Messages that need no acknowledgement: written with QoS 0, or discarded."""
 
     user: str
-    messages: list[Delivery]
+    messages: list[DeliveredEvent]
 
 
-class DeadLettered(_OfClient, tag=4, array_like=True):
+class DeadLetteredEvent(_OfClient, tag=4, array_like=True):
     """A message for a client that was dead-lettered."""
 
-    message: Delivery
+    message: DeliveredEvent
 
 
 class Mapped(msgspec.Struct, tag=5, array_like=True):
@@ -161,18 +161,18 @@ class Mapped(msgspec.Struct, tag=5, array_like=True):
     messages: list[Moved]
 
 
-class Connected(_OfClient, tag=10, array_like=True):
+class ConnectedEvent(_OfClient, tag=10, array_like=True):
     """CONNACK 0 was sent."""
 
     user: str
     durable: bool
 
 
-class Disconnected(_OfClient, tag=11, array_like=True):
+class DisconnectedEvent(_OfClient, tag=11, array_like=True):
     """The connection of a client has ended."""
 
 
-class Subscribed(_OfClient, tag=12, array_like=True):
+class SubscribedEvent(_OfClient, tag=12, array_like=True):
     """SUBACK granted these filters, each with a QoS. The SUBSCRIBE arrived at `received`."""
 
     user: str
@@ -181,14 +181,14 @@ class Subscribed(_OfClient, tag=12, array_like=True):
     received: int
 
 
-class Unsubscribed(_OfClient, tag=13, array_like=True):
+class UnsubscribedEvent(_OfClient, tag=13, array_like=True):
     """UNSUBACK was sent. The UNSUBSCRIBE arrived at `received`."""
 
     filters: list[str]
     received: int
 
 
-class Ended(_OfClient, tag=14, array_like=True):
+class EndedEvent(_OfClient, tag=14, array_like=True):
     """A session has ended, with its subscriptions and backlog."""
 
 
@@ -210,19 +210,19 @@ class SessionSnapshot(msgspec.Struct, tag=20, array_like=True):
     sessions: dict[str, OpenSession]
 
 
-class Started(msgspec.Struct, tag=21, array_like=True):
+class StartedEvent(msgspec.Struct, tag=21, array_like=True):
     """The service has started."""
 
     now: int
 
 
-class Stopped(msgspec.Struct, tag=22, array_like=True):
+class StoppedEvent(msgspec.Struct, tag=22, array_like=True):
     """The service stops normally. This is the last event."""
 
     now: int
 
 
-class Gap(msgspec.Struct, tag=23, array_like=True):
+class GapEvent(msgspec.Struct, tag=23, array_like=True):
     """The number of missing rows between `since` and `now`."""
 
     now: int
@@ -230,18 +230,18 @@ class Gap(msgspec.Struct, tag=23, array_like=True):
     rows: int
 
 
-SessionEvent = Connected | Disconnected | Subscribed | Unsubscribed | Ended
+SessionEvent = ConnectedEvent | DisconnectedEvent | SubscribedEvent | UnsubscribedEvent | EndedEvent
 Event = (
-    Published
-    | Acknowledged
-    | Finished
-    | DeadLettered
+    PublishedEvent
+    | AcknowledgedEvent
+    | FinishedEvent
+    | DeadLetteredEvent
     | Mapped
     | SessionEvent
     | SessionSnapshot
-    | Started
-    | Stopped
-    | Gap
+    | StartedEvent
+    | StoppedEvent
+    | GapEvent
 )
 
 #: Start of a msgpack array with a 4-byte length.
@@ -288,28 +288,28 @@ class OpenSessions:
         """Apply a change. Returns its rows."""
         client_id, now = event.client_id, event.now
         match event:
-            case Connected():
+            case ConnectedEvent():
                 session = self._session(client_id, event.user, event.durable)
                 session.durable, session.user, session.connected = event.durable, event.user, (now, now)
                 return [self._row(Outcome.CONNECTED, client_id, now, now, user=event.user, durable=event.durable)]
-            case Disconnected():
+            case DisconnectedEvent():
                 if (known := self.sessions.get(client_id)) is not None:
                     known.connected = None
                 return [self._row(Outcome.DISCONNECTED, client_id, now, now)]
-            case Subscribed():
+            case SubscribedEvent():
                 session = self._session(client_id, event.user, event.durable)
                 session.subscriptions |= {
                     topic_filter: (qos, event.received, now) for topic_filter, qos in event.granted
                 }
                 return [self._subscription(client_id, session, topic_filter) for topic_filter, _ in event.granted]
-            case Unsubscribed():
+            case UnsubscribedEvent():
                 if (known := self.sessions.get(client_id)) is not None:
                     for topic_filter in event.filters:
                         known.subscriptions.pop(topic_filter, None)
                 return [
                     self._row(Outcome.UNSUBSCRIBED, client_id, event.received, now, topic=one) for one in event.filters
                 ]
-            case Ended():
+            case EndedEvent():
                 self.sessions.pop(client_id, None)
                 return [self._row(Outcome.ENDED, client_id, now, now)]
 

@@ -33,7 +33,7 @@ class Interval(msgspec.Struct):
     possible_to: int = NEVER
 
 
-class Client(msgspec.Struct):
+class ClientHistory(msgspec.Struct):
     """The connections and session ends of a client identifier."""
 
     connects: list[int] = []
@@ -53,12 +53,12 @@ class Gap(msgspec.Struct):
     sequence: int
 
 
-class History:
+class SessionHistory:
     """The history, built from rows of direction subscription and archive, in the order of `sequence`."""
 
     def __init__(self) -> None:
         self.intervals: list[Interval] = []
-        self.clients: defaultdict[str, Client] = defaultdict(Client)
+        self.clients: defaultdict[str, ClientHistory] = defaultdict(ClientHistory)
         self.gaps: list[Gap] = []
         #: client identifier -> topic filter -> current subscription
         self._open: defaultdict[str, dict[str, Interval]] = defaultdict(dict)

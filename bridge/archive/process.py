@@ -18,7 +18,7 @@ from importlib.abc import MetaPathFinder
 
 import msgspec
 
-from bridge.archive.event_queue import LENGTH, Report
+from bridge.archive.event_queue import LENGTH, ProcessReport
 from bridge.archive.events import events_of
 from bridge.archive.writer import ArchiveWriter
 from bridge.config.operations import ArchiveConfig
@@ -31,7 +31,7 @@ LOCK_PATIENCE = 60.0
 NICENESS = 15
 
 
-class Reports(logging.Handler):
+class ProcessReports(logging.Handler):
     """Sends progress and log records to the service. After the service has ended, log records go to standard error."""
 
     def __init__(self, descriptor: int) -> None:
@@ -41,20 +41,20 @@ class Reports(logging.Handler):
 
     def progress(self, taken: int, durable: int, lost: int) -> None:
         """Report the number of batches no longer held in memory, that in finished files, and the number of lost rows."""
-        self._say(Report(taken, durable, lost))
+        self._say(ProcessReport(taken, durable, lost))
 
     def damaged(self, damage: str) -> None:
         """Report files that are missing at the end of the archive."""
-        self._say(Report(damage=damage))
+        self._say(ProcessReport(damage=damage))
 
     def emit(self, record: logging.LogRecord) -> None:
         text = self.format(record)
-        self._say(Report(level=record.levelno, logger=record.name, text=text))
+        self._say(ProcessReport(level=record.levelno, logger=record.name, text=text))
         if self._gone:
             with contextlib.suppress(OSError):
                 os.write(sys.stderr.fileno(), f"{record.levelname} {text}\n".encode())
 
-    def _say(self, report: Report) -> None:
+    def _say(self, report: ProcessReport) -> None:
         if self._gone:
             return
         line = msgspec.json.encode(report) + b"\n"
@@ -97,7 +97,7 @@ class BatchReader:
         return bytes(data)
 
 
-def write(config: ArchiveConfig, reader: BatchReader, reports: Reports) -> int:
+def write(config: ArchiveConfig, reader: BatchReader, reports: ProcessReports) -> int:
     """Write until the input ends. Returns the exit status."""
     writer = ArchiveWriter(config, reports.progress, reports.damaged)
     # After start-up: until then, no event is read, and the waiting events could exceed the memory limit.
@@ -143,7 +143,7 @@ def main() -> int:
     # Rows are created and discarded by the thousand, and are never part of a cycle.
     gc.set_threshold(100_000, 50, 100)
     # Reserve the original standard output for reports.
-    reports = Reports(os.dup(sys.stdout.fileno()))
+    reports = ProcessReports(os.dup(sys.stdout.fileno()))
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     logging.basicConfig(level=logging.INFO, handlers=[reports], format="%(message)s")
     config = ArchiveConfig.model_validate(msgspec.json.decode(sys.argv[1]))

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from bridge.mq.mqi import Connection
 
 
-class Selection:
+class ReplaySelection:
     """The publications of an archive, selected by time, topic filter and client.
 
     With `mapping`, the messages that this mapping took and successfully put or published. Their topic is then the topic or
@@ -134,7 +134,7 @@ class _Stop(Exception):
     """Interrupts a pause."""
 
 
-class Position(msgspec.Struct, omit_defaults=True):
+class ReplayPosition(msgspec.Struct, omit_defaults=True):
     """The stored position of a replay: its time range, the number of the last row put, and the number of rows put."""
 
     start: datetime | None = None
@@ -208,14 +208,14 @@ class Replay:
         self.run = run
         self.destination = destination
         record = self._state.load()
-        self.position = Position() if record is None else msgspec.json.decode(record, type=Position)
+        self.position = ReplayPosition() if record is None else msgspec.json.decode(record, type=ReplayPosition)
         #: a stop was requested
         self.stopping = False
         self._pausing = False
 
     def forget(self) -> None:
         """Restart from the first row, ignoring the stored position."""
-        self.position = Position()
+        self.position = ReplayPosition()
 
     def check(self) -> None:
         """Check that the destination queue can be opened. Raises MQError. Topics are opened by the first put."""
@@ -237,7 +237,7 @@ class Replay:
         return True
 
     def put(
-        self, selection: Selection, rate: float | None = None, tell: Callable[[int], None] = lambda count: None
+        self, selection: ReplaySelection, rate: float | None = None, tell: Callable[[int], None] = lambda count: None
     ) -> int:
         """Put the selected messages that are not put yet, until a stop is requested. Returns the number of messages put.
 
@@ -281,7 +281,7 @@ class Replay:
         self._producer.committed()
 
 
-def _units(selection: Selection, after: int, limit: int) -> Iterator[list[dict[str, Any]]]:
+def _units(selection: ReplaySelection, after: int, limit: int) -> Iterator[list[dict[str, Any]]]:
     unit: list[dict[str, Any]] = []
     size = 0
     for batch in selection.batches(after, COLUMNS):

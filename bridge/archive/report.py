@@ -10,7 +10,7 @@ from typing import Final
 from bridge.archive.completeness import Loss, refuse
 from bridge.archive.database import Database, NoRows, moment, opened
 from bridge.archive.history import NEVER
-from bridge.archive.report_page import Report, Section
+from bridge.archive.report_page import Report, ReportSection
 from bridge.telemetry.outcome import Outcome
 
 #: Upper bounds of the size classes in bytes, and their names. The class above the last is `more`.
@@ -127,7 +127,7 @@ def report(
     return Report(start, end, total, sections)
 
 
-def latency(database: Database) -> Section:
+def latency(database: Database) -> ReportSection:
     """Return the percentiles of delivery times, by QoS."""
     names = [f"p{part * 100:g}" for part in PERCENTILES]
     title = "Milliseconds from put to acknowledgement (QoS 0: until written), by QoS"
@@ -136,17 +136,17 @@ def latency(database: Database) -> Section:
 
 def _section(
     database: Database, key: str, title: str, columns: list[str], query: str, chart: list[str], unit: str = "messages"
-) -> Section:
-    return Section(key, title, columns, [list(row) for row in database.rows(query)], chart, unit)
+) -> ReportSection:
+    return ReportSection(key, title, columns, [list(row) for row in database.rows(query)], chart, unit)
 
 
-def _traffic(database: Database, key: str, title: str, expression: str, order: str) -> Section:
+def _traffic(database: Database, key: str, title: str, expression: str, order: str) -> ReportSection:
     sums = ", ".join(f'{value} AS "{name}"' for name, value in _TRAFFIC.items())
     query = f"SELECT {expression} AS key, {sums} FROM messages GROUP BY key {order}"
     return _section(database, key, title, [key, *_TRAFFIC], query, ["published", "delivered"])
 
 
-def _reasons(database: Database, key: str, title: str, outcome: Outcome) -> Section:
+def _reasons(database: Database, key: str, title: str, outcome: Outcome) -> ReportSection:
     query = (
         f"SELECT reason, count(*) AS count FROM messages WHERE outcome = '{outcome}'"
         " GROUP BY reason ORDER BY count DESC, coalesce(reason, 'None')"

@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from bridge.charts import Chart, bar_chart, column_chart, number
 
 
-class Section(msgspec.Struct):
+class ReportSection(msgspec.Struct):
     """A table of the report. The first column is the key of each row, and `chart` lists the columns to plot."""
 
     key: str
@@ -30,7 +30,7 @@ class Report(msgspec.Struct):
     start: datetime | None
     end: datetime | None
     rows: int
-    sections: list[Section]
+    sections: list[ReportSection]
 
 
 def cell(value: Any) -> str:
@@ -56,7 +56,7 @@ def page(report: Report) -> str:
     return templates.get_template("report.html").render(report=report, period=period)
 
 
-def chart(section: Section) -> Chart:
+def chart(section: ReportSection) -> Chart:
     """Return the chart of a section. The section must have rows."""
     places = [section.columns.index(name) for name in section.chart]
     series = [(name, [row[place] for row in section.rows]) for name, place in zip(section.chart, places, strict=True)]

@@ -76,7 +76,7 @@ def put_time(md: MQMD) -> int:
         return 0
 
 
-def message_of(source: events.Source | bytes) -> Message:
+def message_of(source: events.EncodedMessage | bytes) -> Message:
     """Return the original message of a source. Raises MalformedHeader for transmission queue data without an MQXQH."""
     if isinstance(source, bytes):
         return Message(decode_mqxqh(source).MsgDesc, source[_MQXQH:])
@@ -93,7 +93,7 @@ class Rows:
         self._numbers = numbers
         self._payloads = payloads
 
-    def published(self, event: events.Published) -> list[Row]:
+    def published(self, event: events.PublishedEvent) -> list[Row]:
         """Return the rows for publications of one client."""
         numbers, payloads, refusals = self._numbers, self._payloads, event.refusals
         now, client_id, user, received = event.now, event.client_id, event.user, event.received
@@ -132,7 +132,7 @@ class Rows:
             )
         return rows
 
-    def acknowledged(self, event: events.Acknowledged) -> list[Row]:
+    def acknowledged(self, event: events.AcknowledgedEvent) -> list[Row]:
         """Return the rows for messages that a client has acknowledged."""
         now, offset, rows = event.now, event.offset, []
         for one in event.messages:
@@ -155,7 +155,7 @@ class Rows:
             )
         return rows
 
-    def finished(self, event: events.Finished) -> list[Row]:
+    def finished(self, event: events.FinishedEvent) -> list[Row]:
         """Return the rows for messages that need no acknowledgement: written with QoS 0, or discarded."""
         now, rows = event.now, []
         for one in event.messages:
@@ -181,7 +181,7 @@ class Rows:
             )
         return rows
 
-    def dead_lettered(self, event: events.DeadLettered) -> list[Row]:
+    def dead_lettered(self, event: events.DeadLetteredEvent) -> list[Row]:
         """Return the row for a client's message that was dead-lettered."""
         return [self._undelivered(event.now, event.client_id, "", event.message, Outcome.DEAD_LETTERED)]
 
@@ -237,7 +237,7 @@ class Rows:
             properties=json_of(provenance.properties),
         )
 
-    def _undelivered(self, now: int, client_id: str, user: str, one: events.Delivery, outcome: Outcome) -> Row:
+    def _undelivered(self, now: int, client_id: str, user: str, one: events.DeliveredEvent, outcome: Outcome) -> Row:
         provenance = self._provenance(one, now)
         requested = subscription_qos(one.user_data)
         qos = publication_qos(cmqc.MQPER_PERSISTENT if one.persistent else cmqc.MQPER_NOT_PERSISTENT, provenance.qos)
@@ -257,7 +257,7 @@ class Rows:
         )
 
     @staticmethod
-    def _provenance(one: events.Delivery | events.Acknowledgement, now: int) -> Provenance:
+    def _provenance(one: events.DeliveredEvent | events.Acknowledgement, now: int) -> Provenance:
         put = int(one.put * 1_000_000) or now
         source = one.source
         if source is None:

@@ -165,21 +165,21 @@ class ArchiveWriter:
 
     def _rows_of(self, event: events.Event) -> list[Row]:
         match event:
-            case events.Published():
+            case events.PublishedEvent():
                 return self.rows.published(event)
-            case events.Acknowledged():
+            case events.AcknowledgedEvent():
                 return self.rows.acknowledged(event)
-            case events.Finished():
+            case events.FinishedEvent():
                 return self.rows.finished(event)
-            case events.DeadLettered():
+            case events.DeadLetteredEvent():
                 return self.rows.dead_lettered(event)
             case events.Mapped():
                 return self.rows.mapped(event)
-            case events.Started():
+            case events.StartedEvent():
                 return [self._own_row(Outcome.STARTED, event.now)]
-            case events.Stopped():
+            case events.StoppedEvent():
                 return [self._own_row(Outcome.STOPPED, event.now)]
-            case events.Gap():
+            case events.GapEvent():
                 return [self._own_row(Outcome.GAP, event.now, event.since, event.rows)]
             case events.SessionSnapshot():
                 return []

@@ -19,7 +19,7 @@ from bridge.administration import answers, requests
 from bridge.administration.answers import age, moment
 from bridge.administration.control_socket import NoBridge
 from bridge.administration.counters import Counters, Rates, rates
-from bridge.administration.mapping_status import Status
+from bridge.administration.mapping_status import MappingStatus
 from bridge.cli import options, output
 from bridge.cli.failures import FAILED, NOT_FOUND, WRONG_USAGE, Failure
 from bridge.cli.options import BRIDGE, OUTPUT, YES, argument, option, settings, takes
@@ -424,7 +424,7 @@ def list_mapping() -> None:
         "backouts": "backouts",
     }
 
-    def table(found: list[Status]) -> None:
+    def table(found: list[MappingStatus]) -> None:
         output.print_table(*output.table_of(found, columns), "the bridge has no mappings")
         for one in found:
             if one.last_error_at is not None:
@@ -436,14 +436,14 @@ def list_mapping() -> None:
             if one.blocked:
                 typer.echo(f"{one.name}: backlog of {one.backlog:,} messages, those for other destinations included")
 
-    output.print_records(shown(requests.ListMappings(), list[Status]), lambda one: one.name, table=table)
+    output.print_records(shown(requests.ListMappings(), list[MappingStatus]), lambda one: one.name, table=table)
 
 
 @takes(BRIDGE | OUTPUT)
 def show_mapping(name: MappingName) -> None:
     """Show the state and counts of a mapping, and its sessions at brokers in which something is unfinished."""
 
-    def text(found: Status) -> None:
+    def text(found: MappingStatus) -> None:
         typer.echo(f"mapping {found.name}: {found.state}")
         for count in ("taken", "moved", "filtered", "cut", "dead_lettered", "backouts", "commits"):
             typer.echo(f"{count.replace('_', '-')}: {getattr(found, count):,}")
@@ -456,7 +456,7 @@ def show_mapping(name: MappingName) -> None:
         for session in found.unfinished:
             typer.echo(f"since {moment(session.since)}, {session}")
 
-    for one in shown(requests.ListMappings(), list[Status]):
+    for one in shown(requests.ListMappings(), list[MappingStatus]):
         if one.name == name:
             output.print_record(one, name, text)
             return

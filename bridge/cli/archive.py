@@ -21,7 +21,7 @@ from bridge.cli.queue_manager import configuration, connected
 if TYPE_CHECKING:
     from bridge.archive.audit import Audit, Counts
     from bridge.archive.completeness import Loss
-    from bridge.archive.replay import Replay, Selection
+    from bridge.archive.replay import Replay, ReplaySelection
     from bridge.archive.report_page import Report
     from bridge.config.models import Configuration
 
@@ -172,7 +172,7 @@ def replay(
         raise Failure(
             "--archive: replay takes one directory, because the order of rows in several is unknown", WRONG_USAGE
         )
-    from bridge.archive.replay import Replay, ReplayDestination, Selection
+    from bridge.archive.replay import Replay, ReplayDestination, ReplaySelection
     from bridge.mqtt.topics import topic_filter_error
 
     if why := topic_filter_error(topic_filter):
@@ -196,7 +196,7 @@ def replay(
         position = one.position
         if not position.sequence:
             position.start, position.end = first, last or datetime.now(UTC)
-        selection = Selection(
+        selection = ReplaySelection(
             directories[0],
             start=position.start,
             end=position.end,
@@ -238,7 +238,7 @@ def _nothing(one: Replay, directory: Path, mapping: str, topic_filter: str, clie
     )
 
 
-def _refuse_queue(one: Replay, selection: Selection, mapping: str, configuration: Configuration | None) -> None:
+def _refuse_queue(one: Replay, selection: ReplaySelection, mapping: str, configuration: Configuration | None) -> None:
     """Raise Failure if the source of a mapping is a queue, whose name is not a topic.
 
     If the mapping is not in the configuration, the source in the archive is a queue if a queue of that name exists.
@@ -278,7 +278,7 @@ def _stopping(one: Replay) -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _put(one: Replay, selection: Selection, rate: float | None, left: int) -> None:
+def _put(one: Replay, selection: ReplaySelection, rate: float | None, left: int) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Listening = ChannelConfig | ListenerConfig | AdminConfig
 
 
-class Findings(msgspec.Struct):
+class CheckFindings(msgspec.Struct):
     """The results of `mqbridge check`, as printed by `-o json`."""
 
     file: str
@@ -108,14 +108,14 @@ def check(
     typer.echo(f"{config} is OK")
 
 
-def find(config: Path, connect: bool) -> tuple[Findings, int]:
+def find(config: Path, connect: bool) -> tuple[CheckFindings, int]:
     """Return the findings about a configuration file, and the exit status."""
     from bridge.cli.queue_manager import configured, read
     from bridge.config.description import advice, describe
     from bridge.config.problems import ConfigurationError
     from bridge.mapping.check import loops_of, warnings_of
 
-    findings = Findings(str(config))
+    findings = CheckFindings(str(config))
     try:
         configuration = read(config)
     except ConfigurationError as error:

@@ -18,7 +18,7 @@ from bridge.cli.queue_manager import CONFIGURATION_VARIABLE, configuration, data
 
 if TYPE_CHECKING:
     from bridge.config.models import Configuration
-    from bridge.mq.database import Contents, Findings
+    from bridge.mq.database import Contents, DatabaseFindings
 
 #: Lines about damage that are printed.
 _MAX_LINES = 50
@@ -255,7 +255,7 @@ def _print(contents: Contents, head: str) -> None:
     print_record(contents, moment(contents.taken), text)
 
 
-def _print_findings(findings: Findings) -> None:
+def _print_findings(findings: DatabaseFindings) -> None:
     if findings.missing:
         typer.echo(findings.missing)
     _print_damage(findings.damage)

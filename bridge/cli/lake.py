@@ -21,11 +21,11 @@ from bridge.cli.queue_manager import CONFIGURATION_VARIABLE, data_directory
 from bridge.extras import install
 
 if TYPE_CHECKING:
-    from bridge.spark.columns import Column
+    from bridge.spark.columns import EnvelopeColumn
     from bridge.spark.spool import Spool, SpoolFiller, StreamOptions
 
 
-class Format(StrEnum):
+class TargetFormat(StrEnum):
     """Formats of a target."""
 
     PARQUET = "parquet"
@@ -44,8 +44,8 @@ def lake(
         str | None, typer.Option(metavar="FILTER", help="Take the publications of a topic filter.", show_default=False)
     ] = None,
     format: Annotated[
-        Format, typer.Option("--format", metavar="FORMAT", help="Format of the target: parquet or delta.")
-    ] = Format.PARQUET,
+        TargetFormat, typer.Option("--format", metavar="FORMAT", help="Format of the target: parquet or delta.")
+    ] = TargetFormat.PARQUET,
     columns: Annotated[
         str | None,
         typer.Option(
@@ -89,13 +89,13 @@ def lake(
     """
     if (queue is None) == (topic is None):
         raise Failure("expected --queue or --topic", WRONG_USAGE)
-    if merge_schema and format is not Format.DELTA:
+    if merge_schema and format is not TargetFormat.DELTA:
         raise Failure(
             "--merge-schema: belongs to --format delta; Parquet files may have different columns", WRONG_USAGE
         )
     if spool is None and "://" in target:
         raise Failure("--spool: required for a target that is not a directory", WRONG_USAGE)
-    for package in ("pyarrow", *(["deltalake"] if format is Format.DELTA else [])):
+    for package in ("pyarrow", *(["deltalake"] if format is TargetFormat.DELTA else [])):
         if importlib.util.find_spec(package) is None:
             raise Failure(f"{package} is not installed: `{install('lake')}` installs it", WRONG_USAGE)
     given = dict(one.partition("=")[::2] for one in option or ())
@@ -120,7 +120,7 @@ def lake(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     try:
-        if format is Format.DELTA and columns is None and not merge_schema:
+        if format is TargetFormat.DELTA and columns is None and not merge_schema:
             given |= _columns_of(DeltaTable.columns(target), MQ_COLUMNS if queue is not None else MQTT_COLUMNS)
         sources = _sources(given)
         made = TARGETS[format](target, sources.schema, keeps_state=topic is not None)
@@ -135,7 +135,7 @@ def lake(
     say(f"{writer.written} rows written to {target}")
 
 
-def _columns_of(names: list[str] | None, columns: Sequence[Column]) -> dict[str, str]:
+def _columns_of(names: list[str] | None, columns: Sequence[EnvelopeColumn]) -> dict[str, str]:
     """Return the option `columns` for a table that has some of an envelope's columns, such as one of an earlier version."""
     kept = [column.name for column in columns if names is None or column.name in names]
     return {"columns": ",".join(kept)} if 0 < len(kept) < len(columns) else {}

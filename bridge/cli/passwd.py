@@ -40,7 +40,7 @@ def passwd(
     The file is for `method: password` and `method: scram` of a channel's `authentication`. It contains a hash of the
     password (argon2id) and a SCRAM-SHA-256 verifier, but not the password. A running bridge uses the new file immediately.
     """
-    from bridge.security.password_file import Entry, hash_of, read_password_file, write_password_file
+    from bridge.security.password_file import PasswordEntry, hash_of, read_password_file, write_password_file
     from bridge.security.scram import verifier_of
 
     entries = read_password_file(file) if file.exists() else {}
@@ -58,7 +58,7 @@ def passwd(
         password = sys.stdin.readline().rstrip("\r\n") if stdin else _ask(user)
         if not password:
             raise Failure("the password is empty")
-        entries[user] = Entry(hash_of(password), verifier_of(password, scram_iterations))
+        entries[user] = PasswordEntry(hash_of(password), verifier_of(password, scram_iterations))
     write_password_file(file, entries)
     say(f"{file}: {'deleted user' if delete else 'set the password of user'} {user}")
 

@@ -131,14 +131,14 @@ def run(
     note(f"starting Spark for {', '.join(chosen)}")
     with _spark(master, spark_settings) as spark:
         from bridge.spark.pipeline import plan
-        from bridge.spark.runner import Runner
+        from bridge.spark.runner import PipelineRunner
 
         plans = {made.name: [made] for made in _plan_all(spark, file, chosen, environment)}
 
         def planned(name: str) -> Callable[[], Pipeline]:
             return lambda: plans[name].pop() if plans[name] else plan(spark, name, chosen[name], environment)
 
-        runner = Runner(
+        runner = PipelineRunner(
             spark, {name: planned(name) for name in chosen}, tell=note, once=once, patience=environment.patience
         )
         for number in (signal.SIGINT, signal.SIGTERM):

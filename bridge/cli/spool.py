@@ -117,9 +117,9 @@ def _inventory(query: Spooled) -> list[SpoolContents]:
 
     if "://" not in query.below:
         return inventory(query.below, query.positions, Directory)
-    from bridge.spark.spool import Place
+    from bridge.spark.spool import SpoolPlace
 
-    return inventory(query.below, query.positions, Place)
+    return inventory(query.below, query.positions, SpoolPlace)
 
 
 def _queries(names: Iterable[str] | None, spool: str | None, checkpoint: Path | None) -> list[Spooled]:

@@ -447,7 +447,7 @@ def _flow(mq: pipelines.MqFlow) -> str:
     return f"queue {mq.queue}" if mq.queue is not None else f"topic {mq.topic}"
 
 
-def _destinations(to: pipelines.Destination) -> Iterator[str]:
+def _destinations(to: pipelines.PipelineDestination) -> Iterator[str]:
     if to.mq is not None:
         yield _sink(to.mq)
     if to.mqtt is not None:

@@ -20,8 +20,8 @@ from bridge.config.pipeline import PipelineConfig, PipelineName
 from bridge.config.problems import (
     Clash,
     ConfigurationError,
+    ConfigurationMistake,
     Location,
-    Problem,
     dotted,
     expectation,
     key_expectation,
@@ -116,7 +116,7 @@ _UNQUOTED_TEMPLATE = re.compile(r""":\s+(?P<text>[^"'\s{,\[#][^"',{}]*\{[^{}]+\}
 class _Composer(yaml.SafeLoader):
     """PyYAML's composer, which checks size, depth, tags and the number of documents before it builds anything."""
 
-    def __init__(self, text: str, source: Source) -> None:
+    def __init__(self, text: str, source: SourceFile) -> None:
         super().__init__(text)
         self._source = source
         self._count = self._depth = 0
@@ -148,7 +148,7 @@ class _Composer(yaml.SafeLoader):
         return root
 
 
-class Source:
+class SourceFile:
     """A parsed file: its values, their positions, and the mistakes found while parsing.
 
     Raises ConfigurationError if the file cannot be read or is not YAML.
@@ -160,7 +160,7 @@ class Source:
         self._directory = file.absolute().parent
         self.values: dict[str, Any] = {}
         """The values of the whole file. Empty for an empty file."""
-        self.problems: list[Problem] = []
+        self.problems: list[ConfigurationMistake] = []
         """Mistakes that are not visible in the values: duplicate keys, tags."""
         self._nodes: dict[Location, yaml.Node] = {}
         self._keys: dict[Location, yaml.Node] = {}
@@ -183,7 +183,7 @@ class Source:
                 self._refuse_node(root, "a mapping (lines of 'key: value')", _shown(root))
             self.values = self._mapping(root, (), 0)
 
-    def problem(self, location: Location, expected: str, found: str | None = None) -> Problem:
+    def problem(self, location: Location, expected: str, found: str | None = None) -> ConfigurationMistake:
         """Return a problem at `location` with the given expectation.
 
         `found` defaults to the value in the file.
@@ -191,20 +191,22 @@ class Source:
         # A missing key is reported at the start of its section.
         written = [location[:length] for length in range(len(location), -1, -1) if location[:length] in self._nodes]
         if not written:  # an empty file
-            return Problem(self.file, None, None, dotted(location), expected, found or "nothing")
+            return ConfigurationMistake(self.file, None, None, dotted(location), expected, found or "nothing")
         node = self._nodes[written[0]]
         if isinstance(node, yaml.ScalarNode) and not _is_nothing(node):  # a single word in place of a section
             location = written[0]
         shown = _shown(node) if written[0] == location else "nothing"
         hint = _hint(self._text, node) if written[0] == location and "template" in expected else ""
-        return Problem(self.file, *_place(node.start_mark), dotted(location), expected, found or shown, hint)
+        return ConfigurationMistake(
+            self.file, *_place(node.start_mark), dotted(location), expected, found or shown, hint
+        )
 
-    def key_problem(self, location: Location, expected: str, found: str | None = None) -> Problem:
+    def key_problem(self, location: Location, expected: str, found: str | None = None) -> ConfigurationMistake:
         """Return a problem with the key at `location`, rather than its value."""
         place = _place(self._keys[location].start_mark)
-        return Problem(self.file, *place, dotted(location), expected, found or quoted(str(location[-1])))
+        return ConfigurationMistake(self.file, *place, dotted(location), expected, found or quoted(str(location[-1])))
 
-    def text_problem(self, location: Location, position: int, expected: str, found: str) -> Problem:
+    def text_problem(self, location: Location, position: int, expected: str, found: str) -> ConfigurationMistake:
         """Return a problem with one character of the text at `location`.
 
         `position` is an index, from 0, into the parsed text.
@@ -212,7 +214,7 @@ class Source:
         node = self._nodes[location]
         assert isinstance(node, yaml.ScalarNode)
         place = place_in(self._text, node, position)
-        return Problem(self.file, *place, dotted(location), expected, found)
+        return ConfigurationMistake(self.file, *place, dotted(location), expected, found)
 
     def key_place(self, location: Location) -> str:
         """Return the position of the key at `location`, as `file:line`."""
@@ -327,11 +329,13 @@ class Source:
 
     def tell(self, place: tuple[int, int], key: str, expected: str, found: str, hint: str = "") -> None:
         """Add a mistake that is not visible in the values."""
-        self.problems.append(Problem(self.file, *place, key, expected, found, hint))
+        self.problems.append(ConfigurationMistake(self.file, *place, key, expected, found, hint))
 
     def refuse(self, line: int | None, column: int | None, expected: str, found: str, hint: str = "") -> NoReturn:
         """Raise ConfigurationError. The rest of the file cannot be checked."""
-        raise ConfigurationError([*self.problems, Problem(self.file, line, column, "", expected, found, hint)])
+        raise ConfigurationError(
+            [*self.problems, ConfigurationMistake(self.file, line, column, "", expected, found, hint)]
+        )
 
 
 def _only(text: str, sections: Container[str]) -> str:
@@ -449,7 +453,7 @@ def load(path: Path, examine: Examine | None = None) -> Configuration:
     return configuration
 
 
-def _value_problem(collection: Collection, detail: ErrorDetails) -> Problem:
+def _value_problem(collection: Collection, detail: ErrorDetails) -> ConfigurationMistake:
     location, is_key = place_of(detail, Configuration)
     tell = collection.key_problem if is_key else collection.problem
     return tell(location, expectation(detail, Configuration))
@@ -464,7 +468,7 @@ def load_connection(path: Path) -> Configuration:
 
     All other sections have their defaults, and mistakes in them are ignored, even of syntax. Raises ConfigurationError.
     """
-    source = Source(path, _CONNECTION_SECTIONS)
+    source = SourceFile(path, _CONNECTION_SECTIONS)
     if source.problems:
         raise ConfigurationError(source.problems)
     try:
@@ -520,14 +524,14 @@ class Collection:
     """
 
     def __init__(self, file: Path) -> None:
-        self._main = Source(file)
+        self._main = SourceFile(file)
         self.values: dict[str, Any] = dict(self._main.values)
         """The whole configuration, with the mappings, pipelines and links of all files."""
-        self.problems: list[Problem] = list(self._main.problems)
+        self.problems: list[ConfigurationMistake] = list(self._main.problems)
         """Mistakes that are not visible in the values: duplicate names, paths that do not exist, unreadable files."""
         self._files = [self._main.file]
         # (section, name) of a mapping, pipeline or link -> the file that contains it, and its location there.
-        self._places: dict[Location, tuple[Source, Location]] = {}
+        self._places: dict[Location, tuple[SourceFile, Location]] = {}
         lists = {section: listed for section in _LISTED if isinstance(listed := self._main.values.get(section), list)}
         if lists:
             for section in ("links", *_LISTED):
@@ -542,17 +546,17 @@ class Collection:
             for index, item in enumerate(items):
                 self._add_item((section, index), item)
 
-    def problem(self, location: Location, expected: str, found: str | None = None) -> Problem:
+    def problem(self, location: Location, expected: str, found: str | None = None) -> ConfigurationMistake:
         """Return a problem at `location` of the merged values, with its position in its file."""
         source, written = self._written(location)
         return source.problem(written, expected, found)
 
-    def key_problem(self, location: Location, expected: str) -> Problem:
+    def key_problem(self, location: Location, expected: str) -> ConfigurationMistake:
         """Return a problem with the key at `location` of the merged values, rather than its value."""
         source, written = self._written(location)
         return source.key_problem(written, expected)
 
-    def text_problem(self, location: Location, position: int, expected: str, found: str) -> Problem:
+    def text_problem(self, location: Location, position: int, expected: str, found: str) -> ConfigurationMistake:
         """Return a problem with one character of the text at `location`.
 
         `position` is an index, from 0, into the parsed text.
@@ -560,17 +564,17 @@ class Collection:
         source, written = self._written(location)
         return source.text_problem(written, position, expected, found)
 
-    def clash_problem(self, clash: Clash) -> Problem:
+    def clash_problem(self, clash: Clash) -> ConfigurationMistake:
         """Return the problem for a clash, with its position in its file."""
         problem = self.problem(clash.location, clash.expected, clash.found)
         return replace(problem, found=f"{problem.found} again, {clash.again}") if clash.again else problem
 
-    def in_order(self, problems: list[Problem]) -> list[Problem]:
+    def in_order(self, problems: list[ConfigurationMistake]) -> list[ConfigurationMistake]:
         """Sort `problems` by file, in reading order, then by position."""
         order = {file: index for index, file in enumerate(self._files)}
         return sorted(problems, key=lambda one: (order.get(one.file, len(order)), one.line or 0, one.column or 0))
 
-    def _written(self, location: Location) -> tuple[Source, Location]:
+    def _written(self, location: Location) -> tuple[SourceFile, Location]:
         source, way = self._places.get(location[:2], (self._main, location[:2]))
         return source, (*way, *location[2:])
 
@@ -597,7 +601,7 @@ class Collection:
             return
         self._files.append(file)
         try:
-            source = Source(file)
+            source = SourceFile(file)
         except ConfigurationError as error:
             self.problems += error.problems
             return
@@ -615,7 +619,7 @@ class Collection:
             elif value is not None:
                 self._tell(source, (key,), "a mapping (lines of 'key: value')")
 
-    def _merge(self, section: str, added: dict[str, Any], source: Source, location: Location) -> None:
+    def _merge(self, section: str, added: dict[str, Any], source: SourceFile, location: Location) -> None:
         """Merge the named entries at `location` of a file into `section`."""
         whole = self.values.get(section)
         if whole is not None and not isinstance(whole, dict):
@@ -637,7 +641,7 @@ class Collection:
         listed = self._main.values.get(section)
         return list(listed) if isinstance(listed, dict) else []
 
-    def _tell(self, source: Source, location: Location, expected: str, found: str | None = None) -> None:
+    def _tell(self, source: SourceFile, location: Location, expected: str, found: str | None = None) -> None:
         self.problems.append(source.problem(location, expected, found))
 
 

@@ -367,7 +367,7 @@ FilterValue = str | int | float | bool | None | list[str | int | float | bool]
 """The required value of a property: this value, one of these, or None if it must be absent."""
 
 
-def _several_qos() -> values.Kind:
+def _several_qos() -> values.ValueKind:
     """Accept one QoS or a list of several, and return a list."""
 
     def check(value: object) -> list[int]:
@@ -380,10 +380,10 @@ def _several_qos() -> values.Kind:
         return listed
 
     one = {"enum": [0, 1, 2]}
-    return values.Kind(check, schema={"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]})
+    return values.ValueKind(check, schema={"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]})
 
 
-def _filter_value() -> values.Kind:
+def _filter_value() -> values.ValueKind:
     """Accept text, a number or a Boolean, a list of these, or None."""
 
     def check(value: object) -> object:
@@ -393,7 +393,9 @@ def _filter_value() -> values.Kind:
         return value
 
     one = {"type": ["string", "number", "boolean"]}
-    return values.Kind(check, schema={"anyOf": [one, {"type": "null"}, {"type": "array", "items": one, "minItems": 1}]})
+    return values.ValueKind(
+        check, schema={"anyOf": [one, {"type": "null"}, {"type": "array", "items": one, "minItems": 1}]}
+    )
 
 
 class FilterConfig(Section):
@@ -642,7 +644,7 @@ AnyMapping = Annotated[
 """A mapping. The side with `mqtt` determines its direction."""
 
 
-class Attribute(NamedTuple):
+class MappingAttribute(NamedTuple):
     """An attribute of the mappings of one direction."""
 
     keys: tuple[str, str]
@@ -653,7 +655,7 @@ class Attribute(NamedTuple):
 
 
 @cache
-def attributes_of(direction: type[ToMqMapping] | type[ToMqttMapping]) -> tuple[Attribute, ...]:
+def attributes_of(direction: type[ToMqMapping] | type[ToMqttMapping]) -> tuple[MappingAttribute, ...]:
     """Return the attributes of a direction, as declared by the models.
 
     Raises TypeError for a template without a target that has a check.
@@ -668,7 +670,7 @@ def attributes_of(direction: type[ToMqMapping] | type[ToMqttMapping]) -> tuple[A
             if is_template and (target is None or target.check is None):
                 raise TypeError(f"{outer.annotation.__name__}.{name} is a template without a Target that has a check")
             if target is not None:
-                found.append(Attribute((outer.alias or section, field.alias or name), target, is_template))
+                found.append(MappingAttribute((outer.alias or section, field.alias or name), target, is_template))
     return tuple(found)
 
 
@@ -677,7 +679,7 @@ def _has_template(kind: object) -> bool:
     return kind is _TEMPLATE or any(map(_has_template, kind if isinstance(kind, tuple) else get_args(kind)))
 
 
-def templates_of(mapping: ToMqMapping | ToMqttMapping) -> Iterator[tuple[tuple[str, ...], Attribute, str]]:
+def templates_of(mapping: ToMqMapping | ToMqttMapping) -> Iterator[tuple[tuple[str, ...], MappingAttribute, str]]:
     """Yield the path of each template in a mapping, such as `("to", "queue")`, with its attribute and text."""
     for attribute in attributes_of(type(mapping)):
         if not attribute.is_template:

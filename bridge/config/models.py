@@ -26,7 +26,7 @@ from bridge.config.mapping import (
     ToMqttMapping,
 )
 from bridge.config.operations import TOKEN_FILE, AdminConfig, ArchiveConfig, AuditLogConfig, LogConfig, TracesConfig
-from bridge.config.pipeline import Destination, PipelineConfig, PipelineName, PipelineSource, SparkConfig
+from bridge.config.pipeline import PipelineConfig, PipelineDestination, PipelineName, PipelineSource, SparkConfig
 from bridge.config.problems import Clash, Location, suggestion
 from bridge.config.queue_manager import (
     DEFAULT_TRANSMISSION_QUEUE,
@@ -441,7 +441,10 @@ def _pipeline_clashes(configuration: Configuration, wrong: Names) -> Iterator[Cl
     directories: dict[Path, str] = {}
     sessions: dict[tuple[str, int, str], str] = {}
     for name, pipeline in configuration.pipelines.items():
-        sides: dict[str, PipelineSource | Destination | None] = {"from": pipeline.source, "to": pipeline.destination}
+        sides: dict[str, PipelineSource | PipelineDestination | None] = {
+            "from": pipeline.source,
+            "to": pipeline.destination,
+        }
         for side, end in sides.items():
             if end is None or end.mqtt is None:
                 continue

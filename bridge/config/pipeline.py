@@ -102,7 +102,7 @@ SIDES = {key: f"mq: {{{key}: ...}}, because a pipeline specifies the side" for k
 _FILE_FORMATS = frozenset(("parquet", "orc", "json", "csv", "text", "avro"))
 
 
-def _local_path() -> values.Kind:
+def _local_path() -> values.ValueKind:
     """Accept a local path, but no URI, which pathlib would turn into a directory `s3a:`."""
     path = values.path
 
@@ -111,21 +111,21 @@ def _local_path() -> values.Kind:
             raise values.refusal(f"a path of this machine, because {scheme[0]} is not supported yet")
         return path.func(value)  # type: ignore[call-arg]
 
-    return values.Kind(check, schema={**path.schema, "not": {"pattern": f"^{_SCHEME.pattern}"}})
+    return values.ValueKind(check, schema={**path.schema, "not": {"pattern": f"^{_SCHEME.pattern}"}})
 
 
 PipelinePath = Annotated[Path, _local_path()]
 _SecretPath = Annotated[SecretPath, _local_path()]
 
 
-def _path_or_uri() -> values.Kind:
+def _path_or_uri() -> values.ValueKind:
     """Accept a local path, or a URI of one of Spark's file systems, which remains text."""
     path = values.path
 
     def check(value: object) -> object:
         return str(value) if isinstance(value, str) and _URI.match(value) else path.func(value)  # type: ignore[call-arg]
 
-    return values.Kind(check, schema=path.schema)
+    return values.ValueKind(check, schema=path.schema)
 
 
 class MqSink(Section):
@@ -150,7 +150,7 @@ class MqSink(Section):
         return self
 
 
-class Destination(Section):
+class PipelineDestination(Section):
     """The destinations of all rows of a pipeline: one or more of `mq`, `mqtt`, `archive` and a `format` of Spark."""
 
     REFUSED: ClassVar[Mapping[str, str]] = {
@@ -295,7 +295,7 @@ _PAYLOAD_READERS = frozenset(("payload", "schema", "select"))
 _REFERENCE_SUFFIXES = (".csv", ".json", ".parquet")
 
 
-def _trigger() -> values.Kind:
+def _trigger() -> values.ValueKind:
     """Accept the word availableNow, or a duration.
 
     The unit of a duration may be written in full, as in Spark.
@@ -315,7 +315,7 @@ def _trigger() -> values.Kind:
 
     number = {"type": "number", "minimum": 0, "maximum": values.DAY}
     text = {"type": "string", "pattern": r"^(availableNow|[0-9.]+ *(ms|s|min|h|(millisecond|second|minute|hour)s?))$"}
-    return values.Kind(check, schema={"anyOf": [number, text]})
+    return values.ValueKind(check, schema={"anyOf": [number, text]})
 
 
 #: Options of the sources mq and mqtt that are set elsewhere in the file -> the key that sets them.
@@ -466,7 +466,7 @@ class PipelineConfig(Section):
     """A mapping of this file that converts the rows to messages or publications and determines their destination. None: `to`
     specifies the destination. The pipeline takes messages from its own `from`. That of the mapping only selects topics. The
     mapping must be `enabled: false`, so that the service does not move the same messages."""
-    destination: Destination | None = Field(default=None, alias="to")
+    destination: PipelineDestination | None = Field(default=None, alias="to")
     """The destinations. None: the mapping determines the destination."""
     dead_letters: DeadLetterConfig = Field(default_factory=DeadLetterConfig)
     """Destination of messages with an invalid payload."""

@@ -1,4 +1,4 @@
-"""Error reports for configuration files: one `Problem` per mistake, and the exception that carries them."""
+"""Error reports for configuration files: one `ConfigurationMistake` per mistake, and the exception that carries them."""
 
 import difflib
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ Location = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
-class Problem:
+class ConfigurationMistake:
     """One mistake in a configuration file."""
 
     file: Path
@@ -56,7 +56,7 @@ class Clash:
 class ConfigurationError(Exception):
     """An invalid configuration file. The message lists all `problems`, one per line."""
 
-    def __init__(self, problems: list[Problem]) -> None:
+    def __init__(self, problems: list[ConfigurationMistake]) -> None:
         self.problems = problems
         """All mistakes found, in file order. Never empty."""
         super().__init__("\n".join(map(str, problems)))

@@ -2,7 +2,7 @@
 
 Each type is a pydantic validator whose error is a complete phrase for administrators. pydantic's own errors for the same
 types are fragments ("valid integer", "less than or equal to"). These validators run first, so pydantic never reports them.
-Functions that return a `Kind` are documented by what the validator accepts.
+Functions that return a `ValueKind` are documented by what the validator accepts.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ _HOST_NAME = re.compile(r"(?=.{1,253}\Z)(?:[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-
 
 
 @dataclass(frozen=True)
-class Kind(BeforeValidator):
+class ValueKind(BeforeValidator):
     """A validator for one type of value, with the JSON Schema of that type."""
 
     schema: dict[str, Any] = field(default_factory=dict, kw_only=True, compare=False)
@@ -50,9 +50,9 @@ class Kind(BeforeValidator):
         return dict(self.schema)
 
 
-def _kind(schema: dict[str, Any]) -> Callable[[Callable[..., Any]], Kind]:
+def _kind(schema: dict[str, Any]) -> Callable[[Callable[..., Any]], ValueKind]:
     """Make a function that checks and returns a value the validator of a type with the given JSON Schema."""
-    return lambda check: Kind(check, schema=schema)
+    return lambda check: ValueKind(check, schema=schema)
 
 
 def refusal(expected: str, *at: str | int) -> PydanticCustomError:
@@ -63,7 +63,7 @@ def refusal(expected: str, *at: str | int) -> PydanticCustomError:
     return PydanticCustomError("expected", "expected {expected}", {"expected": expected, "at": at})
 
 
-def integer(low: int, high: int, because: str = "") -> Kind:
+def integer(low: int, high: int, because: str = "") -> ValueKind:
     """Accept an integer from `low` to `high`, but no text, fraction or Boolean.
 
     `because` is appended to the error.
@@ -74,10 +74,10 @@ def integer(low: int, high: int, because: str = "") -> Kind:
             return value
         raise refusal(f"an integer from {low} to {high}{because}")
 
-    return Kind(check, schema={"type": "integer", "minimum": low, "maximum": high})
+    return ValueKind(check, schema={"type": "integer", "minimum": low, "maximum": high})
 
 
-def number(low: float, high: float | None = None) -> Kind:
+def number(low: float, high: float | None = None) -> ValueKind:
     """Accept a number of at least `low` and, unless None, at most `high`."""
     expected = f"a number of at least {low:g}" if high is None else f"a number from {low:g} to {high:g}"
     most = sys.float_info.max if high is None else high
@@ -89,10 +89,10 @@ def number(low: float, high: float | None = None) -> Kind:
         raise refusal(expected)
 
     limits = {"minimum": low} if high is None else {"minimum": low, "maximum": high}
-    return Kind(check, schema={"type": "number", **limits})
+    return ValueKind(check, schema={"type": "number", **limits})
 
 
-def size(low: int, high: int) -> Kind:
+def size(low: int, high: int) -> ValueKind:
     """Accept a number of bytes from `low` to `high`.
 
     A size is an integer, or text such as `64 KiB`, `1 MB` or `1.5mib` (case is ignored).
@@ -110,10 +110,10 @@ def size(low: int, high: int) -> Kind:
             raise refusal(expected)
         return int(number)
 
-    return Kind(check, schema=_quantity({"type": "integer", "minimum": low, "maximum": high}, SIZE_UNITS, "i"))
+    return ValueKind(check, schema=_quantity({"type": "integer", "minimum": low, "maximum": high}, SIZE_UNITS, "i"))
 
 
-def share_or_size(low: int, high: int) -> Kind:
+def share_or_size(low: int, high: int) -> ValueKind:
     """Accept a percentage such as `70%`, or a number of bytes as in `size`."""
     sizes = size(low, high)
     expected = f"a percentage from 1% to 100%, or a size from {size_text(low)} to {size_text(high)}"
@@ -128,10 +128,10 @@ def share_or_size(low: int, high: int) -> Kind:
         return checked
 
     percentage = {"type": "string", "pattern": r"^[0-9]{1,3}(\.[0-9]{1,9})?%$"}
-    return Kind(check, schema={"anyOf": [percentage, *sizes.schema["anyOf"]]})
+    return ValueKind(check, schema={"anyOf": [percentage, *sizes.schema["anyOf"]]})
 
 
-def duration(low: float, high: float = DAY) -> Kind:
+def duration(low: float, high: float = DAY) -> ValueKind:
     """Accept a duration from `low` to `high` seconds.
 
     A duration is a number of seconds, or text such as `500 ms`, `10 s`, `2 min`, `1 h` or `30 d`.
@@ -153,10 +153,10 @@ def duration(low: float, high: float = DAY) -> Kind:
             raise refusal(expected)
         return float(number)
 
-    return Kind(check, schema=_quantity({"type": "number", "minimum": low, "maximum": high}, durations.UNITS))
+    return ValueKind(check, schema=_quantity({"type": "number", "minimum": low, "maximum": high}, durations.UNITS))
 
 
-def text(pattern: str, expected: str) -> Kind:
+def text(pattern: str, expected: str) -> ValueKind:
     """Accept text that fully matches `pattern`. `expected` describes the pattern in the error."""
     compiled = re.compile(pattern)
 
@@ -167,10 +167,10 @@ def text(pattern: str, expected: str) -> Kind:
         raise refusal(f"{expected}, in quotes" if isinstance(value, int | float) else expected)
 
     # JSON Schema uses the regular expressions of ECMA 262, which have no \Z. Their $ matches only at the end.
-    return Kind(check, schema={"type": "string", "pattern": "^(?:" + pattern.replace(r"\Z", "$") + ")$"})
+    return ValueKind(check, schema={"type": "string", "pattern": "^(?:" + pattern.replace(r"\Z", "$") + ")$"})
 
 
-def read_by(reader: Callable[[str], object], pattern: str, expected: str) -> Kind:
+def read_by(reader: Callable[[str], object], pattern: str, expected: str) -> ValueKind:
     """Accept text that matches `pattern` and that `reader` accepts. The reader's ValueError states the expectation."""
     of_signs = text(pattern, expected)
 
@@ -182,10 +182,10 @@ def read_by(reader: Callable[[str], object], pattern: str, expected: str) -> Kin
             raise refusal(str(error)) from None
         return found
 
-    return Kind(check, schema=of_signs.schema)
+    return ValueKind(check, schema=of_signs.schema)
 
 
-def choice(literal: Any, because: str = "") -> Kind:
+def choice(literal: Any, because: str = "") -> ValueKind:
     """Accept one of the words of the `Literal` type `literal`.
 
     `because` is appended to the error. If a word is numeric, such as "5", the unquoted number is accepted too.
@@ -201,10 +201,10 @@ def choice(literal: Any, because: str = "") -> Kind:
             return value
         raise refusal(expected)
 
-    return Kind(check, schema={"enum": [*words, *numbers]})
+    return ValueKind(check, schema={"enum": [*words, *numbers]})
 
 
-def one_of(*kinds: Kind) -> Kind:
+def one_of(*kinds: ValueKind) -> ValueKind:
     """Accept a value of any of several types. The error names them all."""
 
     def check(value: object) -> Any:
@@ -216,7 +216,7 @@ def one_of(*kinds: Kind) -> Kind:
                 expected.append(str((error.context or {})["expected"]))
         raise refusal(", or ".join(expected))
 
-    return Kind(check, schema={"anyOf": [kind.schema for kind in kinds]})
+    return ValueKind(check, schema={"anyOf": [kind.schema for kind in kinds]})
 
 
 @_kind({"type": "boolean"})
@@ -312,7 +312,7 @@ def network(value: object) -> str:
     raise refusal("an IP address, a network such as 10.0.0.0/8, or unix")
 
 
-def connections(longest: int) -> Kind:
+def connections(longest: int) -> ValueKind:
     """Accept MQ connection names of at most `longest` characters in total.
 
     They are text `host(port),host(port)`, or a list of `host(port)`.
@@ -329,10 +329,10 @@ def connections(longest: int) -> Kind:
         return names
 
     name = {"type": "string", "pattern": r"\([0-9]{1,5}\)\s*$"}
-    return Kind(check, schema={"anyOf": [name, {"type": "array", "items": name, "minItems": 1}]})
+    return ValueKind(check, schema={"anyOf": [name, {"type": "array", "items": name, "minItems": 1}]})
 
 
-def url(*schemes: str) -> Kind:
+def url(*schemes: str) -> ValueKind:
     """Accept a URL with one of the given schemes."""
     expected = f"a URL that begins with {_either(tuple(f'{scheme}://' for scheme in schemes))}"
 
@@ -343,7 +343,7 @@ def url(*schemes: str) -> Kind:
                 return value
         raise refusal(expected)
 
-    return Kind(check, schema={"type": "string", "pattern": f"^({'|'.join(schemes)})://[^ ]+$"})
+    return ValueKind(check, schema={"type": "string", "pattern": f"^({'|'.join(schemes)})://[^ ]+$"})
 
 
 def without_password(url: str) -> str:

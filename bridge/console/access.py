@@ -27,7 +27,7 @@ from starlette.responses import Response
 from bridge.config.models import Configuration
 from bridge.config.operations import AdminConfig
 from bridge.console.bridge_access import BridgeAccess, NotRunning
-from bridge.console.forms import Problem
+from bridge.console.forms import RequestProblem
 from bridge.security import audit_log, authenticator
 from bridge.security.authenticators import ChannelAuthentication
 from bridge.security.secret_file import readable_by_others
@@ -292,7 +292,7 @@ class Access:
             token = self._bearer(header)
             if token is None:
                 await self._no_token(address)
-                raise Problem(401, "Unknown token", headers={"WWW-Authenticate": "Bearer"})
+                raise RequestProblem(401, "Unknown token", headers={"WWW-Authenticate": "Bearer"})
             return Who(f"token {token.name}", token.right, address)
         login = self._login(request, by_hand=REFRESH_HEADER not in request.headers)
         if login is None:
@@ -318,7 +318,7 @@ class Access:
         self.check_form(request, who, form)
         if not who.may_change:
             advice = ["Log in with a token that has the right `change`."]
-            raise Problem(403, f"{who.name} may read, but not change anything", advice)
+            raise RequestProblem(403, f"{who.name} may read, but not change anything", advice)
 
     def check_form(self, request: Request, who: Who, form: Mapping[str, str | bytes]) -> None:
         """Check that a form comes from a page of this console and of the same login. Raises Problem."""
@@ -327,7 +327,9 @@ class Access:
         check_origin(request)
         shown = request.headers.get(CSRF_HEADER) or str(form.get(CSRF_FIELD, ""))
         if not hmac.compare_digest(shown.encode("utf-8", "replace"), who.login.csrf_token.encode()):
-            raise Problem(403, "This form belongs to another login", ["Go back, reload the page, and send it again."])
+            raise RequestProblem(
+                403, "This form belongs to another login", ["Go back, reload the page, and send it again."]
+            )
 
     async def log_in(self, request: Request, form: Mapping[str, str | bytes]) -> str:
         """Log in with a token, or with user and password. Return the identifier for the cookie. Raises Problem."""
@@ -337,7 +339,7 @@ class Access:
             token = None if self._tokens is None else self._tokens.holder(shown.strip())
             if token is None:
                 await self._no_token(address)
-                raise Problem(403, "Unknown token")
+                raise RequestProblem(403, "Unknown token")
             name, right = f"token {token.name}", token.right
             identifier = self._logins.begin(name, right, token=token)
         else:
@@ -383,7 +385,7 @@ class Access:
     async def _authenticated(self, user: str, password: str, address: str) -> tuple[str, float | None]:
         """Check a password. Return the user and the validity in seconds, None for unlimited. Raises Problem."""
         if not self.by_password or not user:
-            raise Problem(400, f"Log in with a token{', or with user and password' if self.by_password else ''}")
+            raise RequestProblem(400, f"Log in with a token{', or with user and password' if self.by_password else ''}")
         attempt = await self._attempt(address, user)
         try:
             secret = password.encode("utf-8", "surrogatepass")
@@ -392,12 +394,12 @@ class Access:
         except AuthenticationUnavailable as error:
             attempt.end(True)  # it has not failed
             log.warning("MQB9201W console: authenticating user %r failed: %s", user, error)
-            raise Problem(
+            raise RequestProblem(
                 503, "Authentication is unavailable", ["The log of the bridge contains the reason."]
             ) from error
         except authenticator.AuthenticationFailed as error:
             self._refused(address, str(error), user)
-            raise Problem(403, "User or password is wrong") from error
+            raise RequestProblem(403, "User or password is wrong") from error
         finally:
             attempt.end(False)
         name = found.user_name if found.user_name is not None else user
@@ -429,7 +431,7 @@ class Access:
             attempt.end(True)  # nothing was checked
             attempt = None
         if attempt is None:
-            raise Problem(429, "Too many logins have failed", ["Try again in a moment."], {"Retry-After": "30"})
+            raise RequestProblem(429, "Too many logins have failed", ["Try again in a moment."], {"Retry-After": "30"})
         if attempt.delay:
             log.warning(
                 "MQB9203W console: delayed a login from %s by %g s after failed attempts from its address",
@@ -466,7 +468,7 @@ def check_origin(request: Request) -> None:
     else:
         own = origin is None or urlsplit(origin).netloc.lower() == request.headers.get("host", "").lower()
     if not own:
-        raise Problem(403, "This form was sent by a page of another site", ["Nothing was changed."])
+        raise RequestProblem(403, "This form was sent by a page of another site", ["Nothing was changed."])
 
 
 def is_secure(request: Request) -> bool:

@@ -27,7 +27,7 @@ from bridge.console import archive, clients, dead_letters, mappings, operation, 
 from bridge.console.access import delete_cookies, set_cookie
 from bridge.console.bridge_access import NotRunning
 from bridge.console.console import Console, Endpoint, LoginNeeded, json_of, wants_json
-from bridge.console.forms import ANONYMOUS_SIZE, FORM_TYPES, Problem, form_of, here, link, local
+from bridge.console.forms import ANONYMOUS_SIZE, FORM_TYPES, RequestProblem, form_of, here, link, local
 from bridge.console.metrics import MetricsPage, health, readiness
 from bridge.console.pace import Pace, PacedRequests
 
@@ -68,9 +68,9 @@ def application(console: Console) -> ASGIApp:
         ],
         exception_handlers={
             LoginNeeded: _to_login,
-            NotRunning: _report(lambda error: Problem(503, f"The bridge is not available: {error}")),
-            TimeoutError: _report(lambda error: Problem(504, "The bridge did not answer in time")),
-            Problem: _report(lambda error: error),
+            NotRunning: _report(lambda error: RequestProblem(503, f"The bridge is not available: {error}")),
+            TimeoutError: _report(lambda error: RequestProblem(504, "The bridge did not answer in time")),
+            RequestProblem: _report(lambda error: error),
             HTTPException: _report(_http_problem),
             Exception: _failed,
         },
@@ -83,7 +83,7 @@ def application(console: Console) -> ASGIApp:
 # Exception handlers --------------------------------------------------------------------------------------------------
 
 
-def _report(problem: Callable[[Any], Problem]) -> Callable[[Request, Exception], Awaitable[Response]]:
+def _report(problem: Callable[[Any], RequestProblem]) -> Callable[[Request, Exception], Awaitable[Response]]:
     async def handler(request: Request, error: Exception) -> Response:
         console: Console = request.app.state.console
         return console.report(request, problem(error))
@@ -91,17 +91,19 @@ def _report(problem: Callable[[Any], Problem]) -> Callable[[Request, Exception],
     return handler
 
 
-def _http_problem(error: HTTPException) -> Problem:
+def _http_problem(error: HTTPException) -> RequestProblem:
     known = {404: "There is no such page", 405: "This page cannot be used with this method"}
     title = known.get(error.status_code, HTTPStatus(error.status_code).phrase)
     detail = [] if error.status_code in known else [error.detail]
-    return Problem(error.status_code, title, detail, dict(error.headers or {}))
+    return RequestProblem(error.status_code, title, detail, dict(error.headers or {}))
 
 
 async def _failed(request: Request, error: Exception) -> Response:
     log.error("MQB9204E console: %s %s failed", request.method, request.url.path, exc_info=error)
     console: Console = request.app.state.console
-    return console.report(request, Problem(500, "The console failed", ["The log of the bridge contains the reason."]))
+    return console.report(
+        request, RequestProblem(500, "The console failed", ["The log of the bridge contains the reason."])
+    )
 
 
 async def _to_login(request: Request, error: Exception) -> Response:
@@ -117,7 +119,7 @@ async def _to_login(request: Request, error: Exception) -> Response:
 # Logins --------------------------------------------------------------------------------------------------------------
 
 
-def _login_form(request: Request, target: str, problem: Problem | None = None) -> Response:
+def _login_form(request: Request, target: str, problem: RequestProblem | None = None) -> Response:
     console: Console = request.app.state.console
     status = 200 if problem is None else problem.status
     ways = {"by_token": console.access.by_token, "by_password": console.access.by_password}
@@ -139,7 +141,7 @@ async def _log_in(request: Request) -> Response:
     target = local(str(form.get("next", "/")))
     try:
         identifier = await request.app.state.console.access.log_in(request, form)
-    except Problem as problem:
+    except RequestProblem as problem:
         return _login_form(request, target, problem)
     answer = RedirectResponse(target, 303)
     set_cookie(answer, request, identifier)

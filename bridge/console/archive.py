@@ -10,10 +10,10 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from bridge.archive.report_page import Report, Section, cell, chart
+from bridge.archive.report_page import Report, ReportSection, cell, chart
 from bridge.charts import Chart
 from bridge.console.console import Routes, Visit
-from bridge.console.forms import Problem
+from bridge.console.forms import RequestProblem
 
 routes = Routes()
 
@@ -55,7 +55,7 @@ class ArchivePage(msgspec.Struct, kw_only=True):
         """The time ranges to choose from."""
         return SPANS
 
-    def chart(self, section: Section) -> Chart:
+    def chart(self, section: ReportSection) -> Chart:
         """Return the chart of a section."""
         return chart(section)
 
@@ -114,7 +114,9 @@ async def _report(directory: Path, options: list[str]) -> Report | str:
         async with asyncio.timeout(_TIMEOUT):
             written, errors = await process.communicate()
     except TimeoutError as error:
-        raise Problem(504, f"The report took longer than {_TIMEOUT:g} s", ["Choose a shorter time range."]) from error
+        raise RequestProblem(
+            504, f"The report took longer than {_TIMEOUT:g} s", ["Choose a shorter time range."]
+        ) from error
     finally:
         if process.returncode is None:
             process.kill()

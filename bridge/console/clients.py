@@ -13,7 +13,7 @@ from bridge.administration import requests
 from bridge.administration.answers import ClientDetails, ClientPage, ClientTraffic, SubscriptionPage
 from bridge.console.bridge_access import NotRunning
 from bridge.console.console import Done, Routes, Visit
-from bridge.console.forms import Problem
+from bridge.console.forms import RequestProblem
 from bridge.console.live_views import Seen, event
 
 routes = Routes()
@@ -93,7 +93,7 @@ async def purge(visit: Visit, form: ClientsForm) -> Done:
 async def _each(visit: Visit, changes: Sequence[requests.AnyRequest]) -> Done:
     """Perform changes and return their combined result."""
     if not changes:
-        raise Problem(400, "No clients were selected")
+        raise RequestProblem(400, "No clients were selected")
     results = [await visit.change(one) for one in changes]
     if len(results) == 1:
         return results[0]
@@ -128,7 +128,7 @@ async def _traffic(visit: Visit, client_id: str, last: int) -> AsyncIterator[byt
         try:
             request = requests.WatchClient(client_id=client_id, after=last, first=False, payloads=visit.payloads)
             traffic = await visit.ask(request, ClientTraffic)
-        except (Problem, NotRunning) as error:
+        except (RequestProblem, NotRunning) as error:
             yield event(Seen("end", f"The view ends: {error}"))
             return
         for message in traffic.messages[-_SHOWN:]:

@@ -29,7 +29,7 @@ from bridge.archive.report_page import environment
 from bridge.config.models import Configuration
 from bridge.console.access import CSRF_FIELD, Access, Who
 from bridge.console.bridge_access import BridgeAccess
-from bridge.console.forms import Problem, form_of, here, link, local, parsed
+from bridge.console.forms import RequestProblem, form_of, here, link, local, parsed
 from bridge.console.live_views import LiveViews
 from bridge.log_messages.printable import LINE_LENGTH, printable
 from bridge.security import audit_log
@@ -106,7 +106,7 @@ class Console:
         )
         return HTMLResponse(html, code)
 
-    def report(self, request: Request, problem: Problem) -> Response:
+    def report(self, request: Request, problem: RequestProblem) -> Response:
         """Return the answer to a request that failed: JSON, text for programs, or a page."""
         if wants_json(request):
             return json_of({"title": problem.title, "lines": problem.lines}, problem.status, problem.headers)
@@ -139,7 +139,7 @@ class Visit:
         """Return the bridge's answer to a request. Raises Problem or NotRunning."""
         answer = await self._answer(request)
         if not answer.ok:
-            raise Problem(400 if answer.invalid else 404, answer.lines[0], answer.lines[1:])
+            raise RequestProblem(400 if answer.invalid else 404, answer.lines[0], answer.lines[1:])
         return msgspec.json.decode(answer.result, type=type)
 
     async def change(self, request: AnyRequest, to: str = "") -> Done:
@@ -211,7 +211,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     def _ask(self, visit: Visit, form: list[tuple[str, str | bytes]]) -> Response:
         """Return the page that asks for confirmation. Programs must send the confirmation with the request."""
         if visit.who.login is None or wants_json(visit.request):
-            raise Problem(409, f"This needs {CONFIRM_FIELD}=1", [self.question])
+            raise RequestProblem(409, f"This needs {CONFIRM_FIELD}=1", [self.question])
         parsed(form, self.input)
         fields = [(name, value) for name, value in form if name != CSRF_FIELD]
         names = [value for name, value in fields if name in ("id", "ids", "name") and value]

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from bridge.administration import requests
 from bridge.administration.answers import DeadLetterContent, DeadLetterPage
 from bridge.console.console import Done, Routes, Visit
-from bridge.console.forms import Problem
+from bridge.console.forms import RequestProblem
 
 routes = Routes()
 
@@ -51,7 +51,7 @@ class DeadLetterSelection(DeadLetterCriteria, kw_only=True):
     def check(self) -> None:
         """Raise Problem if nothing was selected."""
         if not self.all and not any(self.fields().values()):
-            raise Problem(
+            raise RequestProblem(
                 400, "Nothing was selected", ["Select messages, enter search criteria, or select all messages."]
             )
 
@@ -86,7 +86,7 @@ async def dead_letter(visit: Visit, query: DeadLetterQuery) -> DeadLetterContent
 async def export(visit: Visit, query: DeadLetterSelection) -> Response:
     """Return messages, including their contents, as lines of JSON."""
     if not visit.payloads:
-        raise Problem(403, "Message contents are not shown here (admin.payloads)")
+        raise RequestProblem(403, "Message contents are not shown here (admin.payloads)")
     lines = await visit.ask(requests.ExportDeadLetters(**query.fields()), str)
     name = 'attachment; filename="dead-letters.jsonl"'
     return Response(lines, media_type="application/x-ndjson", headers={"Content-Disposition": name})

@@ -32,7 +32,7 @@ FORM_TYPES: Final = ("application/x-www-form-urlencoded", "multipart/form-data")
 _LOCAL: Final = re.compile(r"/(?![/\\])[\x21-\x7e]*")
 
 
-class Problem(Exception):
+class RequestProblem(Exception):
     """A request that cannot be answered: HTTP status, title, and further lines with details or advice."""
 
     def __init__(
@@ -79,7 +79,7 @@ def parsed(fields: Iterable[tuple[str, str | bytes]], struct: type[T]) -> T:
     try:
         return msgspec.convert(values, struct, strict=False)
     except msgspec.ValidationError as error:
-        raise Problem(400, "The request is not valid", [str(error)]) from error
+        raise RequestProblem(400, "The request is not valid", [str(error)]) from error
 
 
 @cache
@@ -100,7 +100,7 @@ async def form_of(request: Request, most: int = SIZE) -> list[tuple[str, str | b
     if content_type is None:
         scope = {**scope, "headers": [*scope["headers"], (b"content-type", FORM_TYPES[0].encode())]}
     elif content_type.partition(";")[0].strip().lower() not in FORM_TYPES:
-        raise Problem(415, f"A form is {' or '.join(FORM_TYPES)}")
+        raise RequestProblem(415, f"A form is {' or '.join(FORM_TYPES)}")
     size = 0
 
     async def receive() -> Message:
@@ -108,7 +108,7 @@ async def form_of(request: Request, most: int = SIZE) -> list[tuple[str, str | b
         message = await request.receive()
         size += len(message.get("body", b""))
         if size > most:
-            raise Problem(413, f"This form has at most {most:,} bytes")
+            raise RequestProblem(413, f"This form has at most {most:,} bytes")
         return message
 
     try:
@@ -119,18 +119,18 @@ async def form_of(request: Request, most: int = SIZE) -> list[tuple[str, str | b
             finally:
                 await form.close()
     except TimeoutError as error:
-        raise Problem(408, f"The form did not arrive within {TIMEOUT:g} s") from error
+        raise RequestProblem(408, f"The form did not arrive within {TIMEOUT:g} s") from error
     except ClientDisconnect as error:
-        raise Problem(400, "The form did not arrive") from error
+        raise RequestProblem(400, "The form did not arrive") from error
     except HTTPException as error:
         log.info("MQB9210I console: malformed form for %s: %s", request.url.path, error.detail)
-        raise Problem(400, "The form is malformed", [error.detail]) from error
+        raise RequestProblem(400, "The form is malformed", [error.detail]) from error
 
 
 async def _value(value: str | UploadFile) -> str | bytes:
     if isinstance(value, UploadFile):
         return await value.read()
     if "\ufffd" in value:
-        raise Problem(400, "The form is not valid UTF-8")
+        raise RequestProblem(400, "The form is not valid UTF-8")
     # A browser sends CR LF for each end of a line (HTML, "multipart/form-data and normalization of newlines").
     return value.replace("\r\n", "\n")

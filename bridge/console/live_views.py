@@ -19,7 +19,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from bridge.console.bridge_access import BridgeAccess
-from bridge.console.forms import Problem
+from bridge.console.forms import RequestProblem
 from bridge.mapping.message_view import MessageView, body_text
 from bridge.mq.mqi import MQSD, Connection, GetOptions, Got, MQError
 from bridge.mqtt.topics import is_wildcard
@@ -103,13 +103,13 @@ class LiveViews:
         """Raise Problem if a user may not open another view now."""
         own = sum(one == user for one in self._views.values())
         if own >= MAX_VIEWS_PER_USER:
-            raise Problem(
+            raise RequestProblem(
                 429,
                 f"{user} has {own} live views open, and {MAX_VIEWS_PER_USER} is the limit for each user",
                 ["Close one of them, then load this page again."],
             )
         if len(self._views) >= MAX_VIEWS:
-            raise Problem(
+            raise RequestProblem(
                 503,
                 f"{MAX_VIEWS} live views are open, and that is the limit for all users together",
                 ["Reload this page after another view was closed."],

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 import msgspec
 
 from bridge.administration.answers import LinkStatus
-from bridge.administration.mapping_status import Status
+from bridge.administration.mapping_status import MappingStatus
 from bridge.administration.requests import ListLinks, ListMappings, PauseMapping, ResumeMapping, TestLink
 from bridge.config.description import describe_mapping
 from bridge.config.mapping import ToMqMapping
 from bridge.config.models import Configuration
 from bridge.console.console import Nothing, Routes, Visit
-from bridge.console.forms import Problem
+from bridge.console.forms import RequestProblem
 from bridge.extras import install
 from bridge.mapping.message_view import fields, message_of, with_properties
 from bridge.mapping.rule import ToMqRule
@@ -27,9 +27,9 @@ routes = Routes()
 
 
 @routes.page("/mappings", "mappings.html")
-async def mappings(visit: Visit, query: Nothing) -> list[Status]:
+async def mappings(visit: Visit, query: Nothing) -> list[MappingStatus]:
     """List the mappings and their status."""
-    return await visit.ask(ListMappings(), list[Status])
+    return await visit.ask(ListMappings(), list[MappingStatus])
 
 
 routes.request("/mappings/pause", PauseMapping, "Pause this mapping? Its source messages wait until it is resumed.")
@@ -87,7 +87,7 @@ async def trial(visit: Visit, query: TrialQuery) -> TrialPage:
     """Describe a mapping."""
     config = visit.console.configuration.mappings.get(query.name)
     if config is None:
-        raise Problem(404, f"There is no mapping {query.name}")
+        raise RequestProblem(404, f"There is no mapping {query.name}")
     description = describe_mapping(query.name, config)
     return TrialPage(name=query.name, to_mq=isinstance(config, ToMqMapping), description=description)
 

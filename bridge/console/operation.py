@@ -9,11 +9,11 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from bridge.administration import answers, requests
-from bridge.administration.answers import Problem as ListedProblem
+from bridge.administration.answers import Problem
 from bridge.charts import Chart, line_chart
 from bridge.console.bridge_access import NotRunning
 from bridge.console.console import Nothing, Routes, Visit
-from bridge.console.forms import Problem, link
+from bridge.console.forms import RequestProblem, link
 
 routes = Routes()
 
@@ -54,7 +54,7 @@ class Overview(msgspec.Struct, kw_only=True):
     history: answers.History | None
     seconds: int
 
-    def details(self, problem: ListedProblem) -> tuple[str, str]:
+    def details(self, problem: Problem) -> tuple[str, str]:
         """Return the name and the address of the page that shows the details of a problem."""
         match problem.kind:
             case answers.ProblemKind.BACKLOG | answers.ProblemKind.MEMORY | answers.ProblemKind.DISK:
@@ -115,7 +115,7 @@ async def overview(visit: Visit, query: OverviewQuery) -> Overview:
         page.history = await visit.ask(requests.ShowHistory(seconds=seconds), answers.History)
         async with asyncio.timeout(QUEUES_TIMEOUT):
             page.queues = await visit.ask(requests.ListQueues(roles=True), list[answers.QueueRow])
-    except (NotRunning, Problem, TimeoutError):
+    except (NotRunning, RequestProblem, TimeoutError):
         pass  # a standby bridge answers only the first request; a queue manager may be unavailable
     return page
 

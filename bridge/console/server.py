@@ -179,7 +179,7 @@ class TlsGate:
             log.debug("TLS handshake at the admin port failed: %s", reason_of(error))
 
 
-class Arrival(asyncio.Protocol):
+class TlsArrival(asyncio.Protocol):
     """A new connection without TLS, which is replaced by one with TLS."""
 
     def __init__(self, gate: TlsGate, protocol: ProtocolFactory) -> None:
@@ -282,7 +282,7 @@ def _bound(address: str, port: int) -> socket.socket:
 def _behind(gate: TlsGate) -> Any:
     """Return a protocol factory for uvicorn: HTTP after a TLS handshake."""
 
-    def protocol(**parts: Any) -> Arrival:
-        return Arrival(gate, partial(HttpProtocol, **parts))
+    def protocol(**parts: Any) -> TlsArrival:
+        return TlsArrival(gate, partial(HttpProtocol, **parts))
 
     return protocol

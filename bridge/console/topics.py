@@ -10,7 +10,7 @@ from starlette.responses import Response
 from bridge.administration.answers import TopicDetails, TopicNode
 from bridge.administration.requests import ListTopics, Publish, ShowTopic
 from bridge.console.console import Done, Routes, Visit
-from bridge.console.forms import Problem, link
+from bridge.console.forms import RequestProblem, link
 from bridge.mapping.message_view import body_text
 from bridge.mqtt.topics import is_wildcard, topic_filter_error
 
@@ -103,7 +103,7 @@ async def events(visit: Visit, query: TopicQuery) -> Response:
 
 def _check(topic_filter: str) -> None:
     if (why := topic_filter_error(topic_filter)) is not None:
-        raise Problem(400, f"The topic filter is not valid: {why}")
+        raise RequestProblem(400, f"The topic filter is not valid: {why}")
 
 
 @routes.change("/topics/publish")

@@ -1,6 +1,6 @@
 """The only module that uses paho: paho's client manages the connection, the bridge's own codec handles messages.
 
-paho handles TCP, TLS, CONNECT, SUBSCRIBE and keep-alive; `Handshake` processes its callbacks. `bridge.mqtt` decodes and
+paho handles TCP, TLS, CONNECT, SUBSCRIBE and keep-alive; `LinkHandshake` processes its callbacks. `bridge.mqtt` decodes and
 encodes PUBLISH, PUBACK, PUBREC, PUBREL and PUBCOMP. Both share the socket in `stream`, which may be a WebSocket.
 
 Differences from plain paho:
@@ -488,7 +488,7 @@ class LinkClient(Client):
         return "" if stream is None or stream.error is None else f"the connection broke: {stream.error}"
 
 
-class Handshake:
+class LinkHandshake:
     """Processes paho's callbacks for one connection."""
 
     def __init__(

@@ -18,9 +18,9 @@ from typing import Any
 from bridge.config.link import LinkConfig, client_id_of
 from bridge.config.queue_manager import read_password
 from bridge.config.values import endpoint
-from bridge.link.client import Handshake, LinkClient, Sinks, Stream
-from bridge.link.outbox import Outbox, received
-from bridge.link.state import Limits, LinkCounters, LinkLost, LinkPhase, LinkRefused, LinkState, Refusal
+from bridge.link.client import LinkClient, LinkHandshake, Sinks, Stream
+from bridge.link.outbox import LinkOutbox, received
+from bridge.link.state import Limits, LinkCounters, LinkLost, LinkPhase, LinkRefused, LinkState, PublicationRefusal
 from bridge.link.violations import Reaction, Violation, Violations
 from bridge.mqtt.packets import PacketType, Publish
 from bridge.mqtt.writer import encode_acknowledgement
@@ -98,7 +98,7 @@ class LinkConnection:
         )
         self._inbox = Inbox(config.in_flight, on_arrival)
         self._violations = Violations()
-        self._outbox = Outbox(
+        self._outbox = LinkOutbox(
             config.in_flight,
             self._version_5,
             self.counters,
@@ -290,7 +290,7 @@ class LinkConnection:
         packet_ids: Sequence[int] | None = None,
         dup: bool = False,
         timeout: float = ANSWERS_TIMEOUT,
-    ) -> dict[int, Refusal]:
+    ) -> dict[int, PublicationRefusal]:
         """Send publications in order, each with its own QoS, and wait for all acknowledgements.
 
         A QoS 0 publication is complete when written to the network, QoS 1 at PUBACK, QoS 2 at PUBCOMP. `packet_ids` are
@@ -308,7 +308,7 @@ class LinkConnection:
         packet_ids: Sequence[int],
         dup: bool = False,
         timeout: float = ANSWERS_TIMEOUT,
-    ) -> dict[int, Refusal]:
+    ) -> dict[int, PublicationRefusal]:
         """Send QoS 2 publications and wait for all PUBRECs. `release` sends PUBREL. Otherwise like `publish`.
 
         At most `in_flight_limit` publications, minus those not yet released. Do not release rejected ones. After LinkLost or
@@ -451,14 +451,14 @@ class LinkConnection:
             self._selector.close()
 
     def _pauses_after(self, violation: Violation) -> bool:
-        """Return whether to pause after a violation, which `Outbox` has reacted to if it is an acknowledgement."""
+        """Return whether to pause after a violation, which `LinkOutbox` has reacted to if it is an acknowledgement."""
         if violation is Violation.WRONG_ACKNOWLEDGEMENT:
             return bool(self._outbox.unsuitable)
         return self._violations.react(violation, exactly=False) is Reaction.PAUSE
 
-    def _open(self, client: LinkClient) -> Handshake:
+    def _open(self, client: LinkClient) -> LinkHandshake:
         """Connect and subscribe. Raises LinkLost."""
-        handshake = Handshake(client, self._config, self._addresses[self._address], self._accepted)
+        handshake = LinkHandshake(client, self._config, self._addresses[self._address], self._accepted)
         try:
             password = self._password()
         except OSError as error:
@@ -491,7 +491,7 @@ class LinkConnection:
         self._change(LinkPhase.CONNECTED)
         return handshake
 
-    def _subscribe(self, handshake: Handshake, topic_filter: str, qos: int, former: Sequence[str]) -> None:
+    def _subscribe(self, handshake: LinkHandshake, topic_filter: str, qos: int, former: Sequence[str]) -> None:
         handshake.subscribe(topic_filter, qos)
         if former:
             # In one write, so that a message is hardly ever delivered for both subscriptions.
@@ -510,7 +510,7 @@ class LinkConnection:
             )
         self.granted_qos = granted
 
-    def _turn_until(self, handshake: Handshake, done: Callable[[], bool], answer: str) -> None:
+    def _turn_until(self, handshake: LinkHandshake, done: Callable[[], bool], answer: str) -> None:
         before = time.monotonic() + ANSWER_TIME
         while not done():
             if self._stopping.is_set():
@@ -521,7 +521,7 @@ class LinkConnection:
                 raise lost
             self._turn(handshake, TURN)
 
-    def _serve(self, handshake: Handshake) -> Iterator[Pause]:
+    def _serve(self, handshake: LinkHandshake) -> Iterator[Pause]:
         """Exchange packets until the link is stopped. Raises LinkLost."""
         keep_alive = math.ceil(self._config.keep_alive) or math.inf
         self._read_at = self._wrote_at = time.monotonic()
@@ -549,7 +549,7 @@ class LinkConnection:
             except LinkLost:
                 break
 
-    def _turn(self, handshake: Handshake, wait: float) -> bool:
+    def _turn(self, handshake: LinkHandshake, wait: float) -> bool:
         """Wait for the network or a wake-up, and process it. Return False if neither came. Raises LinkLost."""
         client, selector = handshake.client, self._selector
         # Set the flag before checking for room: a concurrent take() then wakes this thread.

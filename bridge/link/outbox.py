@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from bridge.link.client import HIGHEST_PACKET_ID, Answer
-from bridge.link.state import Limits, LinkCounters, LinkLost, Refusal
+from bridge.link.state import Limits, LinkCounters, LinkLost, PublicationRefusal
 from bridge.link.violations import Reaction, Violation, Violations
 from bridge.mqtt.flow import (
     FAILED_PUBREC,
@@ -107,7 +107,9 @@ def _take_over(properties: PublishProperties, publication: Publication, trusted:
     publication.properties = kept(properties) or NO_PROPERTIES
 
 
-def encode(publication: Publication, packet_id: int, dup: bool, version_5: bool, limits: Limits) -> bytes | Refusal:
+def encode(
+    publication: Publication, packet_id: int, dup: bool, version_5: bool, limits: Limits
+) -> bytes | PublicationRefusal:
     """Encode a PUBLISH, or return why the broker would reject it. `packet_id` and `dup` apply to QoS 1 and 2 only."""
     qos = publication.qos
     retain = publication.retain
@@ -139,16 +141,16 @@ def encode(publication: Publication, packet_id: int, dup: bool, version_5: bool,
     return packet
 
 
-def refusal(answer: Puback | Pubrec | Pubcomp) -> Refusal:
+def refusal(answer: Puback | Pubrec | Pubcomp) -> PublicationRefusal:
     """Return the refusal of an acknowledgement with a failure reason code."""
     text = reason_name(answer.reason_code)
     if answer.properties is not None and answer.properties.reason_string:
         text = f"{text} ({answer.properties.reason_string})"
-    return Refusal(answer.reason_code, text)
+    return PublicationRefusal(answer.reason_code, text)
 
 
-def _refusal(reason: ReasonCode, why: str) -> Refusal:
-    return Refusal(reason, f"{reason_name(reason)}: {why}")
+def _refusal(reason: ReasonCode, why: str) -> PublicationRefusal:
+    return PublicationRefusal(reason, f"{reason_name(reason)}: {why}")
 
 
 # Enum member access is slow, so bind once.
@@ -166,7 +168,7 @@ def _column(answer: Answer) -> int:
     return PUBCOMP if isinstance(answer, Pubcomp) else PUBACK
 
 
-class Outbox:
+class LinkOutbox:
     """Sends the publications of one call at a time, within the in-flight limits of the broker and the configuration."""
 
     def __init__(
@@ -213,7 +215,7 @@ class Outbox:
         self._positions: dict[int, int] = {}
         #: the current call waits only for PUBREC, or is `release`
         self._holding = False
-        self._refusals: dict[int, Refusal] = {}
+        self._refusals: dict[int, PublicationRefusal] = {}
         #: indices in the call that were unacknowledged when the connection was lost
         self._unanswered: set[int] = set()
         #: wake the caller when at most this number is unacknowledged
@@ -376,7 +378,7 @@ class Outbox:
         dup: bool,
         held: bool,
         timeout: float,
-    ) -> dict[int, Refusal]:
+    ) -> dict[int, PublicationRefusal]:
         """Implement LinkConnection.publish and, with `held`, LinkConnection.publish_exactly."""
         if packet_ids is not None:
             _check_packet_ids(packet_ids, len(publications))
@@ -458,7 +460,7 @@ class Outbox:
         """Send publications starting at `position`. Return the position after the last one sent."""
         packets: list[bytes] = []
         sent: list[tuple[int, Phase, int]] = []
-        refusals: dict[int, Refusal] = {}
+        refusals: dict[int, PublicationRefusal] = {}
         end = min(len(publications), position + _AT_ONCE)
         while position < end:
             publication = publications[position]
@@ -475,7 +477,7 @@ class Outbox:
             else:
                 packet_id = 0
             packet = encode(publication, packet_id, dup, self._version_5, self.limits)
-            if isinstance(packet, Refusal):
+            if isinstance(packet, PublicationRefusal):
                 refusals[position] = packet
             else:
                 packets.append(packet)

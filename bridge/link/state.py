@@ -64,7 +64,7 @@ class Limits(msgspec.Struct, frozen=True):
     maximum_packet_size: int = 268_435_460
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class PublicationRefusal(msgspec.Struct, frozen=True):
     """A permanent rejection of a publication: sending it again unchanged is useless."""
 
     #: MQTT 5 reason code, 0x80 or above (section 2.4); for the link's own checks, the one that a broker would return

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from bridge.config.link import LOCAL
-from bridge.config.mapping import Attribute, ToMqMapping, ToMqttMapping, templates_of
+from bridge.config.mapping import MappingAttribute, ToMqMapping, ToMqttMapping, templates_of
 from bridge.mapping.chosen_names import ChosenNames
 from bridge.mapping.message_view import BYTE_FIELDS, document_of, text_of, utf_8
 from bridge.mapping.rendered import BYTE_CHECKS, CHECKS, topic_string
@@ -296,7 +296,7 @@ def checked_template(
     config: AnyMapping,
     captures: Collection[str],
     location: tuple[str, ...],
-    attribute: Attribute,
+    attribute: MappingAttribute,
     text: str,
     origin: str,
 ) -> CheckedTemplate:

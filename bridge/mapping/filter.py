@@ -122,7 +122,7 @@ def _number(value: str | None) -> int | float | None:
         return None
 
 
-class Routes:
+class OtherwiseRoutes:
     """The mappings that `otherwise` names. Raises RuleError."""
 
     def __init__(self, mappings: Mapping[str, ToMqMapping | ToMqttMapping]) -> None:

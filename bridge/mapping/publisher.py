@@ -20,7 +20,7 @@ from bridge.wire import cmqc
 _REMEMBERED: Final = 1_000
 
 
-class Publisher:
+class PublisherIdentity:
     """Determines the user whose authority applies to the destination of a publication."""
 
     def __init__(self, names: ConfiguredNames) -> None:
@@ -60,6 +60,6 @@ class Publisher:
         return found
 
 
-def publisher_of(config: AnyMapping) -> Publisher | None:
+def publisher_of(config: AnyMapping) -> PublisherIdentity | None:
     """Return whose authority applies to the destination of a mapping. None: that of the bridge."""
-    return Publisher(config.names) if config.destination.authority == "publisher" else None
+    return PublisherIdentity(config.names) if config.destination.authority == "publisher" else None

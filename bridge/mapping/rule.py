@@ -26,7 +26,7 @@ from bridge.config.mapping import (
     ToMqttMapping,
 )
 from bridge.mapping.attributes import MessageScope, PublicationScope, located, read_templates, used_fields_of
-from bridge.mapping.filter import Filter, Routes
+from bridge.mapping.filter import Filter, OtherwiseRoutes
 from bridge.mapping.message_view import in_ccsid, json_object, target, utf_8
 from bridge.mapping.publisher import publisher_of
 from bridge.mapping.template import RuleError, Scope
@@ -265,7 +265,7 @@ class ToMqRule:
         #: MQTT topic filter to subscribe to
         self.source_filter = self._pattern.filter
         self._filter = Filter(config.filter, self._pattern.names, of_publication=True)
-        self._routes = Routes(config.routes)
+        self._routes = OtherwiseRoutes(config.routes)
         self._read_templates(config)
         self._read_payload()
         self._read_attributes(config.attributes)
@@ -466,7 +466,7 @@ class ToMqttRule:
         self.source_filter = self._pattern.filter if self._pattern is not None else None
         self._captures = self._pattern.names if self._pattern is not None else ()
         self._filter = Filter(config.filter, self._captures)
-        self._routes = Routes(config.routes)
+        self._routes = OtherwiseRoutes(config.routes)
         templates = read_templates(config, self._captures, origin)
         #: templates of publication properties. The integration tables apply to all others
         self._fields = templates["publication"]

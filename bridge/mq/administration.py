@@ -60,7 +60,7 @@ def open_reply_queue(connection: Connection, name: str = "MQBRIDGE.*") -> tuple[
     return handle, od.ObjectName
 
 
-class Administration:
+class PcfAdministration:
     """Commands over one connection. Replies arrive on a temporary dynamic queue, deleted when the connection ends."""
 
     def __init__(self, connection: Connection, reply_wait: int | None = None) -> None:
@@ -177,11 +177,11 @@ _ATTRIBUTE = re.compile(r"([A-Z][A-Z0-9]*)\(((?:'(?:[^']|'')*'|[^()]|\([^()]*\))
 
 def run_mqsc(connection: Connection, text: str) -> list[CommandResponse]:
     """Run MQSC commands by PCF Escape. Return one response for each. Raises MQError if the command server does not answer."""
-    with closing(Administration(connection)) as administration:
+    with closing(PcfAdministration(connection)) as administration:
         return [_run(administration, command.line, command.text) for command in read(text)]
 
 
-def _run(administration: Administration, line: int, command: str) -> CommandResponse:
+def _run(administration: PcfAdministration, line: int, command: str) -> CommandResponse:
     try:
         ok, answers = administration.escape(command)
     except MQError as error:

@@ -135,7 +135,7 @@ class SubscriptionRequest(msgspec.Struct, frozen=True):
     retained: bool = True
 
 
-class Recovered(msgspec.Struct):
+class RecoveredState(msgspec.Struct):
     """State that the service recovers from the queue manager when it starts."""
 
     records: list[StateRecord]
@@ -226,7 +226,7 @@ class Backend(Protocol):
     async def caught_up(self) -> None:
         """Wait until the messages that were on the transmission queue at `start` have been delivered."""
 
-    async def open(self) -> Recovered:
+    async def open(self) -> RecoveredState:
         """Open the transmission queue for exclusive input and recover state. Wait while another bridge has the queue open.
 
         Raises MQError if an object is missing or has the wrong type, or if a record cannot be read.

@@ -24,18 +24,18 @@ from bridge.files import sync
 from bridge.mq.data_directory import DATABASE, StoreError, acting_as_owner, hold, is_data_directory
 from bridge.mq.embedded.attributes import defaults
 from bridge.mq.embedded.storage import layout
-from bridge.mq.embedded.storage.batch import DIGEST_MASK, Batch, decode, digest_of, encode
+from bridge.mq.embedded.storage.batch import DIGEST_MASK, LoggedBatch, decode, digest_of, encode
 from bridge.mq.embedded.storage.completeness import EPOCH, IDENTITY, End, new_identity, witness_path
 from bridge.mq.embedded.storage.layout import SCHEMA_VERSION, batch_checksum, object_checksum
 from bridge.mq.embedded.storage.recovery_log import RESERVE_BYTES
 from bridge.mq.embedded.storage.store import primary_code
 from bridge.telemetry import record
 from bridge.telemetry.message import Message
-from bridge.witness import Position, create
+from bridge.witness import WitnessPosition, create
 
 
 @dataclass
-class Findings:
+class DatabaseFindings:
     """The damage and the undamaged contents of a database."""
 
     #: a sentence for each damaged place
@@ -50,17 +50,17 @@ class Findings:
     left: int = 0
 
 
-def verify(directory: Path) -> Findings:
+def verify(directory: Path) -> DatabaseFindings:
     """Examine the database of a data directory, which a running bridge may have open. Raises StoreError."""
     return examine(directory / DATABASE)
 
 
-def examine(path: Path, *, immutable: bool = False) -> Findings:
+def examine(path: Path, *, immutable: bool = False) -> DatabaseFindings:
     """Examine a database file. Raises StoreError.
 
     For `immutable`, see `layout.connect_read_only`.
     """
-    findings = Findings()
+    findings = DatabaseFindings()
     end = None if immutable else End.of(path)
     with closing(_opened(path, immutable=immutable)) as database:
         for _ in _undamaged(database, findings):
@@ -78,7 +78,7 @@ def _missing(end: End, database: sqlite3.Connection, path: Path) -> str:
         return f"commits may be missing: {error}"
 
 
-def salvage(directory: Path, new: Path, *, accept_loss: bool = False) -> Findings:
+def salvage(directory: Path, new: Path, *, accept_loss: bool = False) -> DatabaseFindings:
     """Create a data directory from the undamaged contents of another, which stays as it is.
 
     `accept_loss`: even if commits at the end of the log are missing. No queue manager may use the other directory. If root
@@ -88,10 +88,10 @@ def salvage(directory: Path, new: Path, *, accept_loss: bool = False) -> Finding
         return _salvage(directory, new, accept_loss=accept_loss)
 
 
-def _salvage(directory: Path, new: Path, *, accept_loss: bool) -> Findings:
+def _salvage(directory: Path, new: Path, *, accept_loss: bool) -> DatabaseFindings:
     if (new / DATABASE).exists():
         raise StoreError(f"{new / DATABASE}: there is one already; name a directory without")
-    findings = Findings()
+    findings = DatabaseFindings()
     end = End.of(directory / DATABASE)
     with closing(_opened(directory / DATABASE)) as database:
         findings.missing = _missing(end, database, directory / DATABASE)
@@ -100,7 +100,7 @@ def _salvage(directory: Path, new: Path, *, accept_loss: bool) -> Findings:
                 f"{directory / DATABASE}: {findings.missing}; hint: restore a backup, or continue without these commits "
                 "with --accept-loss"
             )
-        batches: dict[int, Batch] = {}
+        batches: dict[int, LoggedBatch] = {}
         for row_id, batch in _undamaged(database, findings):
             # A file with pages of two moments may contain a row twice.
             if (other := batches.get(row_id)) is not None:
@@ -132,8 +132,8 @@ def _salvage(directory: Path, new: Path, *, accept_loss: bool) -> Findings:
 
 
 def _write(
-    path: Path, facts: dict[str, int], objects: list[tuple[str, str, str]], batches: dict[int, Batch]
-) -> Position:
+    path: Path, facts: dict[str, int], objects: list[tuple[str, str, str]], batches: dict[int, LoggedBatch]
+) -> WitnessPosition:
     """Create a database with these contents. Return the position for its witness. Raises sqlite3.Error or OSError."""
     layout.create(path)
     with closing(layout.connect(path)) as database:
@@ -146,7 +146,7 @@ def _write(
             checksum = object_checksum(kind, name, attributes)
             database.execute("INSERT OR REPLACE INTO object VALUES (?, ?, ?, ?)", (kind, name, attributes, checksum))
         if received := _received_records(batches.values()):
-            batches[max(batches) + 1] = Batch([], received)
+            batches[max(batches) + 1] = LoggedBatch([], received)
         for row_id, batch in batches.items():
             batch.rows = batch.definitions = -1  # they counted the old rows, some of which may be missing
             body = encode(batch)
@@ -155,7 +155,7 @@ def _write(
     return position._replace(number=max(batches, default=0))
 
 
-def _received_records(batches: Iterable[Batch]) -> list[int]:
+def _received_records(batches: Iterable[LoggedBatch]) -> list[int]:
     """Return the numbers of the messages with packet identifiers that clients have sent with QoS 2 and not released.
 
     In a database of an earlier moment, these identifiers are wrong: the client may have released them since, and then its
@@ -198,7 +198,7 @@ def messages_on(queue: str, path: Path) -> list[Message]:
     """
     alive: dict[int, Message] = {}
     with closing(_opened(path, immutable=True)) as database:
-        for _, batch in _undamaged(database, Findings()):
+        for _, batch in _undamaged(database, DatabaseFindings()):
             for put in batch.puts:
                 for one in put.deliveries:
                     if batch.lanes[one.lane].queue == queue and isinstance(put.message, Message):
@@ -208,13 +208,13 @@ def messages_on(queue: str, path: Path) -> list[Message]:
     return list(alive.values())
 
 
-def _new_identity(database: sqlite3.Connection) -> Position:
+def _new_identity(database: sqlite3.Connection) -> WitnessPosition:
     """Give a restored or salvaged database a new identity. Return the position for its witness. Raises sqlite3.Error."""
     identity = new_identity()
     for name in (IDENTITY, EPOCH):
         database.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (name, identity))
     (last,) = database.execute("SELECT coalesce(max(id), 0) FROM batch").fetchone()
-    return Position(identity, _fact(database, "starts"), last, time.time())
+    return WitnessPosition(identity, _fact(database, "starts"), last, time.time())
 
 
 def _opened(path: Path, *, immutable: bool = False) -> sqlite3.Connection:
@@ -241,7 +241,7 @@ def _facts(database: sqlite3.Connection) -> dict[str, int]:
     return facts
 
 
-def _undamaged(database: sqlite3.Connection, findings: Findings) -> Iterator[tuple[int, Batch]]:
+def _undamaged(database: sqlite3.Connection, findings: DatabaseFindings) -> Iterator[tuple[int, LoggedBatch]]:
     """Yield the undamaged batches, and fill in `findings`. Only ordinary tables are read: reading a view may never end."""
     damage = findings.damage
     version, tables = SCHEMA_VERSION, {"fact", "object", "batch"}
@@ -261,7 +261,7 @@ def _undamaged(database: sqlite3.Connection, findings: Findings) -> Iterator[tup
     if "batch" not in tables:
         return
     alive: set[int] = set()
-    last = Batch([], [])
+    last = LoggedBatch([], [])
     rows = digest = 0
     for row_id, body, checksum in _rows(database, damage, summed=summed):
         if not isinstance(body, bytes) or (summed and checksum != batch_checksum(row_id, body)):
@@ -290,7 +290,7 @@ def _undamaged(database: sqlite3.Connection, findings: Findings) -> Iterator[tup
     findings.left = len(alive)
 
 
-def _read_objects(database: sqlite3.Connection, findings: Findings, *, summed: bool) -> None:
+def _read_objects(database: sqlite3.Connection, findings: DatabaseFindings, *, summed: bool) -> None:
     checksum_column = "checksum" if summed else "NULL"
     # As blobs: text that is not UTF-8 would end the query, and the definitions after it would be lost too.
     columns = f"CAST(kind AS BLOB), CAST(name AS BLOB), CAST(attributes AS BLOB), {checksum_column}"
@@ -490,7 +490,7 @@ def _checked(path: Path, name: str, *, backup: bool = True) -> Contents:
     return _contents(findings, facts, path.stat().st_size)
 
 
-def _contents(findings: Findings, facts: dict[str, int], size: int) -> Contents:
+def _contents(findings: DatabaseFindings, facts: dict[str, int], size: int) -> Contents:
     kinds = [kind for kind, _, _ in findings.objects]
     queues, subscriptions = kinds.count("QLOCAL"), kinds.count("SUB")
     return Contents(

@@ -49,7 +49,7 @@ class NoDestination(Exception):
     """The destination of a dead-lettered message is unknown. The text contains a remedy."""
 
 
-class Delivery(msgspec.Struct, frozen=True):
+class Redelivery(msgspec.Struct, frozen=True):
     """A message to put, and its destination."""
 
     destination: Destination
@@ -80,7 +80,7 @@ class Destinations:
         #: mapping -> queue of its subscription, "" for none
         self._subscribed: dict[str, str] = {}
 
-    def of(self, letter: Letter, message: Message) -> Delivery:
+    def of(self, letter: Letter, message: Message) -> Redelivery:
         """Return the message to put for a dead-lettered message, and its destination. Raises NoDestination or MQError.
 
         A refused publication (`refused_to_dead_letters`) is published again. A message that a mapping failed to map returns
@@ -95,7 +95,7 @@ class Destinations:
             # A message that the mapping could not map names the mapping's source instead of a destination.
             known = letter.destination not in (source, letter.topic) and not set("+#") & set(letter.destination)
             mapped_to = letter.destination if known else ""
-            return Delivery(Destination(source), message, mapping=letter.put_by, mapped_to=mapped_to)
+            return Redelivery(Destination(source), message, mapping=letter.put_by, mapped_to=mapped_to)
         name, manager = letter.destination, letter.destination_queue_manager
         found = transmitted(message)
         if found is not None:
@@ -103,9 +103,9 @@ class Destinations:
             name, manager = characters(header.RemoteQName), characters(header.RemoteQMgrName)
         if not name:
             raise NoDestination("its MQDLH names no destination: name a queue by --to")
-        return Delivery(Destination(name, queue_manager="" if manager == self._queue_manager else manager), message)
+        return Redelivery(Destination(name, queue_manager="" if manager == self._queue_manager else manager), message)
 
-    def _publication(self, letter: Letter, message: Message) -> Delivery | None:
+    def _publication(self, letter: Letter, message: Message) -> Redelivery | None:
         """Return the publication of a refused publication's dead-lettered message, None for any other message.
 
         Its RFH2 contains the topic string, its MQDLH the beginning of it. A message with mqps.Sud (subscription user data) is
@@ -134,7 +134,7 @@ class Destinations:
             raise NoDestination(f"its headers cannot be read ({error}): name a queue by --to") from error
         described = msgspec.structs.replace(md, Format=format_, Encoding=encoding, CodedCharSetId=ccsid)
         topic = Destination(letter.topic, is_topic=True)
-        return Delivery(topic, Message(described, data), retain=is_set(mqps.get("Ret", "")))
+        return Redelivery(topic, Message(described, data), retain=is_set(mqps.get("Ret", "")))
 
     def _source(self, letter: Letter) -> str | None:
         """Return the source queue of the mapping that dead-lettered a message, or None. Raises NoDestination."""
@@ -228,7 +228,7 @@ class _OnItsWay(msgspec.Struct, frozen=True):
     """A message that was put to a queue from which a mapping or the bridge gets messages."""
 
     letter: Letter
-    delivery: Delivery
+    delivery: Redelivery
     #: the MQMD and the MQDLH that the message had on the dead-letter queue
     md: MQMD
     header: MQDLH
@@ -318,7 +318,7 @@ class DeadLetterQueue:
         place = f"queue {to}" if to else letter.destination or "(none)"
         try:
             message = original_of(md, data)
-            delivery = Delivery(Destination(to), message) if to else destinations.of(letter, message)
+            delivery = Redelivery(Destination(to), message) if to else destinations.of(letter, message)
             place = delivery.place
             self._put(delivery)
             self._connection.commit()
@@ -439,7 +439,7 @@ class DeadLetterQueue:
             return letter
         return read_letter(message.md, message.data, len(message.data))
 
-    def _put(self, delivery: Delivery) -> None:
+    def _put(self, delivery: Redelivery) -> None:
         """Put a message with its own context, or with this user's if the user may not set context. Raises MQError."""
         od = descriptor_of(delivery.destination)
         options = _PUT | (cmqc.MQPMO_RETAIN if delivery.retain else 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from bridge.mq.embedded.attributes import ATTRIBUTES, Names, Text
+from bridge.mq.embedded.attributes import ATTRIBUTES, Names, TextAttribute
 from bridge.mq.mqi import Connection
 from bridge.mq.mqsc import FLAGS
 
@@ -77,7 +77,7 @@ def _command(start: str, kind: str, shown: dict[str, str | int], everything: boo
         elif isinstance(attribute, Names):
             parts.append(f"{name}({','.join(map(_quoted, filter(None, str(value).split(','))))})")
         else:
-            parts.append(f"{name}({_quoted(value) if isinstance(attribute, Text) else value})")
+            parts.append(f"{name}({_quoted(value) if isinstance(attribute, TextAttribute) else value})")
     return _continued(start, [*parts, *(["REPLACE"] if start.startswith("DEFINE") else [])])
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from bridge.administration.answers import RetainedStatus, TopicDetails, TopicNode, TopicSubscription
 from bridge.config.models import LimitsConfig
-from bridge.mq.administration import Administration, CommandFailed, PcfResponse
+from bridge.mq.administration import CommandFailed, PcfAdministration, PcfResponse
 from bridge.mq.backend import Backend, Silence
 from bridge.mq.dead_letter_room import DeadLetterRoom
 from bridge.mq.memory import MemoryWatermark
@@ -117,7 +117,7 @@ class PcfTopicInquiry:
         """Run a command. The reason codes in `nothing` mean an empty result. Raises MQError or TooMany."""
         connection = self._connect("topics")
         try:
-            responses = Administration(connection).run(command, named, most=MAX_RESPONSES + 1)
+            responses = PcfAdministration(connection).run(command, named, most=MAX_RESPONSES + 1)
         except CommandFailed as error:
             if error.reason in nothing:
                 return []

@@ -85,7 +85,7 @@ _AT_ONCE: Final = (cmqc.MQRC_BACKED_OUT, cmqc.MQRC_CALL_INTERRUPTED)
 Put: TypeAlias = tuple[int, AnyMessage, int]
 
 
-class Connect(msgspec.Struct, tag="MQCONN", array_like=True):
+class ConnectCall(msgspec.Struct, tag="MQCONN", array_like=True):
     version: int
     application: str
     #: blank for any queue manager
@@ -94,12 +94,12 @@ class Connect(msgspec.Struct, tag="MQCONN", array_like=True):
     password: bytes = b""
 
 
-class Open(msgspec.Struct, tag="MQOPEN", array_like=True):
+class OpenCall(msgspec.Struct, tag="MQOPEN", array_like=True):
     od: MQOD
     options: MQLONG
 
 
-class Close(msgspec.Struct, tag="MQCLOSE", array_like=True):
+class CloseCall(msgspec.Struct, tag="MQCLOSE", array_like=True):
     handle: MQLONG
     options: MQLONG
 
@@ -120,7 +120,7 @@ class PutCall(msgspec.Struct, tag="MQPUT", array_like=True):
     properties: list[Property] = []
 
 
-class Pipeline(msgspec.Struct, tag="pipeline", array_like=True):
+class CallPipeline(msgspec.Struct, tag="pipeline", array_like=True):
     """Calls to run in order, while time remains. Each result is a Got, or the MQMD of a put."""
 
     calls: list[GetCall | PutCall]
@@ -130,83 +130,83 @@ class Pipeline(msgspec.Struct, tag="pipeline", array_like=True):
     size: MQLONG = SIZE
 
 
-class Put1(msgspec.Struct, tag="MQPUT1", array_like=True):
+class Put1Call(msgspec.Struct, tag="MQPUT1", array_like=True):
     od: MQOD
     message: Message
     options: MQPMO
     properties: list[Property]
 
 
-class Subscribe(msgspec.Struct, tag="MQSUB", array_like=True):
+class SubscribeCall(msgspec.Struct, tag="MQSUB", array_like=True):
     sd: MQSD
     handle: MQLONG | None
 
 
-class SubscriptionRequest(msgspec.Struct, tag="MQSUBRQ", array_like=True):
+class SubscriptionRequestCall(msgspec.Struct, tag="MQSUBRQ", array_like=True):
     handle: MQLONG
     action: MQLONG
     options: MQLONG
 
 
-class Inquire(msgspec.Struct, tag="MQINQ", array_like=True):
+class InquireCall(msgspec.Struct, tag="MQINQ", array_like=True):
     handle: MQLONG
     selectors: list[MQLONG]
 
 
-class Set(msgspec.Struct, tag="MQSET", array_like=True):
+class SetCall(msgspec.Struct, tag="MQSET", array_like=True):
     handle: MQLONG
     selectors: list[MQLONG]
     ints: list[MQLONG]
     chars: list[str]
 
 
-class Statistics(msgspec.Struct, tag="MQSTAT", array_like=True):
+class StatisticsCall(msgspec.Struct, tag="MQSTAT", array_like=True):
     kind: MQLONG
 
 
-class Commit(msgspec.Struct, tag="MQCMIT", array_like=True):
+class CommitCall(msgspec.Struct, tag="MQCMIT", array_like=True):
     pass
 
 
-class Backout(msgspec.Struct, tag="MQBACK", array_like=True):
+class BackoutCall(msgspec.Struct, tag="MQBACK", array_like=True):
     pass
 
 
-class Disconnect(msgspec.Struct, tag="MQDISC", array_like=True):
+class DisconnectCall(msgspec.Struct, tag="MQDISC", array_like=True):
     pass
 
 
-class Command(msgspec.Struct, tag="MQSC", array_like=True):
+class CommandCall(msgspec.Struct, tag="MQSC", array_like=True):
     text: str
 
 
-class ClearRetained(msgspec.Struct, tag="clear retained", array_like=True):
+class ClearRetainedCall(msgspec.Struct, tag="clear retained", array_like=True):
     topic: str
 
 
-class Subscriptions(msgspec.Struct, tag="subscriptions", array_like=True):
+class SubscriptionsCall(msgspec.Struct, tag="subscriptions", array_like=True):
     name: str
 
 
 Request = (
-    Connect
-    | Open
-    | Close
+    ConnectCall
+    | OpenCall
+    | CloseCall
     | PutCall
-    | Put1
+    | Put1Call
     | GetCall
-    | Pipeline
-    | Subscribe
-    | SubscriptionRequest
-    | Inquire
-    | Set
-    | Statistics
-    | Commit
-    | Backout
-    | Disconnect
-    | Command
-    | ClearRetained
-    | Subscriptions
+    | CallPipeline
+    | SubscribeCall
+    | SubscriptionRequestCall
+    | InquireCall
+    | SetCall
+    | StatisticsCall
+    | CommitCall
+    | BackoutCall
+    | DisconnectCall
+    | CommandCall
+    | ClearRetainedCall
+    | SubscriptionsCall
 )
 
 
@@ -219,7 +219,7 @@ class Reply(msgspec.Struct, array_like=True):
     result: msgspec.Raw = msgspec.Raw(b"\xc0")
 
 
-class Connected(msgspec.Struct, array_like=True):
+class ConnectResult(msgspec.Struct, array_like=True):
     """The result of MQCONN: the queue manager's name, process and version."""
 
     queue_manager: str
@@ -280,9 +280,9 @@ class RemoteConnection:
                 cmqc.MQRC_Q_MGR_NOT_AVAILABLE,
                 f"no bridge answers at {place} ({error.strerror or error}); is it running?",
             ) from error
-        request = Connect(PROTOCOL_VERSION, application, queue_manager, user, password.encode())
+        request = ConnectCall(PROTOCOL_VERSION, application, queue_manager, user, password.encode())
         try:
-            connected = self._call(request, Connected)
+            connected = self._call(request, ConnectResult)
         except MQError as error:
             self._socket.close()
             if isinstance(error.__cause__, TimeoutError):
@@ -323,12 +323,12 @@ class RemoteConnection:
         return data
 
     def open(self, od: MQOD, options: int) -> int:
-        handle, filled = self._call(Open(od, options), tuple[int, MQOD])
+        handle, filled = self._call(OpenCall(od, options), tuple[int, MQOD])
         _fill(od, filled)
         return handle
 
     def close(self, handle: int, options: int = cmqc.MQCO_NONE) -> None:
-        self._call(Close(handle, options), type(None))
+        self._call(CloseCall(handle, options), type(None))
 
     def put(
         self,
@@ -351,7 +351,7 @@ class RemoteConnection:
         properties: Sequence[Property] = (),
     ) -> MQMD:
         pmo = options if isinstance(options, MQPMO) else MQPMO(Options=options)
-        request = Put1(od, Message(message.md, message.data), pmo, list(properties))
+        request = Put1Call(od, Message(message.md, message.data), pmo, list(properties))
         md, filled_od, filled = self._call(request, tuple[MQMD, MQOD, MQPMO])
         _fill(od, filled_od)
         _fill(pmo, filled)
@@ -360,43 +360,43 @@ class RemoteConnection:
     def get(self, handle: int, options: GetOptions) -> Got:
         return self._call(GetCall(handle, options), Got)
 
-    def run(self, pipeline: Pipeline, kind: type[Result]) -> list[Result]:
+    def run(self, pipeline: CallPipeline, kind: type[Result]) -> list[Result]:
         """Run a pipeline in one round trip, like `run_pipeline`. `kind` is the type of the results."""
         return self._call(pipeline, list[kind])  # type: ignore[valid-type]
 
     def inquire(self, handle: int, selectors: Sequence[int]) -> tuple[list[int], list[str]]:
-        return self._call(Inquire(handle, list(selectors)), tuple[list[int], list[str]])
+        return self._call(InquireCall(handle, list(selectors)), tuple[list[int], list[str]])
 
     def set(self, handle: int, selectors: Sequence[int], ints: Sequence[int], chars: Sequence[str]) -> None:
-        self._call(Set(handle, list(selectors), list(ints), list(chars)), type(None))
+        self._call(SetCall(handle, list(selectors), list(ints), list(chars)), type(None))
 
     def subscribe(self, sd: MQSD, handle: int | None = None) -> tuple[int, int]:
-        handles, filled = self._call(Subscribe(sd, handle), tuple[tuple[int, int], MQSD])
+        handles, filled = self._call(SubscribeCall(sd, handle), tuple[tuple[int, int], MQSD])
         _fill(sd, filled)
         return handles
 
     def subscription_request(
         self, handle: int, action: int = cmqc.MQSR_ACTION_PUBLICATION, options: int = cmqc.MQSRO_NONE
     ) -> int:
-        return self._call(SubscriptionRequest(handle, action, options), int)
+        return self._call(SubscriptionRequestCall(handle, action, options), int)
 
     def statistics(self, type: int = cmqc.MQSTAT_TYPE_ASYNC_ERROR) -> MQSTS:
-        return self._call(Statistics(type), MQSTS)
+        return self._call(StatisticsCall(type), MQSTS)
 
     def commit(self) -> None:
-        self._call(Commit(), type(None))
+        self._call(CommitCall(), type(None))
 
     def backout(self) -> None:
-        self._call(Backout(), type(None))
+        self._call(BackoutCall(), type(None))
 
     def command(self, text: str) -> list[CommandResponse]:
-        return self._call(Command(text), list[CommandResponse])
+        return self._call(CommandCall(text), list[CommandResponse])
 
     def clear_retained(self, topic: str) -> None:
-        self._call(ClearRetained(topic), type(None))
+        self._call(ClearRetainedCall(topic), type(None))
 
     def subscriptions(self, name: str = "*") -> list[SubscriptionEntry]:
-        return self._call(Subscriptions(name), list[SubscriptionEntry])
+        return self._call(SubscriptionsCall(name), list[SubscriptionEntry])
 
     def abort(self) -> None:
         """Close the socket. The queue manager backs out the unit of work and closes the handles."""
@@ -404,7 +404,7 @@ class RemoteConnection:
 
     def disconnect(self) -> None:
         try:
-            self._call(Disconnect(), type(None))
+            self._call(DisconnectCall(), type(None))
         finally:
             self._socket.close()
 
@@ -436,7 +436,11 @@ def _fill(ours: msgspec.Struct, theirs: msgspec.Struct) -> None:
 
 
 def run_pipeline(
-    pipeline: Pipeline, get: Callable[[int, GetOptions], Any], put: Callable[[PutCall], Any], *, until: float = math.inf
+    pipeline: CallPipeline,
+    get: Callable[[int, GetOptions], Any],
+    put: Callable[[PutCall], Any],
+    *,
+    until: float = math.inf,
 ) -> list[Any]:
     """Run calls until one fails, a limit is reached, or time.monotonic() is `until`. Run one at least.
 
@@ -461,7 +465,7 @@ def run_pipeline(
     return results
 
 
-def _in_order(pipeline: Pipeline) -> Iterable[GetCall | PutCall]:
+def _in_order(pipeline: CallPipeline) -> Iterable[GetCall | PutCall]:
     if pipeline.times == 1:
         return pipeline.calls
     again = [
@@ -479,7 +483,7 @@ def get_many(
     short result does not mean that the queue is empty: an embedded queue manager ends a batch that takes too long. Raises the
     MQError of the first MQGET, for example MQRC_NO_MSG_AVAILABLE.
     """
-    return _run(connection, Pipeline([GetCall(handle, options)], messages, size=size), Got)
+    return _run(connection, CallPipeline([GetCall(handle, options)], messages, size=size), Got)
 
 
 def put_many(connection: Connection, puts: Sequence[Put], messages: int = MESSAGES, size: int = SIZE) -> list[MQMD]:
@@ -496,10 +500,10 @@ def put_many(connection: Connection, puts: Sequence[Put], messages: int = MESSAG
         size -= message.length
         if size <= 0:
             break
-    return _run(connection, Pipeline(calls), MQMD) if calls else []
+    return _run(connection, CallPipeline(calls), MQMD) if calls else []
 
 
-def _run(connection: Connection, pipeline: Pipeline, kind: type[Result]) -> list[Result]:
+def _run(connection: Connection, pipeline: CallPipeline, kind: type[Result]) -> list[Result]:
     if isinstance(connection, RemoteConnection):
         return connection.run(pipeline, kind)
     return run_pipeline(

@@ -64,7 +64,7 @@ from bridge.mqtt.reason_codes import FROM_SERVER, MalformedPacket, ReasonCode, c
 from bridge.mqtt.writer import encode, encode_acknowledgement, encode_publish, encode_publish_5
 
 
-class State(IntEnum):
+class ConnectionState(IntEnum):
     """The state of a connection (MQTT 3.1.1 sections 3.1, 3.2 and 3.14)."""
 
     #: no complete packet has arrived
@@ -92,7 +92,7 @@ _ONLY_AUTH: Final = (
 )
 _TO_CLIENT: Final = (PacketType.CONNACK, PacketType.SUBACK, PacketType.UNSUBACK, PacketType.PINGRESP)
 
-Step = State | str | None
+Step = ConnectionState | str | None
 """What a packet does in a state: the next state, or the rule that it breaks. None: it waits until CONNECT is answered."""
 
 
@@ -106,17 +106,23 @@ def _steps(default: Step, *, to_client: Step = _DIRECTION, **others: Step) -> di
 
 #: The server's state machine. Clients may send more packets before they receive CONNACK (MQTT 3.1.1 section 3.1.4).
 #: DISCONNECTING and CLOSED have no row: nothing that follows DISCONNECT or an error is read (MQTT-3.14.4-2, section 4.8).
-TRANSITIONS: Final[dict[State, dict[PacketType, Step]]] = {
-    State.WAITING_FOR_CONNECT: _steps(_FIRST, CONNECT=State.AUTHENTICATING, AUTH=_RESERVED),
-    State.AUTHENTICATING: _steps(None, to_client=None),
-    State.CHALLENGED: _steps(
-        _ONLY_AUTH, to_client=_ONLY_AUTH, CONNECT=_SECOND, AUTH=State.AUTHENTICATING, DISCONNECT=State.DISCONNECTING
+TRANSITIONS: Final[dict[ConnectionState, dict[PacketType, Step]]] = {
+    ConnectionState.WAITING_FOR_CONNECT: _steps(_FIRST, CONNECT=ConnectionState.AUTHENTICATING, AUTH=_RESERVED),
+    ConnectionState.AUTHENTICATING: _steps(None, to_client=None),
+    ConnectionState.CHALLENGED: _steps(
+        _ONLY_AUTH,
+        to_client=_ONLY_AUTH,
+        CONNECT=_SECOND,
+        AUTH=ConnectionState.AUTHENTICATING,
+        DISCONNECT=ConnectionState.DISCONNECTING,
     ),
-    State.CONNECTED: _steps(State.CONNECTED, CONNECT=_SECOND, DISCONNECT=State.DISCONNECTING),
+    ConnectionState.CONNECTED: _steps(
+        ConnectionState.CONNECTED, CONNECT=_SECOND, DISCONNECT=ConnectionState.DISCONNECTING
+    ),
 }
 
 
-class Exchange(IntEnum):
+class EnhancedAuthentication(IntEnum):
     """The state of an enhanced authentication (MQTT 5 section 4.12)."""
 
     #: none is under way
@@ -198,8 +204,8 @@ class OutgoingTopicAliases:
 _PINGRESP: Final = encode(Pingresp())
 #: The encoding of no properties.
 _NO_PROPERTIES: Final = b"\0"
-_CONNECTED: Final = State.CONNECTED
-_DISCONNECTING: Final = State.DISCONNECTING
+_CONNECTED: Final = ConnectionState.CONNECTED
+_DISCONNECTING: Final = ConnectionState.DISCONNECTING
 #: Reason codes that go with a Reason String: the fault is the client's own. Other reasons may tell about other clients.
 _FAULTS: Final = frozenset(
     (
@@ -246,7 +252,7 @@ PARTIAL_BYTES: Final = 1_000
 KEEP_ALIVE_GRACE: Final = 1.5
 
 
-_AUTHENTICATING: Final = State.AUTHENTICATING
+_AUTHENTICATING: Final = ConnectionState.AUTHENTICATING
 
 
 class ServerProtocol:
@@ -289,7 +295,7 @@ class ServerProtocol:
         byte_order: ByteOrder = "big",
     ) -> None:
         """Begin a connection that was made at `now`, in seconds of the owner's clock."""
-        self.state = State.WAITING_FOR_CONNECT
+        self.state = ConnectionState.WAITING_FOR_CONNECT
         #: nothing more that the client sends is read
         self.ended = False
         self.connect_timeout = connect_timeout
@@ -308,7 +314,7 @@ class ServerProtocol:
         self.problem_information = True
         #: Authentication Method, or None without enhanced authentication (MQTT 5 section 4.12)
         self.authentication_method: str | None = None
-        self._exchange = Exchange.NONE
+        self._exchange = EnhancedAuthentication.NONE
 
         # Input
         #: there is another turn for this client
@@ -440,7 +446,7 @@ class ServerProtocol:
         if properties is not None:
             self.authentication_method = properties.authentication_method
             if self.authentication_method is not None:
-                self._exchange = Exchange.SERVER
+                self._exchange = EnhancedAuthentication.SERVER
             self.max_packet_size = properties.maximum_packet_size or 0
             self.problem_information = properties.request_problem_information != 0
             if properties.topic_alias_maximum:
@@ -495,7 +501,7 @@ class ServerProtocol:
             share = FILTER_PACKETS * len(packet.topics)
             events.append(packet)
         elif isinstance(packet, Auth):
-            self._exchange = Exchange.SERVER
+            self._exchange = EnhancedAuthentication.SERVER
             events.append(packet)
         elif isinstance(packet, Connect):
             self._take_connect(packet)
@@ -510,9 +516,9 @@ class ServerProtocol:
             return _RESERVED
         if properties is None or properties.authentication_method != self.authentication_method:
             return "MQTT-4.12.0-5: an AUTH has another Authentication Method than CONNECT"
-        if again and (self._exchange != Exchange.NONE or self.state is not _CONNECTED):
+        if again and (self._exchange != EnhancedAuthentication.NONE or self.state is not _CONNECTED):
             return "MQTT 5 section 4.12.1: re-authentication is not allowed during an authentication"
-        if not again and self._exchange != Exchange.CLIENT:
+        if not again and self._exchange != EnhancedAuthentication.CLIENT:
             return "MQTT 5 section 4.12: an AUTH with Continue Authentication answers an AUTH of the server"
         return None
 
@@ -537,7 +543,7 @@ class ServerProtocol:
         A Server Keep Alive among the properties replaces the client's (MQTT-3.2.2-21).
         """
         self._heard = now
-        self._exchange = Exchange.NONE
+        self._exchange = EnhancedAuthentication.NONE
         self.state = _CONNECTED
         if properties is not None and properties.server_keep_alive is not None:
             self.keep_alive = properties.server_keep_alive
@@ -565,14 +571,14 @@ class ServerProtocol:
 
     def challenge(self, data: bytes | None) -> None:
         """Send an AUTH that the client has to answer (MQTT-4.12.0-2)."""
-        self._exchange = Exchange.CLIENT
+        self._exchange = EnhancedAuthentication.CLIENT
         if self.state is _AUTHENTICATING:
-            self.state = State.CHALLENGED
+            self.state = ConnectionState.CHALLENGED
         self._auth(ReasonCode.CONTINUE_AUTHENTICATION, data)
 
     def authenticated(self, data: bytes | None) -> None:
         """Send the AUTH that completes a re-authentication (MQTT 5 section 4.12.1)."""
-        self._exchange = Exchange.NONE
+        self._exchange = EnhancedAuthentication.NONE
         self._auth(ReasonCode.SUCCESS, data)
 
     def _auth(self, reason_code: ReasonCode, data: bytes | None) -> None:
@@ -691,7 +697,7 @@ class ServerProtocol:
     def lose(self) -> None:
         """Handle the loss of the network connection."""
         self.disconnect()
-        self.state = State.CLOSED
+        self.state = ConnectionState.CLOSED
         self._last_words = b""
 
     def data_to_send(self) -> bytes:
@@ -721,7 +727,7 @@ class ServerProtocol:
         """Return the time at which the client has been silent for too long, or None without a limit."""
         if self.state is _CONNECTED and self.keep_alive:
             return self._heard + self.keep_alive * KEEP_ALIVE_GRACE
-        if self.state in (State.WAITING_FOR_CONNECT, State.CHALLENGED):
+        if self.state in (ConnectionState.WAITING_FOR_CONNECT, ConnectionState.CHALLENGED):
             return self._heard + self.connect_timeout
         return None
 
@@ -730,8 +736,8 @@ class ServerProtocol:
         deadline = self.deadline()
         if deadline is None or now <= deadline:
             return ""
-        if self.state is State.WAITING_FOR_CONNECT:
+        if self.state is ConnectionState.WAITING_FOR_CONNECT:
             return f"no CONNECT within {self.connect_timeout:g} s"
-        if self.state is State.CHALLENGED:
+        if self.state is ConnectionState.CHALLENGED:
             return f"not authenticated within {self.connect_timeout:g} s"
         return f"no packet for {now - self._heard:.1f} s, keep-alive is {self.keep_alive:g} s"

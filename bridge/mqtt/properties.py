@@ -28,7 +28,7 @@ from bridge.mqtt.packets import (
     UserProperty,
     WillProperties,
 )
-from bridge.mqtt.property_table import ANYWHERE, PROPERTIES, Kind, Place, Property
+from bridge.mqtt.property_table import ANYWHERE, PROPERTIES, Place, PropertyKind, PropertyRow
 from bridge.mqtt.reason_codes import MalformedPacket, ReasonCode
 
 
@@ -308,7 +308,7 @@ def _read_variable(buffer: bytes, at: int, end: int) -> tuple[int, int]:
 # A reader and a writer for each kind of value.
 
 
-def _number(row: Property, layout: str) -> tuple[_Reader, _Writer]:
+def _number(row: PropertyRow, layout: str) -> tuple[_Reader, _Writer]:
     identifier, pack, size = row.identifier, struct.Struct(f">B{layout}").pack, struct.calcsize(f">{layout}")
 
     def read(buffer: bytes, at: int, end: int) -> tuple[int, int]:
@@ -320,7 +320,7 @@ def _number(row: Property, layout: str) -> tuple[_Reader, _Writer]:
     return read, lambda value: pack(identifier, _checked(row, value))
 
 
-def _variable(row: Property) -> tuple[_Reader, _Writer]:
+def _variable(row: PropertyRow) -> tuple[_Reader, _Writer]:
     identifier = bytes((row.identifier,))
 
     def read(buffer: bytes, at: int, end: int) -> tuple[int, int]:
@@ -330,7 +330,7 @@ def _variable(row: Property) -> tuple[_Reader, _Writer]:
     return read, lambda value: identifier + encode_remaining_length(_checked(row, value))
 
 
-def _checked(row: Property, value: int) -> int:
+def _checked(row: PropertyRow, value: int) -> int:
     if not row.least <= value <= row.most:
         # An alias of 0 is as invalid as one above the receiver's maximum (section 3.3.2.3.4).
         topic_alias = row.name == "Topic Alias"
@@ -341,12 +341,12 @@ def _checked(row: Property, value: int) -> int:
     return value
 
 
-def _binary(row: Property) -> tuple[_Reader, _Writer]:
+def _binary(row: PropertyRow) -> tuple[_Reader, _Writer]:
     identifier = row.identifier
     return _read_binary, lambda value: _HEAD(identifier, len(value)) + value
 
 
-def _string(row: Property) -> tuple[_Reader, _Writer]:
+def _string(row: PropertyRow) -> tuple[_Reader, _Writer]:
     identifier, is_topic = row.identifier, row.name == "Response Topic"
 
     def check(value: str) -> None:
@@ -373,13 +373,13 @@ def _each(write: _Writer) -> _Writer:
     return lambda values: b"".join(map(write, values))
 
 
-_CODECS: dict[Kind, Callable[[Property], tuple[_Reader, _Writer]]] = {
-    Kind.BYTE: lambda row: _number(row, "B"),
-    Kind.TWO_BYTE_INTEGER: lambda row: _number(row, "H"),
-    Kind.FOUR_BYTE_INTEGER: lambda row: _number(row, "I"),
-    Kind.VARIABLE_BYTE_INTEGER: _variable,
-    Kind.STRING: _string,
-    Kind.BINARY: _binary,
+_CODECS: dict[PropertyKind, Callable[[PropertyRow], tuple[_Reader, _Writer]]] = {
+    PropertyKind.BYTE: lambda row: _number(row, "B"),
+    PropertyKind.TWO_BYTE_INTEGER: lambda row: _number(row, "H"),
+    PropertyKind.FOUR_BYTE_INTEGER: lambda row: _number(row, "I"),
+    PropertyKind.VARIABLE_BYTE_INTEGER: _variable,
+    PropertyKind.STRING: _string,
+    PropertyKind.BINARY: _binary,
 }
 # By field name. The loops read and write User Properties themselves.
 _BY_FIELD = {row.field: (row, *_CODECS[row.kind](row)) for row in PROPERTIES if row.kind in _CODECS}

@@ -13,7 +13,7 @@ Place = PacketType | Literal["WILL"]
 """The place of properties: a packet's variable header, or the will in the payload of CONNECT."""
 
 
-class Kind(Enum):
+class PropertyKind(Enum):
     """The encoding of a property's value (MQTT 5 section 1.5)."""
 
     BYTE = "Byte"
@@ -25,13 +25,13 @@ class Kind(Enum):
     STRING_PAIR = "UTF-8 String Pair"
 
 
-class Property(msgspec.Struct, frozen=True):
+class PropertyRow(msgspec.Struct, frozen=True):
     """One row of the table."""
 
     identifier: int
     name: str
     """The name in the specification."""
-    kind: Kind
+    kind: PropertyKind
     places: frozenset[Place]
     """The places in which it is allowed."""
     repeated: frozenset[Place] = frozenset()
@@ -61,35 +61,35 @@ _CONNACK = _in("CONNACK")
 _ANSWERS = _in("CONNACK", "PUBACK", "PUBREC", "PUBREL", "PUBCOMP", "SUBACK", "UNSUBACK", "DISCONNECT", "AUTH")
 
 PROPERTIES = (
-    Property(0x01, "Payload Format Indicator", Kind.BYTE, _MESSAGE, most=1),
-    Property(0x02, "Message Expiry Interval", Kind.FOUR_BYTE_INTEGER, _MESSAGE),
-    Property(0x03, "Content Type", Kind.STRING, _MESSAGE),
-    Property(0x08, "Response Topic", Kind.STRING, _MESSAGE),
-    Property(0x09, "Correlation Data", Kind.BINARY, _MESSAGE),
-    Property(
-        0x0B, "Subscription Identifier", Kind.VARIABLE_BYTE_INTEGER, _in("PUBLISH", "SUBSCRIBE"), _in("PUBLISH"),
+    PropertyRow(0x01, "Payload Format Indicator", PropertyKind.BYTE, _MESSAGE, most=1),
+    PropertyRow(0x02, "Message Expiry Interval", PropertyKind.FOUR_BYTE_INTEGER, _MESSAGE),
+    PropertyRow(0x03, "Content Type", PropertyKind.STRING, _MESSAGE),
+    PropertyRow(0x08, "Response Topic", PropertyKind.STRING, _MESSAGE),
+    PropertyRow(0x09, "Correlation Data", PropertyKind.BINARY, _MESSAGE),
+    PropertyRow(
+        0x0B, "Subscription Identifier", PropertyKind.VARIABLE_BYTE_INTEGER, _in("PUBLISH", "SUBSCRIBE"), _in("PUBLISH"),
         least=1, most=MAX_REMAINING_LENGTH,
     ),
-    Property(0x11, "Session Expiry Interval", Kind.FOUR_BYTE_INTEGER, _in("CONNECT", "CONNACK", "DISCONNECT")),
-    Property(0x12, "Assigned Client Identifier", Kind.STRING, _CONNACK),
-    Property(0x13, "Server Keep Alive", Kind.TWO_BYTE_INTEGER, _CONNACK),
-    Property(0x15, "Authentication Method", Kind.STRING, _AUTHENTICATION),
-    Property(0x16, "Authentication Data", Kind.BINARY, _AUTHENTICATION),
-    Property(0x17, "Request Problem Information", Kind.BYTE, _in("CONNECT"), most=1),
-    Property(0x18, "Will Delay Interval", Kind.FOUR_BYTE_INTEGER, _in("WILL")),
-    Property(0x19, "Request Response Information", Kind.BYTE, _in("CONNECT"), most=1),
-    Property(0x1A, "Response Information", Kind.STRING, _CONNACK),
-    Property(0x1C, "Server Reference", Kind.STRING, _in("CONNACK", "DISCONNECT")),
-    Property(0x1F, "Reason String", Kind.STRING, _ANSWERS),
-    Property(0x21, "Receive Maximum", Kind.TWO_BYTE_INTEGER, _OPENING, least=1),
-    Property(0x22, "Topic Alias Maximum", Kind.TWO_BYTE_INTEGER, _OPENING),
-    Property(0x23, "Topic Alias", Kind.TWO_BYTE_INTEGER, _in("PUBLISH"), least=1),
-    Property(0x24, "Maximum QoS", Kind.BYTE, _CONNACK, most=1),
-    Property(0x25, "Retain Available", Kind.BYTE, _CONNACK, most=1),
-    Property(0x26, "User Property", Kind.STRING_PAIR, ANYWHERE, ANYWHERE),
-    Property(0x27, "Maximum Packet Size", Kind.FOUR_BYTE_INTEGER, _OPENING, least=1),
-    Property(0x28, "Wildcard Subscription Available", Kind.BYTE, _CONNACK, most=1),
-    Property(0x29, "Subscription Identifier Available", Kind.BYTE, _CONNACK, most=1),
-    Property(0x2A, "Shared Subscription Available", Kind.BYTE, _CONNACK, most=1),
+    PropertyRow(0x11, "Session Expiry Interval", PropertyKind.FOUR_BYTE_INTEGER, _in("CONNECT", "CONNACK", "DISCONNECT")),
+    PropertyRow(0x12, "Assigned Client Identifier", PropertyKind.STRING, _CONNACK),
+    PropertyRow(0x13, "Server Keep Alive", PropertyKind.TWO_BYTE_INTEGER, _CONNACK),
+    PropertyRow(0x15, "Authentication Method", PropertyKind.STRING, _AUTHENTICATION),
+    PropertyRow(0x16, "Authentication Data", PropertyKind.BINARY, _AUTHENTICATION),
+    PropertyRow(0x17, "Request Problem Information", PropertyKind.BYTE, _in("CONNECT"), most=1),
+    PropertyRow(0x18, "Will Delay Interval", PropertyKind.FOUR_BYTE_INTEGER, _in("WILL")),
+    PropertyRow(0x19, "Request Response Information", PropertyKind.BYTE, _in("CONNECT"), most=1),
+    PropertyRow(0x1A, "Response Information", PropertyKind.STRING, _CONNACK),
+    PropertyRow(0x1C, "Server Reference", PropertyKind.STRING, _in("CONNACK", "DISCONNECT")),
+    PropertyRow(0x1F, "Reason String", PropertyKind.STRING, _ANSWERS),
+    PropertyRow(0x21, "Receive Maximum", PropertyKind.TWO_BYTE_INTEGER, _OPENING, least=1),
+    PropertyRow(0x22, "Topic Alias Maximum", PropertyKind.TWO_BYTE_INTEGER, _OPENING),
+    PropertyRow(0x23, "Topic Alias", PropertyKind.TWO_BYTE_INTEGER, _in("PUBLISH"), least=1),
+    PropertyRow(0x24, "Maximum QoS", PropertyKind.BYTE, _CONNACK, most=1),
+    PropertyRow(0x25, "Retain Available", PropertyKind.BYTE, _CONNACK, most=1),
+    PropertyRow(0x26, "User Property", PropertyKind.STRING_PAIR, ANYWHERE, ANYWHERE),
+    PropertyRow(0x27, "Maximum Packet Size", PropertyKind.FOUR_BYTE_INTEGER, _OPENING, least=1),
+    PropertyRow(0x28, "Wildcard Subscription Available", PropertyKind.BYTE, _CONNACK, most=1),
+    PropertyRow(0x29, "Subscription Identifier Available", PropertyKind.BYTE, _CONNACK, most=1),
+    PropertyRow(0x2A, "Shared Subscription Available", PropertyKind.BYTE, _CONNACK, most=1),
 )  # fmt: skip
 """All properties (MQTT 5 table 2-4). The limits of values are from chapter 3."""

@@ -58,7 +58,7 @@ def end() -> None:
         handler.close()
 
 
-class Client(Protocol):
+class AuditedClient(Protocol):
     """An MQTT client, as identified in entries."""
 
     client_id: str
@@ -90,7 +90,7 @@ class _Gathering:
 _gathering = _Gathering()
 
 
-def note(event: str, client: Client | None = None, *, stranger: str | None = None, **facts: Any) -> None:
+def note(event: str, client: AuditedClient | None = None, *, stranger: str | None = None, **facts: Any) -> None:
     """Write an entry about an event and, optionally, a client.
 
     `stranger` is the IP address of an unauthenticated client. It may use any name, so its entries are limited per network.

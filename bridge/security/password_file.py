@@ -223,7 +223,7 @@ HASHED: Final = "$argon2id$"
 SCRAM_KEY: Final = "# scram-key "
 
 
-class Entry(msgspec.Struct, frozen=True):
+class PasswordEntry(msgspec.Struct, frozen=True):
     """A user's line in the file."""
 
     #: the hash, or a plain password if the file may contain them
@@ -236,7 +236,7 @@ class PasswordFileError(ValueError):
     """A line of a password file is invalid. The message contains its number but not its contents."""
 
 
-def read_password_file(path: Path, *, plain: bool = False) -> dict[str, Entry]:
+def read_password_file(path: Path, *, plain: bool = False) -> dict[str, PasswordEntry]:
     """Return the entries of a file by user. `plain` allows plain passwords. Raises OSError, PasswordFileError."""
     return _entries(path, _text(path), plain=plain)
 
@@ -259,8 +259,8 @@ def _scram_key(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
 
 
-def _entries(path: Path, text: str, *, plain: bool) -> dict[str, Entry]:
-    found: dict[str, Entry] = {}
+def _entries(path: Path, text: str, *, plain: bool) -> dict[str, PasswordEntry]:
+    found: dict[str, PasswordEntry] = {}
     lines = text.splitlines()
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):
@@ -273,11 +273,11 @@ def _entries(path: Path, text: str, *, plain: bool) -> dict[str, Entry]:
             )
         if user in found:
             raise PasswordFileError(f"{path}:{number}: user {user!r} stands in the file twice")
-        found[user] = Entry(right, scram)
+        found[user] = PasswordEntry(right, scram)
     return found
 
 
-def write_password_file(path: Path, entries: Mapping[str, Entry]) -> None:
+def write_password_file(path: Path, entries: Mapping[str, PasswordEntry]) -> None:
     """Replace the entries of a file, keeping the comments at its top, or create a file. Raises OSError.
 
     A new file is readable only by its owner. If root creates it, the directory's group may read it as well, unless that is
@@ -318,11 +318,11 @@ class PasswordFile:
         self.path = path
         self._plain = plain
         self._seen: object = None
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, PasswordEntry] = {}
         #: key for deriving constant salts for unknown users
         self.scram_key = b""
 
-    def entries(self) -> Mapping[str, Entry]:
+    def entries(self) -> Mapping[str, PasswordEntry]:
         """Return the current entries by user. Raises AuthenticatorUnavailable if the file is unreadable or invalid."""
         try:
             status = self.path.stat()

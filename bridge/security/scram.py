@@ -15,7 +15,7 @@ from typing import NamedTuple
 from scramp import ScramException, ScramMechanism
 
 from bridge.security.authenticator import Authenticated, AuthenticationFailed, Challenge, Exchange, Presented
-from bridge.security.password_file import Entry, PasswordFile
+from bridge.security.password_file import PasswordEntry, PasswordFile
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Scram:
 
     def __init__(self, file: PasswordFile) -> None:
         self._file = file
-        self._entries: Mapping[str, Entry] = {}
+        self._entries: Mapping[str, PasswordEntry] = {}
         self._verifiers: dict[str, Verifier] = {}
         #: sorted iterations and salt lengths of all verifiers, from which those of unknown users are chosen
         self._shapes: list[tuple[int, int]] = []

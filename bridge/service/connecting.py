@@ -19,7 +19,7 @@ import msgspec
 from bridge.config.channel import ChannelConfig
 from bridge.config.models import LimitsConfig
 from bridge.mq.backend import UnitOfWork
-from bridge.mqtt.connection import REASON_CODES, TOPIC_ALIAS_MAXIMUM, State
+from bridge.mqtt.connection import REASON_CODES, TOPIC_ALIAS_MAXIMUM, ConnectionState
 from bridge.mqtt.flow import MAX_IDENTIFIER
 from bridge.mqtt.packets import LEVEL_MQTT_5, Auth, ConnackCode, ConnackProperties, Connect
 from bridge.mqtt.reason_codes import ReasonCode
@@ -38,7 +38,7 @@ from bridge.security.authenticators import ChannelAuthentication
 from bridge.security.channel_authentication import Connecting
 from bridge.service.client import Client, granted_expiry
 from bridge.service.events import ClientConnected, ConnectRejected, CredentialsRejected, SessionRejected
-from bridge.service.subscriptions import Failure, authorize_again
+from bridge.service.subscriptions import AuthorizationFailure, authorize_again
 from bridge.service.telemetry import TelemetryService
 from bridge.telemetry.identifier_release import IdentifierRelease
 from bridge.telemetry.identity import (
@@ -103,7 +103,7 @@ async def connect(service: TelemetryService, client: Client, packet: Connect) ->
     try:
         await Handshake(service, client, packet).accept()
     except Rejected as rejected:
-        if client.protocol.state < State.CONNECTED:  # else the client has left
+        if client.protocol.state < ConnectionState.CONNECTED:  # else the client has left
             reject(service, client, rejected)
     except Gone:
         pass
@@ -138,7 +138,7 @@ class Handshake:
 
     def _still_waiting(self) -> None:
         """Raise Gone if the client has disconnected before the answer."""
-        if self._client.protocol.state is not State.AUTHENTICATING:
+        if self._client.protocol.state is not ConnectionState.AUTHENTICATING:
             raise Gone
 
     # Identity of the client
@@ -294,7 +294,7 @@ class Handshake:
             current = service.clients.get(client_id) is client  # otherwise another connection has taken over
             if current:
                 self._give_up(session)
-            if isinstance(error, Failure):
+            if isinstance(error, AuthorizationFailure):
                 raise Rejected(ConnackCode.SERVER_UNAVAILABLE, str(error)) if current else Gone from None
             raise
         finally:
@@ -323,7 +323,7 @@ class Handshake:
         completion = await self._service.units.committed(unit)
         self._service.delivery.saved([(session, recording)], unit.records, completion)
         if completion.failure:
-            raise Failure(cmqc.reason_name(completion.failure))
+            raise AuthorizationFailure(cmqc.reason_name(completion.failure))
 
     def _give_up(self, session: Session) -> None:
         """Release a session whose client has disconnected before CONNACK, or is rejected because of a failure."""
@@ -414,7 +414,7 @@ async def authenticate(client: Client, exchange: Exchange, data: bytes | None) -
             )
             why = "its authentication method fails"
             raise Rejected(ConnackCode.NOT_AUTHORIZED, why, ReasonCode.UNSPECIFIED_ERROR) from error
-        if client.protocol.state >= State.DISCONNECTING:
+        if client.protocol.state >= ConnectionState.DISCONNECTING:
             raise Gone
         if isinstance(result, Authenticated):
             return result
@@ -461,13 +461,13 @@ async def authenticate_again(service: TelemetryService, client: Client, packet: 
             ) from error
         if (identity.user, name) != (before.user, client.user_name):
             raise Rejected(ConnackCode.NOT_AUTHORIZED, f"as another user, {name!r}", ReasonCode.NOT_AUTHORIZED)
-        if client.protocol.state is State.CONNECTED:
+        if client.protocol.state is ConnectionState.CONNECTED:
             client.expires = math.inf if shown.expires is None else shown.expires
             client.protocol.authenticated(result.data)
             client.transport.flush()
     except Rejected as error:
         service.events.publish(CredentialsRejected(client.channel.name))
-        if client.protocol.state is State.CONNECTED:
+        if client.protocol.state is ConnectionState.CONNECTED:
             client.close(f"it did not authenticate itself again: {error}", error.reason_code)
     except Gone:
         pass

@@ -23,7 +23,7 @@ from bridge.security import audit_log
 from bridge.service.client import Client, Turns, Units
 from bridge.service.events import DeadLettered, EventBus, Finished, MessagesAbandoned, Unclaimed
 from bridge.service.limit_hits import LimitHits
-from bridge.telemetry.backlog import Admission, Backlog, BacklogLimits
+from bridge.telemetry.backlog import Backlog, BacklogLimits, NotAdmitted
 from bridge.telemetry.conversion import reason_code_of
 from bridge.telemetry.outbox import FULL, SLOW, UNDELIVERABLE, Refusal, SendEffects
 from bridge.telemetry.packet_identifiers import Chunk
@@ -227,7 +227,7 @@ NEARLY_FULL, LAG_SHARE = 0.85, 0.02
 BEHIND_INTERVAL = 0.1
 
 
-class Delivery:
+class DeliveryService:
     """Sends messages from the transmission queue to clients."""
 
     def __init__(
@@ -362,7 +362,7 @@ class Delivery:
             self._not_admitted(backlog, admission)
         self.review(backlog)
 
-    def _not_admitted(self, backlog: Backlog, admission: Admission) -> None:
+    def _not_admitted(self, backlog: Backlog, admission: NotAdmitted) -> None:
         """Handle the messages that a backlog did not admit, apart from those to remove from the transmission queue."""
         owner = backlog.owner
         for transmission in admission.dead_letters:

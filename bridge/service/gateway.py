@@ -15,7 +15,7 @@ from typing import Final
 from bridge.clock import now_us
 from bridge.config.channel import ChannelConfig
 from bridge.mq.backend import Completion, UnitOfWork, resolve
-from bridge.mqtt.connection import Answer, Reason, ServerProtocol, State
+from bridge.mqtt.connection import Answer, ConnectionState, Reason, ServerProtocol
 from bridge.mqtt.packets import (
     LEVEL_MQTT_5,
     Auth,
@@ -44,7 +44,7 @@ from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
 
-_DISCONNECTING: Final = State.DISCONNECTING
+_DISCONNECTING: Final = ConnectionState.DISCONNECTING
 #: Bytes that each delivery of a publication counts for in flow control.
 DELIVERY_WEIGHT: Final = 256
 #: Approximate number of deliveries caused by one client's publications per turn. A single publication may exceed it.
@@ -57,7 +57,7 @@ def handlers_of(service: TelemetryService) -> MakesOwner:
 
 
 class ClientHandler:
-    """Handles the events of one connection: `bridge.transport.stream.Owner`."""
+    """Handles the events of one connection: `bridge.transport.stream.ConnectionOwner`."""
 
     __slots__ = ("_client", "_deliveries", "_rate", "_sequences", "_service")
 

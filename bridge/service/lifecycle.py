@@ -52,7 +52,7 @@ from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings, started
 from bridge.service.problems import ProblemList
 from bridge.service.queue_manager_watch import QueueManagerWatch
-from bridge.service.reload import ConfigurationSource, Reload, Takeover
+from bridge.service.reload import ConfigurationReload, ConfigurationSource, Takeover
 from bridge.service.telemetry import TelemetryService
 from bridge.service.tracing import TracesError, Tracing, tracing_of
 from bridge.transport.channel import Channel
@@ -341,7 +341,7 @@ class Bridge:
         if self.history is not None:
             self.service.journal.keep()
         self.administration = Administration(parts)
-        self.reload = Reload(self._source, Takeover(parts, authenticators))
+        self.reload = ConfigurationReload(self._source, Takeover(parts, authenticators))
         try:
             for line in await self.channels.begin():
                 self.announce(line)

@@ -17,7 +17,7 @@ from typing import Final, get_args
 import bridge
 from bridge.administration.answers import BridgeState, Problem, ProblemKind
 from bridge.administration.histogram import Histogram
-from bridge.administration.mapping_status import State
+from bridge.administration.mapping_status import RunnerState
 from bridge.clock import now_us
 from bridge.compilation import PURE
 from bridge.config.channel import Reason
@@ -110,7 +110,7 @@ _DISCARDED: Final = {
 }
 
 
-class ClientTraffic:
+class ClientCounters:
     """Counters of the clients of one channel and MQTT version; latencies in seconds, by QoS."""
 
     __slots__ = (
@@ -150,7 +150,7 @@ class Traffic:
         #: seconds by which the time of day is ahead of the clock
         self._offset = time.time() - clock()
         #: by channel and protocol level
-        self.clients: dict[tuple[str, int], ClientTraffic] = {}
+        self.clients: dict[tuple[str, int], ClientCounters] = {}
         #: by metric and labels. Zero from the start where the labels are known, so that the first message is an increase.
         self._counts: defaultdict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
         self._counts["mqbridge_dead_letters_total"].update(dict.fromkeys(product(("in", "out"), _REASONS), 0))
@@ -170,12 +170,12 @@ class Traffic:
         for traffic in self.clients.values():
             traffic.puts_timed = traffic.deliveries_timed = 0
 
-    def of(self, session: Session) -> ClientTraffic:
+    def of(self, session: Session) -> ClientCounters:
         """Return the counters for a session's channel and MQTT version."""
         key = session.channel, session.level
         traffic = self.clients.get(key)
         if traffic is None:
-            traffic = self.clients[key] = ClientTraffic()
+            traffic = self.clients[key] = ClientCounters()
         return traffic
 
     # Messages --------------------------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ class Traffic:
 
     def _begin(self, channel: str) -> None:
         for level in _VERSIONS:
-            self.clients.setdefault((channel, level), ClientTraffic())
+            self.clients.setdefault((channel, level), ClientCounters())
         for name, reasons in _BY_CHANNEL.items():
             for reason in reasons:
                 self._counts[name].setdefault((channel, reason), 0)
@@ -297,7 +297,7 @@ class Traffic:
             self._counts[name].setdefault((channel,), 0)
 
 
-def _gather_clients(samples: Samples, traffic: ClientTraffic, labels: tuple[str, str]) -> None:
+def _gather_clients(samples: Samples, traffic: ClientCounters, labels: tuple[str, str]) -> None:
     samples.add("mqbridge_clients", traffic.clients, *labels)
     samples.add("mqbridge_connects_total", traffic.connects, *labels)
     samples.add("mqbridge_messages_resent_total", traffic.resent, *labels)
@@ -552,7 +552,7 @@ def _gather_backlogs(samples: Samples, status: QueueManagerStatus, configuration
 def _gather_mappings(samples: Samples, parts: Parts) -> None:
     for status in parts.mappings.statuses():
         name = status.name
-        for state in State:
+        for state in RunnerState:
             samples.add("mqbridge_mapping_state", status.state is state, name, state.value)
         for outcome in ("moved", "filtered", "cut", "dead_lettered"):
             samples.add("mqbridge_mapping_messages_total", getattr(status, outcome), name, outcome)

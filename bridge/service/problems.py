@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from bridge.administration.answers import Problem, ProblemKind, counted
-from bridge.administration.mapping_status import State, Status
+from bridge.administration.mapping_status import MappingStatus, RunnerState
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.config.models import PIPELINES, Configuration, LimitsConfig
 from bridge.config.queue_manager import SET_ASIDE_QUEUE, STATE_QUEUE
@@ -595,18 +595,18 @@ def _of_links_and_mappings(parts: Parts, shut: Collection[str]) -> Iterator[Prob
     for status in parts.mappings.statuses():
         yield from _of_unfinished_sessions(status)
         state = status.state
-        if state in (State.RUNNING, State.STARTING, State.DISABLED, State.REMOVED):
+        if state in (RunnerState.RUNNING, RunnerState.STARTING, RunnerState.DISABLED, RunnerState.REMOVED):
             continue
-        if state is State.WAITING_FOR_LINK and status.name in waiting_for_link:
+        if state is RunnerState.WAITING_FOR_LINK and status.name in waiting_for_link:
             continue
-        if state is State.WAITING_FOR_QUEUE_MANAGER and (
+        if state is RunnerState.WAITING_FOR_QUEUE_MANAGER and (
             not parts.service.backend.available or parts.host.login_problem
         ):
             continue
-        if state in (State.RETRYING, State.STUCK) and _is_consequence(parts, status, shut):
+        if state in (RunnerState.RETRYING, RunnerState.STUCK) and _is_consequence(parts, status, shut):
             continue
-        paused = state is State.PAUSED
-        if state is State.RETRYING and (blocked := status.blocked):
+        paused = state is RunnerState.PAUSED
+        if state is RunnerState.RETRYING and (blocked := status.blocked):
             more = f" (and {len(blocked) - 1:,} more queues)" if len(blocked) > 1 else ""
             full = sum(queue.waiting for queue in blocked) >= LOOK_AHEAD
             others = "all later messages wait, too" if full else "messages for other destinations continue"
@@ -622,7 +622,7 @@ def _of_links_and_mappings(parts: Parts, shut: Collection[str]) -> Iterator[Prob
 _LOGIN_REASONS: Final = ("MQRC_NOT_AUTHORIZED", "MQRC_SECURITY_ERROR")
 
 
-def _is_consequence(parts: Parts, status: Status, shut: Collection[str]) -> bool:
+def _is_consequence(parts: Parts, status: MappingStatus, shut: Collection[str]) -> bool:
     """Return whether another problem explains why a mapping does not continue: queue, login, disk or memory."""
     if parts.host.login_problem and any(reason in status.last_error for reason in _LOGIN_REASONS):
         return True
@@ -632,9 +632,9 @@ def _is_consequence(parts: Parts, status: Status, shut: Collection[str]) -> bool
     return disk_full or (parts.host.memory.above and "MQRC_STORAGE_NOT_AVAILABLE" in status.last_error)
 
 
-def _awaited_queues(parts: Parts, status: Status) -> set[str]:
+def _awaited_queues(parts: Parts, status: MappingStatus) -> set[str]:
     """Return the queues that accept no messages of a mapping, if they are known."""
-    if status.state is not State.RETRYING:
+    if status.state is not RunnerState.RETRYING:
         return set()
     if status.blocked:
         return {f"{one.queue} at {one.queue_manager}" if one.queue_manager else one.queue for one in status.blocked}
@@ -644,7 +644,7 @@ def _awaited_queues(parts: Parts, status: Status) -> set[str]:
     return {queue} if queue is not None and full else set()
 
 
-def _of_unfinished_sessions(status: Status) -> Iterator[Problem]:
+def _of_unfinished_sessions(status: MappingStatus) -> Iterator[Problem]:
     since = min((session.since for session in status.unfinished), default=math.inf)
     if time.time() - since > OLD_BACKLOG:
         oldest = min(status.unfinished, key=lambda session: session.since)

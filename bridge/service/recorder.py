@@ -39,7 +39,12 @@ log = logging.getLogger(__name__)
 
 _PUBLISHED, _ACKNOWLEDGED, _FINISHED, _DEAD_LETTERED = (
     kind.__struct_config__.tag
-    for kind in (archived.Published, archived.Acknowledged, archived.Finished, archived.DeadLettered)
+    for kind in (
+        archived.PublishedEvent,
+        archived.AcknowledgedEvent,
+        archived.FinishedEvent,
+        archived.DeadLetteredEvent,
+    )
 )
 
 
@@ -60,11 +65,13 @@ class Recorder:
     def _recovered(self, event: Recovered) -> None:
         """Start the archive with the existing subscriptions."""
         now = now_us()
-        self._producer.keep(archived.Started(now))
+        self._producer.keep(archived.StartedEvent(now))
         for one in event.subscriptions:
             if one.durable:
                 qos = subscription_data(one.user_data).qos
-                self._producer.keep(archived.Subscribed(now, one.client_id, "", True, [(one.topic_filter, qos)], now))
+                self._producer.keep(
+                    archived.SubscribedEvent(now, one.client_id, "", True, [(one.topic_filter, qos)], now)
+                )
         self._archive.start()
 
     def mapping(self, name: str) -> MappingRecorder:
@@ -218,30 +225,30 @@ class Recorder:
 
     def _connected(self, event: ClientConnected) -> None:
         session = event.session
-        self._producer.keep(archived.Connected(now_us(), session.client_id, self._user(session), session.durable))
+        self._producer.keep(archived.ConnectedEvent(now_us(), session.client_id, self._user(session), session.durable))
 
     def _disconnected(self, event: ClientDisconnected) -> None:
-        self._producer.keep(archived.Disconnected(now_us(), event.session.client_id))
+        self._producer.keep(archived.DisconnectedEvent(now_us(), event.session.client_id))
 
     def _subscribed(self, event: Subscribed) -> None:
         session = event.session
         user = self._user(session)
         self._producer.keep(
-            archived.Subscribed(
+            archived.SubscribedEvent(
                 now_us(), session.client_id, user, session.durable, list(event.granted), event.received_at
             )
         )
 
     def _unsubscribed(self, event: Unsubscribed) -> None:
-        row = archived.Unsubscribed(now_us(), event.session.client_id, list(event.filters), event.received_at)
+        row = archived.UnsubscribedEvent(now_us(), event.session.client_id, list(event.filters), event.received_at)
         self._producer.keep(row)
 
     def _ended(self, event: SessionEnded) -> None:
-        self._producer.keep(archived.Ended(now_us(), event.session.client_id))
+        self._producer.keep(archived.EndedEvent(now_us(), event.session.client_id))
 
 
 def delivery_of(transmission: Transmission, reason: str | None) -> tuple[Any, ...]:
-    """Return the fields of `bridge.archive.events.Delivery` for a message to a client."""
+    """Return the fields of `bridge.archive.events.DeliveredEvent` for a message to a client."""
     message = transmission.message
     put = transmission.put_time
     rest = (reason, transmission.persistent, transmission.user_data)

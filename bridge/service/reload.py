@@ -150,7 +150,7 @@ class ReloadRefused(Exception):
 TakeOver = Callable[[Configuration, Configuration], Awaitable[list[str]]]
 
 
-class Reload:
+class ConfigurationReload:
     """The reload performed by SIGHUP and `mqbridge reload`."""
 
     def __init__(self, source: ConfigurationSource | None, take_over: TakeOver) -> None:

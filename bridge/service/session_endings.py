@@ -16,7 +16,7 @@ from bridge.mq.backend import Backend, UnitOfWork
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
 from bridge.service.client import Turns, Units
-from bridge.service.delivery import Delivery, Share
+from bridge.service.delivery import DeliveryService, Share
 from bridge.telemetry.session import Session
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class SessionEndings:
         backend: Backend,
         units: Units,
         turns: Turns,
-        delivery: Delivery,
+        delivery: DeliveryService,
         sessions: Mapping[str, Session],
         *,
         purge: Callable[[Session], None],

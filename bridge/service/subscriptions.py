@@ -300,7 +300,7 @@ def _keep_subscribed(
         client.close(f"{why}; it is not acknowledged")
 
 
-class Failure(Exception):
+class AuthorizationFailure(Exception):
     """The subscriptions of a session cannot be authorized now. The message is for the log."""
 
 
@@ -353,7 +353,7 @@ class Authorization:
             if self._current and not failure:
                 service.events.publish(Unsubscribed(session, list(self._denied), now_us()))
         if failure:
-            raise Failure(failure)
+            raise AuthorizationFailure(failure)
 
     async def _check(self, topics: TopicAccess | None) -> str:
         """Determine the denied subscriptions. Return why others cannot be authorized, or ""."""
@@ -433,7 +433,7 @@ class Authorization:
             if self._denied.keys() & session.filters.keys():
                 # The next resumption discards these messages. Without the filters, it would not, and they would stay on disk.
                 outbox.restore(withdrawn)
-            raise Failure(f"messages cannot be discarded: {cmqc.reason_name(completion.failure)}")
+            raise AuthorizationFailure(f"messages cannot be discarded: {cmqc.reason_name(completion.failure)}")
         reasons = {one.msg_number: NOT_ALLOWED for one in removals}
         service.events.publish(Finished(session, removals, reasons))
         service.delivery.review(outbox.backlog)
@@ -450,7 +450,7 @@ class Authorization:
         if reason := next(filter(None, reasons), cmqc.MQRC_NONE):
             session.filters |= user_data
             service.quotas.update_subscriptions(session)
-            raise Failure(f"subscriptions cannot be removed: {cmqc.reason_name(reason)}")
+            raise AuthorizationFailure(f"subscriptions cannot be removed: {cmqc.reason_name(reason)}")
         if DEFAULT_QOS_TOPIC in user_data:
             session.outbox.direct_qos = DIRECT_MESSAGE_QOS
         # Those messages reach the session after the deliveries that wait for their turn.

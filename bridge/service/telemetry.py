@@ -28,7 +28,7 @@ from bridge.security.channel_authentication import ChannelAuthenticationRegister
 from bridge.security.privileged import PrivilegedUsers
 from bridge.service.client import Client, Turns, Units, forbidden_of
 from bridge.service.client_journal import ClientJournal, LockedOut
-from bridge.service.delivery import Delivery, Share
+from bridge.service.delivery import DeliveryService, Share
 from bridge.service.events import (
     ClientDisconnected,
     EventBus,
@@ -348,7 +348,7 @@ class TelemetryService:
         self.units = Units(backend)
         #: for deliveries, disconnected clients, and the messages of ended sessions
         self.turns = turns or Turns()
-        self.delivery = Delivery(
+        self.delivery = DeliveryService(
             backend,
             self.units,
             self.turns,

@@ -58,7 +58,7 @@ class StatusDamaged(Exception):
     """The status file, the checkpoint or a spool of a pipeline cannot be read. The message contains a remedy."""
 
 
-class Batch(msgspec.Struct):
+class CompletedBatch(msgspec.Struct):
     """A completed batch: its end, its duration in seconds, and its rows."""
 
     number: int
@@ -87,7 +87,7 @@ class LastError(msgspec.Struct, frozen=True):
     remedy: str = ""
 
 
-class Status(msgspec.Struct, frozen=True):
+class PipelineStatus(msgspec.Struct, frozen=True):
     """The status of a pipeline. Times are seconds since 1970. Sums are of one run of the command."""
 
     process: int
@@ -102,7 +102,7 @@ class Status(msgspec.Struct, frozen=True):
     dead_letters: int = 0
     late: int = 0
     #: of this run or an earlier one
-    last_batch: Batch | None = None
+    last_batch: CompletedBatch | None = None
     last_error: LastError | None = None
     #: whether the last error came after the last batch
     failing: bool = False
@@ -120,10 +120,10 @@ class Status(msgspec.Struct, frozen=True):
         return sum(batch[1] for batch in rows) / seconds, sum(batch[2] for batch in rows) / seconds
 
 
-def read_status(directory: Path) -> Status | None:
+def read_status(directory: Path) -> PipelineStatus | None:
     """Return the status of a pipeline, or None if it has never run. Raises StatusDamaged, OSError."""
     try:
-        return msgspec.json.decode((directory / STATUS).read_bytes(), type=Status)
+        return msgspec.json.decode((directory / STATUS).read_bytes(), type=PipelineStatus)
     except FileNotFoundError:
         return None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -142,7 +142,7 @@ class StatusRecord:
         self._file = directory / STATUS
         self._tell = tell
         self._told = False
-        self._status = Status(os.getpid(), socket.gethostname(), time.time())
+        self._status = PipelineStatus(os.getpid(), socket.gethostname(), time.time())
         with contextlib.suppress(OSError, StatusDamaged):
             if (before := read_status(directory)) is not None:
                 self._status = replace(
@@ -162,7 +162,7 @@ class StatusRecord:
         if self._status.failing:
             self._change(state="running", failing=False)
 
-    def completed(self, batch: Batch) -> None:
+    def completed(self, batch: CompletedBatch) -> None:
         """Record a batch."""
         status = self._status
         recent = [row for row in status.recent if row[0] > batch.at - RATE_PERIOD][1 - _RECENT :]
@@ -211,7 +211,7 @@ def condition(name: str, config: PipelineConfig, environment: PipelineEnvironmen
     read = environment.sources_of(name, config)
     messages, unread = messages_of(spools, read)
     rates = (0.0, 0.0) if status is None or process is None else status.rate(now)
-    fields = msgspec.to_builtins(status) if status is not None else dict.fromkeys(Status.__struct_fields__)
+    fields = msgspec.to_builtins(status) if status is not None else dict.fromkeys(PipelineStatus.__struct_fields__)
     fields.pop("recent")
     batch = None if status is None else status.last_batch
     return {
@@ -252,7 +252,7 @@ def spooled(directory: Path) -> list[SpoolContents]:
         raise StatusDamaged(str(error)) from error
 
 
-def state_of(status: Status | None, process: str | None) -> str:
+def state_of(status: PipelineStatus | None, process: str | None) -> str:
     """Return the state of a pipeline, which `process` runs."""
     if process is not None:
         return "starting" if status is None or status.until is not None else status.state
@@ -261,7 +261,7 @@ def state_of(status: Status | None, process: str | None) -> str:
     return "killed" if status.until is None else status.state
 
 
-def is_failing(state: str, status: Status | None) -> bool:
+def is_failing(state: str, status: PipelineStatus | None) -> bool:
     """Return whether a pipeline processes nothing because of an error, or because its process was killed."""
     return state == "killed" or (status is not None and status.failing and state not in ("stopped", "done"))
 

@@ -17,7 +17,7 @@ from bridge.spark.failures import column_missing
 _STATE: Final = "last string"
 
 
-class Changes:
+class RowChanges:
     """For applyInPandasWithState: the rows of a key that differ, in the columns `of`, from the last that did."""
 
     def __init__(self, of: list[str], order: str | None, deadband: float) -> None:
@@ -72,5 +72,5 @@ def only_changes(frame: DataFrame, config: ChangesConfig) -> DataFrame:
     order = config.order or next((name for name in TIMES if name in frame.columns and name not in config.key), None)
     of = config.of or [name for name in frame.columns if name not in config.key and name != order]
     return frame.groupBy(*config.key).applyInPandasWithState(
-        Changes(of, order, config.deadband), frame.schema, _STATE, "append", GroupStateTimeout.NoTimeout
+        RowChanges(of, order, config.deadband), frame.schema, _STATE, "append", GroupStateTimeout.NoTimeout
     )

@@ -24,7 +24,7 @@ TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 TEXT_MAP: Final = pa.map_(pa.string(), pa.string())
 
 
-class Column(NamedTuple):
+class EnvelopeColumn(NamedTuple):
     """A column of an envelope."""
 
     name: str
@@ -61,58 +61,60 @@ MQDLH_TYPE: Final = pa.struct(
 )
 
 MQ_COLUMNS: Final = (
-    Column("queue", pa.string(), "queue that the message was on"),
-    Column("topic", pa.string(), "topic string of the publication (mqps.Top in its RFH2); null if there is none"),
-    Column(
+    EnvelopeColumn("queue", pa.string(), "queue that the message was on"),
+    EnvelopeColumn(
+        "topic", pa.string(), "topic string of the publication (mqps.Top in its RFH2); null if there is none"
+    ),
+    EnvelopeColumn(
         "md",
         MD_TYPE,
         "MQMD by IBM's names: MQLONG as int, MQCHAR without padding as string (an invalid UTF-8 byte 0xNN as U+F7NN),"
         " MQBYTE as binary; Expiry in tenths of a second",
     ),
-    Column("put_time", TIMESTAMP, "MQMD.PutDate and PutTime as a time; null if they are not a valid time"),
-    Column(
+    EnvelopeColumn("put_time", TIMESTAMP, "MQMD.PutDate and PutTime as a time; null if they are not a valid time"),
+    EnvelopeColumn(
         "rfh2",
         pa.map_(pa.string(), TEXT_MAP),
         "folders of the RFH2 headers: folder name -> element path (group.element) -> text. Repeated names get the suffix"
         " [2], [3] and so on. Folders that cannot be parsed, and nil elements, are null",
     ),
-    Column("mqxqh", MQXQH_TYPE, "transmission-queue header, or null"),
-    Column("mqdlh", MQDLH_TYPE, "dead-letter header, or null"),
-    Column("headers", pa.binary(), "bytes of all headers; headers and body together are the message data"),
-    Column("body", pa.binary(), "bytes after the headers"),
-    Column(
+    EnvelopeColumn("mqxqh", MQXQH_TYPE, "transmission-queue header, or null"),
+    EnvelopeColumn("mqdlh", MQDLH_TYPE, "dead-letter header, or null"),
+    EnvelopeColumn("headers", pa.binary(), "bytes of all headers; headers and body together are the message data"),
+    EnvelopeColumn("body", pa.binary(), "bytes after the headers"),
+    EnvelopeColumn(
         "text",
         pa.string(),
         "body with Format MQSTR, decoded with its CCSID; null for other Formats, and if text_error is not null",
     ),
-    Column(
+    EnvelopeColumn(
         "text_error",
         pa.string(),
         "why body with Format MQSTR is not text: its CCSID is unknown, or its bytes are invalid",
     ),
-    Column("format", pa.string(), "Format of the body, from the last header or the MQMD"),
-    Column("ccsid", pa.int32(), "CodedCharSetId of the body"),
-    Column("encoding", pa.int32(), "Encoding of the body"),
+    EnvelopeColumn("format", pa.string(), "Format of the body, from the last header or the MQMD"),
+    EnvelopeColumn("ccsid", pa.int32(), "CodedCharSetId of the body"),
+    EnvelopeColumn("encoding", pa.int32(), "Encoding of the body"),
 )
 MQTT_COLUMNS: Final = (
-    Column("topic", pa.string(), "topic name"),
-    Column("payload", pa.binary(), "application message"),
-    Column("qos", pa.int32(), "QoS, 0 to 2"),
-    Column("retain", pa.bool_(), "RETAIN of the PUBLISH"),
-    Column("dup", pa.bool_(), "DUP of the PUBLISH"),
-    Column("message_id", pa.int32(), "packet identifier; null at QoS 0"),
-    Column("client_id", pa.string(), "client identifier of the session that received it"),
-    Column("properties", TEXT_MAP, "user properties (MQTT 5); the last value if a name is repeated"),
-    Column("response_topic", pa.string(), "Response Topic (MQTT 5)"),
-    Column("correlation_data", pa.binary(), "Correlation Data (MQTT 5)"),
-    Column("content_type", pa.string(), "Content Type (MQTT 5)"),
-    Column("payload_format", pa.int32(), "Payload Format Indicator (MQTT 5): 1 says that the payload is UTF-8"),
-    Column("expiry", pa.int64(), "remaining Message Expiry Interval (MQTT 5), in seconds"),
-    Column("received", TIMESTAMP, "when it was received"),
+    EnvelopeColumn("topic", pa.string(), "topic name"),
+    EnvelopeColumn("payload", pa.binary(), "application message"),
+    EnvelopeColumn("qos", pa.int32(), "QoS, 0 to 2"),
+    EnvelopeColumn("retain", pa.bool_(), "RETAIN of the PUBLISH"),
+    EnvelopeColumn("dup", pa.bool_(), "DUP of the PUBLISH"),
+    EnvelopeColumn("message_id", pa.int32(), "packet identifier; null at QoS 0"),
+    EnvelopeColumn("client_id", pa.string(), "client identifier of the session that received it"),
+    EnvelopeColumn("properties", TEXT_MAP, "user properties (MQTT 5); the last value if a name is repeated"),
+    EnvelopeColumn("response_topic", pa.string(), "Response Topic (MQTT 5)"),
+    EnvelopeColumn("correlation_data", pa.binary(), "Correlation Data (MQTT 5)"),
+    EnvelopeColumn("content_type", pa.string(), "Content Type (MQTT 5)"),
+    EnvelopeColumn("payload_format", pa.int32(), "Payload Format Indicator (MQTT 5): 1 says that the payload is UTF-8"),
+    EnvelopeColumn("expiry", pa.int64(), "remaining Message Expiry Interval (MQTT 5), in seconds"),
+    EnvelopeColumn("received", TIMESTAMP, "when it was received"),
 )
 
 
-def schema_of(columns: Sequence[Column]) -> Any:
+def schema_of(columns: Sequence[EnvelopeColumn]) -> Any:
     """Return the Arrow schema of columns."""
     return pa.schema([pa.field(column.name, column.type) for column in columns])
 

@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, StringType, TimestampType, VariantType
 
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
-from bridge.config.pipeline import Destination, MqSink, PipelineConfig
+from bridge.config.pipeline import MqSink, PipelineConfig, PipelineDestination
 from bridge.mapping.chosen_names import ChosenNames, ObjectKind
 from bridge.mapping.template import Placeholder, Template, TemplateError
 from bridge.mq.dead_letter_room import application_of_pipeline
@@ -215,7 +215,7 @@ def _queue_sink(
 
 
 def _topic_sink(
-    to: Destination,
+    to: PipelineDestination,
     config: PipelineConfig,
     environment: PipelineEnvironment,
     place: DeadLetterPlace,
@@ -281,11 +281,12 @@ def rejected_name(made: DataFrame, chosen: ChosenNames) -> Column:
 def _archive_sink(path: Path, columns: Rows | None = None) -> Sink:
     """Return the destination for Parquet files, partitioned by date and hour. `columns`: instead of `_archive_rows`."""
     return _table_sink(
-        Destination.model_construct(format="parquet", path=path, partition_by=[DATE, HOUR]), columns or _archive_rows
+        PipelineDestination.model_construct(format="parquet", path=path, partition_by=[DATE, HOUR]),
+        columns or _archive_rows,
     )
 
 
-def _table_sink(to: Destination, columns: Rows) -> Sink:
+def _table_sink(to: PipelineDestination, columns: Rows) -> Sink:
     """Return the destination for a format of Spark."""
     assert to.format is not None
     path = to.path.absolute() if isinstance(to.path, Path) else to.path

@@ -161,7 +161,7 @@ def to_messages(
     types = PUBLICATION_TYPES if not by_column else {**PUBLICATION_TYPES, "queue": "string"}
     frame = with_archived_properties(frame, keep)
     selected, kept = _selected(what, frame, types, ("topic", "payload"), keep)
-    return _mapped(what, selected, Messages(rule, by_column=by_column, kept=kept))
+    return _mapped(what, selected, ToMessages(rule, by_column=by_column, kept=kept))
 
 
 def to_publications(
@@ -295,7 +295,7 @@ def _selected(
     return frame.select(*columns, *passed), list(kept)
 
 
-def _mapped(what: str, frame: DataFrame, function: Messages | Publications) -> DataFrame:
+def _mapped(what: str, frame: DataFrame, function: ToMessages | Publications) -> DataFrame:
     names = function.schema.names
     if clash := sorted({name for name in names if names.count(name) > 1}):
         raise OptionError(f"{what}: keep: expected other names than those of the result, found {', '.join(clash)}")
@@ -338,7 +338,7 @@ class StandardToMq:
 ToMq = ToMqRule | StandardToMq
 
 
-class Messages:
+class ToMessages:
     """`to_messages` for record batches: call it with an iterator of them, as mapInArrow does.
 
     `by_column`: the column `queue` specifies the destination of each row. `kept` are the fields of the last columns of a

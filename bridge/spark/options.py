@@ -133,7 +133,7 @@ class Options:
         """Return the values of a list separated by commas."""
         return [part.strip() for part in (self.text(name) or "").split(",") if part.strip()]
 
-    def value(self, name: str, kind: values.Kind, default: Any) -> Any:
+    def value(self, name: str, kind: values.ValueKind, default: Any) -> Any:
         """Return the value of an option that is a number, a size, a duration or a Boolean, as in the configuration file."""
         if name not in self._values:
             return default

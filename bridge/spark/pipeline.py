@@ -29,7 +29,7 @@ from bridge.config.pipeline import LateConfig, PipelineConfig
 from bridge.config.problems import ConfigurationError
 from bridge.mapping.rule import rule_of
 from bridge.spark import MqDataSource, MqttDataSource
-from bridge.spark.administration import Batch
+from bridge.spark.administration import CompletedBatch
 from bridge.spark.changes import only_changes
 from bridge.spark.dead_letter_limits import DeadLetterLimits
 from bridge.spark.destinations import (
@@ -404,7 +404,7 @@ class BatchWriter:
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         #: the latest batches, by number. `rows_in` is -1 if only Spark's progress has it
-        self.batches: dict[int, Batch] = {}
+        self.batches: dict[int, CompletedBatch] = {}
         self.error: Exception | None = None
         #: the last batch of former runs
         self._former = last_planned(pipeline.checkpoint)
@@ -421,7 +421,7 @@ class BatchWriter:
         try:
             writer = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
             assert writer is not None
-            batch = Batch(epoch)
+            batch = CompletedBatch(epoch)
             limits = self._pipeline.dead_letter_limits
             if limits is not None:
                 limits.discarded = 0
@@ -462,7 +462,7 @@ class BatchWriter:
         self._recorded = pipeline.validation
         return pipeline.validation
 
-    def _write_stateless(self, frame: DataFrame, writer: str, batch: Batch, fault: str | None) -> None:
+    def _write_stateless(self, frame: DataFrame, writer: str, batch: CompletedBatch, fault: str | None) -> None:
         taken = Observation()
         judged = frame.withColumn(REASON, f.lit(None).cast("string") if fault is None else f.expr(fault))
         counts = _counts(judged)
@@ -483,7 +483,7 @@ class BatchWriter:
             frame.createOrReplaceTempView(name)
         return spark.sql(config.select)
 
-    def _write_all(self, rows: DataFrame, writer: str, batch: Batch) -> None:
+    def _write_all(self, rows: DataFrame, writer: str, batch: CompletedBatch) -> None:
         """Write rows to all destinations. Rows for several destinations are computed once."""
         sinks = self._pipeline.sinks
         if len(sinks) == 1:
@@ -500,7 +500,7 @@ class BatchWriter:
         batch.rows_out += written - refused
         batch.dead_letters += refused
 
-    def _write_dead(self, rows: DataFrame, seen: dict[str, Any], writer: str, batch: Batch) -> None:
+    def _write_dead(self, rows: DataFrame, seen: dict[str, Any], writer: str, batch: CompletedBatch) -> None:
         """Write dead letters, of which there are as many as were `seen`, or discard them if there are too many."""
         count, sink, limits = seen["bad"], self._pipeline.dead_letters, self._pipeline.dead_letter_limits
         if not count:
@@ -511,7 +511,7 @@ class BatchWriter:
         if limits is None or sink.has_begun(name, batch.number) or limits.admit(count, seen["size"] or 0):
             sink.write(rows, name, batch.number)
 
-    def _write_stateful(self, frame: DataFrame, writer: str, batch: Batch) -> None:
+    def _write_stateful(self, frame: DataFrame, writer: str, batch: CompletedBatch) -> None:
         pipeline, epoch = self._pipeline, batch.number
         frame.persist()
         try:

@@ -22,7 +22,7 @@ from bridge.config.pipeline import AVAILABLE_NOW
 from bridge.files import Locked, lock
 from bridge.spark.administration import (
     LOCK,
-    Batch,
+    CompletedBatch,
     ControlThread,
     PipelineRequest,
     State,
@@ -57,7 +57,7 @@ class PipelineBusy(Exception):
     """Another process runs the pipeline. The message is for people."""
 
 
-class Runner:
+class PipelineRunner:
     """Runs pipelines until they are done, or until `stop`.
 
     `pipelines` plans each pipeline at each of its starts. `tell` prints a line, from several threads, and `seen` gets each
@@ -75,7 +75,7 @@ class Runner:
         once: bool = False,
         patience: float = 10.0,
         attempts: int = ATTEMPTS,
-        seen: Callable[[Batch], None] = lambda batch: None,
+        seen: Callable[[CompletedBatch], None] = lambda batch: None,
     ) -> None:
         self.spark = spark
         self.tell = tell
@@ -114,7 +114,7 @@ class Runner:
 class _Run:
     """One pipeline. `supervise` runs on a thread of its own."""
 
-    def __init__(self, runner: Runner, name: str, plan: Callable[[], Pipeline], once: bool) -> None:
+    def __init__(self, runner: PipelineRunner, name: str, plan: Callable[[], Pipeline], once: bool) -> None:
         self._runner = runner
         self._name = name
         self._plan = plan
@@ -160,7 +160,7 @@ class _Run:
         """Run the pipeline until it ends in order. Raises QueryFailed, PipelineBusy."""
         failures, pause = 0, _FIRST_PAUSE
         while not self.stopping.is_set():
-            batches: list[Batch] = []
+            batches: list[CompletedBatch] = []
             try:
                 if self._run(batches):
                     return "stopped" if self.stopping.is_set() else "done"
@@ -178,7 +178,7 @@ class _Run:
             pause = min(pause * 2, _LONGEST_PAUSE)
         return "stopped"
 
-    def _run(self, batches: list[Batch]) -> bool:
+    def _run(self, batches: list[CompletedBatch]) -> bool:
         """Run a query to its end; return False if it ended to be drained. Raises QueryFailed, PipelineBusy."""
         try:
             pipeline = self._plan()
@@ -217,7 +217,9 @@ class _Run:
                 )
         raise QueryFailed(failure)
 
-    def _report(self, pipeline: Pipeline, query: StreamingQuery, writer: BatchWriter, batches: list[Batch]) -> None:
+    def _report(
+        self, pipeline: Pipeline, query: StreamingQuery, writer: BatchWriter, batches: list[CompletedBatch]
+    ) -> None:
         """Report the batches that were completed since the last call. Those without rows are not reported."""
         assert self._status is not None
         for progress in query.recentProgress:
@@ -271,7 +273,7 @@ def _start(pipeline: Pipeline, writer: BatchWriter, once: bool) -> StreamingQuer
 # Batches -------------------------------------------------------------------------------------------------------------
 
 
-def _complete(batch: Batch, progress: Any) -> None:
+def _complete(batch: CompletedBatch, progress: Any) -> None:
     """Add to a batch what only Spark's progress contains."""
     if batch.rows_in < 0:
         observed: Any = progress.observedMetrics.get(TAKEN)
@@ -288,7 +290,7 @@ def _complete(batch: Batch, progress: Any) -> None:
         batch.oldest = min(times, default=None)
 
 
-def _line_of(pipeline: Pipeline, batch: Batch) -> str:
+def _line_of(pipeline: Pipeline, batch: CompletedBatch) -> str:
     parts = [f"{batch.rows_in} in", f"{batch.rows_out} out"]
     if batch.dead_letters:
         parts.append(f"{batch.dead_letters} dead letter{'s' if batch.dead_letters > 1 else ''}")

@@ -10,12 +10,12 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType, IntegralType, MapType, StringType, StructField, StructType
 
-from bridge.spark.columns import MQ_ARROW_SCHEMA, MQ_COLUMNS, MQTT_ARROW_SCHEMA, MQTT_COLUMNS, Column
+from bridge.spark.columns import MQ_ARROW_SCHEMA, MQ_COLUMNS, MQTT_ARROW_SCHEMA, MQTT_COLUMNS, EnvelopeColumn
 from bridge.telemetry.message import Destination
 from bridge.wire import cmqc
 
 
-def spark_schema(schema: Any, columns: Sequence[Column]) -> StructType:
+def spark_schema(schema: Any, columns: Sequence[EnvelopeColumn]) -> StructType:
     """Return the Spark schema of an envelope, or a part of it, with the comments of `columns`."""
     comments = {column.name: column.comment for column in columns}
     return StructType(
@@ -82,7 +82,7 @@ REFUSAL_NAME: Final = "struct<reason:int,sentence:string,source:string>"
 REFUSAL: Final = "refusal"
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class RowRefusal(msgspec.Struct, frozen=True):
     """Why a row must not be put."""
 
     #: MQRC_
@@ -109,7 +109,7 @@ class Refusal(msgspec.Struct, frozen=True):
         return f"{self.what} cannot be put to {kind} {self.destination.name}: {self.sentence}"
 
     @classmethod
-    def of(cls, value: dict[str, Any] | None) -> Refusal | None:
+    def of(cls, value: dict[str, Any] | None) -> RowRefusal | None:
         """Return the refusal in a value of the column, if any."""
         if value is None:
             return None

@@ -28,7 +28,7 @@ class SpoolDamaged(Exception):
     """A file of a spool is missing, unreadable, or has an unknown format."""
 
 
-class Identity(msgspec.Struct, frozen=True):
+class SpoolIdentity(msgspec.Struct, frozen=True):
     """The identity of a spool."""
 
     #: no other spool has it
@@ -39,7 +39,7 @@ class Identity(msgspec.Struct, frozen=True):
     witness: bool = False
 
     @classmethod
-    def of(cls, path: str, content: Any) -> Identity:
+    def of(cls, path: str, content: Any) -> SpoolIdentity:
         """Decode the file IDENTITY of the spool at a path. Raises SpoolDamaged."""
         try:
             return msgspec.json.decode(content, type=cls)

@@ -38,13 +38,13 @@ from bridge.spark.segment import (
     RETURNING,
     SUFFIX,
     WITNESS,
-    Identity,
     Segment,
     SpoolDamaged,
+    SpoolIdentity,
     directory_name,
     is_directory_name,
 )
-from bridge.witness import Position, Witness, WitnessDamaged, create
+from bridge.witness import Witness, WitnessDamaged, WitnessPosition, create
 from bridge.witness import read as read_position
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class SpoolBusy(Exception):
     """Another process uses the spool."""
 
 
-class Place:
+class SpoolPlace:
     """A directory on a local or mounted file system, or a URL of an object store or another remote file system.
 
     All methods raise OSError.
@@ -159,7 +159,7 @@ class Spool:
 
     def __init__(self, below: str, source: str, *, returning: bool = False) -> None:
         """Open the spool of a source. `returning`: to put its messages back, also after an attempt that was cut off."""
-        self.place = Place(f"{below}/{directory_name(source)}")
+        self.place = SpoolPlace(f"{below}/{directory_name(source)}")
         self._lock: IO[str] | None = None
         if self.place.remote is None:
             directory = Path(self.place.path)
@@ -219,8 +219,8 @@ class Spool:
         """Write the identity of the spool. First, create its witness."""
         local = self.place.remote is None
         if local:
-            create(Path(self.place.path, WITNESS), Position(int(identifier, 16), 0, 0, time.time()))
-        self.place.write(IDENTITY, msgspec.json.encode(Identity(identifier, source, local)))
+            create(Path(self.place.path, WITNESS), WitnessPosition(int(identifier, 16), 0, 0, time.time()))
+        self.place.write(IDENTITY, msgspec.json.encode(SpoolIdentity(identifier, source, local)))
 
     @property
     def is_unused(self) -> bool:
@@ -294,7 +294,7 @@ class Spool:
                 found.append((segment.number, segment.run))
         return found
 
-    def _witnessed(self) -> Position:
+    def _witnessed(self) -> WitnessPosition:
         """Return the content of the witness. Raises SpoolDamaged."""
         path = Path(self.place.path, WITNESS)
         try:
@@ -427,9 +427,9 @@ class Spool:
             self._lock.close()
 
 
-def identity_of(place: Place) -> Identity:
+def identity_of(place: SpoolPlace) -> SpoolIdentity:
     """Return the identity of a spool. Raises OSError, SpoolDamaged."""
-    return Identity.of(place.path, place.read(IDENTITY))
+    return SpoolIdentity.of(place.path, place.read(IDENTITY))
 
 
 def open_former(below: str, sources: Iterable[str]) -> dict[str, Spool]:
@@ -438,7 +438,7 @@ def open_former(below: str, sources: Iterable[str]) -> dict[str, Spool]:
     A spool that another process uses is left out, because that process reads it. Raises OSError, SpoolDamaged.
     """
     former: dict[str, Spool] = {}
-    places = [Place(f"{below}/{name}") for name in Place(below).names() if is_directory_name(name)]
+    places = [SpoolPlace(f"{below}/{name}") for name in SpoolPlace(below).names() if is_directory_name(name)]
     found = {identity_of(place).source for place in places if IDENTITY in place.names()}
     for source in found.difference(sources):
         with contextlib.suppress(SpoolBusy):
@@ -488,7 +488,7 @@ def _locked(directory: Path) -> IO[str]:
         time.sleep(_PAUSE)
 
 
-def content_of(place: Place, name: str) -> Any:
+def content_of(place: SpoolPlace, name: str) -> Any:
     """Return the content of a segment's file, memory-mapped if possible, as an Arrow buffer. Raises SpoolDamaged."""
     try:
         content = place.read(name)
@@ -509,12 +509,12 @@ def content_of(place: Place, name: str) -> Any:
     return content
 
 
-def columns_in(place: Place, name: str) -> Any:
+def columns_in(place: SpoolPlace, name: str) -> Any:
     """Return the Arrow schema of a segment, without metadata. Raises SpoolDamaged."""
     return pa.ipc.open_file(content_of(place, name)).schema.remove_metadata()
 
 
-def _source_of(place: Place) -> str:
+def _source_of(place: SpoolPlace) -> str:
     try:
         return identity_of(place).source
     except (OSError, SpoolDamaged):
@@ -523,7 +523,7 @@ def _source_of(place: Place) -> str:
 
 def read_segments(path: str, names: Iterable[str], schema: Any) -> Iterator[Any]:
     """Yield the rows of segments as record batches of a schema. Raises SpoolDamaged."""
-    place = Place(path)
+    place = SpoolPlace(path)
     for name in names:
         yield from read_content(content_of(place, name), schema, name)
 
@@ -546,7 +546,7 @@ def read_content(
             yield _projected(part, schema, name)
 
 
-def slice_of(place: Place, segment: Segment, start: int, count: int) -> bytes:
+def slice_of(place: SpoolPlace, segment: Segment, start: int, count: int) -> bytes:
     """Return `count` rows of a segment after the first `start` as the content of an Arrow file. Raises SpoolDamaged."""
     content = content_of(place, segment.name)
     if count == segment.rows:

@@ -19,9 +19,9 @@ from bridge.spark.segment import (
     STATE_MARK,
     SUFFIX,
     WITNESS,
-    Identity,
     Segment,
     SpoolDamaged,
+    SpoolIdentity,
     SpoolState,
     is_directory_name,
 )
@@ -128,7 +128,7 @@ def inventory(below: str, positions: Positions, files: Callable[[str], Files] = 
 
 
 def _contents_of(spool: Files, names: list[str], positions: Positions) -> SpoolContents:
-    identity = Identity.of(spool.path, spool.read(IDENTITY))
+    identity = SpoolIdentity.of(spool.path, spool.read(IDENTITY))
     returned = int(bytes(spool.read(RETURNED))) if RETURNED in names else 0
     after = max(positions.finished.get(identity.id, 0), returned)
     found = (Segment.of(name) for name in names if name.endswith(SUFFIX))
@@ -151,7 +151,7 @@ def absent_spools(messages: Iterable[Message], directories: Iterable[Path]) -> l
     present: set[str] = set()
     for file in (file for directory in directories for file in directory.glob(f"*/{IDENTITY}")):
         with contextlib.suppress(SpoolDamaged):  # a pipeline does not start with it, either
-            present.add(Identity.of(str(file.parent), file.read_bytes()).id)
+            present.add(SpoolIdentity.of(str(file.parent), file.read_bytes()).id)
     states: list[SpoolState] = []
     for message in messages:
         if message.md.CorrelId.startswith(STATE_MARK):
@@ -186,7 +186,7 @@ def _damage_in(directory: Path, checkpoint: Path | None) -> Iterator[str]:
         if position is not None and position.number:
             yield f"{directory / IDENTITY} is missing"
         return
-    identity = Identity.of(str(directory), (directory / IDENTITY).read_bytes())
+    identity = SpoolIdentity.of(str(directory), (directory / IDENTITY).read_bytes())
     if identity.witness and (position is None or f"{position.identity:012x}" != identity.id):
         yield f"{directory / WITNESS} is missing, or belongs to another spool"
     segments = sorted(found for name in names if (found := Segment.of(name)) is not None and name.endswith(SUFFIX))

@@ -17,15 +17,15 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from bridge.spark.columns import Column, check_part, schema_of
+from bridge.spark.columns import EnvelopeColumn, check_part, schema_of
 from bridge.spark.options import TABLE_OPTION, OptionError, Options
 from bridge.spark.schema import spark_schema
 from bridge.spark.segment import Segment, SpoolDamaged
 from bridge.spark.spool import (
     DataLoss,
-    Place,
     Spool,
     SpoolFiller,
+    SpoolPlace,
     StreamOptions,
     check_abandoned,
     content_of,
@@ -54,7 +54,7 @@ class MessageSource(DataSource):
     FOREIGN: Mapping[str, str]
     #: returns the checked options of a read. Their attribute `schema` is the second argument if given
     CHECKED: Callable[[Options, Any], Any]
-    COLUMNS: Sequence[Column]
+    COLUMNS: Sequence[EnvelopeColumn]
 
     @classmethod
     def name(cls) -> str:
@@ -320,7 +320,7 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield from read_content(content, self._schema)
             return
         for path, segment, start, rows in partition.slices:
-            yield from read_content(content_of(Place(path), segment.name), self._schema, segment.name, start, rows)
+            yield from read_content(content_of(SpoolPlace(path), segment.name), self._schema, segment.name, start, rows)
 
     def stop(self) -> None:
         """Disconnect. A process that is killed instead leaves everything to its successor."""
@@ -398,7 +398,7 @@ def _embedded(slices: list[Slice], most: int) -> Iterator[Slices]:
     pending = slices[::-1]
     while pending:
         one = pending.pop()
-        content = slice_of(Place(one.path), one.segment, one.start, one.rows)
+        content = slice_of(SpoolPlace(one.path), one.segment, one.start, one.rows)
         if len(content) > wanted and (half := one.rows // 2):
             pending += [one._replace(start=one.start + half, rows=one.rows - half), one._replace(rows=half)]
             continue

@@ -148,11 +148,11 @@ def _messages(spool: Spool, segment: Segment) -> Iterator[Message]:
 def _publications(spool: Spool, segment: Segment, queue: str) -> Iterator[Message]:
     """Yield the publications of a segment as messages. Raises NotReturned, SpoolDamaged."""
     # Imported here, because they need Spark.
-    from bridge.spark.mapping import Messages, StandardToMq
+    from bridge.spark.mapping import StandardToMq, ToMessages
     from bridge.spark.mq.rows import rows_of
 
     schema = columns_in(spool.place, segment.name)
-    mapping = Messages(StandardToMq(Destination(queue)))
+    mapping = ToMessages(StandardToMq(Destination(queue)))
     for batch in read_content(content_of(spool.place, segment.name), schema, segment.name):
         for row in rows_of(mapping.of(batch)):
             if row.refusal is not None:

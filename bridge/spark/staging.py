@@ -37,7 +37,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from bridge.files import durable_file, sync
 from bridge.spark import task
 from bridge.spark.options import Options
-from bridge.spark.spool import Place
+from bridge.spark.spool import SpoolPlace
 from bridge.spark.task import BatchIdentity
 
 #: Bytes of rows of a task that travel in its commit message instead of a file.
@@ -229,7 +229,7 @@ class StagedWriter(DataSourceArrowWriter, abc.ABC):
 
 def _staged_file(stage: str, identity: BatchIdentity, attempt: str, partition: int, batches: Iterator[Any]) -> Staged:
     directory = f"{batch_directory(stage, identity)}/{attempt}"
-    place, name = Place(directory), f"{partition:05d}-{task.attempt()}.arrow"
+    place, name = SpoolPlace(directory), f"{partition:05d}-{task.attempt()}.arrow"
     if place.remote is None:
         if not Path(stage).is_dir() and not is_temporary(stage):
             raise StageMissing(f"staging directory {stage} does not exist on {socket.gethostname()}; hint: {_HINT}")
@@ -345,7 +345,7 @@ class StagedBatch:
         """Return the manifest that an attempt has written, if any. Raises StageDamaged."""
         if not self._stage or not is_recorded(self._stage, self.identity):
             return None
-        place = Place(batch_directory(self._stage, self.identity))
+        place = SpoolPlace(batch_directory(self._stage, self.identity))
         return msgspec.msgpack.decode(place.read(_MANIFEST), type=Manifest)
 
     def record(self) -> Manifest:
@@ -356,7 +356,7 @@ class StagedBatch:
                 f" is no staging directory for them; hint: {_HINT}"
             )
         directory = batch_directory(self._stage, self.identity)
-        place = Place(directory)
+        place = SpoolPlace(directory)
         with _disk(self._stage):
             if place.remote is None:
                 make_directory(Path(directory))
@@ -375,12 +375,12 @@ class StagedBatch:
         """Delete everything that is staged for the query: its batch is written. Raises OSError."""
         if self._stage:
             temporary = is_temporary(self._stage)
-            Place(self._stage if temporary else query_directory(self._stage, self.identity.query)).delete_all()
+            SpoolPlace(self._stage if temporary else query_directory(self._stage, self.identity.query)).delete_all()
 
 
 def is_recorded(stage: str, identity: BatchIdentity) -> bool:
     """Return whether there is a manifest of a batch. Raises OSError."""
-    return Place(batch_directory(stage, identity)).exists(_MANIFEST)
+    return SpoolPlace(batch_directory(stage, identity)).exists(_MANIFEST)
 
 
 def is_temporary(stage: str) -> bool:
@@ -391,18 +391,18 @@ def is_temporary(stage: str) -> bool:
 def discard(stage: str, messages: Iterable[WriterCommitMessage | None]) -> None:
     """Delete the staged files of a failed attempt, unless a manifest lists them. Raises OSError."""
     if is_temporary(stage):
-        Place(stage).delete_all()
+        SpoolPlace(stage).delete_all()
         return
     files = [(one.identity, one.file) for one in messages if isinstance(one, Staged) and one.file.name]
     if files and not is_recorded(stage, files[0][0]):
         for _, file in files:
-            Place(file.place).delete(file.name)
+            SpoolPlace(file.place).delete(file.name)
 
 
 def read_file(identity: BatchIdentity, file: StagedFile) -> Any:
     """Return the content of a staged file, as an Arrow buffer. Raises StageDamaged."""
     try:
-        return Place(file.place).read(file.name)
+        return SpoolPlace(file.place).read(file.name)
     except OSError as error:
         raise StageDamaged(
             f"staged file {file.path} of {identity} cannot be read on {socket.gethostname()}: {error.strerror or error};"

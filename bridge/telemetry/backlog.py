@@ -25,7 +25,7 @@ DEPTH_SHARE: Final = 0.8
 _RECOVERED: Final = 0.9
 
 
-class Verdict(IntEnum):
+class Treatment(IntEnum):
     """The treatment of an arriving message."""
 
     KEEP = 0
@@ -41,18 +41,18 @@ class Verdict(IntEnum):
 
 #: `limits.waiting_full` -> treatment of a message beyond the limits: non-persistent; persistent; and persistent if the
 #: dead-letter queue may not take it (`limits.dead_letter_bytes`, `limits.dead_letter_total`).
-BEYOND: Final[dict[str, tuple[Verdict, Verdict, Verdict]]] = {
-    "dead-letter": (Verdict.DISCARD, Verdict.DEAD_LETTER, Verdict.END),
-    "end-session": (Verdict.DISCARD, Verdict.END, Verdict.END),
-    "drop-oldest": (Verdict.DROP_OLDEST, Verdict.DROP_OLDEST, Verdict.DROP_OLDEST),
+BEYOND: Final[dict[str, tuple[Treatment, Treatment, Treatment]]] = {
+    "dead-letter": (Treatment.DISCARD, Treatment.DEAD_LETTER, Treatment.END),
+    "end-session": (Treatment.DISCARD, Treatment.END, Treatment.END),
+    "drop-oldest": (Treatment.DROP_OLDEST, Treatment.DROP_OLDEST, Treatment.DROP_OLDEST),
     # The publications that follow are rejected.
-    "refuse": (Verdict.KEEP, Verdict.KEEP, Verdict.KEEP),
+    "refuse": (Treatment.KEEP, Treatment.KEEP, Treatment.KEEP),
 }
 #: Enum member access is slow, so bind once.
-_KEEP: Final = Verdict.KEEP
-_DISCARD: Final = Verdict.DISCARD
-_DEAD_LETTER: Final = Verdict.DEAD_LETTER
-_END: Final = Verdict.END
+_KEEP: Final = Treatment.KEEP
+_DISCARD: Final = Treatment.DISCARD
+_DEAD_LETTER: Final = Treatment.DEAD_LETTER
+_END: Final = Treatment.END
 
 
 #: The names of the limits.
@@ -117,7 +117,7 @@ class BacklogLimits:
 _NO_MESSAGES: Final[deque[Transmission]] = deque(maxlen=0)
 
 
-class Admission:
+class NotAdmitted:
     """The messages of a batch that a backlog did not admit."""
 
     __slots__ = ("beyond", "dead_letters", "discarded", "dropped", "ends", "limit")
@@ -166,13 +166,13 @@ class Backlog:
         part = _RECOVERED if self.refuses else 1.0
         return limits.when_full == "refuse" and bool(limits.exceeded(self, 0, 0, part))
 
-    def admit(self, arriving: Sequence[Transmission], kept: Container[int]) -> Admission:
+    def admit(self, arriving: Sequence[Transmission], kept: Container[int]) -> NotAdmitted:
         """Add arriving messages in order, except those beyond the limits.
 
         `drop-oldest` does not drop messages with the numbers `kept`: their client may already have them, and they hold a
         packet identifier. Messages of another owner, which a share has given to this member, are always added.
         """
-        admission = Admission()
+        admission = NotAdmitted()
         limits = self.limits
         for transmission in arriving:
             size = transmission.message.size + MESSAGE_OVERHEAD
@@ -194,7 +194,7 @@ class Backlog:
                     self._drop_oldest(before, kept, admission.dropped)
         return admission
 
-    def _verdict(self, transmission: Transmission) -> Verdict:
+    def _verdict(self, transmission: Transmission) -> Treatment:
         """Return the treatment of a message beyond the limits."""
         limits = self.limits
         non_persistent, persistent, otherwise = BEYOND[limits.when_full]

@@ -128,7 +128,7 @@ def is_mqtt_string(text: str) -> bool:
         return False
 
 
-class Property(NamedTuple):
+class HeaderProperty(NamedTuple):
     """A property of an MQTT 5 publication, and its position in an MQ message."""
 
     #: its field in PublishProperties
@@ -208,20 +208,20 @@ def _valid(pairs: Iterable[tuple[str, str]]) -> UserProperty:
 
 
 PROPERTIES: Final = (
-    Property("response_topic", "responseTopic", "Response Topic", read=_read_topic, write=_as_it_is, text=str),
-    Property(
+    HeaderProperty("response_topic", "responseTopic", "Response Topic", read=_read_topic, write=_as_it_is, text=str),
+    HeaderProperty(
         "correlation_data", "correlationData", "Correlation Data", read=_read_binary, write=_write_correlation_data,
         elsewhere=lambda headers: headers.md.CorrelId.rstrip(b"\0") or None,
         text=lambda data: data.hex().upper(),
     ),
-    Property("content_type", "contentType", "Content Type", read=_read_string, write=_as_it_is, text=str),
-    Property(
+    HeaderProperty("content_type", "contentType", "Content Type", read=_read_string, write=_as_it_is, text=str),
+    HeaderProperty(
         "payload_format_indicator", "payloadFormatIndicator", "Payload Format Indicator",
         read=lambda text, headers: int(text) if text in ("0", "1") else None,
         write=lambda value, correl_id: Typed(0, "i4") if value == 0 else None,
         elsewhere=lambda headers: payload_format_of(headers.format, headers.ccsid),
     ),
-    Property(
+    HeaderProperty(
         "user_property", "userProperties", "User Property", read=_read_user_properties, write=_write_user_properties,
         elsewhere=lambda headers: _valid(headers.folder("usr").items()) if headers.has_folder("usr") else (),
     ),

@@ -18,7 +18,7 @@ from bridge.mqtt.flow import FAILED_PUBREC, PUBACK, PUBCOMP, PUBREC, SENT, Deliv
 from bridge.mqtt.packets import LEVEL_MQTT_5, PublishProperties
 from bridge.mqtt.reason_codes import MalformedPacket
 from bridge.mqtt.writer import topic_field
-from bridge.telemetry.backlog import Admission, Backlog, size_of
+from bridge.telemetry.backlog import Backlog, NotAdmitted, size_of
 from bridge.telemetry.conversion import from_mq, publisher_of
 from bridge.telemetry.headers import size_of_properties
 from bridge.telemetry.identifier_release import IdentifierRelease
@@ -28,8 +28,8 @@ from bridge.telemetry.record import IdentifiersRecord, MessageKey, RequestRecord
 from bridge.telemetry.removal_limit import NO_LIMIT
 from bridge.telemetry.request import (
     REQUEST_QUEUE_PREFIX,
+    ClientRequest,
     ReplyAddresses,
-    Request,
     is_request,
     request_to_keep,
     with_request,
@@ -127,7 +127,7 @@ class Requests:
         #: number of requests that later ones replaced. The reader resets it.
         self.evicted = 0
         self._room = most_bytes
-        self._of_queue: dict[str, Request] = {}
+        self._of_queue: dict[str, ClientRequest] = {}
         #: queue names whose records are out of date (durable sessions only)
         self._changed: dict[str, None] = {}
 
@@ -154,7 +154,7 @@ class Requests:
         if self._durable:
             self._changed[queue] = None
 
-    def find(self, remote_queue: str) -> Request | None:
+    def find(self, remote_queue: str) -> ClientRequest | None:
         """Return the request with a queue name, or None if it is unknown or was evicted."""
         return self._of_queue.get(remote_queue)
 
@@ -175,7 +175,7 @@ class Requests:
 
     def restore(self, record: RequestRecord) -> None:
         """Take over a record after a restart."""
-        request = Request(record.responseTopic, record.correlationData)
+        request = ClientRequest(record.responseTopic, record.correlationData)
         self._of_queue[record.queue] = request
         self._room -= request.size
 
@@ -255,7 +255,7 @@ class SendEffects:
 
     def __init__(self) -> None:
         #: messages that the backlog did not admit, or None if it admitted all of them
-        self.admission: Admission | None = None
+        self.admission: NotAdmitted | None = None
         #: messages to remove from the transmission queue: sent with QoS 0, or discarded
         self.finished: list[Transmission] = []
         #: msg_numbers of finished messages that were not sent, with the reason
@@ -627,7 +627,7 @@ class Outbox:
         self,
         transmission: Transmission,
         publication: Publication,
-        request: Request | None,
+        request: ClientRequest | None,
         subscription: SubscriptionData,
     ) -> PublishProperties | None:
         """Return all properties of a PUBLISH of MQTT 5: the publication's, and those of this delivery. None for none."""

@@ -27,7 +27,7 @@ CORREL_ID_LENGTH: Final = 24
 REQUEST_QUEUE_PREFIX: Final = "MQTT.REQUEST."
 
 
-class Request(msgspec.Struct, frozen=True):
+class ClientRequest(msgspec.Struct, frozen=True):
     """Response Topic and Correlation Data of a request from an MQTT 5 client."""
 
     response_topic: str
@@ -51,7 +51,7 @@ class Request(msgspec.Struct, frozen=True):
 _REQUEST_BYTES: Final = 200
 
 
-def request_to_keep(properties: PublishProperties) -> Request | None:
+def request_to_keep(properties: PublishProperties) -> ClientRequest | None:
     """Return the request of a PUBLISH if it does not fit an MQMD, or None if it fits or the PUBLISH is not a request."""
     topic, correlation_data = properties.response_topic, properties.correlation_data
     if not topic:
@@ -60,7 +60,7 @@ def request_to_keep(properties: PublishProperties) -> Request | None:
         whole = correlation_data is None or 0 < len(correlation_data.rstrip(b"\0")) == len(correlation_data)
         if whole and len(correlation_data or b"") <= CORREL_ID_LENGTH:
             return None
-    return Request(topic, correlation_data)
+    return ClientRequest(topic, correlation_data)
 
 
 #: The prefix of topics for replies to requests from MQ.

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, cast
 
 from bridge.config.channel import ChannelConfig
 from bridge.config.values import endpoint
-from bridge.mqtt.connection import State
+from bridge.mqtt.connection import ConnectionState
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security.authenticator import Certificate, network_of
 from bridge.security.tls import ListenerTls, escaped
@@ -40,7 +40,7 @@ class Room:
         self.on_refused: Callable[[str, str, int, str], None] = lambda _option, _subject, _number, _channel: None
 
 
-class Refusal(NamedTuple):
+class ConnectionRefusal(NamedTuple):
     """Why a connection is refused."""
 
     #: the option of the channel, or open_files
@@ -179,22 +179,24 @@ class Channel:
         refusal = self._admit(connection)
         return "" if refusal is None else self._refuse(refusal)
 
-    def _refuse(self, refusal: Refusal) -> str:
+    def _refuse(self, refusal: ConnectionRefusal) -> str:
         self.refused += 1
         self.room.on_refused(refusal.option, refusal.subject, 1, self.config.name)
         return refusal.why
 
-    def _admit(self, connection: StreamConnection) -> Refusal | None:
+    def _admit(self, connection: StreamConnection) -> ConnectionRefusal | None:
         if self._networks and not _is_among(connection.address, self._networks):
             why = "it does not come from a proxy of this channel (proxies)"
-            return Refusal("proxies", connection.address or "a Unix socket", why)
+            return ConnectionRefusal("proxies", connection.address or "a Unix socket", why)
         config = self.config
         full = len(self.connections) >= config.max_clients
         if (full or self.room.taken >= self.room.connections) and not self._make_room():
             if full:
-                return Refusal("max_clients", config.name, f"max_clients ({config.max_clients}) are connected")
+                return ConnectionRefusal(
+                    "max_clients", config.name, f"max_clients ({config.max_clients}) are connected"
+                )
             why = f"the limit of open files leaves room for {self.room.connections} clients"
-            return Refusal("open_files", config.name, why)
+            return ConnectionRefusal("open_files", config.name, why)
         refusal = None if config.proxies else self.locate(connection)
         if refusal is None:
             self.connections.add(connection)
@@ -202,20 +204,20 @@ class Channel:
             self.silent[connection] = None
         return refusal
 
-    def locate(self, connection: StreamConnection) -> Refusal | None:
+    def locate(self, connection: StreamConnection) -> ConnectionRefusal | None:
         """Count a connection for its network. Return which limit it exceeds, or None."""
         if not connection.address:
             return None
         config, network = self.config, network_of(connection.address)
         if config.connect_rate is not None and self._too_fast(network, config.connect_rate):
             why = f"{network} connects more often than {config.connect_rate:g} times in a second (connect_rate)"
-            return Refusal("connect_rate", network, why)
+            return ConnectionRefusal("connect_rate", network, why)
         most = config.max_clients_per_address
         if most is None:
             return None
         if self._addresses[network] >= most:
             why = f"max_clients_per_address ({most}) of {network} are connected"
-            return Refusal("max_clients_per_address", network, why)
+            return ConnectionRefusal("max_clients_per_address", network, why)
         self._addresses[network] += 1
         self._located[connection] = network
         return None
@@ -238,7 +240,7 @@ class Channel:
         """Close the oldest connection that has not sent CONNECT. Return False if there is none."""
         for connection in list(self.silent):
             del self.silent[connection]
-            if connection.protocol.state is State.WAITING_FOR_CONNECT:
+            if connection.protocol.state is ConnectionState.WAITING_FOR_CONNECT:
                 self.discard(connection)
                 connection.closing = True
                 connection.abort()

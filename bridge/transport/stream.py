@@ -12,7 +12,7 @@ from typing import Final, Protocol, cast
 
 from bridge.config.channel import ChannelConfig
 from bridge.config.values import endpoint
-from bridge.mqtt.connection import BYTES_AT_A_TURN, ServerProtocol, State
+from bridge.mqtt.connection import BYTES_AT_A_TURN, ConnectionState, ServerProtocol
 from bridge.mqtt.packets import ConnackCode, Event
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.security import audit_log
@@ -70,7 +70,7 @@ TOO_MUCH: Final = 16
 WRAPPED: Final = 32
 
 
-class Owner(Protocol):
+class ConnectionOwner(Protocol):
     """The receiver of a connection's events: the service's representation of the client."""
 
     def received(self, events: Sequence[Event]) -> None:
@@ -96,7 +96,7 @@ class Owner(Protocol):
 
 
 #: Creates the owner of a new connection.
-MakesOwner = Callable[["StreamConnection", ServerProtocol, ChannelConfig], Owner]
+MakesOwner = Callable[["StreamConnection", ServerProtocol, ChannelConfig], ConnectionOwner]
 
 
 class Listener(Protocol):
@@ -159,7 +159,7 @@ class StreamConnection:
             max_connect_size=config.max_connect_size,
             byte_order=config.byte_order,
         )
-        self.owner: Owner = listener.make_owner(self, self.protocol, config)
+        self.owner: ConnectionOwner = listener.make_owner(self, self.protocol, config)
         self.peer = Peer("?")
         #: IP address of the client, if known, or "" on a Unix socket
         self.address = ""
@@ -280,7 +280,7 @@ class StreamConnection:
         if transport is None or self.closing:
             return b""
         plain, why, limited = b"", "", False
-        if self.protocol.state is State.WAITING_FOR_CONNECT:
+        if self.protocol.state is ConnectionState.WAITING_FOR_CONNECT:
             self._before_connect -= len(data)
             if self._before_connect < 0:
                 why = "no CONNECT is in more bytes than max_connect_size allows for"
@@ -295,7 +295,7 @@ class StreamConnection:
         if why:
             name = self._listener.config.name
             log.warning("MQB1002W channel %s: closed the connection of client %s: %s", name, self.peer, why)
-            if self.protocol.state is State.WAITING_FOR_CONNECT:
+            if self.protocol.state is ConnectionState.WAITING_FOR_CONNECT:
                 if not limited:
                     self._note_handshake(why)
                 self._note_refusal(why)
@@ -328,7 +328,7 @@ class StreamConnection:
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
-        if not self.closing and self.protocol.state is State.CONNECTED:
+        if not self.closing and self.protocol.state is ConnectionState.CONNECTED:
             log.info(
                 "MQB1003I channel %s: client %s left without DISCONNECT%s",
                 self._listener.config.name,
@@ -404,7 +404,7 @@ class StreamConnection:
         data = self.protocol.data_to_send()
         if data:
             transport.write(data if self._stack is None else self._stack.send(data))
-        if self.protocol.state is State.DISCONNECTING:
+        if self.protocol.state is ConnectionState.DISCONNECTING:
             self._close(transport)
 
     def send_more_soon(self) -> None:
@@ -454,9 +454,9 @@ class StreamConnection:
     def sweep(self, now: float) -> None:
         """Close the connection if a timeout has expired."""
         protocol, transport = self.protocol, self._transport
-        if protocol.state is State.CONNECTED:
+        if protocol.state is ConnectionState.CONNECTED:
             self.owner.expire()
-        if self._held and transport is not None and protocol.state is State.CONNECTED:
+        if self._held and transport is not None and protocol.state is ConnectionState.CONNECTED:
             if not self._held & UNREAD or self._held & STOPPING:
                 # The bridge itself has paused reading, so the client's silence means nothing.
                 return
@@ -466,8 +466,8 @@ class StreamConnection:
                 protocol.hear(now)
         why = protocol.timeout(now)
         if why:
-            if protocol.state is State.WAITING_FOR_CONNECT:
+            if protocol.state is ConnectionState.WAITING_FOR_CONNECT:
                 self._note_handshake(why)
             self.close(why, ReasonCode.KEEP_ALIVE_TIMEOUT)
-        elif protocol.state is State.CONNECTED:
+        elif protocol.state is ConnectionState.CONNECTED:
             self.owner.sweep(now)

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from bridge.mqtt.packets import Puback, Publish
-from bridge.security.password_file import Entry, hash_of, write_password_file
+from bridge.security.password_file import PasswordEntry, hash_of, write_password_file
 from tests.helpers.administrator import Administrator
 from tests.helpers.attackers import USERS
 from tests.helpers.bridge_process import BridgeProcess
@@ -125,7 +125,7 @@ def attack(bridge: BridgeProcess) -> None:
 def test_ordinary_clients_are_served_during_an_attack(tmp_path: Path) -> None:
     users = tmp_path / "users"
     names = [*USERS, *(f"ordinary-{number}" for number in range(ORDINARY))]
-    write_password_file(users, {name: Entry(hash_of(name)) for name in names})
+    write_password_file(users, {name: PasswordEntry(hash_of(name)) for name in names})
     with memory_cgroup(MEMORY) as cgroup:
         bridge = BridgeProcess(tmp_path / "data", config=CONFIG.format(directory=tmp_path, users=users))
         bridge.wrapper = cgroup.wrapper

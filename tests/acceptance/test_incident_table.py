@@ -19,7 +19,7 @@ import yaml
 
 from bridge.archive.schema import archive_files
 from bridge.mqtt.packets import Publish
-from bridge.security.password_file import Entry, hash_of, write_password_file
+from bridge.security.password_file import PasswordEntry, hash_of, write_password_file
 from bridge.service.problems import (
     ACKNOWLEDGEMENT_TIMEOUT,
     MANY_REJECTIONS,
@@ -163,7 +163,7 @@ class Incident(NamedTuple):
 
 
 def with_passwords(site: Site) -> None:
-    write_password_file(site.users, {"pump-7": Entry(hash_of("former"))})
+    write_password_file(site.users, {"pump-7": PasswordEntry(hash_of("former"))})
     method = {"method": "password", "file": str(site.users)}
     site.config["channels"].append({"name": "PASSWORDS", "port": 0, "authentication": [method]})
 
@@ -179,7 +179,7 @@ def log_in_in_vain(site: Site) -> None:
 
 
 def correct_password(site: Site) -> None:
-    write_password_file(site.users, {"pump-7": Entry(hash_of("present"))})
+    write_password_file(site.users, {"pump-7": PasswordEntry(hash_of("present"))})
     until(lambda: log_in(site) == 0)
 
 

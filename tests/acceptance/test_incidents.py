@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.security.password_file import Entry, hash_of, write_password_file
+from bridge.security.password_file import PasswordEntry, hash_of, write_password_file
 from bridge.service.channels import RESERVE
 from bridge.service.problems import MANY_REJECTIONS
 from tests.helpers.administrator import Administrator
@@ -47,7 +47,7 @@ INCIDENTS = {
 
 def test_all_places_report_the_same_problems(tmp_path: Path) -> None:
     users, script = tmp_path / "users", tmp_path / "objects.mqsc"
-    write_password_file(users, {"pump-7": Entry(hash_of("secret"))})
+    write_password_file(users, {"pump-7": PasswordEntry(hash_of("secret"))})
     script.write_text("DEFINE QLOCAL(UP)\nDEFINE QLOCAL(FULL) MAXDEPTH(2)\n")
     config = CONFIG.format(users=users, script=script, broker=free_port())
     bridge = BridgeProcess(tmp_path / "data", config=config).start()

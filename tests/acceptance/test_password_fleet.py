@@ -10,7 +10,7 @@ import pytest
 from argon2 import PasswordHasher
 
 from bridge.mqtt.packets import Connack
-from bridge.security.password_file import Entry, read_password_file, write_password_file
+from bridge.security.password_file import PasswordEntry, read_password_file, write_password_file
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.patience import until
 from tests.helpers.raw_client import RawClient
@@ -53,7 +53,9 @@ class Fleet:
         self.password = secret.encode()
         # Checks that take as long as those of users, unlike the passwords of other tests: their order matters.
         hasher = PasswordHasher(time_cost=3, memory_cost=65536, parallelism=4)
-        write_password_file(folder / "clients", {f"user-{number}": Entry(hasher.hash(secret)) for number in range(4)})
+        write_password_file(
+            folder / "clients", {f"user-{number}": PasswordEntry(hasher.hash(secret)) for number in range(4)}
+        )
         (folder / "sitecustomize.py").write_text(SPY)
         path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
         environment = {"PYTHONPATH": path, "SPY_FOLDER": str(folder)}

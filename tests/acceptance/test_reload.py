@@ -19,7 +19,7 @@ from bridge.administration.requests import Reload
 from bridge.mqtt.packets import Connack, Connect, Disconnect, Puback, Publish
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.mqtt.writer import encode
-from bridge.security.password_file import Entry, hash_of, write_password_file
+from bridge.security.password_file import PasswordEntry, hash_of, write_password_file
 from tests.helpers.administrator import Administrator
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.bridges import at_work
@@ -169,7 +169,7 @@ def serial_of(port: int, authority: Path) -> int:
 def test_required_client_identity(bridge: BridgeProcess, tmp_path: Path) -> None:
     """Methods of authentication, and the files that they name, are those of the new file for clients that connect."""
     for name, word in (("old", "pa55"), ("new", "w0rd")):
-        write_password_file(tmp_path / name, {"carol": Entry(hash_of(word))})
+        write_password_file(tmp_path / name, {"carol": PasswordEntry(hash_of(word))})
     port = bridge.ports["B"]
     there = RawClient.connected(port, "there")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.security.password_file import Entry, hash_of, write_password_file
+from bridge.security.password_file import PasswordEntry, hash_of, write_password_file
 from tests.helpers import mosquitto
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.bridges import at_work
@@ -31,7 +31,9 @@ LEVELS = (3, 4, 5)
 
 @pytest.fixture
 def bridge(tmp_path: Path) -> Iterator[BridgeProcess]:
-    write_password_file(tmp_path / "clients", {name: Entry(hash_of(secret)) for name, secret in PASSWORDS.items()})
+    write_password_file(
+        tmp_path / "clients", {name: PasswordEntry(hash_of(secret)) for name, secret in PASSWORDS.items()}
+    )
     with at_work(BridgeProcess(tmp_path / "data", config=CONFIG.format(tmp_path))) as process:
         yield process
 

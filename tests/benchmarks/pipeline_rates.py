@@ -19,10 +19,10 @@ from pyspark.sql import DataFrame, SparkSession
 from bridge.config.document import load
 from bridge.mq.mqi import MQOD, Connection, GetOptions, MQError
 from bridge.mq.remote import MESSAGES, Put, get_many, put_many
-from bridge.spark.administration import Batch
+from bridge.spark.administration import CompletedBatch
 from bridge.spark.environment import environment_of
 from bridge.spark.pipeline import plan
-from bridge.spark.runner import Runner
+from bridge.spark.runner import PipelineRunner
 from bridge.spark.session import session
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
@@ -72,9 +72,9 @@ class Ground:
         configuration = load(file)
         environment = environment_of(configuration, file, Path(self.place.directory))
         (config,) = configuration.pipelines.values()
-        done: list[Batch] = []
+        done: list[CompletedBatch] = []
         plans = {name: lambda: plan(self.spark, name, config, environment)}
-        runner = Runner(self.spark, plans, tell=lambda _: None, once=True, seen=done.append)
+        runner = PipelineRunner(self.spark, plans, tell=lambda _: None, once=True, seen=done.append)
         assert not runner.run() and sum(one.rows_out for one in done) == rows, done
         return _rate([one.rows_in for one in done], [one.seconds for one in done]) if rows else 0.0
 

@@ -11,7 +11,7 @@ import msgspec
 
 from bridge.mq import remote as protocol
 from bridge.mq.mqi import MQOD, MQPMO, MQSD, GetOptions, Property
-from bridge.mq.remote import GetCall, Pipeline, PutCall
+from bridge.mq.remote import CallPipeline, GetCall, PutCall
 from bridge.mqtt.packets import (
     Auth,
     AuthProperties,
@@ -111,35 +111,37 @@ def mqtt(number: random.Random, level: int | None = None) -> Parts:
 
 def applications(number: random.Random) -> Parts:
     """Return what an MQ application of this package says."""
-    said: list[protocol.Request] = [protocol.Connect(protocol.PROTOCOL_VERSION, "fuzz", "", "", b"")]
+    said: list[protocol.Request] = [protocol.ConnectCall(protocol.PROTOCOL_VERSION, "fuzz", "", "", b"")]
     md = MQMD(Format=cmqc.MQFMT_STRING)
     managed = cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED
     contexts = managed | cmqc.MQSO_SET_CORREL_ID | cmqc.MQSO_SET_IDENTITY_CONTEXT
     all_context = MQPMO(Options=cmqc.MQPMO_SET_ALL_CONTEXT)
     choices: Sequence[Callable[[], protocol.Request]] = (
-        lambda: protocol.Open(
+        lambda: protocol.OpenCall(
             MQOD(ObjectName="FUZZ"), number.choice((cmqc.MQOO_OUTPUT, cmqc.MQOO_INPUT_SHARED, 0x7FFFFFFF))
         ),
         lambda: PutCall(number.randrange(4), Message(md, number.randbytes(100)), MQPMO(), []),
-        lambda: protocol.Put1(MQOD(ObjectName="FUZZ"), Message(md, b"x"), MQPMO(Options=cmqc.MQPMO_SYNCPOINT), []),
-        lambda: protocol.Put1(number.choice(_DESTINATIONS), Message(_changed(number, MQMD()), b"x"), all_context, []),
-        lambda: protocol.Put1(_changed(number, number.choice(_DESTINATIONS)), Message(md, b"x"), MQPMO(), []),
-        lambda: protocol.Put1(number.choice(_DESTINATIONS), Message(md, b"x"), _changed(number, MQPMO()), []),
-        lambda: protocol.Put1(
+        lambda: protocol.Put1Call(MQOD(ObjectName="FUZZ"), Message(md, b"x"), MQPMO(Options=cmqc.MQPMO_SYNCPOINT), []),
+        lambda: protocol.Put1Call(
+            number.choice(_DESTINATIONS), Message(_changed(number, MQMD()), b"x"), all_context, []
+        ),
+        lambda: protocol.Put1Call(_changed(number, number.choice(_DESTINATIONS)), Message(md, b"x"), MQPMO(), []),
+        lambda: protocol.Put1Call(number.choice(_DESTINATIONS), Message(md, b"x"), _changed(number, MQPMO()), []),
+        lambda: protocol.Put1Call(
             number.choice(_DESTINATIONS), Message(md, b"x"), MQPMO(), [_changed(number, Property(name="colour"))]
         ),
-        lambda: protocol.Subscribe(_changed(number, MQSD(ObjectString="fuzz/#", Options=contexts)), None),
+        lambda: protocol.SubscribeCall(_changed(number, MQSD(ObjectString="fuzz/#", Options=contexts)), None),
         lambda: GetCall(number.randrange(4), _changed(number, GetOptions())),
         lambda: GetCall(number.randrange(4), GetOptions(WaitInterval=1)),
-        lambda: Pipeline([GetCall(number.randrange(4), GetOptions())], number.choice((0, 1, 10)), 1000),
-        lambda: Pipeline([GetCall(number.randrange(4), GetOptions())] * number.randrange(3), 1),
-        lambda: protocol.Subscribe(MQSD(ObjectString="fuzz/#", Options=managed), None),
-        lambda: protocol.Inquire(number.randrange(4), [number.choice((cmqc.MQIA_CURRENT_Q_DEPTH, -1, 2**31))]),
-        lambda: protocol.Command(number.choice(_COMMANDS)),
-        lambda: protocol.Commit(),
-        lambda: protocol.Backout(),
-        lambda: protocol.Close(number.randrange(4), 0),
-        lambda: protocol.Disconnect(),
+        lambda: CallPipeline([GetCall(number.randrange(4), GetOptions())], number.choice((0, 1, 10)), 1000),
+        lambda: CallPipeline([GetCall(number.randrange(4), GetOptions())] * number.randrange(3), 1),
+        lambda: protocol.SubscribeCall(MQSD(ObjectString="fuzz/#", Options=managed), None),
+        lambda: protocol.InquireCall(number.randrange(4), [number.choice((cmqc.MQIA_CURRENT_Q_DEPTH, -1, 2**31))]),
+        lambda: protocol.CommandCall(number.choice(_COMMANDS)),
+        lambda: protocol.CommitCall(),
+        lambda: protocol.BackoutCall(),
+        lambda: protocol.CloseCall(number.randrange(4), 0),
+        lambda: protocol.DisconnectCall(),
     )
     said += [number.choice(choices)() for _ in range(number.randrange(10))]
     return [bytes(protocol.frame(one)) for one in said]

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from collections.abc import Callable, Sequence
 
-from bridge.mq.backend import Backend, Completion, Recovered, UnitOfWork
+from bridge.mq.backend import Backend, Completion, RecoveredState, UnitOfWork
 from bridge.mq.mqi import MQError
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.record import Side, StateKey, StateRecord
@@ -66,7 +66,7 @@ class Bridge:
     def topic(self, rest: str) -> str:
         return f"{self.place.root}/{rest}"
 
-    async def open(self) -> Recovered:
+    async def open(self) -> RecoveredState:
         """A backend anew, which knows what the one before has left behind."""
         self._backend = self.place.backend()
         self._backend.on_completed = self._completed
@@ -83,7 +83,7 @@ class Bridge:
         self.backend.start(self._consume)
         await asyncio.wait_for(self.backend.caught_up(), PATIENCE)
 
-    async def begin(self) -> Recovered:
+    async def begin(self) -> RecoveredState:
         """Open and start."""
         recovered = await self.open()
         await self.start()
@@ -94,7 +94,7 @@ class Bridge:
             backend, self._backend = self._backend, None
             await asyncio.wait_for(backend.stop(), PATIENCE)
 
-    async def restart(self, *, start: bool = True) -> Recovered:
+    async def restart(self, *, start: bool = True) -> RecoveredState:
         await self.stop()
         await self.place.restart()
         self.transmissions.clear()

@@ -8,7 +8,7 @@ from typing import Any
 
 from bridge.config.link import LinkConfig
 from bridge.config.values import endpoint
-from bridge.link.state import LinkLost, Refusal
+from bridge.link.state import LinkLost, PublicationRefusal
 from bridge.telemetry.message import Publication, Received
 from tests.helpers.mapping_broker import Broker, FakeLink, Killed, LinkFault
 
@@ -167,7 +167,7 @@ class RoutedLink(FakeLink):
             threading.Event().wait(min(wait, 0.005))
         return not self.away
 
-    def publish(self, publications: Sequence[Publication]) -> dict[int, Refusal]:
+    def publish(self, publications: Sequence[Publication]) -> dict[int, PublicationRefusal]:
         self._check()
         broker = self._broker
         refusals = super().publish(publications)
@@ -176,7 +176,7 @@ class RoutedLink(FakeLink):
 
     def publish_exactly(
         self, publications: Sequence[Publication], packet_ids: Sequence[int], dup: bool = False
-    ) -> dict[int, Refusal]:
+    ) -> dict[int, PublicationRefusal]:
         self._check()
         if self._struck("publish_exactly", "before"):
             raise LinkLost("before it was sent")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bridge.config.channel import ChannelConfig
-from bridge.mq.backend import Completion, Recovered, UnitOfWork
+from bridge.mq.backend import Completion, RecoveredState, UnitOfWork
 from bridge.mqtt.packets import Packet
 from bridge.mqtt.reader import Decoder
 from bridge.service.client import Turns
@@ -89,8 +89,8 @@ class QueueManager:
         self.inhibited = False
         self.on_removal: Callable[[Queued], None] = lambda queued: None
 
-    async def open(self) -> Recovered:
-        return Recovered(list(self.states.values()), [])
+    async def open(self) -> RecoveredState:
+        return RecoveredState(list(self.states.values()), [])
 
     def start(self, consumer: Callable[[Sequence[Queued]], None]) -> None:
         if self.queue:

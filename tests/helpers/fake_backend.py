@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from bridge.mq.backend import Completion, Recovered, SubscriptionRequest, UnitOfWork, resolve
+from bridge.mq.backend import Completion, RecoveredState, SubscriptionRequest, UnitOfWork, resolve
 from bridge.mqtt.packets import Publish
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import AS_IS, ClientIdentity
@@ -95,7 +95,7 @@ class FakeBackend:
         self.admits_at_once = True
         self.failure = 0
         self.consumer: Callable[[Sequence[Queued]], None] = lambda batch: None
-        self.recovered = Recovered([], [])
+        self.recovered = RecoveredState([], [])
         self.reserve_dead_letter: Callable[[str, int], bool] = lambda client_id, length: True
         self.on_limit: Callable[[str, str, int], None] = lambda limit, subject, number: None
         self.on_removed: Callable[[float], None] = lambda _seconds: None
@@ -136,7 +136,7 @@ class FakeBackend:
         while self.waiting:
             self.complete()
 
-    async def open(self) -> Recovered:
+    async def open(self) -> RecoveredState:
         return self.recovered
 
     def start(self, consumer: Callable[[Sequence[Queued]], None]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from bridge.link.state import Limits, LinkLost, LinkPhase, LinkState, Refusal
+from bridge.link.state import Limits, LinkLost, LinkPhase, LinkState, PublicationRefusal
 from bridge.telemetry.message import Publication, Received
 from tests.helpers.publications import publication_of_fields
 
@@ -347,7 +347,7 @@ class FakeLink:
                 lost.unanswered = range(len(items) // 2, len(items))
             raise lost
 
-    def publish(self, publications: Sequence[Publication]) -> dict[int, Refusal]:
+    def publish(self, publications: Sequence[Publication]) -> dict[int, PublicationRefusal]:
         broker, refusals = self._broker, {}
 
         def one(index: int) -> None:
@@ -357,7 +357,7 @@ class FakeLink:
                 lost.unanswered = range(index, len(publications))
                 raise lost
             if broker.refusing(publications[index]):
-                refusals[index] = Refusal(broker.reason, "refused")
+                refusals[index] = PublicationRefusal(broker.reason, "refused")
             else:
                 broker.arrived.append(publications[index].payload)
                 broker.trace.append("PUBLISH")
@@ -371,7 +371,7 @@ class FakeLink:
 
     def publish_exactly(
         self, publications: Sequence[Publication], packet_ids: Sequence[int], dup: bool
-    ) -> dict[int, Refusal]:
+    ) -> dict[int, PublicationRefusal]:
         broker, refusals = self._broker, {}
 
         def begin() -> None:
@@ -389,7 +389,7 @@ class FakeLink:
                 return
             if packet_id not in broker.pending:
                 if broker.refusing(publication):
-                    refusals[index] = Refusal(broker.reason, "refused")
+                    refusals[index] = PublicationRefusal(broker.reason, "refused")
                     return
                 broker.pending[packet_id] = publication.payload
                 broker.arrived.append(publication.payload)

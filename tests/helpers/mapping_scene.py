@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from pydantic import TypeAdapter
 
-from bridge.administration.mapping_status import Status
+from bridge.administration.mapping_status import MappingStatus
 from bridge.config.link import LinkConfig
 from bridge.config.mapping import AnyMapping
 from bridge.config.models import LimitsConfig
@@ -147,10 +147,12 @@ class Scene:
 
     # Mappings --------------------------------------------------------------------------------------------------------
 
-    def runner(self, config: Any, name: str = "map", status: Status | None = None) -> Runner:
+    def runner(self, config: Any, name: str = "map", status: MappingStatus | None = None) -> Runner:
         """The thread of a mapping, started; the mapping is the only one unless `environment.guard` says otherwise."""
         on_link = (config.source if hasattr(config.source, "mqtt") else config.destination).link != "local"
-        runner = runner_of(name, config, LINK if on_link else None, self.environment, status or Status(name=name))
+        runner = runner_of(
+            name, config, LINK if on_link else None, self.environment, status or MappingStatus(name=name)
+        )
         self._runner = runner
         runner.start()
         return runner
@@ -162,7 +164,7 @@ class Scene:
         *,
         fault: Fault | None = None,
         link_fault: LinkFault | None = None,
-    ) -> Status:
+    ) -> MappingStatus:
         """Let a mapping work until all is done, over one fault; one that is killed starts again. Its status."""
         self.fault = fault or Fault()
         self.broker.fault = link_fault or LinkFault()

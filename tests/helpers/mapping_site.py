@@ -12,7 +12,7 @@ import msgspec
 from typer.testing import CliRunner
 
 from bridge.administration.control_socket import ask
-from bridge.administration.mapping_status import State, Status
+from bridge.administration.mapping_status import MappingStatus, RunnerState
 from bridge.administration.requests import ListMappings
 from bridge.cli.program import program
 from tests.helpers.bridge_process import BridgeProcess
@@ -62,11 +62,14 @@ class MappingSite:
 
     def __enter__(self) -> Self:
         self.bridge.start()
-        eventually(lambda: self._states() <= {State.RUNNING, State.DISABLED}, True)
+        eventually(lambda: self._states() <= {RunnerState.RUNNING, RunnerState.DISABLED}, True)
         return self
 
-    def _states(self) -> set[State]:
-        return {one.state for one in msgspec.json.decode(ask(self._control, ListMappings()).result, type=list[Status])}
+    def _states(self) -> set[RunnerState]:
+        return {
+            one.state
+            for one in msgspec.json.decode(ask(self._control, ListMappings()).result, type=list[MappingStatus])
+        }
 
     def __exit__(self, *_: object) -> None:
         status = self.bridge.stop() if self.bridge.running else None

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bridge.mqtt.packets import PublishProperties
 from bridge.mqtt.properties import STRUCTS
-from bridge.mqtt.property_table import PROPERTIES, Kind
+from bridge.mqtt.property_table import PROPERTIES, PropertyKind
 
 text = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=200)
 users = st.lists(st.tuples(text, text), max_size=5).map(tuple)
@@ -28,16 +28,16 @@ of_publish = st.builds(
 def of_row(row: Any, place: Any) -> st.SearchStrategy[Any]:
     """Values of a property, and none."""
     most = {
-        Kind.BYTE: 0xFF,
-        Kind.TWO_BYTE_INTEGER: 0xFFFF,
-        Kind.FOUR_BYTE_INTEGER: 0xFFFFFFFF,
-        Kind.VARIABLE_BYTE_INTEGER: 0xFFFFFFFF,
+        PropertyKind.BYTE: 0xFF,
+        PropertyKind.TWO_BYTE_INTEGER: 0xFFFF,
+        PropertyKind.FOUR_BYTE_INTEGER: 0xFFFFFFFF,
+        PropertyKind.VARIABLE_BYTE_INTEGER: 0xFFFFFFFF,
     }
-    if row.kind is Kind.STRING_PAIR:
+    if row.kind is PropertyKind.STRING_PAIR:
         return users
     if row.kind in most:
         values: st.SearchStrategy[Any] = st.integers(row.least, min(row.most, most[row.kind]))
-    elif row.kind is Kind.BINARY:
+    elif row.kind is PropertyKind.BINARY:
         values = st.binary(max_size=200)
     else:
         values = text.filter(lambda topic: "+" not in topic and "#" not in topic)

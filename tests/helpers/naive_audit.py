@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from bridge.archive.audit import BROKEN, MARGIN, TIMEOUT, Counts, MappingCounts
-from bridge.archive.history import History
+from bridge.archive.history import SessionHistory
 from bridge.archive.schema import Direction
 from bridge.mqtt.topics import matches
 from bridge.telemetry.outcome import Outcome
@@ -24,8 +24,8 @@ class Wanted(NamedTuple):
     qos: int
 
 
-def history_of(rows: list[Row]) -> History:
-    history = History()
+def history_of(rows: list[Row]) -> SessionHistory:
+    history = SessionHistory()
     history.read(row for row in rows if row["direction"] in (Direction.SUBSCRIPTION, Direction.ARCHIVE))
     for gap in history.gaps:
         if gap.rows is None:
@@ -33,7 +33,7 @@ def history_of(rows: list[Row]) -> History:
     return history
 
 
-def wanted(rows: list[Row], history: History) -> dict[Any, list[Wanted]]:
+def wanted(rows: list[Row], history: SessionHistory) -> dict[Any, list[Wanted]]:
     found: dict[Any, list[Wanted]] = defaultdict(list)
     for row in rows:
         if row["direction"] != Direction.IN or row["outcome"] != Outcome.PUT:
@@ -123,7 +123,9 @@ def fate(out: Row) -> str:
     return {Outcome.DEAD_LETTERED: "dead_lettered", Outcome.DISCARDED: "discarded"}.get(out["outcome"], "delivered")
 
 
-def absence(one: Wanted, history: History, client_id: str, overtaken: bool, archive_end: int, patience: float) -> str:
+def absence(
+    one: Wanted, history: SessionHistory, client_id: str, overtaken: bool, archive_end: int, patience: float
+) -> str:
     client = history.clients[client_id]
     if one.qos == 0:
         return "missing"
@@ -138,7 +140,7 @@ def absence(one: Wanted, history: History, client_id: str, overtaken: bool, arch
     return "lost"
 
 
-def surplus(out: Row, place: int, history: History) -> str:
+def surplus(out: Row, place: int, history: SessionHistory) -> str:
     if fate(out) != "delivered" or not place:
         return "unmatched"
     if any(gap.start <= out["received"] <= gap.end for gap in history.gaps):

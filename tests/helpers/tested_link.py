@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from bridge.link.client import Handshake
+from bridge.link.client import LinkHandshake
 from bridge.link.connection import LinkConnection
 from bridge.link.state import LinkPhase, LinkState
 from bridge.telemetry.message import Received
@@ -26,7 +26,7 @@ class TestedLink(LinkConnection):
         self.waits: list[float] = []
         super().__init__(*arguments, on_state=self.states.put, on_session=self.sessions.append, **options)
 
-    def _turn(self, handshake: Handshake, wait: float) -> bool:
+    def _turn(self, handshake: LinkHandshake, wait: float) -> bool:
         self.waits.append(wait)
         return super()._turn(handshake, wait)
 

@@ -19,7 +19,7 @@ from bridge.config.authentication import matches_name
 from bridge.config.tls import ANY_CIPHER, CIPHER_SPECS
 from bridge.mq import mqi
 from bridge.mq.embedded import property as properties
-from bridge.mq.embedded.admission import Place, note_refusal
+from bridge.mq.embedded.admission import ConnectionSlot, note_refusal
 from bridge.mq.embedded.attributes import Value
 from bridge.mq.embedded.handles import INPUT, QueueHandle
 from bridge.mq.embedded.server import ApplicationServer, Conversation, Malformed, unexpected
@@ -71,7 +71,11 @@ class MqiConversation(Conversation):
     LENGTH = LENGTH
 
     def __init__(
-        self, server: ApplicationServer, present: Present, place: Place | None = None, channels: Sequence[str] = ()
+        self,
+        server: ApplicationServer,
+        present: Present,
+        place: ConnectionSlot | None = None,
+        channels: Sequence[str] = (),
     ) -> None:
         """Begin; `channels` are those by which a client may connect over TCP, none for any."""
         super().__init__(server, place)

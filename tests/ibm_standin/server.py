@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from bridge.mq.embedded.admission import FIRST_TIMEOUT, Admission, Place
+from bridge.mq.embedded.admission import FIRST_TIMEOUT, Admission, ConnectionSlot
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.server import ApplicationProtocol, ApplicationServer, Conversation
 from tests.ibm_standin.conversation import MqiConversation
@@ -43,10 +43,10 @@ class StandInServer(ApplicationServer):
         place = await self.listen_at(SOCKET_NAME, lambda: MqiConversation(self, self.present))
         return [f"MQ applications in C connect at {place}", *await super().listen(address)]
 
-    def conversation(self, place: Place) -> asyncio.Protocol:
+    def conversation(self, place: ConnectionSlot) -> asyncio.Protocol:
         return _FirstByte(self._spoken, place)
 
-    def _spoken(self, first: int, place: Place) -> Conversation:
+    def _spoken(self, first: int, place: ConnectionSlot) -> Conversation:
         """Return the conversation for a connection that begins with a byte."""
         # No MessagePack frame is so long that its length, big-endian, began with the first byte of the greeting.
         if first == GREETING[0]:
@@ -57,7 +57,7 @@ class StandInServer(ApplicationServer):
 class _FirstByte(asyncio.Protocol):
     """Finds out by the first byte of a connection which language it speaks."""
 
-    def __init__(self, conversation: Callable[[int, Place], Conversation], place: Place) -> None:
+    def __init__(self, conversation: Callable[[int, ConnectionSlot], Conversation], place: ConnectionSlot) -> None:
         self._conversation = conversation
         self._place = place
 

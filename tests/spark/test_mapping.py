@@ -16,10 +16,10 @@ from bridge.link.outbox import CLIENT_ID, HOPS
 from bridge.mapping.rendered import user_identifier
 from bridge.mapping.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.spark.columns import MQTT_ARROW_SCHEMA
-from bridge.spark.mapping import Messages, Publications, StandardToMq, StandardToMqtt
+from bridge.spark.mapping import Publications, StandardToMq, StandardToMqtt, ToMessages
 from bridge.spark.mq.envelope import record_batch
 from bridge.spark.mq.rows import rows_of
-from bridge.spark.schema import Refusal
+from bridge.spark.schema import RowRefusal
 from bridge.telemetry.conversion import received_message
 from bridge.telemetry.message import Destination, MappedMessage, Message, Publication, Unmappable
 from bridge.wire import cmqc
@@ -146,7 +146,7 @@ def messages(batch: Any, known: set[int]) -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = []
     for row, columns in zip(rows_of(batch), batch.to_pylist(), strict=True):
         if (refusal := columns["refusal"]) is not None:
-            assert refusal["sentence"] and row.refusal == Refusal(**refusal | {"source": refusal["source"] or ""})
+            assert refusal["sentence"] and row.refusal == RowRefusal(**refusal | {"source": refusal["source"] or ""})
             why = (refusal["reason"], refusal["sentence"]) if len(found) in known else ()
             found.append(("refused", row.message, refusal["source"], *why))
             continue
@@ -161,7 +161,7 @@ def messages(batch: Any, known: set[int]) -> list[tuple[Any, ...]]:
 def test_messages_are_those_of_the_rules(rows: list[dict[str, Any]]) -> None:
     batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
     for name, rule in TO_MQ.items():
-        function = Messages(rule)
+        function = ToMessages(rule)
         made = function.of(batch)
         expected = expected_messages(rule, rows)
         known = {number for number, one in enumerate(expected) if one[0] != "refused" or len(one) > 3}
@@ -181,7 +181,7 @@ def simple(count: int, **more: Any) -> Any:
 
 def test_a_column_says_where_rows_go() -> None:
     batch = simple(3).append_column("queue", pa.array(["Q.1", "no name!", None]))
-    made = Messages(StandardToMq(None), by_column=True).of(batch)
+    made = ToMessages(StandardToMq(None), by_column=True).of(batch)
     assert made.column("queue").to_pylist() == ["Q.1", None, None]
     assert [one and one["reason"] for one in made.column("refusal").to_pylist()] == [None, 2152, 2152]
 
@@ -189,7 +189,7 @@ def test_a_column_says_where_rows_go() -> None:
 def test_kept_columns_stay_with_their_rows() -> None:
     rule = to_mq_rule(filter={"min_size": 2})
     batch = simple(4).append_column("kept.n", pa.array([0, 1, 2, 3]))
-    made = Messages(rule, kept=[pa.field("n", pa.int64())]).of(batch)
+    made = ToMessages(rule, kept=[pa.field("n", pa.int64())]).of(batch)
     assert made.column("n").to_pylist() == [2, 3]
     assert made.column("body").to_pylist() == [b"xx", b"xxx"]
 
@@ -197,7 +197,7 @@ def test_kept_columns_stay_with_their_rows() -> None:
 def test_mappings_are_pickled() -> None:
     batch = simple(4).append_column("kept.n", pa.array([0, 1, 2, 3]))
     for rule in (TO_MQ["standard to a queue"], TO_MQ["user"]):
-        function = Messages(rule, kept=[pa.field("n", pa.int64())])
+        function = ToMessages(rule, kept=[pa.field("n", pa.int64())])
         assert pickle.loads(pickle.dumps(function)).of(batch).equals(function.of(batch))
     envelope = record_batch("Q", [(MQMD(), b"x")])
     back = Publications(TO_MQTT["fields"])

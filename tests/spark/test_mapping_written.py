@@ -14,7 +14,7 @@ from bridge.mapping.rule import rule_of
 from bridge.mq.dead_letter import DeadLetters
 from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import MQOD, MQSD, Got
-from bridge.spark.mapping import Messages, StandardToMq, ToMq
+from bridge.spark.mapping import StandardToMq, ToMessages, ToMq
 from bridge.spark.mq.writer import WRITE_OPTIONS, put_batch, sink_options_of
 from bridge.spark.options import Options
 from bridge.spark.task import BatchIdentity
@@ -122,7 +122,7 @@ def by_the_service(site: Queues, made: ToMq) -> None:
 
 
 def by_the_writer(site: Queues, made: Any) -> None:
-    function = Messages(made)
+    function = ToMessages(made)
     options = Options("mq", site.options | {"refused": REFUSED}, WRITE_OPTIONS)
     sink = sink_options_of(options, from_arrow_schema(function.schema))
     batch = pa.RecordBatch.from_pylist(ROWS, schema=SCHEMA)

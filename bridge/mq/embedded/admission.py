@@ -123,7 +123,7 @@ def mapped(queue_manager: QueueManager, client: Connecting, shown: str | None) -
 AUTHENTICATION_TIMEOUT: Final = 30.0
 
 
-class Place:
+class ConnectionSlot:
     """The slot of a connection over TCP in the connection limits."""
 
     def __init__(self, address: str, connections: Counter[str], network: str) -> None:
@@ -161,7 +161,7 @@ class Admission:
         #: number of connections by network of the address
         self._connections: Counter[str] = Counter()
 
-    def take(self, address: str) -> Place | None:
+    def take(self, address: str) -> ConnectionSlot | None:
         """Allocate a slot for a new connection from an address. Return None if a limit is reached."""
         config, count, network = self.config, self._connections, network_of(address)
         most = config.max_connections_per_address
@@ -179,7 +179,7 @@ class Admission:
             note_refusal(address, f"max_connections_per_address {most} is reached")
         else:
             count[network] += 1
-            return Place(address, count, network)
+            return ConnectionSlot(address, count, network)
         return None
 
     @property
@@ -280,7 +280,7 @@ class TcpListener:
     def __init__(
         self,
         admission: Admission,
-        conversation: Callable[[Place], asyncio.Protocol],
+        conversation: Callable[[ConnectionSlot], asyncio.Protocol],
         blocked: Callable[[str], str] = lambda address: "",
     ) -> None:
         self._admission = admission
@@ -344,7 +344,7 @@ class TcpListener:
             else:
                 connection.close()
 
-    async def _let_in(self, connection: socket.socket, place: Place) -> None:
+    async def _let_in(self, connection: socket.socket, place: ConnectionSlot) -> None:
         context = None
         if self._tls is not None:
             self._tls.look_again()

@@ -59,7 +59,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Text:
+class TextAttribute:
     """A text attribute with a maximum length. `name` restricts it to the characters of MQ object names."""
 
     length: int
@@ -107,7 +107,7 @@ class Words:
         return ",".join(word for word in self.words if word in given)
 
 
-Attribute = Choice | Number | Text | Names | Words
+Attribute = Choice | Number | TextAttribute | Names | Words
 
 #: Characters of MQ object names ("Rules for naming IBM MQ objects").
 NAME_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._/%")
@@ -136,8 +136,8 @@ _LEVELS = {
 }
 
 
-def _name(number: int = 0) -> Text:
-    return Text(MQ_OBJECT_NAME_LENGTH, number, name=True)
+def _name(number: int = 0) -> TextAttribute:
+    return TextAttribute(MQ_OBJECT_NAME_LENGTH, number, name=True)
 
 
 def _event(number: int, default: str = "DISABLED", **more: int) -> Choice:
@@ -156,8 +156,8 @@ _DEFPRTY = Number(0, 9, 0, cmqc.MQIA_DEF_PRIORITY)
 _DEFPSIST = Choice(_NO_YES, "NO", cmqc.MQIA_DEF_PERSISTENCE)
 _DEFREADA = Choice({"NO": 0, "YES": 1, "DISABLED": 2}, "NO", cmqc.MQIA_DEF_READ_AHEAD)
 _PROPCTL = Choice({"COMPAT": 0, "ALL": 2, "FORCE": 3, "NONE": 1, "V6COMPAT": 4}, "COMPAT", cmqc.MQIA_PROPERTY_CONTROL)
-_CUSTOM = Text(128, cmqc.MQCA_CUSTOM)
-_QUEUE_DESCR = Text(64, cmqc.MQCA_Q_DESC)
+_CUSTOM = TextAttribute(128, cmqc.MQCA_CUSTOM)
+_QUEUE_DESCR = TextAttribute(64, cmqc.MQCA_Q_DESC)
 _TRPTYPE = Choice(("TCP",), "TCP")
 _ENABLED_ASPARENT = Choice(("ASPARENT", "ENABLED", "DISABLED"), "ASPARENT")
 _YES_ASPARENT = Choice(("ASPARENT", "YES", "NO"), "ASPARENT")
@@ -189,7 +189,7 @@ _WITHOUT_EFFECT: dict[str, Attribute] = {
     "QSVCINT": Number(0, _NUMBER, _NUMBER, cmqc.MQIA_Q_SERVICE_INTERVAL),
     "RETINTVL": Number(0, _NUMBER, _NUMBER, cmqc.MQIA_RETENTION_INTERVAL),
     "STATQ": _level(cmqc.MQIA_STATISTICS_Q, "QMGR", "OFF", "ON"),
-    "TRIGDATA": Text(64, cmqc.MQCA_TRIGGER_DATA),
+    "TRIGDATA": TextAttribute(64, cmqc.MQCA_TRIGGER_DATA),
     "TRIGDPTH": Number(1, _NUMBER, 1, cmqc.MQIA_TRIGGER_DEPTH),
     "TRIGMPRI": Number(0, 9, 0, cmqc.MQIA_TRIGGER_MSG_PRIORITY),
     "TRIGTYPE": Choice({"FIRST": 1, "EVERY": 2, "DEPTH": 3, "NONE": 0}, "FIRST", cmqc.MQIA_TRIGGER_TYPE),
@@ -197,7 +197,7 @@ _WITHOUT_EFFECT: dict[str, Attribute] = {
 
 ATTRIBUTES: dict[str, dict[str, Attribute]] = {
     "QMGR": {
-        "DESCR": Text(64, cmqc.MQCA_Q_MGR_DESC),
+        "DESCR": TextAttribute(64, cmqc.MQCA_Q_MGR_DESC),
         "DEADQ": _name(cmqc.MQCA_DEAD_LETTER_Q_NAME),
         "DEFXMITQ": _name(cmqc.MQCA_DEF_XMIT_Q_NAME),
         "MAXMSGL": Number(32_768, _MAX_MESSAGE, 4_194_304, cmqc.MQIA_MAX_MSG_LENGTH),
@@ -269,44 +269,44 @@ ATTRIBUTES: dict[str, dict[str, Attribute]] = {
         "PUT": _PUT,
         "DEFPRTY": _DEFPRTY,
         "DEFPSIST": _DEFPSIST,
-        "RNAME": Text(48, cmqc.MQCA_REMOTE_Q_NAME),
-        "RQMNAME": Text(48, cmqc.MQCA_REMOTE_Q_MGR_NAME),
+        "RNAME": TextAttribute(48, cmqc.MQCA_REMOTE_Q_NAME),
+        "RQMNAME": TextAttribute(48, cmqc.MQCA_REMOTE_Q_MGR_NAME),
         "XMITQ": _name(cmqc.MQCA_XMIT_Q_NAME),
         **_ANY_QUEUE,
     },
-    "NAMELIST": {"DESCR": Text(64, cmqc.MQCA_NAMELIST_DESC), "NAMES": Names(cmqc.MQCA_NAMES)},
+    "NAMELIST": {"DESCR": TextAttribute(64, cmqc.MQCA_NAMELIST_DESC), "NAMES": Names(cmqc.MQCA_NAMES)},
     #: telemetry channels, CHLTYPE(MQTT)
     "CHANNEL": {
         "BACKLOG": Number(1, 65_535, 4_096),
-        "DESCR": Text(64),
-        "LOCLADDR": Text(48),
-        "MCAUSER": Text(12),
+        "DESCR": TextAttribute(64),
+        "LOCLADDR": TextAttribute(48),
+        "MCAUSER": TextAttribute(12),
         "PORT": Number(0, 65_535, 1_883),
         "PROTOCOL": Words(("MQTTV5", "MQTTV311", "MQTTV3", "HTTP"), "MQTTV5,MQTTV311,MQTTV3"),
         "SSLCAUTH": Choice(("NEVER", "OPTIONAL", "REQUIRED"), "NEVER"),
-        "SSLCIPH": Text(1_024),
-        "SSLKEYP": Text(256),
-        "SSLKEYR": Text(256),
+        "SSLCIPH": TextAttribute(1_024),
+        "SSLKEYP": TextAttribute(256),
+        "SSLKEYR": TextAttribute(256),
         "TRPTYPE": _TRPTYPE,
         "USECLTID": Choice(("NO", "YES"), "NO"),
     },
     #: server-connection channels, CHLTYPE(SVRCONN), used by the tests' stand-in for IBM MQ, without HBINT and MCAUSER
     "SVRCONN": {
-        "DESCR": Text(64),
+        "DESCR": TextAttribute(64),
         "HBINT": Number(0, 999_999, 300),
         "MAXINST": Number(0, _NUMBER, _NUMBER),
         "MAXINSTC": Number(0, _NUMBER, _NUMBER),
         "MAXMSGL": Number(0, _MAX_MESSAGE, 4_194_304),
-        "MCAUSER": Text(64),
+        "MCAUSER": TextAttribute(64),
         "SHARECNV": Number(0, _NUMBER, 10),
         "SSLCAUTH": Choice(("REQUIRED", "OPTIONAL"), "REQUIRED"),
-        "SSLCIPH": Text(32),
-        "SSLPEER": Text(1_024),
+        "SSLCIPH": TextAttribute(32),
+        "SSLPEER": TextAttribute(1_024),
         "TRPTYPE": _TRPTYPE,
     },
     "TOPIC": {
-        "DESCR": Text(64),
-        "TOPICSTR": Text(_LONG_TEXT),
+        "DESCR": TextAttribute(64),
+        "TOPICSTR": TextAttribute(_LONG_TEXT),
         "PUB": _ENABLED_ASPARENT,
         "SUB": _ENABLED_ASPARENT,
         "DEFPSIST": Choice(("ASPARENT", "NO", "YES"), "ASPARENT"),
@@ -321,19 +321,19 @@ ATTRIBUTES: dict[str, dict[str, Attribute]] = {
         "MDURMDL": _name(),
         "MNDURMDL": _name(),
         "WILDCARD": Choice(("PASSTHRU", "BLOCK"), "PASSTHRU"),
-        "CUSTOM": Text(128),
+        "CUSTOM": TextAttribute(128),
     },
     "SUB": {
-        "TOPICSTR": Text(_LONG_TEXT, cmqc.MQCA_TOPIC_STRING),
+        "TOPICSTR": TextAttribute(_LONG_TEXT, cmqc.MQCA_TOPIC_STRING),
         "TOPICOBJ": _name(cmqc.MQCA_TOPIC_NAME),
-        "DEST": Text(48, cmqcfc.MQCACF_DESTINATION),
-        "DESTQMGR": Text(48, cmqcfc.MQCACF_DESTINATION_Q_MGR),
-        "DESTCORL": Text(48),
-        "USERDATA": Text(_LONG_TEXT, cmqcfc.MQCACF_SUB_USER_DATA),
+        "DEST": TextAttribute(48, cmqcfc.MQCACF_DESTINATION),
+        "DESTQMGR": TextAttribute(48, cmqcfc.MQCACF_DESTINATION_Q_MGR),
+        "DESTCORL": TextAttribute(48),
+        "USERDATA": TextAttribute(_LONG_TEXT, cmqcfc.MQCACF_SUB_USER_DATA),
         "SUBLEVEL": Number(0, 9, 1, cmqcfc.MQIACF_SUB_LEVEL),
         "EXPIRY": Number(0, _NUMBER, "UNLIMITED", cmqcfc.MQIACF_EXPIRY, {"UNLIMITED": cmqc.MQEI_UNLIMITED}),
         "WSCHEMA": Choice({"TOPIC": cmqc.MQWS_TOPIC, "CHAR": cmqc.MQWS_CHAR}, "TOPIC", cmqcfc.MQIACF_WILDCARD_SCHEMA),
-        "SUBUSER": Text(12, cmqcfc.MQCACF_SUB_USER_ID),
+        "SUBUSER": TextAttribute(12, cmqcfc.MQCACF_SUB_USER_ID),
     },
 }
 
@@ -456,7 +456,7 @@ def names_in(value: Value) -> list[bytes]:
 def _row(keyword: str, attribute: Attribute) -> Selector:
     """Return the selector of an attribute that commands set."""
     number = attribute.number
-    if isinstance(attribute, Text):
+    if isinstance(attribute, TextAttribute):
         return Selector(keyword, number, length=VARIABLE if attribute.length == _LONG_TEXT else attribute.length)
     if isinstance(attribute, Names):
         return Selector(keyword, number, length=MQ_OBJECT_NAME_LENGTH, listed=True)

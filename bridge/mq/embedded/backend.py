@@ -22,7 +22,7 @@ from bridge.mq.backend import (
     Commits,
     Completion,
     Consumer,
-    Recovered,
+    RecoveredState,
     SegmentJoiner,
     SubscriptionRequest,
     UnitOfWork,
@@ -479,14 +479,14 @@ class EmbeddedBackend:
         commits = self._queue_manager.recovery_log.commits = Commits()
         return (commits,)
 
-    async def open(self) -> Recovered:
+    async def open(self) -> RecoveredState:
         self._loop_thread = threading.get_ident()
         queue = self._queue()
         if queue.inputs:
             raise MQError(cmqc.MQRC_OBJECT_IN_USE, f"queue {queue.name} is open for input elsewhere")
         if STATE_QUEUE not in self._queue_manager.objects.queues:
             raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"no queue {STATE_QUEUE}; deploy/mq/bridge.mqsc defines it")
-        recovered = Recovered(self._records.load(), client_subscriptions(self._queue_manager))
+        recovered = RecoveredState(self._records.load(), client_subscriptions(self._queue_manager))
         queue.inputs += 1
         queue.exclusive = True
         self._taken = queue

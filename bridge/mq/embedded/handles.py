@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from bridge.mq.embedded.attributes import Value
-from bridge.mq.embedded.objects import Destination
+from bridge.mq.embedded.objects import ResolvedDestination
 from bridge.mq.embedded.property import leading
 from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.queuemanager import QueueManager
@@ -33,10 +33,10 @@ _BOUNDARY = 16
 
 
 #: Resolves ObjectName and ObjectQMgrName. Raises MQError.
-Resolve = Callable[[str, str], Destination]
+Resolve = Callable[[str, str], ResolvedDestination]
 
 
-class Place(msgspec.Struct):
+class GroupPosition(msgspec.Struct):
     """The position of a handle in a group or logical message that it puts or gets in logical order."""
 
     group_id: bytes = cmqc.MQGI_NONE
@@ -69,7 +69,7 @@ class Place(msgspec.Struct):
 
     def put(
         self, flags: int, group_id: bytes, length: int, generated: Callable[[], bytes]
-    ) -> tuple[dict[str, Any], Place]:
+    ) -> tuple[dict[str, Any], GroupPosition]:
         """Return GroupId, MsgSeqNumber and Offset of the next message, of `length` bytes, and the position after it.
 
         Raises MQError if the current group or logical message is incomplete.
@@ -80,7 +80,7 @@ class Place(msgspec.Struct):
         if self.offset and not segment:
             raise MQError(cmqc.MQRC_INCOMPLETE_MSG, "the logical message that was begun has no last segment yet")
         if not grouped and not segment:
-            return {}, Place()
+            return {}, GroupPosition()
         if not self.in_group and not self.offset:
             own, sequence = group_id if group_id != cmqc.MQGI_NONE else generated(), 1
         else:
@@ -99,17 +99,21 @@ class Place(msgspec.Struct):
         return (md.GroupId, md.MsgSeqNumber, md.Offset) == (self.group_id, sequence, self.offset)
 
 
-def behind(stored: StoredMessage, *, whole: bool) -> Place:
+def behind(stored: StoredMessage, *, whole: bool) -> GroupPosition:
     """Return the position after a message, or after the complete logical message that begins with it."""
     md = stored.message.md
     flags = md.MsgFlags | cmqc.MQMF_LAST_SEGMENT if whole else md.MsgFlags
     return _behind(flags, md.GroupId, md.MsgSeqNumber, md.Offset + _length(stored))
 
 
-def _behind(flags: int, group_id: bytes, sequence: int, offset: int) -> Place:
+def _behind(flags: int, group_id: bytes, sequence: int, offset: int) -> GroupPosition:
     unfinished = bool(flags & SEGMENT) and not flags & cmqc.MQMF_LAST_SEGMENT
     in_group = bool(flags & GROUPED) and (unfinished or not flags & cmqc.MQMF_LAST_MSG_IN_GROUP)
-    return Place(group_id, sequence, in_group, offset if unfinished else 0) if unfinished or in_group else Place()
+    return (
+        GroupPosition(group_id, sequence, in_group, offset if unfinished else 0)
+        if unfinished or in_group
+        else GroupPosition()
+    )
 
 
 def _length(stored: StoredMessage) -> int:
@@ -229,7 +233,7 @@ class Handle(msgspec.Struct, eq=False, kw_only=True):
         raise MQError(cmqc.MQRC_HOBJ_ERROR, "the attributes of topics and subscriptions are not inquired")
 
     @property
-    def target(self) -> Destination | None:
+    def target(self) -> ResolvedDestination | None:
         """The destination to which `opened` was resolved; None if it is not a queue or topic."""
         return None
 
@@ -258,14 +262,14 @@ class Handle(msgspec.Struct, eq=False, kw_only=True):
         self.changed = True
 
 
-def _ends(destination: Destination) -> tuple[object, ...]:
+def _ends(destination: ResolvedDestination) -> tuple[object, ...]:
     return destination.queue, destination.remote_queue, destination.client_id, destination.topic
 
 
 class QueueHandle(Handle, eq=False):
     """An open queue."""
 
-    destination: Destination
+    destination: ResolvedDestination
     #: kind and attributes of the opened object: QLOCAL, QALIAS or QREMOTE
     kind: str = "QLOCAL"
     attributes: dict[str, Value] = {}
@@ -286,9 +290,9 @@ class QueueHandle(Handle, eq=False):
     #: MQOO_SAVE_ALL_CONTEXT: the MQMD of the last message got
     context: MQMD | None = None
     #: MQPMO_LOGICAL_ORDER: the position after the last message put
-    put_place: Place = msgspec.field(default_factory=Place)
+    put_place: GroupPosition = msgspec.field(default_factory=GroupPosition)
     #: MQGMO_LOGICAL_ORDER: the position after the last message got or browsed
-    got_place: Place = msgspec.field(default_factory=Place)
+    got_place: GroupPosition = msgspec.field(default_factory=GroupPosition)
 
     @property
     def names(self) -> tuple[str, str]:
@@ -299,7 +303,7 @@ class QueueHandle(Handle, eq=False):
         return self.kind, self.destination.name if self.kind != "QLOCAL" else self.queue.name
 
     @property
-    def target(self) -> Destination:
+    def target(self) -> ResolvedDestination:
         return self.destination
 
     @property
@@ -327,8 +331,8 @@ class TopicHandle(Handle, eq=False):
         return "TOPIC", self.topic
 
     @property
-    def target(self) -> Destination:
-        return Destination(None, topic=self.topic)
+    def target(self) -> ResolvedDestination:
+        return ResolvedDestination(None, topic=self.topic)
 
 
 class SubscriptionHandle(Handle, eq=False):
@@ -359,7 +363,7 @@ class DefinitionHandle(Handle, eq=False):
         return self.definition == (kind, name)
 
 
-def open_queue(destination: Destination, options: int) -> QueueHandle:
+def open_queue(destination: ResolvedDestination, options: int) -> QueueHandle:
     """Create a handle for a queue, and count it. Raises MQError."""
     handle = QueueHandle(destination, options=options)
     queue = handle.queue

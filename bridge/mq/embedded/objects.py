@@ -45,7 +45,7 @@ _RETAINED_QUEUE: dict[str, Value] = {"MAXDEPTH": SYSTEM_MAX_DEPTH, "MAXMSGL": 10
 _REPEATED: Final = ("DEST", "DESTQMGR", "USERDATA", "SUBUSER", "SUBTYPE")
 
 
-class Destination(msgspec.Struct):
+class ResolvedDestination(msgspec.Struct):
     """The result of name resolution: a topic, or a queue, which may be a transmission queue for another destination."""
 
     queue: Queue | None
@@ -150,14 +150,14 @@ class Objects:
         }
         return kinds[kind]
 
-    def resolve(self, name: str, manager: str = "") -> Destination:
+    def resolve(self, name: str, manager: str = "") -> ResolvedDestination:
         """Resolve a queue name (IBM MQ documentation, "Queue name resolution"). Raises MQError."""
         if manager and manager != self.name:
             return self._resolve_remote(name, manager)
         queue = self.queues.get(name)
         if queue is not None:
             attributes = queue.attributes
-            return Destination(
+            return ResolvedDestination(
                 queue, priority=int(attributes["DEFPRTY"]), persistent=attributes["DEFPSIST"] == "YES", name=name
             )
         alias = self.aliases.get(name)
@@ -171,13 +171,13 @@ class Objects:
             return self._opened_as(destination, name, remote)
         raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"no queue {name!r} at queue manager {self.name}")
 
-    def _resolve_alias(self, name: str, alias: dict[str, Value]) -> Destination:
+    def _resolve_alias(self, name: str, alias: dict[str, Value]) -> ResolvedDestination:
         target = str(alias["TARGET"])
         if alias["TARGTYPE"] == "TOPIC":
             attributes = self.topics.objects.get(target)
             if attributes is None:
                 raise MQError(cmqc.MQRC_UNKNOWN_ALIAS_BASE_Q, f"alias {name} names topic object {target!r}")
-            opened = Destination(None, topic=str(attributes["TOPICSTR"]))
+            opened = ResolvedDestination(None, topic=str(attributes["TOPICSTR"]))
             return self._opened_as(opened, name, alias)
         if target in self.aliases:
             raise MQError(cmqc.MQRC_ALIAS_BASE_Q_TYPE_ERROR, f"alias {name} names another alias, {target}")
@@ -186,7 +186,7 @@ class Objects:
         return self._opened_as(self.resolve(target), name, alias)
 
     @staticmethod
-    def _opened_as(destination: Destination, name: str, attributes: dict[str, Value]) -> Destination:
+    def _opened_as(destination: ResolvedDestination, name: str, attributes: dict[str, Value]) -> ResolvedDestination:
         """Return a destination with the name, DEFPRTY, DEFPSIST, PUT and GET of the object that was opened."""
         destination.name = name
         destination.priority = int(attributes["DEFPRTY"])
@@ -195,7 +195,7 @@ class Objects:
         destination.get_enabled = attributes.get("GET", "ENABLED") == "ENABLED"
         return destination
 
-    def _resolve_remote(self, name: str, manager: str) -> Destination:
+    def _resolve_remote(self, name: str, manager: str) -> ResolvedDestination:
         alias = self.remotes.get(manager)
         if alias is not None and not alias["RNAME"]:
             target = str(alias["RQMNAME"])
@@ -204,7 +204,7 @@ class Objects:
             return self._by_transmission(name, target, str(alias["XMITQ"]))
         return self._by_transmission(name, manager, "")
 
-    def _by_transmission(self, name: str, manager: str, transmission_queue: str) -> Destination:
+    def _by_transmission(self, name: str, manager: str, transmission_queue: str) -> ResolvedDestination:
         if not transmission_queue:
             if manager == self.name:
                 return self.resolve(name)
@@ -233,7 +233,7 @@ class Objects:
         if len(manager.encode()) > MQ_OBJECT_NAME_LENGTH:
             raise MQError(cmqc.MQRC_OBJECT_Q_MGR_NAME_ERROR, f"{manager!r} has more than {MQ_OBJECT_NAME_LENGTH} bytes")
         attributes = queue.attributes
-        return Destination(
+        return ResolvedDestination(
             queue,
             name,
             manager,
@@ -267,7 +267,7 @@ class Objects:
             if not stored:
                 raise
             log.error("MQB3103E the destination of subscription %s cannot be resolved: %s", name, error)
-            destination = Destination(Queue(str(attributes["DEST"]), defaults("QLOCAL")))
+            destination = ResolvedDestination(Queue(str(attributes["DEST"]), defaults("QLOCAL")))
             assert destination.queue is not None
             destination.queue.end()
         if destination.queue is None:

@@ -12,7 +12,7 @@ from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
 
 
-class Row:
+class LogRow:
     """Counters of the log entries in a row of the log that are still needed."""
 
     __slots__ = ("id", "live", "logged", "removed_by", "size", "tombstones")
@@ -27,7 +27,7 @@ class Row:
         #: removals in this row of messages whose own rows still exist
         self.tombstones = 0
         #: number of messages of this row that other rows remove, by row
-        self.removed_by: dict[Row, int] = {}
+        self.removed_by: dict[LogRow, int] = {}
 
 
 #: The highest priority of the queue manager (MaxPriority).
@@ -288,7 +288,7 @@ class StoredMessage(Held):
     #: must be on disk before its unit of work is committed
     durable: bool = False
     #: the row of the log that contains it; None if it is not on disk
-    row: Row | None = None
+    row: LogRow | None = None
     backout_count: int = 0
     #: name of the application that put it; None if its MQMD contains the origin context
     put_application: str | None = ""

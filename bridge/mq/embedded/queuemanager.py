@@ -26,7 +26,7 @@ from bridge.mq.dead_letter import dead_letter as behind_header
 from bridge.mq.embedded.appearance import Appearance, with_properties
 from bridge.mq.embedded.attributes import Value, defaults
 from bridge.mq.embedded.authority import AuthorizationService
-from bridge.mq.embedded.objects import RETAINED_QUEUE, SYSTEM_MAX_DEPTH, Destination, Objects
+from bridge.mq.embedded.objects import RETAINED_QUEUE, SYSTEM_MAX_DEPTH, Objects, ResolvedDestination
 from bridge.mq.embedded.queue import MAX_PRIORITY, Queue, StoredMessage
 from bridge.mq.embedded.retained import PUT_LOOKS, RetainedPublications
 from bridge.mq.embedded.selector import selection_of
@@ -414,7 +414,7 @@ class QueueManager:
     def put(
         self,
         unit: Unit,
-        destination: Destination,
+        destination: ResolvedDestination,
         message: Message,
         *,
         application: str | None = "",

@@ -22,21 +22,21 @@ OVERHEAD = 1080
 PUT_LOOKS = 20
 
 
-class Level:
+class RetainedLevel:
     """A level of the tree of retained publications."""
 
     __slots__ = ("below", "topic")
 
     def __init__(self) -> None:
-        self.below: dict[str, Level] = {}
+        self.below: dict[str, RetainedLevel] = {}
         #: the topic string that ends here, if it has a retained publication
         self.topic: str | None = None
 
-    def lower(self) -> Iterator[Level]:
+    def lower(self) -> Iterator[RetainedLevel]:
         """Return an iterator over a snapshot of the levels below. The tree may change during the iteration."""
         return iter(list(self.below.values()))
 
-    def lower_than_root(self) -> Iterator[Level]:
+    def lower_than_root(self) -> Iterator[RetainedLevel]:
         """Return an iterator over a snapshot of the levels below whose names do not begin with `$`."""
         return (below for name, below in list(self.below.items()) if not name.startswith("$"))
 
@@ -46,7 +46,7 @@ class RetainedPublications(dict[str, StoredMessage]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._root = Level()
+        self._root = RetainedLevel()
         #: bytes of the retained publications of each owner (`owner_of`), and of all clients
         self.bytes_of: dict[str | bytes, int] = {}
         self.total_bytes = 0
@@ -60,7 +60,7 @@ class RetainedPublications(dict[str, StoredMessage]):
             return
         level = self._root
         for word in topic.split("/"):
-            level = level.below.setdefault(word, Level())
+            level = level.below.setdefault(word, RetainedLevel())
         level.topic = topic
 
     def __delitem__(self, topic: str) -> None:
@@ -89,9 +89,9 @@ class RetainedPublications(dict[str, StoredMessage]):
         del self[topic]
         return stored
 
-    def level(self, words: Sequence[str]) -> Level | None:
+    def level(self, words: Sequence[str]) -> RetainedLevel | None:
         """Return the tree node at these levels (the root for none), or None if nothing is retained at or below it."""
-        level: Level | None = self._root
+        level: RetainedLevel | None = self._root
         for word in words:
             if level is None:
                 return None
@@ -122,7 +122,7 @@ class RetainedPublications(dict[str, StoredMessage]):
             yield from (topic if matches(topic_filter, topic) else None for topic in list(self))
             return
         last = len(words)
-        walks: list[tuple[Iterator[Level], int]] = [(iter((self._root,)), 0)]
+        walks: list[tuple[Iterator[RetainedLevel], int]] = [(iter((self._root,)), 0)]
         while walks:
             levels, at = walks[-1]
             level = next(levels, None)

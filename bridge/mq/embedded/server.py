@@ -27,7 +27,7 @@ from bridge.mq import remote
 from bridge.mq.embedded.admission import (
     FIRST_TIMEOUT,
     Admission,
-    Place,
+    ConnectionSlot,
     TcpListener,
     User,
     client_of,
@@ -57,7 +57,7 @@ from bridge.mq.embedded.verbs.open import mqback, mqclose, mqcmit, mqconn, mqdis
 from bridge.mq.embedded.verbs.put import mqput, mqput1
 from bridge.mq.embedded.verbs.sub import mqsub, mqsubrq
 from bridge.mq.mqi import GetOptions, Got, MQError, TruncatedMessage
-from bridge.mq.remote import LENGTH, SOCKET_NAME, GetCall, Pipeline, PutCall, following, keep_alive, run_pipeline
+from bridge.mq.remote import LENGTH, SOCKET_NAME, CallPipeline, GetCall, PutCall, following, keep_alive, run_pipeline
 from bridge.security import audit_log
 from bridge.security.privileged import NOBODY
 from bridge.security.tls import certificate_of
@@ -87,7 +87,7 @@ class Conversation(asyncio.Protocol, ABC):
     #: the length before a frame, which does not include itself
     LENGTH: ClassVar[struct.Struct]
 
-    def __init__(self, server: ApplicationServer, place: Place | None = None) -> None:
+    def __init__(self, server: ApplicationServer, place: ConnectionSlot | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         self._buffer = bytearray()
         self._transport: asyncio.Transport | None = None
@@ -509,7 +509,7 @@ class ApplicationServer:
         self._servers.append(await asyncio.get_running_loop().create_unix_server(conversation, sock=bound_socket(path)))
         return str(path)
 
-    def conversation(self, place: Place) -> asyncio.Protocol:
+    def conversation(self, place: ConnectionSlot) -> asyncio.Protocol:
         """Return the protocol for a connection over TCP. The tests' stand-in for IBM MQ overrides it."""
         return ApplicationProtocol(self, place)
 
@@ -556,7 +556,7 @@ class ApplicationProtocol(Conversation):
 
     LENGTH = LENGTH
 
-    def __init__(self, server: ApplicationServer, place: Place | None = None) -> None:
+    def __init__(self, server: ApplicationServer, place: ConnectionSlot | None = None) -> None:
         super().__init__(server, place)
         self._decoder = msgspec.msgpack.Decoder(remote.Request)
 
@@ -579,12 +579,12 @@ class ApplicationProtocol(Conversation):
             raise MQError(cmqc.MQRC_UNEXPECTED_ERROR, f"the request has an invalid field: {error}") from error
         except msgspec.DecodeError as error:
             raise Malformed(str(error)) from error
-        if isinstance(verb, remote.Connect):
+        if isinstance(verb, remote.ConnectCall):
             if verb.version != remote.PROTOCOL_VERSION:
                 raise MQError(
                     cmqc.MQRC_ENVIRONMENT_ERROR, f"this bridge is release {bridge.__version__}, the caller another"
                 )
-            connected = remote.Connected(self._queue_manager.name, os.getpid(), bridge.__version__)
+            connected = remote.ConnectResult(self._queue_manager.name, os.getpid(), bridge.__version__)
             answer = partial(self._answer, connected)
             self._connect(verb.queue_manager, verb.application, verb.user, verb.password, answer)
             return
@@ -595,42 +595,42 @@ class ApplicationProtocol(Conversation):
             case PutCall(hobj, message, pmo, properties):
                 md, unit = mqput(hconn, hobj, message, pmo, properties)
                 self._end(unit, (md, pmo))
-            case remote.Put1(od, message, pmo, properties):
+            case remote.Put1Call(od, message, pmo, properties):
                 md, unit = mqput1(hconn, od, message, pmo, properties)
                 self._end(unit, (md, od, pmo))
-            case Pipeline():
+            case CallPipeline():
                 self._run(hconn, verb)
-            case remote.Open(od, options):
+            case remote.OpenCall(od, options):
                 self._answer((mqopen(hconn, od, options), od))
-            case remote.Close(hobj, options):
+            case remote.CloseCall(hobj, options):
                 self._end(mqclose(hconn, hobj, options))
-            case remote.Subscribe(sd, hobj):
+            case remote.SubscribeCall(sd, hobj):
                 hobjs, unit = mqsub(hconn, sd, hobj)
                 self._end(unit, (hobjs, sd))
-            case remote.SubscriptionRequest(hobj, action, options):
+            case remote.SubscriptionRequestCall(hobj, action, options):
                 count, unit = mqsubrq(hconn, hobj, action, options)
                 self._end(unit, count)
-            case remote.Inquire(hobj, selectors):
+            case remote.InquireCall(hobj, selectors):
                 self._answer(mqinq(hconn, hobj, selectors))
-            case remote.Set(hobj, selectors, ints, chars):
+            case remote.SetCall(hobj, selectors, ints, chars):
                 self._end(mqset(hconn, hobj, selectors, ints, chars))
-            case remote.Statistics(kind):
+            case remote.StatisticsCall(kind):
                 self._answer(mqstat(hconn, kind))
-            case remote.Commit():
+            case remote.CommitCall():
                 self._end(mqcmit(hconn))
-            case remote.Backout():
+            case remote.BackoutCall():
                 mqback(hconn)
                 self._answer()
-            case remote.Command(text):
+            case remote.CommandCall(text):
                 self._commands(hconn, text)
-            case remote.ClearRetained(topic):
+            case remote.ClearRetainedCall(topic):
                 with self._refusal_audited(command := f"CLEAR TOPICSTR({topic!r})"):
                     unit = clear_retained(hconn, topic)
                 audit_log.note("command", user=self._user, command=command, ok=True)
                 self._end(unit)
-            case remote.Subscriptions(name):
+            case remote.SubscriptionsCall(name):
                 self._answer(subscriptions(hconn, name))
-            case remote.Disconnect():
+            case remote.DisconnectCall():
                 self._disconnect()
 
     @contextlib.contextmanager
@@ -642,7 +642,7 @@ class ApplicationProtocol(Conversation):
             audit_log.note("command", user=self._user, command=command, ok=False)
             raise
 
-    def _run(self, hconn: Hconn, requested: Pipeline) -> None:
+    def _run(self, hconn: Hconn, requested: CallPipeline) -> None:
         """Run a pipeline, which waits if its first call does."""
         if not requested.calls:
             self._answer([])
@@ -697,7 +697,7 @@ _WALK: Final = (
 )
 
 
-def _pipelined(hconn: Hconn, pipeline: Pipeline) -> tuple[list[Any], Unit | None]:
+def _pipelined(hconn: Hconn, pipeline: CallPipeline) -> tuple[list[Any], Unit | None]:
     """Run a pipeline, during which the queue manager does nothing else. Raises MQError.
 
     Return its results, and the unit of work to submit. Calls outside syncpoint share one unit of work, so they are committed
@@ -734,7 +734,7 @@ def _is_walk(options: int) -> bool:
     return bool(options & BROWSES) and not options & ~_WALK
 
 
-def _walk(hconn: Hconn, call: GetCall, pipeline: Pipeline, until: float) -> list[Got]:
+def _walk(hconn: Hconn, call: GetCall, pipeline: CallPipeline, until: float) -> list[Got]:
     """Repeat a browse like `run_pipeline`, with one check of its options. Raises the MQError of the first browse."""
     options = call.options
     handle = ready_handle(hconn, call.handle, options)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from bridge.mq.administration import Administration, open_reply_queue
+from bridge.mq.administration import PcfAdministration, open_reply_queue
 from bridge.mq.ibm import acceptance_measurements as measurements
 from bridge.mq.ibm.acceptance_measurements import Failed, Finding
 from bridge.mq.ibm.requirements import HEADERS, MAX_MESSAGE_LENGTH, PROBE_CLIENT, Requirements
@@ -292,7 +292,7 @@ class Acceptance:
 
     def _lists_subscriptions(self) -> str:
         begun = time.monotonic()
-        with closing(Administration(self._mq)) as administration:
+        with closing(PcfAdministration(self._mq)) as administration:
             number = len(administration.subscriptions())
         return f"{number} subscriptions in {time.monotonic() - begun:.1f} s"
 
@@ -305,7 +305,7 @@ class Acceptance:
             MQCFIN(cmqcfc.MQIACH_CHANNEL_TYPE, cmqc.MQCHT_SVRCONN),
         )
         try:
-            with closing(Administration(self._mq)) as administration:
+            with closing(PcfAdministration(self._mq)) as administration:
                 found = administration.run(cmqcfc.MQCMD_INQUIRE_CHANNEL, *parameters)[0]
         except MQError as error:
             if error.reason not in (cmqc.MQRC_NOT_AUTHORIZED, cmqcfc.MQRCCF_CHANNEL_NOT_FOUND):
@@ -397,7 +397,7 @@ class Acceptance:
 
     def _has_aliases(self) -> bool:
         try:
-            with closing(Administration(self._mq)) as administration:
+            with closing(PcfAdministration(self._mq)) as administration:
                 return has_aliases(administration, self._requirements.transmission_queue)
         except MQError as error:
             raise_if_lost(error)
@@ -544,7 +544,7 @@ class Acceptance:
     def _retained(self) -> str:
         topic = f"{self._topic}/retained"
         self._publish(topic, b"retained", cmqc.MQPMO_RETAIN)
-        with closing(Administration(self._mq)) as administration:
+        with closing(PcfAdministration(self._mq)) as administration:
             try:
                 with self._subscribed(topic):
                     self._expect(b"retained")
@@ -622,7 +622,7 @@ class Acceptance:
             for count in range(number):
                 self._mq.close(self._many(cmqc.MQSO_CREATE, count, destination))
             created = time.monotonic()
-            with closing(Administration(self._mq)) as administration:
+            with closing(PcfAdministration(self._mq)) as administration:
                 listed = len(administration.subscriptions(f"{self._client}:{self._topic}/many/*"))
             seen = time.monotonic()
             for count in range(number):
@@ -736,7 +736,7 @@ class Acceptance:
     # Clean-up --------------------------------------------------------------------------------------------------------
 
     def _own_subscriptions(self) -> list[str]:
-        with closing(Administration(self._mq)) as administration:
+        with closing(PcfAdministration(self._mq)) as administration:
             return [entry.name for entry in administration.subscriptions(f"{self._client}*")]
 
     def _clean_up(self) -> str:

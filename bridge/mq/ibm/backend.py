@@ -26,7 +26,7 @@ from bridge.mq.backend import (
     Commits,
     Completion,
     Consumer,
-    Recovered,
+    RecoveredState,
     SegmentJoiner,
     Silence,
     SubscriptionRequest,
@@ -40,7 +40,7 @@ from bridge.mq.ibm.coordination import NO_REPLY, AnswerWatch, BackendEvents, Bro
 from bridge.mq.ibm.persistent_state import Identifiers
 from bridge.mq.ibm.publisher import DividedUnit, Part, Publisher, UnitsUnderWay
 from bridge.mq.ibm.remover import FirstRemover, Removal, RemovalDispatch, Remover
-from bridge.mq.ibm.subscriber import Admit, Inquire, Subscribe, Subscriber, Unsubscribe
+from bridge.mq.ibm.subscriber import Admit, InquireJob, SubscribeJob, Subscriber, UnsubscribeJob
 from bridge.mq.ibm.transmission import QueuedMessage
 from bridge.mq.memory import MESSAGE_OVERHEAD, MemoryWatermark
 from bridge.mq.mqi import Connection, Got, MQError
@@ -137,7 +137,7 @@ class IbmBackend(BackendEvents):
         self._consumer: Consumer | None = None
         #: clients whose session has ended while messages for it may be on the queue, and their delayed subscriptions
         self._fences: dict[str, int] = {}
-        self._fenced: dict[str, list[Subscribe]] = {}
+        self._fenced: dict[str, list[SubscribeJob]] = {}
         #: number of pending `admit` calls, by client
         self._admitting: dict[str, int] = {}
         #: clients with a SUBSCRIBE in progress, and the units of work that must wait until it is complete
@@ -205,13 +205,13 @@ class IbmBackend(BackendEvents):
             worker.commits = commits
         return counted
 
-    async def open(self) -> Recovered:
+    async def open(self) -> RecoveredState:
         self._watch.start()
         self._first_remover.start()
         records = await self._ready
         self._subscriber.start()
         subscriptions: asyncio.Future[list[ClientSubscription]] = self._loop.create_future()
-        self._subscriber.submit(Inquire(lambda found: self._call(subscriptions.set_result, found)))
+        self._subscriber.submit(InquireJob(lambda found: self._call(subscriptions.set_result, found)))
         found = []
         for key, (msg_id, record) in records.items():
             keeper = self._first_remover if key.side is Side.SENT else self._publisher_of(key.client_id)
@@ -227,7 +227,7 @@ class IbmBackend(BackendEvents):
             worker.start()
         for client_id, removing in list(self._removing.items()):
             self._finish_removal(client_id, list(removing))
-        recovered = Recovered(found, [])
+        recovered = RecoveredState(found, [])
         for subscription in await subscriptions:
             subscription.client_id = self.client_names.client_of(subscription.client_id)
             if subscription.client_id:
@@ -420,7 +420,7 @@ class IbmBackend(BackendEvents):
             self._release_publications(asking)
 
         name = self.client_names.name_of(client_id)
-        request = Subscribe(name, requests, durable, user, lambda reasons: self._call(answered, reasons))
+        request = SubscribeJob(name, requests, durable, user, lambda reasons: self._call(answered, reasons))
         if client_id in self._fences:
             self._fenced.setdefault(client_id, []).append(request)
         else:
@@ -477,7 +477,7 @@ class IbmBackend(BackendEvents):
                 self._under_way.when_published(partial(self._browser.when_passed, then))
 
             after = wait_for_messages if handed_over else unsubscribed
-            self._subscriber.submit(Unsubscribe(name, filters, partial(self._call, after)))
+            self._subscriber.submit(UnsubscribeJob(name, filters, partial(self._call, after)))
             return answer
         self._fences[client_id] = self._fences.get(client_id, 0) + 1
         # Discard delayed subscriptions of a session that has ended before they were made.
@@ -493,7 +493,7 @@ class IbmBackend(BackendEvents):
             self._under_way.when_published(lift)
             resolve(answer, reasons)
 
-        self._subscriber.submit(Unsubscribe(name, filters, partial(self._call, removed), ended=True))
+        self._subscriber.submit(UnsubscribeJob(name, filters, partial(self._call, removed), ended=True))
         return answer
 
     def _lift(self, client_id: str) -> None:

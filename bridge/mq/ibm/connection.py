@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from bridge.mq.administration import Administration, run_mqsc
+from bridge.mq.administration import PcfAdministration, run_mqsc
 from bridge.mq.ibm.parameters import ConnectionParameters, Tls
 from bridge.mq.mqi import (
     MQOD,
@@ -657,9 +657,9 @@ class IbmConnection(ABC):
             self._manager.backout()
 
     @cached_property
-    def _administration(self) -> Administration:
+    def _administration(self) -> PcfAdministration:
         """Runs commands. Its reply queue is deleted when the connection ends."""
-        return Administration(self)
+        return PcfAdministration(self)
 
     def command(self, text: str) -> list[CommandResponse]:
         return run_mqsc(self, text)

@@ -16,7 +16,7 @@ import msgspec
 from bridge.background import in_background
 from bridge.config.models import Configuration, LimitsConfig
 from bridge.config.queue_manager import IbmQueueManagerConfig
-from bridge.mq.administration import Administration, CommandFailed
+from bridge.mq.administration import CommandFailed, PcfAdministration
 from bridge.mq.backend import Silence
 from bridge.mq.dead_letter_room import DeadLetterRoom
 from bridge.mq.host import (
@@ -31,7 +31,7 @@ from bridge.mq.host import (
 from bridge.mq.ibm.backend import IbmBackend
 from bridge.mq.ibm.connection import connect_ibm
 from bridge.mq.ibm.coordination import ANSWER_TIMEOUT, NO_REPLY
-from bridge.mq.ibm.logins import Logins
+from bridge.mq.ibm.logins import QueueManagerLogins
 from bridge.mq.ibm.parameters import LibraryMissing, load_library, parameters
 from bridge.mq.ibm.refused_login import RefusedLogins
 from bridge.mq.ibm.requirements import Missing, requirements_of
@@ -78,7 +78,7 @@ class IbmInquiry:
         self._names = names
         self._dead_letter_queue = dead_letter_queue
         self._connection: Connection | None = None
-        self._administration: Administration | None = None
+        self._administration: PcfAdministration | None = None
         #: queues for which the command server does not report the age of messages, which was logged
         self._ageless: set[str] = set()
         self._answered = True
@@ -138,7 +138,7 @@ class IbmInquiry:
             return None
         try:
             if self._administration is None:
-                self._administration = Administration(connection)
+                self._administration = PcfAdministration(connection)
             queue = MQCFST(cmqc.MQCA_Q_NAME, name.encode())
             responses = self._administration.run(cmqcfc.MQCMD_INQUIRE_Q_STATUS, queue)
         except MQError as error:
@@ -183,7 +183,7 @@ class IbmHost:
         self.dead_letter_room = DeadLetterRoom(configuration.limits)
         try:
             self._library = load_library(settings.library)
-            self._logins = Logins(
+            self._logins = QueueManagerLogins(
                 lambda: parameters(settings, os.environ), lambda chosen: connect_ibm(self._library, chosen)
             )
         except (LibraryMissing, MQError, OSError) as error:

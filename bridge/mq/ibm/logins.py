@@ -30,7 +30,7 @@ PAUSE: Final = 0.1
 REJECTED: Final = frozenset((cmqc.MQRC_NOT_AUTHORIZED, cmqc.MQRC_SECURITY_ERROR))
 
 
-class Rejected(msgspec.Struct):
+class RejectedCredentials(msgspec.Struct):
     """Credentials that the queue manager rejected, or a token that cannot be read."""
 
     credentials: tuple[str, str]
@@ -41,7 +41,7 @@ class Rejected(msgspec.Struct):
     retry_at: float
 
 
-class Logins:
+class QueueManagerLogins:
     """Connects with credentials that are read again after a loss and after a failure. Callable on any thread."""
 
     def __init__(
@@ -64,7 +64,7 @@ class Logins:
         #: the last failure, and when (`clock`) the next attempt may begin
         self._failure: MQError | None = None
         self._retry_at = 0.0
-        self._rejected: Rejected | None = None
+        self._rejected: RejectedCredentials | None = None
         #: logins that the queue manager has rejected since the start
         self.rejections = 0
 
@@ -141,7 +141,7 @@ class Logins:
         known = self._rejected
         times = known.times + 1 if known is not None and known.credentials == credentials else 1
         pause = self._pauses[min(times, len(self._pauses)) - 1]
-        self._rejected = Rejected(credentials, without_token, times, now + pause)
+        self._rejected = RejectedCredentials(credentials, without_token, times, now + pause)
 
 
 def _credentials(parameters: ConnectionParameters) -> tuple[str, str]:

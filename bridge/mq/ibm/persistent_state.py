@@ -219,7 +219,7 @@ class PersistentState:
         records[record.key] = (msg_id, record)
 
 
-class Batch(msgspec.Struct, eq=False):
+class UnitInProgress(msgspec.Struct, eq=False):
     """An MQ unit of work in progress: the jobs in it, and what it writes to the state queue."""
 
     jobs: list[Any] = []
@@ -262,8 +262,8 @@ class StateWriter(Worker[Job]):
         #: the MsgIds of the current records of this worker, and how often each was written, across restarts
         self.current: dict[StateKey, bytes] = {}
         self.sequences: dict[StateKey, int] = {}
-        self._batch: Batch | None = None
-        self._doubtful: Batch | None = None
+        self._batch: UnitInProgress | None = None
+        self._doubtful: UnitInProgress | None = None
         #: time.monotonic() when the connection was lost
         self._lost = 0.0
         #: number of jobs at the front of the queue that get a unit of work each
@@ -325,13 +325,13 @@ class StateWriter(Worker[Job]):
         self.backed_out(error)
         self._events.ended(batch.jobs, error.reason)
 
-    def begin(self) -> Batch:
+    def begin(self) -> UnitInProgress:
         """Begin a batch."""
-        self._batch = Batch(alone=self._separate > 0, answered=self._separate + self._answered_jobs > 0)
+        self._batch = UnitInProgress(alone=self._separate > 0, answered=self._separate + self._answered_jobs > 0)
         self._separate = max(self._separate - 1, 0)
         return self._batch
 
-    def take_job(self, batch: Batch) -> Job | None:
+    def take_job(self, batch: UnitInProgress) -> Job | None:
         """Add the next job to a batch. Return None if the batch is complete."""
         if batch.jobs and (batch.alone or (batch.answered and not self._answered_jobs)):
             return None
@@ -341,7 +341,7 @@ class StateWriter(Worker[Job]):
             self._answered_jobs = max(self._answered_jobs - 1, 0)
         return job
 
-    def spend_receipt(self, batch: Batch) -> None:
+    def spend_receipt(self, batch: UnitInProgress) -> None:
         """Get the previous receipt. From here on, the batch is in doubt if the connection breaks.
 
         A batch that gets messages needs this before the first of them. Until the queue manager notices a lost connection,
@@ -351,7 +351,7 @@ class StateWriter(Worker[Job]):
         self.state.spend(self._old_receipt)
 
     def finish(
-        self, connection: Connection, batch: Batch, states: dict[StateKey, StateRecord | None], options: int
+        self, connection: Connection, batch: UnitInProgress, states: dict[StateKey, StateRecord | None], options: int
     ) -> None:
         """Replace records, and commit a batch. `options` are additional MQPMO options."""
         for key, record in states.items():
@@ -375,7 +375,7 @@ class StateWriter(Worker[Job]):
         self.committed(batch)
         self._batch = None
 
-    def committed(self, batch: Batch) -> None:
+    def committed(self, batch: UnitInProgress) -> None:
         """Report a committed batch. If the connection breaks first, the batch is in doubt, and its receipt will be found."""
         for key, msg_id in batch.changes.items():
             if msg_id is None:

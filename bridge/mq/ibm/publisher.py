@@ -13,7 +13,7 @@ from bridge.config.queue_manager import BatchConfig
 from bridge.mq.backend import UnitOfWork
 from bridge.mq.dead_letter import OriginContext, dead_letter
 from bridge.mq.ibm.coordination import BrowsePasses, SubscriptionBarrier
-from bridge.mq.ibm.persistent_state import Batch, StateWriter
+from bridge.mq.ibm.persistent_state import StateWriter, UnitInProgress
 from bridge.mq.ibm.topics import Suspects, TopicHandles, topic_descriptor
 from bridge.mq.mqi import MQOD, Connection, MQError
 from bridge.mq.worker import LOST, Stopped, raise_if_lost
@@ -135,7 +135,7 @@ class Publisher(StateWriter[Part]):
         with self._passes.commit(lambda: self._ending):
             super().commit_units(connection, units)
 
-    def committed(self, batch: Batch) -> None:
+    def committed(self, batch: UnitInProgress) -> None:
         while batch.cleared:
             self._clear(batch.cleared[0])
             batch.cleared.pop(0)

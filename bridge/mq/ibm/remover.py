@@ -17,7 +17,7 @@ import msgspec
 
 from bridge.config.queue_manager import LOCK_QUEUE
 from bridge.mq.dead_letter import OriginContext, dead_letter
-from bridge.mq.ibm.persistent_state import Batch, PersistentState, StateWriter
+from bridge.mq.ibm.persistent_state import PersistentState, StateWriter, UnitInProgress
 from bridge.mq.mqi import MQOD, Connection, GetOptions, Got, MQError, get_or_none
 from bridge.mq.worker import LOST
 from bridge.telemetry.record import StateKey, StateRecord
@@ -118,7 +118,7 @@ class Remover(StateWriter[Removal]):
         if shortest < float("inf"):
             self._note_round_trip(shortest)
 
-    def committed(self, batch: Batch) -> None:
+    def committed(self, batch: UnitInProgress) -> None:
         removed = [msg_id for removal in batch.jobs for msg_id in removal.msg_ids]
         self._events.removed(removed + [letter[0].md.MsgId for one in batch.jobs for letter in one.dead_letters])
         super().committed(batch)

@@ -55,7 +55,7 @@ _BROWSE = cmqc.MQOO_BROWSE | cmqc.MQOO_FAIL_IF_QUIESCING
 _ALTERNATE = cmqc.MQOO_ALTERNATE_USER_AUTHORITY
 
 
-class Attribute(msgspec.Struct, frozen=True):
+class RequiredAttribute(msgspec.Struct, frozen=True):
     """An attribute of a queue with the value that it must have, as number and as MQSC."""
 
     selector: int
@@ -63,11 +63,11 @@ class Attribute(msgspec.Struct, frozen=True):
     mqsc: str
 
 
-_XMITQ = Attribute(cmqc.MQIA_USAGE, cmqc.MQUS_TRANSMISSION, "USAGE(XMITQ)")
-_NORMAL = Attribute(cmqc.MQIA_USAGE, cmqc.MQUS_NORMAL, "USAGE(NORMAL)")
-_SHARE = Attribute(cmqc.MQIA_SHAREABILITY, cmqc.MQQA_SHAREABLE, "SHARE")
-_PUT = Attribute(cmqc.MQIA_INHIBIT_PUT, cmqc.MQQA_PUT_ALLOWED, "PUT(ENABLED)")
-_GET = Attribute(cmqc.MQIA_INHIBIT_GET, cmqc.MQQA_GET_ALLOWED, "GET(ENABLED)")
+_XMITQ = RequiredAttribute(cmqc.MQIA_USAGE, cmqc.MQUS_TRANSMISSION, "USAGE(XMITQ)")
+_NORMAL = RequiredAttribute(cmqc.MQIA_USAGE, cmqc.MQUS_NORMAL, "USAGE(NORMAL)")
+_SHARE = RequiredAttribute(cmqc.MQIA_SHAREABILITY, cmqc.MQQA_SHAREABLE, "SHARE")
+_PUT = RequiredAttribute(cmqc.MQIA_INHIBIT_PUT, cmqc.MQQA_PUT_ALLOWED, "PUT(ENABLED)")
+_GET = RequiredAttribute(cmqc.MQIA_INHIBIT_GET, cmqc.MQQA_GET_ALLOWED, "GET(ENABLED)")
 
 
 class QueueRequirement(msgspec.Struct, frozen=True):
@@ -75,7 +75,7 @@ class QueueRequirement(msgspec.Struct, frozen=True):
 
     purpose: str
     name: str
-    attributes: tuple[Attribute, ...]
+    attributes: tuple[RequiredAttribute, ...]
     #: attributes of a new queue that an existing one may have otherwise
     recommended: str
     #: DESCR of a new queue
@@ -223,7 +223,7 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
         """Return the local queues that the bridge needs; `dead_letter_queue` is the queue manager's DEADQ."""
         length = f"MAXMSGL({MAX_MESSAGE_LENGTH})"
         long, state = f"MAXDEPTH(10000000) {length}", (_NORMAL, _SHARE, _PUT, _GET)
-        rows: list[tuple[str, str, tuple[Attribute, ...], str, str]] = [
+        rows: list[tuple[str, str, tuple[RequiredAttribute, ...], str, str]] = [
             (
                 "transmission queue", self.transmission_queue, (_XMITQ, _SHARE, _PUT, _GET), f"{long} MONQ(LOW)",
                 "Messages for MQTT clients",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from bridge.config.queue_manager import DEFAULT_TRANSMISSION_QUEUE, LOCK_QUEUE
-from bridge.mq.administration import DEFAULT_MODEL_QUEUE, MODEL_QUEUE, Administration
+from bridge.mq.administration import DEFAULT_MODEL_QUEUE, MODEL_QUEUE, PcfAdministration
 from bridge.mq.ibm.requirements import (
     DEFAULT_DEAD_LETTER_QUEUE,
     HANDLES,
@@ -74,12 +74,12 @@ _TYPES = {
 def missing(connection: Connection, requirements: Requirements, reply_wait: int | None = None) -> list[Missing]:
     """Return the requirements that the queue manager does not meet. Raises MQError when the connection is lost.
 
-    `reply_wait` is the time of the command server for an answer, as for `Administration`.
+    `reply_wait` is the time of the command server for an answer, as for `PcfAdministration`.
     """
     return _Examination(connection, requirements, reply_wait).run()
 
 
-def has_aliases(administration: Administration, transmission_queue: str) -> bool:
+def has_aliases(administration: PcfAdministration, transmission_queue: str) -> bool:
     """Return whether the alias that `mqsc-script --aliases` defines leads to the transmission queue. Raises MQError."""
     (alias,) = administration.run(cmqcfc.MQCMD_INQUIRE_Q, MQCFST(cmqc.MQCA_Q_NAME, PROBE_CLIENT.encode()))
     return alias.text(cmqc.MQCA_XMIT_Q_NAME) == transmission_queue
@@ -110,7 +110,7 @@ class _Examination:
         #: whether users have authorities. Of those that could not be tested, False.
         self._granted: dict[Key, bool] = {}
         self._denied: set[Key] = set()
-        self._administration: Administration | None = None
+        self._administration: PcfAdministration | None = None
         self._subscription = f"mqbridge check {uuid.uuid4()}"
         #: DEFXMITQ of the queue manager
         self._default_route = requirements.transmission_queue
@@ -345,9 +345,9 @@ class _Examination:
         )
         self._connection.close(self._connection.open(od, dry_run.options))
 
-    def _commands(self) -> Administration:
+    def _commands(self) -> PcfAdministration:
         if self._administration is None:
-            self._administration = Administration(self._connection, self._reply_wait)
+            self._administration = PcfAdministration(self._connection, self._reply_wait)
         return self._administration
 
     def _command(self, command: int, *parameters: MQCFST) -> None:

@@ -18,7 +18,7 @@ from bridge.telemetry.subscription import PUBLICATION_QUEUE, subscriber_of, subs
 from bridge.wire import cmqc
 
 
-class Subscribe(msgspec.Struct, eq=False):
+class SubscribeJob(msgspec.Struct, eq=False):
     """Create or alter subscriptions of one client. `done` gets a reason code for each, on the subscriber's thread."""
 
     client_id: str
@@ -28,7 +28,7 @@ class Subscribe(msgspec.Struct, eq=False):
     done: Callable[[list[int]], None]
 
 
-class Unsubscribe(msgspec.Struct, eq=False):
+class UnsubscribeJob(msgspec.Struct, eq=False):
     """Remove subscriptions of one client. `done` gets a reason code for each, on the subscriber's thread.
 
     If the session has `ended`, a subscription that cannot be removed now is removed later.
@@ -48,13 +48,13 @@ class Admit(msgspec.Struct, eq=False):
     done: Callable[[int], None]
 
 
-class Inquire(msgspec.Struct, eq=False):
+class InquireJob(msgspec.Struct, eq=False):
     """List the subscriptions of MQTT clients, and remove those of clean sessions of a bridge that died."""
 
     done: Callable[[list[ClientSubscription]], None]
 
 
-Request = Admit | Subscribe | Unsubscribe | Inquire
+Request = Admit | SubscribeJob | UnsubscribeJob | InquireJob
 
 
 log = logging.getLogger(__name__)
@@ -86,10 +86,10 @@ ANSWER_KEPT = 1.0
 CONNECTION_RETRY = 1.0
 
 
-class Held(msgspec.Struct, eq=False):
+class HeldSubscription(msgspec.Struct, eq=False):
     """A non-durable subscription, which exists while its handle is open."""
 
-    request: Subscribe
+    request: SubscribeJob
     wanted: SubscriptionRequest
     connection: Connection
     handle: int
@@ -116,9 +116,9 @@ class Subscriber(Worker[Request]):
         self._unmade_since = 0.0
         self._inquiries = 0
         self._open_connection = connect
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, HeldSubscription] = {}
         #: subscriptions of a lost connection, until they are created again
-        self._to_make: dict[str, Held] = {}
+        self._to_make: dict[str, HeldSubscription] = {}
         self._connections: list[Connection] = []
         #: Non-durable subscriptions by index of their connection, and how many each connection may have.
         self._load: dict[int, int] = {}
@@ -207,11 +207,11 @@ class Subscriber(Worker[Request]):
     def failed(self, error: MQError) -> None:
         log.error("MQB4303E %s: %s", self.name, error)
         request, self._request = self._request, None
-        if isinstance(request, Subscribe):
+        if isinstance(request, SubscribeJob):
             request.done([error.reason] * len(request.requests))
         elif isinstance(request, Admit):
             request.done(error.reason)
-        elif isinstance(request, Unsubscribe):
+        elif isinstance(request, UnsubscribeJob):
             request.done([error.reason] * len(request.filters))
         elif request is not None:
             # Retry, because messages for unknown sessions would be treated as undeliverable.
@@ -229,7 +229,7 @@ class Subscriber(Worker[Request]):
             return
         request = self._request = self.next_job()
         match request:
-            case Subscribe():
+            case SubscribeJob():
                 reasons = [self._subscribe(request, subscription) for subscription in request.requests]
                 self._request = None
                 request.done(reasons)
@@ -237,7 +237,7 @@ class Subscriber(Worker[Request]):
                 reason = self._admit(connection, request)
                 self._request = None
                 request.done(reason)
-            case Unsubscribe():
+            case UnsubscribeJob():
                 reasons = [
                     self._unsubscribe_one(connection, request.client_id, topic_filter)
                     for topic_filter in request.filters
@@ -250,7 +250,7 @@ class Subscriber(Worker[Request]):
                     }
                 self._request = None
                 request.done(reasons)
-            case Inquire():
+            case InquireJob():
                 found = self._inquire(connection)
                 self._request = None
                 request.done(found)
@@ -331,17 +331,17 @@ class Subscriber(Worker[Request]):
             return error.reason
         return cmqc.MQRC_NONE
 
-    def _subscribe(self, request: Subscribe, wanted: SubscriptionRequest) -> int:
+    def _subscribe(self, request: SubscribeJob, wanted: SubscriptionRequest) -> int:
         """Create or alter a client's subscription. One in `_to_make` stays there, with the new request."""
         name = subscription_name(request.client_id, wanted.topic_filter)
         reason = self._subscribe_one(request, wanted)
         waiting = self._to_make.pop(name, None)
         if waiting is None or not self._is_passing(reason):
             return reason
-        self._to_make[name] = Held(request, wanted, waiting.connection, waiting.handle)
+        self._to_make[name] = HeldSubscription(request, wanted, waiting.connection, waiting.handle)
         return cmqc.MQRC_NONE
 
-    def _subscribe_one(self, request: Subscribe, wanted: SubscriptionRequest) -> int:
+    def _subscribe_one(self, request: SubscribeJob, wanted: SubscriptionRequest) -> int:
         if topic_string_error(wanted.topic_filter) is not None:
             return cmqc.MQRC_TOPIC_STRING_ERROR
         name = subscription_name(request.client_id, wanted.topic_filter)
@@ -371,11 +371,13 @@ class Subscriber(Worker[Request]):
         if request.durable:
             connection.close(handle)
         else:
-            self._held[name] = Held(request, wanted, connection, handle)
+            self._held[name] = HeldSubscription(request, wanted, connection, handle)
             self._load[index] = self._load.get(index, 0) + 1
         return cmqc.MQRC_NONE
 
-    def _create(self, connection: Connection, request: Subscribe, wanted: SubscriptionRequest, destination: int) -> int:
+    def _create(
+        self, connection: Connection, request: SubscribeJob, wanted: SubscriptionRequest, destination: int
+    ) -> int:
         """Alter the subscription if it exists, otherwise create it. Return its handle."""
 
         def descriptor(options: int) -> MQSD:
@@ -421,7 +423,7 @@ class Subscriber(Worker[Request]):
             raise_if_lost(error)
             log.warning("MQB4306W requesting retained publications for an altered subscription failed: %s", error)
 
-    def _close_held(self, held: Held) -> None:
+    def _close_held(self, held: HeldSubscription) -> None:
         held.connection.close(held.handle)
         if held.connection in self._connections:
             self._load[self._connections.index(held.connection)] -= 1

@@ -33,7 +33,7 @@ from bridge.administration.answers import (
     counted,
 )
 from bridge.administration.counters import Counters, MappingCounters
-from bridge.administration.mapping_status import Status
+from bridge.administration.mapping_status import MappingStatus
 from bridge.administration.requests import (
     MOST_ROWS,
     Answer,
@@ -262,7 +262,7 @@ async def set_log_level(parts: Parts, request: SetLogLevel) -> Answer:
     return Answer(lines=[f"the log has {request.level} and above"])
 
 
-async def list_mappings(parts: Parts, request: ListMappings) -> list[Status]:
+async def list_mappings(parts: Parts, request: ListMappings) -> list[MappingStatus]:
     """Return the status of each mapping in the order of the configuration."""
     return parts.mappings.statuses()
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from bridge.administration.mapping_status import Status
+from bridge.administration.mapping_status import MappingStatus
 from bridge.clock import now_us
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.mapping.loops import LoopGuard
@@ -46,7 +46,7 @@ class Tally(msgspec.Struct):
     #: microseconds since the epoch
     began: int = msgspec.field(default_factory=now_us)
 
-    def settle(self, status: Status) -> None:
+    def settle(self, status: MappingStatus) -> None:
         """Add the counts of a committed unit of work to the status."""
         status.taken += self.taken
         status.moved += self.moved

@@ -19,10 +19,10 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from bridge.administration.mapping_status import Status
+from bridge.administration.mapping_status import MappingStatus
 from bridge.config.link import LinkConfig
 from bridge.config.mapping import ToMqttMapping
-from bridge.link.state import LinkLost, Refusal
+from bridge.link.state import LinkLost, PublicationRefusal
 from bridge.mq.link_sessions import ExchangeRecord, Exchanges, LinkSession
 from bridge.mq.mqi import Connection, Got, MQError
 from bridge.service.mappings import former_sessions
@@ -39,7 +39,7 @@ class ExactlyOnceRunner(ToLinkRunner):
     recorded = True
 
     def __init__(
-        self, name: str, config: ToMqttMapping, link: LinkConfig, environment: MappingEnvironment, status: Status
+        self, name: str, config: ToMqttMapping, link: LinkConfig, environment: MappingEnvironment, status: MappingStatus
     ) -> None:
         super().__init__(name, config, link, environment, status)
         self._recording: Connection | None = None
@@ -213,7 +213,7 @@ class ExactlyOnceRunner(ToLinkRunner):
         taken = set(accepted)
         written = dup
 
-        def send(publications: Sequence[Publication]) -> dict[int, Refusal]:
+        def send(publications: Sequence[Publication]) -> dict[int, PublicationRefusal]:
             # `deliver` passes rejected publications again, as the same objects.
             packet_ids = [mid_of[id(publication)] for publication in publications]
             refusals = self._link.publish_exactly(publications, packet_ids, dup)

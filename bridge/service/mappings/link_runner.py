@@ -11,13 +11,13 @@ from typing import ClassVar
 
 import msgspec
 
-from bridge.administration.mapping_status import State, Status
+from bridge.administration.mapping_status import MappingStatus, RunnerState
 from bridge.config.link import DEFAULT_CLIENT_ID, LinkConfig, client_id_of
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.config.values import endpoint
 from bridge.link import connection as links
 from bridge.link.connection import LinkConnection
-from bridge.link.state import LinkLost, LinkPhase, LinkState, Refusal
+from bridge.link.state import LinkLost, LinkPhase, LinkState, PublicationRefusal
 from bridge.mapping.rule import GUARANTEED_QOS, ToMqRule, ToMqttRule, published_qos
 from bridge.mq.link_sessions import ExchangeRecord, Exchanges, FormerSession, LinkSession, LinkSessions
 from bridge.mq.message_consumer import MessageConsumer
@@ -182,7 +182,7 @@ class LinkRunner(Runner):
         if former.ending or former_sessions.parked_number(connection, former.session):
             self.status.wrong(
                 f"link {self._link_name}: session {former.session.key} is not finished: the broker is unreachable",
-                State.WAITING_FOR_LINK,
+                RunnerState.WAITING_FOR_LINK,
             )
             return False
         return True
@@ -224,8 +224,8 @@ class LinkRunner(Runner):
 
         The mapping's thread calls this, too: it may have set `running` just after the connection was lost.
         """
-        if self.status.state in (State.RUNNING, State.STARTING):
-            self.status.state = State.WAITING_FOR_LINK
+        if self.status.state in (RunnerState.RUNNING, RunnerState.STARTING):
+            self.status.state = RunnerState.WAITING_FOR_LINK
 
 
 #: The state queue is missing or not accessible. Only exactly-once mappings need it.
@@ -254,7 +254,7 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
     """
 
     def __init__(
-        self, name: str, config: ToMqMapping, link: LinkConfig, environment: MappingEnvironment, status: Status
+        self, name: str, config: ToMqMapping, link: LinkConfig, environment: MappingEnvironment, status: MappingStatus
     ) -> None:
         super().__init__(name, config, environment, status)
         self._rule = ToMqRule(name, config, environment.origin)
@@ -377,7 +377,7 @@ class FromLinkRunner(LinkRunner, PuttingRunner[Received]):
         items = self._waiting[:messages]
         if not items and not self._released:
             if self._link.state.phase is LinkPhase.CONNECTED:
-                self.status.state = State.RUNNING
+                self.status.state = RunnerState.RUNNING
             else:
                 self.wait_for_link()
             self.idle = self.may_park
@@ -473,7 +473,7 @@ class ToLinkRunner(LinkRunner):
     recorded = False
 
     def __init__(
-        self, name: str, config: ToMqttMapping, link: LinkConfig, environment: MappingEnvironment, status: Status
+        self, name: str, config: ToMqttMapping, link: LinkConfig, environment: MappingEnvironment, status: MappingStatus
     ) -> None:
         super().__init__(name, config, environment, status)
         self._rule = ToMqttRule(name, config, environment.origin)
@@ -524,7 +524,7 @@ class ToLinkRunner(LinkRunner):
             return
         if unsuitable := self._link.unsuitable:
             self.status.wrong(
-                f"the broker of link {self._link_name} does not support exactly-once: {unsuitable}", State.STUCK
+                f"the broker of link {self._link_name} does not support exactly-once: {unsuitable}", RunnerState.STUCK
             )
             self.pause(LONGEST_RETRY)
             return
@@ -538,7 +538,7 @@ class ToLinkRunner(LinkRunner):
             self.status.wrong(
                 f"the broker of link {self._link_name} supports QoS {self._link.limits.maximum_qos} at most; guarantee "
                 f"{self._config.guarantee} needs {self._qos}",
-                State.STUCK,
+                RunnerState.STUCK,
             )
             self.pause(LONGEST_RETRY)
             return
@@ -547,7 +547,7 @@ class ToLinkRunner(LinkRunner):
         except LinkLost as error:
             self._note_loss(error)
             self.back_out()
-            self.status.wrong(f"link {self._link_name}: {error}", State.WAITING_FOR_LINK)
+            self.status.wrong(f"link {self._link_name}: {error}", RunnerState.WAITING_FOR_LINK)
 
     def _note_loss(self, error: LinkLost) -> None:
         """Note that the connection was lost while messages were being sent.
@@ -614,7 +614,7 @@ class ToLinkRunner(LinkRunner):
         else:
             self._losses.clear()
         self._consumer.ended()
-        self.status.state = State.RUNNING
+        self.status.state = RunnerState.RUNNING
         tally.settle(self.status)
         self.tell(tally)
 
@@ -622,7 +622,7 @@ class ToLinkRunner(LinkRunner):
         self,
         taken: Sequence[tuple[Got, Publication]],
         tally: Tally,
-        send: Callable[[Sequence[Publication]], Mapping[int, Refusal]],
+        send: Callable[[Sequence[Publication]], Mapping[int, PublicationRefusal]],
     ) -> None:
         """Publish until the broker has accepted all messages, or rejections have been dead-lettered. Raises LinkLost.
 
@@ -650,7 +650,7 @@ class ToLinkRunner(LinkRunner):
             if not taken:
                 return
             why = f"publication to {taken[0][1].topic!r} is refused: {refused[0][1].text}"
-            self.status.wrong(why, State.RETRYING)
+            self.status.wrong(why, RunnerState.RETRYING)
             self.pause(min(FIRST_RETRY * 4 ** min(attempt, 10), LONGEST_RETRY))
             if self._ending:
                 raise LinkLost("the mapping stops before the broker has taken all")
@@ -659,8 +659,8 @@ class ToLinkRunner(LinkRunner):
         self,
         taken: Sequence[tuple[Got, Publication]],
         tally: Tally,
-        send: Callable[[Sequence[Publication]], Mapping[int, Refusal]],
-    ) -> tuple[Sequence[tuple[Got, Publication]], Mapping[int, Refusal]]:
+        send: Callable[[Sequence[Publication]], Mapping[int, PublicationRefusal]],
+    ) -> tuple[Sequence[tuple[Got, Publication]], Mapping[int, PublicationRefusal]]:
         """Publish. If the connection is lost, publish unacknowledged messages once more on the next connection.
 
         Backing out the unit of work would send all messages again. Returns the messages sent last, and their refusals. Raises
@@ -674,7 +674,7 @@ class ToLinkRunner(LinkRunner):
             # If nothing was acknowledged, the first message may have caused the broker to close the connection.
             if unanswered is None or len(unanswered) == len(taken):
                 raise
-            self.status.wrong(f"link {self._link_name}: {error}", State.WAITING_FOR_LINK)
+            self.status.wrong(f"link {self._link_name}: {error}", RunnerState.WAITING_FOR_LINK)
             if not self._reconnected():
                 raise
         for index in sorted({*range(len(taken))}.difference(unanswered)):

@@ -12,7 +12,7 @@ import msgspec
 
 from bridge.administration.answers import counted
 from bridge.administration.histogram import Histogram
-from bridge.administration.mapping_status import State, Status, UnfinishedSession
+from bridge.administration.mapping_status import MappingStatus, RunnerState, UnfinishedSession
 from bridge.administration.requests import NotFound, Refused
 from bridge.config.link import LinkConfig
 from bridge.config.mapping import ToMqMapping
@@ -34,12 +34,12 @@ STOP_TIMEOUT = 10.0
 SETTLE_INTERVAL = 10.0
 
 
-class Entry(msgspec.Struct):
+class RegistryEntry(msgspec.Struct):
     """A configured mapping, and its runner if it is enabled."""
 
     config: AnyMapping
     link: LinkConfig | None
-    status: Status
+    status: MappingStatus
     runner: Runner | None = None
 
     def signal_stop(self) -> None:
@@ -54,7 +54,7 @@ class Mappings:
     def __init__(self, environment: MappingEnvironment) -> None:
         self._environment = environment
         self._unfinished = UnfinishedSessions(environment)
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, RegistryEntry] = {}
         self._changing = asyncio.Lock()
         #: finishes and ends former sessions at brokers
         self._settling: asyncio.Task[None] | None = None
@@ -124,17 +124,21 @@ class Mappings:
                 lines.append(f"mapping {name} {change}{_with(await self._put_in_place(name, entry, config, link))}")
             return lines or ["no mapping has changed"]
 
-    async def _put_in_place(self, name: str, old: Entry | None, config: AnyMapping, link: LinkConfig | None) -> int:
+    async def _put_in_place(
+        self, name: str, old: RegistryEntry | None, config: AnyMapping, link: LinkConfig | None
+    ) -> int:
         """Apply a mapping's configuration and return how many messages waiting for the previous one were deleted."""
         lost = 0
         if old is not None:
             await self._stop(name, old)
             lost = await self._move(name, old, config, link)
-        entry = self._entries[name] = Entry(config, link, old.status if old is not None else Status(name=name))
+        entry = self._entries[name] = RegistryEntry(
+            config, link, old.status if old is not None else MappingStatus(name=name)
+        )
         if config.enabled:
             self._start(name, entry)
         else:
-            entry.status.state = State.DISABLED
+            entry.status.state = RunnerState.DISABLED
         return lost
 
     async def _remove(self, name: str, mappings: Mapping[str, AnyMapping]) -> int:
@@ -149,7 +153,7 @@ class Mappings:
             return 0
         return await asyncio.to_thread((entry.runner or self._runner(name, entry)).leave_source)
 
-    async def _move(self, name: str, old: Entry, config: AnyMapping, link: LinkConfig | None) -> int:
+    async def _move(self, name: str, old: RegistryEntry, config: AnyMapping, link: LinkConfig | None) -> int:
         """End subscriptions and sessions that a changed mapping no longer uses.
 
         Return how many waiting messages were deleted with them. Messages of sources that the mapping still uses are kept.
@@ -181,7 +185,7 @@ class Mappings:
         )
         return lost
 
-    def _runner(self, name: str, entry: Entry) -> Runner:
+    def _runner(self, name: str, entry: RegistryEntry) -> Runner:
         return runner_of(name, entry.config, entry.link, self._environment, entry.status)
 
     async def give_up(self, name: str) -> str:
@@ -208,12 +212,12 @@ class Mappings:
             entry = self._entry(name)
             if entry.runner is None:
                 raise Refused(f"mapping {name} is {entry.status.state} already")
-            if entry.status.state is State.PAUSED:
+            if entry.status.state is RunnerState.PAUSED:
                 raise Refused(f"mapping {name} is paused already")
             await self._stop(name, entry)
             if not entry.runner.ended:
                 raise Refused(f"mapping {name} has not completed its unit of work yet; it stops afterwards")
-            entry.status.state = State.PAUSED
+            entry.status.state = RunnerState.PAUSED
             return f"mapping {name} paused; its messages wait"
 
     async def resume(self, name: str) -> str:
@@ -225,25 +229,25 @@ class Mappings:
             self._start(name, entry)
             return f"mapping {name} goes on"
 
-    def _entry(self, name: str) -> Entry:
+    def _entry(self, name: str) -> RegistryEntry:
         entry = self._entries.get(name)
         if entry is None:
             raise NotFound(f"there is no mapping {name}")
         return entry
 
-    def _start(self, name: str, entry: Entry) -> None:
-        entry.status.state = State.STARTING
+    def _start(self, name: str, entry: RegistryEntry) -> None:
+        entry.status.state = RunnerState.STARTING
         entry.runner = self._runner(name, entry)
         entry.runner.start()
 
     @staticmethod
-    async def _stop(name: str, entry: Entry) -> None:
+    async def _stop(name: str, entry: RegistryEntry) -> None:
         if entry.runner is None:
             return
         entry.runner.stop()
         if not await asyncio.to_thread(entry.runner.join, STOP_TIMEOUT):
             log.warning("MQB5006W mapping %s did not complete its unit of work within %g s", name, STOP_TIMEOUT)
-        entry.status.state = State.STOPPED
+        entry.status.state = RunnerState.STOPPED
         entry.status.blocked, entry.status.backlog = [], 0
 
     async def stop(self) -> None:
@@ -259,7 +263,7 @@ class Mappings:
             await asyncio.gather(*(self._stop(name, entry) for name, entry in running))
             self._environment.on_former_sessions = lambda: None
 
-    def statuses(self) -> list[Status]:
+    def statuses(self) -> list[MappingStatus]:
         """Return the status of each mapping in the order of the configuration, then of removed ones that are unfinished."""
         unfinished: dict[str, list[UnfinishedSession]] = {}
         for session in self._unfinished.listed:
@@ -267,7 +271,9 @@ class Mappings:
         statuses = [entry.status for entry in self._entries.values()]
         for status in statuses:
             status.unfinished = unfinished.pop(status.name, [])
-        removed = [Status(name=name, state=State.REMOVED, unfinished=some) for name, some in unfinished.items()]
+        removed = [
+            MappingStatus(name=name, state=RunnerState.REMOVED, unfinished=some) for name, some in unfinished.items()
+        ]
         return [*statuses, *removed]
 
     def connect_link(self, name: str) -> tuple[int, int]:
@@ -295,7 +301,7 @@ class Mappings:
 
 
 def runner_of(
-    name: str, config: AnyMapping, link: LinkConfig | None, environment: MappingEnvironment, status: Status
+    name: str, config: AnyMapping, link: LinkConfig | None, environment: MappingEnvironment, status: MappingStatus
 ) -> Runner:
     """Return the thread of a mapping, not yet started. `link` is None for the bridge's own clients."""
     if link is None:
@@ -327,7 +333,7 @@ def _subscribes(config: AnyMapping, link: LinkConfig | None) -> bool:
     return link is None if isinstance(config, ToMqMapping) else config.source.topic is not None
 
 
-def _change(entry: Entry | None, config: AnyMapping) -> str:
+def _change(entry: RegistryEntry | None, config: AnyMapping) -> str:
     if entry is None:
         return "added" if config.enabled else "added, disabled"
     if entry.config.enabled != config.enabled:

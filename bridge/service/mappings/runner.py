@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Generic, Never, TypeVar
 import msgspec
 
 from bridge.administration.histogram import Histogram
-from bridge.administration.mapping_status import BlockedQueue, State, Status
+from bridge.administration.mapping_status import BlockedQueue, MappingStatus, RunnerState
 from bridge.clock import now_us
 from bridge.config.mapping import MappingConfig, ToMqMapping, ToMqttMapping
 from bridge.mapping.rule import ToMqRule, ToMqttRule, rule_of
@@ -131,7 +131,9 @@ class Runner(Worker[Never], WorkerEvents):
         """The connection to the broker of the mapping's link, or None without a link."""
         return None
 
-    def __init__(self, name: str, config: MappingConfig, environment: MappingEnvironment, status: Status) -> None:
+    def __init__(
+        self, name: str, config: MappingConfig, environment: MappingEnvironment, status: MappingStatus
+    ) -> None:
         super().__init__(f"mapping {name}", lambda: environment.connect(f"mapping {name}"), events=self)
         self.mapping = name
         self._config = config
@@ -196,13 +198,13 @@ class Runner(Worker[Never], WorkerEvents):
         if items:
             self._wait = WAIT
         else:
-            self.status.state = State.RUNNING
+            self.status.state = RunnerState.RUNNING
         return items
 
     def lost(self) -> None:
         self._return_room()
         self._room.stale = True  # the unit of work may have been committed
-        self.status.wrong("the connection to the queue manager is lost", State.WAITING_FOR_QUEUE_MANAGER)
+        self.status.wrong("the connection to the queue manager is lost", RunnerState.WAITING_FOR_QUEUE_MANAGER)
 
     def failed(self, error: MQError) -> None:
         """Back out and try again later after an error of the dead-letter queue or the source.
@@ -210,7 +212,7 @@ class Runner(Worker[Never], WorkerEvents):
         Errors of destinations are handled elsewhere.
         """
         self.back_out()
-        self.status.wrong(str(error), State.STUCK)
+        self.status.wrong(str(error), RunnerState.STUCK)
         log.error("MQB5001E mapping %s is stuck, retrying in %g s: %s", self.mapping, LONGEST_RETRY, error)
         self.pause(LONGEST_RETRY)
 
@@ -228,7 +230,7 @@ class Runner(Worker[Never], WorkerEvents):
         if not isinstance(error, MQError):
             return False
         away = error.reason in LOST or error.reason in OPENED_ELSEWHERE or error.reason == cmqc.MQRC_UOW_IN_PROGRESS
-        self.status.wrong(str(error), State.WAITING_FOR_QUEUE_MANAGER if away else State.STUCK)
+        self.status.wrong(str(error), RunnerState.WAITING_FOR_QUEUE_MANAGER if away else RunnerState.STUCK)
         return True
 
     def note(
@@ -341,7 +343,7 @@ class Runner(Worker[Never], WorkerEvents):
             self._changed.notify_all()
 
     def crashed(self, why: str) -> None:
-        self.status.wrong(why, State.STUCK)
+        self.status.wrong(why, RunnerState.STUCK)
         log.critical(
             "MQB5004S mapping %s ended because of an internal error; other mappings continue: %s", self.mapping, why
         )
@@ -350,7 +352,9 @@ class Runner(Worker[Never], WorkerEvents):
 class PuttingRunner(Runner, Generic[Item]):
     """A mapping that puts to MQ. It commits each unit of work before acknowledging anything."""
 
-    def __init__(self, name: str, config: MappingConfig, environment: MappingEnvironment, status: Status) -> None:
+    def __init__(
+        self, name: str, config: MappingConfig, environment: MappingEnvironment, status: MappingStatus
+    ) -> None:
         super().__init__(name, config, environment, status)
         #: message -> number of rejections by its destination
         self._refusals: dict[bytes, int] = {}
@@ -387,7 +391,7 @@ class PuttingRunner(Runner, Generic[Item]):
                 return
             self._before = refusal.before
             count = self._refusals[refusal.key] = self._refusals.get(refusal.key, 0) + 1
-            self.status.wrong(str(refusal), State.RETRYING)
+            self.status.wrong(str(refusal), RunnerState.RETRYING)
             if messages > 1:
                 return  # it may succeed in its own unit of work
             if count == 2:
@@ -468,7 +472,7 @@ class PuttingRunner(Runner, Generic[Item]):
             if self._retry_logged and tally.moved:
                 self._retry_logged = False
                 log.info("MQB5010I mapping %s: its destination accepts messages again", self.mapping)
-        self.status.state = State.RUNNING
+        self.status.state = RunnerState.RUNNING
         tally.settle(self.status)
         self.tell(tally)
         self._producer.committed()
@@ -604,7 +608,7 @@ class TransferRunner(PuttingRunner[Got]):
     """Runs a mapping whose MQTT side consists of the bridge's own clients."""
 
     def __init__(
-        self, name: str, config: ToMqMapping | ToMqttMapping, environment: MappingEnvironment, status: Status
+        self, name: str, config: ToMqMapping | ToMqttMapping, environment: MappingEnvironment, status: MappingStatus
     ) -> None:
         super().__init__(name, config, environment, status)
         self._rule: ToMqRule | ToMqttRule = rule_of(name, config, environment.origin)
@@ -674,7 +678,7 @@ class TransferRunner(PuttingRunner[Got]):
 
     def _block(self, refusal: MessageRefused) -> None:
         self._blocked.block(refusal.destination, refusal.reason)
-        self.status.wrong(str(refusal), State.RETRYING)
+        self.status.wrong(str(refusal), RunnerState.RETRYING)
 
     def _unit_past_blocked(self, connection: Connection, messages: int) -> None:
         """Run a unit of work while queues are blocked: move the messages for other destinations.
@@ -757,9 +761,9 @@ class TransferRunner(PuttingRunner[Got]):
             self.settled(tally)
         if not self._blocked:
             self.status.blocked, self.status.backlog = [], 0
-            self.status.state = State.RUNNING
+            self.status.state = RunnerState.RUNNING
             return
-        self.status.state = State.RETRYING
+        self.status.state = RunnerState.RETRYING
         now = time.monotonic()
         if now >= self._shown_at + SHOWN_EVERY:
             self._shown_at = now

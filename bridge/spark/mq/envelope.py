@@ -31,7 +31,7 @@ MqMessage = tuple[MQMD, bytes]
 Text = dict[str, "str | None"]
 
 
-class Headers(msgspec.Struct, frozen=True, gc=False):
+class EnvelopeHeaders(msgspec.Struct, frozen=True, gc=False):
     """The headers between MQMD and body, and the three fields that describe the body."""
 
     topic: str | None
@@ -45,7 +45,7 @@ class Headers(msgspec.Struct, frozen=True, gc=False):
     encoding: int
 
 
-_HEADER_COLUMNS: Final = Headers.__struct_fields__
+_HEADER_COLUMNS: Final = EnvelopeHeaders.__struct_fields__
 #: The columns that `text` and `text_error` are computed from, and those two.
 _TEXT_COLUMNS: Final = ("body", "format", "ccsid", "encoding")
 _TEXTS: Final = ("text", "text_error")
@@ -95,7 +95,7 @@ def _parts(messages: Sequence[MqMessage], mds: Sequence[MQMD], wanted: set[str])
         columns = {name: _without_headers(name, mds) for name in _HEADER_COLUMNS if name in wanted}
         return columns | ({"body": array_of([data for _, data in messages], pa.binary())} if "body" in wanted else {})
     folders = not wanted.isdisjoint(("topic", "rfh2"))
-    distinct: dict[int, tuple[int, Headers]] = {}
+    distinct: dict[int, tuple[int, EnvelopeHeaders]] = {}
     numbers, bodies = [], []
     for md, data in messages:
         headers, body = split(md, data, folders=folders)
@@ -228,7 +228,7 @@ _plain_dlh = _plain(MQDLH_TYPE)
 # Headers -------------------------------------------------------------------------------------------------------------
 
 
-def split(md: MQMD, data: bytes, *, folders: bool = True) -> tuple[Headers, bytes]:
+def split(md: MQMD, data: bytes, *, folders: bool = True) -> tuple[EnvelopeHeaders, bytes]:
     """Return headers and body of a message. A header that cannot be read, with everything after it, is the body.
 
     `folders` False: `topic` and `rfh2` are not computed.
@@ -249,16 +249,16 @@ _LITTLE: Final = cmqc.MQENC_INTEGER_REVERSED
 
 
 @lru_cache(maxsize=8192)
-def _alone(encoding: int, ccsid: int, header: bytes, folders: bool) -> Headers | None:
+def _alone(encoding: int, ccsid: int, header: bytes, folders: bool) -> EnvelopeHeaders | None:
     """Return an MQRFH2 as the headers of a message. None: it cannot be read, or another header follows."""
     headers, rest = _split(cmqc.MQFMT_RF_HEADER_2, encoding, ccsid, header, folders)
     return None if rest or field_of(headers.format) in HEADER_FORMATS else headers
 
 
-def _split(format_: bytes, encoding: int, ccsid: int, data: bytes, with_folders: bool) -> tuple[Headers, bytes]:
+def _split(format_: bytes, encoding: int, ccsid: int, data: bytes, with_folders: bool) -> tuple[EnvelopeHeaders, bytes]:
     chain = decode_chain(format_, encoding, ccsid, data, strict=False)
     folders = folders_of(chain.headers) if with_folders else {}
-    headers = Headers(
+    headers = EnvelopeHeaders(
         topic=(folders.get("mqps") or {}).get("Top"),
         rfh2=folders,
         mqxqh=next((_plain_xqh(header) for header in chain.headers if isinstance(header, MQXQH)), None),

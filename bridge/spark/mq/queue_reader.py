@@ -74,7 +74,7 @@ Result = TypeVar("Result")
 READ_OPTIONS: Final = (*QUEUE_MANAGER_OPTIONS, "queue", "topic", "subscription", "selector", *STREAM_OPTIONS)
 
 
-class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
+class MqSourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options, checked. Either `queues` or a `subscription`."""
 
     queue_manager: QueueManagerOptions
@@ -99,7 +99,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
         return self.queues
 
 
-def source_options_of(options: Options, schema: Any = None) -> SourceOptions:
+def source_options_of(options: Options, schema: Any = None) -> MqSourceOptions:
     """Return the options of a reader, checked. `schema` replaces the option `columns`. Raises OptionError."""
     queues = tuple(options.names("queue"))
     topic, subscription = options.text("topic"), options.text("subscription")
@@ -112,7 +112,7 @@ def source_options_of(options: Options, schema: Any = None) -> SourceOptions:
         raise options.wrong("queue", "the name of a queue, or of several with commas (or topic and subscription)")
     if len(set(queues)) != len(queues):
         raise options.wrong("queue", "each queue once")
-    return SourceOptions(
+    return MqSourceOptions(
         queue_manager=queue_manager_options_of(options),
         queues=queues,
         topic=topic,
@@ -143,7 +143,7 @@ def depth(connection: Connection, handle: int) -> int:
 # The reader ----------------------------------------------------------------------------------------------------------
 
 
-class Superseded(Exception):
+class ReaderSuperseded(Exception):
     """Another reader has continued the spool."""
 
 
@@ -246,7 +246,7 @@ class QueueReader(SpoolFiller):
             if self._pending is not None:
                 spool.discard(self._pending[0])
         else:
-            raise Superseded(f"another process has continued spool {spool.place.path} of queue {self._queue}")
+            raise ReaderSuperseded(f"another process has continued spool {spool.place.path} of queue {self._queue}")
         self._pending = None
         return handle
 
@@ -348,7 +348,9 @@ class QueueReader(SpoolFiller):
         mark = state_mark(self.spool.id)
         taken = self._state.take(mark)
         if taken is None or msgspec.msgpack.decode(taken, type=SpoolState) != self._last_state:
-            raise Superseded(f"another process has continued spool {self.spool.place.path} of queue {self._queue}")
+            raise ReaderSuperseded(
+                f"another process has continued spool {self.spool.place.path} of queue {self._queue}"
+            )
         self._state.put(mark, msgspec.msgpack.encode(state))
 
     def _inquire(self, connection: Connection, handle: int) -> None:
@@ -398,7 +400,7 @@ def _states(queue: StateQueue) -> list[SpoolState]:
     return found
 
 
-def queue_readers(options: SourceOptions) -> dict[str, QueueReader]:
+def queue_readers(options: MqSourceOptions) -> dict[str, QueueReader]:
     """Return a reader for each queue, not started. Raises MQError, OSError, SpoolBusy, SpoolDamaged."""
     with options.queue_manager.connected() as connection:
         queues = options.queue_names(connection)
@@ -415,7 +417,7 @@ def queue_readers(options: SourceOptions) -> dict[str, QueueReader]:
     }
 
 
-def former_spools(options: SourceOptions) -> dict[str, Spool]:
+def former_spools(options: MqSourceOptions) -> dict[str, Spool]:
     """Return the spools of queues and subscriptions that are no longer read. Raises MQError, OSError, SpoolDamaged."""
     former = open_former(options.stream.spool, options.sources)
     if former:

@@ -21,7 +21,7 @@ from pyspark.sql.types import StringType, StructType
 
 from bridge.spark.mq.envelope import field_of
 from bridge.spark.options import OptionError
-from bridge.spark.schema import MQ_SCHEMA, REFUSAL_NAME, Refusal, column_values, wrong_columns
+from bridge.spark.schema import MQ_SCHEMA, REFUSAL_NAME, RowRefusal, column_values, wrong_columns
 from bridge.telemetry.headers import HEADER_FORMATS
 from bridge.telemetry.message import CCSID_UTF8, KeptRequest, Message, Unmappable
 from bridge.wire import cmqc
@@ -108,7 +108,7 @@ def _unencodable_reason(text: str | None, ccsid: int | None, encoding: int | Non
     return None
 
 
-class Row(msgspec.Struct, frozen=True, gc=False):
+class PutRow(msgspec.Struct, frozen=True, gc=False):
     """A message to put, and its destination: a queue or a topic string, or neither if the options specify it."""
 
     message: Message
@@ -123,12 +123,12 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     properties: dict[str, str | int | bool] | None = None
     kept: KeptRequest | None = None
     #: the row must not be put
-    refusal: Refusal | None = None
+    refusal: RowRefusal | None = None
     #: why its text cannot be encoded in its CCSID. The message has the text in UTF-8
     unencodable: Unmappable | None = None
 
 
-def rows_of(batch: Any, persistence: int = cmqc.MQPER_PERSISTENCE_AS_Q_DEF) -> Iterator[Row]:
+def rows_of(batch: Any, persistence: int = cmqc.MQPER_PERSISTENCE_AS_Q_DEF) -> Iterator[PutRow]:
     """Yield the messages of the rows of a record batch. `persistence` is that of rows without one.
 
     Raises ValueError for a value that does not fit its field of the message.
@@ -160,7 +160,7 @@ def rows_of(batch: Any, persistence: int = cmqc.MQPER_PERSISTENCE_AS_Q_DEF) -> I
             if (found := plain.get(key := (format_, ccsid, encoding))) is None:
                 found = plain[key] = MQMD(Persistence=persistence, **_description(*key))
             made = Message(found, data)
-        yield Row(
+        yield PutRow(
             made,
             queue or None,
             topic or None,
@@ -169,7 +169,7 @@ def rows_of(batch: Any, persistence: int = cmqc.MQPER_PERSISTENCE_AS_Q_DEF) -> I
             bool(clear),
             more[0] and _properties(more[0]),
             more[1] and _kept_request(more[1]),
-            Refusal.of(more[2]),
+            RowRefusal.of(more[2]),
             unencodable,
         )
 

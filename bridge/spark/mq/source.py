@@ -24,7 +24,7 @@ from bridge.spark.mq.envelope import MqMessage, record_batch
 from bridge.spark.mq.queue_reader import (
     GET,
     READ_OPTIONS,
-    SourceOptions,
+    MqSourceOptions,
     depth,
     former_spools,
     queue_readers,
@@ -131,7 +131,7 @@ class MqDataSource(MessageSource):
         return MqStreamWriter(sink)
 
 
-def stream_reader(options: SourceOptions) -> SpoolReader:
+def stream_reader(options: MqSourceOptions) -> SpoolReader:
     """Return a streaming reader. Raises OptionError without a spool."""
     require_spool(MqDataSource.source(), options.stream)
     return SpoolReader(options.stream, options.schema, partial(queue_readers, options), partial(former_spools, options))
@@ -152,7 +152,7 @@ class QueueFront(InputPartition):
 class MqReader(DataSourceReader):
     """Reads queues as they are."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: MqSourceOptions) -> None:
         self._options = options
 
     def partitions(self) -> list[InputPartition]:

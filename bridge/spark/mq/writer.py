@@ -32,11 +32,11 @@ from bridge.spark.mq.queue_manager import (
     queue_manager_options_of,
 )
 from bridge.spark.mq.rows import MAPPED_COLUMNS, check_columns, rows_of
-from bridge.spark.mq.rows import Row as MessageRow
+from bridge.spark.mq.rows import PutRow as MessageRow
 from bridge.spark.mq.writer_state import QueryState, WriterState
 from bridge.spark.options import UNIT_ROWS, Options
-from bridge.spark.schema import SPARK_OPTIONS, Refusal
-from bridge.spark.spool import Place
+from bridge.spark.schema import SPARK_OPTIONS, RowRefusal
+from bridge.spark.spool import SpoolPlace
 from bridge.spark.staging import (
     Manifest,
     StagedBatch,
@@ -108,7 +108,7 @@ class NameLimits(msgspec.Struct, frozen=True):
         return ChosenNames(ConfiguredNames(queues=frozenset(self.queues)), self.allow, where="pipeline")
 
 
-class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
+class MqSinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a write."""
 
     queue_manager: QueueManagerOptions
@@ -144,7 +144,7 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
         raise ValueError("a row has no destination: its queue or topic is null; hint: set the option queue or topic")
 
 
-def sink_options_of(options: Options, schema: StructType) -> SinkOptions:
+def sink_options_of(options: Options, schema: StructType) -> MqSinkOptions:
     """Return the options of a write, checked, also against the columns of its rows. Raises OptionError."""
     check_columns(options.source, schema)
     queue, topic = options.text("queue"), options.text("topic")
@@ -158,7 +158,7 @@ def sink_options_of(options: Options, schema: StructType) -> SinkOptions:
     if mapped:
         why = f"because a mapping made these rows (column {mapped[0]}) and sets their UserIdentifier"
         options.allow((), ("context",), why)
-    return SinkOptions(
+    return MqSinkOptions(
         queue_manager=queue_manager_options_of(options),
         queue=queue,
         topic=topic,
@@ -187,7 +187,7 @@ def _chosen_names(options: Options) -> ChosenNames | None:
 class MqStreamWriter(StagedStreamWriter):
     """Puts the batches of a streaming query, each exactly once."""
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: MqSinkOptions) -> None:
         super().__init__(options.stage)
         self._options = options
 
@@ -199,7 +199,7 @@ class MqStreamWriter(StagedStreamWriter):
 class MqWriter(StagedWriter):
     """Puts the rows of a batch write."""
 
-    def __init__(self, options: SinkOptions, write_id: str | None, epoch: int | None = None) -> None:
+    def __init__(self, options: MqSinkOptions, write_id: str | None, epoch: int | None = None) -> None:
         """Make a writer. `epoch` is the number of the batch of a query that writes in foreachBatch."""
         super().__init__(options.stage, None if write_id is None else f"{_WRITE}{write_id}", epoch or 0)
         self._options = options
@@ -228,10 +228,10 @@ def has_begun(options: Options, write_id: str, epoch: int) -> bool:
         return WriterState(connection, identity.query).has_begun(epoch)
 
 
-def put_once(options: SinkOptions, batch: StagedBatch) -> None:
+def put_once(options: MqSinkOptions, batch: StagedBatch) -> None:
     """Put the rows of a write that cannot be repeated. Raises MQError, ValueError, RowRefused, StageDamaged."""
     if batch.rows:
-        with options.queue_manager.connected() as connection, Unit(connection, options) as unit:
+        with options.queue_manager.connected() as connection, WriterUnit(connection, options) as unit:
             for row in _messages(options, batch.batches()):
                 if unit.full:
                     unit.commit()
@@ -240,24 +240,24 @@ def put_once(options: SinkOptions, batch: StagedBatch) -> None:
     batch.delete()
 
 
-def put_batch(options: SinkOptions, batch: StagedBatch, *, expires: bool = False) -> None:
+def put_batch(options: MqSinkOptions, batch: StagedBatch, *, expires: bool = False) -> None:
     """Put those rows of a batch that were not put yet.
 
     Raises MQError, ValueError, RowRefused, Superseded, BatchUnfinished, StageMissing, StageDamaged, OSError.
     """
-    with options.queue_manager.connected() as connection, Unit(connection, options) as unit:
+    with options.queue_manager.connected() as connection, WriterUnit(connection, options) as unit:
         put = _BatchPut(options, batch, unit, WriterState(connection, batch.identity.query, expires=expires))
         put.run()
         connection.backout()  # the state goes back if the batch was complete
     for manifest in put.manifests:
-        Place(manifest.place).delete_all()
+        SpoolPlace(manifest.place).delete_all()
     batch.delete()
 
 
 class _BatchPut:
     """Puts a batch, and before it the rest of a batch that is recorded in a manifest."""
 
-    def __init__(self, options: SinkOptions, batch: StagedBatch, unit: Unit, state: WriterState) -> None:
+    def __init__(self, options: MqSinkOptions, batch: StagedBatch, unit: WriterUnit, state: WriterState) -> None:
         self._options = options
         self._batch = batch
         self._unit = unit
@@ -336,10 +336,10 @@ class RowRefused(Exception):
 
 #: Message, destination, whether it is retained, and None for a simple MQPUT. Otherwise the MappedMessage with further
 #: actions, or the Refusal that sends it to the dead-letter queue.
-Row = tuple[Message, Destination, bool, MappedMessage | Refusal | None]
+Row = tuple[Message, Destination, bool, MappedMessage | RowRefusal | None]
 
 
-def _messages(options: SinkOptions, batches: Iterable[tuple[int, Any]]) -> Iterator[Row]:
+def _messages(options: MqSinkOptions, batches: Iterable[tuple[int, Any]]) -> Iterator[Row]:
     """Yield the messages of record batches, which are given with the numbers of their partitions."""
     number, last = 0, -1
     for partition, batch in batches:
@@ -350,7 +350,7 @@ def _messages(options: SinkOptions, batches: Iterable[tuple[int, Any]]) -> Itera
             number += 1
             refusal = row.refusal
             if row.unencodable is not None and refusal is None:
-                refusal = Refusal(row.unencodable.reason, str(row.unencodable), "", options.destination(row))
+                refusal = RowRefusal(row.unencodable.reason, str(row.unencodable), "", options.destination(row))
             if options.chosen is not None and (why := _rejected_name(options.chosen, options.destination(row))):
                 refusal = why
             if refusal is not None:
@@ -378,22 +378,22 @@ def _messages(options: SinkOptions, batches: Iterable[tuple[int, Any]]) -> Itera
             yield message, destination, retain, mapped
 
 
-def _rejected_name(chosen: ChosenNames, destination: Destination) -> Refusal | None:
+def _rejected_name(chosen: ChosenNames, destination: Destination) -> RowRefusal | None:
     """Return why a row of a pipeline must not choose its destination, or None."""
     try:
         chosen.object_name("topic" if destination.is_topic else "queue", destination.name)
     except Unmappable as error:
-        return Refusal(error.reason, str(error), "", destination, "it")
+        return RowRefusal(error.reason, str(error), "", destination, "it")
     return None
 
 
-class Unit:
+class WriterUnit:
     """Units of work, one after the other: what was put since the last commit.
 
     Rows go to the queue manager in requests of many. An embedded one works on a request while this thread makes the next.
     """
 
-    def __init__(self, connection: Connection, options: SinkOptions) -> None:
+    def __init__(self, connection: Connection, options: MqSinkOptions) -> None:
         self._connection = connection
         self._options = options
         self._put_flags = cmqc.MQPMO_SYNCPOINT | cmqc.MQPMO_FAIL_IF_QUIESCING
@@ -431,7 +431,7 @@ class Unit:
         message, destination, retain, more = row
         self._messages += 2 if isinstance(more, MappedMessage) and more.kept is not None else 1
         self._size += message.length
-        if isinstance(more, Refusal):
+        if isinstance(more, RowRefusal):
             self.settle()
             destination = more.destination or Destination(more.source, True)
             self._dead_letters.put(message.md, message.data, more.reason, more.problem, destination, source=more.source)

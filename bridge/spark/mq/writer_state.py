@@ -52,7 +52,7 @@ class QueryState(msgspec.Struct, array_like=True, frozen=True):
     founder: str
 
 
-class Superseded(Exception):
+class AttemptSuperseded(Exception):
     """Another attempt has taken over the batch, so this one must end."""
 
 
@@ -93,7 +93,7 @@ class WriterState:
             if len(founders) == 1 and len(found) > 1 and self._queue.remove(self._mark, msg_id=found[0][1]):
                 state = found[-1][0]
                 if self._state is not None and state != self._state:
-                    raise Superseded(f"another attempt continues {identity}")
+                    raise AttemptSuperseded(f"another attempt continues {identity}")
                 self._state = state
                 return state
             if len(founders) > 1 and founder in founders:

@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Dat
 from pyspark.sql.types import StructType
 
 from bridge.spark.columns import MQTT_COLUMNS
-from bridge.spark.mqtt.subscriber import READ_OPTIONS, SourceOptions, former_spools, source_options_of, subscribers
+from bridge.spark.mqtt.subscriber import READ_OPTIONS, MqttSourceOptions, former_spools, source_options_of, subscribers
 from bridge.spark.mqtt.writer import WRITE_OPTIONS, MqttStreamWriter, MqttWriter, sink_options_of
 from bridge.spark.options import MQTT_FOREIGN, OptionError
 from bridge.spark.spool_reader import MessageSource, SpoolReader
@@ -84,7 +84,7 @@ class MqttDataSource(MessageSource):
         return MqttStreamWriter(sink)
 
 
-def stream_reader(options: SourceOptions) -> SpoolReader:
+def stream_reader(options: MqttSourceOptions) -> SpoolReader:
     """Return a streaming reader."""
     return SpoolReader(
         options.stream, options.schema, partial(subscribers, options), partial(former_spools, options), keeps_state=True

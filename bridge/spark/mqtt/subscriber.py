@@ -67,7 +67,7 @@ READ_OPTIONS: Final = (*BROKER_OPTIONS, "topic", "qos", "quietPeriod", *STREAM_O
 QUIET_PERIOD: Final = 1.0
 
 
-class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
+class MqttSourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options, checked."""
 
     broker: Broker
@@ -81,7 +81,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     schema: Any = MQTT_ARROW_SCHEMA
 
 
-def source_options_of(options: Options, schema: Any = None) -> SourceOptions:
+def source_options_of(options: Options, schema: Any = None) -> MqttSourceOptions:
     """Return the options of a reader, checked. `schema` replaces the option `columns`. Raises OptionError."""
     broker = broker_of(options)
     filters = tuple(options.names("topic"))
@@ -101,7 +101,7 @@ def source_options_of(options: Options, schema: Any = None) -> SourceOptions:
     options.path("spool")
     stream = stream_options_of(options)
     require_spool(options.source, stream)
-    return SourceOptions(
+    return MqttSourceOptions(
         broker=broker,
         topic_filters=filters,
         qos=options.value("qos", values.integer(0, 2), 2),
@@ -131,10 +131,10 @@ class NotConnected(Exception):
     """The broker cannot be reached, or rejects the session."""
 
 
-class Subscriber(SpoolFiller):
+class SpoolSubscriber(SpoolFiller):
     """Fills a spool from a topic filter. The broker does not report how many publications wait."""
 
-    def __init__(self, options: SourceOptions, topic_filter: str) -> None:
+    def __init__(self, options: MqttSourceOptions, topic_filter: str) -> None:
         """Make a session for a topic filter, not yet connected.
 
         Raises OptionError without a password, SpoolBusy, SpoolDamaged, OSError.
@@ -272,12 +272,12 @@ class Subscriber(SpoolFiller):
         self.spool.publish(self.spool.append([rows], size, now // 1000, _ENCODER.encode(sorted(received))))
 
 
-def subscribers(options: SourceOptions) -> dict[str, Subscriber]:
+def subscribers(options: MqttSourceOptions) -> dict[str, SpoolSubscriber]:
     """Return a subscriber for each topic filter, not started. Raises OSError, OptionError, SpoolBusy, SpoolDamaged."""
-    return {topic_filter: Subscriber(options, topic_filter) for topic_filter in options.topic_filters}
+    return {topic_filter: SpoolSubscriber(options, topic_filter) for topic_filter in options.topic_filters}
 
 
-def former_spools(options: SourceOptions) -> dict[str, Spool]:
+def former_spools(options: MqttSourceOptions) -> dict[str, Spool]:
     """Return the spools of topic filters that are no longer read. Raises OSError, SpoolDamaged."""
     former = open_former(options.stream.spool, options.topic_filters)
     for spool in former.values():

@@ -30,7 +30,7 @@ from bridge.mqtt.packets import PublishProperties
 from bridge.spark.columns import PROPERTY_COLUMNS
 from bridge.spark.mqtt.broker import BROKER_OPTIONS, Broker, broker_of
 from bridge.spark.options import OptionError, Options
-from bridge.spark.schema import MQTT_SCHEMA, REFUSAL_NAME, SPARK_OPTIONS, Refusal, column_values, wrong_columns
+from bridge.spark.schema import MQTT_SCHEMA, REFUSAL_NAME, SPARK_OPTIONS, RowRefusal, column_values, wrong_columns
 from bridge.spark.staging import StagedBatch, StagedStreamWriter, StagedWriter, stage_of
 from bridge.telemetry.message import Publication, Unmappable
 
@@ -76,7 +76,7 @@ _COLUMNS: Final[Mapping[str, str]] = {
 _IGNORED: Final = frozenset(MQTT_SCHEMA.names) - _COLUMNS.keys()
 
 
-class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
+class MqttSinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a write. `topic`, `qos` and `retain` apply to rows without a value in the column."""
 
     broker: Broker
@@ -91,7 +91,7 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     stage: str = ""
 
 
-def sink_options_of(options: Options, schema: StructType) -> SinkOptions:
+def sink_options_of(options: Options, schema: StructType) -> MqttSinkOptions:
     """Return the options of a write, checked, also against the columns of its rows. Raises OptionError."""
     broker = broker_of(options)
     if not broker.has_own_identifiers:
@@ -106,7 +106,7 @@ def sink_options_of(options: Options, schema: StructType) -> SinkOptions:
             raise options.wrong("topic", f"a topic, or a template with {{names of columns}}: {error}") from error
     _check_columns(options.source, schema, template)
     dead_letter = options.path("deadLetter")
-    return SinkOptions(
+    return MqttSinkOptions(
         broker=broker,
         topic=template,
         qos=options.value("qos", values.integer(0, 2), 1),
@@ -148,7 +148,7 @@ class BrokerAway(Exception):
 class MqttStreamWriter(StagedStreamWriter):
     """Publishes the batches of a streaming query."""
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: MqttSinkOptions) -> None:
         super().__init__(options.stage)
         self._options = options
 
@@ -160,7 +160,7 @@ class MqttStreamWriter(StagedStreamWriter):
 class MqttWriter(StagedWriter):
     """Publishes the rows of a batch write."""
 
-    def __init__(self, options: SinkOptions, write_id: str | None) -> None:
+    def __init__(self, options: MqttSinkOptions, write_id: str | None) -> None:
         super().__init__(options.stage, write_id)
         self._options = options
 
@@ -169,7 +169,7 @@ class MqttWriter(StagedWriter):
         publish_batch(self._options, batch)
 
 
-def publish_batch(options: SinkOptions, batch: StagedBatch) -> None:
+def publish_batch(options: MqttSinkOptions, batch: StagedBatch) -> None:
     """Publish the rows of a batch. Raises PublicationRefused, BrokerAway, StageDamaged, OptionError without a password."""
     link: LinkConnection | None = None
     #: rejected rows, by the name of the partition
@@ -198,7 +198,7 @@ def publish_batch(options: SinkOptions, batch: StagedBatch) -> None:
     batch.delete()
 
 
-def _publish(options: SinkOptions, identity: str, link: LinkConnection, chunk: Any, first: int) -> Any:
+def _publish(options: MqttSinkOptions, identity: str, link: LinkConnection, chunk: Any, first: int) -> Any:
     """Publish a chunk whose first row has the number `first`. Return the rejected rows with the reasons, if any."""
     publications, errors = _publications(chunk, options, identity, first)
     good = [index for index in range(len(publications)) if index not in errors]
@@ -236,7 +236,7 @@ def _answers(link: LinkConnection, publications: list[Publication]) -> dict[int,
 
 
 def _publications(
-    batch: Any, options: SinkOptions, identity: str, first: int
+    batch: Any, options: MqttSinkOptions, identity: str, first: int
 ) -> tuple[list[Publication], dict[int, str]]:
     """Return the publications of the rows of a record batch, and why rows cannot be published, by index."""
     publications: list[Publication] = []
@@ -263,7 +263,7 @@ def _publications(
             if msg_id is not None:
                 properties[MSG_ID_PROPERTY] = msg_id.hex()
         qos = options.qos if qos is None else qos
-        if (why := Refusal.of(refusal)) is not None:
+        if (why := RowRefusal.of(refusal)) is not None:
             errors[index] = str(why)
         elif format_ not in (None, 0, 1):
             errors[index] = f"payload_format: expected 0 or 1, found {format_}"

@@ -263,7 +263,7 @@ def decode_other_header(
 Header: TypeAlias = RFH2 | MQXQH | MQDLH | MQMDE
 
 
-class Kind(NamedTuple):
+class HeaderKind(NamedTuple):
     """The codec of a kind of header."""
 
     structure: str
@@ -277,13 +277,13 @@ class Kind(NamedTuple):
 
 _XQH_LAYOUTS: Final = ((MQXQH_LAYOUT, 0), (MQMD_LAYOUTS[cmqc.MQMD_VERSION_1], MQXQH_LAYOUT.length))
 
-_KINDS: Final[dict[type, Kind]] = {
-    RFH2: Kind("MQRFH2", cmqc.MQFMT_RF_HEADER_2, decode_rfh2, encode_rfh2, None, ((RFH2_LAYOUT, 0),)),
-    MQXQH: Kind("MQXQH", cmqc.MQFMT_XMIT_Q_HEADER, decode_mqxqh, encode_mqxqh, cmqc.MQXQH_LENGTH_1, _XQH_LAYOUTS),
-    MQDLH: Kind(
+_KINDS: Final[dict[type, HeaderKind]] = {
+    RFH2: HeaderKind("MQRFH2", cmqc.MQFMT_RF_HEADER_2, decode_rfh2, encode_rfh2, None, ((RFH2_LAYOUT, 0),)),
+    MQXQH: HeaderKind("MQXQH", cmqc.MQFMT_XMIT_Q_HEADER, decode_mqxqh, encode_mqxqh, cmqc.MQXQH_LENGTH_1, _XQH_LAYOUTS),
+    MQDLH: HeaderKind(
         "MQDLH", cmqc.MQFMT_DEAD_LETTER_HEADER, decode_mqdlh, encode_mqdlh, MQDLH_LAYOUT.length, ((MQDLH_LAYOUT, 0),)
     ),
-    MQMDE: Kind(
+    MQMDE: HeaderKind(
         "MQMDE", cmqc.MQFMT_MD_EXTENSION, decode_mqmde, encode_mqmde, MQMDE_LAYOUT.length, ((MQMDE_LAYOUT, 0),)
     ),
 }

@@ -16,7 +16,7 @@ import yaml
 
 from bridge.config.document import load
 from bridge.config.models import Configuration
-from bridge.security.password_file import Entry, hash_of, write_password_file
+from bridge.security.password_file import PasswordEntry, hash_of, write_password_file
 from tests.helpers.bridge_process import BridgeProcess
 from tests.helpers.certificates import make
 from tests.helpers.forked_process import MQBRIDGE
@@ -157,7 +157,7 @@ def placed(text: str, files: Path, data: Path) -> str:
 def make_files(directory: Path) -> None:
     """Make the files that the Secrets of the chart contain."""
     make(directory, days=365)  # so that the status has no problem
-    write_password_file(directory / "clients.passwd", {"pump-7": Entry(hash_of("secret"))})
+    write_password_file(directory / "clients.passwd", {"pump-7": PasswordEntry(hash_of("secret"))})
 
 
 @pytest.fixture

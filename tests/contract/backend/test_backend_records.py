@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bridge.config.queue_manager import STATE_QUEUE
-from bridge.mq.backend import Recovered
+from bridge.mq.backend import RecoveredState
 from bridge.mq.mqi import MQOD, Connection, GetOptions, MQError
 from bridge.telemetry.record import ReceivedRecord, SentRecord, StateRecord
 from bridge.wire import cmqc
@@ -20,7 +20,7 @@ from tests.helpers.backend_user import Bridge, publication, received, sent, unit
 ONE, OTHER = "dev", "other"
 
 
-def contents(recovered: Recovered) -> dict[tuple[str, str], list[Any]]:
+def contents(recovered: RecoveredState) -> dict[tuple[str, str], list[Any]]:
     """What the records say, by side and client."""
     return {
         (one.key.side.value, one.clientIdentifier): one.received if isinstance(one, ReceivedRecord) else one.sent

@@ -100,7 +100,7 @@ def test_a_message_age_that_is_not_available(
                 raise failure
             return [PcfResponse(0, {cmqcfc.MQIACF_OLDEST_MSG_AGE: 5})]
 
-    monkeypatch.setattr(inquiry, "Administration", Server)
+    monkeypatch.setattr(inquiry, "PcfAdministration", Server)
     app.put(closed)
     app.put(open_)
     looking = IbmInquiry(mq.connect, "")

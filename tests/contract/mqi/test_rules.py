@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from bridge.config.queue_manager import ListenerConfig
-from bridge.mq.administration import Administration
+from bridge.mq.administration import PcfAdministration
 from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.ibm.connection import connect_ibm
 from bridge.mq.ibm.parameters import ConnectionParameters
@@ -198,7 +198,7 @@ def test_a_queue_manager_with_another_character_set(
     assert shown["CURDEPTH"] == 0
     defined = application.command("DEFINE TOPIC(PLANT) TOPICSTR('grüße')")
     assert defined[0].ok, defined
-    found = Administration(application).run(
+    found = PcfAdministration(application).run(
         cmqcfc.MQCMD_INQUIRE_TOPIC_STATUS, MQCFST(cmqc.MQCA_TOPIC_STRING, "grüße".encode())
     )
     assert found[0].text(cmqc.MQCA_TOPIC_STRING) == "grüße"

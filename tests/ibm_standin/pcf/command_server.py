@@ -15,7 +15,7 @@ from bridge.config.queue_manager import COMMAND_QUEUE
 from bridge.mq.embedded.attributes import Value, defaults
 from bridge.mq.embedded.authority import AuthorizationService
 from bridge.mq.embedded.mqsc.commands import Commands
-from bridge.mq.embedded.objects import Destination
+from bridge.mq.embedded.objects import ResolvedDestination
 from bridge.mq.embedded.queue import Queue, StoredMessage
 from bridge.mq.embedded.queuemanager import QueueManager, dead_letter
 from bridge.mq.embedded.unit import Unit
@@ -257,7 +257,7 @@ class CommandServer:
         if not unit.empty:
             queue_manager.recovery_log.submit(unit)
 
-    def _put(self, unit: Unit, destination: Destination, message: Message) -> None:
+    def _put(self, unit: Unit, destination: ResolvedDestination, message: Message) -> None:
         """Put a reply with the persistence of its command (IBM MQ, "Retrieving replies to your commands"). Raises MQError."""
         if destination.queue is None:
             raise MQError(cmqc.MQRC_OBJECT_TYPE_ERROR, f"{destination.name} leads to a topic")

@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bridge.config.document import load
-from bridge.spark.administration import Batch
+from bridge.spark.administration import CompletedBatch
 from bridge.spark.environment import environment_of
 from bridge.spark.pipeline import Pipeline, plan
-from bridge.spark.runner import Runner
+from bridge.spark.runner import PipelineRunner
 from tests.helpers.mosquitto import Mosquitto
 from tests.helpers.patience import PATIENCE
 from tests.spark.conftest import Queues
@@ -30,7 +30,7 @@ class Bench:
         self.directory = directory
         self.file = directory / "bridge.yaml"
         #: batches and lines of all runs
-        self.batches: list[Batch] = []
+        self.batches: list[CompletedBatch] = []
         self.lines: list[str] = []
 
     def write(self, text: str, **names: object) -> Path:
@@ -48,7 +48,7 @@ class Bench:
         environment = msgspec.structs.replace(environment, directory=self.directory / "state")
         return plan(self.spark, name, configuration.pipelines[name], environment, reads=reads)
 
-    def runner(self, *names: str, once: bool = True, attempts: int = 1, **options: Any) -> Runner:
+    def runner(self, *names: str, once: bool = True, attempts: int = 1, **options: Any) -> PipelineRunner:
         """A Runner of the named pipelines, or of all."""
         chosen = names or tuple(load(self.file).pipelines)
 
@@ -56,7 +56,9 @@ class Bench:
             return lambda: self.plan(name)
 
         given = {"tell": self.lines.append, "seen": self.batches.append, "patience": PATIENCE, **options}
-        return Runner(self.spark, {name: planned(name) for name in chosen}, once=once, attempts=attempts, **given)
+        return PipelineRunner(
+            self.spark, {name: planned(name) for name in chosen}, once=once, attempts=attempts, **given
+        )
 
     def run(self, *names: str) -> None:
         """Run pipelines until all available messages are processed."""

@@ -13,7 +13,7 @@ from bridge.mq.mqi import Connection, MQError
 from bridge.spark.mq import source, writer
 from bridge.spark.mq.queue_manager import QueueManagerOptions
 from bridge.spark.mq.queue_reader import QueueReader, managed_queue
-from bridge.spark.mq.writer import SinkOptions, put_batch
+from bridge.spark.mq.writer import MqSinkOptions, put_batch
 from bridge.spark.mq.writer_state import WriterState
 from bridge.spark.spool import Spool, StreamOptions, read_segments
 from bridge.spark.task import BatchIdentity
@@ -61,7 +61,7 @@ def test_a_batch_is_put_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(writer, "UNIT_ROWS", rows)
-    options = SinkOptions(queue_manager=queue_manager, queue=queues.queue(), stage=str(tmp_path))
+    options = MqSinkOptions(queue_manager=queue_manager, queue=queues.queue(), stage=str(tmp_path))
     identity = BatchIdentity(request.node.name, 0)
     for _ in range(2):
         put_batch(options, staged_batch(identity, batches(b"1", b"2"), stage=options.stage))
@@ -74,7 +74,7 @@ def test_a_batch_is_put_once(
 def test_a_put_that_is_refused_without_an_answer_fails_the_batch(
     queue_manager: QueueManagerOptions, queues: Queues, request: pytest.FixtureRequest
 ) -> None:
-    options = SinkOptions(queue_manager=queue_manager, queue=queues.queue("MAXMSGL(3)"))
+    options = MqSinkOptions(queue_manager=queue_manager, queue=queues.queue("MAXMSGL(3)"))
     with pytest.raises(MQError, match="MQRC_MSG_TOO_BIG_FOR_Q"):
         put_batch(options, staged_batch(BatchIdentity(request.node.name, 0), batches(b"1", b"long")))
     assert queues.depth(options.queue or "") == 0

@@ -20,7 +20,7 @@ from bridge.spark.columns import TEXT_MAP
 from bridge.spark.mapping import KEPT_REQUEST_TYPE
 from bridge.spark.mq import writer, writer_state
 from bridge.spark.mq.queue_manager import APPLICATION_NAME, QueueManagerOptions
-from bridge.spark.mq.writer import SinkOptions, put_batch
+from bridge.spark.mq.writer import MqSinkOptions, put_batch
 from bridge.spark.mq.writer_state import BatchUnfinished, WriterState
 from bridge.spark.schema import REFUSAL_TYPE
 from bridge.spark.staging import Staged, StageDamaged, StagedBatch, StageMissing, discard
@@ -36,17 +36,17 @@ ROWS = [b"%d" % number for number in range(4)]
 
 
 @pytest.fixture
-def options(queues: Queues, tmp_path: Path) -> SinkOptions:
+def options(queues: Queues, tmp_path: Path) -> MqSinkOptions:
     (tmp_path / "stage").mkdir()
     manager = QueueManagerOptions(data_directory=str(queues.directory))
-    return SinkOptions(queue_manager=manager, queue=queues.queue(), stage=str(tmp_path / "stage"))
+    return MqSinkOptions(queue_manager=manager, queue=queues.queue(), stage=str(tmp_path / "stage"))
 
 
 Stage = Callable[..., list[Staged]]
 
 
 @pytest.fixture
-def stage(options: SinkOptions) -> Stage:
+def stage(options: MqSinkOptions) -> Stage:
     """`stage(identity, [record batch, ...], ...)`: the commit messages of tasks, one for each partition."""
 
     def staged(identity: BatchIdentity, *partitions: list[Any]) -> list[Staged]:
@@ -59,22 +59,22 @@ def batches(bodies: Iterable[bytes]) -> list[Any]:
     return [pa.record_batch({"body": pa.array(list(bodies), pa.binary())})]
 
 
-def put(options: SinkOptions, messages: list[Staged], **named: bool) -> None:
+def put(options: MqSinkOptions, messages: list[Staged], **named: bool) -> None:
     put_batch(options, StagedBatch(options.stage, messages), **named)
 
 
-def bodies_of(options: SinkOptions, queues: Queues) -> list[bytes]:
+def bodies_of(options: MqSinkOptions, queues: Queues) -> list[bytes]:
     assert options.queue is not None
     return queues.bodies(options.queue)
 
 
-def files(options: SinkOptions) -> list[Path]:
+def files(options: MqSinkOptions) -> list[Path]:
     return [path for path in Path(options.stage).rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize("rows", [1, 100], ids=["a unit for each row", "one unit"])
 def test_a_batch_that_runs_again_puts_nothing(
-    rows: int, options: SinkOptions, queues: Queues, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    rows: int, options: MqSinkOptions, queues: Queues, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "UNIT_ROWS", rows)
     identity = BatchIdentity(f"again {rows}", 0)
@@ -86,7 +86,7 @@ def test_a_batch_that_runs_again_puts_nothing(
 
 
 def test_messages_are_persistent_unless_somebody_says_otherwise(
-    options: SinkOptions, queues: Queues, stage: Stage
+    options: MqSinkOptions, queues: Queues, stage: Stage
 ) -> None:
     said = pa.StructArray.from_arrays([pa.array([None, 0, 1, 2], pa.int32())], ["Persistence"])
     rows = pa.record_batch({"body": pa.array(ROWS, pa.binary()), "md": said})
@@ -99,7 +99,7 @@ def test_messages_are_persistent_unless_somebody_says_otherwise(
 
 
 def test_of_a_query_two_messages_stay(
-    options: SinkOptions, queues: Queues, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    options: MqSinkOptions, queues: Queues, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = queues.depth(MAPPING_STATE_QUEUE)
     for batch in range(4):
@@ -116,7 +116,7 @@ def test_of_a_query_two_messages_stay(
     ids=["a unit for each row", "units of three, files", "one unit"],
 )
 def test_a_connection_lost_at_any_verb(
-    rows: int, in_files: bool, options: SinkOptions, queues: Queues, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    rows: int, in_files: bool, options: MqSinkOptions, queues: Queues, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After each fault, the batch runs again with other values and other partitions. (The last verb is MQDISC.)"""
     monkeypatch.setattr(writer, "UNIT_ROWS", rows)
@@ -145,7 +145,7 @@ def test_a_connection_lost_at_any_verb(
 
 
 def test_a_batch_with_a_manifest_is_finished_before_the_next_one(
-    options: SinkOptions, queues: Queues, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    options: MqSinkOptions, queues: Queues, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A function of foreachBatch may hide the error, so that Spark goes on."""
     begin_batch(options, stage, BatchIdentity("hidden", 0), monkeypatch)
@@ -154,7 +154,7 @@ def test_a_batch_with_a_manifest_is_finished_before_the_next_one(
     assert files(options) == []
 
 
-def begin_batch(options: SinkOptions, stage: Stage, identity: BatchIdentity, monkeypatch: pytest.MonkeyPatch) -> None:
+def begin_batch(options: MqSinkOptions, stage: Stage, identity: BatchIdentity, monkeypatch: pytest.MonkeyPatch) -> None:
     """Put two of four rows, of which each is in a unit of work of its own."""
     monkeypatch.setattr(writer, "UNIT_ROWS", 1)
     monkeypatch.setattr(staging, "MESSAGE_BYTES", 0)
@@ -166,7 +166,7 @@ def begin_batch(options: SinkOptions, stage: Stage, identity: BatchIdentity, mon
 
 
 def test_a_staging_directory_that_was_changed_meanwhile(
-    options: SinkOptions, queues: Queues, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: MqSinkOptions, queues: Queues, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The manifest on the state queue counts, wherever its files are."""
     identity = BatchIdentity("elsewhere", 0)
@@ -180,7 +180,7 @@ def test_a_staging_directory_that_was_changed_meanwhile(
 
 @pytest.mark.parametrize("damage", ["missing", "is damaged"])
 def test_a_staged_file_that_is_lost_stops_the_query(
-    damage: str, options: SinkOptions, queues: Queues, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    damage: str, options: MqSinkOptions, queues: Queues, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     identity = BatchIdentity(f"file {damage}", 7)
     begin_batch(options, stage, identity, monkeypatch)
@@ -198,7 +198,7 @@ def test_a_staged_file_that_is_lost_stops_the_query(
 
 
 def test_a_file_that_is_damaged_before_the_batch_begins_changes_nothing(
-    options: SinkOptions, queues: Queues, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    options: MqSinkOptions, queues: Queues, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "UNIT_ROWS", 1)
     monkeypatch.setattr(staging, "MESSAGE_BYTES", 0)
@@ -213,7 +213,7 @@ def test_a_file_that_is_damaged_before_the_batch_begins_changes_nothing(
 
 
 def test_a_row_that_cannot_be_put_is_found_before_anything_is_put(
-    options: SinkOptions, queues: Queues, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    options: MqSinkOptions, queues: Queues, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise a corrected SELECT would not help, because the manifest counts."""
     monkeypatch.setattr(writer, "UNIT_ROWS", 1)
@@ -231,7 +231,7 @@ def test_a_row_that_cannot_be_put_is_found_before_anything_is_put(
 
 
 def test_a_batch_that_needs_a_staging_directory(
-    options: SinkOptions, queues: Queues, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    options: MqSinkOptions, queues: Queues, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "UNIT_ROWS", 3)
     without = msgspec.structs.replace(options, stage="")
@@ -247,7 +247,7 @@ def test_a_batch_that_needs_a_staging_directory(
     assert queues.depth(str(options.queue)) == 0
 
 
-def test_a_full_staging_disk(options: SinkOptions, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_staging_disk(options: MqSinkOptions, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -262,14 +262,14 @@ def test_a_full_staging_disk(options: SinkOptions, stage: Stage, monkeypatch: py
 
 @pytest.mark.parametrize("commits", [True, False], ids=["commits", "is backed out"])
 def test_an_attempt_waits_for_one_that_is_still_at_it(
-    commits: bool, options: SinkOptions, queues: Queues, stage: Stage
+    commits: bool, options: MqSinkOptions, queues: Queues, stage: Stage
 ) -> None:
     """Spark has given up the first attempt, which goes on for a while."""
     identity = BatchIdentity(f"zombie {commits}", 0)
     connection = options.queue_manager.connect()
     state = WriterState(connection, identity.query)
     state.take(identity, {0})
-    unit = writer.Unit(connection, options)
+    unit = writer.WriterUnit(connection, options)
     for row in writer._messages(options, [(0, batch) for batch in batches(ROWS)]):
         unit.put(row)
     unit.settle()
@@ -287,7 +287,7 @@ def test_an_attempt_waits_for_one_that_is_still_at_it(
     assert bodies_of(options, queues) == ROWS
 
 
-def test_two_attempts_that_begin_at_the_same_time(options: SinkOptions, queues: Queues, stage: Stage) -> None:
+def test_two_attempts_that_begin_at_the_same_time(options: MqSinkOptions, queues: Queues, stage: Stage) -> None:
     """Each puts its first states before it sees those of the other."""
     before = queues.depth(MAPPING_STATE_QUEUE)
     identity = BatchIdentity("two", 0)
@@ -313,7 +313,7 @@ def test_two_attempts_that_begin_at_the_same_time(options: SinkOptions, queues: 
     assert queues.depth(MAPPING_STATE_QUEUE) == before + 2
 
 
-def test_no_queue_for_the_state(options: SinkOptions, queues: Queues, stage: Stage) -> None:
+def test_no_queue_for_the_state(options: MqSinkOptions, queues: Queues, stage: Stage) -> None:
     queues.mqsc(f"DELETE QLOCAL('{MAPPING_STATE_QUEUE}') PURGE")
     try:
         with pytest.raises(MQError, match=r"no queue SYSTEM\.MQTT\.MAPPING\.STATE, .*bridge\.mqsc defines it"):
@@ -322,7 +322,7 @@ def test_no_queue_for_the_state(options: SinkOptions, queues: Queues, stage: Sta
         queues.define_state_queue()
 
 
-def test_a_destination_that_refuses_is_named(options: SinkOptions, queues: Queues, stage: Stage) -> None:
+def test_a_destination_that_refuses_is_named(options: MqSinkOptions, queues: Queues, stage: Stage) -> None:
     full = queues.queue("MAXMSGL(3)")
     with pytest.raises(MQError, match=f"MQRC_MSG_TOO_BIG_FOR_Q.*{full}"):
         to = msgspec.structs.replace(options, queue=full)
@@ -330,7 +330,7 @@ def test_a_destination_that_refuses_is_named(options: SinkOptions, queues: Queue
     assert queues.depth(full) == 0
 
 
-def test_topics_and_retained_publications(options: SinkOptions, queues: Queues, stage: Stage) -> None:
+def test_topics_and_retained_publications(options: MqSinkOptions, queues: Queues, stage: Stage) -> None:
     publisher = msgspec.structs.replace(options, queue=None, topic="pipeline/retained", retain=True)
     put(publisher, stage(BatchIdentity("retained", 0), batches([b"kept"])))
     queue = queues.queue()
@@ -367,7 +367,7 @@ def mapped(queue: str, kept: str) -> list[Any]:
 
 @pytest.mark.parametrize("rows", [1, 100], ids=["a unit for each row", "one unit"])
 def test_rows_of_a_mapping_and_a_connection_lost_at_any_verb(
-    rows: int, options: SinkOptions, queues: Queues, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    rows: int, options: MqSinkOptions, queues: Queues, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Requests and what is kept of them, and refusals, are of the same unit of work."""
     monkeypatch.setattr(writer, "UNIT_ROWS", rows)
@@ -394,7 +394,7 @@ def test_rows_of_a_mapping_and_a_connection_lost_at_any_verb(
 
 
 def test_the_log_names_the_publisher_of_a_dead_letter(
-    options: SinkOptions, queues: Queues, stage: Stage, caplog: pytest.LogCaptureFixture
+    options: MqSinkOptions, queues: Queues, stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Client and topic if the headers of the message contain them, otherwise the topic or queue that it was read from."""
     md = {"Format": "MQHRF2"}
@@ -415,7 +415,7 @@ def test_the_log_names_the_publisher_of_a_dead_letter(
 
 
 def test_a_refused_row_without_a_place_for_it_ends_the_write(
-    options: SinkOptions, queues: Queues, stage: Stage
+    options: MqSinkOptions, queues: Queues, stage: Stage
 ) -> None:
     queue = queues.queue()
     to = msgspec.structs.replace(options, queue=None, mapped=True)
@@ -429,7 +429,7 @@ def test_a_refused_row_without_a_place_for_it_ends_the_write(
 
 
 @pytest.mark.parametrize("value", ["one", "2147483648"])
-def test_a_message_property_that_is_no_number(value: str, options: SinkOptions, stage: Stage) -> None:
+def test_a_message_property_that_is_no_number(value: str, options: MqSinkOptions, stage: Stage) -> None:
     batch = pa.RecordBatch.from_pylist(
         [{"body": b"", "properties": [("mqtt.qos", value)]}],
         schema=pa.schema({"body": pa.binary(), "properties": TEXT_MAP}),
@@ -442,7 +442,9 @@ def test_a_message_property_that_is_no_number(value: str, options: SinkOptions, 
 
 
 @pytest.mark.parametrize("expires", [True, False])
-def test_the_state_of_a_batch_write_expires(expires: bool, options: SinkOptions, queues: Queues, stage: Stage) -> None:
+def test_the_state_of_a_batch_write_expires(
+    expires: bool, options: MqSinkOptions, queues: Queues, stage: Stage
+) -> None:
     before = queues.depth(MAPPING_STATE_QUEUE)
     put(options, stage(BatchIdentity(f"expires {expires}", 0), batches(ROWS)), expires=expires)
     handle = queues.connection.open(MQOD(ObjectName=MAPPING_STATE_QUEUE), cmqc.MQOO_BROWSE)
@@ -471,7 +473,7 @@ FORMER: dict[str, tuple[int, dict[int, tuple[int, bool, int]], bool | None]] = {
 
 
 @pytest.mark.parametrize("name", FORMER)
-def test_state_of_the_version_before(name: str, options: SinkOptions, queues: Queues, stage: Stage) -> None:
+def test_state_of_the_version_before(name: str, options: MqSinkOptions, queues: Queues, stage: Stage) -> None:
     number, states, puts = FORMER[name]
     before = queues.depth(MAPPING_STATE_QUEUE)
     query = f"former {name}"

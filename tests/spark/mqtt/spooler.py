@@ -11,17 +11,17 @@ from typing import Final
 
 from bridge.config.link import LinkConfig
 from bridge.spark.mqtt.broker import Broker
-from bridge.spark.mqtt.subscriber import SourceOptions, Subscriber
+from bridge.spark.mqtt.subscriber import MqttSourceOptions, SpoolSubscriber
 from bridge.spark.spool import Spool, StreamOptions, read_segments
 
 #: Publications that the broker has unacknowledged at once.
 IN_FLIGHT: Final = 20
 
 
-def subscriber_of(port: int, directory: Path, topic_filter: str, **stream: int) -> Subscriber:
+def subscriber_of(port: int, directory: Path, topic_filter: str, **stream: int) -> SpoolSubscriber:
     """A subscriber that is not started."""
-    return Subscriber(
-        SourceOptions(
+    return SpoolSubscriber(
+        MqttSourceOptions(
             broker=Broker(link=LinkConfig(host="127.0.0.1", port=port, in_flight=IN_FLIGHT)),
             topic_filters=(topic_filter,),
             stream=StreamOptions(spool=str(directory), **stream),
@@ -47,7 +47,7 @@ def session_made(port: int, directory: Path, *topic_filters: str) -> None:
             pass
 
 
-def payloads(subscriber: Subscriber) -> list[bytes]:
+def payloads(subscriber: SpoolSubscriber) -> list[bytes]:
     """The payloads in a spool."""
     spool = subscriber.spool
     names = [one.name for one in spool.between(spool.first - 1, spool.last)]

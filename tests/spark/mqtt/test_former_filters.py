@@ -9,7 +9,7 @@ import pytest
 from bridge.config.link import LinkConfig
 from bridge.spark.mq.queue_manager import QueueManagerOptions
 from bridge.spark.mqtt.broker import Broker
-from bridge.spark.mqtt.subscriber import SourceOptions, former_spools
+from bridge.spark.mqtt.subscriber import MqttSourceOptions, former_spools
 from bridge.spark.spool import StreamOptions
 from bridge.spark.spool_inventory import Positions
 from bridge.spark.spool_return import NotReturned, put_back
@@ -26,7 +26,7 @@ def test_publications_become_messages(queues: Queues, mosquitto: Mosquitto, tmp_
             publish(mosquitto.port, f"former/{number}", f"{number}", qos=2)
         until(lambda: sum(one.rows for one in spool.between(spool.first - 1, spool.last)) == 3)
     # The query reads another topic now.
-    options = SourceOptions(
+    options = MqttSourceOptions(
         broker=Broker(link=LinkConfig(host="127.0.0.1")),
         topic_filters=("x",),
         stream=StreamOptions(spool=str(tmp_path)),

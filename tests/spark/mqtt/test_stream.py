@@ -18,7 +18,7 @@ from bridge.link.state import LinkPhase, LinkState
 from bridge.spark.mqtt import subscriber as subscribers
 from bridge.spark.mqtt.broker import Broker
 from bridge.spark.mqtt.source import stream_reader
-from bridge.spark.mqtt.subscriber import NotConnected, SourceOptions, Subscriber
+from bridge.spark.mqtt.subscriber import MqttSourceOptions, NotConnected, SpoolSubscriber
 from bridge.spark.options import OptionError
 from bridge.spark.segment import SpoolDamaged
 from bridge.spark.spool import StreamOptions
@@ -48,7 +48,7 @@ def readers(mosquitto: Mosquitto, tmp_path: Path) -> Iterator[Readers]:
     ) -> SpoolReader:
         broker = Broker(link=LinkConfig(host="127.0.0.1", port=port, version=version))
         stream = StreamOptions(spool=str(tmp_path / spool), **options)
-        source = SourceOptions(broker=broker, topic_filters=topic_filters, quiet_period=quiet_period, stream=stream)
+        source = MqttSourceOptions(broker=broker, topic_filters=topic_filters, quiet_period=quiet_period, stream=stream)
         made.append(stream_reader(source))
         return made[-1]
 
@@ -216,7 +216,7 @@ def test_no_broker(readers: Readers, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_password(tmp_path: Path) -> None:
     broker = Broker(link=LinkConfig(host="h", user="u", password_variable="NO_SUCH_VARIABLE"))
     reader = stream_reader(
-        SourceOptions(broker=broker, topic_filters=("t",), stream=StreamOptions(spool=str(tmp_path)))
+        MqttSourceOptions(broker=broker, topic_filters=("t",), stream=StreamOptions(spool=str(tmp_path)))
     )
     with pytest.raises(OptionError, match=r"no password for broker h: .* NO_SUCH_VARIABLE is not set"):
         reader.latestOffset(reader.initialOffset(), ALL)
@@ -281,17 +281,17 @@ def link() -> ScriptedLink:
     return ScriptedLink()
 
 
-def scripted(link: ScriptedLink, directory: Path) -> Subscriber:
-    options = SourceOptions(
+def scripted(link: ScriptedLink, directory: Path) -> SpoolSubscriber:
+    options = MqttSourceOptions(
         broker=ScriptedBroker(link=LinkConfig(host="h"), scripted=link),
         topic_filters=("t",),
         stream=StreamOptions(spool=str(directory)),
     )
-    return Subscriber(options, "t")
+    return SpoolSubscriber(options, "t")
 
 
 @pytest.fixture
-def subscriber(link: ScriptedLink, tmp_path: Path) -> Iterator[Subscriber]:
+def subscriber(link: ScriptedLink, tmp_path: Path) -> Iterator[SpoolSubscriber]:
     made = scripted(link, tmp_path)
     yield made
     made.spool.close()
@@ -302,7 +302,7 @@ def exactly(body: bytes, packet_id: int, generation: int, owed: int = 2) -> Rece
     return Received(publication, owed, packet_id if owed else 0, False, generation)
 
 
-def test_what_is_repeated_and_what_is_new(link: ScriptedLink, subscriber: Subscriber) -> None:
+def test_what_is_repeated_and_what_is_new(link: ScriptedLink, subscriber: SpoolSubscriber) -> None:
     """Rounds: Session Present of a connection before it, or None; what comes; PUBRELs; what is in the spool after it."""
     rounds: list[tuple[bool | None, list[Received], list[int], list[bytes], set[int]]] = [
         (False, [exactly(b"a", 1, 1), exactly(b"b", 2, 1)], [], [b"a", b"b"], {1, 2}),
@@ -330,7 +330,7 @@ def test_what_is_repeated_and_what_is_new(link: ScriptedLink, subscriber: Subscr
 
 
 def test_a_session_from_before_the_spool_is_told(
-    link: ScriptedLink, subscriber: Subscriber, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    link: ScriptedLink, subscriber: SpoolSubscriber, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The spool has been lost, or another query had the session: what that one had is not here."""
     link.connect(True)
@@ -347,7 +347,7 @@ def test_a_session_from_before_the_spool_is_told(
 
 
 def test_nothing_is_acknowledged_that_is_not_on_disk(
-    link: ScriptedLink, subscriber: Subscriber, monkeypatch: pytest.MonkeyPatch
+    link: ScriptedLink, subscriber: SpoolSubscriber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")

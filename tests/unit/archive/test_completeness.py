@@ -22,7 +22,7 @@ from bridge.archive import events
 from bridge.archive.audit import audit
 from bridge.archive.completeness import WITNESS, ArchiveDamaged, FileNumbers, NumberedFile, complete_files, losses
 from bridge.archive.event_queue import LENGTH, MODULE
-from bridge.archive.replay import Selection
+from bridge.archive.replay import ReplaySelection
 from bridge.archive.schema import archive_files, partition
 from bridge.archive.writer import ArchiveWriter
 from bridge.cli.program import program
@@ -41,7 +41,7 @@ HOURS = (10, 11, 12)
 
 
 def publications(now: int, *topics: str) -> events.Event:
-    return events.Published(
+    return events.PublishedEvent(
         now, "p", "", now, {}, [events.Incoming(topic, b"x" * 2_000, 0, 1, False) for topic in topics]
     )
 
@@ -154,8 +154,8 @@ def test_each_command_reports_a_file_that_is_missing(killed: Path, tmp_path: Pat
     assert len(json.loads(accepted.stdout)["gaps"]) == 1
     assert mqbridge("report", "--archive", directory, "--accept-loss").exit_code == 0
     with pytest.raises(ArchiveDamaged, match=text):
-        Selection(directory)
-    assert Selection(directory, report=lambda loss: None).count() == 10
+        ReplaySelection(directory)
+    assert ReplaySelection(directory, report=lambda loss: None).count() == 10
     hour = datetime.fromtimestamp(at(HOURS[0 if place else -1] * HOUR) / 1_000_000, UTC) - timedelta(hours=not place)
     limits = {0: {"start": hour}, 2: {"end": hour - timedelta(hours=1)}, -1: {"end": hour}}[place]
     complete_files(directory, **limits)

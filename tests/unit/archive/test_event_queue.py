@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bridge.archive.event_queue import PIPE, EventProducer, EventQueue
-from bridge.archive.events import Connected, Ended, Published, Started, Subscribed, encode
+from bridge.archive.events import ConnectedEvent, EndedEvent, PublishedEvent, StartedEvent, SubscribedEvent, encode
 from bridge.archive.writer import LOCK, ROW_BYTES
 from bridge.clock import now_us
 from bridge.config.operations import ArchiveConfig, RollConfig
@@ -23,7 +23,7 @@ from tests.helpers.archive import read
 from tests.helpers.line_process import suspend
 from tests.helpers.patience import PATIENCE, until
 
-_PUBLISHED = Published.__struct_config__.tag
+_PUBLISHED = PublishedEvent.__struct_config__.tag
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def make(directory: Path) -> Iterator[Callable[..., EventQueue]]:
 
     def call(*, roll: float = 3600, **values: Any) -> EventQueue:
         made.append(EventQueue(ArchiveConfig(directory=directory, roll=RollConfig(time=roll), **values)))
-        made[-1].producer().keep(Started(now_us()))
+        made[-1].producer().keep(StartedEvent(now_us()))
         return made[-1]
 
     yield call
@@ -141,13 +141,13 @@ def test_a_process_that_reads_nothing_holds_nobody_up(make: Any, directory: Path
 
 def test_a_process_that_was_killed_is_replaced(make: Any, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
     queue = make(roll=0.05)
-    producer(queue).keep(Subscribed(now_us(), "c", "anna", True, [("a/#", 1)], now_us()))
+    producer(queue).keep(SubscribedEvent(now_us(), "c", "anna", True, [("a/#", 1)], now_us()))
     queue.start()
     hand(queue, "on disk")
     until(lambda: topics(directory) == ["on disk"] and not queue._batches)
     suspend(queue.child.pid)
-    producer(queue).keep(Connected(now_us(), "d", "", False))
-    producer(queue).keep(Ended(now_us(), "d"))
+    producer(queue).keep(ConnectedEvent(now_us(), "d", "", False))
+    producer(queue).keep(EndedEvent(now_us(), "d"))
     hand(queue, "lost", "lost too")
     until(lambda: sent(queue) == 2)
     killed = kill(queue)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bridge.archive.history import NEVER, History, Interval
+from bridge.archive.history import NEVER, Interval, SessionHistory
 from bridge.archive.schema import NAMES
 from bridge.telemetry.outcome import Outcome
 from tests.helpers.archive import Story, at
@@ -14,8 +14,8 @@ from tests.helpers.archive import Story, at
 S, U = Outcome.SUBSCRIBED, Outcome.UNSUBSCRIBED
 
 
-def history_of(story: Story) -> History:
-    history = History()
+def history_of(story: Story) -> SessionHistory:
+    history = SessionHistory()
     history.read(dict(zip(NAMES, one, strict=True)) for one in story.rows)
     return history
 

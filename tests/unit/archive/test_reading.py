@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bridge.archive.replay import COLUMNS, Selection
+from bridge.archive.replay import COLUMNS, ReplaySelection
 from bridge.telemetry.outcome import Outcome
 from tests.helpers.archive import NOON, Story, write
 
@@ -42,7 +42,7 @@ def archive(tmp_path: Path) -> Path:
     ],
 )
 def test_selected(archive: Path, what: dict[str, Any], expected: str) -> None:
-    selection = Selection(archive, **what)
+    selection = ReplaySelection(archive, **what)
     found = [one["payload"].decode() for batch in selection.batches(0, ["payload"]) for one in batch]
     assert "".join(found) == expected
     assert selection.count() == len(expected)
@@ -64,7 +64,7 @@ def test_what_a_mapping_took(tmp_path: Path, what: dict[str, Any], expected: str
     story.mapped(3, "m", "t/a", b"c", outcome=Outcome.DEAD_LETTERED)
     story.mapped(4, "m", "Q", b"d", outcome=Outcome.ACKNOWLEDGED, publisher="q")
     story.mapped(5, "n", "Q", b"e", outcome=Outcome.DELIVERED)
-    selection = Selection(story.write(tmp_path), **what)
+    selection = ReplaySelection(story.write(tmp_path), **what)
     found = [one["payload"].decode() for batch in selection.batches(0, ["payload"]) for one in batch]
     assert "".join(found) == expected
     assert selection.count() == len(expected)
@@ -73,13 +73,13 @@ def test_what_a_mapping_took(tmp_path: Path, what: dict[str, Any], expected: str
 @pytest.mark.parametrize(("what", "expected"), [({}, "12"), ({"mapping": "m"}, ""), ({"clients": ["q"]}, "2")])
 def test_an_archive_of_a_version_without_mappings(tmp_path: Path, what: dict[str, Any], expected: str) -> None:
     story = Story().put(1, "a", b"1").put(2, "b", b"2", publisher="q")
-    selection = Selection(story.write_old(tmp_path), **what)
+    selection = ReplaySelection(story.write_old(tmp_path), **what)
     found = [one["payload"].decode() for batch in selection.batches(0, COLUMNS) for one in batch]
     assert "".join(found) == expected
 
 
 def test_behind_a_row(archive: Path) -> None:
-    selection = Selection(archive)
+    selection = ReplaySelection(archive)
     rows = [one for batch in selection.batches(0, ["payload"]) for one in batch]
     assert [one for batch in selection.batches(rows[1]["sequence"], ["payload"]) for one in batch] == rows[2:]
     assert selection.count(rows[1]["sequence"]) == 2

@@ -11,7 +11,7 @@ import pytest
 
 from bridge.archive.database import NoRows
 from bridge.archive.report import report
-from bridge.archive.report_page import Report, Section, page
+from bridge.archive.report_page import Report, ReportSection, page
 from bridge.charts import number
 from bridge.telemetry.outcome import Outcome
 from tests.helpers.archive import NOON, Story, write
@@ -142,7 +142,7 @@ def test_beside_each_chart_is_its_table(whole: Report) -> None:
 
 
 def test_a_section_without_rows_says_so() -> None:
-    found = Page(page(Report(None, NOON, 0, [Section("refused", "Refused", ["reason"], [])])))
+    found = Page(page(Report(None, NOON, 0, [ReportSection("refused", "Refused", ["reason"], [])])))
     assert "none" in found.texts
     assert any("to 2026-03-02 12:00:00 UTC" in text for text in found.texts)
 

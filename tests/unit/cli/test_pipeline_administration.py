@@ -12,11 +12,11 @@ import pytest
 from bridge.files import lock
 from bridge.spark.administration import (
     LOCK,
-    Batch,
+    CompletedBatch,
     ControlThread,
     DrainPipeline,
     PipelineRequest,
-    Status,
+    PipelineStatus,
     StatusRecord,
     StopPipeline,
     read_status,
@@ -25,7 +25,7 @@ from bridge.spark.administration import (
 from tests.unit.cli.conftest import Invoke
 
 ONE = "{from: {mq: {queue: Q}}, select: SELECT body FROM input, to: {mq: {queue: R}}}"
-BATCH = Batch(7, 1000.0, 0.5, 30, 25, 5, 2, 11, 940.0)
+BATCH = CompletedBatch(7, 1000.0, 0.5, 30, 25, 5, 2, 11, 940.0)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_one_that_runs_and_is_killed(invoke: Invoke, file: Path, directory: Path
 
 
 def test_rates_are_of_the_last_minute(tmp_path: Path) -> None:
-    status = Status(1, "h", since=0.0, recent=((10.0, 600, 60), (70.0, 300, 30), (100.0, 300, 30)))
+    status = PipelineStatus(1, "h", since=0.0, recent=((10.0, 600, 60), (70.0, 300, 30), (100.0, 300, 30)))
     assert status.rate(100.0) == (10.0, 1.0)
     assert status.rate(1000.0) == (0.0, 0.0)
     assert msgspec.structs.replace(status, since=90.0).rate(100.0) == (60.0, 6.0)

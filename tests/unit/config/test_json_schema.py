@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from bridge.config.document import Source, load
+from bridge.config.document import SourceFile, load
 from bridge.config.json_schema import json_schema, mapping_file_schema
 from bridge.config.problems import ConfigurationError
 
@@ -84,7 +84,7 @@ def values(directory: Path, text: str) -> dict[str, Any]:
     """The values that the bridge reads of a text."""
     file = directory / "bridge.yaml"
     file.write_text(text)
-    return Source(file).values
+    return SourceFile(file).values
 
 
 def test_they_are_json_schemas() -> None:
@@ -115,7 +115,7 @@ def test_mistake(text: str, place: tuple[str | int, ...], tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("file", sorted(ROOT.glob("mappings/**/*.y*ml")), ids=lambda file: file.name)
 def test_shipped_mapping_files(file: Path) -> None:
-    found = Source(file).values
+    found = SourceFile(file).values
     schema = configuration() if set(found) - set(mapping_file().schema["properties"]) else mapping_file()
     assert [error.message for error in schema.iter_errors(found)] == []
 

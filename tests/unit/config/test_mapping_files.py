@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.config.document import Source, StandardProfile, load
+from bridge.config.document import SourceFile, StandardProfile, load
 from bridge.config.link import LinkConfig
 from bridge.config.mapping import AnyMapping
 from bridge.config.models import Configuration
@@ -188,7 +188,7 @@ STANDARD = Path(__file__).parents[3] / "mappings" / "standard.yaml"
 
 
 def test_the_standard_profile_is_what_the_models_have() -> None:
-    assert StandardProfile.model_validate(Source(STANDARD).values["standard"]) == StandardProfile()
+    assert StandardProfile.model_validate(SourceFile(STANDARD).values["standard"]) == StandardProfile()
 
 
 def test_the_standard_profile_may_lie_among_mapping_files(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ import pytest
 from bridge.config.models import Configuration
 from bridge.console.metrics import gather_pipelines
 from bridge.service.metric_catalogue import Samples
-from bridge.spark.administration import LOCK, STATUS, Batch, StatusRecord
-from bridge.spark.segment import IDENTITY, Identity, Segment, directory_name
+from bridge.spark.administration import LOCK, STATUS, CompletedBatch, StatusRecord
+from bridge.spark.segment import IDENTITY, Segment, SpoolIdentity, directory_name
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_a_pipeline_that_runs(configuration: Configuration, tmp_path: Path) -> N
     directory = tmp_path / "data" / "pipelines" / "runs"
     directory.mkdir(parents=True)
     record = StatusRecord(directory, pytest.fail)
-    record.completed(Batch(7, 1_000.0, 0.5, rows_in=5, rows_out=3, dead_letters=1, late=1, waiting=9))
+    record.completed(CompletedBatch(7, 1_000.0, 0.5, rows_in=5, rows_out=3, dead_letters=1, late=1, waiting=9))
     with (directory / LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         lock.write(str(os.getpid()))
@@ -97,7 +97,7 @@ def test_messages_in_spools(configuration: Configuration, tmp_path: Path) -> Non
     for source, rows in (("Q.RUNS", 5), ("Q.OLD", 3)):
         spool = tmp_path / "data" / "pipelines" / "runs" / "spool" / directory_name(source)
         spool.mkdir(parents=True)
-        (spool / IDENTITY).write_bytes(msgspec.json.encode(Identity(f"id-{source}", source)))
+        (spool / IDENTITY).write_bytes(msgspec.json.encode(SpoolIdentity(f"id-{source}", source)))
         (spool / Segment(1, rows, 10, 1, 0, "run").name).touch()
     shutil.copytree(tmp_path / "data" / "pipelines" / "runs", tmp_path / "data" / "pipelines" / "removed")
     found = gathered(configuration)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.config.document import Source, StandardProfile
+from bridge.config.document import SourceFile, StandardProfile
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.mapping.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.mqtt.packets import Publish
@@ -19,7 +19,7 @@ from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, decode_chain
 
 FILE = Path(__file__).parents[3] / "mappings" / "standard.yaml"
-PROFILE = StandardProfile.model_validate(Source(FILE).values["standard"])
+PROFILE = StandardProfile.model_validate(SourceFile(FILE).values["standard"])
 #: Seed 004, table 1 and table 4, in MQ's numbers.
 WORDS = {"not-persistent": 0, "persistent": 1}
 

@@ -19,7 +19,7 @@ from bridge.telemetry.backlog import (
     WAITING_TOTAL,
     Backlog,
     BacklogLimits,
-    Verdict,
+    Treatment,
     size_of,
 )
 from bridge.telemetry.conversion import to_mq
@@ -72,7 +72,7 @@ def test_every_choice_has_a_treatment_and_no_default_drops_a_persistent_message(
     assert BEYOND.keys() == set(get_args(WhenFull))
     for when_full, (_, persistent, otherwise) in BEYOND.items():
         if when_full != "drop-oldest":
-            assert {persistent, otherwise} <= {Verdict.KEEP, Verdict.DEAD_LETTER, Verdict.END}
+            assert {persistent, otherwise} <= {Treatment.KEEP, Treatment.DEAD_LETTER, Treatment.END}
 
 
 def test_the_session_ends_when_the_dead_letter_queue_may_take_no_more(waiting: Any) -> None:

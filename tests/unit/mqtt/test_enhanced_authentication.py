@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.mqtt.connection import TRANSITIONS, ServerProtocol, State
+from bridge.mqtt.connection import TRANSITIONS, ConnectionState, ServerProtocol
 from bridge.mqtt.packets import (
     Auth,
     AuthProperties,
@@ -82,17 +82,17 @@ def refusal(events: list[Event]) -> str:
 def test_an_exchange_of_two_challenges() -> None:
     protocol = challenged()
     assert take(protocol, RESPONSE) == [RESPONSE]
-    assert protocol.state is State.AUTHENTICATING
+    assert protocol.state is ConnectionState.AUTHENTICATING
     protocol.challenge(None)
     assert sent(protocol) == [Auth(CONTINUE, AuthProperties("M"))]
     assert take(protocol, RESPONSE) == [RESPONSE]
     protocol.accept(1.0, session_present=False)
-    assert protocol.state is State.CONNECTED
+    assert protocol.state is ConnectionState.CONNECTED
 
 
 def test_every_packet_but_auth_and_disconnect_is_wrong_before_connack() -> None:
     for packet in OTHERS:
-        step = TRANSITIONS[State.CHALLENGED][PacketType[type(packet).__name__.upper()]]
+        step = TRANSITIONS[ConnectionState.CHALLENGED][PacketType[type(packet).__name__.upper()]]
         assert isinstance(step, str)
         assert step in refusal(take(challenged(), packet))
     assert take(challenged(), Disconnect()) == [Disconnected("", packet=Disconnect())]

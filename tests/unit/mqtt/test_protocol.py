@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.mqtt.connection import BYTES_AT_A_TURN, PACKETS_AT_A_TURN, TRANSITIONS, ServerProtocol, State
+from bridge.mqtt.connection import BYTES_AT_A_TURN, PACKETS_AT_A_TURN, TRANSITIONS, ConnectionState, ServerProtocol
 from bridge.mqtt.packets import (
     Connack,
     ConnackCode,
@@ -53,31 +53,31 @@ PACKETS: dict[PacketType, Packet] = {
 TO_CLIENT = {PacketType.CONNACK, PacketType.SUBACK, PacketType.UNSUBACK, PacketType.PINGRESP}
 
 
-def in_state(state: State) -> ServerProtocol:
-    if state is State.WAITING_FOR_CONNECT:
+def in_state(state: ConnectionState) -> ServerProtocol:
+    if state is ConnectionState.WAITING_FOR_CONNECT:
         return ServerProtocol(0.0)
-    if state is State.AUTHENTICATING:
+    if state is ConnectionState.AUTHENTICATING:
         protocol = ServerProtocol(0.0)
         protocol.receive_data(encode(Connect("c")), 0.0)
         return protocol
     protocol = connected()
-    if state is State.DISCONNECTING:
+    if state is ConnectionState.DISCONNECTING:
         protocol.disconnect()
-    elif state is State.CLOSED:
+    elif state is ConnectionState.CLOSED:
         protocol.lose()
     assert protocol.state is state
     return protocol
 
 
-def specified(state: State, packet: PacketType) -> str:
+def specified(state: ConnectionState, packet: PacketType) -> str:
     """What MQTT 3.1.1 says of a packet in a state: accepted, waits, ignored, or the statement that it breaks."""
-    if state in (State.DISCONNECTING, State.CLOSED):
+    if state in (ConnectionState.DISCONNECTING, ConnectionState.CLOSED):
         return "ignored"
-    if state is State.AUTHENTICATING:
+    if state is ConnectionState.AUTHENTICATING:
         return "waits"  # section 3.1.4
     if packet in TO_CLIENT or packet is PacketType.AUTH:
         return "table 2.1"
-    if state is State.WAITING_FOR_CONNECT:
+    if state is ConnectionState.WAITING_FOR_CONNECT:
         return "accepted" if packet is PacketType.CONNECT else "MQTT-3.1.0-1"
     return "MQTT-3.1.0-2" if packet is PacketType.CONNECT else "accepted"
 
@@ -91,8 +91,8 @@ AUTH = b"\xf0\x00"
 
 
 @pytest.mark.parametrize("packet", PacketType)
-@pytest.mark.parametrize("state", sorted(set(State) - {State.CHALLENGED}))
-def test_every_packet_in_every_state(state: State, packet: PacketType) -> None:
+@pytest.mark.parametrize("state", sorted(set(ConnectionState) - {ConnectionState.CHALLENGED}))
+def test_every_packet_in_every_state(state: ConnectionState, packet: PacketType) -> None:
     word = specified(state, packet)
     protocol = in_state(state)
     data = AUTH if packet is PacketType.AUTH else encode(PACKETS[packet])
@@ -104,7 +104,7 @@ def test_every_packet_in_every_state(state: State, packet: PacketType) -> None:
         protocol.accept(0.0, session_present=False)
         assert [type(one) for one in protocol.events()] == [type(one) for one in connected().receive_data(data, 0.0)]
     elif word == "accepted":
-        assert isinstance(TRANSITIONS[state][packet], State)
+        assert isinstance(TRANSITIONS[state][packet], ConnectionState)
         (event,) = events
         if packet is PacketType.DISCONNECT:
             assert event == Disconnected("", packet=Disconnect())
@@ -205,7 +205,7 @@ def test_connect_has_to_come_in_time() -> None:
 
 
 def test_no_time_runs_while_connect_is_answered() -> None:
-    assert in_state(State.AUTHENTICATING).deadline() is None
+    assert in_state(ConnectionState.AUTHENTICATING).deadline() is None
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from bridge.security.authenticator import (
     UnknownPlugin,
 )
 from bridge.security.authenticators import Authenticators, CertificateAuthenticator, ChannelAuthentication
-from bridge.security.password_file import Entry, hash_of, write_password_file
+from bridge.security.password_file import PasswordEntry, hash_of, write_password_file
 from bridge.telemetry.identity import TopicAccess
 from tests.helpers.certificate_authority import Authority
 
@@ -182,7 +182,7 @@ async def test_the_plug_in_of_the_page(tmp_path: Path, monkeypatch: pytest.Monke
 
 async def test_passwords_of_channels_are_cached_on_disk_and_those_of_the_console_are_not(tmp_path: Path) -> None:
     cache, method = tmp_path / "cache", {"method": "password", "file": str(tmp_path / "clients")}
-    write_password_file(tmp_path / "clients", {"carol": Entry(hash_of("correct horse 7"))})
+    write_password_file(tmp_path / "clients", {"carol": PasswordEntry(hash_of("correct horse 7"))})
     authenticators = Authenticators(Badges, cache)
     presented = Presented("c", "carol", b"correct horse 7")
     await authenticators.of_admin(AdminConfig.model_validate({"authentication": [method]})).authenticate(presented)

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from bridge.cli.program import program
 from bridge.security.authenticator import AuthenticationFailed, AuthenticatorUnavailable, Presented
 from bridge.security.password_file import (
-    Entry,
     PasswordAuthenticator,
+    PasswordEntry,
     PasswordFile,
     PasswordFileError,
     PasswordHashes,
@@ -35,7 +35,7 @@ HASH = "$argon2id$v=19$m=65536,t=3,p=4$c29tZXNhbHQ$aGFzaA"
 )
 def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, users: dict[str, str]) -> None:
     path = tmp_path_factory.mktemp("passwords") / "file"
-    entries = {user: Entry(HASH, scram) for user, scram in users.items()}
+    entries = {user: PasswordEntry(HASH, scram) for user, scram in users.items()}
     write_password_file(path, entries)
     assert read_password_file(path) == entries
 
@@ -66,9 +66,9 @@ async def test_a_file_that_changes_is_removed_and_comes_back(tmp_path: Path) -> 
     presented = Presented("c", "carol", SECRET.encode())
     with pytest.raises(AuthenticatorUnavailable, match="cannot be read"):
         await authenticator.authenticate(presented)
-    write_password_file(path, {"carol": Entry(hash_of(SECRET))})
+    write_password_file(path, {"carol": PasswordEntry(hash_of(SECRET))})
     assert (await authenticator.authenticate(presented)).user_name == "carol"
-    write_password_file(path, {"carol": Entry(hash_of("another"))})
+    write_password_file(path, {"carol": PasswordEntry(hash_of("another"))})
     with pytest.raises(AuthenticationFailed, match="is wrong"):
         await authenticator.authenticate(presented)
     write_password_file(path, {})

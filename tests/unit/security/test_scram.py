@@ -11,8 +11,8 @@ from scramp import ScramClient
 from bridge.security.authenticator import Authenticated, AuthenticationFailed, Challenge, Presented
 from bridge.security.authenticators import ChannelAuthentication
 from bridge.security.password_file import (
-    Entry,
     PasswordAuthenticator,
+    PasswordEntry,
     PasswordFile,
     PasswordHashes,
     read_password_file,
@@ -27,7 +27,9 @@ FEW = 4096
 
 def password_file(path: Path, *iterations: int) -> Path:
     """Write a file of users `user0` and so on, each with the password `right` and a verifier of so many iterations."""
-    write_password_file(path, {f"user{one}": Entry(HASH, verifier_of("right", n)) for one, n in enumerate(iterations)})
+    write_password_file(
+        path, {f"user{one}": PasswordEntry(HASH, verifier_of("right", n)) for one, n in enumerate(iterations)}
+    )
     return path
 
 
@@ -84,7 +86,7 @@ async def test_a_change_of_the_file_tells_nothing(tmp_path: Path) -> None:
     path = password_file(tmp_path / "file", FEW)
     scram = Scram(PasswordFile(path))
     before = await challenge(scram, "other")
-    write_password_file(path, read_password_file(path) | {"new": Entry(HASH, verifier_of("x", FEW))})
+    write_password_file(path, read_password_file(path) | {"new": PasswordEntry(HASH, verifier_of("x", FEW))})
     assert await challenge(scram, "other") == before
     path.write_text("\n".join(line for line in path.read_text().splitlines() if not line.startswith("#")) + "\n")
     assert await challenge(scram, "other") != before  # the key is gone, and another is as secret
@@ -94,7 +96,9 @@ async def test_a_change_of_the_file_tells_nothing(tmp_path: Path) -> None:
 async def test_without_what_verifies(tmp_path: Path, scram: str) -> None:
     """A user without a verifier, or with one that is none, is told what one is told that is not there."""
     path = tmp_path / "file"
-    write_password_file(path, {"user": Entry(HASH, scram), "other": Entry(HASH, verifier_of("right", FEW))})
+    write_password_file(
+        path, {"user": PasswordEntry(HASH, scram), "other": PasswordEntry(HASH, verifier_of("right", FEW))}
+    )
     found = await challenge(Scram(PasswordFile(path)), "user")
     assert found[1] == FEW and len(found[0]) == 44
     with pytest.raises(AuthenticationFailed):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bridge.mq.backend import ClientSubscription, Recovered
+from bridge.mq.backend import ClientSubscription, RecoveredState
 from bridge.telemetry.record import Side, StateKey
 from bridge.transport import channel as channel_module
 from tests.helpers.fake_backend import FakeBackend
@@ -29,7 +29,7 @@ def restart() -> Callable[[FakeBackend], FakeBackend]:
     def make(before: FakeBackend, *subscriptions: ClientSubscription) -> FakeBackend:
         after = FakeBackend()
         after.states = dict(before.states)
-        after.recovered = Recovered(list(before.states.values()), list(subscriptions))
+        after.recovered = RecoveredState(list(before.states.values()), list(subscriptions))
         return after
 
     return make

@@ -14,7 +14,7 @@ from bridge.administration.answers import Problem, ProblemKind
 from bridge.config.channel import ChannelConfig
 from bridge.config.models import Configuration, LimitsConfig
 from bridge.mqtt.packets import Publish, PublishProperties, Pubrec
-from bridge.security.password_file import Entry, hash_of, write_password_file
+from bridge.security.password_file import PasswordEntry, hash_of, write_password_file
 from bridge.service import process_problems
 from bridge.service.limit_hits import CALM, LIMITS, LimitHits
 from bridge.service.limit_problems import DESCRIPTIONS
@@ -198,7 +198,7 @@ def test_each_limit_is_exceeded() -> None:
 async def test_a_limit_that_rejects_is_one_problem(limit: str, tmp_path: Path) -> None:
     limits, channel, exceed, who = EXCEEDED[limit]
     users = tmp_path / "users"
-    write_password_file(users, {"u": Entry(hash_of("secret"))})
+    write_password_file(users, {"u": PasswordEntry(hash_of("secret"))})
     if "user" in limit or exceed is second_client:
         channel = {**channel, "authentication": [{"method": "password", "file": users}]}
     configuration = Configuration(

@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from bridge.administration.answers import BridgeState, BridgeStatus
-from bridge.administration.mapping_status import State, Status, UnfinishedSession
+from bridge.administration.mapping_status import MappingStatus, RunnerState, UnfinishedSession
 from bridge.administration.requests import ListClients, ListProblems, PauseMapping, Reload, ShowStatus
 from bridge.archive.schema import archive_files
 from bridge.config.document import load
@@ -32,14 +32,14 @@ from bridge.mq.mqi import MQOD
 from bridge.mq.remote import RemoteConnection
 from bridge.mqtt.packets import Publish
 from bridge.security import tls as tls_module
-from bridge.security.password_file import Entry, hash_of, write_password_file
+from bridge.security.password_file import PasswordEntry, hash_of, write_password_file
 from bridge.service import lifecycle
 from bridge.service.lifecycle import Bridge
 from bridge.service.metrics import Metrics
 from bridge.service.problems import ARCHIVE_LOSS_TIMEOUT, MANY_REJECTIONS, MANY_TAKEOVERS, REMOVAL_TIMEOUT, Publishers
 from bridge.service.reload import ConfigurationSource
-from bridge.spark.administration import LOCK, Batch, StatusRecord, read_status
-from bridge.spark.segment import IDENTITY, Identity, Segment, directory_name
+from bridge.spark.administration import LOCK, CompletedBatch, StatusRecord, read_status
+from bridge.spark.segment import IDENTITY, Segment, SpoolIdentity, directory_name
 from bridge.wire import cmqc
 from tests.helpers.archive import Story, write
 from tests.helpers.certificate_authority import Authority
@@ -132,7 +132,7 @@ async def test_a_session_that_is_unfinished_for_a_day_is_a_problem(
         for number in hours
     ]
     async with running(configuration(tmp_path)) as bridge:
-        status = Status(name="m", state=State.REMOVED, unfinished=sessions)
+        status = MappingStatus(name="m", state=RunnerState.REMOVED, unfinished=sessions)
         monkeypatch.setattr(bridge.mappings, "statuses", lambda: [status])
         problems = await found(bridge)
         assert bool(problems) is reported
@@ -174,7 +174,7 @@ async def test_a_pipeline_that_processes_nothing_is_a_problem(name: str, tmp_pat
             case "failed":
                 record.failed("the disk is full")
             case "completed":
-                record.completed(Batch(1, time.time(), rows_in=1))
+                record.completed(CompletedBatch(1, time.time(), rows_in=1))
             case "given up" | "stopped":
                 record.ended(step)
             case "new":
@@ -196,7 +196,7 @@ async def test_a_pipeline_that_processes_nothing_is_a_problem(name: str, tmp_pat
 async def test_messages_of_a_former_queue_and_a_damaged_status_are_problems(tmp_path: Path) -> None:
     spool = tmp_path / "p" / "spool" / directory_name("Q.OLD")
     spool.mkdir(parents=True)
-    (spool / IDENTITY).write_bytes(msgspec.json.encode(Identity("1", "Q.OLD")))
+    (spool / IDENTITY).write_bytes(msgspec.json.encode(SpoolIdentity("1", "Q.OLD")))
     (spool / Segment(1, 3, 10, 1, 0, "run").name).touch()
     pipeline = {"from": {"mq": {"queue": "Q"}}, "to": {"archive": tmp_path / "out"}, "checkpoint": tmp_path / "p"}
     async with running(configuration(tmp_path, pipelines={"p": {**pipeline, "enabled": False}})) as bridge:
@@ -421,7 +421,7 @@ async def test_a_mapping_that_waits_for_disk_or_memory_is_no_problem_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, kind: str
 ) -> None:
     async with running(configuration(tmp_path)) as bridge:
-        status = Status(name="m", state=State.RETRYING, last_error=f"queue Q: {error}")
+        status = MappingStatus(name="m", state=RunnerState.RETRYING, last_error=f"queue Q: {error}")
         monkeypatch.setattr(bridge.mappings, "statuses", lambda: [status])
         assert [one.kind for one in await found(bridge)] == ["mapping"]
         assert bridge.host is not None
@@ -591,7 +591,7 @@ async def reject_many(bridge: Bridge) -> int:
 def settings_with_a_password(directory: Path) -> Configuration:
     """The configuration of a channel with the user pump-7, whose password is `secret`."""
     users = directory / "users"
-    write_password_file(users, {"pump-7": Entry(hash_of("secret"))})
+    write_password_file(users, {"pump-7": PasswordEntry(hash_of("secret"))})
     channels = [{"name": "A", "port": 0, "authentication": [{"method": "password", "file": users}]}]
     return Configuration(queue_manager={"data_directory": directory / "data"}, channels=channels)
 

@@ -10,7 +10,7 @@ import pytest
 from bridge.config.document import load
 from bridge.config.models import Configuration
 from bridge.mapping.check import problems
-from bridge.service.reload import ConfigurationSource, Reload, ReloadRefused
+from bridge.service.reload import ConfigurationReload, ConfigurationSource, ReloadRefused
 
 FILE = """\
 channels: [{name: A, port: 0}]
@@ -77,7 +77,7 @@ def source_of(path: Path) -> ConfigurationSource:
 @pytest.mark.parametrize("wrong", WRONG)
 async def test_a_bad_file_changes_nothing_and_says_why(path: Path, wrong: str) -> None:
     taken = Taken()
-    reload = Reload(source_of(path), taken)
+    reload = ConfigurationReload(source_of(path), taken)
     text, place = WRONG[wrong]
     write(path, text)
     ok, lines = await reload()
@@ -91,7 +91,7 @@ async def test_a_bad_file_changes_nothing_and_says_why(path: Path, wrong: str) -
 async def test_an_empty_file_changes_nothing(path: Path, text: str) -> None:
     """It is one that is being written, rather than one that asks for the defaults."""
     taken = Taken()
-    reload = Reload(source_of(path), taken)
+    reload = ConfigurationReload(source_of(path), taken)
     write(path, text)
     ok, lines = await reload()
     assert not ok
@@ -101,7 +101,7 @@ async def test_an_empty_file_changes_nothing(path: Path, text: str) -> None:
 
 async def test_what_cannot_be_taken_over_is_compared_with_what_was_taken_last(path: Path) -> None:
     taken = Taken()
-    reload = Reload(source_of(path), taken)
+    reload = ConfigurationReload(source_of(path), taken)
     taken.refusal = "no such certificate"
     write(path, FILE.replace("a:", "b:"))
     assert await reload() == (False, ["no such certificate", "nothing has changed"])
@@ -116,7 +116,7 @@ async def test_what_cannot_be_taken_over_is_compared_with_what_was_taken_last(pa
 
 @pytest.mark.parametrize("section", RESTART)
 async def test_what_takes_a_restart_is_told_until_the_file_is_as_at_the_start(path: Path, section: str) -> None:
-    reload = Reload(source_of(path), Taken())
+    reload = ConfigurationReload(source_of(path), Taken())
     write(path, FILE + RESTART[section])
     restart = f"{section} in {path} has changed, too: this needs a restart"
     assert await reload() == (True, ["taken", restart])
@@ -127,12 +127,12 @@ async def test_what_takes_a_restart_is_told_until_the_file_is_as_at_the_start(pa
 
 async def test_reloads_wait_for_each_other(path: Path) -> None:
     taken = Taken()
-    reload = Reload(source_of(path), taken)
+    reload = ConfigurationReload(source_of(path), taken)
     answers = await asyncio.gather(*(reload() for _ in range(5)))
     assert answers == [(True, ["taken"])] * 5
     assert taken.most == 1
 
 
 async def test_without_a_file_nothing_is_reloaded() -> None:
-    ok, lines = await Reload(None, Taken())()
+    ok, lines = await ConfigurationReload(None, Taken())()
     assert (ok, lines) == (False, ["the bridge was started without a configuration file; nothing is reloaded"])

@@ -50,7 +50,7 @@ def is_named(name: str, generic: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Filter:
+class WhereFilter:
     """WHERE(keyword operator value)."""
 
     keyword: str
@@ -58,7 +58,7 @@ class Filter:
     value: str
 
     @classmethod
-    def read(cls, parameter: Parameter, known: Collection[str]) -> Filter:
+    def read(cls, parameter: Parameter, known: Collection[str]) -> WhereFilter:
         """Parse a WHERE parameter, whose keyword must be in `known`. Raises MQSCSyntaxError."""
         words = [item for item in parameter.values or () if isinstance(item, str)]
         if parameter.values is None or len(words) != 3 or len(parameter.values) != 3:
@@ -495,16 +495,16 @@ def show(queue_manager: QueueManager, command: Command) -> tuple[str, list[Shown
 
 def _request(
     command: Command, heads: tuple[str, ...], keywords: Collection[str], selections: Mapping[str, tuple[str, ...]]
-) -> tuple[list[str], dict[str, str], Filter | None]:
+) -> tuple[list[str], dict[str, str], WhereFilter | None]:
     """Return the attributes that a DISPLAY requests, its restrictions to certain values, and its WHERE."""
     known = {*heads, *keywords}
     wanted: list[str] = []
     selection: dict[str, str] = {}
-    where: Filter | None = None
+    where: WhereFilter | None = None
     for parameter in command.parameters:
         keyword = SYNONYMS.get(parameter.keyword, parameter.keyword)
         if keyword == "WHERE":
-            where = Filter.read(parameter, known)
+            where = WhereFilter.read(parameter, known)
         elif keyword == "CHLTYPE" and "CHLTYPE" in heads:
             if parameter.value not in (None, "MQTT", "ALL"):
                 raise command.wrong("give CHLTYPE(MQTT) or CHLTYPE(SVRCONN): there are no other channels", "CHLTYPE")
@@ -527,7 +527,7 @@ def _is_selected(shown: Shown, noun: _Noun, selection: dict[str, str]) -> bool:
     )
 
 
-def _only(shown: Shown, heads: tuple[str, ...], wanted: list[str], where: Filter | None) -> Shown:
+def _only(shown: Shown, heads: tuple[str, ...], wanted: list[str], where: WhereFilter | None) -> Shown:
     """Return the identifying attributes of a row, the requested ones, and that of WHERE."""
     asked = (*heads, *wanted, *([] if where is None else [where.keyword]))
     return {keyword: shown[keyword] for keyword in dict.fromkeys(asked) if keyword in shown}
@@ -563,7 +563,7 @@ def _show_channel_status(queue_manager: QueueManager, command: Command, name: st
 
 
 def clients(
-    queue_manager: QueueManager, name: str, client_id: str, where: Filter | None = None
+    queue_manager: QueueManager, name: str, client_id: str, where: WhereFilter | None = None
 ) -> tuple[list[Shown], bool]:
     """Return a row for each client that matches the names, which may be generic, and whether there are more."""
     shown: list[Shown] = []

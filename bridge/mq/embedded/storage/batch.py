@@ -20,7 +20,7 @@ class Lane(msgspec.Struct, array_like=True, gc=False, frozen=True):
     correl_id: bytes | None = None
 
 
-class Delivery(msgspec.Struct, array_like=True, gc=False):
+class LoggedDelivery(msgspec.Struct, array_like=True, gc=False):
     """One queue to which a logged message was put."""
 
     msg_number: int
@@ -33,7 +33,7 @@ class Put(msgspec.Struct, array_like=True, gc=False):
     """A persistent message in the log, with every queue it was put to."""
 
     message: Message | PublicationMessage
-    deliveries: list[Delivery]
+    deliveries: list[LoggedDelivery]
     priority: int
     put_time: float
     #: topic string of the publication, if the message does not contain it
@@ -43,7 +43,7 @@ class Put(msgspec.Struct, array_like=True, gc=False):
     put_application: str | None = ""
 
 
-class Batch(msgspec.Struct, array_like=True, gc=False):
+class LoggedBatch(msgspec.Struct, array_like=True, gc=False):
     """A row of the log: messages put, and numbers of messages removed, by one group of units of work."""
 
     puts: list[Put]
@@ -60,15 +60,15 @@ class Batch(msgspec.Struct, array_like=True, gc=False):
 
 
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(Batch)
+_DECODER = msgspec.msgpack.Decoder(LoggedBatch)
 
 
-def encode(batch: Batch) -> bytes:
+def encode(batch: LoggedBatch) -> bytes:
     """Encode the body of a row."""
     return _ENCODER.encode(batch)
 
 
-def decode(body: bytes) -> Batch:
+def decode(body: bytes) -> LoggedBatch:
     """Decode the body of a row. Raises msgspec.DecodeError."""
     return _DECODER.decode(body)
 

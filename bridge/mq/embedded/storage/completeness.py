@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from bridge.mq.embedded.storage.batch import decode
-from bridge.witness import Position, WitnessDamaged, read
+from bridge.witness import WitnessDamaged, WitnessPosition, read
 
 #: Name of the fact with the identity. Databases of release 0.2.0 and older have none, and no witness.
 IDENTITY = "identity"
@@ -38,7 +38,7 @@ class End(NamedTuple):
     """What a witness contains. Read it before the database, which a queue manager may be using."""
 
     #: None: there is no witness, or it is damaged
-    position: Position | None
+    position: WitnessPosition | None
     #: why the witness cannot be used; blank if it can be, or if there is none
     damage: str = ""
 

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from bridge.mq.backend import Commits
-from bridge.mq.embedded.queue import Queue, Row, StoredMessage
-from bridge.mq.embedded.storage.batch import Batch, Delivery, Lane, Put, encode
+from bridge.mq.embedded.queue import LogRow, Queue, StoredMessage
+from bridge.mq.embedded.storage.batch import Lane, LoggedBatch, LoggedDelivery, Put, encode
 from bridge.mq.embedded.storage.layout import LOG_BYTES
 from bridge.mq.embedded.storage.store import COMPACTION_FLOOR, DEAD_BYTES, DEAD_ROWS, Store, primary_code
 from bridge.mq.embedded.topics import shared_text
@@ -158,7 +158,7 @@ def _allocate(path: Path, size: int) -> bool:
     return True
 
 
-def batch_of(messages: list[StoredMessage], removed: list[int]) -> Batch:
+def batch_of(messages: list[StoredMessage], removed: list[int]) -> LoggedBatch:
     """Create a row of the log. Adjacent deliveries of one publication share its message."""
     records: list[Put] = []
     lanes: dict[Lane, int] = {}
@@ -175,7 +175,7 @@ def batch_of(messages: list[StoredMessage], removed: list[int]) -> Batch:
         ):
             lane = Lane(stored.queue.name, stored.client_id, stored.remote_queue, stored.user_data, stored.correl_id)
             place = lanes.setdefault(lane, len(lanes))
-        delivery = Delivery(stored.msg_number, place, stored.retained)
+        delivery = LoggedDelivery(stored.msg_number, place, stored.retained)
         message = stored.message
         topic = None if type(message) is PublicationMessage else stored.topic
         if last is not None and last.message is message and last.topic == topic and last.msg_id == stored.msg_id:
@@ -192,7 +192,7 @@ def batch_of(messages: list[StoredMessage], removed: list[int]) -> Batch:
             stored.put_application,
         )
         records.append(last)
-    return Batch(records, removed, list(lanes))
+    return LoggedBatch(records, removed, list(lanes))
 
 
 def is_writable(unit: Unit) -> bool:
@@ -219,7 +219,7 @@ class _MessageRestorer:
         self._descriptors: dict[str, MQMD] = {}
         self._message: Message | PublicationMessage | None = None
 
-    def restored(self, put: Put, delivery: Delivery, lane: Lane) -> StoredMessage | None:
+    def restored(self, put: Put, delivery: LoggedDelivery, lane: Lane) -> StoredMessage | None:
         """Return a message of the recovery log, or None if its queue no longer exists."""
         queue = self._queues.get(lane.queue)
         if queue is None:
@@ -278,8 +278,8 @@ class RecoveryLog:
         self._busy = False
         self._ending = False
         self._closed = False
-        self._rows: dict[int, Row] = {}
-        self._dead: list[Row] = []
+        self._rows: dict[int, LogRow] = {}
+        self._dead: list[LogRow] = []
         self._logged = 0
         self._live = 0
         self._size = 0
@@ -360,11 +360,11 @@ class RecoveryLog:
     def _commit(
         self,
         units: list[Unit],
-        batch: Batch,
+        batch: LoggedBatch,
         definitions: list[tuple[str, str, str | None]],
         logged: list[StoredMessage],
         moved: list[StoredMessage],
-        dead: list[Row],
+        dead: list[LogRow],
     ) -> None:
         """Write a group of units to disk, and schedule their end. Runs on the recovery log's thread."""
         row, reason = None, cmqc.MQRC_NONE
@@ -372,7 +372,7 @@ class RecoveryLog:
         began = 0.0 if commits is None else time.perf_counter()
         try:
             row_id, size = self._write(batch, definitions, dead)
-            row = Row(row_id, size)
+            row = LogRow(row_id, size)
             if commits is not None:
                 commits.count(len(units), size, time.perf_counter() - began)
         except sqlite3.Error as error:
@@ -386,7 +386,9 @@ class RecoveryLog:
         self.dispatch(partial(self._written, units, logged, moved, dead, row, reason))
         self.reserve.check_log()
 
-    def _write(self, batch: Batch, definitions: list[tuple[str, str, str | None]], dead: list[Row]) -> tuple[int, int]:
+    def _write(
+        self, batch: LoggedBatch, definitions: list[tuple[str, str, str | None]], dead: list[LogRow]
+    ) -> tuple[int, int]:
         """Write to disk as `Store.write`. If the disk is full, make room and try again."""
         for make_room in (self.reserve.empty_log, self.reserve.give_up):
             try:
@@ -399,7 +401,7 @@ class RecoveryLog:
 
     def _record(
         self, units: list[Unit]
-    ) -> tuple[Batch | None, list[tuple[str, str, str | None]], list[StoredMessage], list[StoredMessage]]:
+    ) -> tuple[LoggedBatch | None, list[tuple[str, str, str | None]], list[StoredMessage], list[StoredMessage]]:
         """Return the writes of a group of units: the batch, definitions, new messages, and messages to log again.
 
         The batch is None if nothing has to be written. A commit of definitions only has an empty batch, whose number counts
@@ -461,8 +463,8 @@ class RecoveryLog:
         units: list[Unit],
         logged: list[StoredMessage],
         moved: list[StoredMessage],
-        deleted: list[Row],
-        row: Row | None,
+        deleted: list[LogRow],
+        row: LogRow | None,
         reason: int,
     ) -> None:
         with self._lock:
@@ -486,7 +488,7 @@ class RecoveryLog:
             self._advance()
 
     def _account(
-        self, row: Row, logged: list[StoredMessage], moved: list[StoredMessage], removed: list[StoredMessage]
+        self, row: LogRow, logged: list[StoredMessage], moved: list[StoredMessage], removed: list[StoredMessage]
     ) -> None:
         self._rows[row.id] = row
         self._size += row.size
@@ -505,7 +507,7 @@ class RecoveryLog:
         if not row.live and not row.tombstones:
             self._dead.append(row)
 
-    def account_removal(self, stored: StoredMessage, remover: Row) -> None:
+    def account_removal(self, stored: StoredMessage, remover: LogRow) -> None:
         """Record that row `remover` contains the removal of a message."""
         row = stored.row
         if row is None:
@@ -514,14 +516,14 @@ class RecoveryLog:
         self._live -= 1
         self._succeed(row, remover)
 
-    def _succeed(self, row: Row, later: Row) -> None:
+    def _succeed(self, row: LogRow, later: LogRow) -> None:
         """Record that `later` removes or replaces a message of `row`, so that `later` must not be deleted before `row`."""
         if row is not later:
             row.removed_by[later] = row.removed_by.get(later, 0) + 1
             later.tombstones += 1
         self._lose(row)
 
-    def _lose(self, row: Row) -> None:
+    def _lose(self, row: LogRow) -> None:
         row.live -= 1
         if not row.live and not row.tombstones and row.id in self._rows:
             self._dead.append(row)
@@ -529,7 +531,7 @@ class RecoveryLog:
     def _is_deletion_due(self) -> bool:
         return len(self._dead) >= DEAD_ROWS or sum(row.size for row in self._dead) >= DEAD_BYTES
 
-    def _delete(self, deleted: list[Row]) -> None:
+    def _delete(self, deleted: list[LogRow]) -> None:
         if not deleted:
             return
         gone = set(deleted)
@@ -590,7 +592,7 @@ class RecoveryLog:
         self.queues = queues
         restorer = _MessageRestorer(queues)
         messages: dict[int, StoredMessage] = {}
-        orphans: dict[int, tuple[str, Row]] = {}
+        orphans: dict[int, tuple[str, LogRow]] = {}
         for row, batch in self._store.batches():
             self._rows[row.id] = row
             self._size += row.size
@@ -627,11 +629,11 @@ class RecoveryLog:
         self._dead = list(dict.fromkeys(self._dead))
         return [messages[number] for number in sorted(messages)]
 
-    def _drop(self, orphans: dict[int, tuple[str, Row]]) -> None:
+    def _drop(self, orphans: dict[int, tuple[str, LogRow]]) -> None:
         """Remove messages of undefined queues, which would reappear on a new queue with the same name."""
         for name in sorted({name for name, _ in orphans.values()}):
             log.error("MQB3007E dropped the messages of queue %s: the queue does not exist", name)
-        remover = Row(*self._store.write(Batch([], list(orphans)), [], []))
+        remover = LogRow(*self._store.write(LoggedBatch([], list(orphans)), [], []))
         self._rows[remover.id] = remover
         self._size += remover.size
         for _, row in orphans.values():

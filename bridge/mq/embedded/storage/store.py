@@ -20,12 +20,12 @@ from typing import Any, Literal
 import msgspec
 
 from bridge.mq.data_directory import StoreError
-from bridge.mq.embedded.queue import Row
+from bridge.mq.embedded.queue import LogRow
 from bridge.mq.embedded.storage import layout
-from bridge.mq.embedded.storage.batch import DIGEST_MASK, Batch, decode, digest_of, encode
+from bridge.mq.embedded.storage.batch import DIGEST_MASK, LoggedBatch, decode, digest_of, encode
 from bridge.mq.embedded.storage.completeness import EPOCH, IDENTITY, End, new_identity, witness_path
 from bridge.mq.embedded.storage.layout import SCHEMA_VERSION, batch_checksum, object_checksum
-from bridge.witness import Position, Witness, create
+from bridge.witness import Witness, WitnessPosition, create
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +117,11 @@ class Store:
         identity = self._fact(IDENTITY, 0)
         if not identity:
             identity = new_identity()
-            create(witness_path(self.path), Position(identity, self.starts, self._last_row, time.time()), layout.MODE)
+            create(
+                witness_path(self.path),
+                WitnessPosition(identity, self.starts, self._last_row, time.time()),
+                layout.MODE,
+            )
             self._set_fact(IDENTITY, identity)
         #: identifies what a restore or salvage has begun; 0 if the database was never restored
         self.epoch = self._known_fact(EPOCH) or 0
@@ -158,9 +162,9 @@ class Store:
         except (sqlite3.DatabaseError, msgspec.DecodeError, UnicodeError, TypeError) as error:
             raise StoreError(unusable(self.path, error)) from error
 
-    def batches(self) -> Iterator[tuple[Row, Batch]]:
+    def batches(self) -> Iterator[tuple[LogRow, LoggedBatch]]:
         """Yield the rows of the log in order. Raises StoreError if a row or a definition is damaged or missing."""
-        last = Batch([], [])
+        last = LoggedBatch([], [])
         try:
             for (checksum,) in self._database.execute("SELECT checksum FROM object"):
                 self._definitions = (self._definitions + digest_of(checksum)) & DIGEST_MASK
@@ -170,7 +174,7 @@ class Store:
                 last = batch = decode(body)
                 self._rows += 1
                 self._digest = (self._digest + digest_of(row_id)) & DIGEST_MASK
-                yield Row(row_id, len(body)), batch
+                yield LogRow(row_id, len(body)), batch
         except (sqlite3.DatabaseError, msgspec.DecodeError, TypeError) as error:
             raise StoreError(damaged(self.path, f"the log cannot be read: {error}")) from error
         if last.rows >= 0 and (last.rows, last.digest) != (self._rows, self._digest):
@@ -179,7 +183,7 @@ class Store:
             raise StoreError(damaged(self.path, "definitions are not as they were at the last commit"))
 
     def write(
-        self, batch: Batch, definitions: Sequence[tuple[str, str, str | None]], dead_rows: Sequence[Row]
+        self, batch: LoggedBatch, definitions: Sequence[tuple[str, str, str | None]], dead_rows: Sequence[LogRow]
     ) -> tuple[int, int]:
         """Commit to disk: a batch of the log, definitions (kind, name, JSON or None to delete), rows to delete.
 

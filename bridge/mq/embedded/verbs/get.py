@@ -13,7 +13,7 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 
 from bridge.mq.embedded.appearance import Appearance
-from bridge.mq.embedded.handles import INPUT, Place, QueueHandle, available, behind, joined, segments
+from bridge.mq.embedded.handles import INPUT, GroupPosition, QueueHandle, available, behind, joined, segments
 from bridge.mq.embedded.property import COMPATIBLE_FOLDERS, leading, split
 from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.embedded.queuemanager import report
@@ -26,7 +26,7 @@ from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, RFH2, Header, MalformedHeader, byte_order_of
 from bridge.wire.mq.ccsid import CharacterSet, character_set, same_characters
 from bridge.wire.mq.folder import UTF_16, Folder
-from bridge.wire.mq.headers import KIND_OF_FORMAT, Kind, described, descriptor_of
+from bridge.wire.mq.headers import KIND_OF_FORMAT, HeaderKind, described, descriptor_of
 from bridge.wire.mq.pcf import MQCFGR, MQCFSF, MQCFSL, MQCFST, PCFParameter, decode_pcf, encode_pcf
 
 #: Return properties in an RFH2.
@@ -311,7 +311,7 @@ def candidates(hconn: Hconn, handle: QueueHandle, options: GetOptions) -> Iterat
     queue = handle.queue
     wanted = [predicate for predicate in (matching(queue_manager.appearance, options), handle.selection) if predicate]
     if flags & cmqc.MQGMO_LOGICAL_ORDER:
-        place = Place() if flags & cmqc.MQGMO_BROWSE_FIRST else handle.got_place
+        place = GroupPosition() if flags & cmqc.MQGMO_BROWSE_FIRST else handle.got_place
         wanted.append(lambda stored: place.is_next(stored.message.md))
     if flags & cmqc.MQGMO_UNMARKED_BROWSE_MSG:
         wanted.append(unmarked(handle))
@@ -365,7 +365,7 @@ class _Form(NamedTuple):
 class _Step(NamedTuple):
     """A header, and its encoding and CCSID."""
 
-    kind: Kind
+    kind: HeaderKind
     header: Header
     own: _Form
 
@@ -434,7 +434,7 @@ def _header(step: _Step, form: _Form, wanted: _Form) -> bytes:
     return bytes(raw)
 
 
-def _recode(kind: Kind, raw: bytearray, text: _Text) -> None:
+def _recode(kind: HeaderKind, raw: bytearray, text: _Text) -> None:
     """Convert the characters in the fixed part of a header, in place."""
     for layout, begin in kind.layouts:
         for offset, width in layout.characters:
@@ -613,7 +613,7 @@ def mqget(hconn: Hconn, hobj: int, options: GetOptions) -> tuple[Got, Unit | Non
         handle.got_place = behind(stored, whole=bool(flags & cmqc.MQGMO_COMPLETE_MSG))
         handle.got_place.syncpoint = None if browse else syncpoint
     elif place.unfinished:
-        handle.got_place = Place()
+        handle.got_place = GroupPosition()
         got.Reason = got.Reason or place.unfinished
     if browse:
         browsed(hconn, handle, stored, flags)

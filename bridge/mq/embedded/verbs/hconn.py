@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from bridge.mq.embedded.handles import Handle, QueueHandle
-from bridge.mq.embedded.objects import Destination
+from bridge.mq.embedded.objects import ResolvedDestination
 from bridge.mq.embedded.queuemanager import REQUESTED, QueueManager, check_report
 from bridge.mq.embedded.unit import Unit
 from bridge.mq.mqi import MQOD, MQSTS, MQError, check_md
@@ -117,7 +117,7 @@ class Outcomes:
         self._queue_manager_name = queue_manager_name
         self._status = MQSTS()
 
-    def put(self, target: str | Destination, warning: int) -> None:
+    def put(self, target: str | ResolvedDestination, warning: int) -> None:
         """Record a successful put, with MQRC_NONE or the reason code of a warning."""
         status = self._status
         if not warning:
@@ -128,7 +128,7 @@ class Outcomes:
             status.CompCode, status.Reason = cmqc.MQCC_WARNING, warning
             self._name(target)
 
-    def failed(self, reason: int, target: str | Destination | None = None) -> None:
+    def failed(self, reason: int, target: str | ResolvedDestination | None = None) -> None:
         """Record a failed put. It has no target if it failed before resolving one, or in its commit."""
         status = self._status
         status.PutFailureCount += 1
@@ -137,7 +137,7 @@ class Outcomes:
             if target is not None:
                 self._name(target)
 
-    def _name(self, target: str | Destination) -> None:
+    def _name(self, target: str | ResolvedDestination) -> None:
         status = self._status
         if isinstance(target, str):
             status.ObjectType, status.ObjectString = cmqc.MQOT_TOPIC, target
@@ -259,7 +259,9 @@ class Hconn:
             alternate = _alternate_user(od, options)
             self.queue_manager.authorization.opening(self.asked, alternate, type, name, options, *more)
 
-    def ask_queue(self, od: MQOD, options: int, name: str, destination: Destination | None = None, *more: str) -> str:
+    def ask_queue(
+        self, od: MQOD, options: int, name: str, destination: ResolvedDestination | None = None, *more: str
+    ) -> str:
         """Check the authorities for opening a queue. Return the name of the checked object. Raises MQError.
 
         For a queue at another queue manager, that is the transmission queue (IBM MQ documentation, "MQOPEN").

@@ -15,7 +15,7 @@ from bridge.mq.embedded.handles import (
     open_queue,
     release_queue,
 )
-from bridge.mq.embedded.objects import Destination
+from bridge.mq.embedded.objects import ResolvedDestination
 from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.selector import selection_of
@@ -243,7 +243,7 @@ def _definition(queue_manager: QueueManager, name: str) -> tuple[str, dict[str, 
     return None
 
 
-def _resolved(queue_manager: QueueManager, od: MQOD, destination: Destination) -> None:
+def _resolved(queue_manager: QueueManager, od: MQOD, destination: ResolvedDestination) -> None:
     if destination.topic is not None:
         od.ResolvedType = cmqc.MQOT_TOPIC
         od.ResObjectString = destination.topic

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from bridge.mq.embedded.authority import open_options
-from bridge.mq.embedded.handles import SEGMENT, Place, QueueHandle, TopicHandle, check_publishable, segmented
-from bridge.mq.embedded.objects import Destination
+from bridge.mq.embedded.handles import SEGMENT, GroupPosition, QueueHandle, TopicHandle, check_publishable, segmented
+from bridge.mq.embedded.objects import ResolvedDestination
 from bridge.mq.embedded.property import leading, merge
 from bridge.mq.embedded.queuemanager import report
 from bridge.mq.embedded.topics import Route
@@ -74,7 +74,9 @@ def completed(hconn: Hconn, md: MQMD, pmo: MQPMO) -> tuple[MQMD, str | None]:
     return made, application
 
 
-def completed_at(hconn: Hconn, md: MQMD, pmo: MQPMO, place: Place, length: int) -> tuple[MQMD, str | None, Place]:
+def completed_at(
+    hconn: Hconn, md: MQMD, pmo: MQPMO, place: GroupPosition, length: int
+) -> tuple[MQMD, str | None, GroupPosition]:
     """Complete the MQMD of a message of `length` bytes at a position in logical order. Raises MQError.
 
     The queue manager sets the group fields. Also return the position after the message.
@@ -248,7 +250,7 @@ def mqput1(hconn: Hconn, od: MQOD, message: Message, options: int | MQPMO, prope
 
 def _put(
     hconn: Hconn,
-    target: str | Destination,
+    target: str | ResolvedDestination,
     message: Message,
     pmo: MQPMO,
     properties: Sequence[Property],
@@ -257,15 +259,15 @@ def _put(
     options = pmo.Options
     hconn.check_quiescing(options)
     syncpoint = bool(options & cmqc.MQPMO_SYNCPOINT)
-    place = following = handle.put_place if handle is not None else Place()
-    if options & cmqc.MQPMO_LOGICAL_ORDER and isinstance(target, Destination):
+    place = following = handle.put_place if handle is not None else GroupPosition()
+    if options & cmqc.MQPMO_LOGICAL_ORDER and isinstance(target, ResolvedDestination):
         md, application, following = completed_at(hconn, message.md, pmo, place, len(message.data))
         following.syncpoint, following.persistent = syncpoint, _is_persistent(md, target)
         place.check(syncpoint, following.persistent)
     else:
         md, application = completed(hconn, message.md, pmo)
         if place.unfinished:
-            following, pmo.Reason = Place(), pmo.Reason or place.unfinished
+            following, pmo.Reason = GroupPosition(), pmo.Reason or place.unfinished
     limit = _segment_limit(hconn, target, md)
     if len(message.data) > int(hconn.queue_manager.objects.attributes["MAXMSGL"]) and not limit:
         raise MQError(cmqc.MQRC_MSG_TOO_BIG_FOR_Q_MGR, f"{len(message.data)} bytes")
@@ -292,7 +294,7 @@ def _put(
     return md, None if syncpoint else unit
 
 
-def _segment_limit(hconn: Hconn, target: str | Destination, md: MQMD) -> int:
+def _segment_limit(hconn: Hconn, target: str | ResolvedDestination, md: MQMD) -> int:
     """Return the maximum length of segments of a message, 0 if the queue manager must not split it."""
     queue = None if isinstance(target, str) else target.queue
     if queue is None or queue.is_transmission or not md.MsgFlags & cmqc.MQMF_SEGMENTATION_ALLOWED:
@@ -301,7 +303,12 @@ def _segment_limit(hconn: Hconn, target: str | Destination, md: MQMD) -> int:
 
 
 def _put_segments(
-    hconn: Hconn, unit: Unit, destination: Destination, parts: list[Message], pmo: MQPMO, application: str | None
+    hconn: Hconn,
+    unit: Unit,
+    destination: ResolvedDestination,
+    parts: list[Message],
+    pmo: MQPMO,
+    application: str | None,
 ) -> MQMD:
     """Put all segments of a message, or none."""
     before = len(unit.puts)
@@ -316,7 +323,7 @@ def _put_segments(
 
 
 def _put_to_queue(
-    hconn: Hconn, unit: Unit, destination: Destination, message: Message, pmo: MQPMO, application: str | None
+    hconn: Hconn, unit: Unit, destination: ResolvedDestination, message: Message, pmo: MQPMO, application: str | None
 ) -> MQMD:
     queue_manager = hconn.queue_manager
     queue = destination.queue
@@ -364,7 +371,7 @@ def _is_unmatched(route: Route) -> bool:
     return not route.subscriptions and not route.selective
 
 
-def _is_persistent(md: MQMD, destination: Destination) -> bool:
+def _is_persistent(md: MQMD, destination: ResolvedDestination) -> bool:
     if md.Persistence == cmqc.MQPER_PERSISTENCE_AS_Q_DEF:
         return destination.persistent
     return md.Persistence == cmqc.MQPER_PERSISTENT

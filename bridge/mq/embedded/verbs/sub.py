@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from bridge.mq.embedded.handles import QueueHandle, SubscriptionHandle, open_queue
-from bridge.mq.embedded.objects import Destination
+from bridge.mq.embedded.objects import ResolvedDestination
 from bridge.mq.embedded.queue import StoredMessage
 from bridge.mq.embedded.queuemanager import QueueManager, dead_letter
 from bridge.mq.embedded.selector import selection_of
@@ -137,7 +137,7 @@ def _made(
     options = sd.Options
     if managed:
         queue = queue_manager.managed_queue(unit, durable=durable)
-        destination = Destination(queue, name=queue.name)
+        destination = ResolvedDestination(queue, name=queue.name)
         hobj = hconn.keep(open_queue(destination, _destination_options(sd)))
     else:
         destination = _destination(hconn, hobj)
@@ -219,7 +219,7 @@ def _destination_options(sd: MQSD) -> int:
     return _DESTINATION_OPTIONS | ahead | (cmqc.MQOO_NO_READ_AHEAD if sd.Options & cmqc.MQSO_NO_READ_AHEAD else 0)
 
 
-def _check_group(hconn: Hconn, sd: MQSD, topic_filter: str, destination: Destination) -> None:
+def _check_group(hconn: Hconn, sd: MQSD, topic_filter: str, destination: ResolvedDestination) -> None:
     for other in hconn.queue_manager.objects.topics.subscriptions.values():
         if (
             other.grouped
@@ -230,7 +230,7 @@ def _check_group(hconn: Hconn, sd: MQSD, topic_filter: str, destination: Destina
             raise MQError(cmqc.MQRC_DUPLICATE_GROUP_SUB, f"subscription {other.name!r} has the same topic and group")
 
 
-def _destination(hconn: Hconn, hobj: int | None) -> Destination:
+def _destination(hconn: Hconn, hobj: int | None) -> ResolvedDestination:
     handle = hconn.find(hobj) if hobj is not None else None
     if not isinstance(handle, QueueHandle):
         raise MQError(cmqc.MQRC_HOBJ_ERROR, "without MQSO_MANAGED, MQSUB takes the handle of an open queue")
@@ -264,7 +264,9 @@ def _again(hconn: Hconn, existing: Subscription, sd: MQSD, hobj: int | None) -> 
     if hobj is None:
         if existing.queue.deleted:
             raise MQError(cmqc.MQRC_UNKNOWN_OBJECT_NAME, f"no queue {existing.destination!r}")
-        destination = Destination(existing.queue, existing.remote_queue, existing.client_id, name=existing.queue.name)
+        destination = ResolvedDestination(
+            existing.queue, existing.remote_queue, existing.client_id, name=existing.queue.name
+        )
         hobj = hconn.keep(open_queue(destination, _destination_options(sd)))
     if alters:
         unit = Unit()

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bridge.mq.embedded.storage.batch import Batch, Delivery, Lane, Put, decode, encode
+from bridge.mq.embedded.storage.batch import Lane, LoggedBatch, LoggedDelivery, Put, decode, encode
 from bridge.mqtt.packets import Publish, PublishProperties
 from bridge.telemetry.conversion import from_mq, publisher_of, to_mq
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Message
-from bridge.telemetry.request import Request, is_object_name
+from bridge.telemetry.request import ClientRequest, is_object_name
 from bridge.telemetry.transmission import AnyMessage, PublicationMessage
 from bridge.wire.mq import MQMD, RFH2, Folder, decode_rfh2, encode_chain
 
@@ -56,7 +56,7 @@ def of_application(mqtt: dict[str, Any] | None = None, usr: Folder | None = None
 
 def kept_request(topic: str, correlation_data: bytes | None = None) -> dict[str, Any]:
     """The fields of a request that stands beside the session."""
-    return {"ReplyToQ": Request(topic, correlation_data).queue.encode(), "ReplyToQMgr": b"dev.1", "MsgType": 1}
+    return {"ReplyToQ": ClientRequest(topic, correlation_data).queue.encode(), "ReplyToQMgr": b"dev.1", "MsgType": 1}
 
 
 PLAIN = {"clientId": "dev.1", "qos": 1, "msgid": 7}
@@ -163,7 +163,7 @@ def test_reply_to_is_what_answers_come_back_by(topic: str, correlation_data: byt
     if not queue.startswith("MQTT.REQUEST."):
         assert (queue, md.CorrelId.rstrip(b"\0")) == (topic, correlation_data or b"")
     else:
-        assert queue == Request(topic, correlation_data).queue
+        assert queue == ClientRequest(topic, correlation_data).queue
 
 
 def test_put_data_have_correlation_data_always() -> None:
@@ -294,8 +294,8 @@ def test_what_is_published_comes_out(properties: PublishProperties, payload: byt
 # On disk ----------------------------------------------------------------------------------------------------------------
 
 
-def batch(message: PublicationMessage) -> Batch:
-    return Batch([Put(message, [Delivery(1, 0)], 0, 1.5)], [], [Lane("Q")])
+def batch(message: PublicationMessage) -> LoggedBatch:
+    return LoggedBatch([Put(message, [LoggedDelivery(1, 0)], 0, 1.5)], [], [Lane("Q")])
 
 
 @given(PROPERTIES)

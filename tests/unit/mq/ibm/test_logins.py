@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bridge.mq.ibm.logins import Logins
+from bridge.mq.ibm.logins import QueueManagerLogins
 from bridge.mq.ibm.parameters import ConnectionParameters
 from bridge.mq.mqi import Connection, MQError
 from bridge.wire import cmqc
@@ -25,7 +25,7 @@ class Scene:
         self.now = 0.0
         self.attempts: list[str] = []
         self.when_rejected: Callable[[], object] = lambda: None
-        self.logins = Logins(self.read, self.connect, clock=lambda: self.now)
+        self.logins = QueueManagerLogins(self.read, self.connect, clock=lambda: self.now)
 
     def read(self) -> ConnectionParameters:
         return ConnectionParameters(queue_manager="QM1", user="u", password=self.written, token_file=self.token_file)

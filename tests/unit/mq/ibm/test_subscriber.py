@@ -12,7 +12,7 @@ from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.ibm import subscriber as subscriber_module
 from bridge.mq.ibm.coordination import BackendEvents, SubscriptionBarrier
-from bridge.mq.ibm.subscriber import Subscribe, Subscriber, Unsubscribe
+from bridge.mq.ibm.subscriber import SubscribeJob, Subscriber, UnsubscribeJob
 from bridge.mq.mqi import MQOD, MQPMO, MQSD, MQError
 from bridge.mq.worker import LOST
 from bridge.telemetry.message import Message
@@ -41,7 +41,7 @@ class Limited:
 def run(subscriber: Subscriber, connection: EmbeddedConnection, client_id: str, topic_filter: str) -> int:
     """Subscribe on this thread; return the reason."""
     answers: list[list[int]] = []
-    subscriber.submit(Subscribe(client_id, requests((topic_filter, 1)), False, "", answers.append))
+    subscriber.submit(SubscribeJob(client_id, requests((topic_filter, 1)), False, "", answers.append))
     subscriber.serve(connection)
     ((reason,),) = answers
     return reason
@@ -118,7 +118,7 @@ def test_a_subscription_of_an_ended_session_that_cannot_be_removed_is_removed_la
     subscriber = Subscriber(lambda: connection, SubscriptionBarrier(), BackendEvents())
     subscriber.opened(connection)
     answers: list[list[int]] = []
-    subscriber.submit(Subscribe("c", requests(("a", 1)), True, "", answers.append))
+    subscriber.submit(SubscribeJob("c", requests(("a", 1)), True, "", answers.append))
     subscriber.serve(connection)
     with monkeypatch.context() as patch:
 
@@ -126,7 +126,7 @@ def test_a_subscription_of_an_ended_session_that_cannot_be_removed_is_removed_la
             raise MQError(cmqc.MQRC_NOT_AUTHORIZED, "subscribe")
 
         patch.setattr(connection, "subscribe", subscribe)
-        subscriber.submit(Unsubscribe("c", ["a"], answers.append, ended=True))
+        subscriber.submit(UnsubscribeJob("c", ["a"], answers.append, ended=True))
         subscriber.serve(connection)
     assert answers == [[0], [cmqc.MQRC_NOT_AUTHORIZED]]
     assert "c:a" in subscriber.failure

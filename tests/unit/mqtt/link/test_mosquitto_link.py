@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bridge.link import connection as link_connection
-from bridge.link.outbox import Outbox as LinkOutbox
+from bridge.link.outbox import LinkOutbox as LinkOutbox
 from bridge.link.state import LinkLost, LinkPhase
 from bridge.telemetry.message import Publication
 from tests.helpers.certificates import make, tls_settings

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.link.outbox import CLIENT_ID, HOPS, encode, received, to_properties
-from bridge.link.state import Limits, Refusal
+from bridge.link.state import Limits, PublicationRefusal
 from bridge.mqtt.packets import Publish, PublishProperties
 from bridge.mqtt.reader import Decoder
 from bridge.mqtt.reason_codes import MalformedPacket
@@ -130,6 +130,6 @@ def test_the_largest_packet_that_the_broker_takes(version_5: bool, size: int) ->
     limits = Limits(maximum_packet_size=size)
     assert len(encode(publication, 7, False, version_5, limits)) == size
     publication.payload += b"x"
-    assert encode(publication, 7, False, version_5, limits) == Refusal(
+    assert encode(publication, 7, False, version_5, limits) == PublicationRefusal(
         0x95, f"Packet too large: {size + 1} bytes, the broker accepts {size}"
     )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bridge.administration.requests import ListClients, PurgeClients, Refused, ShowClient
-from bridge.mq.backend import ClientSubscription, Recovered
+from bridge.mq.backend import ClientSubscription, RecoveredState
 from bridge.mqtt.packets import Subscribe
 from bridge.service.administration.clients import PURGES_AT_A_TURN, list_clients, purge_clients, show_client
 from bridge.service.administration.parts import ROWS_AT_A_TURN, Parts
@@ -30,7 +30,7 @@ def parts_of(bridge: Any, started_at: float = 0.0) -> Parts:
 def many(bridge: Any) -> Any:
     """A bridge that has found so many durable sessions, their clients away."""
     made = bridge()
-    made.backend.recovered = Recovered([], [ClientSubscription(name, "t/#", "1", True) for name in NAMES])
+    made.backend.recovered = RecoveredState([], [ClientSubscription(name, "t/#", "1", True) for name in NAMES])
     return made
 
 

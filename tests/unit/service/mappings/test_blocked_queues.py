@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.administration.mapping_status import State, Status
+from bridge.administration.mapping_status import MappingStatus, RunnerState
 from bridge.mq.message_consumer import MessageConsumer
 from bridge.mq.mqi import Got
 from bridge.service.mappings import runner as transfer
@@ -36,7 +36,7 @@ def in_order(*numbers: int) -> list[bytes]:
     return [b"%d" % number for number in numbers]
 
 
-def waiting(status: Status) -> list[tuple[str, int]]:
+def waiting(status: MappingStatus) -> list[tuple[str, int]]:
     return [(queue.queue, queue.waiting) for queue in status.blocked]
 
 
@@ -48,12 +48,12 @@ def test_messages_for_other_queues_go_on_and_those_for_a_full_queue_arrive_in_or
     runner = full.runner(CONFIG)
     until(lambda: full.depth("OUT") == 10 and waiting(runner.status) == [("FULL", 9)])
     status = runner.status
-    assert (status.state, status.moved, status.backlog) == (State.RETRYING, 11, 9)
+    assert (status.state, status.moved, status.backlog) == (RunnerState.RETRYING, 11, 9)
     assert "MQRC_Q_FULL" in status.blocked[0].reason and "FULL" in status.last_error
     publish(full, 10)  # behind the cursor of the browse
     until(lambda: full.depth("OUT") == 11 and waiting(status) == [("FULL", 10)])
     full.mqsc("ALTER QLOCAL(FULL) MAXDEPTH(100)")
-    until(lambda: full.depth("FULL") == 11 and status.state is State.RUNNING)
+    until(lambda: full.depth("FULL") == 11 and status.state is RunnerState.RUNNING)
     assert (status.blocked, status.backlog) == ([], 0)
     publish(full, 11)
     until(lambda: status.moved == 24)
@@ -91,7 +91,7 @@ def test_a_queue_that_frees_one_place_at_a_time_gets_its_messages_in_order(full:
 
     until(lambda: full.depth("OUT") == 6)
     until(take)
-    until(lambda: runner.status.state is State.RUNNING)
+    until(lambda: runner.status.state is RunnerState.RUNNING)
     full.stop(runner)
     assert got == in_order(*range(6))
 
@@ -173,7 +173,7 @@ def test_a_full_dead_letter_queue_loses_and_duplicates_nothing_while_a_queue_is_
     until(lambda: waiting(runner.status) == [("FULL", 2)])
     full.publish("t/MISSING", b"bad", Persistence=1)
     publish(full, 3)
-    until(lambda: runner.status.state is State.STUCK)
+    until(lambda: runner.status.state is RunnerState.STUCK)
     full.mqsc(f"ALTER QLOCAL({DEAD_LETTERS}) PUT(ENABLED)")
     until(lambda: full.depth("OUT") == 4 and full.depth(DEAD_LETTERS) == 1)
     full.mqsc("ALTER QLOCAL(FULL) MAXDEPTH(100)")
@@ -190,7 +190,7 @@ def test_an_expired_message_no_longer_waits(full: Scene) -> None:
     until(lambda: waiting(runner.status) == [("FULL", 2)])
     until(lambda: runner.status.backlog == 1)  # CURDEPTH, after the expiry
     full.mqsc("ALTER QLOCAL(FULL) MAXDEPTH(100)")
-    until(lambda: runner.status.state is State.RUNNING)
+    until(lambda: runner.status.state is RunnerState.RUNNING)
     full.stop(runner)
     assert full.bodies("FULL") == full.bodies("OUT") == in_order(0, 1)
 

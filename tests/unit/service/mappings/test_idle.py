@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.administration.mapping_status import State
+from bridge.administration.mapping_status import RunnerState
 from bridge.mq.mqi import GetOptions, Got, MQError
 from bridge.mq.worker import PROBE_INTERVAL
 from bridge.service.mappings import runner as runner_module
@@ -37,7 +37,7 @@ def test_200_idle_mappings_make_no_calls_and_have_no_threads(scene: Scene) -> No
     for number in range(MANY):
         scene.mqsc(f"DEFINE QLOCAL(Q{number})")
     runners = [scene.runner(config(number), f"m{number}") for number in range(MANY)]
-    until(lambda: all(runner.parked and runner.status.state is State.RUNNING for runner in runners))
+    until(lambda: all(runner.parked and runner.status.state is RunnerState.RUNNING for runner in runners))
     # One thread starts all others.
     until(lambda: threading.active_count() <= before + 1)
     verbs = scene.fault.calls
@@ -65,10 +65,10 @@ def test_a_blocked_mapping_keeps_its_thread_and_the_others_go_on(scene: Scene) -
     scene.put("FULL", b"x")
     blocked = [scene.runner(mapping_config({"mqtt": f"b/{n}"}, {"queue": "FULL"}), f"b{n}") for n in range(50)]
     free = scene.runner(mapping_config({"mqtt": "free"}, {"queue": "OUT"}), "free")
-    until(lambda: all(runner.status.state is State.RUNNING for runner in (*blocked, free)))
+    until(lambda: all(runner.status.state is RunnerState.RUNNING for runner in (*blocked, free)))
     for number in range(50):
         scene.publish(f"b/{number}", b"x", Persistence=1)
-    until(lambda: all(runner.status.state is State.RETRYING for runner in blocked))
+    until(lambda: all(runner.status.state is RunnerState.RETRYING for runner in blocked))
     until(lambda: free.parked)
     scene.publish("free", b"1", Persistence=1)
     until(lambda: free.status.moved == 1)
@@ -80,9 +80,9 @@ def test_a_source_that_is_get_disabled_while_the_mapping_is_idle(scene: Scene) -
     runner = scene.runner(mapping_config({"queue": "IN"}, {"mqtt": "t"}))
     until(lambda: runner.parked)
     scene.mqsc("ALTER QLOCAL(IN) GET(DISABLED)")
-    until(lambda: runner.status.state is State.STUCK)
+    until(lambda: runner.status.state is RunnerState.STUCK)
     scene.mqsc("ALTER QLOCAL(IN) GET(ENABLED)")
-    until(lambda: runner.status.state is State.RUNNING and runner.parked)
+    until(lambda: runner.status.state is RunnerState.RUNNING and runner.parked)
     scene.stop(runner)
 
 

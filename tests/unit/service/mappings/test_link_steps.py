@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.administration.mapping_status import State, Status
+from bridge.administration.mapping_status import MappingStatus, RunnerState
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE
 from bridge.mq.link_sessions import Exchanges, LinkSession, LinkSessions
 from bridge.mq.state import MappingState
@@ -98,7 +98,7 @@ def test_message_ids_of_a_lost_session_mean_nothing_in_the_next(scene: Scene, lo
 def test_what_came_again_just_before_the_session_was_lost_is_known(scene: Scene) -> None:
     """Put and not acknowledged; sent again after a reconnect; then the broker forgets: nothing is owed, but it is there."""
     config = mapping_config(*FROM_LINK, guarantee="exactly-once", batch=BATCH)
-    runner = FromLinkRunner("map", config, LINK, scene.environment, Status(name="map"))
+    runner = FromLinkRunner("map", config, LINK, scene.environment, MappingStatus(name="map"))
     link = scene.links["map"]
     connection = scene.connect("map")
     link.start()
@@ -119,7 +119,7 @@ def test_nothing_is_lost_while_its_record_cannot_be_written(scene: Scene) -> Non
     scene.mqsc(f"ALTER QLOCAL({MAPPING_STATE_QUEUE}) PUT(DISABLED)")
     scene.broker.send(b"1", b"2", b"3")
     runner = scene.runner(config)
-    until(lambda: runner.status.state is State.STUCK and runner.status.backouts > 1)
+    until(lambda: runner.status.state is RunnerState.STUCK and runner.status.backouts > 1)
     assert (scene.depth("OUT"), len(scene.broker.unacknowledged)) == (0, 3)
     scene.mqsc(f"ALTER QLOCAL({MAPPING_STATE_QUEUE}) PUT(ENABLED)")
     until(lambda: scene.broker.quiet and scene.depth("OUT") >= 3)
@@ -148,7 +148,7 @@ def test_a_unit_of_work_that_has_not_ended_is_waited_for(scene: Scene) -> None:
     scene.broker.unacknowledged[1] = scene.broker.outgoing.popleft()
     runner = scene.runner(config)
     until(lambda: "MQRC_UOW_IN_PROGRESS" in runner.status.last_error)
-    assert runner.status.state is State.WAITING_FOR_QUEUE_MANAGER
+    assert runner.status.state is RunnerState.WAITING_FOR_QUEUE_MANAGER
     assert scene.depth("OUT") == 0
     old.commit()
     until(lambda: scene.broker.quiet)
@@ -166,7 +166,7 @@ def test_a_broker_that_takes_fewer_than_are_on_record(scene: Scene) -> None:
     scene.run(config, lambda: bool(fault.struck) and scene.killed, link_fault=fault)
     scene.broker.in_flight = 1
     status = scene.run(config, lambda: scene.depth("IN") == 0 and scene.broker.quiet and scene.settled())
-    assert runner is None and status.state is State.RUNNING, status
+    assert runner is None and status.state is RunnerState.RUNNING, status
     assert scene.broker.given == scene.broker.arrived == numbers
 
 
@@ -221,7 +221,7 @@ def test_refused_while_the_dead_letter_queue_is_full(scene: Scene, guarantee: st
     scene.broker.in_flight = 3
     scene.put("IN", b"1", b"never", b"2")
     runner = scene.runner(mapping_config(*TO_LINK, guarantee=guarantee, backouts=1, batch={"time": "1 s"}))
-    until(lambda: runner.status.state is State.STUCK and runner.status.backouts > 2)
+    until(lambda: runner.status.state is RunnerState.STUCK and runner.status.backouts > 2)
     scene.mqsc(f"ALTER QLOCAL({DEAD_LETTERS}) PUT(ENABLED)")
     until(lambda: scene.depth("IN") == 0 and scene.broker.quiet and runner.status.dead_lettered == 1)
     scene.stop(runner)
@@ -234,11 +234,11 @@ def test_refused_while_the_dead_letter_queue_is_full(scene: Scene, guarantee: st
 def test_no_message_is_taken_while_the_link_is_away(scene: Scene) -> None:
     config = mapping_config(*TO_LINK)
     runner = scene.runner(config)
-    until(lambda: runner.status.state is State.RUNNING)
+    until(lambda: runner.status.state is RunnerState.RUNNING)
     link = scene.links["map"]
     link.leave()
     scene.put("IN", b"1")
-    until(lambda: runner.parked and runner.status.state is State.WAITING_FOR_LINK)
+    until(lambda: runner.parked and runner.status.state is RunnerState.WAITING_FOR_LINK)
     assert scene.depth("IN") == 1
     link.reconnect()
     until(lambda: scene.broker.arrived == [b"1"])
@@ -250,15 +250,15 @@ def test_a_mapping_that_lost_its_link_does_not_report_running(
     scene: Scene, direction: tuple[dict[str, str], dict[str, str]]
 ) -> None:
     runner = scene.runner(mapping_config(*direction))
-    until(lambda: runner.status.state is State.RUNNING)
+    until(lambda: runner.status.state is RunnerState.RUNNING)
     link = scene.links["map"]
     link.leave()
     # The network thread reported the loss just before the mapping's thread reported that it runs.
-    runner.status.state = State.RUNNING
+    runner.status.state = RunnerState.RUNNING
     runner.wake()
-    until(lambda: runner.status.state is State.WAITING_FOR_LINK)
+    until(lambda: runner.status.state is RunnerState.WAITING_FOR_LINK)
     link.reconnect()
-    until(lambda: runner.status.state is State.RUNNING)
+    until(lambda: runner.status.state is RunnerState.RUNNING)
     scene.stop(runner)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.administration.mapping_status import State
+from bridge.administration.mapping_status import RunnerState
 from bridge.config.queue_manager import SET_ASIDE_QUEUE
 from bridge.link.state import Limits
 from bridge.mq.dead_letter_room import OVERHEAD
@@ -135,7 +135,7 @@ def test_a_destination_that_recovers_gets_all_in_order(scene: Scene, shut: str, 
     room = 2 if "MAXDEPTH" in shut else 0
     scene.publish("t/a", *numbers, Persistence=1)
     runner = scene.runner(config)
-    until(lambda: runner.status.state is State.RETRYING and scene.depth("OUT") == room)
+    until(lambda: runner.status.state is RunnerState.RETRYING and scene.depth("OUT") == room)
     found = scene.bodies("OUT")
     assert found == numbers[: len(found)]
     scene.mqsc("ALTER QLOCAL(OUT) MAXDEPTH(100) PUT(ENABLED)")
@@ -165,7 +165,7 @@ def test_above_the_memory_watermark_a_mapping_waits_and_dead_letters_nothing(
     memory = scene.queue_manager.memory
     memory.above = True
     runner = scene.runner(config)
-    until(lambda: runner.status.state is State.RETRYING and runner.status.backouts > 5)
+    until(lambda: runner.status.state is RunnerState.RETRYING and runner.status.backouts > 5)
     assert scene.depth("OUT") == 0 and "MQRC_STORAGE_NOT_AVAILABLE" in runner.status.last_error
     memory.above = False
     until(lambda: scene.depth("OUT") == len(numbers))
@@ -184,12 +184,12 @@ def test_while_the_dead_letter_queue_takes_nothing_the_mapping_waits(scene: Scen
     scene.mqsc(f"ALTER QLOCAL({DEAD_LETTERS}) {how}")
     send(scene, link)
     runner = scene.runner(config)
-    until(lambda: runner.status.state is State.STUCK)
+    until(lambda: runner.status.state is RunnerState.STUCK)
     assert "dead-letter queue" in runner.status.last_error
     # What stands before the poison is through; nothing else is gone.
     scene.mqsc(f"ALTER QLOCAL({DEAD_LETTERS}) MAXDEPTH(100) PUT(ENABLED)")
     until(lambda: scene.depth(DEAD_LETTERS) == 2 and scene.depth("OUT") == len(RIGHT) and scene.broker.quiet)
-    until(lambda: runner.status.state is State.RUNNING)
+    until(lambda: runner.status.state is RunnerState.RUNNING)
     scene.stop(runner)
     assert scene.bodies("OUT") == RIGHT
     assert [letter.body for letter in scene.letters()] == [POISON, POISON]
@@ -250,7 +250,7 @@ def test_without_the_queue_of_messages_set_aside_the_mapping_waits_and_names_the
     scene.application.put1(MQOD(ObjectName=DEAD_LETTERS), Message(MQMD(CorrelId=b"\xff" * 24), b"1"))
     runner = scene.runner(config)
     until(lambda: "mqbridge mqsc-script" in runner.status.last_error, lambda: runner.status)
-    assert runner.status.state == State.STUCK
+    assert runner.status.state == RunnerState.STUCK
     assert f"{SET_ASIDE_QUEUE} takes no message" in runner.status.last_error
     assert "(hint: mqbridge mqsc-script defines it)" in runner.status.last_error
     scene.mqsc(f"DEFINE QLOCAL({SET_ASIDE_QUEUE})")
@@ -276,7 +276,7 @@ def test_a_message_too_long_for_the_dead_letter_queue_is_not_acknowledged(scene:
     config = mapping_config({"mqtt": "t/{to}", "link": "L"}, {"queue": "{to}"})
     scene.broker.send(b"x" * 1000, topic="t/NOWHERE", qos=1)
     runner = scene.runner(config)
-    until(lambda: runner.status.state is State.STUCK)
+    until(lambda: runner.status.state is RunnerState.STUCK)
     assert "raise MAXMSGL of the dead-letter queue" in runner.status.last_error
     assert not scene.broker.quiet
     scene.mqsc(f"ALTER QLOCAL({DEAD_LETTERS}) MAXMSGL(4194304)")
@@ -309,7 +309,7 @@ def test_a_broker_that_takes_qos_1_at_most(scene: Scene, guarantee: str) -> None
         scene.run(config, lambda: scene.broker.arrived == [b"1"])
     else:
         runner = scene.runner(config)
-        until(lambda: runner.status.state is State.STUCK)
+        until(lambda: runner.status.state is RunnerState.STUCK)
         assert "QoS 1 at most" in runner.status.last_error
         scene.stop(runner)
         assert scene.depth("IN") == 1
@@ -378,7 +378,7 @@ def test_a_mapping_whose_dead_letters_reach_the_limit(
     send_to(scene, source, b"1", POISON, b"2", POISON, b"3", POISON, b"4", POISON, b"5")
     runner = scene.runner(config)
     if pauses:
-        until(lambda: runner.status.state is State.STUCK and runner.status.backouts > 3)
+        until(lambda: runner.status.state is RunnerState.STUCK and runner.status.backouts > 3)
         assert "limits.dead_letter_bytes" in runner.status.last_error
         assert room.used_by(("mapping", "map")) == scene.depth(DEAD_LETTERS) * (len(POISON) + OVERHEAD)
         room.owner_bytes = 100_000
@@ -400,7 +400,7 @@ def test_a_publication_that_does_not_name_its_publisher(scene: Scene) -> None:
     scene.environment.names_publishers = True
     config = mapping_config({"mqtt": "t/{to}"}, {"queue": "{to}", "as": "publisher"})
     runner = scene.runner(config)
-    until(lambda: runner.status.state == State.RUNNING)
+    until(lambda: runner.status.state == RunnerState.RUNNING)
     format_ = cmqc.MQFMT_RF_HEADER_2
     scene.publish("t/OUT", rfh2_of("client", 1, 1, None, user="alice") + b"1", Format=format_)
     scene.publish("t/OUT", rfh2_of("client", 1, 1, None) + b"2", Format=format_)

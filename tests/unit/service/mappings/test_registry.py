@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bridge.administration.mapping_status import State
+from bridge.administration.mapping_status import RunnerState
 from bridge.administration.requests import Refused
 from bridge.config.models import Configuration
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE, EmbeddedQueueManagerConfig
@@ -39,7 +39,7 @@ def threads(mappings: Mappings) -> dict[str, object]:
 
 def running(mappings: Mappings, *names: str) -> bool:
     states = {status.name: status.state for status in mappings.statuses()}
-    return all(states[name] is State.RUNNING for name in names)
+    return all(states[name] is RunnerState.RUNNING for name in names)
 
 
 CHANGES = [
@@ -65,11 +65,11 @@ async def test_a_change_touches_what_has_changed(
     assert {name for name in before if after.get(name) is before[name] is not None} == {*kept, "b"}
     enabled = [name for name, config in {**now, "b": B}.items() if config.enabled]
     await happens(lambda: running(mappings, *enabled))
-    assert [status.name for status in mappings.statuses() if status.state is State.DISABLED] == [
+    assert [status.name for status in mappings.statuses() if status.state is RunnerState.DISABLED] == [
         name for name, config in now.items() if not config.enabled
     ]
     await mappings.stop()
-    assert all(status.state in (State.STOPPED, State.DISABLED) for status in mappings.statuses())
+    assert all(status.state in (RunnerState.STOPPED, RunnerState.DISABLED) for status in mappings.statuses())
 
 
 async def test_a_mapping_is_paused_and_goes_on(scene: Scene) -> None:
@@ -80,16 +80,16 @@ async def test_a_mapping_is_paused_and_goes_on(scene: Scene) -> None:
     other = threads(mappings)["b"]
     assert await mappings.pause("a") == "mapping a paused; its messages wait"
     states = {status.name: status.state for status in mappings.statuses()}
-    assert states == {"a": State.PAUSED, "b": State.RUNNING}
+    assert states == {"a": RunnerState.PAUSED, "b": RunnerState.RUNNING}
     scene.publish("a/1", b"1", Persistence=1)
     assert await mappings.apply({"a": A, "b": B}, LINKS) == ["no mapping has changed"]
-    assert mappings.statuses()[0].state is State.PAUSED
+    assert mappings.statuses()[0].state is RunnerState.PAUSED
     assert scene.depth("OUT") == 0
     assert await mappings.resume("a") == "mapping a goes on"
     await happens(lambda: scene.depth("OUT") == 1)
     assert threads(mappings)["b"] is other
     await mappings.stop()
-    assert {status.state for status in mappings.statuses()} == {State.STOPPED}
+    assert {status.state for status in mappings.statuses()} == {RunnerState.STOPPED}
 
 
 async def test_a_reload_that_changes_a_paused_mapping_starts_it(scene: Scene) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bridge.administration.mapping_status import State
+from bridge.administration.mapping_status import RunnerState
 from bridge.config.link import LinkConfig
 from bridge.config.queue_manager import MAPPING_STATE_QUEUE
 from bridge.link import connection as links
@@ -111,7 +111,7 @@ class Bridge:
     def runs(self) -> bool:
         """Whether the mapping runs."""
         assert self.mappings is not None
-        return [status.state for status in self.mappings.statuses()] == [State.RUNNING]
+        return [status.state for status in self.mappings.statuses()] == [RunnerState.RUNNING]
 
     async def kill(self) -> None:
         """The threads of the process are gone, with their connections to the queue manager and to brokers."""

@@ -14,16 +14,21 @@ from paho.mqtt.properties import Properties
 
 from bridge.mqtt.packets import PacketType, PublishProperties
 from bridge.mqtt.properties import STRUCTS, decode_properties, encode_properties
-from bridge.mqtt.property_table import PROPERTIES, Kind
+from bridge.mqtt.property_table import PROPERTIES, PropertyKind
 from bridge.mqtt.reason_codes import MalformedPacket, ReasonCode
 from tests.helpers.mqtt_property_strategies import of_place, of_publish
 
-BYTE, TWO, FOUR, VARIABLE = Kind.BYTE, Kind.TWO_BYTE_INTEGER, Kind.FOUR_BYTE_INTEGER, Kind.VARIABLE_BYTE_INTEGER
-STRING, BINARY, PAIR = Kind.STRING, Kind.BINARY, Kind.STRING_PAIR
+BYTE, TWO, FOUR, VARIABLE = (
+    PropertyKind.BYTE,
+    PropertyKind.TWO_BYTE_INTEGER,
+    PropertyKind.FOUR_BYTE_INTEGER,
+    PropertyKind.VARIABLE_BYTE_INTEGER,
+)
+STRING, BINARY, PAIR = PropertyKind.STRING, PropertyKind.BINARY, PropertyKind.STRING_PAIR
 READ = list(STRUCTS)
 
 # One value of each kind that every property of the kind may have.
-VALUES: dict[Kind, tuple[bytes, Any]] = {
+VALUES: dict[PropertyKind, tuple[bytes, Any]] = {
     BYTE: (b"\x01", 1),
     TWO: (b"\x00\x01", 1),
     FOUR: (b"\x00\x00\x00\x01", 1),

@@ -176,23 +176,23 @@ def test_a_request_with_an_invalid_value_is_answered(
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client, caplog.at_level(logging.WARNING):
         client.settimeout(PATIENCE)
         client.connect(str(served.directory / protocol.SOCKET_NAME))
-        client.sendall(protocol.frame(protocol.Connect(protocol.PROTOCOL_VERSION, "test")))
+        client.sendall(protocol.frame(protocol.ConnectCall(protocol.PROTOCOL_VERSION, "test")))
         assert reply(client).comp_code == cmqc.MQCC_OK
         client.sendall(protocol.frame(request_))
         answer = reply(client)
         assert words in answer.detail
         assert answer.reason == (cmqc.MQRC_UNEXPECTED_ERROR if words else cmqc.MQRC_NONE)
-        client.sendall(protocol.frame(protocol.Commit()))
+        client.sendall(protocol.frame(protocol.CommitCall()))
         assert reply(client).comp_code == cmqc.MQCC_OK
     assert "Traceback" not in caplog.text
 
 
 def test_text_that_is_not_utf_8_is_answered(served: ServedQueueManager) -> None:
-    request = protocol.frame(protocol.Open(MQOD(ObjectName="AB"), 1)).replace(b"AB", b"\xff\xfe")
+    request = protocol.frame(protocol.OpenCall(MQOD(ObjectName="AB"), 1)).replace(b"AB", b"\xff\xfe")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(PATIENCE)
         client.connect(str(served.directory / protocol.SOCKET_NAME))
-        client.sendall(protocol.frame(protocol.Connect(protocol.PROTOCOL_VERSION, "test")) + request)
+        client.sendall(protocol.frame(protocol.ConnectCall(protocol.PROTOCOL_VERSION, "test")) + request)
         assert reply(client).comp_code == cmqc.MQCC_OK
         assert "can't decode byte 0xff" in reply(client).detail
 

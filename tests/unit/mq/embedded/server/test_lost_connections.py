@@ -20,10 +20,10 @@ from bridge.wire.mq import MQMD
 from tests.helpers.patience import PATIENCE, eventually
 from tests.helpers.served_queue_manager import ServedQueueManager
 
-CONNECT = protocol.frame(protocol.Connect(protocol.PROTOCOL_VERSION, "lost", "", "", b""))
+CONNECT = protocol.frame(protocol.ConnectCall(protocol.PROTOCOL_VERSION, "lost", "", "", b""))
 MANAGED = cmqc.MQSO_CREATE | cmqc.MQSO_MANAGED | cmqc.MQSO_NON_DURABLE
-SUBSCRIBE = protocol.frame(protocol.Subscribe(MQSD(ObjectString="lost/#", Options=MANAGED), None))
-COMMIT = protocol.frame(protocol.Commit())
+SUBSCRIBE = protocol.frame(protocol.SubscribeCall(MQSD(ObjectString="lost/#", Options=MANAGED), None))
+COMMIT = protocol.frame(protocol.CommitCall())
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ from tests.helpers.served_queue_manager import ServedQueueManager
 
 #: SO_LINGER of 0 seconds: close sends RST.
 RESET = struct.pack("ii", 1, 0)
-CONNECT = protocol.frame(protocol.Connect(protocol.PROTOCOL_VERSION, "reset", "", "", b""))
-COMMIT = protocol.frame(protocol.Commit())
+CONNECT = protocol.frame(protocol.ConnectCall(protocol.PROTOCOL_VERSION, "reset", "", "", b""))
+COMMIT = protocol.frame(protocol.CommitCall())
 ROOM = 4
 
 
@@ -85,13 +85,13 @@ def test_connections_of_an_address(addresses: list[str], taken: int) -> None:
     assert len([one for one in addresses if admission.take(one) is not None]) == taken
 
 
-KNOWN = protocol.frame(protocol.Connect(protocol.PROTOCOL_VERSION, "flood", "", "meter", b"right"))
-WRONG = protocol.frame(protocol.Connect(protocol.PROTOCOL_VERSION, "flood", "", "meter", b"wrong"))
+KNOWN = protocol.frame(protocol.ConnectCall(protocol.PROTOCOL_VERSION, "flood", "", "meter", b"right"))
+WRONG = protocol.frame(protocol.ConnectCall(protocol.PROTOCOL_VERSION, "flood", "", "meter", b"wrong"))
 WAIT = protocol.frame(
     GetCall(1, GetOptions(Options=cmqc.MQGMO_WAIT | cmqc.MQGMO_NO_SYNCPOINT, WaitInterval=cmqc.MQWI_UNLIMITED))
 )
-OPEN = protocol.frame(protocol.Open(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED))
-BROWSING = protocol.frame(protocol.Open(MQOD(ObjectName="Q"), cmqc.MQOO_BROWSE))
+OPEN = protocol.frame(protocol.OpenCall(MQOD(ObjectName="Q"), cmqc.MQOO_INPUT_SHARED))
+BROWSING = protocol.frame(protocol.OpenCall(MQOD(ObjectName="Q"), cmqc.MQOO_BROWSE))
 BROWSE = protocol.frame(GetCall(1, GetOptions(Options=cmqc.MQGMO_BROWSE_FIRST | cmqc.MQGMO_NO_SYNCPOINT)))
 
 

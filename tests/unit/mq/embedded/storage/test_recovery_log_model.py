@@ -26,7 +26,7 @@ from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.objects import RETAINED_QUEUE
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.storage import recovery_log as recovery_log_module
-from bridge.mq.embedded.storage.batch import Batch
+from bridge.mq.embedded.storage.batch import LoggedBatch
 from bridge.mq.embedded.unit import Unit, undo
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
@@ -259,7 +259,7 @@ def replayed(rows: list[tuple[int, bytes]]) -> list[int]:
     """The numbers of the messages that rows of the log leave."""
     found: set[int] = set()
     for _, body in rows:
-        batch = msgspec.msgpack.decode(body, type=Batch)
+        batch = msgspec.msgpack.decode(body, type=LoggedBatch)
         found |= {delivery.msg_number for put in batch.puts for delivery in put.deliveries}
         found -= set(batch.removed)
     return sorted(found)
