@@ -102,7 +102,7 @@ def _messages(
         client_id=client_id,
         topic=_texts("plant/{}/{}", topic, subscribers),
         qos=qos,
-        packet_id=packet_id,
+        message_id=packet_id,
         payload=content,
         size=np.full(count, payload or 100),
         payload_hash=generator.integers(-(2**63), 2**63 - 1, count),

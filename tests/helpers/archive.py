@@ -79,7 +79,7 @@ class Story:
             topic=topic,
             qos=qos,
             payload=payload,
-            packet_id=packet_id,
+            message_id=packet_id,
             size=len(payload),
             payload_hash=payload_hash(payload),
             publisher=publisher,

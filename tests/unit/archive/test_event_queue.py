@@ -197,18 +197,18 @@ def test_a_process_that_dies_while_the_service_stops(make: Any, directory: Path)
 SERVICE = """
 import sys, time
 from pathlib import Path
-from bridge.archive.events import Published, Started, encode
+from bridge.archive.events import PublishedEvent, StartedEvent, encode
 from bridge.clock import now_us
 from bridge.archive.event_queue import EventQueue
 from bridge.config.operations import ArchiveConfig
 queue = EventQueue(ArchiveConfig(directory=Path(sys.argv[1])))
 producer = queue.producer()
-producer.keep(Started(now_us()))
+producer.keep(StartedEvent(now_us()))
 queue.start()
 for number in range(2000):
     now = now_us()
     publications = [(str(number), bytes(1000), 0, 0, False)]
-    producer.add(now, encode((Published.__struct_config__.tag, now, "p", "", now, {}, publications)), 1)
+    producer.add(now, encode((PublishedEvent.__struct_config__.tag, now, "p", "", now, {}, publications)), 1)
 while queue._queue or not queue._idle:
     time.sleep(0.001)
 print("in the pipe", flush=True)
