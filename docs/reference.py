@@ -304,7 +304,7 @@ def mqsc() -> str:
     from bridge.mq.embedded.attributes import ATTRIBUTES
 
     lines = ["# MQSC of the embedded queue manager", ""]
-    lines += ["Run these commands with `mqbridge mqsc`, or send them in a PCF Escape.", ""]
+    lines += ["Run these commands with `mqbridge mqsc`.", ""]
     lines += ["## Commands", "", "| verb | objects |", "|---|---|"]
     nouns: dict[str, list[str]] = {}
     for verb, noun in _mqsc_commands():

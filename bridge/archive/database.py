@@ -12,8 +12,9 @@ from typing import Any, Final
 import duckdb
 
 from bridge.archive.completeness import Loss, complete_files, refuse
-from bridge.archive.schema import COLUMNS, SUFFIX, Direction, Outcome, Row
+from bridge.archive.schema import COLUMNS, SUFFIX, Direction, Row
 from bridge.archive.schema import row as row_of
+from bridge.telemetry.outcome import Outcome
 
 #: Memory limit of DuckDB's tables and joins. The libraries need about 100 MB more.
 MEMORY: Final = "180MB"

@@ -25,6 +25,7 @@ import msgspec
 
 from bridge.archive import events
 from bridge.archive.writer import ROW_BYTES, prepare
+from bridge.clock import now_us
 
 if TYPE_CHECKING:
     from bridge.config.operations import ArchiveConfig
@@ -383,7 +384,7 @@ class EventQueue:
         encoded += [events.encode(self._gap(one, batch)) for one in self._producers if one.missed != one.reported]
         if not encoded and self._ending.is_set() and not self._stopping:
             self._stopping = True
-            batch.kept.append(events.Stopped(events.now_us()))
+            batch.kept.append(events.Stopped(now_us()))
             encoded.append(events.encode(batch.kept[-1]))
         if not encoded:
             return False
@@ -393,7 +394,7 @@ class EventQueue:
         return True
 
     def _again(self, lost: EventBatch) -> list[bytes]:
-        now = events.now_us()
+        now = now_us()
         encoded = [events.encode(events.SessionSnapshot(now, self._open_sessions.sessions))]
         if lost.rows:
             encoded.append(events.encode(events.Gap(now, lost.since, lost.rows)))
@@ -411,7 +412,7 @@ class EventQueue:
             missed,
             self.config.memory,
         )
-        return events.Gap(events.now_us(), since, missed)
+        return events.Gap(now_us(), since, missed)
 
     def _died(self, child: Child) -> None:
         """Collect the lost batches of a process that has ended, to be reported by the next one."""

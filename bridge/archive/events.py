@@ -7,19 +7,14 @@ otherwise.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from bridge.archive.schema import Direction, Outcome, Row, row
+from bridge.archive.schema import Direction, Row, row
 from bridge.mqtt.packets import PublishProperties
-
-
-def now_us() -> int:
-    """Return the current time in microseconds since the epoch."""
-    return time.time_ns() // 1000
+from bridge.telemetry.outcome import Outcome
 
 
 class Source(msgspec.Struct, array_like=True, gc=False):

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from bridge.archive.schema import Direction, Outcome
+from bridge.archive.schema import Direction
+from bridge.telemetry.outcome import Outcome
 
 #: The end of an interval that has not ended.
 NEVER: Final = 2**62

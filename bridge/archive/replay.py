@@ -19,7 +19,7 @@ import pyarrow.parquet
 
 from bridge.archive.completeness import Loss, complete_files, refuse
 from bridge.archive.rows import REPLAYED
-from bridge.archive.schema import Direction, Outcome, arrow_schema, properties_of
+from bridge.archive.schema import Direction, arrow_schema, properties_of
 from bridge.mq.message_producer import MessageProducer
 from bridge.mq.mqi import MQOD, MQError
 from bridge.mq.state import MappingState
@@ -27,6 +27,7 @@ from bridge.mqtt.packets import UserProperty
 from bridge.mqtt.topics import matches
 from bridge.telemetry.headers import descriptor_with, rfh2_of
 from bridge.telemetry.message import NO_PROPERTIES, Destination, MappedMessage, Message
+from bridge.telemetry.outcome import Outcome
 from bridge.telemetry.subscription import PERSISTENCE_FROM_QOS
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD

@@ -11,7 +11,7 @@ from bridge.archive.completeness import Loss, refuse
 from bridge.archive.database import Database, NoRows, moment, opened
 from bridge.archive.history import NEVER
 from bridge.archive.report_page import Report, Section
-from bridge.archive.schema import Outcome
+from bridge.telemetry.outcome import Outcome
 
 #: Upper bounds of the size classes in bytes, and their names. The class above the last is `more`.
 SIZES: Final = (

@@ -10,10 +10,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from bridge.archive import events
-from bridge.archive.schema import Direction, Outcome, Row, json_of, payload_hash, row
+from bridge.archive.schema import Direction, Row, json_of, payload_hash, row
 from bridge.mqtt.packets import PublishProperties
 from bridge.telemetry.headers import Headers
 from bridge.telemetry.message import Message, Unmappable
+from bridge.telemetry.outcome import Outcome
 from bridge.telemetry.subscription import publication_qos, subscription_qos
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, decode_mqxqh

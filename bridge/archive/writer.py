@@ -17,10 +17,12 @@ from typing import IO, TYPE_CHECKING, Any
 from bridge.archive import events
 from bridge.archive.completeness import FileNumbers
 from bridge.archive.rows import Rows
-from bridge.archive.schema import UNFINISHED, Direction, Outcome, Row, expired_days, partition, row, unfinished_files
+from bridge.archive.schema import UNFINISHED, Direction, Row, expired_days, partition, row, unfinished_files
+from bridge.clock import now_us
 from bridge.config.operations import ArchiveConfig
 from bridge.extras import install
 from bridge.files import Locked, lock
+from bridge.telemetry.outcome import Outcome
 
 if TYPE_CHECKING:
     from bridge.archive.parquet import ArchiveFile
@@ -93,7 +95,7 @@ class ArchiveWriter:
         self._damaged = damaged
         # Numbers are greater than those of earlier runs, unless a run created more than a million rows per second of its
         # life.
-        numbers = itertools.count(events.now_us())
+        numbers = itertools.count(now_us())
         self.rows = Rows(numbers, payloads=config.payloads)
         self.open_sessions = events.OpenSessions(numbers)
         self._numbers = numbers
@@ -323,7 +325,7 @@ class ArchiveWriter:
         missing = 0
         if self._unwritten and self._partition is not None:
             missing, self._unwritten = self._unwritten, 0
-            self._waiting.append(self._own_row(Outcome.GAP, events.now_us(), count=missing))
+            self._waiting.append(self._own_row(Outcome.GAP, now_us(), count=missing))
         self._group()
         if self._file is not None:
             held = self._file.rows

@@ -10,6 +10,8 @@ from concurrent.futures import wait
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
+import msgspec
+
 from bridge.background import in_background
 from bridge.cli.failures import FAILED, Failure
 from bridge.config.values import endpoint
@@ -115,12 +117,13 @@ def _examine(configuration: Configuration, progress: _Progress) -> tuple[list[st
     from bridge.mq.ibm.requirements_check import missing, refused_connection, requirements_of
     from bridge.mq.mqi import MQError
 
-    requirements = requirements_of(configuration)
+    embedded = configuration.queue_manager.type == "embedded"
+    requirements = msgspec.structs.replace(requirements_of(configuration), commands=not embedded)
     name = configuration.queue_manager.name
     try:
         connection = connect(None, configuration)
     except MQError as error:
-        if configuration.queue_manager.type == "embedded":
+        if embedded:
             raise
         raise Failure(str(refused_connection(error, name, requirements.user)), FAILED) from error
     progress.answered()

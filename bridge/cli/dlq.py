@@ -164,9 +164,9 @@ def retry(
     Exit status 1 if a message returned to the dead-letter queue or stayed there, 3 if there was none.
     """
     from bridge.config.queue_manager import DEFAULT_TRANSMISSION_QUEUE
-    from bridge.mq.dead_letter_queue import Outcome, sources_of
+    from bridge.mq.dead_letter_queue import RetryOutcome, sources_of
 
-    counts = dict.fromkeys(Outcome, 0)
+    counts = dict.fromkeys(RetryOutcome, 0)
 
     def results(retried: Iterator[Retried]) -> Iterator[_Result]:
         for one in retried:
@@ -176,7 +176,7 @@ def retry(
     def text(one: _Result) -> None:
         template = _RETRIED[one.outcome]
         line = template.format(name=one.name, place=one.destination, failure=one.failure, queue=_words(set_aside))
-        typer.echo(line, err=one.outcome in (Outcome.RETURNED, Outcome.STAYED))
+        typer.echo(line, err=one.outcome in (RetryOutcome.RETURNED, RetryOutcome.STAYED))
 
     with _opened(queue, set_aside, whole=not to) as (letters, configuration):
         sources = {} if configuration is None else sources_of(configuration.mappings)
@@ -190,7 +190,7 @@ def retry(
             f"{number} {outcome}" for outcome, number in counts.items() if number or outcome == "delivered"
         )
         say(f"retried {counted(sum(counts.values()), 'message')}: {words}")
-    if counts[Outcome.RETURNED] or counts[Outcome.STAYED]:
+    if counts[RetryOutcome.RETURNED] or counts[RetryOutcome.STAYED]:
         raise Failure("")
 
 
@@ -205,7 +205,7 @@ class _Result(msgspec.Struct):
     name: str
 
 
-#: By outcome (`bridge.mq.dead_letter_queue.Outcome`).
+#: By outcome (`bridge.mq.dead_letter_queue.RetryOutcome`).
 _RETRIED = {
     "delivered": "{name} delivered to {place}",
     "waiting": "{name} waiting for {place}: {failure}",

@@ -103,9 +103,7 @@ def pub(
     with connected() as connection:
         _put(connection, od, Message(md, data), cmqc.MQPMO_RETAIN if retain and data else cmqc.MQPMO_NONE, properties)
         if retain and not data:
-            from bridge.mq.administration import Administration
-
-            Administration(connection).clear_retained(topic)
+            connection.clear_retained(topic)
             note(f"cleared the retained publication of topic {topic}")
 
 

@@ -19,7 +19,7 @@ from bridge.cli.output import note, print_records, say, styled, write
 
 if TYPE_CHECKING:
     from bridge.config.models import Configuration
-    from bridge.mq.ibm.acceptance import Outcome
+    from bridge.mq.ibm.acceptance import AcceptanceResult
     from bridge.mq.mqi import CommandResponse, Connection
 
 _HELP = """Type an MQSC command, such as DISPLAY QLOCAL(*) CURDEPTH. A line that ends with + or - continues in the next line.
@@ -278,12 +278,12 @@ def ibm_acceptance(
     )
     results = {"pass": 0, "skip": 0, "fail": 0}
 
-    def counted() -> Iterator[Outcome]:
+    def counted() -> Iterator[AcceptanceResult]:
         for outcome in acceptance.run():
             results[outcome.result] += 1
             yield outcome
 
-    def text(outcome: Outcome) -> None:
+    def text(outcome: AcceptanceResult) -> None:
         color = {"pass": "green", "fail": "red"}.get(outcome.result)
         typer.echo(f"{styled(f'{outcome.result:<5}', color)} {outcome.test}: {outcome.detail}")
         if outcome.meaning:

@@ -32,7 +32,7 @@ LOCK_QUEUE = "SYSTEM.MQTT.BRIDGE.LOCK"
 MAPPING_STATE_QUEUE = "SYSTEM.MQTT.MAPPING.STATE"
 #: Dead letters that a mapping from the dead-letter queue could not process.
 SET_ASIDE_QUEUE = "SYSTEM.MQTT.SET.ASIDE"
-#: Queue for PCF commands, defined by the queue manager.
+#: Queue for PCF commands to IBM MQ.
 COMMAND_QUEUE = "SYSTEM.ADMIN.COMMAND.QUEUE"
 
 

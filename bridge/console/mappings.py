@@ -64,7 +64,7 @@ class TrialForm(TrialQuery, kw_only=True):
     format: str = ""
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class TrialOutcome(msgspec.Struct, frozen=True):
     """The outcome of a trial: a description, and the fields of the resulting message."""
 
     ok: bool
@@ -79,7 +79,7 @@ class TrialPage(msgspec.Struct, kw_only=True):
     #: the mapping maps MQTT to MQ
     to_mq: bool
     description: list[str]
-    outcome: Outcome | None = None
+    outcome: TrialOutcome | None = None
 
 
 @routes.page("/mappings/try", "trial.html")
@@ -100,7 +100,7 @@ async def try_mapping(visit: Visit, form: TrialForm) -> TrialPage:
     return page
 
 
-def _outcome(configuration: Configuration, form: TrialForm) -> Outcome:
+def _outcome(configuration: Configuration, form: TrialForm) -> TrialOutcome:
     trial = trial_of(form.name, configuration)
     try:
         body, properties = form.payload.encode("utf-8", "surrogateescape"), _properties(form.properties)
@@ -121,19 +121,19 @@ def _outcome(configuration: Configuration, form: TrialForm) -> Outcome:
             mapped = trial.message(publication)
             to = mapped.destination
             where = f"published to topic {to.name}" if to.is_topic else f"put to queue {to.name}"
-            return Outcome(True, f"It would be {where}", list(fields(message_json(mapped))))
+            return TrialOutcome(True, f"It would be {where}", list(fields(message_json(mapped))))
         message = message_of(body, form.format or None, None)
         message = with_properties(message, properties) if properties else message
         publication = trial.publication(message, form.topic or None)
         result = publication_json(trial.rule.config.destination.link, publication)
-        return Outcome(True, f"It would be published to topic {publication.topic}", list(fields(result)))
+        return TrialOutcome(True, f"It would be published to topic {publication.topic}", list(fields(result)))
     except Unmappable as error:
         reason = f"{cmqc.reason_name(error.reason)} ({error.reason})"
-        return Outcome(False, f"The mapping rejects it: it would be dead-lettered with {reason}: {error}")
+        return TrialOutcome(False, f"The mapping rejects it: it would be dead-lettered with {reason}: {error}")
     except NotTaken as error:
-        return Outcome(False, f"The mapping does not take it: {error}")
+        return TrialOutcome(False, f"The mapping does not take it: {error}")
     except ValueError as error:
-        return Outcome(False, f"The message is not valid: {error}")
+        return TrialOutcome(False, f"The message is not valid: {error}")
 
 
 def _properties(text: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ from contextlib import closing
 import msgspec
 
 from bridge.config.queue_manager import COMMAND_QUEUE
-from bridge.mq.mqi import MQOD, CommandResponse, Connection, GetOptions, MQError
+from bridge.mq.mqi import MQOD, CommandResponse, Connection, GetOptions, MQError, SubscriptionEntry
 from bridge.mq.mqsc import read
 from bridge.telemetry.message import CCSID_UTF8, Message
 from bridge.wire import cmqc, cmqcfc
@@ -126,8 +126,8 @@ class Administration:
             if error.reason not in (cmqc.MQRC_UNKNOWN_OBJECT_NAME, cmqcfc.MQRCCF_TOPIC_STRING_NOT_FOUND):
                 raise
 
-    def subscriptions(self, name: str = "*") -> list[tuple[str, str, str, bool]]:
-        """Return (name, topic string, user data, durable) of the subscriptions with a name, which may end in `*`."""
+    def subscriptions(self, name: str = "*") -> list[SubscriptionEntry]:
+        """Return the subscriptions with a name, which may end in `*`."""
         try:
             responses = self.run(cmqcfc.MQCMD_INQUIRE_SUBSCRIPTION, MQCFST(cmqcfc.MQCACF_SUB_NAME, name.encode()))
         except MQError as error:
@@ -135,7 +135,7 @@ class Administration:
                 return []
             raise
         return [
-            (
+            SubscriptionEntry(
                 response.text(cmqcfc.MQCACF_SUB_NAME),
                 response.text(cmqc.MQCA_TOPIC_STRING),
                 response.text(cmqcfc.MQCACF_SUB_USER_DATA),

@@ -16,7 +16,6 @@ import msgspec
 
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.config.queue_manager import DEFAULT_TRANSMISSION_QUEUE
-from bridge.mq.administration import Administration
 from bridge.mq.dead_letter import (
     Letter,
     Selection,
@@ -202,7 +201,7 @@ _FOLLOWED = 1_000
 _MIN_PAUSE, _MAX_PAUSE = 0.05, 1.0
 
 
-class Outcome(StrEnum):
+class RetryOutcome(StrEnum):
     """The outcome of a retry."""
 
     DELIVERED = "delivered"
@@ -220,7 +219,7 @@ class Retried(msgspec.Struct, frozen=True, kw_only=True):
     letter: Letter
     #: the destination, in words
     place: str
-    outcome: Outcome = Outcome.DELIVERED
+    outcome: RetryOutcome = RetryOutcome.DELIVERED
     #: why the message is on the dead-letter queue, or waits; blank if it was delivered
     failure: str = ""
 
@@ -327,7 +326,7 @@ class DeadLetterQueue:
             if isinstance(error, MQError) and error.reason in LOST:
                 raise
             self._connection.backout()
-            return Retried(letter=letter, place=place, outcome=Outcome.STAYED, failure=str(error))
+            return Retried(letter=letter, place=place, outcome=RetryOutcome.STAYED, failure=str(error))
         except Exception:
             self._connection.backout()
             raise
@@ -365,7 +364,9 @@ class DeadLetterQueue:
             followed = left
             if followed and time.monotonic() >= deadline:
                 for item, why in zip(left, waiting, strict=True):
-                    yield Retried(letter=item.letter, place=item.delivery.place, outcome=Outcome.WAITING, failure=why)
+                    yield Retried(
+                        letter=item.letter, place=item.delivery.place, outcome=RetryOutcome.WAITING, failure=why
+                    )
                 return
             if followed:
                 time.sleep(pause)
@@ -421,7 +422,7 @@ class DeadLetterQueue:
             failure = f"{letter.reason_name} ({letter.reason}): {letter.what}"
             if (whole := self._get(handle)) is not None:
                 letter = self._restore_time(letter, whole, item)
-            return Retried(letter=letter, place=item.delivery.place, outcome=Outcome.RETURNED, failure=failure)
+            return Retried(letter=letter, place=item.delivery.place, outcome=RetryOutcome.RETURNED, failure=failure)
         finally:
             self._close(handle)
 
@@ -453,9 +454,7 @@ class DeadLetterQueue:
     def _clear(self, topic: str) -> None:
         """Clear a retained publication. In MQTT, an empty retained message does that (MQTT-3.3.1-10); MQ needs a command."""
         try:
-            administration = Administration(self._connection)
-            administration.clear_retained(topic)
-            administration.close()
+            self._connection.clear_retained(topic)
         except MQError as error:
             raise_if_lost(error)
             log.error("MQB3108E clearing the retained publication of topic %r failed: %s", topic, error)

@@ -12,11 +12,9 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import closing
 
 import msgspec
 
-from bridge.mq.administration import Administration
 from bridge.mq.mqi import MQOD, MQSD, Connection, GetOptions, Got, MQError, announcing, get_or_none
 from bridge.mq.remote import GLANCE
 from bridge.mq.worker import LOST
@@ -128,9 +126,8 @@ def remove_subscription(connection: Connection, mapping: str) -> int:
 
 def mapping_subscriptions(connection: Connection, owner: str = "") -> set[str]:
     """Return the names of the bridge's mappings that have subscriptions on the queue manager. Raises MQError."""
-    with closing(Administration(connection)) as administration:
-        found = administration.subscriptions(PREFIX + "*")
-    return {mapping for name, _, whose, _ in found if (mapping := mapping_of(name)) and whose == owner}
+    entries = connection.subscriptions(PREFIX + "*")
+    return {mapping for entry in entries if (mapping := mapping_of(entry.name)) and entry.user_data == owner}
 
 
 class DuplicatePublications:

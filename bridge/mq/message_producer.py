@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from bridge.mq.administration import Administration
 from bridge.mq.mqi import MQOD, Connection, MQError, Property
 from bridge.mq.worker import raise_if_lost
 from bridge.telemetry.message import Destination, KeptRequest, MappedMessage, Message
@@ -48,7 +47,6 @@ class MessageProducer:
         self._handles: OrderedDict[_Opened, int] = OrderedDict()
         #: an ordered set of topics whose retained publications are cleared after the commit
         self._cleared: dict[str, None] = {}
-        self._administration: Administration | None = None
 
     def put(self, mapped: MappedMessage) -> None:
         """Put a message under syncpoint. Raises MQError with the destination in its detail.
@@ -120,9 +118,7 @@ class MessageProducer:
         while self._cleared:
             topic = next(iter(self._cleared))
             try:
-                if self._administration is None:
-                    self._administration = Administration(self._connection)
-                self._administration.clear_retained(topic)
+                self._connection.clear_retained(topic)
             except MQError as error:
                 raise_if_lost(error)
                 log.error("MQB5105E clearing the retained publication of topic %r failed: %s", topic, error)

@@ -306,6 +306,15 @@ class Connection(Protocol):
     def command(self, text: str) -> list[CommandResponse]:
         """Run MQSC commands. Return one response for each."""
 
+    def clear_retained(self, topic: str) -> None:
+        """Clear the retained publication of a topic, if there is one, outside the unit of work.
+
+        In MQTT, an empty retained message does that (MQTT-3.3.1-10, -11). MQ needs a command.
+        """
+
+    def subscriptions(self, name: str = "*") -> list[SubscriptionEntry]:
+        """Return the subscriptions with a name, which may end in `*`."""
+
     def disconnect(self) -> None:
         """Disconnect (MQDISC): commit the open unit of work and close all handles."""
 
@@ -345,6 +354,15 @@ def get_or_none(connection: Connection, handle: int, options: GetOptions) -> Got
         if error.reason != cmqc.MQRC_NO_MSG_AVAILABLE:
             raise
         return None
+
+
+class SubscriptionEntry(msgspec.Struct, frozen=True, array_like=True):
+    """A subscription of the queue manager: SubName, complete topic string, SubUserData, and whether it is durable."""
+
+    name: str
+    topic_string: str
+    user_data: str
+    durable: bool
 
 
 class CommandResponse(msgspec.Struct, kw_only=True):

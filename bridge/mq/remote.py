@@ -35,6 +35,7 @@ from bridge.mq.mqi import (
     Got,
     MQError,
     Property,
+    SubscriptionEntry,
     TruncatedMessage,
 )
 from bridge.security.unix_socket import socket_address
@@ -46,7 +47,7 @@ from bridge.wire.mq import MQLONG, MQMD
 LENGTH = struct.Struct(">I")
 #: The socket of a queue manager, in its data directory.
 SOCKET_NAME = "mqbridge.sock"
-PROTOCOL_VERSION = 6
+PROTOCOL_VERSION = 7
 
 #: TCP keep-alive: seconds of silence before the first probe, seconds between probes, and unanswered probes at most.
 _IDLE: Final = 30
@@ -179,6 +180,14 @@ class Command(msgspec.Struct, tag="MQSC", array_like=True):
     text: str
 
 
+class ClearRetained(msgspec.Struct, tag="clear retained", array_like=True):
+    topic: str
+
+
+class Subscriptions(msgspec.Struct, tag="subscriptions", array_like=True):
+    name: str
+
+
 Request = (
     Connect
     | Open
@@ -196,6 +205,8 @@ Request = (
     | Backout
     | Disconnect
     | Command
+    | ClearRetained
+    | Subscriptions
 )
 
 
@@ -380,6 +391,12 @@ class RemoteConnection:
 
     def command(self, text: str) -> list[CommandResponse]:
         return self._call(Command(text), list[CommandResponse])
+
+    def clear_retained(self, topic: str) -> None:
+        self._call(ClearRetained(topic), type(None))
+
+    def subscriptions(self, name: str = "*") -> list[SubscriptionEntry]:
+        return self._call(Subscriptions(name), list[SubscriptionEntry])
 
     def abort(self) -> None:
         """Close the socket. The queue manager backs out the unit of work and closes the handles."""

@@ -17,7 +17,7 @@ import msgspec
 
 from bridge.administration.answers import History
 from bridge.administration.counters import ChannelCounters, ClientRate
-from bridge.archive.events import now_us
+from bridge.clock import now_us
 from bridge.config.models import Configuration
 from bridge.mq.host import Host
 from bridge.service.events import Acknowledged, Finished, Published

@@ -12,11 +12,11 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from bridge.archive.schema import Outcome
 from bridge.mq.backend import ClientSubscription, Completion
 from bridge.mq.mqi import Got
 from bridge.mqtt.reason_codes import ReasonCode
 from bridge.telemetry.message import Received
+from bridge.telemetry.outcome import Outcome
 from bridge.telemetry.session import ReceiveEffects, Session
 from bridge.telemetry.transmission import PublicationMessage, Transmission
 

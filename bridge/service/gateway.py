@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from bridge.archive.events import now_us
+from bridge.clock import now_us
 from bridge.config.channel import ChannelConfig
 from bridge.mq.backend import Completion, UnitOfWork, resolve
 from bridge.mqtt.connection import Answer, Reason, ServerProtocol, State

@@ -18,7 +18,7 @@ import bridge
 from bridge.administration.answers import BridgeState, Problem, ProblemKind
 from bridge.administration.histogram import Histogram
 from bridge.administration.mapping_status import State
-from bridge.archive.events import now_us
+from bridge.clock import now_us
 from bridge.compilation import PURE
 from bridge.config.channel import Reason
 from bridge.config.mapping import ToMqttMapping

@@ -9,8 +9,9 @@ from typing import Any
 
 from bridge.archive import events as archived
 from bridge.archive.event_queue import ArchiveLoss, EventProducer, EventQueue
-from bridge.archive.events import Arrived, Mapped, Taken, encode, now_us
+from bridge.archive.events import Arrived, Mapped, Taken, encode
 from bridge.archive.schema import SESSION_ENDED
+from bridge.clock import now_us
 from bridge.config.operations import ArchiveConfig
 from bridge.mq.mqi import Got
 from bridge.service.events import (

@@ -12,7 +12,7 @@ import itertools
 import logging
 from collections.abc import Mapping, Sequence
 
-from bridge.archive.events import now_us
+from bridge.clock import now_us
 from bridge.mq.backend import SubscriptionRequest, UnitOfWork, resolve
 from bridge.mqtt.packets import LEVEL_MQTT_5, SUBACK_FAILURE, PacketType, Subscribe, SubscriptionOptions, Unsubscribe
 from bridge.mqtt.reason_codes import ReasonCode

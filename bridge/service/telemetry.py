@@ -15,7 +15,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from bridge.archive.events import now_us
+from bridge.clock import now_us
 from bridge.config.models import LimitsConfig
 from bridge.mq.backend import Backend, ClientSubscription, Completion, UnitOfWork, resolve
 from bridge.mq.dead_letter_room import DeadLetterRoom

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from bridge.archive.schema import Outcome
 from bridge.config.operations import TracesConfig
 from bridge.extras import install
 from bridge.mq.backend import Completion
@@ -30,6 +29,7 @@ from bridge.service.spans import (
 )
 from bridge.telemetry.message import Publication, Received
 from bridge.telemetry.outbox import Outgoing
+from bridge.telemetry.outcome import Outcome
 from bridge.telemetry.session import Session
 from bridge.telemetry.transmission import Transmission, put_time_of
 from bridge.wire import cmqc

@@ -14,8 +14,9 @@ from typing import Any, Final, NamedTuple
 import psutil
 import pyarrow.parquet
 
-from bridge.archive.schema import Direction, Outcome, archive_files
+from bridge.archive.schema import Direction, archive_files
 from bridge.archive.writer import LOCK
+from bridge.telemetry.outcome import Outcome
 from tests.benchmarks import machine
 from tests.benchmarks.generator import MeasureFailed, measure
 from tests.benchmarks.servers import START_WAIT, Bridge, ServerUnavailable

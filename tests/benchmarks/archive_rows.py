@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from bridge.archive.schema import COLUMNS, SUFFIX, Direction, Outcome, arrow_schema, partition, row
+from bridge.archive.schema import COLUMNS, SUFFIX, Direction, arrow_schema, partition, row
 from bridge.archive.writer import GROUP_BYTES, GROUP_ROWS, ROW_BYTES
+from bridge.telemetry.outcome import Outcome
 
 #: 12:00 UTC on a day; a publication each MESSAGE_INTERVAL microseconds, so that 5,000,000 of them take 50 minutes.
 START = int(datetime(2026, 3, 2, 12, tzinfo=UTC).timestamp() * 1_000_000)

@@ -13,7 +13,8 @@ import pyarrow.parquet
 
 from bridge.archive.completeness import FileNumbers
 from bridge.archive.parquet import ArchiveFile, record_batch
-from bridge.archive.schema import Direction, Outcome, Row, archive_files, partition, payload_hash, row
+from bridge.archive.schema import Direction, Row, archive_files, partition, payload_hash, row
+from bridge.telemetry.outcome import Outcome
 
 #: Second 0 of all times in rows: 12:00 UTC on a day.
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 from bridge.archive.audit import BROKEN, MARGIN, TIMEOUT, Counts, MappingCounts
 from bridge.archive.history import History
-from bridge.archive.schema import Direction, Outcome
+from bridge.archive.schema import Direction
 from bridge.mqtt.topics import matches
+from bridge.telemetry.outcome import Outcome
 
 Row = dict[str, Any]
 Key = tuple[str, str, int]

@@ -13,7 +13,6 @@ import uvloop
 
 from bridge.config.queue_manager import ListenerConfig
 from bridge.mq.embedded.admission import Admission
-from bridge.mq.embedded.command_server import CommandServer
 from bridge.mq.embedded.handles import invalidate, open_handles
 from bridge.mq.embedded.mqsc.commands import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
@@ -21,7 +20,7 @@ from bridge.mq.embedded.server import ApplicationServer, Conversation
 from tests.helpers.patience import PATIENCE
 from tests.ibm_standin import frames
 from tests.ibm_standin.channels import instances_of
-from tests.ibm_standin.pcf.command_server import StandInCommandServer
+from tests.ibm_standin.pcf.command_server import CommandServer
 from tests.ibm_standin.rules import Present
 from tests.ibm_standin.server import StandInServer
 
@@ -61,8 +60,8 @@ class ServedQueueManager:
         self._thread = threading.Thread(target=self._loop.run_forever, name="server")
         self._thread.start()
         self.itself.recovery_log.dispatch = self._loop.call_soon_threadsafe
-        if commands:
-            (StandInCommandServer if stand_in else CommandServer)(self.itself).start()
+        if commands and stand_in:
+            CommandServer(self.itself).start()
         self.itself.objects.connection_authentication.asks = listener is not None and not listener.believes
         self.admission = Admission(listener, self.itself.objects.connection_authentication)
         self._server = (

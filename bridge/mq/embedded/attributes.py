@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bridge.wire import cmqc, cmqcfc
-from bridge.wire.mq.pcf import MQCFBS, MQCFIN, MQCFST, PCFParameter, string_list
 
 Value = str | int
 
@@ -436,19 +435,9 @@ class Selector:
     def characters(self, value: Value) -> bytes:
         """Return a text, or each name, padded with blanks to the length of the attribute."""
         if self.listed:
-            return b"".join(name.ljust(self.length) for name in _names(value))
+            return b"".join(name.ljust(self.length) for name in names_in(value))
         encoded = str(value).encode()
         return encoded if self.length == VARIABLE else encoded[: self.length].ljust(self.length)
-
-    def parameter(self, value: Value) -> PCFParameter:
-        """Return a value as a PCF parameter."""
-        if self.listed:
-            return string_list(self.number, _names(value), self.length)
-        if self.binary:
-            return MQCFBS(self.number, bytes.fromhex(str(value)).ljust(self.length, b"\0"))
-        if self.length:
-            return MQCFST(self.number, self.characters(value), cmqc.MQCCSI_DEFAULT)
-        return MQCFIN(self.number, self.integer(value))
 
     def word(self, number: int) -> str:
         """Return the MQSC word for a number. Raises AttributeRefused if the number is invalid."""
@@ -460,7 +449,7 @@ class Selector:
         return str(number)
 
 
-def _names(value: Value) -> list[bytes]:
+def names_in(value: Value) -> list[bytes]:
     return [name.encode() for name in str(value).split(",")] if value else []
 
 
@@ -551,16 +540,3 @@ SELECTORS: dict[str, dict[int, Selector]] = {
 def selector(kind: str, number: int) -> Selector | None:
     """Return the attribute with this PCF selector of a kind of object (QLOCAL, QMGR, TOPIC …), or None."""
     return SELECTORS[kind].get(number)
-
-
-def values(kind: str, shown: Mapping[str, Value]) -> dict[int, PCFParameter]:
-    """Convert the attributes of an object, by MQSC keyword, to PCF parameters by selector.
-
-    Attributes that the object does not have (CURDEPTH of an alias) are omitted.
-    """
-    parameters: dict[int, PCFParameter] = {}
-    for number, attribute in SELECTORS[kind].items():
-        value = shown.get(attribute.keyword, attribute.fixed)
-        if value is not None:
-            parameters[number] = attribute.parameter(value)
-    return parameters

@@ -400,6 +400,6 @@ class AuthorizationService:
         self.check_topic(user, topic, *self._setting_context(user, cmqc.MQOO_SET_IDENTITY_CONTEXT))
 
     def administering(self, user: str | None, command: str) -> None:
-        """Check that a user is an administrator, which MQSC commands and most PCF commands require."""
+        """Check that a user is an administrator, which commands require."""
         if not self.is_administrator(user):
             self._demand(str(user), f"command {command}", [f"member of group {ADMINISTRATORS}"])

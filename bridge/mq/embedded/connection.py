@@ -12,13 +12,25 @@ from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.queue import Queue
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
+from bridge.mq.embedded.verbs.administration import clear_retained, subscriptions
 from bridge.mq.embedded.verbs.get import WaitingGet, mqget
 from bridge.mq.embedded.verbs.hconn import Hconn
 from bridge.mq.embedded.verbs.inquire import mqinq, mqset, mqstat
 from bridge.mq.embedded.verbs.open import mqback, mqclose, mqcmit, mqconn, mqdisc, mqopen
 from bridge.mq.embedded.verbs.put import mqput, mqput1
 from bridge.mq.embedded.verbs.sub import mqsub, mqsubrq
-from bridge.mq.mqi import MQOD, MQPMO, MQSD, MQSTS, CommandResponse, GetOptions, Got, MQError, Property
+from bridge.mq.mqi import (
+    MQOD,
+    MQPMO,
+    MQSD,
+    MQSTS,
+    CommandResponse,
+    GetOptions,
+    Got,
+    MQError,
+    Property,
+    SubscriptionEntry,
+)
 from bridge.telemetry.message import Message
 from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
@@ -156,6 +168,12 @@ class EmbeddedConnection:
             self._end(unit)
             responses.append(response)
         return responses
+
+    def clear_retained(self, topic: str) -> None:
+        self._end(self._call(clear_retained, topic))
+
+    def subscriptions(self, name: str = "*") -> list[SubscriptionEntry]:
+        return self._call(subscriptions, name)
 
     def disconnect(self) -> None:
         with self._lock:

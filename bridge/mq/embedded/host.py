@@ -22,7 +22,6 @@ from bridge.mq.data_directory import DataDirectoryInUse, StoreError
 from bridge.mq.dead_letter_room import DeadLetterRoom
 from bridge.mq.embedded.admission import Admission
 from bridge.mq.embedded.backend import APPLICATION_NAME, EmbeddedBackend
-from bridge.mq.embedded.command_server import CommandServer
 from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.mqsc.commands import ScriptFailed, prepare, run_script
 from bridge.mq.embedded.queue import Queue, StoredMessage
@@ -43,7 +42,6 @@ from bridge.mq.memory import MemoryWatermark, in_bytes
 from bridge.mq.mqi import Connection, MQError
 from bridge.mqtt.topics import is_wildcard, overlap
 from bridge.security.authenticator import UnknownPlugin
-from bridge.security.privileged import ADMINISTRATORS
 from bridge.security.tls import TlsError
 from bridge.telemetry.identity import AS_IS
 from bridge.telemetry.subscription import subscription_name
@@ -240,9 +238,8 @@ log = logging.getLogger(__name__)
 class EmbeddedHost:
     """`bridge.mq.host.Host` that owns its queue manager."""
 
-    #: Servers for other processes and for PCF commands. The tests' stand-in for IBM MQ (tests/ibm_standin) replaces both.
+    #: Server for other processes. The tests' stand-in for IBM MQ (tests/ibm_standin) replaces it.
     SERVER: ClassVar[type[ApplicationServer]] = ApplicationServer
-    COMMAND_SERVER: ClassVar[type[CommandServer]] = CommandServer
 
     def __init__(self, configuration: Configuration, loop: asyncio.AbstractEventLoop) -> None:
         settings = configuration.queue_manager
@@ -311,7 +308,6 @@ class EmbeddedHost:
             self.queue_manager.close()
             raise HostError(f"queue_manager.listener: {error}") from error
         self._server = self.SERVER(self.queue_manager, self._admission)
-        self.COMMAND_SERVER(self.queue_manager).start()
 
     def _run_script(self, path: Path) -> None:
         try:
@@ -340,9 +336,7 @@ class EmbeddedHost:
             raise HostError(f"MQ applications cannot be let in: {error}") from error
 
     def connect(self, purpose: str) -> Connection:
-        # PCF commands are checked against the user of their message, which is blank for a connection without a user.
-        user = ADMINISTRATORS if purpose == "clean-up" else ""
-        return EmbeddedConnection(self.queue_manager, user=user)
+        return EmbeddedConnection(self.queue_manager)
 
     def inquiry(self) -> QueueManagerInquiry:
         return EmbeddedInquiry(self.queue_manager)

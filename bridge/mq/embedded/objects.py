@@ -9,7 +9,6 @@ import msgspec
 from pydantic import ValidationError
 
 from bridge.config.authentication import ChannelAuthenticationConfig
-from bridge.config.queue_manager import COMMAND_QUEUE
 from bridge.mq.embedded.appearance import Appearance
 from bridge.mq.embedded.attributes import (
     BASE_TOPIC,
@@ -42,7 +41,6 @@ RETAINED_QUEUE: Final = "SYSTEM.RETAINED.PUB.QUEUE"
 #: MAXDEPTH of system queues.
 SYSTEM_MAX_DEPTH: Final = 999_999_999
 _RETAINED_QUEUE: dict[str, Value] = {"MAXDEPTH": SYSTEM_MAX_DEPTH, "MAXMSGL": 104_857_600}
-_COMMAND_QUEUE: dict[str, Value] = {"SHARE": "NO", "DESCR": "IBM MQ administration commands (PCF)"}
 #: Attributes of subscriptions that often have equal values, which are shared to save memory.
 _REPEATED: Final = ("DEST", "DESTQMGR", "USERDATA", "SUBUSER", "SUBTYPE")
 
@@ -129,9 +127,8 @@ class Objects:
 
     def _make_system_objects(self) -> None:
         self.topics.objects.setdefault("SYSTEM.BASE.TOPIC", defaults("TOPIC") | BASE_TOPIC | {"TOPICSTR": ""})
-        for name, own in ((RETAINED_QUEUE, _RETAINED_QUEUE), (COMMAND_QUEUE, _COMMAND_QUEUE)):
-            if name not in self.queues:
-                self.queues[name] = Queue(name, defaults("QLOCAL") | own)
+        if RETAINED_QUEUE not in self.queues:
+            self.queues[RETAINED_QUEUE] = Queue(RETAINED_QUEUE, defaults("QLOCAL") | _RETAINED_QUEUE)
         for name, own in MODEL_QUEUES.items():
             self.models.setdefault(name, defaults("QMODEL") | own)
         for name in SERVER_CHANNELS:

@@ -19,7 +19,7 @@ from weakref import WeakSet
 
 import msgspec
 
-from bridge.config.queue_manager import COMMAND_QUEUE, MAPPING_STATE_QUEUE, STATE_QUEUE
+from bridge.config.queue_manager import MAPPING_STATE_QUEUE, STATE_QUEUE
 from bridge.mq.data_directory import StoreError, hold
 from bridge.mq.dead_letter import OriginContext
 from bridge.mq.dead_letter import dead_letter as behind_header
@@ -435,9 +435,7 @@ class QueueManager:
         )
         # Without its state, a mapping could not process the messages that it has got.
         if queue.name != MAPPING_STATE_QUEUE:
-            # Administrators free memory by commands.
-            exempt = replacing or queue.name == COMMAND_QUEUE
-            reason = self.shortage(0 if exempt else message.length + MESSAGE_OVERHEAD, persistent)
+            reason = self.shortage(0 if replacing else message.length + MESSAGE_OVERHEAD, persistent)
             if reason:
                 what = "the disk is full" if reason == cmqc.MQRC_RESOURCE_PROBLEM else self.memory.problem
                 raise MQError(reason, f"put to queue {queue.name}: {what}")

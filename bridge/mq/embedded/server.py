@@ -15,7 +15,7 @@ import socket
 import struct
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final, cast
@@ -39,6 +39,7 @@ from bridge.mq.embedded.admission import (
 from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit, undo
+from bridge.mq.embedded.verbs.administration import clear_retained, subscriptions
 from bridge.mq.embedded.verbs.get import (
     BROWSES,
     WaitingGet,
@@ -622,8 +623,24 @@ class ApplicationProtocol(Conversation):
                 self._answer()
             case remote.Command(text):
                 self._commands(hconn, text)
+            case remote.ClearRetained(topic):
+                with self._refusal_audited(command := f"CLEAR TOPICSTR({topic!r})"):
+                    unit = clear_retained(hconn, topic)
+                audit_log.note("command", user=self._user, command=command, ok=True)
+                self._end(unit)
+            case remote.Subscriptions(name):
+                self._answer(subscriptions(hconn, name))
             case remote.Disconnect():
                 self._disconnect()
+
+    @contextlib.contextmanager
+    def _refusal_audited(self, command: str) -> Iterator[None]:
+        """Record in the audit log if the user is not authorized for a command."""
+        try:
+            yield
+        except MQError:
+            audit_log.note("command", user=self._user, command=command, ok=False)
+            raise
 
     def _run(self, hconn: Hconn, requested: Pipeline) -> None:
         """Run a pipeline, which waits if its first call does."""
@@ -641,7 +658,8 @@ class ApplicationProtocol(Conversation):
         commands = Commands(self._queue_manager)
         waiting = commands.read(text)
         for command in waiting:
-            hconn.check_administrator(command.text)
+            with self._refusal_audited(command.text):
+                hconn.check_administrator(command.text)
         responses: list[Any] = []
 
         def run(reason: int = cmqc.MQRC_NONE) -> None:

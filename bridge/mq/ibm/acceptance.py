@@ -52,7 +52,7 @@ RATE_MESSAGES, RATE_UNIT = 1_000, 100
 _HEADER = 428
 
 
-class Outcome(msgspec.Struct, kw_only=True):
+class AcceptanceResult(msgspec.Struct, kw_only=True):
     """The result of one test."""
 
     test: str
@@ -113,7 +113,7 @@ class Acceptance:
         #: handle of the transmission queue; None if it cannot be opened
         self._transmissions: int | None = None
 
-    def run(self) -> Iterator[Outcome]:
+    def run(self) -> Iterator[AcceptanceResult]:
         """Yield the result of each test as soon as it is there."""
         tests: tuple[tuple[str, Callable[[], str | Finding], str], ...] = (
             ("connection", self._connects, "nothing else works without it"),
@@ -156,12 +156,12 @@ class Acceptance:
             outcome = self._outcome("clean-up", self._clean_up, "the queue manager is as before")
         yield outcome
 
-    def _outcome(self, name: str, test: Callable[[], str | Finding], meaning: str) -> Outcome:
+    def _outcome(self, name: str, test: Callable[[], str | Finding], meaning: str) -> AcceptanceResult:
         """Run a test. A failure does not end the others, not even the loss of the connection."""
         try:
             found = test()
         except Skipped as skipped:
-            return Outcome(
+            return AcceptanceResult(
                 test=name, result="skip", detail=str(skipped), meaning="not known, because it was not tested"
             )
         except Failed as failed:
@@ -176,10 +176,10 @@ class Acceptance:
             remedy = "report this to the developers of the bridge, with the version of the queue manager"
         else:
             if isinstance(found, Finding):
-                return Outcome(test=name, result="pass", detail=found.detail, meaning=found.meaning)
-            return Outcome(test=name, result="pass", detail=found, meaning=meaning)
+                return AcceptanceResult(test=name, result="pass", detail=found.detail, meaning=found.meaning)
+            return AcceptanceResult(test=name, result="pass", detail=found, meaning=meaning)
         not_so = f"not so: {meaning}" if meaning else "the bridge may not work as documented"
-        return Outcome(test=name, result="fail", detail=detail, remedy=remedy, meaning=not_so)
+        return AcceptanceResult(test=name, result="fail", detail=detail, remedy=remedy, meaning=not_so)
 
     def _lose(self) -> None:
         """Replace a lost connection, so that later tests and the clean-up have one."""
@@ -737,7 +737,7 @@ class Acceptance:
 
     def _own_subscriptions(self) -> list[str]:
         with closing(Administration(self._mq)) as administration:
-            return [name for name, *_ in administration.subscriptions(f"{self._client}*")]
+            return [entry.name for entry in administration.subscriptions(f"{self._client}*")]
 
     def _clean_up(self) -> str:
         """Remove what is left of the tests, and disconnect."""

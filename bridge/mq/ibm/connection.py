@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from bridge.mq.administration import run_mqsc
+from bridge.mq.administration import Administration, run_mqsc
 from bridge.mq.ibm.parameters import ConnectionParameters, Tls
 from bridge.mq.mqi import (
     MQOD,
@@ -33,6 +33,7 @@ from bridge.mq.mqi import (
     Got,
     MQError,
     Property,
+    SubscriptionEntry,
     TruncatedMessage,
     check_md,
     check_od,
@@ -655,8 +656,19 @@ class IbmConnection(ABC):
         with self._operation("backout"):
             self._manager.backout()
 
+    @cached_property
+    def _administration(self) -> Administration:
+        """Runs commands. Its reply queue is deleted when the connection ends."""
+        return Administration(self)
+
     def command(self, text: str) -> list[CommandResponse]:
         return run_mqsc(self, text)
+
+    def clear_retained(self, topic: str) -> None:
+        self._administration.clear_retained(topic)
+
+    def subscriptions(self, name: str = "*") -> list[SubscriptionEntry]:
+        return self._administration.subscriptions(name)
 
     def disconnect(self) -> None:
         self._objects.clear()

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from bridge.config.queue_manager import BatchConfig
-from bridge.mq.administration import Administration
 from bridge.mq.backend import UnitOfWork
 from bridge.mq.dead_letter import OriginContext, dead_letter
 from bridge.mq.ibm.coordination import BrowsePasses, SubscriptionBarrier
@@ -81,7 +80,6 @@ class Publisher(StateWriter[Part]):
     def opened(self, connection: Connection) -> None:
         self._topics = TopicHandles()
         self._present = connection
-        self._administration: Administration | None = None
         super().opened(connection)
         if not self._assurance.wait(self._loss, lambda: self._ending):
             raise Stopped
@@ -149,10 +147,8 @@ class Publisher(StateWriter[Part]):
 
         An empty retained message removes the previous one (MQTT-3.3.1-10, -11). MQ needs a command for that.
         """
-        if self._administration is None:
-            self._administration = Administration(self._present)
         try:
-            self._administration.clear_retained(topic)
+            self._present.clear_retained(topic)
         except MQError as error:
             raise_if_lost(error)
             log.error("MQB4204E clearing the retained publication of topic %r failed: %s", topic, error)

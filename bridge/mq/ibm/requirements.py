@@ -207,6 +207,8 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
     password_channels: tuple[str, ...] = ()
     #: whether to include what the bridge can do without
     optional: bool = True
+    #: whether the bridge sends PCF commands: the embedded queue manager has no command server
+    commands: bool = True
 
     @property
     def to_start(self) -> Requirements:
@@ -261,6 +263,8 @@ class Requirements(msgspec.Struct, kw_only=True, frozen=True):
         ]
         unique: dict[Key, Authority] = {}
         for authority in found:
+            if not self.commands and (authority.key == _PUT_COMMANDS or _PUT_COMMANDS in authority.after):
+                continue
             if authority.needed or self.optional:
                 unique.setdefault(authority.key, authority)
         return list(unique.values())

@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
 
 import msgspec
 
-from bridge.mq.administration import Administration
 from bridge.mq.backend import ClientSubscription, SubscriptionRequest
 from bridge.mq.ibm.coordination import BackendEvents, SubscriptionBarrier
 from bridge.mq.ibm.transmission import REPLAY
@@ -466,9 +464,8 @@ class Subscriber(Worker[Request]):
 
     @staticmethod
     def _inquire(connection: Connection) -> list[ClientSubscription]:
-        with closing(Administration(connection)) as administration:
-            return [
-                ClientSubscription(*subscriber, user_data, durable)
-                for name, topic_filter, user_data, durable in administration.subscriptions()
-                if (subscriber := subscriber_of(name, topic_filter, user_data)) is not None
-            ]
+        return [
+            ClientSubscription(*subscriber, entry.user_data, entry.durable)
+            for entry in connection.subscriptions()
+            if (subscriber := subscriber_of(entry.name, entry.topic_string, entry.user_data)) is not None
+        ]

@@ -22,7 +22,7 @@ from bridge.administration.requests import (
     ShowDeadLetter,
 )
 from bridge.mq.dead_letter import Letter, Selection, exported, reason_number
-from bridge.mq.dead_letter_queue import DeadLetterQueue, Outcome, Retried, sources_of
+from bridge.mq.dead_letter_queue import DeadLetterQueue, Retried, RetryOutcome, sources_of
 from bridge.mq.mqi import Connection
 from bridge.mqtt.topics import topic_filter_error
 from bridge.service.administration.parts import Parts
@@ -120,12 +120,14 @@ async def retry_dead_letters(parts: Parts, request: RetryDeadLetters) -> Answer:
         raise NotFound("no such messages are on the dead-letter queue")
     counts = Counter(one.outcome for one in retried)
     # "Stayed" and "returned" differ for one message, but both mean: still on the dead-letter queue.
-    failed = counts[Outcome.RETURNED] + counts[Outcome.STAYED]
-    summary = f"Retried {counted(len(retried), 'message')}: {counts[Outcome.DELIVERED]} delivered"
-    if counts[Outcome.WAITING]:
-        summary += f", {counts[Outcome.WAITING]} waiting"
+    failed = counts[RetryOutcome.RETURNED] + counts[RetryOutcome.STAYED]
+    summary = f"Retried {counted(len(retried), 'message')}: {counts[RetryOutcome.DELIVERED]} delivered"
+    if counts[RetryOutcome.WAITING]:
+        summary += f", {counts[RetryOutcome.WAITING]} waiting"
     lines = [f"{summary}, {failed} still on the dead-letter queue"]
-    for one in sorted(retried, key=lambda one: one.outcome not in (Outcome.RETURNED, Outcome.STAYED))[:_MOST_LINES]:
+    for one in sorted(retried, key=lambda one: one.outcome not in (RetryOutcome.RETURNED, RetryOutcome.STAYED))[
+        :_MOST_LINES
+    ]:
         lines.append(f"{one.letter.name}: {one.outcome}: {one.place}{f': {one.failure}' if one.failure else ''}")
     return Answer(ok=not failed, lines=lines)
 

@@ -39,7 +39,6 @@ from bridge.administration.requests import (
     ShowTopic,
 )
 from bridge.mapping.message_view import MessageView, body_text, descriptor, fields
-from bridge.mq.administration import Administration
 from bridge.mq.dead_letter import characters, content_of, seconds_of
 from bridge.mq.dead_letter_queue import DeadLetterQueue
 from bridge.mq.host import TooMany
@@ -98,11 +97,7 @@ def _publish(request: Publish, connection: Connection) -> None:
     topic = MQOD(ObjectType=cmqc.MQOT_TOPIC, ObjectString=request.topic)
     connection.put1(topic, Message(md, request.payload), options)
     if request.retain and not request.payload:
-        administration = Administration(connection)
-        try:
-            administration.clear_retained(request.topic)
-        finally:
-            administration.close()
+        connection.clear_retained(request.topic)
 
 
 async def list_topics(parts: Parts, request: ListTopics) -> list[TopicNode]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from bridge.administration.mapping_status import Status
-from bridge.archive.events import now_us
+from bridge.clock import now_us
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.mapping.loops import LoopGuard
 from bridge.mq.host import Host

@@ -12,7 +12,6 @@ from typing import ClassVar
 import msgspec
 
 from bridge.administration.mapping_status import State, Status
-from bridge.archive.schema import Outcome
 from bridge.config.link import DEFAULT_CLIENT_ID, LinkConfig, client_id_of
 from bridge.config.mapping import ToMqMapping, ToMqttMapping
 from bridge.config.values import endpoint
@@ -37,6 +36,7 @@ from bridge.service.mappings.runner import (
     consumer_source,
 )
 from bridge.telemetry.message import MappedMessage, Message, Publication, Received, Unmappable
+from bridge.telemetry.outcome import Outcome
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,7 @@ import msgspec
 
 from bridge.administration.histogram import Histogram
 from bridge.administration.mapping_status import BlockedQueue, State, Status
-from bridge.archive.events import now_us
-from bridge.archive.schema import Outcome
+from bridge.clock import now_us
 from bridge.config.mapping import MappingConfig, ToMqMapping, ToMqttMapping
 from bridge.mapping.rule import ToMqRule, ToMqttRule, rule_of
 from bridge.mq.dead_letter import DeadLetterRefused, DeadLetters
@@ -28,6 +27,7 @@ from bridge.service.events import CAME_ROUND, FILTERED, NO_DEAD_LETTER_ROOM
 from bridge.service.mappings.environment import LOOK_AHEAD, MappingEnvironment, Tally
 from bridge.telemetry.conversion import publication_of, received_message, with_publisher
 from bridge.telemetry.message import Destination, MappedMessage, Message, Publication, Received, Unmappable
+from bridge.telemetry.outcome import Outcome
 from bridge.wire import cmqc
 
 if TYPE_CHECKING:

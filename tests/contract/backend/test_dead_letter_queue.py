@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bridge.mq.dead_letter import HEADER_LENGTH, DeadLetters, OriginContext, Selection, dead_letter, header_of
-from bridge.mq.dead_letter_queue import DeadLetterQueue, Outcome
+from bridge.mq.dead_letter_queue import DeadLetterQueue, RetryOutcome
 from bridge.mq.message_consumer import ConsumerSource, MessageConsumer
 from bridge.mq.mqi import MQError
 from bridge.telemetry.message import Destination, Message
@@ -209,7 +209,7 @@ def test_a_message_that_a_mapping_rejected_goes_back_to_its_source(
     app.commit()
     taken.close()
     (retried,) = DeadLetterQueue(app.connection).retry(ALL, sources={"orders": source}, timeout=0)
-    assert retried.outcome is Outcome.WAITING and retried.place == f"{target} by mapping orders"
+    assert retried.outcome is RetryOutcome.WAITING and retried.place == f"{target} by mapping orders"
     assert retried.failure == "its outcome is not known after 0 s"
     again = other.take(source)
     assert (again.data, again.md.MsgId, again.md.Format.rstrip()) == (BODY, b"m" * 24, b"MYFMT")
@@ -227,7 +227,7 @@ def test_a_publication_that_a_mapping_rejected_is_retried_to_the_mapping_only(
     app.commit()
     assert other.drain(others) == [b"payload"]
     (retried,) = DeadLetterQueue(mq.connect()).retry(ALL, timeout=0)
-    assert retried.outcome is Outcome.WAITING and retried.place == f"mapping {name}"
+    assert retried.outcome is RetryOutcome.WAITING and retried.place == f"mapping {name}"
     (again,) = taken.take(1, 1, 1.0, 5.0)
     assert again.data.endswith(b"payload")
     assert other.drain(others) == []
@@ -373,7 +373,7 @@ def test_a_retried_message_that_its_mapping_rejects_again_returns_with_the_time_
     with on_a_thread(reject):
         (retried,) = dlq.retry(ALL, sources={"orders": source}, timeout=PATIENCE)
     (again,) = dlq.read(ALL)
-    assert retried.outcome is Outcome.RETURNED and "MQRC_Q_FULL" in retried.failure
+    assert retried.outcome is RetryOutcome.RETURNED and "MQRC_Q_FULL" in retried.failure
     assert retried.place == "TARGET by mapping orders"
     assert header_of(*again[1:]).PutDate == header_of(*first[1:]).PutDate == b"20200102"
     assert again[2][HEADER_LENGTH:] == BODY
@@ -393,4 +393,4 @@ def test_a_retried_message_that_its_mapping_took_is_reported_as_delivered(
 
     with on_a_thread(take):
         (retried,) = retrying
-    assert retried.outcome is Outcome.DELIVERED
+    assert retried.outcome is RetryOutcome.DELIVERED

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from bridge.mq.dead_letter import Letter, Selection
-from bridge.mq.dead_letter_queue import DeadLetterQueue, Outcome, Retried
+from bridge.mq.dead_letter_queue import DeadLetterQueue, Retried, RetryOutcome
 from bridge.mq.mqi import Connection
 from bridge.mqtt.packets import PublishProperties
 from bridge.telemetry.headers import Headers
@@ -29,7 +29,7 @@ def retry(connection: Connection) -> list[Retried]:
 async def retried(bridge: Bridge) -> Sequence[Retried]:
     """Try all letters again; none is refused."""
     found = await bridge.place.application(retry)
-    assert {one.outcome for one in found} <= {Outcome.DELIVERED, Outcome.WAITING}
+    assert {one.outcome for one in found} <= {RetryOutcome.DELIVERED, RetryOutcome.WAITING}
     assert await bridge.place.depth(DEAD_LETTER_QUEUE) == 0
     return found
 
@@ -119,7 +119,7 @@ async def test_a_message_to_a_client_that_returns_keeps_the_time_when_it_was_fir
     retrying = asyncio.create_task(bridge.place.application(retry_and_follow))
     bridge.backend.dead_letter((await bridge.arrived(1))[0], cmqc.MQRC_UNKNOWN_REMOTE_Q_MGR)
     (result,) = await retrying
-    assert result.outcome is Outcome.RETURNED
+    assert result.outcome is RetryOutcome.RETURNED
     (again,) = await bridge.place.application(listed)
     assert (again.name, again.dead_lettered, again.put_time) == (first.name, first.dead_lettered, first.put_time)
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from bridge.mq.embedded.attributes import QUEUE_TYPES, Value, selector
-from bridge.mq.embedded.command_server import PCFRefused, Reply, Request
 from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.mqsc.definitions import UNALTERABLE
 from bridge.mq.embedded.mqsc.display import objects, subscription_id
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.wire.mq.pcf import MQCFBS, MQCFIL, MQCFIN, MQCFST, string_list
 from tests.ibm_standin import cmqc, cmqcfc
+from tests.ibm_standin.pcf.commands import PCFRefused, Reply, Request
 from tests.ibm_standin.pcf.request import Attributes, Operation, attributes, byte_string, ignore, inquire, known_of
 
 KINDS = {number: kind for kind, number in QUEUE_TYPES.items()}

@@ -9,13 +9,13 @@ from functools import partial
 from bridge.mq.embedded.attributes import Value, stamps
 from bridge.mq.embedded.authority import COLLECTIVE, ENTITY_TYPES, NUMBERS, OBJECT_TYPES, Identity, is_about
 from bridge.mq.embedded.channels import NAME as CONNECTION_AUTHENTICATION
-from bridge.mq.embedded.command_server import PCFRefused, Reply, Request
 from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.mqsc.display import clients, is_named, objects
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.unit import Unit
 from bridge.wire.mq.pcf import MQCFIL, MQCFIN, MQCFST, PCFParameter, string_list
 from tests.ibm_standin import cmqc, cmqcfc
+from tests.ibm_standin.pcf.commands import PCFRefused, Reply, Request
 from tests.ibm_standin.pcf.request import (
     Attributes,
     Operation,

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from bridge.mq.embedded.attributes import AttributeRefused, Selector, Value, selector, values
-from bridge.mq.embedded.command_server import Filter, PCFRefused, Reply, Request, decoded, wrong
+from bridge.mq.embedded.attributes import AttributeRefused, Selector, Value, selector
 from bridge.mq.embedded.mqsc.commands import Commands
 from bridge.mq.embedded.mqsc.display import is_named
 from bridge.mq.embedded.unit import Unit
@@ -17,6 +16,7 @@ from bridge.mq.mqsc import Command, CommandRefused, MQSCSyntaxError, Parameter, 
 from bridge.wire.mq.pcf import MQCFBF, MQCFBS, MQCFIF, MQCFIL, MQCFIN, MQCFSF, MQCFSL, MQCFST, PCFParameter
 from tests.ibm_standin import cmqc, cmqcfc
 from tests.ibm_standin.attributes import SELECTORS
+from tests.ibm_standin.pcf.commands import Filter, PCFRefused, Reply, Request, decoded, values, wrong
 
 
 def integers(request: Request, number: int) -> tuple[int, ...] | None:

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from bridge.mq.embedded.command_server import PCFRefused, Reply, Request
 from bridge.mq.embedded.handles import INPUT, DefinitionHandle, Handle, QueueHandle, SubscriptionHandle, TopicHandle
 from bridge.mq.embedded.mqsc.display import is_named, objects
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.embedded.verbs.hconn import Hconn
 from bridge.wire.mq.pcf import MQCFBS, MQCFIL, MQCFIN, MQCFST, PCFParameter
 from tests.ibm_standin import cmqc, cmqcfc
+from tests.ibm_standin.pcf.commands import PCFRefused, Reply, Request
 from tests.ibm_standin.pcf.request import Attributes, byte_string, ignore, inquire
 
 _QUEUE_STATUS = (

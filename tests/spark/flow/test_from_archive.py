@@ -8,9 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bridge.archive.schema import Outcome, archive_files, json_of
+from bridge.archive.schema import archive_files, json_of
 from bridge.mqtt.packets import PublishProperties
 from bridge.spark.failures import Mistake
+from bridge.telemetry.outcome import Outcome
 from bridge.wire.mq import decode_mqdlh
 from tests.helpers.archive import NOON, Story, write
 from tests.helpers.mosquitto import Mosquitto

@@ -12,7 +12,7 @@ import pytest
 
 from bridge.archive.audit import Audit, Counts, MappingCounts, audit
 from bridge.archive.database import NoRows
-from bridge.archive.schema import Outcome
+from bridge.telemetry.outcome import Outcome
 from tests.benchmarks.archive_rows import generate
 from tests.helpers.archive import NOON, Story, write
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from bridge.archive.audit import audit
 from bridge.archive.history import NEVER
-from bridge.archive.schema import NAMES, Outcome
+from bridge.archive.schema import NAMES
+from bridge.telemetry.outcome import Outcome
 from tests.helpers import naive_audit
 from tests.helpers.archive import NOON, Story, write
 

@@ -23,10 +23,11 @@ from bridge.archive.audit import audit
 from bridge.archive.completeness import WITNESS, ArchiveDamaged, FileNumbers, NumberedFile, complete_files, losses
 from bridge.archive.event_queue import LENGTH, MODULE
 from bridge.archive.replay import Selection
-from bridge.archive.schema import Outcome, archive_files, partition
+from bridge.archive.schema import archive_files, partition
 from bridge.archive.writer import ArchiveWriter
 from bridge.cli.program import program
 from bridge.config.operations import ArchiveConfig, RollConfig
+from bridge.telemetry.outcome import Outcome
 from bridge.witness import create
 from bridge.witness import read as read_witness
 from tests.helpers.archive import NOON, Story, at, read, write

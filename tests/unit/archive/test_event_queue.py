@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from bridge.archive.event_queue import PIPE, EventProducer, EventQueue
-from bridge.archive.events import Connected, Ended, Published, Started, Subscribed, encode, now_us
+from bridge.archive.events import Connected, Ended, Published, Started, Subscribed, encode
 from bridge.archive.writer import LOCK, ROW_BYTES
+from bridge.clock import now_us
 from bridge.config.operations import ArchiveConfig, RollConfig
 from tests.helpers.archive import read
 from tests.helpers.line_process import suspend
@@ -196,7 +197,8 @@ def test_a_process_that_dies_while_the_service_stops(make: Any, directory: Path)
 SERVICE = """
 import sys, time
 from pathlib import Path
-from bridge.archive.events import Published, Started, encode, now_us
+from bridge.archive.events import Published, Started, encode
+from bridge.clock import now_us
 from bridge.archive.event_queue import EventQueue
 from bridge.config.operations import ArchiveConfig
 queue = EventQueue(ArchiveConfig(directory=Path(sys.argv[1])))

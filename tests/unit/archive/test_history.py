@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from bridge.archive.history import NEVER, History, Interval
-from bridge.archive.schema import NAMES, Outcome
+from bridge.archive.schema import NAMES
+from bridge.telemetry.outcome import Outcome
 from tests.helpers.archive import Story, at
 
 S, U = Outcome.SUBSCRIBED, Outcome.UNSUBSCRIBED

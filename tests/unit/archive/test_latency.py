@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from bridge.archive.database import Database
 from bridge.archive.report import PERCENTILES, latency
-from bridge.archive.schema import Direction, Outcome
+from bridge.archive.schema import Direction
+from bridge.telemetry.outcome import Outcome
 
 TIMES = st.lists(st.one_of(st.integers(-5, 20_000), st.integers(0, 2**45)), min_size=1, max_size=60)
 PUT = 10**15

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bridge.archive.replay import COLUMNS, Selection
-from bridge.archive.schema import Outcome
+from bridge.telemetry.outcome import Outcome
 from tests.helpers.archive import NOON, Story, write
 
 

@@ -12,8 +12,8 @@ import pytest
 from bridge.archive.database import NoRows
 from bridge.archive.report import report
 from bridge.archive.report_page import Report, Section, page
-from bridge.archive.schema import Outcome
 from bridge.charts import number
+from bridge.telemetry.outcome import Outcome
 from tests.helpers.archive import NOON, Story, write
 
 WRONG = "MQRC_RFH_ERROR (2334)"

@@ -17,6 +17,7 @@ from bridge.cli import connections
 from bridge.mq.ibm.parameters import ConnectionParameters
 from bridge.mq.remote import RemoteConnection
 from tests.helpers.patience import PATIENCE
+from tests.ibm_standin.pcf.command_server import CommandServer
 
 XMITQ, DLQ = "SYSTEM.MQTT.TRANSMIT.QUEUE", "SYSTEM.DEAD.LETTER.QUEUE"
 IBM = "queue_manager: {type: ibm, name: QM1, channel: C, connections: mq1(1414), user: ours}\n"
@@ -195,12 +196,15 @@ class FakeIbm:
 
 
 @pytest.fixture
-def ibm(queue_manager: Any, monkeypatch: pytest.MonkeyPatch) -> FakeIbm:
+def ibm(queue_manager: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeIbm]:
     fake = FakeIbm(queue_manager.directory)
+    command_server = CommandServer(queue_manager.itself)
+    command_server.start()
     monkeypatch.setattr("bridge.mq.ibm.connection.connect_ibm", fake)
     monkeypatch.setitem(sys.modules, "ibmmq", types.ModuleType("ibmmq"))
     monkeypatch.setenv("MQBRIDGE_PASSWORD", "hunter2")
-    return fake
+    yield fake
+    command_server.stop()
 
 
 def test_check_at_ibm_mq(invoke: Any, ibm: FakeIbm, tmp_path: Path) -> None:

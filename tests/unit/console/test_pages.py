@@ -222,8 +222,8 @@ def test_system_queues_are_shown_where_they_are_asked_for(console: Console) -> N
     usual = console.get("/queues").text
     assert "SYSTEM.MQTT.TRANSMIT.QUEUE" in usual
     assert "SYSTEM.DEAD.LETTER.QUEUE" in usual
-    assert "SYSTEM.ADMIN.COMMAND.QUEUE" not in usual
-    assert "SYSTEM.ADMIN.COMMAND.QUEUE" in console.get("/queues", system="1").text
+    assert "SYSTEM.RETAINED.PUB.QUEUE" not in usual
+    assert "SYSTEM.RETAINED.PUB.QUEUE" in console.get("/queues", system="1").text
     assert "ORDERS" not in console.get("/queues", filled="1").text
 
 

@@ -20,7 +20,7 @@ from bridge.mqtt.topics import overlap
 from bridge.telemetry.message import Message
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from tests.ibm_standin.pcf.command_server import StandInCommandServer
+from tests.ibm_standin.pcf.command_server import CommandServer
 
 RETAINED = ("plant/1/temp", "plant/2/temp", "plant/1", "/lead", "$SYS/x")
 SUBSCRIPTIONS = {"S1": "plant/+/temp", "S2": "plant/#", "S3": "plant/1/temp", "S4": "other"}
@@ -41,7 +41,7 @@ class Site:
     def __init__(self, directory: Path) -> None:
         self.itself = QueueManager("MQB1", directory)
         prepare(self.itself)
-        StandInCommandServer(self.itself).start()
+        CommandServer(self.itself).start()
         self.application = EmbeddedConnection(self.itself)
 
     def retain(self, topic: str, payload: bytes = b"x", **fields: Any) -> None:

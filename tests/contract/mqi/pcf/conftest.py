@@ -9,13 +9,13 @@ import pytest
 
 from bridge.mq.embedded.queuemanager import QueueManager
 from tests.helpers.pcf_administrator import Administrator
-from tests.ibm_standin.pcf.command_server import StandInCommandServer
+from tests.ibm_standin.pcf.command_server import CommandServer
 
 
 @pytest.fixture
 def queue_manager(tmp_path: Path) -> Iterator[QueueManager]:
     queue_manager = QueueManager("MQB1", tmp_path)
-    StandInCommandServer(queue_manager).start()
+    CommandServer(queue_manager).start()
     yield queue_manager
     queue_manager.close()
 

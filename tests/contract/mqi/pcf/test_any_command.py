@@ -13,7 +13,7 @@ from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.wire.mq.pcf import MQCFBS, MQCFH, MQCFIF, MQCFIL, MQCFIN, MQCFSF, MQCFST, encode_pcf, string_list
 from tests.helpers.pcf_administrator import Administrator
 from tests.ibm_standin import cmqc, cmqcfc
-from tests.ibm_standin.pcf.command_server import StandInCommandServer
+from tests.ibm_standin.pcf.command_server import CommandServer
 
 NAMED = (
     cmqc.MQCA_Q_NAME,
@@ -68,7 +68,7 @@ COMMANDS = sorted(value for name, value in vars(cmqcfc).items() if name.startswi
 def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Administrator]:
     directory: Path = tmp_path_factory.mktemp("data")
     queue_manager = QueueManager("MQB1", directory)
-    StandInCommandServer(queue_manager).start()
+    CommandServer(queue_manager).start()
     yield Administrator(queue_manager)
     queue_manager.close()
 

@@ -16,7 +16,7 @@ from bridge.wire.mq.pcf import MQCFGR, MQCFH, MQCFIL, MQCFIN, MQCFSF, MQCFST, en
 from tests.helpers.pcf_administrator import Administrator, parameters, value
 from tests.ibm_standin import cmqc, cmqcfc
 from tests.ibm_standin.cmqc import MQCA_Q_NAME, MQIA_Q_TYPE
-from tests.ibm_standin.pcf.command_server import StandInCommandServer
+from tests.ibm_standin.pcf.command_server import CommandServer
 
 
 def test_a_reply_follows_the_request(admin: Administrator) -> None:
@@ -81,7 +81,7 @@ def test_an_expired_command_is_not_run(queue_manager: QueueManager, admin: Admin
     time.sleep(0.12)
     assert queue.depth == 1
     queue.inputs, queue.exclusive = 0, False
-    StandInCommandServer(queue_manager).start()
+    CommandServer(queue_manager).start()
     assert queue.depth == 0
     with pytest.raises(MQError):
         admin.receive(50)
@@ -96,12 +96,12 @@ def test_commands_wait_for_the_server_and_run_in_order(tmp_path: Path) -> None:
         (cmqcfc.MQCMD_CREATE_Q, "NEW"),
     ):
         admin.send(encode_pcf(MQCFH(Command=command), parameters({MQCA_Q_NAME: name, MQIA_Q_TYPE: 1})))
-    server = StandInCommandServer(queue_manager)
+    server = CommandServer(queue_manager)
     server.start()
     for _ in range(3):
         assert admin.receive()[1].CompCode == cmqc.MQCC_OK
     with pytest.raises(MQError) as raised:
-        StandInCommandServer(queue_manager).start()
+        CommandServer(queue_manager).start()
     assert raised.value.reason == cmqc.MQRC_OBJECT_IN_USE
     server.stop()
     admin.send(encode_pcf(MQCFH(Command=cmqcfc.MQCMD_PING_Q_MGR), []))

@@ -10,7 +10,6 @@ import pytest
 
 from bridge.mq.backend import UnitOfWork
 from bridge.mq.embedded.backend import EmbeddedBackend
-from bridge.mq.embedded.command_server import CommandServer
 from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.message_consumer import ConsumerSource, MessageConsumer, mapping_subscriptions, remove_subscription
 from bridge.mq.message_producer import MessageProducer
@@ -105,13 +104,7 @@ async def test_a_client_that_clears_a_retained_publication_is_heard_of(manager: 
     assert not manager.itself.retained
 
 
-# With the command server ----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def commanded(manager: Manager) -> Any:
-    CommandServer(manager.itself).start()
-    return manager
+# Retained publications that are cleared --------------------------------------------------------------------------------
 
 
 def mapped(body: bytes, *, retain: bool = False, clear: bool = False) -> MappedMessage:
@@ -130,24 +123,24 @@ def mapped(body: bytes, *, retain: bool = False, clear: bool = False) -> MappedM
     ],
 )
 def test_a_retained_publication_is_cleared_once_that_is_committed(
-    commanded: Any, first: Any, second: Any, retained: bytes | None
+    manager: Manager, first: Any, second: Any, retained: bytes | None
 ) -> None:
-    connection = EmbeddedConnection(commanded.itself)
+    connection = EmbeddedConnection(manager.itself)
     producer = MessageProducer(connection)
-    consumer = consumer_of(commanded.connection)
+    consumer = consumer_of(manager.connection)
     for unit in (first, second):
         for one in unit:
             producer.put(one)
         connection.commit()
         producer.committed()
-    kept = commanded.itself.retained.get("t/1")
+    kept = manager.itself.retained.get("t/1")
     assert (kept and kept.message.data) == retained
     assert take(consumer) == [(one.message.data, True) for one in first + second], "who has a subscription learns of it"
 
 
-def test_what_is_backed_out_clears_nothing(commanded: Any) -> None:
-    commanded.publish("t/1", b"1", retain=True)
-    connection = EmbeddedConnection(commanded.itself)
+def test_what_is_backed_out_clears_nothing(manager: Manager) -> None:
+    manager.publish("t/1", b"1", retain=True)
+    connection = EmbeddedConnection(manager.itself)
     producer = MessageProducer(connection)
     producer.put(mapped(b"", clear=True))
     connection.backout()
@@ -155,17 +148,17 @@ def test_what_is_backed_out_clears_nothing(commanded: Any) -> None:
     producer.put(mapped(b"2"))
     connection.commit()
     producer.committed()
-    assert commanded.itself.retained["t/1"].message.data == b"1"
+    assert manager.itself.retained["t/1"].message.data == b"1"
 
 
-def test_mappings_that_are_no_more_are_known_by_their_subscriptions(commanded: Any) -> None:
-    connection = EmbeddedConnection(commanded.itself)
+def test_mappings_that_are_no_more_are_known_by_their_subscriptions(manager: Manager) -> None:
+    connection = EmbeddedConnection(manager.itself)
     for mapping, topic_filter in (("a", "t/a"), ("a.b", "t/b"), ("a.b", "t/c")):
         consumer = consumer_of(connection, mapping, topic_filter)
         consumer.take(1, 1, 0.0, 0.0)
         consumer.close()
-    commanded.ok("DEFINE SUB('mqbridge') TOPICSTR('t/a') DESTCLAS(MANAGED)")
-    commanded.publish("t/c")
+    manager.ok("DEFINE SUB('mqbridge') TOPICSTR('t/a') DESTCLAS(MANAGED)")
+    manager.publish("t/c")
     assert mapping_subscriptions(connection) == {"a", "a.b"}
     assert remove_subscription(connection, "a.b") == 1
     assert remove_subscription(connection, "a.b") == 0

@@ -67,9 +67,8 @@ def test_messages_are_got_and_then_puts_are_accepted(above: Manager) -> None:
 
 
 def test_commands_are_accepted(above: Manager) -> None:
-    """They are how an administrator makes room. The queue of PCF commands takes messages, too."""
+    """They are how an administrator makes room."""
     above.ok("ALTER QLOCAL(Q) DESCR('still there')")
-    above.put("SYSTEM.ADMIN.COMMAND.QUEUE", persistent=False)
     above.ok("CLEAR QLOCAL(Q)")
 
 

@@ -14,7 +14,7 @@ import pytest
 from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.mqsc.commands import prepare, run_script
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.ibm.acceptance import Acceptance, Outcome, Trials, traffic
+from bridge.mq.ibm.acceptance import Acceptance, AcceptanceResult, Trials, traffic
 from bridge.mq.ibm.acceptance_measurements import Failed, message_identifiers
 from bridge.mq.ibm.requirements import Requirements
 from bridge.mq.ibm.transmission import MQXQH_LENGTH
@@ -24,7 +24,7 @@ from bridge.telemetry.transmission import AnyMessage
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD, MQMDE, decode_mqxqh, encode_mqmde, encode_mqxqh
 from tests.helpers.guarded_connection import GuardedConnection
-from tests.ibm_standin.pcf.command_server import StandInCommandServer
+from tests.ibm_standin.pcf.command_server import CommandServer
 
 UNKNOWN_CHANNEL = 2540
 XMITQ = "SYSTEM.MQTT.TRANSMIT.QUEUE"
@@ -34,7 +34,7 @@ XMITQ = "SYSTEM.MQTT.TRANSMIT.QUEUE"
 def queue_manager(tmp_path: Path) -> Iterator[QueueManager]:
     queue_manager = QueueManager("MQB1", tmp_path)
     prepare(queue_manager)
-    StandInCommandServer(queue_manager).start()
+    CommandServer(queue_manager).start()
     yield queue_manager
     queue_manager.close()
 
@@ -43,13 +43,13 @@ def results(
     queue_manager: QueueManager,
     connection: Callable[[QueueManager], Connection] = EmbeddedConnection,
     wrong_password: Callable[[], Connection] | None = None,
-) -> dict[str, Outcome]:
+) -> dict[str, AcceptanceResult]:
     trials = Trials(wrong_password=wrong_password, subscriptions=20)
     tests = Acceptance(lambda: connection(queue_manager), Requirements(), trials=trials)
     return {one.test: one for one in tests.run()}
 
 
-def failed(found: dict[str, Outcome]) -> list[str]:
+def failed(found: dict[str, AcceptanceResult]) -> list[str]:
     return [name for name, one in found.items() if one.result == "fail"]
 
 

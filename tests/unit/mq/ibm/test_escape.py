@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from bridge.mq.administration import run_mqsc
-from bridge.mq.embedded.command_server import CommandServer
 from bridge.mq.embedded.connection import EmbeddedConnection
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.mq.mqi import CommandResponse
+from tests.ibm_standin.pcf.command_server import CommandServer
 
 
 @pytest.fixture

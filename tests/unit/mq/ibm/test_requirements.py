@@ -20,7 +20,7 @@ from bridge.mq.ibm.mqsc_script import Existing, existing_attributes, mqsc_script
 from bridge.mq.ibm.requirements import Authority, MappingQueue, Requirements, requirements_of
 from bridge.mq.ibm.requirements_check import missing
 from bridge.shipped import shipped_file
-from tests.ibm_standin.pcf.command_server import StandInCommandServer
+from tests.ibm_standin.pcf.command_server import CommandServer
 
 #: The bridge's user, and a user of clients. No such users exist on any machine.
 XMITQ = "SYSTEM.MQTT.TRANSMIT.QUEUE"
@@ -177,7 +177,7 @@ def queue_manager(tmp_path: Path) -> Iterator[QueueManager]:
     own = "DEFINE QLOCAL(IN)\nDEFINE QLOCAL(OUT) MAXMSGL(104857600)\nDEFINE QLOCAL(QM2) USAGE(XMITQ)\n"
     run_script(queue_manager, own, "test")
     run_script(queue_manager, mqsc_script(configuration(), f"PRINCIPAL('{OURS}')"), "mqsc-script")
-    StandInCommandServer(queue_manager).start()
+    CommandServer(queue_manager).start()
     yield queue_manager
     queue_manager.close()
 
@@ -253,7 +253,7 @@ def test_a_script_with_aliases_does_not_change_the_default_transmission_queue(tm
     manager.enforce_authorities()
     own = "DEFINE QLOCAL(HUB) USAGE(XMITQ)\nDEFINE QLOCAL(DLQ)\nALTER QMGR DEFXMITQ(HUB) DEADQ(DLQ)\n"
     run_script(manager, f"{own}DEFINE QLOCAL(IN)\nDEFINE QLOCAL(OUT) MAXMSGL(104857600)\n", "test")
-    StandInCommandServer(manager).start()
+    CommandServer(manager).start()
     administrator = EmbeddedConnection(manager)
     existing = existing_attributes(administrator)
     assert (existing.default_route, existing.dead_letter_queue) == ("HUB", "DLQ")

@@ -19,7 +19,7 @@ from bridge.mq.ibm.requirements_check import Missing, Requirements, missing, ref
 from bridge.mq.mqi import MQOD, MQSD, MQError
 from bridge.wire import cmqc, cmqcfc
 from tests.helpers.guarded_connection import GuardedConnection
-from tests.ibm_standin.pcf.command_server import StandInCommandServer
+from tests.ibm_standin.pcf.command_server import CommandServer
 
 XMITQ, STATE, DLQ = "SYSTEM.MQTT.TRANSMIT.QUEUE", "SYSTEM.MQTT.PERSISTENT.STATE", "SYSTEM.DEAD.LETTER.QUEUE"
 LONG = "MAXDEPTH(10000000) MAXMSGL(104857600)"
@@ -47,7 +47,7 @@ def connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Guar
     monkeypatch.setattr(administration, "REPLY_WAIT", 200)
     queue_manager = QueueManager("MQB1", tmp_path)
     prepare(queue_manager)
-    StandInCommandServer(queue_manager).start()
+    CommandServer(queue_manager).start()
     connection = GuardedConnection(queue_manager)
     yield connection
     connection.disconnect()

@@ -9,7 +9,6 @@ import pytest
 
 from bridge.link import connection as links
 from bridge.mq import message_consumer, worker
-from bridge.mq.embedded.command_server import CommandServer
 from bridge.mq.embedded.mqsc.commands import prepare
 from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.service.mappings import link_runner, runner
@@ -32,7 +31,6 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
         monkeypatch.setattr(module, "LONGEST_RETRY", 0.01)
     manager = QueueManager("QM1", tmp_path)
     prepare(manager)
-    CommandServer(manager).start()
     made = Scene(manager)
     monkeypatch.setattr(links, "link_connection", made.link_connection)
     monkeypatch.setattr(links, "end_session", lambda *_: True)

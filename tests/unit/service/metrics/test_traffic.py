@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.archive.events import now_us
+from bridge.clock import now_us
 from bridge.mq.backend import Completion
 from bridge.mqtt.flow import Phase
 from bridge.mqtt.packets import Publish

@@ -9,24 +9,22 @@ from typing import Any
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from bridge.config.queue_manager import COMMAND_QUEUE, ListenerConfig
+from bridge.config.queue_manager import ListenerConfig
 from bridge.config.tls import ClientTlsConfig
 from bridge.mq.mqi import MQOD, MQPMO, GetOptions, MQError
 from bridge.mq.remote import RemoteConnection
 from bridge.security.privileged import user_of_this_process
 from bridge.security.tls import tls_context
 from bridge.telemetry.message import Message
-from bridge.wire import cmqc, cmqcfc
+from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
-from bridge.wire.mq.pcf import MQCFH, MQCFIN, MQCFST, decode_pcf, encode_pcf
 from tests.helpers.certificate_authority import Authority
 from tests.helpers.served_queue_manager import ServedQueueManager
 
-RECORDS = f"""
+RECORDS = """
 DEFINE QLOCAL(Q)
 DEFINE QLOCAL(ANSWERS)
 SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('alice','nobody') AUTHADD(CONNECT)
-SET AUTHREC PROFILE({COMMAND_QUEUE}) OBJTYPE(QUEUE) PRINCIPAL('alice','nobody') AUTHADD(PUT)
 SET AUTHREC PROFILE(ANSWERS) OBJTYPE(QUEUE) PRINCIPAL('alice','nobody') AUTHADD(PUT,GET)
 """
 ADMINISTRATOR = user_of_this_process()
@@ -107,14 +105,17 @@ def test_identity(site: Site, authentication: Any, authorities: bool, identity: 
 def test_no_application_becomes_an_administrator_by_saying_so(
     site: Site, authentication: Any, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A PCF command is refused, and the audit log says who has put it."""
+    """Commands are rejected, and the audit log has the user that was authenticated."""
     with site.served(authentication, authorities=True) as served:
         connection = site.connected(served, said)
-        assert pcf(connection, deletion()) == cmqc.MQRC_NOT_AUTHORIZED
+        for command in (lambda: connection.command("DELETE QLOCAL(Q)"), lambda: connection.clear_retained("t")):
+            with pytest.raises(MQError, match="MQRC_NOT_AUTHORIZED"):
+                command()
         assert "Q" in served.itself.objects.queues
     entries = [json.loads(one.getMessage()) for one in caplog.records if one.name == "bridge.audit"]
     who = "alice" if authentication is CERTIFICATE else "nobody"
-    assert [(one["user"], one["ok"]) for one in entries if one["event"] == "command"][-1] == (who, False)
+    commands = [(one["command"], one["user"], one["ok"]) for one in entries if one["event"] == "command"]
+    assert commands[-2:] == [("DELETE QLOCAL(Q)", who, False), ("CLEAR TOPICSTR('t')", who, False)]
 
 
 @pytest.mark.parametrize(
@@ -200,29 +201,10 @@ def test_to_be_somebody_else_takes_authority(site: Site, options: MQPMO) -> None
     """Nobody sets the context of a message, or acts as an alternate user, without authority for that."""
     with site.served(CERTIFICATE, authorities=True) as served:
         connection = site.connected(served, "")
-        od = MQOD(ObjectName=COMMAND_QUEUE, AlternateUserId="mqm")
-        md = MQMD(Format=cmqc.MQFMT_ADMIN, UserIdentifier=b"mqm")
+        od = MQOD(ObjectName="ANSWERS", AlternateUserId="mqm")
+        md = MQMD(UserIdentifier=b"mqm")
         with pytest.raises(MQError, match="MQRC_NOT_AUTHORIZED"):
-            connection.put1(od, Message(md, deletion()), options)
+            connection.put1(od, Message(md, b""), options)
         for option in (cmqc.MQOO_SET_IDENTITY_CONTEXT, cmqc.MQOO_SET_ALL_CONTEXT, cmqc.MQOO_ALTERNATE_USER_AUTHORITY):
             with pytest.raises(MQError, match="MQRC_NOT_AUTHORIZED"):
                 connection.open(od, cmqc.MQOO_OUTPUT | option)
-
-
-def deletion() -> bytes:
-    """Return the PCF command that deletes queue Q by MQSC."""
-    parameters = (
-        MQCFIN(cmqcfc.MQIACF_ESCAPE_TYPE, cmqcfc.MQET_MQSC),
-        MQCFST(cmqcfc.MQCACF_ESCAPE_TEXT, b"DELETE QLOCAL(Q)"),
-    )
-    return encode_pcf(MQCFH(Command=cmqcfc.MQCMD_ESCAPE), parameters)
-
-
-def pcf(connection: RemoteConnection, command: bytes) -> int:
-    """Run a PCF command, and return the reason of its first response."""
-    md = MQMD(Format=cmqc.MQFMT_ADMIN, MsgType=cmqc.MQMT_REQUEST, ReplyToQ=b"ANSWERS")
-    connection.put1(MQOD(ObjectName=COMMAND_QUEUE), Message(md, command))
-    handle = connection.open(MQOD(ObjectName="ANSWERS"), cmqc.MQOO_INPUT_SHARED)
-    got = connection.get(handle, GetOptions(Options=cmqc.MQGMO_WAIT, WaitInterval=30_000))
-    header, _ = decode_pcf(got.data)
-    return header.Reason

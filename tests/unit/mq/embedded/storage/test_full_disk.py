@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from bridge.mq.embedded.queuemanager import QueueManager
-from bridge.mq.embedded.storage import recovery_log
 from bridge.mq.embedded.storage.recovery_log import MIN_RESERVE_BYTES, RESERVE_BYTES
 
 MIB = 2**20
@@ -22,6 +20,13 @@ def reserve(tmp_path: Path) -> Any:
     manager = QueueManager("QM1", tmp_path)
     yield manager.recovery_log.reserve
     manager.close()
+
+
+def use_disk(monkeypatch: pytest.MonkeyPatch, size: int, free: int) -> None:
+    """Every file system has this size, and so many free bytes."""
+    blocks = BLOCK, BLOCK, size // BLOCK, free // BLOCK, free // BLOCK
+    disk = os.statvfs_result((*blocks, 0, 0, 0, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _path: disk)
 
 
 @pytest.mark.parametrize(
@@ -42,8 +47,7 @@ def test_a_disk_that_was_full(
     reserve.keep()
     reserve.give_up()
     assert reserve.full
-    disk = SimpleNamespace(f_bavail=free // BLOCK, f_frsize=BLOCK, f_blocks=size // BLOCK)
-    monkeypatch.setattr(recovery_log, "os", SimpleNamespace(**{**vars(os), "statvfs": lambda _path: disk}))
+    use_disk(monkeypatch, size, free)
     monkeypatch.setattr(type(reserve._store), "spare_bytes", lambda _self: spare)
     monkeypatch.setattr(type(reserve._store), "log_bytes", lambda _self: 0)
     reserve._look = 0.0
@@ -52,7 +56,6 @@ def test_a_disk_that_was_full(
 
 
 def test_a_start_needs_room_for_the_reserve_only(reserve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = SimpleNamespace(f_bavail=RESERVE_BYTES // BLOCK, f_frsize=BLOCK, f_blocks=1000 * MIB // BLOCK)
-    monkeypatch.setattr(recovery_log, "os", SimpleNamespace(**{**vars(os), "statvfs": lambda _path: disk}))
+    use_disk(monkeypatch, 1000 * MIB, RESERVE_BYTES)
     reserve.keep()
     assert not reserve.full

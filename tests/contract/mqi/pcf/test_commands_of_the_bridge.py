@@ -1,32 +1,13 @@
-"""The PCF commands that the bridge itself sends. What the command server does with any is in tests/contract/mqi/pcf."""
+"""The PCF commands that the bridge sends."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from bridge.mq.embedded.command_server import CommandServer
-from bridge.mq.embedded.queuemanager import QueueManager
 from bridge.wire.mq.pcf import MQCFH, MQCFIF, encode_pcf
 from tests.helpers.pcf_administrator import Administrator, parameters, value
 from tests.ibm_standin import cmqc, cmqcfc
 from tests.ibm_standin.cmqc import MQCA_TOPIC_STRING
-
-
-@pytest.fixture
-def queue_manager(tmp_path: Path) -> Iterator[QueueManager]:
-    queue_manager = QueueManager("MQB1", tmp_path)
-    CommandServer(queue_manager).start()
-    yield queue_manager
-    queue_manager.close()
-
-
-@pytest.fixture
-def admin(queue_manager: QueueManager) -> Administrator:
-    return Administrator(queue_manager)
 
 
 def test_escape_runs_mqsc(admin: Administrator) -> None:
@@ -84,8 +65,3 @@ def test_inquire_subscription(admin: Administrator) -> None:
     assert admin.refused(command, {}) == (cmqcfc.MQRCCF_PARM_COUNT_TOO_SMALL, name)
     level = MQCFIF(cmqcfc.MQIACF_SUB_LEVEL, cmqcfc.MQCFOP_EQUAL, 1)
     assert admin.refused(command, {name: "s*"}, level)[0] == cmqcfc.MQRCCF_CFIF_PARM_ID_ERROR
-
-
-@pytest.mark.parametrize("command", [cmqcfc.MQCMD_CREATE_Q, cmqcfc.MQCMD_INQUIRE_Q, cmqcfc.MQCMD_DELETE_Q])
-def test_other_commands_are_refused(admin: Administrator, command: int) -> None:
-    assert admin.refused(command, {cmqc.MQCA_Q_NAME: "APP.IN"}) == (cmqcfc.MQRCCF_CFH_COMMAND_ERROR, None)
