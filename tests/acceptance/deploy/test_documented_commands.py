@@ -44,7 +44,7 @@ HOSTS = ("bridge.example.com", "mqtt.example.com")
 #: Directories of a service, of backups and of data, which the reader has below the temporary directory.
 DIRECTORIES = ("/etc/mqbridge", "/var/lib/mqbridge", "/backup", "/srv")
 #: Commands that run until Ctrl-C.
-ENDLESS = ("make run", "mqbridge run", "mosquitto_sub", "mqbridge lake", "while ")
+ENDLESS = ("make run", "mqbridge run", "mosquitto_sub", "mqbridge lake", "mqbridge pipeline run", "while ")
 SERVICE = """
 queue_manager: {{scripts: [orders.mqsc], data_directory: {data}}}
 control_socket: {data}/control
@@ -86,8 +86,8 @@ class Reader:
         self.standby: Path | None = None
         #: what runs until Ctrl-C, except bridges
         self.devices: list[LineProcess] = []
-        #: A package for IBM MQ is loaded by processes of their own only.
-        self.on_ibm_mq = False
+        #: Packages for IBM MQ and Spark sessions need processes of their own.
+        self.has_processes = False
         for path in (*DIRECTORIES, "/bin"):
             (directory / path[1:]).mkdir(parents=True)
         for name in ("mosquitto_pub", "mosquitto_sub"):  # with the port of the bridge in place of 1883
@@ -160,7 +160,7 @@ class Reader:
         """Run a command to its end, and return its exit status and what it printed."""
         if text.startswith("mqbridge ") and not re.search(r"[|<>;&$]", text):  # without a shell, which is faster
             words = shlex.split(text, comments=True)[1:]
-            if self.on_ibm_mq:
+            if self.has_processes:
                 done = forked_process.run(*words, env=self.env, cwd=self.directory)
                 return done.returncode, done.stdout, done.stderr
             with contextlib.chdir(self.directory):
@@ -194,6 +194,12 @@ class Reader:
             return
         if text.startswith("mqbridge lake"):
             self._write_lake(text)
+            return
+        if text.startswith("mqbridge pipeline run"):
+            with LineProcess([MQBRIDGE, *shlex.split(text)[1:]], cwd=self.directory, env=self.env) as process:
+                for expected in shown:
+                    process.line_where(lambda line, expected=expected: matches(expected, line))  # type: ignore[misc]
+                assert process.terminate() == 0, process.rest()
             return
         count = self._subscriptions()
         command = ["bash", "-c", text if text.startswith("while ") else f"exec {text}"]
@@ -330,6 +336,16 @@ def lake(reader: Reader) -> None:
     reader.do("echo 'DEFINE QLOCAL(ORDERS)' | mqbridge mqsc run -", "mqbridge mq put ORDERS hello")
 
 
+def pipeline(reader: Reader) -> None:
+    """A bridge with a message on the queue of the first pipeline."""
+    page = blocks(HOW_TO / "pipelines.md")
+    text = next(block.text for block in page if block.language == "yaml")
+    reader.write("bridge.yaml", f"control_socket: control\nchannels: [{{name: PLAIN.MQTT, port: 1883}}]\n{text}")
+    reader.has_processes = True
+    reader.do("export MQBRIDGE_CONFIG=bridge.yaml", "mqbridge run bridge.yaml")
+    reader.do("echo 'DEFINE QLOCAL(PLANT.EVENTS)' | mqbridge mqsc run -", "mqbridge mq put PLANT.EVENTS hello")
+
+
 def service_with_tls(reader: Reader) -> None:
     """The service, with a channel that other machines reach."""
     authority = Authority(reader.directory)
@@ -344,7 +360,7 @@ def queue_manager(reader: Reader, host: QueueManagerProcess | None = None) -> Qu
     built("the stand-in for IBM MQ", CLIENT_PACKAGES / "versions")
     host = host or QueueManagerProcess(reader.directory / "qm1", name="QM1")
     reader.stack.callback(host.discard)
-    reader.on_ibm_mq = True
+    reader.has_processes = True
     reader.env |= library_environment("ibmmq") | {"MQI_STANDIN": host.start().place}
     reader.write(
         "administrator.yaml", "queue_manager: {type: ibm, name: QM1, channel: A, connections: a(1), library: ibmmq}\n"
@@ -419,13 +435,18 @@ SCENES: dict[str, Callable[[Reader], None]] = {
     "mq-administrator": lambda reader: service_with_a_dead_letter(reader, f"{reader.directory}/data"),
     "moving-from-mqxr": prepared_queue_manager,
     "operations": service,
+    "pipelines": pipeline,
     "troubleshooting": service,
     "upgrading": service,
     "without-mqxr": prepared_queue_manager,
 }
 
 
-@pytest.mark.parametrize("name", SCENES)
+#: Each command starts a Spark session, which takes 10 seconds.
+SLOW = ("pipelines",)
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in SCENES])
 def test_the_commands_of_a_page(name: str, reader: Reader) -> None:
     (page,) = [page for page in PAGES if page.stem == name]
     SCENES[name](reader)
