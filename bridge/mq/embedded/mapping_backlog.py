@@ -56,15 +56,15 @@ class MappingBacklog:
         self._counted = 0
         limits.number += 1
 
-    def add(self, length: int) -> None:
-        """Count a message on the queue."""
-        self.bytes += length + MESSAGE_OVERHEAD
-        self._limits.bytes += length + MESSAGE_OVERHEAD
+    def add(self, size: int) -> None:
+        """Count a message on the queue, with the size of its data."""
+        self.bytes += size + MESSAGE_OVERHEAD
+        self._limits.bytes += size + MESSAGE_OVERHEAD
 
-    def remove(self, length: int) -> None:
+    def remove(self, size: int) -> None:
         """Stop counting a message."""
-        self.bytes -= length + MESSAGE_OVERHEAD
-        self._limits.bytes -= length + MESSAGE_OVERHEAD
+        self.bytes -= size + MESSAGE_OVERHEAD
+        self._limits.bytes -= size + MESSAGE_OVERHEAD
 
     def end(self) -> None:
         """Stop counting: the queue is deleted."""
@@ -81,9 +81,9 @@ class MappingBacklog:
             return False
         return True
 
-    def accepts(self, publisher: str, length: int) -> bool:
+    def accepts(self, publisher: str, size: int) -> bool:
         """Count a publication while the backlog is large, and return whether it is within the limits."""
-        size = length + MESSAGE_OVERHEAD
+        size += MESSAGE_OVERHEAD
         publishers = self._publishers
         own = publishers.get(publisher, 0) + size
         publishers[publisher] = own

@@ -137,7 +137,7 @@ class Queue:
         """Limit the queue by the size of its messages, those that are already on it included."""
         self.backlog = backlog
         for stored in self.messages():
-            backlog.add(stored.message.length)
+            backlog.add(stored.message.size)
 
     def reset_statistics(self) -> None:
         """Reset the counters of RESET QSTATS: messages put, messages got, and the maximum depth."""
@@ -188,7 +188,7 @@ class Queue:
         if stored.expires_at:
             self.expiring = True
         if self.backlog is not None:
-            self.backlog.add(stored.message.length)
+            self.backlog.add(stored.message.size)
 
     def announce(self) -> None:
         """Wake waiting gets."""
@@ -201,13 +201,13 @@ class Queue:
         """Unlink a message, so that it cannot be got again. The unit of work ends with `forget` or `restore`."""
         self._chain(stored).unlink(stored)
         if self.backlog is not None:
-            self.backlog.remove(stored.message.length)
+            self.backlog.remove(stored.message.size)
 
     def restore(self, stored: StoredMessage) -> None:
         """Restore a message to its position after a backout."""
         self._chain(stored).restore(stored)
         if self.backlog is not None:
-            self.backlog.add(stored.message.length)
+            self.backlog.add(stored.message.size)
 
     def messages(self) -> Iterator[StoredMessage]:
         """Yield available messages in the order of gets. Messages may be taken during the iteration."""

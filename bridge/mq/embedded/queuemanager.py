@@ -544,7 +544,7 @@ class QueueManager:
                 backlog = queue.backlog
                 if backlog is not None and backlog.is_large:
                     publisher = publisher_of(message) or application or ""
-                    if not backlog.accepts(publisher, length):
+                    if not backlog.accepts(publisher, message.size):
                         if persistent:
                             _withdraw(puts, first)
                             return cmqc.MQRC_Q_SPACE_NOT_AVAILABLE
