@@ -111,7 +111,7 @@ def write(config: ArchiveConfig, reader: BatchReader, reports: ProcessReports) -
         closed_at = closed_at or time.monotonic()
         return time.monotonic() - closed_at > LOCK_PATIENCE
 
-    if not writer.take_over(give_up):
+    if not writer.claim_directory(give_up):
         log.error(
             "MQB7005E archive: discarded the last rows, because another process still writes to %s", config.directory
         )

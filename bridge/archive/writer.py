@@ -119,7 +119,7 @@ class ArchiveWriter:
         self._hour = -1
         self._swept = -math.inf
 
-    def take_over(self, give_up: Callable[[], bool] = lambda: False) -> bool:
+    def claim_directory(self, give_up: Callable[[], bool] = lambda: False) -> bool:
         """Wait until no other process writes to the directory, then remove the unfinished files of killed processes.
 
         Returns False if `give_up` returns True first.

@@ -81,11 +81,11 @@ def received(packet: Publish, origin: str, generation: int, trusted: bool) -> Re
         client_id=origin,
     )
     if properties is not None:
-        _take_over(properties, publication, trusted)
+        _set_properties(properties, publication, trusted)
     return Received(publication, qos, packet.packet_id, packet.dup, generation)
 
 
-def _take_over(properties: PublishProperties, publication: Publication, trusted: bool) -> None:
+def _set_properties(properties: PublishProperties, publication: Publication, trusted: bool) -> None:
     if properties.topic_alias is not None:
         raise MalformedPacket(
             "PUBLISH", 0, f"MQTT-3.3.2-11: Topic Alias is {properties.topic_alias}, of which the link allows none"

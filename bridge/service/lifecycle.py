@@ -46,13 +46,13 @@ from bridge.service.administration.commanded_channels import CommandedChannels
 from bridge.service.administration.handlers import Administration, Wait, lines_of, waiting_status
 from bridge.service.administration.parts import Parts, QueueManagerConnection
 from bridge.service.channels import ChannelError, Channels
-from bridge.service.gateway import handlers_of
+from bridge.service.client_handler import handlers_of
 from bridge.service.log import LogTail, configure, is_journal
 from bridge.service.mappings.environment import MappingEnvironment
 from bridge.service.mappings.registry import Mappings, started
 from bridge.service.problems import ProblemList
 from bridge.service.queue_manager_watch import QueueManagerWatch
-from bridge.service.reload import ConfigurationReload, ConfigurationSource, Takeover
+from bridge.service.reload import ConfigurationChange, ConfigurationReload, ConfigurationSource
 from bridge.service.telemetry import TelemetryService
 from bridge.service.tracing import TracesError, Tracing, tracing_of
 from bridge.transport.channel import Channel
@@ -341,7 +341,7 @@ class Bridge:
         if self.history is not None:
             self.service.journal.keep()
         self.administration = Administration(parts)
-        self.reload = ConfigurationReload(self._source, Takeover(parts, authenticators))
+        self.reload = ConfigurationReload(self._source, ConfigurationChange(parts, authenticators))
         try:
             for line in await self.channels.begin():
                 self.announce(line)

@@ -25,7 +25,7 @@ from bridge.service.log import configure
 S = TypeVar("S", bound=Section)
 
 
-class Takeover:
+class ConfigurationChange:
     """Applies a configuration in place of the previous one."""
 
     def __init__(self, parts: Parts, authenticators: Authenticators) -> None:
@@ -147,15 +147,15 @@ class ReloadRefused(Exception):
 
 #: Applies a configuration in place of another, both without command line options. Returns lines that describe the changes.
 #: Raises ReloadRefused.
-TakeOver = Callable[[Configuration, Configuration], Awaitable[list[str]]]
+ApplyChange = Callable[[Configuration, Configuration], Awaitable[list[str]]]
 
 
 class ConfigurationReload:
     """The reload performed by SIGHUP and `mqbridge reload`."""
 
-    def __init__(self, source: ConfigurationSource | None, take_over: TakeOver) -> None:
+    def __init__(self, source: ConfigurationSource | None, apply: ApplyChange) -> None:
         self._source = source
-        self._take_over = take_over
+        self._apply = apply
         #: the last configuration read
         self._last: Configuration | None = None
         self._reading = asyncio.Lock()
@@ -170,7 +170,7 @@ class ConfigurationReload:
                 configuration = await asyncio.to_thread(source.load, source.path)
                 if source.file.model_fields_set and not configuration.model_fields_set:
                     raise ReloadRefused(f"{source.path} is empty: is it being written? (defaults need a restart)")
-                lines = await self._take_over(self._last or source.file, configuration)
+                lines = await self._apply(self._last or source.file, configuration)
             except (ConfigurationError, ReloadRefused) as error:
                 return self._log(False, [*str(error).splitlines(), "nothing has changed"])
             self._last = configuration

@@ -1,7 +1,7 @@
 """The telemetry service: MQTT clients as publish/subscribe applications of a queue manager.
 
 It owns the sessions and their assignment to clients, from the beginning to the end of a session. `bridge.service.delivery`
-passes messages from the transmission queue to sessions, `bridge.service.gateway` passes packets from clients.
+passes messages from the transmission queue to sessions, `bridge.service.client_handler` passes packets from clients.
 """
 
 from __future__ import annotations

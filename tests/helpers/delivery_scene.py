@@ -15,7 +15,7 @@ from bridge.mqtt.packets import Connect, ConnectProperties, Packet, Puback, Pubc
 from bridge.mqtt.reader import Decoder
 from bridge.mqtt.reason_codes import FAILURE
 from bridge.mqtt.writer import encode
-from bridge.service.gateway import handlers_of
+from bridge.service.client_handler import handlers_of
 from bridge.service.telemetry import TelemetryService
 from bridge.transport.stream import StreamConnection
 from tests.helpers.delivery_world import (

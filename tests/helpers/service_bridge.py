@@ -12,8 +12,8 @@ from bridge.config.models import LimitsConfig
 from bridge.mqtt.packets import Connack, Connect, Packet, Pingreq, Pingresp, Puback, Publish, Suback, Subscribe
 from bridge.mqtt.reader import Decoder
 from bridge.mqtt.writer import encode
+from bridge.service.client_handler import handlers_of
 from bridge.service.events import EventBus
-from bridge.service.gateway import handlers_of
 from bridge.service.telemetry import TelemetryService
 from bridge.transport.channel import Channel
 from bridge.transport.stream import StreamConnection

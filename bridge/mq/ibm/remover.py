@@ -275,7 +275,7 @@ class FirstRemover(Remover):
             log.info("MQB4103I taking over: %s is free", LOCK_QUEUE)
         self._standing_by = False
         if not self._active:
-            records = self._take_over(connection)
+            records = self._become_owner(connection)
             self._active = True
             self._events.took_over(records)
 
@@ -290,7 +290,7 @@ class FirstRemover(Remover):
             # A bridge of an earlier version, or IBM's telemetry service, reads the queue without the lock.
             connection.close(connection.open(MQOD(ObjectName=self._queue), options))
 
-    def _take_over(self, connection: Connection) -> dict[StateKey, tuple[bytes, StateRecord]]:
+    def _become_owner(self, connection: Connection) -> dict[StateKey, tuple[bytes, StateRecord]]:
         """Become the owner, prevent the previous bridge from committing, read the records, and remove obsolete messages.
 
         In this order, a unit of work of the previous bridge is either included in the records, or never committed.

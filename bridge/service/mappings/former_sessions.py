@@ -63,7 +63,7 @@ class _Before0_3(msgspec.Struct, array_like=True):
     releasing: list[int] = []
 
 
-def take_over(connection: Connection, session: LinkSession, *, certain: bool, sends: bool) -> None:
+def convert_former_record(connection: Connection, session: LinkSession, *, certain: bool, sends: bool) -> None:
     """Convert the record of a release before 0.3.0, which does not name its session. Raises MQError.
 
     `certain` means that the record belongs to `session`. Otherwise its packet identifiers are forgotten: messages may come
@@ -120,7 +120,7 @@ def leave(
         sessions = LinkSessions(connection)
         if sessions.load(session.mapping) != session:
             return  # another thread has left it
-        take_over(connection, session, certain=not environment.epoch, sends=not session.filters)
+        convert_former_record(connection, session, certain=not environment.epoch, sends=not session.filters)
         record = ExchangeRecord(connection, session, environment.epoch)
         exchanges = record.load()
         batch = [*((*one, True) for one in exchanges.releasing), *((*one, False) for one in exchanges.sending)]

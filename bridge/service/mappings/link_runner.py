@@ -127,7 +127,7 @@ class LinkRunner(Runner):
             named = before or next(iter(self._sessions.values()))
             sends = not named.filters
             certain = before is not None and not environment.epoch
-            former_sessions.take_over(connection, named, certain=certain, sends=sends)
+            former_sessions.convert_former_record(connection, named, certain=certain, sends=sends)
         if before is not None and not (before.key in keys and self.continues(before)):
             # A batch to the broker is finished in the session as it is.
             goes_on = self.sends_exactly_once and not before.filters

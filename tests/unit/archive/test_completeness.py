@@ -186,7 +186,7 @@ def make(tmp_path: Path) -> Iterator[Callable[..., ArchiveWriter]]:
 
     def call(**values: Any) -> ArchiveWriter:
         made.append(ArchiveWriter(ArchiveConfig(directory=tmp_path / "archive", **values)))
-        assert made[-1].take_over()
+        assert made[-1].claim_directory()
         return made[-1]
 
     yield call

@@ -50,7 +50,7 @@ def make(directory: Path, reports: list[tuple[int, int]]) -> Iterator[Callable[.
     def call(*, roll: dict[str, Any] | None = None, **values: Any) -> ArchiveWriter:
         config = ArchiveConfig(directory=directory, roll=RollConfig(**{**LATER, **(roll or {})}), **values)
         made.append(ArchiveWriter(config, lambda taken, durable, lost: reports.append((taken, durable))))
-        assert made[-1].take_over()
+        assert made[-1].claim_directory()
         return made[-1]
 
     yield call
@@ -230,10 +230,10 @@ def test_an_event_that_makes_no_rows_is_a_gap(make: Any, directory: Path, caplog
 def test_one_process_writes_at_a_time(make: Any, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
     first = make()
     second = ArchiveWriter(ArchiveConfig(directory=directory))
-    assert not second.take_over(lambda: True)
+    assert not second.claim_directory(lambda: True)
     assert "another process writes" in caplog.text
     first.close()
-    assert second.take_over()
+    assert second.claim_directory()
     second.close()
 
 

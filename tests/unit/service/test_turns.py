@@ -23,12 +23,12 @@ from bridge.mqtt.packets import (
 )
 from bridge.mqtt.writer import encode
 from bridge.service import client as turns_module
+from bridge.service import client_handler
 from bridge.service import delivery as delivery_module
-from bridge.service import gateway as gateway_module
 from bridge.service import telemetry as telemetry_module
+from bridge.service.client_handler import DELIVERIES_AT_A_TURN
 from bridge.service.client_journal import LockedOut
 from bridge.service.events import EventBus, PublicationRejected
-from bridge.service.gateway import DELIVERIES_AT_A_TURN
 from bridge.wire import cmqc
 from tests.helpers.fake_backend import FakeBackend
 
@@ -37,14 +37,14 @@ from tests.helpers.fake_backend import FakeBackend
 def turns(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """The turns of clients, with the numbers of their message packets."""
     noted: list[tuple[str, int]] = []
-    received = gateway_module.ClientHandler.received
+    received = client_handler.ClientHandler.received
 
     def note(self: Any, events: Any) -> None:
         packets = sum(len(event.packets) for event in events if isinstance(event, Messages))
         noted.append((self._client.peer.client_id, packets))
         received(self, events)
 
-    monkeypatch.setattr(gateway_module.ClientHandler, "received", note)
+    monkeypatch.setattr(client_handler.ClientHandler, "received", note)
     return noted
 
 

@@ -13,7 +13,7 @@ from bridge.config.operations import LogConfig
 from bridge.mq.telemetry_channels import Definition, TelemetryChannelRegister
 from bridge.security.authenticators import Authenticators
 from bridge.service import reload
-from bridge.service.reload import ReloadRefused, Takeover, with_command_line
+from bridge.service.reload import ConfigurationChange, ReloadRefused, with_command_line
 
 #: A section as it runs, as the file had it and has it now, and what becomes of it.
 LOGS = [
@@ -49,7 +49,7 @@ class Applied:
         self.parts: Any = SimpleNamespace(
             configuration=configuration, host=host, service=service, channels=self, mappings=self
         )
-        self.takeover = Takeover(self.parts, Authenticators())
+        self.change = ConfigurationChange(self.parts, Authenticators())
 
     def __iter__(self) -> Any:
         return iter(())
@@ -73,11 +73,11 @@ async def test_a_level_that_was_set_meanwhile_ends_with_a_reload(levels: list[st
     """`mqbridge log level` holds until then: the file's level, or that of the command line, is set though nothing changed."""
     file = Configuration()
     applied = Applied(file.model_copy(update={"log": LogConfig(level="warning")}))
-    assert await applied.takeover(file, Configuration()) == []
+    assert await applied.change(file, Configuration()) == []
     assert levels == ["warning"]
     changed = Configuration(log=LogConfig(level="error"))
-    assert await applied.takeover(file, changed) == ["log: error and above, as text"]
-    assert await applied.takeover(changed, file) == ["log: info and above, as text"]
+    assert await applied.change(file, changed) == ["log: error and above, as text"]
+    assert await applied.change(changed, file) == ["log: info and above, as text"]
     assert levels == ["warning", "error", "info"]
     assert applied.parts.configuration.log == file.log
 
@@ -89,7 +89,7 @@ async def test_channels_of_commands_keep_how_their_clients_show_who_they_are(lev
     asking = {"address": "0.0.0.0", "authentication": [{"method": "certificate"}]}
     for name in ("D", "E"):
         applied.register.set(name, Definition({}, ChannelConfig(name=name, **asking)))
-    await applied.takeover(file, Configuration(channels=[ChannelConfig(name="D")]))
+    await applied.change(file, Configuration(channels=[ChannelConfig(name="D")]))
     asks = {name: one.asks for name, one in applied.parts.service.authentication.items()}
     assert asks == {"D": False, "E": True}
 
@@ -100,6 +100,6 @@ async def test_what_is_refused_is_refused_before_anything_changes(levels: list[s
     wrong = ChannelConfig(name="A", authentication=[{"method": "plugin", "name": "none"}])
     after = Configuration(channels=[wrong], log=LogConfig(level="error"))
     with pytest.raises(ReloadRefused, match="authenticator 'none' is not installed"):
-        await applied.takeover(file, after)
+        await applied.change(file, after)
     assert (levels, applied.noted, applied.parts.configuration) == ([], ["checked"], file)
     assert applied.register.of_file == ()

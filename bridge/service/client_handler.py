@@ -1,4 +1,4 @@
-"""The gateway between network connections and the telemetry service: handles the packets of clients.
+"""Handles the packets of clients: between network connections and the telemetry service.
 
 Messages become units of work here. Acknowledgements are sent to the client, and its own acknowledgements take effect, only
 after the unit of work is committed. Sequences answer CONNECT, AUTH, SUBSCRIBE and UNSUBSCRIBE.
