@@ -87,7 +87,8 @@ def test_a_queue_manager_that_is_away(remote: Callable[..., RemoteBridgeProcess]
         eventually(lambda: ask(f"{url}/readyz"), (200, "ok\n"))
         eventually(lambda: Scrape(bridge).get("ibmmq_queue_depth", **QUEUE), 1)
     bridge.mqsc("ALTER QLOCAL(SYSTEM.MQTT.TRANSMIT.QUEUE) GET(DISABLED)\n")
-    until(lambda: "MQRC_GET_INHIBITED (2016)" in administrator.run("status").stdout)
+    problem = "the bridge can remove no messages from SYSTEM.MQTT.TRANSMIT.QUEUE: GET(DISABLED)"
+    until(lambda: problem in administrator.run("status").stdout)
     status = administrator.run("status")
-    assert status.exit_code == 1 and "PROBLEM (warning): in the last minute, " in status.stdout
+    assert status.exit_code == 1 and f"PROBLEM (error): {problem}" in status.stdout
     bridge.mqsc("ALTER QLOCAL(SYSTEM.MQTT.TRANSMIT.QUEUE) GET(ENABLED)\n")

@@ -37,6 +37,14 @@ def publish(client: RawClient, number: int, qos: int = 1) -> list[ReasonCode]:
     return codes
 
 
+def publish_until_rejected(client: RawClient) -> int:
+    """Publish messages until one is rejected. Return how many were accepted."""
+    accepted = 0
+    while publish(client, 1) == [ReasonCode.SUCCESS]:
+        accepted += 1
+    return accepted
+
+
 def depth(bridge: BridgeProcess) -> int:
     return int(bridge.mq_json("display", "QLOCAL(FULL)", "CURDEPTH")[0]["CURDEPTH"])
 
@@ -61,10 +69,9 @@ def test_a_fast_publisher_is_rejected_and_others_are_not(bridge: BridgeProcess) 
         RawClient.connected(bridge.port, "screen") as screen,
     ):
         screen.subscribe(("orders/#", 0))
-        codes = publish(fast, 60)
-        accepted = codes.count(ReasonCode.SUCCESS)
-        assert set(codes) == {ReasonCode.SUCCESS, ReasonCode.QUOTA_EXCEEDED}
-        assert 20 < accepted < 40
+        # Messages that the mapping has taken, and will back out, do not count.
+        accepted = publish_until_rejected(fast)
+        assert accepted > 20
         assert publish(slow, 3) == 3 * [ReasonCode.SUCCESS]
         accepted += 3
         for _ in range(accepted):
@@ -78,7 +85,7 @@ def test_a_fast_publisher_is_rejected_and_others_are_not(bridge: BridgeProcess) 
     bridge.kill()
     bridge.start()
     with RawClient.connected(bridge.port, "fast", level=5) as fast:
-        assert publish(fast, 1) == [ReasonCode.QUOTA_EXCEEDED]
+        accepted += publish_until_rejected(fast)
         bridge.mqsc("ALTER QLOCAL(FULL) MAXDEPTH(5000)")
         until(lambda: depth(bridge) == accepted, lambda: depth(bridge))
         assert publish(fast, 1) == [ReasonCode.SUCCESS]
@@ -89,7 +96,7 @@ def test_a_fast_publisher_is_rejected_and_others_are_not(bridge: BridgeProcess) 
 def test_before_mqtt_5_a_publisher_is_disconnected(bridge: BridgeProcess) -> None:
     """There is no other way to reject a publication. It publishes again when the mapping continues."""
     with RawClient.connected(bridge.port, "fast") as fast, pytest.raises(ConnectionClosed):
-        publish(fast, 60)
+        publish(fast, 1_000)
     bridge.mqsc("ALTER QLOCAL(FULL) MAXDEPTH(5000)")
     until(lambda: depth(bridge) > 20, lambda: depth(bridge))
     with RawClient.connected(bridge.port, "fast") as fast:
@@ -98,7 +105,7 @@ def test_before_mqtt_5_a_publisher_is_disconnected(bridge: BridgeProcess) -> Non
 
 def test_a_higher_limit(bridge: BridgeProcess) -> None:
     with RawClient.connected(bridge.port, "fast", level=5) as fast:
-        assert ReasonCode.QUOTA_EXCEEDED in publish(fast, 60)
+        publish_until_rejected(fast)
         assert bridge.config is not None
         bridge.config.write_text(bridge.config.read_text().replace("waiting_bytes: 40000", "waiting_bytes: 400000"))
         Administrator(bridge).does("reload")

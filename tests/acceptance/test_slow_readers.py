@@ -20,16 +20,20 @@ def test_retained_and_direct_messages_wait_with_qos_0(bridge: BridgeProcess, uni
     with (
         RawClient.connected(bridge.port, unique, level=level, receive_buffer=4_096) as slow,
         RawClient.connected(bridge.port, f"{unique}-s") as sender,
+        RawClient.connected(bridge.port, f"{unique}-o") as other,
     ):
         topics = [f"{unique}/state/{number}" for number in range(COUNT)]
         for topic in topics:
             sender.publish(topic, topic.encode() + bytes(SIZE), 1, retain=True)
         slow.subscribe(("DEFAULT.QoS", 0), (f"{unique}/live", 0))
         slow.subscribe((f"{unique}/state/+", 0))
+        other.subscribe((f"{unique}/live", 0))
         sender.publish(topics[-1], b"changed", 1, retain=True)
         for number, body in enumerate(direct):
             bridge.mq("put", f"{unique}/cmd", body, "--to", unique, *(["--persistent"] if number % 2 else []))
         sender.publish(f"{unique}/live", b"dropped", 1)
+        # Its copy was put after the one for the slow client.
+        assert other.take().payload == b"dropped"
         commands: list[str] = []
         states: dict[str, bytes] = {}
         while len(commands) < len(direct) or len(states) < COUNT or states[topics[-1]] != b"changed":

@@ -73,7 +73,7 @@ def test_rows_have_all_that_came(spark: SparkSession, mosquitto: Mosquitto, clie
     assert set(rows) == {"all/5", "all/1", "all/2", "other/x"}
     row = rows["all/5"]
     assert (bytes(row.payload), row.qos, row.retain, row.dup) == (b"\0\xff", 2, True, False)
-    assert row.packet_id > 0 and row.client_id.startswith("mqbridge-spark-") and row.received is not None
+    assert row.message_id > 0 and row.client_id.startswith("mqbridge-spark-") and row.received is not None
     assert row.properties == {"site": "Köln", "mqbridge-clientId": "sensor", "mqbridge-hops": "QM1/one"}
     assert (row.response_topic, bytes(row.correlation_data), row.content_type) == ("re/ply", b"\0\1", "text/plain")
     assert 0 < row.expiry <= 1000 and (row.payload_format, rows["all/1"].payload_format) == (0, None)
