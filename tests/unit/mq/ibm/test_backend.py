@@ -218,8 +218,9 @@ async def test_a_message_that_the_record_of_its_session_names_is_not_delivered_a
     application.disconnect()
 
 
-async def test_units_of_work_with_records_of_one_session_end_in_their_order(
-    queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("recorded", [True, False], ids=["durable session", "clean session"])
+async def test_units_of_work_of_one_session_end_in_their_order(
+    queue_manager: QueueManager, monkeypatch: pytest.MonkeyPatch, recorded: bool
 ) -> None:
     """PUBREL follows the end of its unit of work, and is sent in the order of PUBREC (MQTT 3.1.1, section 4.6)."""
     monkeypatch.setattr(remover, "ROUND_TRIP_PER_REMOVER", 1e-9)
@@ -245,8 +246,9 @@ async def test_units_of_work_with_records_of_one_session_end_in_their_order(
 
     async def acknowledge(number: int) -> None:
         def fill(unit: Unit) -> None:
-            unit.removals = [transmissions[number]]
-            keep(unit, SentRecord("dev", released=list(range(1, number + 2))))
+            unit.client_id, unit.removals = "dev", [transmissions[number]]
+            if recorded:
+                keep(unit, SentRecord("dev", released=list(range(1, number + 2))))
 
         await ended(backend, fill)
         order.append(number)
