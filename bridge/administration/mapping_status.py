@@ -18,7 +18,7 @@ class RunnerState(StrEnum):
     #: the queue manager is unreachable, or a queue is opened exclusively elsewhere
     WAITING_FOR_QUEUE_MANAGER = "waiting for the queue manager"
     WAITING_FOR_LINK = "waiting for the link"
-    #: a destination rejects a message, which is retried; messages for other queues may continue (`MappingStatus.blocked`)
+    #: a destination rejects a message, which is retried. Messages for other queues may continue (`MappingStatus.blocked`)
     RETRYING = "retrying"
     #: the mapping cannot continue: for example, even the dead-letter queue rejects messages
     STUCK = "stuck"

@@ -2,7 +2,7 @@
 
 Each type is a pydantic validator whose error is a complete phrase for administrators. pydantic's own errors for the same
 types are fragments ("valid integer", "less than or equal to"). These validators run first, so pydantic never reports them.
-Functions that return a `ValueKind` are documented by what the validator accepts.
+The docstring of a function that returns a `ValueKind` describes the accepted values.
 """
 
 import contextlib

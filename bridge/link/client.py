@@ -1,6 +1,6 @@
 """The only module that uses paho: paho's client manages the connection, the bridge's own codec handles messages.
 
-paho handles TCP, TLS, CONNECT, SUBSCRIBE and keep-alive; `LinkHandshake` processes its callbacks. `bridge.mqtt` decodes and
+paho handles TCP, TLS, CONNECT, SUBSCRIBE and keep-alive. `LinkHandshake` processes its callbacks. `bridge.mqtt` decodes and
 encodes PUBLISH, PUBACK, PUBREC, PUBREL and PUBCOMP. Both share the socket in `stream`, which may be a WebSocket.
 
 Differences from plain paho:

@@ -49,8 +49,8 @@ class UnitOfWork(msgspec.Struct, eq=False):
     records: dict[StateKey, StateRecord | None] = {}
     #: matches `Completion.number`
     number: int = 0
-    #: the client that is answered after the commit, or "". The units of work of a client end in order.
-    client_id: str = ""
+    #: the client that gets PUBREL after the commit, or "". Such units of work of a client end in order.
+    released_by: str = ""
 
     def records_without(self, refused: Mapping[int, int]) -> dict[StateKey, StateRecord | None]:
         """Return the records without the packet identifiers of refused publications (reason codes by index)."""

@@ -8,7 +8,7 @@ request. `reason_code` is a ReasonCode, always 0 before MQTT 5. `properties` is 
 5. `dup` of PUBREL, SUBSCRIBE and UNSUBSCRIBE marks a possible duplicate in MQTT 3.1. The bit is reserved in later versions.
 
 The garbage collector does not track these values (`gc=False`): they cannot refer to themselves, and a busy server
-creates very many. Nothing is checked on construction; the writer checks what it writes.
+creates very many. Nothing is checked on construction. The writer checks each packet that it encodes.
 """
 
 from __future__ import annotations

@@ -184,8 +184,8 @@ class ClientHandler:
         unit = UnitOfWork(
             effects.publications, effects.removals, client.dead_letters, forbidden_of(session, effects.publications)
         )
-        if effects.answers or effects.released or effects.repeated:
-            unit.client_id = session.client_id
+        if effects.released:
+            unit.released_by = session.client_id
         if recorded:
             effects.recording = session.take_records(unit.records)
             effects.records = unit.records

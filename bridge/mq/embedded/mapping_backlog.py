@@ -89,8 +89,9 @@ class MappingBacklog:
         publishers[publisher] = own
         self._counted += size
         if self._counted > self._limits.owner_bytes:
-            # What was published long ago has left the queue.
-            self._publishers = publishers = {name: counted // 2 for name, counted in publishers.items() if counted > 1}
+            # What was published long ago has left the queue. Few bytes need no entry, so the number of entries is bounded.
+            halves = ((name, counted // 2) for name, counted in publishers.items())
+            self._publishers = publishers = {name: counted for name, counted in halves if counted >= MESSAGE_OVERHEAD}
             self._counted = sum(publishers.values())
             own //= 2
         if not self._exceeds(size):

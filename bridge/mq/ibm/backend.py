@@ -314,8 +314,8 @@ class IbmBackend(BackendEvents):
                 if isinstance(record, SentRecord) and client_id in self._removing:
                     record.removing, record.version = list(self._removing[client_id]), VERSION
         divided.client_ids = tuple(removals)
-        if unit.client_id and unit.client_id not in removals:
-            divided.client_ids += (unit.client_id,)
+        if unit.released_by and unit.released_by not in removals:
+            divided.client_ids += (unit.released_by,)
         for client_id in divided.client_ids:
             self._in_order[client_id].append(divided)
         divided.awaited = len(parts) + len(removals)
@@ -360,10 +360,9 @@ class IbmBackend(BackendEvents):
         self._complete(divided)
 
     def _complete(self, divided: DividedUnit) -> None:
-        """Report a unit of work that has ended, unless an earlier one of the same client has not.
+        """Report a unit of work that has ended, unless an earlier one of the same client with a record or PUBREL has not.
 
-        Answers follow the end of a unit of work. PUBREL must be sent in the order of PUBREC, and PUBACK and PUBREC in the
-        order of PUBLISH (MQTT 3.1.1, section 4.6).
+        PUBREL follows the end of a unit of work, and must be sent in the order of PUBREC (MQTT 3.1.1, section 4.6).
         """
         ready = {divided: None}
         while ready:

@@ -235,8 +235,8 @@ class DividedUnit(msgspec.Struct, eq=False):
     failure: int = 0
     #: the part with the publications
     part: Part | None = None
-    #: the clients whose session records it contains, and then the client that is answered. It ends after earlier units of
-    #: work of these clients.
+    #: the clients whose session records it contains, and then the client that gets PUBREL. It ends after earlier units of
+    #: work with these clients.
     client_ids: tuple[str, ...] = ()
     #: MsgIds that the record of the only one of these sessions names until they are removed
     removing: Sequence[bytes] = ()

@@ -72,6 +72,13 @@ def test_publishers_of_the_past_do_not_count() -> None:
     assert publish(backlog, "b") == 1
 
 
+def test_the_number_of_publishers_that_are_counted_is_bounded() -> None:
+    backlog = MappingBacklog("m", limits())
+    for number in range(20_000):
+        publish(backlog, f"p{number}")
+    assert len(backlog._publishers) <= 200
+
+
 def test_the_total_of_all_mappings_affects_the_largest() -> None:
     shared = limits(total=LIMIT)
     large, small = MappingBacklog("large", shared), MappingBacklog("small", shared)

@@ -246,7 +246,7 @@ async def test_units_of_work_of_one_session_end_in_their_order(
 
     async def acknowledge(number: int) -> None:
         def fill(unit: Unit) -> None:
-            unit.client_id, unit.removals = "dev", [transmissions[number]]
+            unit.released_by, unit.removals = "dev", [transmissions[number]]
             if recorded:
                 keep(unit, SentRecord("dev", released=list(range(1, number + 2))))
 
