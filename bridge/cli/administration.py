@@ -305,6 +305,7 @@ def _client_row(one: answers.ClientStatus, now: float) -> tuple[str | int, ...]:
 
 def _print_client(found: answers.ClientDetails) -> None:
     client = found.status
+    limit = "" if found.removal_limit is None else f" of at most {found.removal_limit}"
     facts: list[tuple[str, object]] = [
         ("client identifier", client.client_id),
         ("state", _client_row(client, time.time())[1]),
@@ -319,7 +320,7 @@ def _print_client(found: answers.ClientDetails) -> None:
         ("will", found.will_topic or ""),
         ("waiting", client.waiting),
         ("in flight", client.in_flight),
-        ("acknowledged, not removed", found.unremoved),
+        ("acknowledged, not removed", f"{found.unremoved}{limit}"),
         ("QoS 2 received, not released", found.received),
     ]
     facts += [("subscription", f"{one.topic_filter}  {one.user_data}".rstrip()) for one in found.subscriptions]

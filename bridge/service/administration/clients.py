@@ -155,6 +155,7 @@ async def show_client(parts: Parts, request: ShowClient) -> ClientDetails:
         received=len(session.receiver.identifiers),
         waiting=waiting,
         unremoved=outbox.unremoved,
+        removal_limit=parts.service.delivery.applied_removal_limit,
         oldest=_oldest(session),
         received_rate=received_rate,
         sent_rate=sent_rate,
