@@ -254,7 +254,7 @@ def archive(
     clock = Clock()
     for module in (recorder_module, event_queue, writer):
         monkeypatch.setattr(module, "now_us", clock)
-    monkeypatch.setattr(recorder_module.time, "time", lambda: float(OFFSET))
+    monkeypatch.setattr("time.time", lambda: float(OFFSET))
     monkeypatch.setattr(event_queue.EventQueue, "start", lambda self: None)
 
     def run(payloads: bool) -> pa.Table:
