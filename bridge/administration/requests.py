@@ -6,9 +6,16 @@ denied.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from functools import reduce
+from operator import or_
+from typing import Any, Literal, TypeVar
 
-import msgspec
+from msgspec import field
+
+from bridge.administration import answers, counters, mapping_status
+from bridge.administration.protocol import Request, concrete
+
+T_co = TypeVar("T_co", covariant=True)
 
 #: The maximum number of rows in one answer.
 MOST_ROWS = 10_000
@@ -16,43 +23,22 @@ MOST_ROWS = 10_000
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
-class Refused(Exception):
-    """A request cannot be performed. The message is for display."""
-
-
-class Invalid(Refused):
-    """A request that contains an invalid value."""
-
-
-class NotFound(Refused):
-    """A request that names an object that does not exist."""
-
-
-class Request(msgspec.Struct, kw_only=True, tag_field="command"):
-    """A request. Its tag is the command on the command line."""
-
-    #: whether the request changes something
-    CHANGES: ClassVar[bool] = False
-    #: whether the audit log records the request although it changes nothing
-    AUDITED: ClassVar[bool] = False
-
-
-class Reload(Request, tag="reload"):
+class Reload(Request[None], tag="reload"):
     """Reload the configuration file."""
 
     CHANGES = True
 
 
-class ShowStatus(Request, tag="status"):
-    """Return the status of the bridge: `bridge.administration.answers.BridgeStatus`."""
+class ShowStatus(Request[answers.BridgeStatus], tag="status"):
+    """Return the status of the bridge."""
 
 
-class ListProblems(Request, tag="problem list"):
-    """List the current problems, the most severe first: a list of `bridge.administration.answers.Problem`."""
+class ListProblems(Request[list[answers.Problem]], tag="problem list"):
+    """List the current problems, the most severe first."""
 
 
-class ShowCounters(Request, tag="counters"):
-    """Return a reading of the counters: `bridge.administration.counters.Counters`.
+class ShowCounters(Request[counters.Counters], tag="counters"):
+    """Return a reading of the counters.
 
     The first request starts the counting of publications. Counting stops when the requests cease.
     """
@@ -61,7 +47,7 @@ class ShowCounters(Request, tag="counters"):
     clients: int = 20
 
 
-class SetLogLevel(Request, tag="log level"):
+class SetLogLevel(Request[None], tag="log level"):
     """Set the log level until the bridge ends or reloads its configuration file."""
 
     CHANGES = True
@@ -69,11 +55,11 @@ class SetLogLevel(Request, tag="log level"):
     level: LogLevel
 
 
-class ListChannels(Request, tag="channel list"):
-    """List the telemetry channels: a list of `bridge.administration.answers.ChannelStatus`."""
+class ListChannels(Request[list[answers.ChannelStatus]], tag="channel list"):
+    """List the telemetry channels."""
 
 
-class StartChannel(Request, tag="channel start"):
+class StartChannel(Request[None], tag="channel start"):
     """Start a stopped channel (MQSC: START CHANNEL)."""
 
     CHANGES = True
@@ -81,7 +67,7 @@ class StartChannel(Request, tag="channel start"):
     name: str
 
 
-class StopChannel(Request, tag="channel stop"):
+class StopChannel(Request[None], tag="channel stop"):
     """Stop a channel and disconnect its clients (MQSC: STOP CHANNEL)."""
 
     CHANGES = True
@@ -109,8 +95,8 @@ ClientColumn = Literal[
 ]
 
 
-class ListClients(Request, tag="client list"):
-    """Return one page of clients in the order of a column: `bridge.administration.answers.ClientPage`."""
+class ListClients(Request[answers.ClientPage], tag="client list"):
+    """Return one page of clients in the order of a column."""
 
     #: client identifiers; `*` matches any characters
     pattern: str = "*"
@@ -130,16 +116,16 @@ class ListClients(Request, tag="client list"):
     rates: bool = False
 
 
-class ShowClient(Request, tag="client show"):
-    """Return the details of one client: `bridge.administration.answers.ClientDetails`."""
+class ShowClient(Request[answers.ClientDetails], tag="client show"):
+    """Return the details of one client."""
 
     client_id: str
     #: whether to measure rates; the first such request starts the counting of publications
     rates: bool = False
 
 
-class WatchClient(Request, tag="client watch"):
-    """Return the recent messages of one client: `bridge.administration.answers.ClientTraffic`.
+class WatchClient(Request[answers.ClientTraffic], tag="client watch"):
+    """Return the recent messages of one client.
 
     The first request starts the recording. Recording stops when the requests cease.
     """
@@ -155,7 +141,7 @@ class WatchClient(Request, tag="client watch"):
     payloads: bool = True
 
 
-class DisconnectClient(Request, tag="client disconnect"):
+class DisconnectClient(Request[None], tag="client disconnect"):
     """Disconnect a client. A durable session and its backlog are kept."""
 
     CHANGES = True
@@ -163,7 +149,7 @@ class DisconnectClient(Request, tag="client disconnect"):
     client_id: str
 
 
-class PurgeClients(Request, tag="client purge"):
+class PurgeClients(Request[None], tag="client purge"):
     """Delete sessions with their subscriptions, backlogs and wills (MQSC: PURGE CHANNEL)."""
 
     CHANGES = True
@@ -178,8 +164,8 @@ class PurgeClients(Request, tag="client purge"):
     dry_run: bool = False
 
 
-class ListTopics(Request, tag="topic list"):
-    """List the levels below a topic: a list of `bridge.administration.answers.TopicNode`, by name."""
+class ListTopics(Request[list[answers.TopicNode]], tag="topic list"):
+    """List the levels below a topic, by name."""
 
     #: the parent topic. None is the root, "" is the level with an empty name, the parent of `/a`
     below: str | None = None
@@ -188,8 +174,8 @@ class ListTopics(Request, tag="topic list"):
     rows: int = 1_000
 
 
-class ShowTopic(Request, tag="topic show"):
-    """Return the retained publications and subscriptions of a filter: `bridge.administration.answers.TopicDetails`."""
+class ShowTopic(Request[answers.TopicDetails], tag="topic show"):
+    """Return the retained publications and subscriptions of a filter."""
 
     topic_filter: str
     #: the maximum number of retained publications, and of subscriptions
@@ -198,7 +184,7 @@ class ShowTopic(Request, tag="topic show"):
     payloads: bool = True
 
 
-class Publish(Request, tag="publish"):
+class Publish(Request[None], tag="publish"):
     """Publish a message to a topic. An empty retained message clears the retained publication."""
 
     CHANGES = True
@@ -209,8 +195,8 @@ class Publish(Request, tag="publish"):
     persistent: bool = False
 
 
-class ListSubscriptions(Request, tag="subscription list"):
-    """Return one page of subscriptions by name: `bridge.administration.answers.SubscriptionPage`."""
+class ListSubscriptions(Request[answers.SubscriptionPage], tag="subscription list"):
+    """Return one page of subscriptions by name."""
 
     #: only subscriptions that overlap with this topic filter
     topic_filter: str = "#"
@@ -220,21 +206,21 @@ class ListSubscriptions(Request, tag="subscription list"):
     rows: int = 100
 
 
-class ListQueues(Request, tag="queue list"):
-    """List the local queues: a list of `bridge.administration.answers.QueueRow`, by name."""
+class ListQueues(Request[list[answers.QueueRow]], tag="queue list"):
+    """List the local queues, by name."""
 
     #: only the queues that the bridge uses (`QueueRow.role`)
     roles: bool = False
 
 
-class ShowQueue(Request, tag="queue show"):
-    """Return the attributes and open handles of a local queue: `bridge.administration.answers.QueueDetails`."""
+class ShowQueue(Request[answers.QueueDetails], tag="queue show"):
+    """Return the attributes and open handles of a local queue."""
 
     name: str
 
 
-class BrowseQueue(Request, tag="queue browse"):
-    """Return messages of a queue without removing them: `bridge.administration.answers.MessagePage`."""
+class BrowseQueue(Request[answers.MessagePage], tag="queue browse"):
+    """Return messages of a queue without removing them."""
 
     name: str
     #: number of messages that precede the page
@@ -244,8 +230,8 @@ class BrowseQueue(Request, tag="queue browse"):
     payloads: bool = True
 
 
-class ShowMessage(Request, tag="queue message"):
-    """Return a message of a queue: `bridge.administration.answers.MessageContent`."""
+class ShowMessage(Request[answers.MessageContent], tag="queue message"):
+    """Return a message of a queue."""
 
     name: str
     #: MsgId in hexadecimal
@@ -255,7 +241,7 @@ class ShowMessage(Request, tag="queue message"):
     payloads: bool = True
 
 
-class PutMessage(Request, tag="queue put"):
+class PutMessage(Request[None], tag="queue put"):
     """Put a message to a queue."""
 
     CHANGES = True
@@ -265,7 +251,7 @@ class PutMessage(Request, tag="queue put"):
     persistent: bool = False
 
 
-class MoveMessages(Request, tag="queue move"):
+class MoveMessages(Request[None], tag="queue move"):
     """Move messages to another queue, with their message context."""
 
     CHANGES = True
@@ -273,24 +259,24 @@ class MoveMessages(Request, tag="queue move"):
     name: str
     to: str
     #: MsgIds in hexadecimal; an empty list selects all messages
-    ids: list[str] = []
+    ids: list[str] = field(default_factory=list)
 
 
-class ClearQueue(Request, tag="queue clear"):
+class ClearQueue(Request[None], tag="queue clear"):
     """Delete messages of a queue."""
 
     CHANGES = True
 
     name: str
     #: MsgIds in hexadecimal; an empty list selects all messages
-    ids: list[str] = []
+    ids: list[str] = field(default_factory=list)
 
 
-class DeadLetterRequest(Request):
+class DeadLetterRequest(Request[T_co]):
     """A request for dead-lettered messages. All given fields must match."""
 
     #: identifiers of messages (`Letter.name`)
-    ids: list[str] = []
+    ids: list[str] = field(default_factory=list)
     #: name or number of an MQRC
     reason: str = ""
     #: the original destination; `*` matches any characters
@@ -300,22 +286,22 @@ class DeadLetterRequest(Request):
     topic: str = ""
 
 
-class ListDeadLetters(DeadLetterRequest, tag="dlq list"):
-    """Return groups and one page of the dead-lettered messages: `bridge.administration.answers.DeadLetterPage`."""
+class ListDeadLetters(DeadLetterRequest[answers.DeadLetterPage], tag="dlq list"):
+    """Return groups and one page of the dead-lettered messages."""
 
     skip: int = 0
     rows: int = 100
 
 
-class ShowDeadLetter(Request, tag="dlq show"):
-    """Return a dead-lettered message: `bridge.administration.answers.DeadLetterContent`."""
+class ShowDeadLetter(Request[answers.DeadLetterContent], tag="dlq show"):
+    """Return a dead-lettered message."""
 
     id: str
     payloads: bool = True
 
 
-class RetryDeadLetters(DeadLetterRequest, tag="dlq retry"):
-    """Put dead-lettered messages to their destinations again: `bridge.administration.answers.MessageOutcome` list."""
+class RetryDeadLetters(DeadLetterRequest[None], tag="dlq retry"):
+    """Put dead-lettered messages to their destinations again."""
 
     CHANGES = True
 
@@ -323,47 +309,47 @@ class RetryDeadLetters(DeadLetterRequest, tag="dlq retry"):
     to: str = ""
 
 
-class DeleteDeadLetters(DeadLetterRequest, tag="dlq delete"):
+class DeleteDeadLetters(DeadLetterRequest[None], tag="dlq delete"):
     """Delete dead-lettered messages."""
 
     CHANGES = True
 
 
-class ExportDeadLetters(DeadLetterRequest, tag="dlq export"):
-    """Return dead-lettered messages, including their contents, as lines of JSON: a string."""
+class ExportDeadLetters(DeadLetterRequest[str], tag="dlq export"):
+    """Return dead-lettered messages, including their contents, as lines of JSON."""
 
     AUDITED = True
 
 
-class ShowHistory(Request, tag="history"):
-    """Return rates and gauges of the last seconds: `bridge.administration.answers.History`."""
+class ShowHistory(Request[answers.History], tag="history"):
+    """Return rates and gauges of the last seconds."""
 
     seconds: int = 600
 
 
-class ShowLog(Request, tag="log show"):
-    """Return the last lines of the log, the newest first: a list of `bridge.administration.answers.LogLine`."""
+class ShowLog(Request[list[answers.LogLine]], tag="log show"):
+    """Return the last lines of the log, the newest first."""
 
     level: LogLevel = "debug"
     search: str = ""
 
 
-class ShowAuditLog(Request, tag="audit show"):
-    """Return the last entries of the audit log, the newest first: `bridge.administration.answers.AuditEntries`."""
+class ShowAuditLog(Request[answers.AuditEntries], tag="audit show"):
+    """Return the last entries of the audit log, the newest first."""
 
     search: str = ""
     rows: int = 200
 
 
-class ShowConfiguration(Request, tag="config show"):
-    """Return the effective configuration as YAML: a string. Secrets are hidden."""
+class ShowConfiguration(Request[str], tag="config show"):
+    """Return the effective configuration as YAML. Secrets are hidden."""
 
 
-class ListLinks(Request, tag="link list"):
-    """List the links to other brokers: a list of `bridge.administration.answers.LinkStatus`."""
+class ListLinks(Request[list[answers.LinkStatus]], tag="link list"):
+    """List the links to other brokers."""
 
 
-class TestLink(Request, tag="link test"):
+class TestLink(Request[None], tag="link test"):
     """Test a new connection to a link's broker. The lines of the answer describe the result."""
 
     AUDITED = True
@@ -371,7 +357,7 @@ class TestLink(Request, tag="link test"):
     name: str
 
 
-class ConnectLink(Request, tag="link connect"):
+class ConnectLink(Request[None], tag="link connect"):
     """Connect a link now: end the pauses between the connection attempts of its mappings."""
 
     CHANGES = True
@@ -379,11 +365,11 @@ class ConnectLink(Request, tag="link connect"):
     name: str
 
 
-class ListMappings(Request, tag="mapping list"):
-    """List the mappings and their status: a list of `bridge.administration.mapping_status.MappingStatus`."""
+class ListMappings(Request[list[mapping_status.MappingStatus]], tag="mapping list"):
+    """List the mappings and their status."""
 
 
-class PauseMapping(Request, tag="mapping pause"):
+class PauseMapping(Request[None], tag="mapping pause"):
     """Pause a mapping until it is resumed or the bridge ends. Its source messages wait."""
 
     CHANGES = True
@@ -391,7 +377,7 @@ class PauseMapping(Request, tag="mapping pause"):
     name: str
 
 
-class ResumeMapping(Request, tag="mapping resume"):
+class ResumeMapping(Request[None], tag="mapping resume"):
     """Resume a paused mapping."""
 
     CHANGES = True
@@ -399,7 +385,7 @@ class ResumeMapping(Request, tag="mapping resume"):
     name: str
 
 
-class GiveUpMapping(Request, tag="mapping give-up"):
+class GiveUpMapping(Request[None], tag="mapping give-up"):
     """Give up the unfinished sessions of a mapping at brokers. Their messages go to the dead-letter queue."""
 
     CHANGES = True
@@ -407,59 +393,5 @@ class GiveUpMapping(Request, tag="mapping give-up"):
     name: str
 
 
-AnyRequest = (
-    Reload
-    | ShowStatus
-    | ListProblems
-    | ShowCounters
-    | SetLogLevel
-    | ListChannels
-    | StartChannel
-    | StopChannel
-    | ListClients
-    | ShowClient
-    | DisconnectClient
-    | PurgeClients
-    | WatchClient
-    | ListTopics
-    | ShowTopic
-    | Publish
-    | ListSubscriptions
-    | ListQueues
-    | ShowQueue
-    | BrowseQueue
-    | ShowMessage
-    | PutMessage
-    | MoveMessages
-    | ClearQueue
-    | ListDeadLetters
-    | ShowDeadLetter
-    | RetryDeadLetters
-    | DeleteDeadLetters
-    | ExportDeadLetters
-    | ShowHistory
-    | ShowLog
-    | ShowAuditLog
-    | ShowConfiguration
-    | ListLinks
-    | TestLink
-    | ConnectLink
-    | ListMappings
-    | PauseMapping
-    | ResumeMapping
-    | GiveUpMapping
-)
-
-
-class Answer(msgspec.Struct, kw_only=True):
-    """The result of a request."""
-
-    ok: bool = True
-    #: for people: what was done, or why nothing was done
-    lines: list[str] = []
-    #: the requested data as JSON; the request's docstring names its type
-    result: msgspec.Raw = msgspec.Raw(b"null")
-    #: the request was refused because it contains an invalid value
-    invalid: bool = False
-    #: the request was refused because it names an object that does not exist
-    not_found: bool = False
+#: The type of all requests, for decoding.
+AnyRequest: Any = reduce(or_, (kind for kind in concrete(Request) if kind.__module__ == __name__))

@@ -20,6 +20,7 @@ from bridge.administration.answers import age, moment
 from bridge.administration.control_socket import NoBridge
 from bridge.administration.counters import Counters, Rates, rates
 from bridge.administration.mapping_status import MappingStatus
+from bridge.administration.protocol import Request
 from bridge.cli import options, output
 from bridge.cli.failures import FAILED, NOT_FOUND, WRONG_USAGE, Failure
 from bridge.cli.options import BRIDGE, OUTPUT, YES, argument, option, settings, takes
@@ -60,17 +61,17 @@ def completion(shell: Annotated[Shell, argument("SHELL", "The shell: bash, zsh o
     typer.echo(get_completion_script(prog_name="mqbridge", complete_var="_MQBRIDGE_COMPLETE", shell=shell.value))
 
 
-def _names(request: Callable[[str], requests.AnyRequest], key: str = "name") -> Callable[[str], list[str]]:
+def _names(request: Callable[[str], Request[Any]], key: str = "name") -> Callable[[str], list[str]]:
     """Return a function that completes names in a list of the running bridge. It offers none if no bridge answers."""
 
     def complete(incomplete: str) -> list[str]:
         from bridge.config.problems import ConfigurationError
 
         try:
-            found: Any = shown(request(incomplete), Any, timeout=COMPLETION_TIMEOUT)
+            found: Any = shown(request(incomplete), timeout=COMPLETION_TIMEOUT)
         except (Failure, NoBridge, ConfigurationError, OSError):
             return []
-        names = [one[key] for one in (found["clients"] if isinstance(found, dict) else found)]
+        names = [getattr(one, key) for one in getattr(found, "clients", found)]
         return [name for name in names if name.startswith(incomplete) and _WORD.fullmatch(name)]
 
     return complete
@@ -99,7 +100,7 @@ def status() -> None:
 
     Exit status 1 if there is a problem or if the bridge is starting, otherwise 0. A healthy standby has no problem.
     """
-    found = shown(requests.ShowStatus(), answers.BridgeStatus)
+    found = shown(requests.ShowStatus())
     output.print_record(found, found.state, _print_status)
     if found.problems or found.state is answers.BridgeState.STARTING:
         raise typer.Exit(FAILED)
@@ -180,7 +181,7 @@ def list_channel() -> None:
             if one.problem:
                 typer.echo(f"{one.name}: {one.problem}")
 
-    output.print_records(shown(requests.ListChannels(), list[answers.ChannelStatus]), lambda one: one.name, table=table)
+    output.print_records(shown(requests.ListChannels()), lambda one: one.name, table=table)
 
 
 def _transport(one: answers.ChannelStatus) -> str:
@@ -246,7 +247,7 @@ def list_client(
         sort=sort.value,
         descending=sort in (ClientOrder.waiting, ClientOrder.since),
     )
-    found = shown(request, answers.ClientPage).clients
+    found = shown(request).clients
 
     def table(found: list[answers.ClientRow]) -> None:
         now = time.time()
@@ -261,7 +262,7 @@ def list_client(
 @takes(BRIDGE | OUTPUT)
 def show_client(client: ClientId) -> None:
     """Show the connection, session, subscriptions, backlog and messages in flight of a client."""
-    output.print_record(shown(requests.ShowClient(client_id=client), answers.ClientDetails), client, _print_client)
+    output.print_record(shown(requests.ShowClient(client_id=client)), client, _print_client)
 
 
 @takes(BRIDGE | YES)
@@ -358,7 +359,7 @@ def list_topic(
         if len(found) == limit:
             output.say(f"there may be more topics: --after {found[-1].name!r}")
 
-    found = shown(requests.ListTopics(below=below, after=after, rows=limit), list[answers.TopicNode])
+    found = shown(requests.ListTopics(below=below, after=after, rows=limit))
     output.print_records(found, lambda one: one.topic, table=table)
 
 
@@ -397,7 +398,7 @@ def show_topic(
             output.say(f"there are more than {limit}: use a narrower filter, or a higher --limit")
 
     request = requests.ShowTopic(topic_filter=topic_filter, rows=limit, payloads=payloads)
-    output.print_record(shown(request, answers.TopicDetails), topic_filter, text)
+    output.print_record(shown(request), topic_filter, text)
 
 
 def _payload(one: answers.RetainedStatus) -> str:
@@ -437,7 +438,7 @@ def list_mapping() -> None:
             if one.blocked:
                 typer.echo(f"{one.name}: backlog of {one.backlog:,} messages, those for other destinations included")
 
-    output.print_records(shown(requests.ListMappings(), list[MappingStatus]), lambda one: one.name, table=table)
+    output.print_records(shown(requests.ListMappings()), lambda one: one.name, table=table)
 
 
 @takes(BRIDGE | OUTPUT)
@@ -457,7 +458,7 @@ def show_mapping(name: MappingName) -> None:
         for session in found.unfinished:
             typer.echo(f"since {moment(session.since)}, {session}")
 
-    for one in shown(requests.ListMappings(), list[MappingStatus]):
+    for one in shown(requests.ListMappings()):
         if one.name == name:
             output.print_record(one, name, text)
             return
@@ -538,7 +539,7 @@ def _connection_state(one: answers.LinkConnectionStatus) -> str:
 
 
 def _all_links() -> list[answers.LinkStatus]:
-    return shown(requests.ListLinks(), list[answers.LinkStatus])
+    return shown(requests.ListLinks())
 
 
 @takes(BRIDGE)
@@ -605,7 +606,7 @@ def _readings(interval: float, count: int, keyboard: int | None) -> Iterator[Rat
 
 
 def _reading() -> Counters:
-    return shown(requests.ShowCounters(clients=TOP_ROWS), Counters)
+    return shown(requests.ShowCounters(clients=TOP_ROWS))
 
 
 def _show_rates(readings: Iterator[Rates]) -> None:

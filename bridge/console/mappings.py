@@ -29,7 +29,7 @@ routes = Routes()
 @routes.page("/mappings", "mappings.html")
 async def mappings(visit: Visit, query: Nothing) -> list[MappingStatus]:
     """List the mappings and their status."""
-    return await visit.ask(ListMappings(), list[MappingStatus])
+    return await visit.ask(ListMappings())
 
 
 routes.request("/mappings/pause", PauseMapping, "Pause this mapping? Its source messages wait until it is resumed.")
@@ -155,7 +155,7 @@ def _properties(text: str) -> dict[str, str]:
 @routes.page("/links", "links.html")
 async def links(visit: Visit, query: Nothing) -> list[LinkStatus]:
     """List the links to other brokers and their connections."""
-    return await visit.ask(ListLinks(), list[LinkStatus])
+    return await visit.ask(ListLinks())
 
 
 routes.request("/links/test", TestLink)

@@ -34,22 +34,17 @@ from bridge.administration.answers import (
 )
 from bridge.administration.counters import Counters
 from bridge.administration.mapping_status import MappingStatus
+from bridge.administration.protocol import Answer, Invalid, NotFound, Refused, Request
 from bridge.administration.requests import (
     MOST_ROWS,
-    Answer,
-    AnyRequest,
     ConnectLink,
     GiveUpMapping,
-    Invalid,
     ListChannels,
     ListLinks,
     ListMappings,
     ListProblems,
-    NotFound,
     PauseMapping,
-    Refused,
     Reload,
-    Request,
     ResumeMapping,
     SetLogLevel,
     ShowAuditLog,
@@ -438,7 +433,7 @@ def without_secrets(value: Any, key: str = "") -> Any:
 MOST_IDS: Final = 50
 
 #: The handlers by the type of their parameter `request`.
-HANDLERS: Final[Mapping[type[Request], Callable[[Parts, Any], Awaitable[object]]]] = {
+HANDLERS: Final[Mapping[type[Request[Any]], Callable[[Parts, Any], Awaitable[object]]]] = {
     get_type_hints(handler)["request"]: handler
     for names in (globals(), vars(clients), vars(queues), vars(dead_letters))
     for handler in list(names.values())
@@ -452,7 +447,7 @@ class Administration:
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
 
-    async def answer(self, request: AnyRequest, user: str) -> Answer:
+    async def answer(self, request: Request[Any], user: str) -> Answer:
         """Process a request. `user` is recorded in the audit log."""
         try:
             found = await HANDLERS[type(request)](self.parts, request)
