@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import or_
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from msgspec import field
+from msgspec import Meta, field
 
 from bridge.administration import answers, counters, mapping_status
 from bridge.administration.protocol import Request, concrete
@@ -21,6 +21,10 @@ T_co = TypeVar("T_co", covariant=True)
 MOST_ROWS = 10_000
 
 LogLevel = Literal["debug", "info", "warning", "error"]
+ChannelName = Annotated[str, Meta(description="Name of the channel.", examples=["PLAIN.MQTT"])]
+ClientId = Annotated[str, Meta(description="Client identifier.", examples=["pump-7"])]
+MappingName = Annotated[str, Meta(description="Name of the mapping.", examples=["orders"])]
+LinkName = Annotated[str, Meta(description="Name of the link.", examples=["cloud"])]
 
 
 class Reload(Request[None], tag="reload"):
@@ -48,31 +52,34 @@ class ShowCounters(Request[counters.Counters], tag="counters"):
 
 
 class SetLogLevel(Request[None], tag="log level"):
-    """Set the log level until the bridge ends or reloads its configuration file."""
+    """Set the log level of the running bridge until it ends or reloads its configuration."""
 
     CHANGES = True
 
-    level: LogLevel
+    level: Annotated[LogLevel, Meta(description="Log level: debug, info, warning or error.", examples=["debug"])]
 
 
 class ListChannels(Request[list[answers.ChannelStatus]], tag="channel list"):
-    """List the telemetry channels."""
+    """List the telemetry channels, their addresses, and the number of their clients."""
 
 
 class StartChannel(Request[None], tag="channel start"):
-    """Start a stopped channel (MQSC: START CHANNEL)."""
+    """Start a stopped channel."""
 
     CHANGES = True
 
-    name: str
+    name: ChannelName
 
 
 class StopChannel(Request[None], tag="channel stop"):
-    """Stop a channel and disconnect its clients (MQSC: STOP CHANNEL)."""
+    """Stop a channel and disconnect its clients.
+
+    Durable sessions are kept. The channel stays stopped until you start it, or restart the bridge.
+    """
 
     CHANGES = True
 
-    name: str
+    name: ChannelName
     #: disconnect only this client; the channel keeps running
     client_id: str | None = None
 
@@ -142,11 +149,11 @@ class WatchClient(Request[answers.ClientTraffic], tag="client watch"):
 
 
 class DisconnectClient(Request[None], tag="client disconnect"):
-    """Disconnect a client. A durable session and its backlog are kept."""
+    """Disconnect a client. Its session and its backlog are kept."""
 
     CHANGES = True
 
-    client_id: str
+    client_id: ClientId
 
 
 class PurgeClients(Request[None], tag="client purge"):
@@ -346,7 +353,7 @@ class ShowConfiguration(Request[str], tag="config show"):
 
 
 class ListLinks(Request[list[answers.LinkStatus]], tag="link list"):
-    """List the links to other brokers."""
+    """List the links to other brokers, and how many of their mappings are connected."""
 
 
 class TestLink(Request[None], tag="link test"):
@@ -354,43 +361,50 @@ class TestLink(Request[None], tag="link test"):
 
     AUDITED = True
 
-    name: str
+    name: LinkName
 
 
 class ConnectLink(Request[None], tag="link connect"):
-    """Connect a link now: end the pauses between the connection attempts of its mappings."""
+    """Connect a link now, instead of after the pause between two attempts."""
 
     CHANGES = True
 
-    name: str
+    name: LinkName
 
 
 class ListMappings(Request[list[mapping_status.MappingStatus]], tag="mapping list"):
-    """List the mappings and their status."""
+    """List the state and counts of each mapping, and its last error."""
 
 
 class PauseMapping(Request[None], tag="mapping pause"):
-    """Pause a mapping until it is resumed or the bridge ends. Its source messages wait."""
+    """Pause a mapping after its current unit of work. New messages wait at its source.
+
+    It stays paused until you resume it, restart the bridge, or reload a configuration in which the mapping has changed.
+    """
 
     CHANGES = True
 
-    name: str
+    name: MappingName
 
 
 class ResumeMapping(Request[None], tag="mapping resume"):
-    """Resume a paused mapping."""
+    """Resume a paused mapping, starting with the messages that have arrived meanwhile."""
 
     CHANGES = True
 
-    name: str
+    name: MappingName
 
 
 class GiveUpMapping(Request[None], tag="mapping give-up"):
-    """Give up the unfinished sessions of a mapping at brokers. Their messages go to the dead-letter queue."""
+    """Give up the sessions at brokers that a mapping no longer uses, and in which something is unfinished.
+
+    The broker may have the messages of such a session. The bridge moves them to the dead-letter queue, where you can retry or
+    delete them. It does not connect to the broker. `mqbridge mapping show` lists these sessions.
+    """
 
     CHANGES = True
 
-    name: str
+    name: MappingName
 
 
 #: The type of all requests, for decoding.
