@@ -32,7 +32,7 @@ from bridge.administration.answers import (
     Problem,
     counted,
 )
-from bridge.administration.counters import Counters, MappingCounters
+from bridge.administration.counters import Counters
 from bridge.administration.mapping_status import MappingStatus
 from bridge.administration.requests import (
     MOST_ROWS,
@@ -156,12 +156,7 @@ async def show_counters(parts: Parts, request: ShowCounters) -> Counters:
         transmission_queue_depth=await _backlog(parts),
         channels=[activity.of(name, clients[name]) for name in names],
         busiest_clients=activity.busiest(min(max(request.clients, 0), MOST_CLIENTS)),
-        mappings=[
-            MappingCounters(
-                name=one.name, state=one.state, taken=one.taken, moved=one.moved, dead_lettered=one.dead_lettered
-            )
-            for one in parts.mappings.statuses()
-        ],
+        mappings=parts.mappings.statuses(),
     )
 
 
