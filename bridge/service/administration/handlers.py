@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import re
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
@@ -57,9 +56,10 @@ from bridge.administration.requests import (
     StopChannel,
     TestLink,
 )
+from bridge.config.effective import effective_yaml
 from bridge.config.link import LinkConfig
 from bridge.config.models import Configuration
-from bridge.config.values import endpoint, without_password
+from bridge.config.values import endpoint
 from bridge.mq.host import Host
 from bridge.mq.mqi import MQOD, Connection, inquire
 from bridge.mqtt.reason_codes import ReasonCode
@@ -351,10 +351,6 @@ def waiting_status(
 
 #: Bytes at the end of the audit log that are searched.
 AUDIT_SIZE: Final = 4_000_000
-_SECRET: Final = re.compile(r"password|passwd|secret|token|credential|passphrase|headers", re.IGNORECASE)
-#: Keys that only name where a secret is.
-_PLACE: Final = re.compile(r"(_file|_variable|_cache|_claim|_endpoint|_url)$")
-HIDDEN: Final = "(hidden)"
 
 
 async def show_history(parts: Parts, request: ShowHistory) -> History:
@@ -407,26 +403,7 @@ def _entries(file: Path, search: str, rows: int) -> list[dict[str, Any]]:
 
 async def show_configuration(parts: Parts, request: ShowConfiguration) -> str:
     """Return the effective configuration as YAML, without secrets."""
-    # Imported on demand: bridges without a configuration file do not need it.
-    import yaml
-
-    return yaml.safe_dump(without_secrets(parts.configuration.model_dump(mode="json", by_alias=True)), sort_keys=False)
-
-
-def without_secrets(value: Any, key: str = "") -> Any:
-    """Return a part of a configuration with its secrets hidden. `key` is the key of the value."""
-    if (
-        _SECRET.search(key)
-        and not _PLACE.search(key)
-        and value not in (None, "", [], {})
-        and not isinstance(value, bool)
-    ):
-        return dict.fromkeys(value, HIDDEN) if isinstance(value, dict) else HIDDEN
-    if isinstance(value, dict):
-        return {one: without_secrets(each, str(one)) for one, each in value.items()}
-    if isinstance(value, list):
-        return [without_secrets(one, key) for one in value]
-    return without_password(value) if isinstance(value, str) and "://" in value else value
+    return effective_yaml(parts.configuration)
 
 
 #: Maximum number of message identifiers in an entry of the audit log.
