@@ -57,7 +57,7 @@ def configuration() -> str:
     lines = [
         "# Configuration file",
         "",
-        "`mqbridge check bridge.yaml` reports mistakes and prints the effective settings, including defaults. `mqbridge schema` prints the same",
+        "`mqbridge check bridge.yaml` reports mistakes and prints the effective settings. `mqbridge schema` prints the same",
         "reference as JSON Schema, for editors. [`deploy/bridge.yaml`](../../deploy/bridge.yaml) contains all options with",
         "their defaults.",
     ]
