@@ -403,7 +403,8 @@ def _entries(file: Path, search: str, rows: int) -> list[dict[str, Any]]:
 
 async def show_configuration(parts: Parts, request: ShowConfiguration) -> str:
     """Return the effective configuration as YAML, without secrets."""
-    return effective_yaml(parts.configuration)
+    # A large configuration takes a second.
+    return await asyncio.to_thread(effective_yaml, parts.configuration)
 
 
 #: Maximum number of message identifiers in an entry of the audit log.
