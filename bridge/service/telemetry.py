@@ -7,6 +7,7 @@ passes messages from the transmission queue to sessions, `bridge.service.client_
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import time
@@ -17,7 +18,7 @@ from typing import Final, NamedTuple
 
 from bridge.clock import now_us
 from bridge.config.models import LimitsConfig
-from bridge.mq.backend import Backend, ClientSubscription, Completion, UnitOfWork, resolve
+from bridge.mq.backend import Backend, ClientSubscription, Completion, RecoveredState, UnitOfWork, resolve
 from bridge.mq.dead_letter_room import DeadLetterRoom
 from bridge.mqtt.packets import Publish, PublishProperties, Will
 from bridge.mqtt.reason_codes import ReasonCode
@@ -309,6 +310,8 @@ def _add(counts: dict[str, int], key: str, number: int) -> None:
         counts.pop(key, None)
 
 
+#: Seconds that a start that failed waits for the end of its connections to the queue manager.
+ABANDON_TIMEOUT = 2.0
 #: Number of messages of an ended session removed per unit of work.
 REMOVED_AT_ONCE = 1_000
 
@@ -390,7 +393,41 @@ class TelemetryService:
         """Open the transmission queue, recover durable sessions and start delivery. Raises MQError."""
         self.backend.on_dropped = self._dropped
         self.backend.on_completed = self.units.completed
-        recovered = await self.backend.open()
+        try:
+            await self._recover(await self.backend.open())
+        except BaseException:
+            # What a queue manager that does not answer still holds ends with the process.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ABANDON_TIMEOUT):
+                    await self.backend.abandon()
+            raise
+
+    async def flush(self) -> None:
+        """Wait until the units of work submitted so far have ended and their answers are written."""
+        try:
+            async with asyncio.timeout(self.limits.shutdown_timeout):
+                await self.backend.flush()
+        except TimeoutError:
+            log.warning("MQB0004W units of work were not completed within shutdown_timeout and are not acknowledged")
+
+    async def stop(self) -> None:
+        """Record or end the sessions of disconnected clients, and close the transmission queue. No client is connected."""
+        self.hold_wills()
+        await self.settled()
+        self.wills.publish_all()
+        await self.backend.stop()
+
+    async def settled(self) -> None:
+        """Wait until the sessions of all disconnected clients are recorded or removed."""
+        await self.turns.finish()
+
+    def hold_wills(self) -> None:
+        """Record wills from now on if clients may return after a restart (`limits.will_grace`)."""
+        if self.limits.will_grace:
+            self.wills.hold()
+
+    async def _recover(self, recovered: RecoveredState) -> None:
+        """Recover durable sessions, and start delivery."""
         shared: set[str] = set()
         for subscription in recovered.subscriptions:
             if not subscription.durable:
@@ -504,10 +541,6 @@ class TelemetryService:
         if client is not None and client.session is not None and topic_filter in client.session.filters:
             why = f"its subscription to {topic_filter!r} is lost: {cmqc.reason_name(reason)} ({reason})"
             client.close(why, ReasonCode.ADMINISTRATIVE_ACTION)
-
-    async def settled(self) -> None:
-        """Wait until the sessions of all disconnected clients are recorded or removed."""
-        await self.turns.finish()
 
     def lost(self, client: Client) -> None:
         """Handle a lost connection: publish the will unless the client sent DISCONNECT, and record or end the session."""

@@ -829,3 +829,6 @@ class EmbeddedBackend:
                 queue.inputs -= 1
                 queue.exclusive = False
             return self.flush()
+
+    def abandon(self) -> asyncio.Future[None]:
+        return self.stop()
