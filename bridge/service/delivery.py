@@ -416,7 +416,7 @@ class DeliveryService:
         """Send messages after waiting for a turn of the event loop, during which sessions may have ended."""
         if self.retired:
             return
-        for session in [one for one in grouped if self._sessions.get(one.client_id) is not one]:
+        for session in [one for one in grouped if one.ended]:
             self._return(session, grouped.pop(session), removals)
         self._send(grouped, removals, recovered=recovered)
 

@@ -306,7 +306,7 @@ class Joining:
 
 async def _put_on_record(service: TelemetryService, session: Session) -> int:
     """Commit the memberships of a durable session and return the reason of a failure, or MQRC_NONE."""
-    if not session.durable or service.sessions.get(session.client_id) is not session:
+    if not session.durable or session.ended:
         return cmqc.MQRC_NONE
     unit = UnitOfWork()
     session.save_sent()
@@ -367,7 +367,7 @@ def _keep_subscribed(
     service: TelemetryService, client: Client, session: Session, removed: Mapping[str, str], failed: Mapping[str, int]
 ) -> None:
     """Keep the filters of subscriptions that the queue manager failed to remove, and report the failure to the client."""
-    if service.sessions.get(session.client_id) is session:
+    if not session.ended:
         session.filters |= {one: removed[one] for one in failed}
         service.quotas.update_subscriptions(session)
     topic_filter, reason = next(iter(failed.items()))
@@ -415,7 +415,7 @@ class Authorization:
     async def run(self, topics: TopicAccess | None) -> None:
         """Check the channel's rules and the queue manager's authorities, and remove denied subscriptions. Raises Failure."""
         failure = await self._check(topics)
-        if self._denied and self._current:
+        if self._denied and not self._session.ended:
             self._report()
             service, session = self._service, self._session
             # The next record of the session, which precedes CONNACK, contains the changed memberships.
@@ -427,7 +427,7 @@ class Authorization:
             # came for.
             await self._discard()
             await self._unsubscribe()
-            if self._current and not failure:
+            if not (failure or session.ended):
                 service.events.publish(Unsubscribed(session, list(self._denied), now_us()))
         if failure:
             raise AuthorizationFailure(failure)
@@ -478,11 +478,6 @@ class Authorization:
                 "unsubscribed on resumption", client.peer, channel=client.channel.name, filter=topic_filter, why=why
             )
 
-    @property
-    def _current(self) -> bool:
-        """Whether the session has not ended in the meantime."""
-        return self._service.sessions.get(self._session.client_id) is self._session
-
     async def _discard(self) -> None:
         """Remove the messages of subscriptions that no remaining topic filter covers. Raises Failure."""
         service, session, outbox = self._service, self._session, self._session.outbox
@@ -519,7 +514,7 @@ class Authorization:
         """Remove denied subscriptions, and discard messages still on their way. Raises Failure."""
         service, session = self._service, self._session
         denied = [topic_filter for topic_filter in self._denied if topic_filter in session.filters]
-        if not self._current or not denied:
+        if session.ended or not denied:
             return
         user_data = {topic_filter: session.filters.pop(topic_filter) for topic_filter in denied}
         service.quotas.update_subscriptions(session)

@@ -508,7 +508,7 @@ class TelemetryService:
         session = self.sessions.get(client_id)
         if session is None:
             session = self.new_session(ClientIdentity(client_id, b"", self.replies), durable=True)
-            session.begun = True
+            session.recover()
         return session
 
     def new_session(self, identity: ClientIdentity, *, durable: bool) -> Session:
@@ -575,7 +575,7 @@ class TelemetryService:
 
     def _expire(self, session: Session) -> None:
         """End a session whose Session Expiry Interval has passed (MQTT 5 section 3.1.2.11.2)."""
-        if self.delivery.retired or session.connected or self.sessions.get(session.client_id) is not session:
+        if self.delivery.retired or session.connected or session.ended:
             return
         log.info("MQB2101I the session of client %r has expired after %d s", session.client_id, session.expiry_interval)
         self.purge(session)
@@ -585,6 +585,7 @@ class TelemetryService:
         client_id = session.client_id
         if self.sessions.get(client_id) is session:
             del self.sessions[client_id]
+        session.end()
         self.timers.cancel(client_id)
         self.endings.sessions.discard(session)
         self.wills.publish_now(client_id)

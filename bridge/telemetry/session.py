@@ -7,6 +7,7 @@ that the client gets after the commit.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import IntEnum
 from typing import Final
 
 from bridge.mqtt.connection import Answer
@@ -40,6 +41,40 @@ _PUBCOMP: Final = PacketType.PUBCOMP
 #: The Session Expiry Interval of a session that does not expire, such as a durable session before MQTT 5.
 NEVER: Final = 0xFFFFFFFF
 _PINGRESP: Final[Answer] = (PacketType.PINGRESP, 0)
+
+
+class SessionState(IntEnum):
+    """The state of a session. While it is CONNECTING or RESUMING, the CONNECT of its client is being committed."""
+
+    #: no CONNACK has been sent yet: messages for its subscriptions belong to a previous session
+    NEW = 0
+    CONNECTING = 1
+    AWAY = 2
+    RESUMING = 3
+    ONLINE = 4
+    #: it was removed with its subscriptions; its messages and records are being removed
+    ENDED = 5
+
+
+#: Enum member access is slow, so bind once.
+_NEW: Final = SessionState.NEW
+_CONNECTING: Final = SessionState.CONNECTING
+_AWAY: Final = SessionState.AWAY
+_RESUMING: Final = SessionState.RESUMING
+_ONLINE: Final = SessionState.ONLINE
+_ENDED: Final = SessionState.ENDED
+_CONNECTED: Final = (_ONLINE, _CONNECTING, _RESUMING)
+#: The state after CONNECT (another one may be in progress), after its commit, and after the end of the connection. A session
+#: that ends while its client is connected stays ended.
+_CONNECT: Final = {
+    _NEW: _CONNECTING,
+    _CONNECTING: _CONNECTING,
+    _AWAY: _RESUMING,
+    _RESUMING: _RESUMING,
+    _ENDED: _ENDED,
+}
+_ATTACH: Final = {_CONNECTING: _ONLINE, _RESUMING: _ONLINE, _ENDED: _ENDED}
+_DETACH: Final = {_CONNECTING: _NEW, _RESUMING: _AWAY, _ONLINE: _AWAY, _ENDED: _ENDED}
 
 
 class ReceiveEffects:
@@ -132,10 +167,8 @@ class Session:
 
     __slots__ = (
         "_unsaved",
-        "begun",
         "channel",
         "client_id",
-        "connected",
         "counts",
         "durable",
         "ending",
@@ -155,6 +188,7 @@ class Session:
         "requests",
         "shares",
         "since",
+        "state",
         "topics",
     )
 
@@ -194,10 +228,7 @@ class Session:
         self.expires_at = 0.0
         #: its backlog exceeded the limits: it ends when its client has received the waiting messages
         self.ending = False
-        #: CONNACK has been sent. Messages for subscriptions that arrived earlier belong to a previous session
-        self.begun = False
-        #: the client is connected, or its CONNECT is being committed
-        self.connected = False
+        self.state = _NEW
         #: time.time() at which the client connected or left, or 0.0 if unknown
         self.since = 0.0
         #: the channel of the present or last connection, or blank if unknown
@@ -216,16 +247,35 @@ class Session:
         #: the topic rules of the channel, or None for any topic
         self.topics: TopicAccess | None = None
 
+    @property
+    def begun(self) -> bool:
+        """Whether CONNACK was sent, and the session has not ended."""
+        return _AWAY <= self.state < _ENDED
+
+    @property
+    def connected(self) -> bool:
+        """Whether the client is connected, or its CONNECT is being committed."""
+        return self.state in _CONNECTED
+
+    @property
+    def ended(self) -> bool:
+        """Whether the session was removed. Another one may have its client identifier."""
+        return self.state == _ENDED
+
+    def end(self) -> None:
+        """End the session."""
+        self.state = _ENDED
+
     def connect(self, channel: str, level: int, expiry_interval: int, now: float) -> None:
         """Begin a connection of the client whose CONNECT is being committed, at `now` in seconds since the epoch."""
-        self.connected = True
+        self.state = _CONNECT[self.state]
         self.since, self.channel, self.level = now, channel, level
         self.expiry_interval = expiry_interval
 
     def attach(self, identity: ClientIdentity, receive_maximum: int = MAX_IDENTIFIER) -> None:
         """Start sending and receiving after CONNECT is committed."""
         outbox = self.outbox
-        self.connected = self.begun = True
+        self.state = _ATTACH[self.state]
         self.messages_received = outbox.messages_sent = 0
         self.last_received_at, outbox.last_sent = 0, 0.0
         self.expires_at = 0.0
@@ -237,10 +287,17 @@ class Session:
 
     def detach(self, now: float) -> None:
         """End a connection of the client at `now`, in seconds since the epoch."""
-        self.connected = False
+        self.state = _DETACH[self.state]
         self.outbox.pause()
+        self._leave(now)
+
+    def _leave(self, now: float) -> None:
         self.since = now
         self.expires_at = 0.0 if self.expiry_interval == NEVER else now + self.expiry_interval
+
+    def recover(self) -> None:
+        """Take over a session of an earlier run of the bridge."""
+        self.state = _AWAY
 
     def caught_up(self, *, renumbered: bool) -> None:
         """Note that all messages of the time before a restart have come. With `renumbered`, they have other numbers now."""
@@ -529,7 +586,7 @@ class Session:
         self.left = dict(record.left)
         self.ending = record.ending
         if record.connected:
-            self.detach(now)
+            self._leave(now)
         if record.epoch != self.epoch:
             qos_2 = any(subscription_data(one).qos == 2 for one in self.filters.values())
             self.outbox.release = IdentifierRelease(reliable=qos_2)
