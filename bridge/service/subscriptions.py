@@ -27,7 +27,7 @@ from bridge.service.events import Finished, Subscribed, Unsubscribed
 from bridge.service.telemetry import LEVELS_PER_SUBSCRIPTION, Excess, Quotas, TelemetryService, levels_left
 from bridge.telemetry.conversion import reason_code_of
 from bridge.telemetry.identity import ClientIdentity, TopicAccess
-from bridge.telemetry.outbox import NOT_ALLOWED
+from bridge.telemetry.send_effects import NOT_ALLOWED
 from bridge.telemetry.session import Session
 from bridge.telemetry.subscription import (
     DEFAULT_QOS_TOPIC,

@@ -18,8 +18,10 @@ from bridge.telemetry.backlog import Backlog
 from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identifier_release import IdentifierRelease
 from bridge.telemetry.identity import ClientIdentity, Principal, TopicAccess
-from bridge.telemetry.outbox import SENT_AT_A_TURN, Outbox, Outgoing, PublicationCounts, Requests
+from bridge.telemetry.outbox import SENT_AT_A_TURN, Outbox, Outgoing
 from bridge.telemetry.packet_identifiers import Chunk
+from bridge.telemetry.pending_requests import PendingRequests
+from bridge.telemetry.publication_counts import PublicationCounts
 from bridge.telemetry.record import (
     SESSION_VERSION,
     VERSION,
@@ -210,7 +212,7 @@ class Session:
         #: identifies the last restore of the queue manager; blank if there was none
         self.epoch = epoch
         #: requests of MQTT 5 that wait for answers
-        self.requests = Requests(self.client_id, durable=durable, most_bytes=request_bytes)
+        self.requests = PendingRequests(self.client_id, durable=durable, most_bytes=request_bytes)
         self.outbox = Outbox(window, self.requests, durable=durable, turn_bytes=turn_bytes, backlog=backlog)
         self.outbox.replies = identity.replies
         self.receiver = Receiver(limit=unreleased)
