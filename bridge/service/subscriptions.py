@@ -27,7 +27,6 @@ from bridge.service.events import Finished, Subscribed, Unsubscribed
 from bridge.service.telemetry import LEVELS_PER_SUBSCRIPTION, Excess, Quotas, TelemetryService, levels_left
 from bridge.telemetry.conversion import reason_code_of
 from bridge.telemetry.identity import ClientIdentity, TopicAccess
-from bridge.telemetry.send_effects import NOT_ALLOWED
 from bridge.telemetry.session import Session
 from bridge.telemetry.subscription import (
     DEFAULT_QOS_TOPIC,
@@ -40,6 +39,7 @@ from bridge.telemetry.subscription import (
     subscription_data,
 )
 from bridge.telemetry.transmission import Transmission
+from bridge.telemetry.undelivered import NOT_ALLOWED
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)

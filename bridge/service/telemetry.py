@@ -595,7 +595,8 @@ class TelemetryService:
         records: dict[StateKey, StateRecord | None] = {}
         if session.durable:
             records = {StateKey(side, client_id): None for side in (Side.RECEIVED, Side.SENT)}
-            records.update(session.requests.removal())
+            if session.outbox.requests is not None:
+                records.update(session.outbox.requests.removal())
             if session.outbox.identifiers is not None:
                 records.update(session.outbox.identifiers.removal())
         pending = session.outbox.pending()

@@ -18,7 +18,7 @@ from bridge.mqtt.flow import FAILED_PUBREC, PUBACK, PUBCOMP, PUBREC, SENT, Deliv
 from bridge.mqtt.packets import LEVEL_MQTT_5, PublishProperties
 from bridge.mqtt.reason_codes import MalformedPacket
 from bridge.mqtt.writer import topic_field
-from bridge.telemetry.backlog import Backlog, size_of
+from bridge.telemetry.backlog import Backlog, NotAdmitted, size_of
 from bridge.telemetry.conversion import from_mq, publisher_of
 from bridge.telemetry.headers import size_of_properties
 from bridge.telemetry.identifier_release import IdentifierRelease
@@ -34,7 +34,6 @@ from bridge.telemetry.request import (
     is_request,
     with_request,
 )
-from bridge.telemetry.send_effects import EXPIRED, FULL, OWN, SLOW, Refusal, SendEffects
 from bridge.telemetry.subscription import (
     DIRECT_MESSAGE_QOS,
     FOREIGN,
@@ -44,6 +43,7 @@ from bridge.telemetry.subscription import (
     subscription_qos,
 )
 from bridge.telemetry.transmission import Transmission, message_expiry_interval
+from bridge.telemetry.undelivered import EXPIRED, FULL, OWN, SLOW, Refusal
 from bridge.wire import cmqc
 
 log = logging.getLogger(__name__)
@@ -102,6 +102,29 @@ class Outgoing(Delivery):
         protocol.publish(self.field, self.payload, self.qos, self.retain, dup, packet_id, properties)
 
 
+class SendEffects:
+    """The effects of one turn of an outbox, in addition to the packets that it wrote."""
+
+    __slots__ = ("admission", "discarded", "finished", "more", "refusals")
+
+    def __init__(self) -> None:
+        #: messages that the backlog did not admit, or None if it admitted all of them
+        self.admission: NotAdmitted | None = None
+        #: messages to remove from the transmission queue: sent with QoS 0, or discarded
+        self.finished: list[Transmission] = []
+        #: msg_numbers of finished messages that were not sent, with the reason
+        self.discarded: dict[int, str] = {}
+        #: messages for the dead-letter queue
+        self.refusals: list[Refusal] = []
+        #: the byte limit of the turn was reached
+        self.more = False
+
+    def discard(self, transmission: Transmission, reason: str) -> None:
+        """Finish a message that is not sent."""
+        self.finished.append(transmission)
+        self.discarded[transmission.msg_number] = reason
+
+
 class Outbox:
     """The sending side of one session: which message is sent next, with which packet identifier, and until when it is kept.
 
@@ -112,7 +135,6 @@ class Outbox:
 
     __slots__ = (
         "_clash",
-        "_requests",
         "_room",
         "backlog",
         "counts",
@@ -131,6 +153,7 @@ class Outbox:
         "removal_limit",
         "replaying",
         "replies",
+        "requests",
         "resent",
         "sent_before",
         "turn_bytes",
@@ -141,13 +164,14 @@ class Outbox:
     def __init__(
         self,
         window: int,
-        requests: PendingRequests,
+        backlog: Backlog,
         *,
         durable: bool,
         turn_bytes: int = SENT_AT_A_TURN,
-        backlog: Backlog | None = None,
     ) -> None:
-        self._requests = requests
+        self.backlog = backlog
+        #: the client's requests that wait for answers, or None until it sends one
+        self.requests: PendingRequests | None = None
         #: addresses for answers to requests of MQ applications, or None to deliver requests as ordinary messages
         self.replies: ReplyAddresses | None = None
         self.turn_bytes = turn_bytes
@@ -166,7 +190,6 @@ class Outbox:
         self.release: IdentifierRelease | None = None
         #: the first waiting message needs a packet identifier other than the one that its MsgId proposes
         self._clash = False
-        self.backlog = Backlog(requests.client_id) if backlog is None else backlog
         #: how many messages may be unacknowledged or unremoved
         self.removal_limit = NO_LIMIT
         #: messages sent with QoS 0 or discarded, while their removal is not committed
@@ -221,7 +244,7 @@ class Outbox:
             if self.release.unanswered:
                 log.warning(
                     "MQB2409W client %r does not answer PUBREL; messages may be lost that it takes for repetitions",
-                    self._requests.client_id,
+                    self.backlog.owner,
                 )
                 self._released()
         self.resume()
@@ -352,7 +375,7 @@ class Outbox:
     def prepare(self) -> None:
         """Decide the packet identifiers of waiting messages for a client that connects, to record them with the session."""
         if self.durable and self.backlog.messages and self.recording is None:
-            identifiers = self.identifiers or PacketIdentifiers(self._requests.client_id)
+            identifiers = self.identifiers or PacketIdentifiers(self.backlog.owner)
             # Not `self.recording`: mypyc knows that it is None here, and does not know that `_plan` changes it.
             if self._plan(identifiers) is not None:
                 self.identifiers = identifiers
@@ -382,7 +405,7 @@ class Outbox:
             topic = transmission.topic or transmission.remote_queue
             request = None
             if transmission.topic is None and is_request_queue(topic):
-                request = self._requests.find(topic)
+                request = None if self.requests is None else self.requests.find(topic)
                 if request is None:
                     why = f"it answers an unknown request ({topic}, see limits.request_bytes)"
                     effects.refusals.append(Refusal(transmission, cmqc.MQRC_UNKNOWN_OBJECT_NAME, why))
@@ -433,7 +456,7 @@ class Outbox:
         except MalformedPacket as error:
             refusal = Refusal(transmission, cmqc.MQRC_TOPIC_STRING_ERROR, str(error))
         except Exception as error:
-            log.exception("MQB2407E a message for client %r could not be converted or sent", self._requests.client_id)
+            log.exception("MQB2407E a message for client %r could not be converted or sent", self.backlog.owner)
             refusal = Refusal(transmission, cmqc.MQRC_UNEXPECTED_ERROR, f"{type(error).__name__}: {error}")
         self._forget(transmission)
         effects.refusals.append(refusal)
@@ -445,15 +468,13 @@ class Outbox:
             self.held = True
             return
         if not release.begun:
-            log.info(
-                "MQB2408I releasing packet identifiers of client %r from before a restore", self._requests.client_id
-            )
+            log.info("MQB2408I releasing packet identifiers of client %r from before a restore", self.backlog.owner)
         release.send(protocol)
 
     def _released(self) -> None:
         """End the release of packet identifiers. Messages wait until it is on record, so that it is not repeated."""
         self.release = None
-        self.recording = Chunk(StateKey(Side.SENT, self._requests.client_id))
+        self.recording = Chunk(StateKey(Side.SENT, self.backlog.owner))
         self.unsaved = True
 
     def _properties(
@@ -469,7 +490,7 @@ class Outbox:
             properties = msgspec.structs.replace(properties, correlation_data=request.correlation_data)
         md = transmission.message.md
         if md.MsgType == _REQUEST and self.replies is not None and is_request(md):
-            properties = with_request(properties, md, self.replies.topic(self._requests.client_id, md))
+            properties = with_request(properties, md, self.replies.topic(self.backlog.owner, md))
         expiry, identifiers = message_expiry_interval(transmission), subscription.subscription_identifiers
         if expiry is not None or identifiers:
             return msgspec.structs.replace(
@@ -519,7 +540,7 @@ class Outbox:
         """Return the packet identifiers that do not follow from the MsgId."""
         identifiers = self.identifiers
         if identifiers is None:
-            identifiers = self.identifiers = PacketIdentifiers(self._requests.client_id)
+            identifiers = self.identifiers = PacketIdentifiers(self.backlog.owner)
         return identifiers
 
     def _send_reliably(

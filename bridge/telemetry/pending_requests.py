@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bridge.mqtt.packets import PublishProperties
 from bridge.telemetry.record import RequestRecord, StateKey, StateRecord
-from bridge.telemetry.request import REQUEST_QUEUE_PREFIX, ClientRequest, request_to_keep
+from bridge.telemetry.request import REQUEST_QUEUE_PREFIX, ClientRequest
 
 
 def is_request_queue(remote_queue: str) -> bool:
@@ -34,11 +33,8 @@ class PendingRequests:
         #: queue names whose records are out of date (durable sessions only)
         self._changed: dict[str, None] = {}
 
-    def add(self, properties: PublishProperties) -> bool:
-        """Keep the request in a PUBLISH if an MQMD cannot hold it. Return whether records have to be written."""
-        request = request_to_keep(properties)
-        if request is None:
-            return False
+    def add(self, request: ClientRequest) -> bool:
+        """Keep a request. Return whether records have to be written."""
         queue, of_queue = request.queue, self._of_queue
         known = of_queue.pop(queue, None)
         of_queue[queue] = request

@@ -12,7 +12,7 @@ from typing import Final
 
 from bridge.mqtt.connection import Answer
 from bridge.mqtt.flow import MAX_IDENTIFIER, Arrival, Phase, Receiver, WrongAcknowledgement
-from bridge.mqtt.packets import MessagePacket, PacketType, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from bridge.mqtt.packets import MessagePacket, PacketType, Puback, Pubcomp, Publish, PublishProperties, Pubrec, Pubrel
 from bridge.mqtt.reason_codes import FAILURE, ReasonCode
 from bridge.telemetry.backlog import Backlog
 from bridge.telemetry.conversion import to_mq
@@ -33,6 +33,7 @@ from bridge.telemetry.record import (
     StateKey,
     StateRecord,
 )
+from bridge.telemetry.request import request_to_keep
 from bridge.telemetry.subscription import shared_subscription, subscription_data
 from bridge.telemetry.transmission import PublicationMessage, Transmission
 
@@ -168,6 +169,7 @@ class Session:
     """The session of one client identifier, clean or durable."""
 
     __slots__ = (
+        "_request_bytes",
         "_unsaved",
         "channel",
         "client_id",
@@ -187,7 +189,6 @@ class Session:
         "outbox",
         "principal",
         "receiver",
-        "requests",
         "shares",
         "since",
         "state",
@@ -211,12 +212,13 @@ class Session:
         self.durable = durable
         #: identifies the last restore of the queue manager; blank if there was none
         self.epoch = epoch
-        #: requests of MQTT 5 that wait for answers
-        self.requests = PendingRequests(self.client_id, durable=durable, most_bytes=request_bytes)
-        self.outbox = Outbox(window, self.requests, durable=durable, turn_bytes=turn_bytes, backlog=backlog)
+        #: maximum number of bytes of the client's requests
+        self._request_bytes = request_bytes
+        waiting = Backlog(self.client_id) if backlog is None else backlog
+        self.outbox = Outbox(window, waiting, durable=durable, turn_bytes=turn_bytes)
         self.outbox.replies = identity.replies
         self.receiver = Receiver(limit=unreleased)
-        #: the records of `receiver` and `requests` are not up to date (durable sessions only)
+        #: the records of `receiver` and of requests are not up to date (durable sessions only)
         self._unsaved = False
         #: topic filter -> user data of its subscription
         self.filters: dict[str, str] = {}
@@ -320,7 +322,8 @@ class Session:
 
     def records_lost(self, failed: Iterable[StateKey]) -> None:
         """Write the records again, those of requests included, after the failure of a unit of work with these records."""
-        self.requests.lose(failed)
+        if self.outbox.requests is not None:
+            self.outbox.requests.lose(failed)
         if self.outbox.identifiers is not None:
             self.outbox.identifiers.lose(failed)
         self.save_again()
@@ -339,7 +342,8 @@ class Session:
             received = ReceivedRecord(self.client_id, sorted(self.receiver.identifiers))
             self._unsaved = False
             records[received.key] = received if received.received else None
-            records.update(self.requests.changes())
+            if self.outbox.requests is not None:
+                records.update(self.outbox.requests.changes())
         if self.outbox.unsaved:
             sent = self._sent_record()
             self.outbox.unsaved = False
@@ -374,7 +378,7 @@ class Session:
                             break
                         continue
                     publications.append((to_mq(packet, identity), packet.retain))
-                    if packet.properties is not None and self.requests.add(packet.properties):
+                    if packet.properties is not None and self._keep_request(packet.properties):
                         self._unsaved = True
                     if qos:
                         answers.append((_PUBACK, packet.packet_id))
@@ -419,6 +423,18 @@ class Session:
             counts.received_size_1 += size_1
         return effects
 
+    def _keep_request(self, properties: PublishProperties) -> bool:
+        """Keep the request in a PUBLISH if an MQMD cannot hold it. Return whether records have to be written."""
+        request = request_to_keep(properties)
+        return request is not None and self._requests().add(request)
+
+    def _requests(self) -> PendingRequests:
+        requests = self.outbox.requests
+        if requests is None:
+            requests = PendingRequests(self.client_id, durable=self.durable, most_bytes=self._request_bytes)
+            self.outbox.requests = requests
+        return requests
+
     def _receive_once(self, publish: Publish, effects: ReceiveEffects) -> bool:
         """Take a PUBLISH with QoS 2 and return False if too many are not released."""
         packet_id = publish.packet_id
@@ -437,7 +453,7 @@ class Session:
                 self.counts.received_2 += 1
                 self.counts.received_size_2 += len(publish.payload)
             if publish.properties is not None:
-                self.requests.add(publish.properties)
+                self._keep_request(publish.properties)
             self._unsaved = self.durable
             effects.answers.append((_PUBREC, packet_id))
         else:
@@ -483,7 +499,8 @@ class Session:
         arrived is gone: the next connection gets PUBREL only.
         """
         in_flight = self.outbox.in_flight
-        in_flight.free([packet_id for packet_id, _ in effects.acknowledged])
+        if effects.acknowledged:
+            in_flight.free([packet_id for packet_id, _ in effects.acknowledged])
         if self.outbox.identifiers is not None:
             for _, transmission in effects.acknowledged:
                 self.outbox.removed(transmission)
@@ -572,7 +589,7 @@ class Session:
             self.receiver = Receiver(record.received, self.receiver.limit)
             return
         if isinstance(record, RequestRecord):
-            self.requests.restore(record)
+            self._requests().restore(record)
             return
         if isinstance(record, IdentifiersRecord):
             self.outbox.restore_identifiers(record)

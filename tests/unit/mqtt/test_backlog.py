@@ -26,8 +26,7 @@ from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Message
 from bridge.telemetry.outbox import Outbox
-from bridge.telemetry.pending_requests import PendingRequests
-from bridge.telemetry.send_effects import FULL
+from bridge.telemetry.undelivered import FULL
 from bridge.wire.mq import MQMD
 from tests.helpers.waiting_message import Waiting as Queued
 
@@ -36,7 +35,7 @@ def outbox(messages: int, when_full: str) -> Outbox:
     """An outbox with room for this many messages with a payload of one byte."""
     size = to_mq(Publish("t", b"1", 1, False, False, 9), ClientIdentity("publisher", b"")).size + MESSAGE_OVERHEAD
     backlog = Backlog("c", BacklogLimits(size * messages, when_full))
-    return Outbox(10, PendingRequests("c", durable=True, most_bytes=1000), durable=True, backlog=backlog)
+    return Outbox(10, backlog, durable=True)
 
 
 def message(number: int, size: int = 10, *, owner: str = "c", persistent: bool = True) -> Queued:

@@ -15,9 +15,9 @@ from bridge.telemetry.conversion import to_mq
 from bridge.telemetry.identity import ClientIdentity
 from bridge.telemetry.message import Message
 from bridge.telemetry.outbox import Outgoing
-from bridge.telemetry.send_effects import EXPIRED
 from bridge.telemetry.session import ReceiveEffects, Session
 from bridge.telemetry.transmission import PublicationMessage, put_time_of
+from bridge.telemetry.undelivered import EXPIRED
 from bridge.wire import cmqc
 from bridge.wire.mq import MQMD
 from tests.helpers.fake_backend import Queued
