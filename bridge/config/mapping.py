@@ -70,8 +70,39 @@ class Target:
     """None: the attribute is a literal, validated by its model."""
 
 
-Properties = dict[Annotated[str, values.text(r"[^\x00-\x1f]{1,4095}", "the name of a property")], TemplateText]
+_PropertyName = Annotated[str, values.text(r"[^\x00-\x1f]{1,4095}", "the name of a property")]
+Properties = dict[_PropertyName, TemplateText]
 """Property name -> template of its value."""
+
+PropertyType = Literal[
+    "string", "boolean", "int8", "int16", "int32", "int64", "float", "double", "bytes"
+]  # fmt: skip
+
+
+class TypedProperty(Section):
+    """A message property with a type of its own."""
+
+    value: TemplateText
+    """Template of the value, such as `{$.temp}`."""
+    type: Annotated[PropertyType, values.choice(PropertyType)]
+    """Type of the property: `string`, `boolean` (true, false, 1 or 0), an integer, a floating-point number, or `bytes`
+    (hexadecimal digits). A value of another type is an error of the message."""
+
+    def __str__(self) -> str:
+        return f"{self.value} ({self.type})"
+
+
+def _text_or_typed(data: Any) -> str:
+    return "typed" if isinstance(data, Mapping | TypedProperty) else "text"
+
+
+MessageProperties = dict[
+    _PropertyName,
+    Annotated[
+        Annotated[TemplateText, Tag("text")] | Annotated[TypedProperty, Tag("typed")], Discriminator(_text_or_typed)
+    ],
+]
+"""Property name -> template of its value, or its value and type."""
 
 STANDARD_PERSISTENCE: dict[Literal["0", "1", "2"], PersistenceWord] = {
     "0": "not-persistent",
@@ -148,8 +179,14 @@ class MessageAttributes(Section):
     """Template of MQMD.ReplyToQMgr."""
     user_identifier: Annotated[TemplateText | None, Target("MQMD", "UserIdentifier", "UserIdentifier")] = None
     """Template of MQMD.UserIdentifier. None: the client's user (for a link, the bridge's own)."""
-    properties: Annotated[Properties, Target("usr", check="text")] = Field(default_factory=dict)
-    """Additional message properties: name in the usr folder -> template."""
+    properties: Annotated[MessageProperties, Target("usr", check="text")] = Field(default_factory=dict)
+    """Additional message properties: name in the usr folder -> template. With a type of its own: `{value: "{$.temp}", type:
+    double}`."""
+
+    @property
+    def has_typed_properties(self) -> bool:
+        """Whether a property has a type of its own."""
+        return any(isinstance(value, TypedProperty) for value in self.properties.values())
 
 
 class PublicationAttributes(Section):
@@ -544,7 +581,7 @@ class ToMqMapping(MappingConfig):
     @property
     def passes_blocked_queues(self) -> bool:
         """Whether messages for other queues continue while a destination queue is blocked."""
-        return self.order == "destination" and self._strict_because is None
+        return self.order == "destination"
 
     @property
     def _strict_because(self) -> str | None:
@@ -556,8 +593,10 @@ class ToMqMapping(MappingConfig):
 
     @model_validator(mode="after")
     def _has_order(self) -> Self:
-        if "order" in self.model_fields_set and self.order == "destination" and self._strict_because is not None:
-            raise values.refusal(f"strict, because {self._strict_because}", "order")
+        if self.order == "destination" and self._strict_because is not None:
+            if "order" in self.model_fields_set:
+                raise values.refusal(f"strict, because {self._strict_because}", "order")
+            self.__dict__["order"] = "strict"
         return self
 
     @model_validator(mode="after")
@@ -676,7 +715,11 @@ def attributes_of(direction: type[ToMqMapping] | type[ToMqttMapping]) -> tuple[M
 
 def _has_template(kind: object) -> bool:
     """Return whether a type is or contains a template."""
-    return kind is _TEMPLATE or any(map(_has_template, kind if isinstance(kind, tuple) else get_args(kind)))
+    return (
+        kind is _TEMPLATE
+        or kind is TypedProperty
+        or any(map(_has_template, kind if isinstance(kind, tuple) else get_args(kind)))
+    )
 
 
 def templates_of(mapping: ToMqMapping | ToMqttMapping) -> Iterator[tuple[tuple[str, ...], MappingAttribute, str]]:
@@ -688,6 +731,9 @@ def templates_of(mapping: ToMqMapping | ToMqttMapping) -> Iterator[tuple[tuple[s
         written = getattr(mapping.destination if section == "to" else getattr(mapping, section), key)
         if isinstance(written, dict):
             for name, text in written.items():
-                yield (*attribute.keys, name), attribute, text
+                if isinstance(text, TypedProperty):
+                    yield (*attribute.keys, name, "value"), attribute, text.value
+                else:
+                    yield (*attribute.keys, name), attribute, text
         elif written is not None:
             yield attribute.keys, attribute, written

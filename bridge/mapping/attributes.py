@@ -18,11 +18,29 @@ from typing import Any, TypeVar
 import msgspec
 
 from bridge.config.link import LOCAL
-from bridge.config.mapping import MappingAttribute, ToMqMapping, ToMqttMapping, templates_of
+from bridge.config.mapping import (
+    MappingAttribute,
+    PropertyType,
+    ToMqMapping,
+    ToMqttMapping,
+    TypedProperty,
+    templates_of,
+)
 from bridge.mapping.chosen_names import ChosenNames
-from bridge.mapping.message_view import BYTE_FIELDS, document_of, text_of, utf_8
-from bridge.mapping.rendered import BYTE_CHECKS, CHECKS, topic_string
-from bridge.mapping.template import FIELDS, MD_FIELDS, REASON_NAME, WORDS, RuleError, Scope, TemplateError, template_of
+from bridge.mapping.json_document import document_of
+from bridge.mapping.message_view import BYTE_FIELDS, text_of, utf_8
+from bridge.mapping.rendered import BYTE_CHECKS, CHECKS, topic_string, typed
+from bridge.mapping.template import (
+    FIELDS,
+    MD_FIELDS,
+    REASON_NAME,
+    WORDS,
+    Placeholder,
+    RuleError,
+    Scope,
+    TemplateError,
+    template_of,
+)
 from bridge.mqtt.packets import PublishProperties
 from bridge.telemetry.headers import ELEMENT, FOLDER, TEXT_PROPERTIES, Headers, hops_text
 from bridge.telemetry.message import CCSID_UTF8, Publication, Unmappable
@@ -212,9 +230,6 @@ for _field, _element, _title, _text in TEXT_PROPERTIES:
 
 AnyMapping = ToMqMapping | ToMqttMapping
 
-#: Folder names that users write for fields of a JSON payload. No message has such folders.
-_PAYLOAD_FOLDERS = ("$", "payload")
-
 #: MQMD fields that every rule to MQTT uses.
 _MD_ALWAYS = frozenset(("Format", "Encoding", "CodedCharSetId", "Persistence", "Expiry", "UserIdentifier", "CorrelId"))
 #: A number of bytes beyond the size of any payload.
@@ -255,7 +270,9 @@ class CheckedTemplate:
         elif chosen is not None:
             self._check = partial(_checked_name, check, chosen)
         self._constant: Any = None
-        for name in sorted(self.template.names):
+        for name in sorted(
+            piece.name for piece in self.template.pieces if isinstance(piece, Placeholder) and not piece.path
+        ):
             located(location, check_known, name, captures, of_publication)
         if self.template.literal is not None:
             try:
@@ -288,7 +305,7 @@ def read_templates(config: AnyMapping, captures: Collection[str], origin: str) -
     parts: dict[str, dict[str, CheckedTemplate]] = defaultdict(dict)
     for location, attribute, text in templates_of(config):
         template = checked_template(config, captures, location, attribute, text, origin)
-        parts[attribute.target.part][attribute.target.field or location[-1]] = template
+        parts[attribute.target.part][attribute.target.field or location[len(attribute.keys)]] = template
     return parts
 
 
@@ -306,6 +323,8 @@ def checked_template(
     at_broker = isinstance(config, ToMqttMapping) and config.destination.link != LOCAL
     if isinstance(config, ToMqttMapping) and attribute.target.field == "topic" and not at_broker:
         check = topic_string  # local clients subscribe to MQ topics
+    if (type_ := _property_type(config, location)) is not None:
+        check = partial(typed, type_)
     return CheckedTemplate(
         location,
         text,
@@ -315,6 +334,14 @@ def checked_template(
         byte_check=BYTE_CHECKS.get(attribute.target.check),
         chosen=ChosenNames(config.names, config.allow, origin, at_broker=at_broker).check(attribute.target.check),
     )
+
+
+def _property_type(config: AnyMapping, location: tuple[str, ...]) -> PropertyType | None:
+    """Return the type of the property whose value is at a location, or None for text."""
+    if not isinstance(config, ToMqMapping) or location[:2] != ("attributes", "properties"):
+        return None
+    given = config.attributes.properties[location[2]]
+    return given.type if isinstance(given, TypedProperty) else None
 
 
 def located(location: tuple[str, ...], make: Callable[..., Made], *arguments: object) -> Made:
@@ -333,11 +360,12 @@ def check_known(name: str, captures: Collection[str], of_publication: bool) -> N
     folder, dot, _ = name.partition(".")
     if of_publication and dot and folder in FIELDS:
         raise TemplateError(f"{{{name}}}: a publication has no MQ{folder.upper()}; messages in mappings to MQTT have")
-    if folder in _PAYLOAD_FOLDERS and (dot or folder == "$"):
+    if name.startswith("$"):
         raise TemplateError(
-            f"{{{name}}}: fields of the payload have no names here (hint: {{text}} is the whole payload, and filter.json"
-            " compares its fields)"
+            f"{name}: properties compares properties of the message (hint: filter.json compares fields)"
         )
+    if folder == "payload" and dot:
+        raise TemplateError(f"{{{name}}}: a field of the payload is {{$.{name.removeprefix('payload.')}}}")
     if of_publication and dot and folder != "usr" and name not in PUBLICATION_NAMES:
         names = ", ".join(sorted(known for known in PUBLICATION_NAMES if "." in known))
         raise TemplateError(f"{{{name}}}: a publication has no such property (hint: write usr.NAME, or one of {names})")
@@ -371,13 +399,15 @@ class UsedFields(msgspec.Struct, frozen=True):
 
 def used_fields_of(config: AnyMapping) -> UsedFields:
     """Return the message fields that the filter and the templates of a mapping use."""
-    names = set(config.filter.properties).union(*(template_of(text).names for _, _, text in templates_of(config)))
+    templates = [template_of(text) for _, _, text in templates_of(config)]
+    names = set(config.filter.properties).union(*(template.names for template in templates))
     least, most = config.filter.min_size, config.filter.max_size
     # Without an MQRFH2, the message id is a message property with a value of its own.
     without_header = isinstance(config, ToMqMapping) and not config.attributes.rfh2
+    text = "text" in names or any(template.reads_payload for template in templates)
     return UsedFields(
-        payload="text" in names or config.filter.json_path is not None,
-        text="text" in names,
+        payload=text or config.filter.json_path is not None,
+        text=text,
         size=None if least is None and most is None else (least or 0, _MAX_LENGTH if most is None else most),
         packet_id=without_header or not names.isdisjoint(_MESSAGE_ID_NAMES),
         md=_MD_ALWAYS | {field for name in names if (field := name.removeprefix("md.")) != name and field in MD_FIELDS},

@@ -303,7 +303,7 @@ def _unknown_names(mapping: AnyMapping, source: str | None, destination: str | N
     """Yield a warning for each name that can only be a message property. Messages without it are dead-lettered."""
     captures = pattern_of(source).names if source is not None else ()
     for name in _names_without_default(destination):
-        if "." not in name and name not in WORDS and name not in captures:
+        if "." not in name and not name.startswith("$") and name not in WORDS and name not in captures:
             known = f" (captures: {', '.join(captures)})" if captures else ""
             yield (
                 f"{{{name}}} in its destination is not a capture{known}, so it is a message property: a message without"

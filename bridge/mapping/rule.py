@@ -24,6 +24,7 @@ from bridge.config.mapping import (
     PublicationAttributes,
     ToMqMapping,
     ToMqttMapping,
+    TypedProperty,
 )
 from bridge.mapping.attributes import MessageScope, PublicationScope, located, read_templates, used_fields_of
 from bridge.mapping.filter import Filter, OtherwiseRoutes
@@ -59,6 +60,7 @@ from bridge.telemetry.message import (
 )
 from bridge.telemetry.subscription import publication_qos
 from bridge.wire import cmqc
+from bridge.wire.mq import Typed
 from bridge.wire.mq.ccsid import character_set
 
 MAX_BYTES = 16 * 1024 * 1024
@@ -283,6 +285,12 @@ class ToMqRule:
         self._fields = templates["MQMD"]
         self._user = self._fields.pop("UserIdentifier", None)
         self._properties = templates["usr"]
+        #: those with a type of their own
+        self._typed = {
+            name: self._properties.pop(name)
+            for name, value in config.attributes.properties.items()
+            if isinstance(value, TypedProperty)
+        }
         self._requests_queue = config.destination.requests_queue
 
     def _read_payload(self) -> None:
@@ -376,7 +384,8 @@ class ToMqRule:
             properties = msgspec.structs.replace(properties, correlation_data=b"")
         hops = (*publication.hops, self._mark)
         original = publication.topic if destination.is_topic or not self._rfh2 else ""
-        beside: dict[str, str | int | bool] = {}
+        beside: dict[str, str | int | bool | Typed] = {}
+        typed = {name: template.of(scope) for name, template in self._typed.items()} if self._typed else None
         said = (publication.client_id or None, publication.qos, publication.packet_id, properties, correl_id)
         if self._rfh2:
             header = rfh2_of(
@@ -386,10 +395,11 @@ class ToMqRule:
                 original_topic=original,
                 format=format,
                 ccsid=self._ccsid,
+                typed=typed,
             )
             body = header + body
         else:
-            beside = message_properties(*said, hops=hops, original_topic=original)
+            beside = message_properties(*said, hops=hops, original_topic=original, typed=typed)
         return MappedMessage(
             destination=destination,
             message=Message(md, body),

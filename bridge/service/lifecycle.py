@@ -15,14 +15,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
 from bridge import __version__
 from bridge.administration.answers import BridgeState, Problem
 from bridge.administration.control_server import ControlServer, answers
-from bridge.administration.requests import Answer, AnyRequest, ListProblems, ShowLog, ShowStatus
+from bridge.administration.protocol import Answer, Request
+from bridge.administration.requests import ListProblems, ShowLog, ShowStatus
 from bridge.config.models import Configuration
 from bridge.config.values import endpoint
 from bridge.extras import install
@@ -403,7 +404,7 @@ class Bridge:
 
     # Requests --------------------------------------------------------------------------------------------------------
 
-    async def answer(self, request: AnyRequest, user: str) -> Answer:
+    async def answer(self, request: Request[Any], user: str) -> Answer:
         """Answer an administration request of a user, in any state of the bridge."""
         if self.administration is not None and self.state is not BridgeState.STANDING_BY:
             return await self.administration.answer(request, user)
