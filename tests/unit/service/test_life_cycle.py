@@ -27,8 +27,8 @@ from bridge.service import lifecycle, recorder
 from bridge.service.channels import Channels
 from bridge.service.lifecycle import STAND_BY, Bridge, StartError
 from bridge.service.mappings.registry import Mappings
-from bridge.service.telemetry import Wills
 from bridge.service.tracing import TracesError
+from bridge.service.wills import Wills
 from bridge.wire import cmqc
 from tests.helpers.patience import happens
 from tests.helpers.raw_client import ConnectionClosed, RawClient
