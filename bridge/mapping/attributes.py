@@ -28,7 +28,7 @@ from bridge.config.mapping import (
 )
 from bridge.mapping.chosen_names import ChosenNames
 from bridge.mapping.json_document import document_of
-from bridge.mapping.message_view import BYTE_FIELDS, text_of, utf_8
+from bridge.mapping.message_view import BYTE_FIELDS, md_json, text_of, utf_8
 from bridge.mapping.rendered import BYTE_CHECKS, CHECKS, topic_string, typed
 from bridge.mapping.template import (
     FIELDS,
@@ -41,6 +41,7 @@ from bridge.mapping.template import (
     TemplateError,
     template_of,
 )
+from bridge.mapping.transform import Transform
 from bridge.mqtt.packets import PublishProperties
 from bridge.telemetry.headers import ELEMENT, FOLDER, TEXT_PROPERTIES, Headers, hops_text
 from bridge.telemetry.message import CCSID_UTF8, Publication, Unmappable
@@ -68,9 +69,19 @@ class PublicationScope:
         folder, dot, rest = name.partition(".")
         if dot and folder != "usr":
             return None
+        return self.user_properties.get(rest if dot else name)
+
+    @property
+    def user_properties(self) -> Mapping[str, str]:
+        """The User Properties by name, cached."""
         if self._user_properties is None:
             self._user_properties = self.publication.user_properties
-        return self._user_properties.get(rest if dot else name)
+        return self._user_properties
+
+    @property
+    def descriptor(self) -> Mapping[str, str | int]:
+        """The MQMD: a publication has none."""
+        return {}
 
     @property
     def qos(self) -> int:
@@ -136,6 +147,16 @@ class MessageScope:
         if folder == "dlh":
             return _dead_letter_text(self.headers.dead_letter, rest)
         return self.headers.folder(folder).get(rest)
+
+    @property
+    def user_properties(self) -> Mapping[str, str]:
+        """The message properties of the usr folder."""
+        return self.headers.folder("usr")
+
+    @property
+    def descriptor(self) -> Mapping[str, str | int]:
+        """The fields of the MQMD by name."""
+        return md_json(self.headers.md)
 
     @property
     def retained(self) -> bool:
@@ -336,6 +357,27 @@ def checked_template(
     )
 
 
+def transform_of(config: AnyMapping, captures: Collection[str]) -> Transform | None:
+    """Return the transformation of the payload, or None if the mapping has none. Raises RuleError."""
+    payload, of_publication = config.payload, isinstance(config, ToMqMapping)
+    if not payload.makes_document:
+        return None
+
+    def expression_of(text: str) -> Any:
+        # Imported late: few mappings have expressions.
+        from bridge.mapping.expression import Expression
+
+        return Expression(text, captures, of_publication=of_publication)
+
+    return Transform(
+        payload.transform,
+        payload.keep,
+        payload.drop,
+        expression_of=expression_of,
+        check_name=lambda name: check_known(name, captures, of_publication),
+    )
+
+
 def _property_type(config: AnyMapping, location: tuple[str, ...]) -> PropertyType | None:
     """Return the type of the property whose value is at a location, or None for text."""
     if not isinstance(config, ToMqMapping) or location[:2] != ("attributes", "properties"):
@@ -404,7 +446,8 @@ def used_fields_of(config: AnyMapping) -> UsedFields:
     least, most = config.filter.min_size, config.filter.max_size
     # Without an MQRFH2, the message id is a message property with a value of its own.
     without_header = isinstance(config, ToMqMapping) and not config.attributes.rfh2
-    text = "text" in names or any(template.reads_payload for template in templates)
+    text = "text" in names or any(template.reads_payload for template in templates) or config.payload.makes_document
+    text = text or config.filter.expr is not None  # its result depends on more than the payload
     return UsedFields(
         payload=text or config.filter.json_path is not None,
         text=text,

@@ -14,6 +14,7 @@ from bridge.config.problems import Clash
 from bridge.config.values import listing
 from bridge.mapping.attributes import checked_template, located
 from bridge.mapping.chosen_names import is_system
+from bridge.mapping.expression import ExpressionError
 from bridge.mapping.filter import Filter
 from bridge.mapping.loops import Loop, loops
 from bridge.mapping.rendered import BYTE_CHECKS
@@ -24,7 +25,12 @@ from bridge.telemetry.request import is_object_name
 
 #: Placeholder for the queue manager's name. The result does not depend on it.
 _ANY = "QM"
-_EXPECTED = {PatternError: "a topic filter", TemplateError: "a template", FilterError: "a filter"}
+_EXPECTED = {
+    PatternError: "a topic filter",
+    TemplateError: "a template",
+    FilterError: "a filter",
+    ExpressionError: "an expression",
+}
 
 
 def problems(mappings: Mapping[str, AnyMapping], links: Mapping[str, LinkConfig]) -> list[Clash]:

@@ -7,9 +7,10 @@ from typing import Any, Protocol
 
 from bridge.config.mapping import FilterConfig, FilterValue, ToMqMapping, ToMqttMapping
 from bridge.mapping.attributes import check_known, located
-from bridge.mapping.template import check_name
+from bridge.mapping.template import FilterError, check_name
 from bridge.mapping.topic_pattern import pattern_of
 from bridge.telemetry.message import Unmappable
+from bridge.wire import cmqc
 
 
 class Filterable(Protocol):
@@ -24,6 +25,10 @@ class Filterable(Protocol):
     def size(self) -> int: ...
     @property
     def document(self) -> Any: ...
+    @property
+    def user_properties(self) -> Mapping[str, str]: ...
+    @property
+    def descriptor(self) -> Mapping[str, str | int]: ...
 
 
 Test = Callable[[Filterable], bool]
@@ -55,6 +60,9 @@ class Filter:
             # last, because it is the slowest
             self._payload_test = located(("filter", "json"), json_test, config.json_path)
             tests.append(self._payload_test)
+        if config.expr is not None:
+            tests.append(located(("filter", "expr"), _expression_test, config.expr, captures, of_publication))
+            self._payload_test = tests[-1]
         self._tests = tuple(tests)
 
     def __bool__(self) -> bool:
@@ -72,6 +80,30 @@ class Filter:
     def takes_payload(self, message: Filterable) -> bool:
         """Return whether the message meets the condition on the payload content, if any. Raises Unmappable."""
         return self._payload_test is None or self._payload_test(message)
+
+
+def _expression_test(text: str, captures: Collection[str], of_publication: bool) -> Test:
+    # Imported late, like `json_test`.
+    from bridge.mapping.expression import Expression
+
+    expression = Expression(text, captures, of_publication=of_publication)
+    if not expression.can_be_true:
+        raise FilterError(f"{text!r} is neither true nor false")
+
+    def test(message: Filterable) -> bool:
+        if expression.reads_payload:
+            try:
+                _ = message.document
+            except Unmappable:
+                return False  # not JSON, so the filter does not match
+        try:
+            return expression.truth(message)
+        except Unmappable as error:
+            if error.reason == cmqc.MQRC_PROPERTY_NOT_AVAILABLE:
+                return False  # without the field
+            raise
+
+    return test
 
 
 def _of_qos(wanted: frozenset[int]) -> Test:

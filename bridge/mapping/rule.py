@@ -26,7 +26,14 @@ from bridge.config.mapping import (
     ToMqttMapping,
     TypedProperty,
 )
-from bridge.mapping.attributes import MessageScope, PublicationScope, located, read_templates, used_fields_of
+from bridge.mapping.attributes import (
+    MessageScope,
+    PublicationScope,
+    located,
+    read_templates,
+    transform_of,
+    used_fields_of,
+)
 from bridge.mapping.filter import Filter, OtherwiseRoutes
 from bridge.mapping.message_view import in_ccsid, json_object, target, utf_8
 from bridge.mapping.publisher import publisher_of
@@ -296,6 +303,7 @@ class ToMqRule:
     def _read_payload(self) -> None:
         payload = self.config.payload
         self._payload_type = payload.type
+        self._transform = transform_of(self.config, self._pattern.names)
         self._ccsid = payload.ccsid or CCSID_UTF8
         if payload.type != "bytes":
             try:
@@ -443,7 +451,9 @@ class ToMqRule:
         payload = scope.publication.payload
         if self._payload_type == "bytes" or (retained and not payload):
             return payload  # an empty retained publication clears the topic, whatever the payload type
-        if self._payload_type == "json":
+        if self._transform is not None:
+            payload = self._transform.apply(scope)
+        elif self._payload_type == "json":
             _ = scope.document  # raises Unmappable for invalid JSON
         return in_ccsid(payload, self._ccsid)
 
@@ -495,6 +505,7 @@ class ToMqttRule:
         if payload.ccsid is not None and character_set(payload.ccsid) is None:
             raise RuleError.at(("payload", "ccsid"), f"CCSID {payload.ccsid} is not known here")
         self._payload_type, self._ccsid = payload.type, payload.ccsid
+        self._transform = transform_of(self.config, self._captures)
 
     def _read_attributes(self, attributes: PublicationAttributes) -> None:
         qos = attributes.qos
@@ -592,6 +603,8 @@ class ToMqttRule:
         body = scope.headers.body
         if self._payload_type == "bytes" or (retained and not body):
             return body  # an empty retained publication clears the topic, whatever the payload type
+        if self._transform is not None:
+            return self._transform.apply(scope)
         if self._object:
             return json_object({member: attribute.of(scope) for member, attribute in self._object.items()})
         if self._payload_type == "json":

@@ -20,6 +20,7 @@ FOR_FEW = (
     "bridge.mq.ibm.connection",
     "bridge.spark",
     "bridge.service.mappings.runner",
+    "cel_expr_python",
     "ibmmq",
     "jsonpath_rfc9535",
     "paho",
