@@ -56,8 +56,8 @@ _NO_PIPELINES = "the configuration file has no pipelines"
 
 @takes(CONFIG | OUTPUT)
 def list_() -> None:
-    """List the pipelines: sources, destinations and triggers."""
-    from bridge.config.description import describe_pipeline
+    """List the pipelines and their effective settings, including defaults."""
+    from bridge.config.effective import effective_yaml
 
     def text(records: list[dict[str, Any]]) -> None:
         for record in records:
@@ -68,7 +68,7 @@ def list_() -> None:
 
     _, configuration = configured()
     records = [
-        {"name": name, "enabled": pipeline.enabled, "description": list(describe_pipeline(name, pipeline))}
+        {"name": name, "enabled": pipeline.enabled, "description": effective_yaml({name: pipeline}).splitlines()}
         for name, pipeline in configuration.pipelines.items()
     ]
     print_records(records, lambda record: record["name"], table=text)

@@ -638,7 +638,7 @@ class ToMqMapping(MappingConfig):
     @property
     def passes_blocked_queues(self) -> bool:
         """Whether messages for other queues continue while a destination queue is blocked."""
-        return self.order == "destination" and self._strict_because is None
+        return self.order == "destination"
 
     @property
     def _strict_because(self) -> str | None:
@@ -650,8 +650,10 @@ class ToMqMapping(MappingConfig):
 
     @model_validator(mode="after")
     def _has_order(self) -> Self:
-        if "order" in self.model_fields_set and self.order == "destination" and self._strict_because is not None:
-            raise values.refusal(f"strict, because {self._strict_because}", "order")
+        if self.order == "destination" and self._strict_because is not None:
+            if "order" in self.model_fields_set:
+                raise values.refusal(f"strict, because {self._strict_because}", "order")
+            self.__dict__["order"] = "strict"
         return self
 
     @model_validator(mode="after")

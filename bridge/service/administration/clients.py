@@ -24,15 +24,13 @@ from bridge.administration.answers import (
     age,
     counted,
 )
+from bridge.administration.protocol import Answer, NotFound, Refused
 from bridge.administration.requests import (
     MOST_ROWS,
-    Answer,
     ClientColumn,
     DisconnectClient,
     ListClients,
-    NotFound,
     PurgeClients,
-    Refused,
     ShowClient,
     WatchClient,
 )
