@@ -6,6 +6,7 @@ standard profile (integration tables, `mappings/standard.yaml`).
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args
@@ -372,8 +373,8 @@ class MqttDestination(_LocalDestination):
 
 
 _PayloadPathText = Annotated[str, values.text(r"\$[^\x00]{1,1000}", "a member of the payload such as $.device.id")]
-_NEW_DOCUMENT = ("transform", "keep", "drop")
-"""Options of `payload` that write a new JSON document."""
+_OF_JSON = ("schema", "transform", "keep", "drop")
+"""Options of `payload` that need `type: json`, and imply it."""
 _DEPTH = 32
 """Maximum depth of a tree."""
 
@@ -412,6 +413,9 @@ class TextPayload(Section):
     object: Annotated[dict[str, TemplateText], Target("payload", check="text")] = Field(default_factory=dict)
     """Only with `json`, in a mapping to MQTT: the members of the published JSON object. `{text}` is the text of the
     message."""
+    schema_file: values.FilePath | None = Field(default=None, alias="schema")
+    """Only with `json`: file with a JSON Schema (2020-12) for the payload that arrives. A payload that violates it is an
+    error of the message. `$ref` to other documents is rejected."""
     transform: Annotated[Any, _json_tree()] = None
     """Only with `json`: a new document in the shape of this tree. Texts are templates. A text that is one payload field, such
     as `"{$.temp}"`, copies its value. `{expr: EXPRESSION}` is the value of an expression."""
@@ -426,7 +430,7 @@ class TextPayload(Section):
     def _word(cls, data: Any) -> Any:
         if isinstance(data, str | int | float):  # `payload: text`. Numbers pass here, so that `type` rejects them.
             return {"type": data}
-        if isinstance(data, Mapping) and "type" not in data and any(data.get(key) is not None for key in _NEW_DOCUMENT):
+        if isinstance(data, Mapping) and "type" not in data and any(data.get(key) is not None for key in _OF_JSON):
             return {**data, "type": "json"}
         return data
 
@@ -441,12 +445,12 @@ class TextPayload(Section):
             raise values.refusal("no ccsid with payload bytes, which stay as they are (write type: text)", "ccsid")
         if self.object and self.type != "json":
             raise values.refusal("members of an object only with type: json", "object")
-        for key in _NEW_DOCUMENT:
-            if not getattr(self, key):
+        for key in _OF_JSON:
+            if not getattr(self, "schema_file" if key == "schema" else key):
                 continue
             if self.type != "json":
                 raise values.refusal(f"no {key} with payload {self.type} (write type: json)", key)
-            if self.object:
+            if self.object and key != "schema":
                 raise values.refusal(f"either object or {key}", key)
         if self.keep and self.drop:
             raise values.refusal("either keep or drop", "drop")
@@ -599,6 +603,7 @@ class MappingConfig(Section):
     that the bridge uses itself, and other queue managers (`PLANT.*`), clients (`client:dev-*`) and privileged users
     (`user:mqm`). `*` stands for any characters."""
     _routes: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _schema: bytes | None = PrivateAttr(default=None)
     _names: ConfiguredNames = PrivateAttr(default=ConfiguredNames())
 
     @property
@@ -611,9 +616,22 @@ class MappingConfig(Section):
         """The names of the configuration that limit those of the mapping's templates."""
         return self._names
 
+    @property
+    def schema_content(self) -> bytes:
+        """The content of the file `payload.schema`. Raises OSError."""
+        assert self.payload.schema_file is not None
+        if self._schema is None:
+            self._schema = self.payload.schema_file.read_bytes()
+        return self._schema
+
     def resolve(self, mappings: Mapping[str, Any], names: ConfiguredNames) -> None:
         """Look up the mappings that `otherwise` names, and store the names of the configuration if they matter."""
         self._routes.update((name, mappings[name]) for name in self.otherwise)
+        if self.payload.schema_file is not None:
+            with suppress(
+                OSError
+            ):  # reported with the rule; read here, so that a reload finds that the file has changed
+                _ = self.schema_content
         assert isinstance(self, ToMqMapping | ToMqttMapping)
         if not any("{" in text and attribute.target.check in _NAMES for _, attribute, text in templates_of(self)):
             names = names._replace(queues=frozenset(), queue_managers=frozenset(), users=frozenset())

@@ -30,6 +30,7 @@ from bridge.mapping.chosen_names import ChosenNames
 from bridge.mapping.json_document import document_of
 from bridge.mapping.message_view import BYTE_FIELDS, md_json, text_of, utf_8
 from bridge.mapping.rendered import BYTE_CHECKS, CHECKS, topic_string, typed
+from bridge.mapping.schema import Schema, SchemaError
 from bridge.mapping.template import (
     FIELDS,
     MD_FIELDS,
@@ -105,6 +106,11 @@ class PublicationScope:
             self._document = document_of(self.publication.payload)
         return self._document
 
+    @property
+    def json(self) -> bytes:
+        """The payload, which is JSON in UTF-8 if `document` is."""
+        return self.publication.payload
+
 
 class MessageScope:
     """The names available in a mapping to MQTT."""
@@ -179,8 +185,13 @@ class MessageScope:
     def document(self) -> Any:
         """The body parsed as JSON, cached. Raises Unmappable."""
         if self._document is _UNREAD:
-            self._document = document_of(utf_8(self.headers.body, self.ccsid, self.headers.encoding))
+            self._document = document_of(self.json)
         return self._document
+
+    @property
+    def json(self) -> bytes:
+        """The body in UTF-8. Raises Unmappable."""
+        return utf_8(self.headers.body, self.ccsid, self.headers.encoding)
 
 
 def _dead_letter_text(header: MQDLH | None, field: str) -> str | None:
@@ -251,6 +262,7 @@ for _field, _element, _title, _text in TEXT_PROPERTIES:
 
 AnyMapping = ToMqMapping | ToMqttMapping
 
+_SCHEMA = ("payload", "schema")
 #: MQMD fields that every rule to MQTT uses.
 _MD_ALWAYS = frozenset(("Format", "Encoding", "CodedCharSetId", "Persistence", "Expiry", "UserIdentifier", "CorrelId"))
 #: A number of bytes beyond the size of any payload.
@@ -355,6 +367,23 @@ def checked_template(
         byte_check=BYTE_CHECKS.get(attribute.target.check),
         chosen=ChosenNames(config.names, config.allow, origin, at_broker=at_broker).check(attribute.target.check),
     )
+
+
+def schema_of(config: AnyMapping) -> Callable[[PublicationScope | MessageScope], None] | None:
+    """Return the check of payloads with the schema of a mapping, or None if it has none. Raises RuleError."""
+    file = config.payload.schema_file
+    if file is None:
+        return None
+    try:
+        schema = located(_SCHEMA, Schema, config.schema_content, file.name)
+    except OSError as error:
+        raise SchemaError.at(_SCHEMA, f"{file} cannot be read: {error.strerror}") from error
+
+    def check(scope: PublicationScope | MessageScope) -> None:
+        _ = scope.document  # raises Unmappable for a payload that is not JSON
+        schema.check(msgspec.json.decode(scope.json))
+
+    return check
 
 
 def transform_of(config: AnyMapping, captures: Collection[str]) -> Transform | None:

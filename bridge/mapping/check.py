@@ -19,6 +19,7 @@ from bridge.mapping.filter import Filter
 from bridge.mapping.loops import Loop, loops
 from bridge.mapping.rendered import BYTE_CHECKS
 from bridge.mapping.rule import GUARANTEED_QOS, published_qos, rule_of
+from bridge.mapping.schema import SchemaError
 from bridge.mapping.template import WORDS, FilterError, PatternError, Placeholder, RuleError, TemplateError, template_of
 from bridge.mapping.topic_pattern import pattern_of
 from bridge.telemetry.request import is_object_name
@@ -30,6 +31,7 @@ _EXPECTED = {
     TemplateError: "a template",
     FilterError: "a filter",
     ExpressionError: "an expression",
+    SchemaError: "a JSON Schema",
 }
 
 

@@ -31,6 +31,7 @@ from bridge.mapping.attributes import (
     PublicationScope,
     located,
     read_templates,
+    schema_of,
     transform_of,
     used_fields_of,
 )
@@ -304,6 +305,7 @@ class ToMqRule:
         payload = self.config.payload
         self._payload_type = payload.type
         self._transform = transform_of(self.config, self._pattern.names)
+        self._validate = schema_of(self.config)
         self._ccsid = payload.ccsid or CCSID_UTF8
         if payload.type != "bytes":
             try:
@@ -349,7 +351,10 @@ class ToMqRule:
         scope = PublicationScope(publication, {})
         if not self._filter.takes_payload(scope):
             return False
-        self._body(scope, self._is_retained(publication))
+        retained = self._is_retained(publication)
+        if self._validate is not None and (publication.payload or not retained):
+            self._validate(scope)
+        self._body(scope, retained)
         return True
 
     def _map(self, publication: Publication) -> MappedMessage | None:
@@ -359,9 +364,11 @@ class ToMqRule:
         scope = PublicationScope(publication, captures)
         if not self._filter.takes(scope) or (self._routes and self.accepted_elsewhere(publication) is not None):
             return None
+        retained = self._is_retained(publication)
+        if self._validate is not None and (publication.payload or not retained):
+            self._validate(scope)
         destination = self._destination(scope)
         authority = self._publisher.authority(publication, destination) if self._publisher is not None else ""
-        retained = self._is_retained(publication)
         clear = retained and destination.is_topic and not publication.payload
         body = self._body(scope, retained)
         given = publication.properties
@@ -506,6 +513,7 @@ class ToMqttRule:
             raise RuleError.at(("payload", "ccsid"), f"CCSID {payload.ccsid} is not known here")
         self._payload_type, self._ccsid = payload.type, payload.ccsid
         self._transform = transform_of(self.config, self._captures)
+        self._validate = schema_of(self.config)
 
     def _read_attributes(self, attributes: PublicationAttributes) -> None:
         qos = attributes.qos
@@ -575,10 +583,12 @@ class ToMqttRule:
         scope = MessageScope(headers, captures, properties, topic=topic, qos=source_qos, ccsid=self._ccsid)
         if not self._filter.takes(scope) or (self._routes and self._accepted(headers, properties, topic) is not None):
             return None
+        retained = headers.retained if self._retained == "as-published" else self._retained == "always"
+        if self._validate is not None and (headers.body or not retained):
+            self._validate(scope)
         qos = self._qos
         if qos is None:
             qos = own_qos if own_qos is not None else self._qos_by_persistence.get(persistence, source_qos)
-        retained = headers.retained if self._retained == "as-published" else self._retained == "always"
         changes: dict[str, Any] = {field: template.of(scope) for field, template in self._fields.items()}
         if request is not None and "response_topic" not in changes:
             changes["response_topic"] = None  # an answer does not request another answer

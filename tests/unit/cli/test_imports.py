@@ -23,6 +23,7 @@ FOR_FEW = (
     "cel_expr_python",
     "ibmmq",
     "jsonpath_rfc9535",
+    "jsonschema_rs",
     "paho",
     "pandas",
     "pyarrow",

@@ -212,7 +212,8 @@ def test_payload_from_a_file(attempt: Any, tmp_path: Path) -> None:
         (
             ("nothing",),
             NOT_FOUND,
-            "no mapping nothing in the configuration (plant, copy, bare, commands, far, exact, fast, ask, answer, fields, device, prices)",
+            "no mapping nothing in the configuration (plant, copy, bare, commands, far, exact, fast, ask, answer,"
+            " fields, device, prices)",
         ),
         (("plant",), 2, "mapping plant is a mapping to MQ: it requires --topic instead of --message\n"),
         (("plant", "--topic", "a", "--message", "f"), 2, "mapping plant is a mapping to MQ: it requires --topic"),
