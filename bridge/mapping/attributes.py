@@ -458,8 +458,10 @@ class UsedFields(msgspec.Struct, frozen=True):
 
     #: whether a template or a filter reads the payload
     payload: bool = False
-    #: whether a template reads the payload
+    #: whether a template reads the payload, other than fields in the destination of a mapping to MQ
     text: bool = False
+    #: whether the destination of a mapping to MQ contains fields of the payload
+    destination: bool = False
     #: minimum and maximum payload size in bytes. None: any size
     size: tuple[int, int] | None = None
     #: whether the message id is used outside its own place in the mqtt folder
@@ -470,16 +472,21 @@ class UsedFields(msgspec.Struct, frozen=True):
 
 def used_fields_of(config: AnyMapping) -> UsedFields:
     """Return the message fields that the filter and the templates of a mapping use."""
-    templates = [template_of(text) for _, _, text in templates_of(config)]
-    names = set(config.filter.properties).union(*(template.names for template in templates))
+    templates = [(attribute.target.part, template_of(text)) for _, attribute, text in templates_of(config)]
+    names = set(config.filter.properties).union(*(template.names for _, template in templates))
     least, most = config.filter.min_size, config.filter.max_size
     # Without an MQRFH2, the message id is a message property with a value of its own.
     without_header = isinstance(config, ToMqMapping) and not config.attributes.rfh2
-    text = "text" in names or any(template.reads_payload for template in templates) or config.payload.makes_document
-    text = text or config.filter.expr is not None  # its result depends on more than the payload
+    text = (
+        "text" in names
+        or any(template.reads_payload for part, template in templates if part != "object")
+        or config.payload.makes_document
+        or config.filter.expr is not None  # its result depends on more than the payload
+    )
     return UsedFields(
         payload=text or config.filter.json_path is not None,
         text=text,
+        destination=any(template.reads_payload for part, template in templates if part == "object"),
         size=None if least is None and most is None else (least or 0, _MAX_LENGTH if most is None else most),
         packet_id=without_header or not names.isdisjoint(_MESSAGE_ID_NAMES),
         md=_MD_ALWAYS | {field for name in names if (field := name.removeprefix("md.")) != name and field in MD_FIELDS},

@@ -281,6 +281,8 @@ class ToMqRule:
         self._read_attributes(config.attributes)
         self._publisher = publisher_of(config)
         self._cache = PublicationRuleCache(config)
+        #: whether publications with the same cached result have destinations of their own
+        self._has_own_destinations = used_fields_of(config).destination
         self._reads_payload = self._filter.reads_payload or config.payload.type != "bytes"
 
     def __reduce__(self) -> tuple[type[ToMqRule], tuple[str, ToMqMapping, str]]:
@@ -339,7 +341,13 @@ class ToMqRule:
         if self._cache.knows(key):
             if self._reads_payload and not self._takes_payload(publication):
                 return None
-            return self._cache.mapped(key, publication)
+            mapped = self._cache.mapped(key, publication)
+            if mapped is not None and self._has_own_destinations:
+                scope = PublicationScope(publication, self._pattern.captures(publication.topic) or {})
+                mapped.destination = self._destination(scope)
+                if self._publisher is not None:
+                    mapped.authority = self._publisher.authority(publication, mapped.destination)
+            return mapped
         mapped = self._map(publication)
         # If the payload caused the None, another publication with the same key may be accepted.
         if mapped is not None or not self._reads_payload:
