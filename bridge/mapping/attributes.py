@@ -477,14 +477,9 @@ def used_fields_of(config: AnyMapping) -> UsedFields:
     least, most = config.filter.min_size, config.filter.max_size
     # Without an MQRFH2, the message id is a message property with a value of its own.
     without_header = isinstance(config, ToMqMapping) and not config.attributes.rfh2
-    text = (
-        "text" in names
-        or any(template.reads_payload for part, template in templates if part != "object")
-        or config.payload.makes_document
-        or config.filter.expr is not None  # its result depends on more than the payload
-    )
+    text = "text" in names or any(template.reads_payload for part, template in templates if part != "object")
     return UsedFields(
-        payload=text or config.filter.json_path is not None,
+        payload=text or config.filter.json_path is not None or config.filter.expr is not None,
         text=text,
         destination=any(template.reads_payload for part, template in templates if part == "object"),
         size=None if least is None and most is None else (least or 0, _MAX_LENGTH if most is None else most),

@@ -37,11 +37,12 @@ Test = Callable[[Filterable], bool]
 class Filter:
     """Accepts messages that meet all conditions. Raises FilterError."""
 
-    __slots__ = ("_payload_test", "_tests")
+    __slots__ = ("_payload_tests", "_tests")
 
     def __init__(self, config: FilterConfig, captures: Collection[str] = (), *, of_publication: bool = False) -> None:
         tests: list[Test] = []
-        self._payload_test: Test | None = None
+        #: conditions on the payload, the last ones because they are the slowest
+        payload_tests: list[Test] = []
         if config.qos is not None:
             tests.append(_of_qos(frozenset(config.qos)))
         if config.retained is not None:
@@ -57,13 +58,11 @@ class Filter:
             # Imported late: few mappings use it, and its dependencies are slow to import.
             from bridge.mapping.json_filter import json_test
 
-            # last, because it is the slowest
-            self._payload_test = located(("filter", "json"), json_test, config.json_path)
-            tests.append(self._payload_test)
+            payload_tests.append(located(("filter", "json"), json_test, config.json_path))
         if config.expr is not None:
-            tests.append(located(("filter", "expr"), _expression_test, config.expr, captures, of_publication))
-            self._payload_test = tests[-1]
-        self._tests = tuple(tests)
+            payload_tests.append(located(("filter", "expr"), _expression_test, config.expr, captures, of_publication))
+        self._payload_tests = tuple(payload_tests)
+        self._tests = (*tests, *payload_tests)
 
     def __bool__(self) -> bool:
         return bool(self._tests)
@@ -75,11 +74,11 @@ class Filter:
     @property
     def reads_payload(self) -> bool:
         """Whether the filter has a condition on the payload content."""
-        return self._payload_test is not None
+        return bool(self._payload_tests)
 
     def takes_payload(self, message: Filterable) -> bool:
-        """Return whether the message meets the condition on the payload content, if any. Raises Unmappable."""
-        return self._payload_test is None or self._payload_test(message)
+        """Return whether the message meets all conditions on the payload content. Raises Unmappable."""
+        return all(test(message) for test in self._payload_tests)
 
 
 def _expression_test(text: str, captures: Collection[str], of_publication: bool) -> Test:

@@ -78,6 +78,8 @@ _ENTRY_BYTES = 600
 """Size of an entry without its texts, in bytes."""
 
 _MSGID = b"<msgid"
+#: StrucLength of the RFH2, which the bridge writes in little-endian byte order.
+_STRUC_LENGTH = slice(8, 12)
 
 Kept = TypeVar("Kept")
 #: Key of an entry. Contains the length of the message id, which determines the padding of the RFH2.
@@ -132,8 +134,7 @@ class PublicationRuleCache(_Cache[_Entry]):
         used = used_fields_of(config)
         #: whether two publications can have the same key
         self.possible = (
-            (config.payload.type == "bytes" or config.payload.ccsid in (None, CCSID_UTF8))  # the body is the payload
-            and not config.otherwise
+            not config.otherwise
             and config.attributes.rfh2
             and config.destination.requests_queue is None
             and not used.text
@@ -169,7 +170,7 @@ class PublicationRuleCache(_Cache[_Entry]):
             self._keep(key, None, 0)
             return
         data = mapped.message.data
-        header = data[: len(data) - len(publication.payload)]
+        header = data[: int.from_bytes(data[_STRUC_LENGTH], "little")]
         before, behind = header, b""
         if publication.qos and publication.packet_id:
             # The mqtt folder is the first one, and "<" in its text is escaped as an entity. The preceding Format is not
@@ -180,15 +181,15 @@ class PublicationRuleCache(_Cache[_Entry]):
         size = _size_of((before, behind, mapped.destination.name, mapped.destination.queue_manager))
         self._keep(key, _Entry(kept, before, behind), size)
 
-    def mapped(self, key: Key, publication: Publication) -> MappedMessage | None:
+    def mapped(self, key: Key, publication: Publication, body: bytes) -> MappedMessage | None:
         """Return the message for a publication with a cached key, or None if the mapping does not take it."""
         entry = self._entries[key]
         if entry is None:
             return None
         if entry.behind:
-            data = b"%b%d%b%b" % (entry.before, publication.packet_id, entry.behind, publication.payload)
+            data = b"%b%d%b%b" % (entry.before, publication.packet_id, entry.behind, body)
         else:
-            data = entry.before + publication.payload
+            data = entry.before + body
         like = entry.mapped
         return MappedMessage(
             destination=like.destination,
@@ -339,31 +340,29 @@ class ToMqRule:
         if key is None:
             return self._map(publication)
         if self._cache.knows(key):
-            if self._reads_payload and not self._takes_payload(publication):
-                return None
-            mapped = self._cache.mapped(key, publication)
-            if mapped is not None and self._has_own_destinations:
-                scope = PublicationScope(publication, self._pattern.captures(publication.topic) or {})
-                mapped.destination = self._destination(scope)
-                if self._publisher is not None:
-                    mapped.authority = self._publisher.authority(publication, mapped.destination)
-            return mapped
+            return self._cached(key, publication)
         mapped = self._map(publication)
         # If the payload caused the None, another publication with the same key may be accepted.
         if mapped is not None or not self._reads_payload:
             self._cache.remember(key, publication, mapped)
         return mapped
 
-    def _takes_payload(self, publication: Publication) -> bool:
-        """Return whether the filter accepts the payload. Raises Unmappable if it cannot be converted, like `_map`."""
-        scope = PublicationScope(publication, {})
+    def _cached(self, key: Key, publication: Publication) -> MappedMessage | None:
+        """Return the result for a publication with a cached key: all that depends on the payload is done again."""
+        if not (self._reads_payload or self._has_own_destinations):
+            return self._cache.mapped(key, publication, publication.payload)
+        scope = PublicationScope(publication, self._pattern.captures(publication.topic) or {})
         if not self._filter.takes_payload(scope):
-            return False
+            return None
         retained = self._is_retained(publication)
         if self._validate is not None and (publication.payload or not retained):
             self._validate(scope)
-        self._body(scope, retained)
-        return True
+        mapped = self._cache.mapped(key, publication, self._body(scope, retained))
+        if mapped is not None and self._has_own_destinations:
+            mapped.destination = self._destination(scope)
+            if self._publisher is not None:
+                mapped.authority = self._publisher.authority(publication, mapped.destination)
+        return mapped
 
     def _map(self, publication: Publication) -> MappedMessage | None:
         captures = self._pattern.captures(publication.topic)

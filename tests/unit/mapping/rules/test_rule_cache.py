@@ -28,6 +28,8 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "field in a topic": {"to": {"topic": "b/{rest}/{$|default:'-'}"}, "filter": {"qos": [0, 1]}},
     "field in a property": {"to": {"queue": "Q"}, "attributes": {"properties": {"p": "{$|default:'-'}"}}},
     "by an expression": {"to": {"queue": "Q"}, "filter": {"expr": "payload == 1 || rest == 'b'"}},
+    "by JSON and an expression": {"to": {"queue": "Q"}, "filter": {"json": "$ == 1", "expr": "rest == 'b'"}},
+    "new document in a code page": {"to": {"queue": "Q"}, "payload": {"ccsid": 500, "transform": ["{$}", "{topic}"]}},
     "new document": {"to": {"queue": "Q"}, "payload": {"transform": ["{$}", "{qos}"]}},
     "by size": {"to": {"queue": "Q"}, "filter": {"min_size": 2}},
     "by JSON": {"to": {"queue": "Q"}, "filter": {"json": "$ == 1"}},
